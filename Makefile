@@ -1,0 +1,45 @@
+# `make demo` and `make test` do all their own set-up: they need Python 3.11 or later and nothing else.
+PYTHON ?= python3
+BIN := .venv/bin
+export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help demo test test-slow docs clean
+
+help:
+	@echo "make demo       train a small Hindi-to-English translator and see where it looks"
+	@echo "make test       ruff, mypy, tests, documents, the package"
+	@echo "make test-slow  the tests that take minutes"
+	@echo "make docs       write the generated pages of docs/ anew"
+	@echo "make clean      remove .venv and everything that was built"
+
+.venv/user: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "heedful needs Python 3.11 or later, this is " + sys.version'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --editable .
+	touch $@
+
+.venv/dev: .venv/user
+	$(BIN)/pip install --quiet --editable '.[dev]'
+	touch $@
+
+demo: .venv/user
+	rm -rf demo
+	$(BIN)/heedful train examples/hindi.tsv --out demo/model --recipe recipes/demo.toml
+	$(BIN)/heedful translate demo/model --show 'मैं खाना खा रहा हूँ' 'सीता किताब नहीं पढ़ रही है'
+
+test: .venv/dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest
+
+test-slow: .venv/dev
+	$(BIN)/python -m pytest -m slow
+
+docs: .venv/dev
+	$(BIN)/python -m heedful.notation > docs/notation.md
+	$(BIN)/python -m heedful.cli.document > docs/cli.md
+
+clean:
+	rm -rf .venv demo build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,36 @@
+"""heedful: sequence-to-sequence models with attention that show, for every word they write, where they looked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from heedful.config import Config
+from heedful.errors import HeedfulError
+from heedful.trace import Trace
+from heedful.version import __version__
+
+if TYPE_CHECKING:
+    from heedful.training import train
+    from heedful.translator import Translation, Translator, load
+
+__all__ = ["Config", "HeedfulError", "Trace", "Translation", "Translator", "__version__", "load", "train"]
+
+_LAZY = {
+    "Translation": "heedful.translator",
+    "Translator": "heedful.translator",
+    "load": "heedful.translator",
+    "train": "heedful.training",
+}
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401
+    """Load torch only when something that needs it is asked for."""
+    if name not in _LAZY:
+        raise AttributeError(f"module 'heedful' has no attribute '{name}'")
+    import importlib
+
+    return getattr(importlib.import_module(_LAZY[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

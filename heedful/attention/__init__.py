@@ -1,0 +1,25 @@
+"""The heart: scores as pure functions, masks, attend, and the modules that own the weights."""
+
+from heedful.attention.attend import attend, masked_softmax
+from heedful.attention.layers import SCORES, Additive, Dot, General, ScaledDot, Score, build_score
+from heedful.attention.masks import causal, until
+from heedful.attention.scores import additive, concat, dot, general, scaled
+
+__all__ = [
+    "SCORES",
+    "Additive",
+    "Dot",
+    "General",
+    "ScaledDot",
+    "Score",
+    "additive",
+    "attend",
+    "build_score",
+    "causal",
+    "concat",
+    "dot",
+    "general",
+    "masked_softmax",
+    "scaled",
+    "until",
+]

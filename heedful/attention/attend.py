@@ -1,0 +1,31 @@
+"""Attention itself: scores to weights to context."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+__all__ = ["attend", "masked_softmax"]
+
+
+def masked_softmax(scores: Tensor, keep: Tensor | None) -> Tensor:
+    """Return α_tj = exp e_tj / Σ_i exp e_ti over what may be looked at.  scores (…, T, S), keep like it -> (…, T, S).
+
+    A row with nothing to look at gives zeros, never NaN, and so does its gradient.
+    """
+    if keep is None:
+        return torch.softmax(scores, dim=-1)
+    # The lowest finite number rather than -inf: a row of -inf would be NaN, and so would its gradient.
+    weights = torch.softmax(scores.masked_fill(~keep, torch.finfo(scores.dtype).min), dim=-1)
+    return weights.masked_fill(~keep, 0.0)
+
+
+def attend(scores: Tensor, values: Tensor, keep: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Return c_t = Σ_j α_tj values_j and α.  scores (B, T, S), values (B, S, D) -> (B, T, D), (B, T, S).
+
+    `keep`, (B, S) or (B, T, S), says what may be looked at.
+    """
+    if keep is not None and keep.dim() == scores.dim() - 1:
+        keep = keep.unsqueeze(-2)
+    weights = masked_softmax(scores, keep)
+    return weights @ values, weights

@@ -1,0 +1,43 @@
+"""Masks: what may be looked at. True means may be looked at, everywhere.
+
+`python -m heedful.attention.masks` draws them.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+__all__ = ["causal", "until"]
+
+
+def until(lengths: Tensor, size: int | None = None) -> Tensor:
+    """Return keep (B, S): the first `lengths[b]` positions of each row.  lengths (B,) -> (B, S).
+
+    >>> until(torch.tensor([1, 3])).int().tolist()
+    [[1, 0, 0], [1, 1, 1]]
+    """
+    size = int(lengths.max()) if size is None else size
+    return torch.arange(size, device=lengths.device) < lengths[:, None]
+
+
+def causal(T: int, S: int | None = None, device: torch.device | None = None) -> Tensor:
+    """Return keep (T, S): position t sees what is not after it; the last query sees every position.
+
+    >>> causal(3).int().tolist()
+    [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
+    """
+    S = T if S is None else S
+    return torch.ones(T, S, dtype=torch.bool, device=device).tril(S - T)
+
+
+def picture(keep: Tensor) -> str:
+    """Return a mask as text, a row for each query: ██ may be looked at, ·· may not."""
+    return "\n".join("".join("██" if seen else "··" for seen in row) for row in keep.tolist())
+
+
+if __name__ == "__main__":
+    print("until([2, 4, 1]): each sentence of a batch sees its own words, not the padding")
+    print(picture(until(torch.tensor([2, 4, 1]))))
+    print("\ncausal(5): a word sees itself and those before it")
+    print(picture(causal(5)))

@@ -1,0 +1,71 @@
+"""Writing files so that a reader sees the whole or nothing, and saying so when the disk does not let us."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from heedful.errors import DiskError
+
+__all__ = ["make_folder", "whole_folder", "write_whole", "writing"]
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn the system's refusal to write into an error that names the path and the reason."""
+    try:
+        yield
+    except OSError as error:
+        raise DiskError(f"{path}: cannot be written ({error.strerror or error})") from None
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it, if they are not there."""
+    with writing(path):
+        path.mkdir(parents=True, exist_ok=True)
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file under another name, then rename it into place: after a crash the old or the new one is there."""
+    partial = path.with_name(f".{path.name}.partial")
+    with writing(path):
+        try:
+            with partial.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            partial.replace(path)
+            _sync(path.parent)
+        except OSError:
+            partial.unlink(missing_ok=True)
+            raise
+
+
+@contextmanager
+def whole_folder(path: Path) -> Iterator[Path]:
+    """Give a folder to fill, which is renamed to `path` when everything in it is written; on an error it is removed."""
+    partial = path.with_name(f".{path.name}.partial")
+    with writing(path):
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        try:
+            yield partial
+            shutil.rmtree(path, ignore_errors=True)
+            partial.rename(path)
+            _sync(path.parent)
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+
+
+def _sync(folder: Path) -> None:
+    """Ask the system to make a renaming last."""
+    if os.name == "posix":
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

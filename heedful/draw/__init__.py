@@ -1,0 +1,5 @@
+"""Records to pictures. Nothing here knows torch."""
+
+from heedful.draw.terminal import heatmap
+
+__all__ = ["heatmap"]

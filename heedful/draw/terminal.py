@@ -1,0 +1,101 @@
+"""A heat map for the terminal: target words down, source words across as numbers.
+
+Only numbers and shades have to line up. The words stand in a legend and at the ends of the rows, so any script can be
+drawn in any font; the shades need no colour.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heedful.trace import Trace
+
+__all__ = ["SHADES", "heatmap", "shade"]
+
+# The least weight of each shade, with block characters and in plain ASCII.
+SHADES = ((0.0, " ", " "), (0.05, "·", "."), (0.15, "░", "-"), (0.35, "▒", "+"), (0.60, "▓", "#"), (0.85, "█", "@"))
+CELL = 3  # columns of a cell, with the gap before it
+LEFT = 4  # columns of the row's number
+WORD = 18  # columns for the word at the end of a row at most
+
+
+def shade(weight: float, ascii_only: bool = False) -> str:
+    """Return the shade of a weight from 0 to 1.
+
+    >>> shade(0.5), shade(0.99), shade(0.5, ascii_only=True)
+    ('▒', '█', '+')
+    """
+    low, block, plain = next(s for s in reversed(SHADES) if weight >= s[0] or s[0] == 0.0)
+    return plain if ascii_only else block
+
+
+def heatmap(trace: Trace, width: int = 80, ascii_only: bool = False) -> str:
+    """Return the weights between words as text of at most `width` columns; long sentences get several panels."""
+    weights = trace.words()
+    sources = [w.text for w in trace.source.words]
+    targets = [w.text for w in trace.target.words]
+    if weights is None:
+        return "\n".join([*_legend("source", sources, width), "This model has no attention: there is nothing to show."])
+    tail = 7 + min(WORD, max(map(_columns, targets)))
+    size = max(1, (width - LEFT - tail) // CELL)
+    panels = []
+    for first in range(0, len(sources), size):
+        columns = range(first, min(first + size, len(sources)))
+        panels += [*_panel(weights[:, columns], first + 1, trace.confidences(), targets, ascii_only), ""]
+    return "\n".join([*_legend("source", sources, width), "", *panels, *_scale(width, ascii_only)])
+
+
+def _panel(
+    weights: NDArray[np.float32], first: int, confidences: Sequence[float], words: Sequence[str], ascii_only: bool
+) -> list[str]:
+    """Return the rows of one panel under the numbers of its columns, which begin with `first`."""
+    numbers = "".join(f"{first + c:>{CELL}}" for c in range(weights.shape[1]))
+    lines = [f"{'':{LEFT}}{numbers}  conf"]
+    for number, (row, confidence, word) in enumerate(zip(weights, confidences, words, strict=True), 1):
+        cells = "".join(f"{shade(float(w), ascii_only) * 2:>{CELL}}" for w in row)
+        lines.append(f"{number:>{LEFT}}{cells}  {confidence:>4.0%} {_cut(word, WORD)}")
+    return lines
+
+
+def _legend(title: str, words: Sequence[str], width: int) -> list[str]:
+    """Return `source: 1 मैं  2 खाना …`, wrapped between words."""
+    indent = len(title) + 2
+    return _wrap(f"{title}:", [f"{n} {_cut(w, max(width - indent - 5, 4))}" for n, w in enumerate(words, 1)], width)
+
+
+def _scale(width: int, ascii_only: bool) -> list[str]:
+    """Return the least weight that each shade stands for."""
+    marks = [(low, plain if ascii_only else block) for low, block, plain in SHADES]
+    return _wrap("weight from:", [f"[{mark * 2}] {low:.0%}" for low, mark in marks], width)
+
+
+def _wrap(title: str, entries: Sequence[str], width: int) -> list[str]:
+    """Put entries on lines of at most `width` columns, the first after the title, the others under it."""
+    lines = [title]
+    used = _columns(title)
+    for entry in entries:
+        if used + 2 + _columns(entry) > width:
+            lines.append(" " * (len(title) - 1))
+            used = len(title) - 1
+        lines[-1] += ("  " if lines[-1].strip() != title else " ") + entry
+        used += 2 + _columns(entry)
+    return lines
+
+
+def _columns(text: str) -> int:
+    """Return about how many columns a terminal gives a text; a mark that some fonts set apart counts as one."""
+    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def _cut(word: str, most: int) -> str:
+    """Shorten a word to its place, and show characters that would move the cursor as �."""
+    word = "".join("�" if unicodedata.category(c) in ("Cc", "Cs") else c for c in word)
+    if _columns(word) <= most:
+        return word
+    while _columns(word) > most - 1:
+        word = word[:-1]
+    return word + "…"

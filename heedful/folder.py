@@ -1,0 +1,168 @@
+"""A model is a folder, safe to load from a stranger.
+
+`model.safetensors` holds the weights, `tokenizer.json` (or `source.tokenizer.json` and `target.tokenizer.json`) the
+vocabularies, and `config.json` the settings, a format version and the other files' checksums. `config.json` is renamed
+into place last: a reader sees a whole model or none. There is no pickle.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+from heedful.config import Config
+from heedful.disk import make_folder, write_whole
+from heedful.errors import HeedfulError, ModelError
+from heedful.models import Network, build
+from heedful.text import Codec
+from heedful.version import __version__
+
+__all__ = ["CONFIG", "FORMAT", "WEIGHTS", "Parts", "about", "holds_model", "read_files", "read_model", "write_model"]
+
+FORMAT = 1
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+JOINT, SOURCE, TARGET = "tokenizer.json", "source.tokenizer.json", "target.tokenizer.json"
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a model folder holds; `notes` tell where the weights come from."""
+
+    config: Config
+    model: Network
+    source: Codec
+    target: Codec
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+
+def holds_model(path: Path) -> bool:
+    """Whether a folder holds a finished model."""
+    return (path / CONFIG).exists()
+
+
+def write_model(path: Path, parts: Parts, extra: Mapping[str, bytes] | None = None) -> None:
+    """Write a model folder; `extra` files are listed with it."""
+    files = {WEIGHTS: pack(parts.model.state_dict()), **(extra or {})}
+    if parts.config.text.joint:
+        files[JOINT] = parts.source.dump().encode()
+    else:
+        files[SOURCE], files[TARGET] = parts.source.dump().encode(), parts.target.dump().encode()
+    make_folder(path)
+    for name, content in files.items():
+        write_whole(path / name, content)
+    head = {
+        "format": FORMAT,
+        "heedful": __version__,
+        "config": parts.config.plain(),
+        "notes": dict(parts.notes),
+        "files": {name: {"bytes": len(c), "sha256": sha256(c).hexdigest()} for name, c in sorted(files.items())},
+    }
+    write_whole(path / CONFIG, (json.dumps(head, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def about(path: Path) -> dict[str, Any]:
+    """Read `config.json`: its format, version, settings, notes and list of files."""
+    if not path.is_dir():
+        raise ModelError(f"{path}: there is no such model folder")
+    if not holds_model(path):
+        unfinished = (path / "checkpoints").is_dir()
+        hint = "; its training was not finished: go on with heedful train --resume" if unfinished else ""
+        raise ModelError(f"{path}: this folder holds no model (there is no {CONFIG}){hint}")
+    try:
+        head = json.loads((path / CONFIG).read_bytes())
+    except (ValueError, RecursionError):
+        raise ModelError(f"{path / CONFIG}: this is not JSON; the file is damaged") from None
+    except OSError as error:
+        raise ModelError(f"{path / CONFIG}: cannot be read ({error.strerror})") from None
+    if not isinstance(head, dict) or not isinstance(head.get("format"), int):
+        raise ModelError(f"{path / CONFIG}: this is not the config of a heedful model (it has no format number)")
+    if head["format"] > FORMAT:
+        raise ModelError(
+            f"{path}: written in format {head['format']} by heedful {head.get('heedful')}; "
+            f"this is heedful {__version__}, which reads format {FORMAT}. Upgrade heedful to open it"
+        )
+    if not all(isinstance(head.get(key), dict) for key in ("config", "notes", "files")):
+        raise ModelError(f"{path / CONFIG}: config, notes or files are missing; the file is damaged")
+    return head
+
+
+def read_model(path: Path, device: torch.device | None = None) -> Parts:
+    """Read a model folder; anything in it that is not as it should be is a `ModelError`."""
+    head = about(path)
+    files = read_files(path, head)
+    try:
+        config = Config.build(head["config"])
+        names = (JOINT, JOINT) if config.text.joint else (SOURCE, TARGET)
+        if missing := {WEIGHTS, *names} - files.keys():
+            raise ModelError(f"{', '.join(sorted(missing))} is not listed in {CONFIG}")
+        source = _codec(files, names[0])
+        target = source if config.text.joint else _codec(files, names[1])
+        model = _fill(config, len(source), len(target), unpack(files[WEIGHTS], WEIGHTS))
+    except HeedfulError as error:
+        raise ModelError(f"{path}: {error}") from None
+    return Parts(config, model.to(device).eval(), source, target, head["notes"])
+
+
+def read_files(path: Path, head: Mapping[str, Any]) -> dict[str, bytes]:
+    """Read the files that a `config.json` lists, holding each to its size and checksum."""
+    contents = {}
+    for name, facts in head["files"].items():
+        if Path(name).name != name or not isinstance(facts, dict):
+            raise ModelError(f"{path / CONFIG}: '{name}' is not the name of a file in this folder")
+        try:
+            content = (path / name).read_bytes()
+        except OSError as error:
+            raise ModelError(f"{path / name}: cannot be read ({error.strerror}); the model is not whole") from None
+        if len(content) != facts.get("bytes"):
+            sizes = f"{len(content)} bytes, expected {facts.get('bytes')}"
+            raise ModelError(f"{path / name}: has {sizes}; the file is truncated or changed")
+        if sha256(content).hexdigest() != facts.get("sha256"):
+            raise ModelError(f"{path / name}: its checksum is not the one in {CONFIG}; the file is damaged or changed")
+        contents[name] = content
+    return contents
+
+
+def pack(tensors: Mapping[str, Tensor]) -> bytes:
+    """Return tensors as the content of a safetensors file."""
+    return safetensors.torch.save({name: t.detach().cpu().contiguous() for name, t in tensors.items()})
+
+
+def unpack(content: bytes, name: str) -> dict[str, Tensor]:
+    """Return the tensors in the content of a safetensors file."""
+    try:
+        return safetensors.torch.load(content)
+    except (SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
+        raise ModelError(f"{name}: this is not a safetensors file ({error})") from None
+
+
+def _codec(files: Mapping[str, bytes], name: str) -> Codec:
+    try:
+        return Codec.parse(files[name].decode("utf-8"))
+    except UnicodeDecodeError:
+        raise ModelError(f"{name}: this is not UTF-8") from None
+    except ModelError as error:
+        raise ModelError(f"{name}: {error}") from None
+
+
+def _fill(config: Config, source: int, target: int, weights: dict[str, Tensor]) -> Network:
+    """Return the model with its weights; built without memory first, so that absurd settings cost nothing."""
+    with torch.device("meta"):
+        model = build(config.model, source, target)
+    wanted = {name: tuple(t.shape) for name, t in model.state_dict().items()}
+    for name in sorted(wanted.keys() | weights.keys()):
+        there = tuple(weights[name].shape) if name in weights else None
+        if there != wanted.get(name):
+            raise ModelError(f"{WEIGHTS}: '{name}' has shape {there}, expected {wanted.get(name)}")
+        if not weights[name].is_floating_point():
+            raise ModelError(f"{WEIGHTS}: '{name}' holds {weights[name].dtype}, expected floating point numbers")
+    model.load_state_dict({name: t.float() for name, t in weights.items()}, assign=True)
+    return model

@@ -1,0 +1,70 @@
+"""BLEU and chrF by sacrebleu, with its signatures, and exact match; all by source length."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from heedful.errors import DataError
+from heedful.trace import LengthRow, LengthTable
+
+__all__ = ["EDGES", "bleu", "by_length"]
+
+EDGES = (1, 6, 11, 16, 21, 31, 41)  # the first length of each row
+
+
+class _Score(NamedTuple):
+    value: float
+    signature: str
+
+
+def bleu(outputs: Sequence[str], references: Sequence[str]) -> float:
+    """Return corpus BLEU as sacrebleu has it (13a tokens, cased), from 0 to 100.
+
+    >>> round(bleu(["I am eating now ."], ["I am eating now ."]))
+    100
+    """
+    return _bleu(outputs, references).value
+
+
+def by_length(lengths: Sequence[int], outputs: Sequence[str], references: Sequence[str]) -> LengthTable:
+    """Return all scores for all sentences and by source length; `lengths` are those of the sources in words."""
+    if not len(lengths) == len(outputs) == len(references):
+        raise DataError(f"{len(outputs)} translations for {len(references)} references")
+    if not outputs:
+        raise DataError("there is nothing to score: no sentences")
+    rows = []
+    for low, after in zip(EDGES, [*EDGES[1:], None], strict=True):
+        chosen = [i for i, n in enumerate(lengths) if low <= max(n, 1) and (after is None or n < after)]
+        if chosen:
+            high = None if after is None else after - 1
+            rows.append(_row(low, high, [outputs[i] for i in chosen], [references[i] for i in chosen]))
+    return LengthTable(
+        tuple(rows),
+        _row(1, None, outputs, references),
+        _bleu(outputs, references).signature,
+        _chrf(outputs, references).signature,
+    )
+
+
+def _row(low: int, high: int | None, outputs: Sequence[str], references: Sequence[str]) -> LengthRow:
+    exact = 100 * sum(_same(o, r) for o, r in zip(outputs, references, strict=True)) / len(outputs)
+    return LengthRow(low, high, len(outputs), _bleu(outputs, references).value, _chrf(outputs, references).value, exact)
+
+
+def _same(output: str, reference: str) -> bool:
+    return output.split() == reference.split()
+
+
+def _bleu(outputs: Sequence[str], references: Sequence[str]) -> _Score:
+    from sacrebleu.metrics.bleu import BLEU
+
+    metric = BLEU()
+    return _Score(metric.corpus_score(list(outputs), [list(references)]).score, str(metric.get_signature()))
+
+
+def _chrf(outputs: Sequence[str], references: Sequence[str]) -> _Score:
+    from sacrebleu.metrics.chrf import CHRF
+
+    metric = CHRF()
+    return _Score(metric.corpus_score(list(outputs), [list(references)]).score, str(metric.get_signature()))

@@ -1,0 +1,33 @@
+"""From settings to a model."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from torch import nn
+
+from heedful.config import FixedConfig, RecurrentConfig, RnnConfig
+from heedful.errors import ConfigError
+from heedful.models.bahdanau import Bahdanau
+from heedful.models.fixed import Fixed
+from heedful.models.luong import Luong
+from heedful.models.protocol import Seq2Seq
+
+__all__ = ["Network", "build"]
+
+
+class Network(nn.Module, Seq2Seq):
+    """What `build` returns, for the type checker: a module that keeps the protocol."""
+
+
+ORDERS = {"bahdanau": Bahdanau, "luong": Luong}
+
+
+def build(config: RecurrentConfig, source: int, target: int) -> Network:
+    """Return an untrained model for vocabularies of `source` and `target` tokens."""
+    match config:
+        case FixedConfig():
+            return cast(Network, Fixed(config, source, target))
+        case RnnConfig():
+            return cast(Network, ORDERS[config.order](config, source, target))
+    raise ConfigError(f"no model is known for the settings {type(config).__name__}")

@@ -1,0 +1,39 @@
+"""The encoder-decoder with a fixed context: all that the decoder knows of the sentence is h(T)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from heedful.config import FixedConfig
+from heedful.models.protocol import Look, Memory, Step
+from heedful.models.recurrent import Output, Recurrent, RecurrentState, Stack
+
+__all__ = ["Fixed"]
+
+
+class Fixed(Recurrent):
+    """s_0 from h(T), s_t = RNN(s_{t-1}, y_{t-1}); or, with `context="every"`, s_t = RNN(s_{t-1}, [y_{t-1}; h(T)])."""
+
+    def __init__(self, config: FixedConfig, source: int, target: int) -> None:
+        super().__init__(config, source, target)
+        context = (config.memory_width,) if config.context == "every" else ()
+        self.every = bool(context)
+        self.layers = config.layers
+        self.stack = Stack(config, (config.embedding, *context))
+        self.output = Output(config.width + sum(context), self.embedding, config)
+
+    def step(self, y: Tensor, state: RecurrentState, memory: Memory, look: Look | None = None) -> Step:
+        """Read n tokens.  y (B, n) -> hidden (B, n, …), the state after them; there is nothing to look at."""
+        e = self.embed(y)
+        inputs = self.stack.project(0, e)
+        context = memory.last[self.layers - 1][:, None].expand(-1, y.shape[1], -1)
+        if self.every:
+            inputs = inputs + self.stack.project(1, context)
+        cells, tops = state.cells, []
+        for x in inputs.unbind(1):
+            cells = self.stack(x, cells)
+            tops.append(cells[-1][0])
+        s = torch.stack(tops, dim=1)
+        known = torch.cat([s, context], dim=-1) if self.every else s
+        return Step(self.output.hidden(known, e), RecurrentState(cells), None)

@@ -1,0 +1,64 @@
+"""Luong's order: the cell goes first, its new state asks, and both make the attentional state."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from heedful.attention import attend, build_score
+from heedful.config import RnnConfig
+from heedful.models.protocol import Look, Memory, Step
+from heedful.models.recurrent import Output, Recurrent, RecurrentState, Stack
+
+__all__ = ["Luong"]
+
+
+class Luong(Recurrent):
+    """s_t = RNN(s_{t-1}, [y_{t-1}; a_{t-1}]); c_t from s_t; a_t = tanh(W_a[s_t; c_t]); W_o a_t + b_o.
+
+    Without input feeding the cell sees y_{t-1} alone. With tied embeddings the words are written as everywhere,
+    E·tanh(W[s_t; c_t; y_{t-1}]).
+    """
+
+    def __init__(self, config: RnnConfig, source: int, target: int) -> None:
+        super().__init__(config, source, target)
+        D, E = config.width, config.memory_width
+        self.feed, self.tied = config.feed, config.tied
+        self.score = build_score(config.score, D, E, config.score_width or D)
+        self.stack = Stack(config, (config.embedding, D) if config.feed else (config.embedding,))
+        self.mix = nn.Linear(D + E, D) if config.feed or not config.tied else None
+        self.output = Output(D + E if config.tied else D, self.embedding, config)
+
+    def encode(self, x: Tensor, keep: Tensor) -> Memory:
+        """Read the source and work out the keys.  x (B, S), keep (B, S) -> Memory."""
+        memory = super().encode(x, keep)
+        return Memory(memory.h, keep, (self.score.keys(memory.h),), memory.last)
+
+    def start(self, memory: Memory, capacity: int) -> RecurrentState:
+        """Return s_0, made from h(T), and a_0 = 0 when it is fed on."""
+        state = super().start(memory, capacity)
+        return RecurrentState(state.cells, torch.zeros_like(state.top) if self.feed else None)
+
+    def step(self, y: Tensor, state: RecurrentState, memory: Memory, look: Look | None = None) -> Step:
+        """Read n tokens.  y (B, n) -> hidden (B, n, …), the state after them, weights (B, 1, 1, n, S) if asked for."""
+        e = self.embed(y)
+        cells, fed = state.cells, state.feed
+        known, mixed, weights = [], [], []
+        for x in self.stack.project(0, e).unbind(1):
+            cells = self.stack(x if fed is None else x + self.stack.project(1, fed), cells)
+            s = cells[-1][0]
+            c, alpha = attend(self.score(s[:, None], memory.keys[0]), memory.h, memory.keep)
+            known.append(torch.cat([s, c[:, 0]], dim=-1))
+            weights.append(alpha)
+            if fed is not None and self.mix is not None:
+                fed = torch.tanh(self.mix(known[-1]))
+                mixed.append(fed)
+        hidden = self._hidden(torch.stack(known, dim=1), mixed, e)
+        seen = torch.cat(weights, dim=1)[:, None, None] if look else None
+        return Step(hidden, RecurrentState(cells, fed), seen)
+
+    def _hidden(self, known: Tensor, mixed: list[Tensor], e: Tensor) -> Tensor:
+        """Return what `logits` takes; when nothing waited for the attentional states, they are made here at once."""
+        if self.tied or self.mix is None:
+            return self.output.hidden(known, e)
+        return self.output.hidden(torch.stack(mixed, dim=1) if mixed else torch.tanh(self.mix(known)), e)

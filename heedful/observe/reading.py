@@ -1,0 +1,37 @@
+"""Re-reading: the chosen words are read once more by teacher forcing, all in one batch, and the weights are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from heedful.data import pad
+from heedful.models import Look, Memory, Seq2Seq
+from heedful.text import START
+
+__all__ = ["Reading", "read"]
+
+
+class Reading(NamedTuple):
+    """What a model saw in one sentence: weights (L, H, T, S) or None, and the log-probability of each token (T,)."""
+
+    weights: NDArray[np.float32] | None
+    log_probs: NDArray[np.float32]
+
+
+@torch.inference_mode()
+def read(model: Seq2Seq, memory: Memory, targets: Sequence[Sequence[int]]) -> list[Reading]:
+    """Read given target sentences, each ending with `</s>`, and say where each token looked; padding is cut off."""
+    y = pad([(START, *target) for target in targets]).to(memory.h.device)
+    hidden, _, weights = model.step(y[:, :-1], model.start(memory, y.shape[1] - 1), memory, Look())
+    log_probs = model.logits(hidden).float().log_softmax(-1).gather(-1, y[:, 1:, None])[..., 0].cpu().numpy()
+    lengths = memory.keep.sum(1).tolist()
+    seen = None if weights is None else weights.float().cpu().numpy()
+    return [
+        Reading(None if seen is None else seen[b, :, :, : len(target), : lengths[b]], log_probs[b, : len(target)])
+        for b, target in enumerate(targets)
+    ]

@@ -1,0 +1,151 @@
+"""Strings to token ids and back, keeping for every token its span of characters in the original string.
+
+All three kinds work alike and lose nothing but the kind of white space: a space becomes the mark ▁ in front of the word
+that follows it, so joining the tokens gives the sentence back. They differ only in where a word may be cut: nowhere
+(`word`), between learned pieces (`bpe`), between any two characters (`char`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
+
+from heedful.config import TextConfig
+from heedful.errors import ModelError
+from heedful.text.words import merge
+from heedful.trace import Text
+
+__all__ = ["END", "PAD", "SPECIALS", "START", "UNKNOWN", "Codec", "Encoded"]
+
+SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")
+PAD, UNKNOWN, START, END = range(4)
+
+SPACE = "▁"
+# Letters keep their marks and joiners: Devanagari vowel signs are marks, and Python's \w would cut at them.
+_LETTERS = r"[\p{L}\p{M}\p{N}\x{200C}\x{200D}]"
+_WORDS = rf"{SPACE}?{_LETTERS}+(?:['’]{_LETTERS}+)*|{SPACE}?[^{_LETTERS[1:-1]}{SPACE}]|{SPACE}"
+_CHARACTERS = r"(?m:.)"
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Token ids, ending with `</s>`, and the character span of each in the original string."""
+
+    ids: tuple[int, ...]
+    spans: tuple[tuple[int, int], ...]
+
+
+class Codec:
+    """A trained tokenizer for one language (or both).
+
+    >>> codec = Codec.train(["I am eating."], TextConfig(kind="word"))
+    >>> encoded = codec.encode("I am  eating.")
+    >>> [codec.token(i) for i in encoded.ids]
+    ['▁I', '▁am', '▁eating', '.', '</s>']
+    >>> encoded.spans
+    ((0, 1), (2, 4), (6, 12), (12, 13), (13, 13))
+    >>> codec.decode(encoded.ids)
+    'I am eating.'
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        # Otherwise a "</s>" that somebody typed would end the sentence.
+        tokenizer.encode_special_tokens = True
+        self._tokenizer = tokenizer
+        if [tokenizer.id_to_token(i) for i in range(4)] != list(SPECIALS):
+            raise ModelError(f"the tokenizer does not begin with the tokens {', '.join(SPECIALS)}")
+
+    @classmethod
+    def train(cls, texts: Iterable[str], config: TextConfig) -> Codec:
+        """Learn a vocabulary of at most `config.size` tokens from texts."""
+        model = models.BPE(unk_token="<unk>") if config.kind == "bpe" else models.WordLevel(unk_token="<unk>")
+        kind = trainers.BpeTrainer if config.kind == "bpe" else trainers.WordLevelTrainer
+        tokenizer = Tokenizer(model)
+        tokenizer.normalizer = normalizers.Sequence(
+            [normalizers.NFC(), normalizers.Replace(Regex(rf"[\s{SPACE}]+"), " "), normalizers.Strip()]
+        )
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.Metaspace(SPACE, "always", split=False),
+                pre_tokenizers.Split(Regex(_CHARACTERS if config.kind == "char" else _WORDS), "isolated"),
+            ]
+        )
+        trainer = kind(vocab_size=config.size, special_tokens=list(SPECIALS), show_progress=False)
+        tokenizer.train_from_iterator(texts, trainer)
+        return cls(tokenizer)
+
+    @classmethod
+    def parse(cls, text: str) -> Codec:
+        """Read what `dump` wrote."""
+        try:
+            tokenizer = Tokenizer.from_str(text)
+        except BaseException as error:  # the Rust parser raises plain Exception, and on some inputs panics
+            if isinstance(error, KeyboardInterrupt | SystemExit):
+                raise
+            raise ModelError(f"the tokenizer cannot be read: {error}") from None
+        return cls(tokenizer)
+
+    def dump(self) -> str:
+        """Return the tokenizer as JSON."""
+        return str(self._tokenizer.to_str())
+
+    def __len__(self) -> int:
+        return int(self._tokenizer.get_vocab_size())
+
+    def token(self, index: int) -> str:
+        """Return the token with an id."""
+        return str(self._tokenizer.id_to_token(index))
+
+    def encode(self, text: str) -> Encoded:
+        """Return the ids of a sentence and their spans, closed by `</s>`."""
+        return self.encode_all([text])[0]
+
+    def encode_all(self, texts: Sequence[str]) -> list[Encoded]:
+        """Encode many sentences, using all cores."""
+        found = self._tokenizer.encode_batch(texts, add_special_tokens=False)
+        return [
+            Encoded(
+                (*e.ids, END),
+                (*map(_trim, [text] * len(e.ids), e.offsets, e.tokens), (len(text), len(text))),
+            )
+            for text, e in zip(texts, found, strict=True)
+        ]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the string that ids stand for."""
+        return self.read(ids).text
+
+    def read(self, ids: Sequence[int]) -> Text:
+        """Return the string that ids stand for, with the span of each; the ids end with `</s>` or get one."""
+        ids = tuple(ids)
+        if not ids or ids[-1] != END:
+            ids += (END,)
+        tokens = tuple(self.token(i) for i in ids)
+        # A vocabulary of whole words has no ▁ of its own: there <unk> stands for a word with its space.
+        gap = " " if self._tokenizer.token_to_id(SPACE) is None else ""
+        text, spans = "", []
+        for index, token in zip(ids[:-1], tokens, strict=False):
+            plain = gap + token if index == UNKNOWN else token.replace(SPACE, " ")
+            plain = plain if text else plain.lstrip(" ")
+            start = len(text) + len(plain) - len(plain.lstrip(" "))
+            text += plain
+            spans.append((start, len(text)))
+        text = text.rstrip(" ")
+        spans = [(min(start, len(text)), min(end, len(text))) for start, end in [*spans, (len(text), len(text))]]
+        return Text(text, tokens, tuple(spans), merge(text, spans))
+
+    def trace(self, text: str, encoded: Encoded) -> Text:
+        """Return a given string with its tokens, spans and words."""
+        tokens = tuple(self.token(i) for i in encoded.ids)
+        return Text(text, tokens, encoded.spans, merge(text, encoded.spans))
+
+
+def _trim(text: str, span: tuple[int, int], token: str) -> tuple[int, int]:
+    """Take the white space that ▁ stands for off a span; ▁ alone gets an empty span in front of its word."""
+    start, end = span
+    if token.startswith(SPACE):
+        while start < end and (text[start].isspace() or text[start] == SPACE):
+            start += 1
+    return (start, start) if token == SPACE else (start, end)

@@ -1,0 +1,149 @@
+"""Plain records of what a model did, without torch: they can be saved, sent and drawn anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heedful.errors import DataError
+
+__all__ = ["LengthRow", "LengthTable", "Text", "Trace", "Word"]
+
+
+class Word(NamedTuple):
+    """A word: its characters `text[start:end]` and its tokens `first:last`."""
+
+    text: str
+    start: int
+    end: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class Text:
+    """One side of a trace: the string, its tokens with character spans, and the words they make.
+
+    The last token and the last word are always the end of the sentence, `</s>`, with an empty span.
+    """
+
+    text: str
+    tokens: tuple[str, ...]
+    spans: tuple[tuple[int, int], ...]
+    words: tuple[Word, ...]
+
+    def plain(self) -> dict[str, Any]:
+        """Return what JSON can hold."""
+        return {
+            "text": self.text,
+            "tokens": list(self.tokens),
+            "spans": [list(s) for s in self.spans],
+            "words": [w._asdict() for w in self.words],
+        }
+
+    @classmethod
+    def build(cls, plain: Mapping[str, Any]) -> Text:
+        """Return the text that `plain` was made from."""
+        return cls(
+            str(plain["text"]),
+            tuple(map(str, plain["tokens"])),
+            tuple((int(a), int(b)) for a, b in plain["spans"]),
+            tuple(
+                Word(str(w["text"]), int(w["start"]), int(w["end"]), int(w["first"]), int(w["last"]))
+                for w in plain["words"]
+            ),
+        )
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What a model saw when it re-read its own words: for each token written, where it looked.
+
+    `weights` is (L, H, T, S) over tokens, or None for a model that has nothing to look at.
+    `log_probs` is (T,): how probable each token was.
+    """
+
+    source: Text
+    target: Text
+    weights: NDArray[np.float32] | None
+    log_probs: NDArray[np.float32]
+
+    def words(self) -> NDArray[np.float32] | None:
+        """Return the weights between words, (words of the target, words of the source), each row summing to 1.
+
+        Layers and heads are averaged. The weight of a source word is the sum over its tokens; that of a target word
+        is the mean over its tokens.
+        """
+        if self.weights is None:
+            return None
+        tokens = self.weights.mean(axis=(0, 1))
+        columns = np.stack([tokens[:, w.first : w.last].sum(1) for w in self.source.words], axis=1)
+        rows = np.stack([columns[w.first : w.last].mean(0) for w in self.target.words])
+        return rows.astype(np.float32)
+
+    def confidences(self) -> tuple[float, ...]:
+        """Return the confidence of each target word: the mean log-probability of its tokens, as a probability."""
+        return tuple(float(np.exp(self.log_probs[w.first : w.last].mean())) for w in self.target.words)
+
+    def plain(self) -> dict[str, Any]:
+        """Return what JSON can hold; `build` takes it back."""
+        return {
+            "source": self.source.plain(),
+            "target": self.target.plain(),
+            "weights": None if self.weights is None else self.weights.tolist(),
+            "log_probs": self.log_probs.tolist(),
+        }
+
+    @classmethod
+    def build(cls, plain: Mapping[str, Any]) -> Trace:
+        """Return the trace that `plain` was made from."""
+        try:
+            weights = plain["weights"]
+            return cls(
+                Text.build(plain["source"]),
+                Text.build(plain["target"]),
+                None if weights is None else np.asarray(weights, dtype=np.float32),
+                np.asarray(plain["log_probs"], dtype=np.float32),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"this is not a trace: {type(error).__name__} at {error}") from None
+
+
+class LengthRow(NamedTuple):
+    """The scores of the sentences of `low` to `high` source words; `high` None: no upper end."""
+
+    low: int
+    high: int | None
+    pairs: int
+    bleu: float
+    chrf: float
+    exact: float
+
+    @property
+    def label(self) -> str:
+        """The lengths as a person writes them."""
+        return f"{self.low}+" if self.high is None else f"{self.low}–{self.high}"
+
+
+@dataclass(frozen=True)
+class LengthTable:
+    """Scores by source length, the row of all sentences, and sacrebleu's signatures. Scores are percentages."""
+
+    rows: tuple[LengthRow, ...]
+    total: LengthRow
+    bleu_signature: str
+    chrf_signature: str
+
+    def plain(self) -> dict[str, Any]:
+        """Return what JSON can hold."""
+        total = {k: v for k, v in self.total._asdict().items() if k not in ("low", "high")}
+        return {
+            **total,
+            "bleu_signature": self.bleu_signature,
+            "chrf_signature": self.chrf_signature,
+            "by_length": [r._asdict() for r in self.rows],
+        }

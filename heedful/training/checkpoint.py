@@ -1,0 +1,115 @@
+"""Checkpoints: `checkpoints/STEP/` is a model folder that also holds all that a run needs to go on.
+
+Besides the model: `optimizer.safetensors`, `best.safetensors` (the best weights so far) and `run.json`. The folder is
+filled under another name and renamed when it is whole, and its `config.json` has everything's checksum.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from heedful.disk import whole_folder
+from heedful.errors import HeedfulError, ModelError
+from heedful.folder import Parts, about, pack, read_files, read_model, unpack, write_model
+from heedful.training.records import Validation
+
+__all__ = ["Checkpoint", "Position", "newest", "optimizer_tensors", "restore_optimizer", "save"]
+
+OPTIMIZER, BEST, RUN = "optimizer.safetensors", "best.safetensors", "run.json"
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a run stands: updates done, the epoch and the batches done in it, and the best validation so far."""
+
+    step: int = 0
+    epoch: int = 0
+    batch: int = 0
+    best: Validation | None = None
+    without_better: int = 0
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A run at one moment: the model, the optimizer's memory, the best weights so far, where it stands, and what it is.
+
+    `run` tells where the pairs came from and their checksum, so that a run goes on with what it began with.
+    """
+
+    parts: Parts
+    optimizer: dict[str, Tensor]
+    best: dict[str, Tensor] | None
+    position: Position
+    run: dict[str, Any]
+
+
+def save(out: Path, checkpoint: Checkpoint, keep: int) -> None:
+    """Write a checkpoint, then remove all but the newest `keep`."""
+    path = out / "checkpoints" / f"{checkpoint.position.step:09d}"
+    if not path.exists():
+        run = {**checkpoint.run, "position": asdict(checkpoint.position)}
+        extra = {OPTIMIZER: pack(checkpoint.optimizer), RUN: json.dumps(run).encode()}
+        if checkpoint.best is not None:
+            extra[BEST] = pack(checkpoint.best)
+        with whole_folder(path) as folder:
+            write_model(folder, checkpoint.parts, extra)
+    for old in folders(out)[keep:]:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def folders(out: Path) -> list[Path]:
+    """Return the checkpoint folders of a run, newest first, whole or not."""
+    found = [p for p in (out / "checkpoints").glob("*") if p.is_dir() and p.name.isdecimal()]
+    return sorted(found, key=lambda p: int(p.name), reverse=True)
+
+
+def newest(out: Path) -> tuple[Checkpoint | None, list[str]]:
+    """Return the newest whole checkpoint of a run, if there is one, and why newer ones were passed over."""
+    skipped: list[str] = []
+    for path in folders(out):
+        try:
+            return _read(path), skipped
+        except HeedfulError as error:
+            skipped.append(str(error))
+    return None, skipped
+
+
+def _read(path: Path) -> Checkpoint:
+    files = read_files(path, about(path))
+    try:
+        run = json.loads(files[RUN])
+        position = run.pop("position")
+        best = position.pop("best")
+        return Checkpoint(
+            read_model(path),
+            unpack(files[OPTIMIZER], OPTIMIZER),
+            unpack(files[BEST], BEST) if BEST in files else None,
+            Position(**position, best=None if best is None else Validation(**best)),
+            run,
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelError(f"{path}: not a checkpoint ({type(error).__name__}: {error})") from None
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer, names: list[str]) -> dict[str, Tensor]:
+    """Return an optimizer's memory as named tensors."""
+    states = optimizer.state_dict()["state"]
+    return {f"{key}.{names[i]}": tensor for i, state in states.items() for key, tensor in state.items()}
+
+
+def restore_optimizer(optimizer: torch.optim.Optimizer, names: list[str], tensors: dict[str, Tensor]) -> None:
+    """Give an optimizer its memory back."""
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        key, _, parameter = name.partition(".")
+        if parameter not in names:
+            raise ModelError(f"{OPTIMIZER}: '{parameter}' is not a weight of this model")
+        state.setdefault(names.index(parameter), {})[key] = tensor
+    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})

@@ -1,0 +1,48 @@
+"""Ctrl-C and SIGTERM, kept until the step is done."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+__all__ = ["Signals", "catch_signals"]
+
+
+class Signals:
+    """Which signal has come, if one has; a second one stops at once."""
+
+    def __init__(self) -> None:
+        self.received = 0
+
+    def __call__(self) -> bool:
+        """Whether the run should stop after this step."""
+        return self.received != 0
+
+    def catch(self, number: int, frame: FrameType | None) -> None:
+        """Remember the first signal; on the second, do not wait."""
+        if self.received:
+            raise KeyboardInterrupt
+        self.received = number
+
+
+@contextmanager
+def catch_signals(say: Callable[[str], None]) -> Iterator[Signals]:
+    """Catch Ctrl-C and SIGTERM while a run goes on; outside the main thread, where Python forbids it, do nothing."""
+    signals = Signals()
+    if threading.current_thread() is not threading.main_thread():
+        yield signals
+        return
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        signals.catch(number, frame)
+        say("stopping after this step and writing a checkpoint (again to stop at once)")
+
+    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield signals
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)

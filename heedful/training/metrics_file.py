@@ -1,0 +1,31 @@
+"""`metrics.jsonl`: what a run measured, one JSON object on a line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from heedful.disk import write_whole, writing
+
+__all__ = ["MetricsFile"]
+
+
+class MetricsFile:
+    """Appends records; when a run is resumed, records after its checkpoint are dropped first."""
+
+    def __init__(self, out: Path, step: int) -> None:
+        self.path = out / "metrics.jsonl"
+        lines = self.path.read_text(encoding="utf-8").splitlines() if self.path.exists() and step else []
+        write_whole(self.path, "".join(f"{line}\n" for line in lines if self._kept(line, step)).encode())
+
+    @staticmethod
+    def _kept(line: str, step: int) -> bool:
+        try:
+            return int(json.loads(line)["step"]) <= step
+        except (ValueError, KeyError, TypeError):  # a line cut short when the run was killed
+            return False
+
+    def write(self, record: dict[str, object]) -> None:
+        """Append one record."""
+        with writing(self.path), self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")

@@ -1,0 +1,69 @@
+"""What training tells those who watch it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+__all__ = ["Outcome", "Progress", "Silent", "Validation", "Watch"]
+
+
+class Progress(NamedTuple):
+    """How a run stands after some step; loss, accuracy and speed are those since the last report."""
+
+    step: int
+    steps: int
+    epoch: int
+    loss: float
+    accuracy: float
+    rate: float
+    tokens_per_second: float
+
+
+class Validation(NamedTuple):
+    """Scores on held-out pairs: loss per token, share of tokens right, BLEU of greedy translations."""
+
+    step: int
+    loss: float
+    accuracy: float
+    bleu: float
+
+    def better_than(self, other: Validation | None) -> bool:
+        """Whether this is the better one: by BLEU, then by loss."""
+        return other is None or (self.bleu, -self.loss) > (other.bleu, -other.loss)
+
+
+class Outcome(NamedTuple):
+    """How a run ended: `reason` is one of steps, patience or interrupted."""
+
+    reason: str
+    step: int
+    best: Validation | None
+
+
+class Watch(Protocol):
+    """Somebody who watches a run."""
+
+    def say(self, message: str) -> None:
+        """Hear something in words."""
+        ...
+
+    def progress(self, progress: Progress) -> None:
+        """Hear how the run stands."""
+        ...
+
+    def validated(self, validation: Validation, best: bool) -> None:
+        """Hear the scores of a validation, and whether they are the best so far."""
+        ...
+
+
+class Silent:
+    """Nobody."""
+
+    def say(self, message: str) -> None:
+        """Hear nothing."""
+
+    def progress(self, progress: Progress) -> None:
+        """Hear nothing."""
+
+    def validated(self, validation: Validation, best: bool) -> None:
+        """Hear nothing."""
