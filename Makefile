@@ -38,8 +38,7 @@ test-slow: .venv/dev
 	$(BIN)/python -m pytest -m slow
 
 docs: .venv/dev
-	$(BIN)/python -m heedful.notation > docs/notation.md
-	$(BIN)/python -m heedful.cli.document > docs/cli.md
+	$(BIN)/python docs/generate.py
 
 clean:
 	rm -rf .venv demo build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 from heedful.errors import ConfigError, choose, nearest
@@ -17,6 +19,7 @@ __all__ = [
     "RnnConfig",
     "TextConfig",
     "TrainingConfig",
+    "read_recipe",
     "settings",
 ]
 
@@ -187,6 +190,19 @@ def settings(assignments: list[str]) -> dict[str, dict[str, object]]:
             raise ConfigError(f"cannot read the setting '{assignment}'; expected section.key=value")
         nested.setdefault(section, {})[key] = value.strip()
     return nested
+
+
+def read_recipe(path: Path) -> dict[str, dict[str, object]]:
+    """Read nested settings from a TOML file; what they are worth is checked when a `Config` is built."""
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: this is not TOML ({error})") from None
+    if stray := [key for key, value in found.items() if not isinstance(value, dict)]:
+        raise ConfigError(f"{path}: '{stray[0]}' stands outside the sections [model], [text], [training]")
+    return found
 
 
 def _mapping(value: object) -> Mapping[str, object]:

@@ -90,7 +90,7 @@ def markdown() -> str:
         [
             "# Notation",
             "",
-            "One table for documents and code alike, in the papers' letters. Made by `python -m heedful.notation`;",
+            "One table for documents and code alike, in the papers' letters. Made by `make docs`;",
             "a test keeps this page and the code the same.",
             "",
             "| symbol | in code | shape | meaning |",
@@ -105,7 +105,3 @@ def markdown() -> str:
             "",
         ]
     )
-
-
-if __name__ == "__main__":
-    print(markdown(), end="")

@@ -40,9 +40,12 @@ class Translation:
             raise HeedfulError("this translation was made without a trace; use translate(…, trace=True)")
         return self._trace
 
-    def show(self, width: int = 80) -> str:
-        """Return the heat map of the trace as text, at most `width` columns wide; print it."""
-        return heatmap(self.trace, width=width)
+    def __str__(self) -> str:
+        return self.text
+
+    def show(self, width: int = 80, ascii_only: bool = False) -> None:
+        """Print the heat map of the trace, at most `width` columns wide."""
+        print(heatmap(self.trace, width=width, ascii_only=ascii_only))
 
     def plain(self) -> dict[str, Any]:
         """Return what JSON can hold, with the weights between words when there is a trace."""

@@ -29,7 +29,7 @@ def shade(weight: float, ascii_only: bool = False) -> str:
     >>> shade(0.5), shade(0.99), shade(0.5, ascii_only=True)
     ('▒', '█', '+')
     """
-    low, block, plain = next(s for s in reversed(SHADES) if weight >= s[0] or s[0] == 0.0)
+    _, block, plain = next(s for s in reversed(SHADES) if weight >= s[0] or s[0] == 0.0)
     return plain if ascii_only else block
 
 

@@ -60,8 +60,8 @@ CELLS = {"rnn": Kind(rnn, 1, 1, nn.RNN), "lstm": Kind(lstm, 4, 2, nn.LSTM), "gru
 class Cell(nn.Module):
     """One layer of a decoder: the weights U of the state, and W of each part of the input.
 
-    The input is a concatenation, [c_t; y_{t-1}] say; its parts keep weights of their own, because W[c; y] = W_c c + W_y y
-    and the part that is known beforehand need not wait for the loop.
+    The input is a concatenation, [c_t; y_{t-1}] say; its parts keep weights of their own, because
+    W[c; y] = W_c c + W_y y and the part that is known beforehand need not wait for the loop.
     """
 
     def __init__(self, kind: str, parts: tuple[int, ...], D: int) -> None:

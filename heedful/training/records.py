@@ -33,11 +33,12 @@ class Validation(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """How a run ended: `reason` is one of steps, patience or interrupted."""
+    """How a run ended: `reason` is one of steps, patience or interrupted (then by which signal)."""
 
     reason: str
     step: int
     best: Validation | None
+    signal: int = 0
 
 
 class Watch(Protocol):

@@ -22,7 +22,7 @@ from heedful.training.records import Outcome, Silent, Watch
 from heedful.training.run import Run
 from heedful.translator import Translator, load
 
-__all__ = ["Inputs", "begin", "train"]
+__all__ = ["Inputs", "begin", "recorded_inputs", "train"]
 
 # What a resumed run may change: how long it runs and what it leaves behind, not what it computes.
 CHANGEABLE = {"steps", "patience", "checkpoint_every", "keep", "log_every", "device", "threads"}
@@ -60,6 +60,13 @@ class Inputs:
             "target": full(self.target),
             "valid": full(self.valid),
         }
+
+
+def recorded_inputs(out: Path) -> Inputs | None:
+    """Return where the run in a folder took its pairs from, if it has a whole checkpoint that says so."""
+    checkpoint, _ = newest(out)
+    found = checkpoint.run.get("inputs") if checkpoint else None
+    return Inputs(**{**found, "pairs": tuple(found["pairs"])}) if found else None
 
 
 def train(
@@ -118,8 +125,7 @@ def begin(
         f"{len(parts.target):,} tokens, on {run.device}"
     )
     with catch_signals(watch.say) as stop:
-        outcome = run.go(stop)
-    return outcome
+        return run.go(stop)._replace(signal=stop.received)
 
 
 def _checkpoint(out: Path, resume: bool, watch: Watch) -> Checkpoint | None:

@@ -1,0 +1,79 @@
+"""Writes the pages that come from the code: `cli.md` from `--help`, `settings.md` and `notation.md` from its tables.
+
+python docs/generate.py
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from heedful.config import MODELS, TextConfig, TrainingConfig
+from heedful.notation import markdown
+
+__all__ = ["PAGES"]
+
+VERBS = ("", "train", "translate", "evaluate", "info")
+
+
+def commands() -> str:
+    """Return the page of all commands."""
+    lines = [
+        "# The commands",
+        "",
+        "Made from `--help` by `make docs`; a test keeps this page and the commands the same.",
+        "",
+    ]
+    for verb in VERBS:
+        name = f"heedful {verb}".strip()
+        lines += [f"## `{name}`", "", "```", _help(verb), "```", ""]
+    return "\n".join(lines)
+
+
+def _help(verb: str) -> str:
+    command = [sys.executable, "-m", "heedful", *([verb] if verb else []), "--help"]
+    environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=True, env=environment)
+    return done.stdout.replace("python -m heedful", "heedful").rstrip()
+
+
+def settings_page() -> str:
+    """Return the page of all settings."""
+    lines = [
+        "# Settings",
+        "",
+        "Made from the code by `make docs`. Any of them can be given as `--set section.key=value`, or in a TOML file",
+        "with `--recipe`; a finished model keeps them in its `config.json`, and `heedful info` prints them.",
+        "",
+    ]
+    sections: list[tuple[str, type[Any]]] = [(f"model, with family = {name}", kind) for name, kind in MODELS.items()]
+    sections += [("text", TextConfig), ("training", TrainingConfig)]
+    for title, kind in sections:
+        lines += [f"## {title}", "", "| key | default | allowed | meaning |", "|---|---|---|---|"]
+        for field in dataclasses.fields(kind):
+            lines.append(f"| `{field.name}` | {_plain(field.default)} | {_allowed(field)} | {field.metadata['doc']} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _plain(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _allowed(field: dataclasses.Field[object]) -> str:
+    if "allowed" in field.metadata:
+        return ", ".join(field.metadata["allowed"])
+    if isinstance(field.default, bool):
+        return "true, false"
+    return f"{field.metadata['low']:,} to {field.metadata['high']:,}"
+
+
+PAGES = {"cli.md": commands, "settings.md": settings_page, "notation.md": markdown}
+
+if __name__ == "__main__":
+    for name, page in PAGES.items():
+        (Path(__file__).parent / name).write_text(page(), encoding="utf-8")

@@ -1,0 +1,44 @@
+"""The command line: one file per verb. Results go to stdout, everything else to stderr."""
+
+from __future__ import annotations
+
+import errno
+import io
+import sys
+
+from heedful.errors import HeedfulError
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Run `heedful`: 0 done, 2 the user's mistake, 1 anything else, 130 for Ctrl-C."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+    try:
+        from heedful.cli.app import app
+
+        app()
+    except HeedfulError as error:
+        print(f"heedful: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EPIPE):
+            raise
+        _leave_stdout(error)
+    finally:
+        try:
+            sys.stdout.flush()
+        except OSError as error:
+            _leave_stdout(error)
+
+
+def _leave_stdout(error: OSError) -> None:
+    """Say that results could not be written; when the reader has gone away (`| head`), say nothing."""
+    if error.errno != errno.EPIPE:
+        print(f"heedful: the output cannot be written ({error.strerror})", file=sys.stderr)
+    sys.stdout = io.StringIO()  # nothing more can be written there, not even when Python ends
+    sys.exit(1)

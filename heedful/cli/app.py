@@ -1,0 +1,41 @@
+"""`heedful` and its verbs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from heedful.cli.evaluate import evaluate
+from heedful.cli.info import info
+from heedful.cli.train import train
+from heedful.cli.translate import translate
+from heedful.version import __version__
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="heedful",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+for verb in (train, translate, evaluate, info):
+    app.command()(verb)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"heedful {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _heedful(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    """Train translators with attention, translate, and see for every word where the model looked."""

@@ -1,0 +1,69 @@
+"""`heedful evaluate`."""
+
+from __future__ import annotations
+
+from heedful.cli.options import (
+    BatchTokens,
+    Columns,
+    Device,
+    Json,
+    Model,
+    PairFiles,
+    Source,
+    Target,
+    Threads,
+    check_pairs,
+    print_json,
+    say,
+    use_threads,
+)
+from heedful.trace import LengthRow, LengthTable
+
+__all__ = ["evaluate", "table"]
+
+
+def evaluate(
+    model: Model,
+    pairs: PairFiles = None,
+    *,
+    source: Source = None,
+    target: Target = None,
+    columns: Columns = "1,2",
+    device: Device = "auto",
+    threads: Threads = 0,
+    batch_tokens: BatchTokens = 4096,
+    json: Json = False,
+) -> None:
+    """Translate test pairs and score the translations: BLEU, chrF and exact match, by source length."""
+    check_pairs(pairs, source, target)
+    from heedful.metrics import by_length
+    from heedful.text import count
+    from heedful.training import Inputs
+    from heedful.translator import load
+
+    use_threads(threads)
+    inputs = Inputs(tuple(map(str, pairs or ())), columns, *(str(p) if p else None for p in (source, target)))
+    found, _ = inputs.read()
+    translator = load(model, device)
+    if found.blank or found.half:
+        say(f"passed over {found.blank + found.half:,} lines with an empty side")
+    translations = translator.translate([p.source for p in found.pairs], trace=False, batch_tokens=batch_tokens)
+    scores = by_length(
+        [count(p.source) for p in found.pairs], [t.text for t in translations], [p.target for p in found.pairs]
+    )
+    if json:
+        print_json({"model": str(model), **scores.plain()})
+    else:
+        print(table(scores))
+
+
+def table(scores: LengthTable) -> str:
+    """Return scores as a table for people."""
+    lines = [f"{'source words':<12} {'pairs':>7} {'BLEU':>6} {'chrF':>6} {'exact %':>8}"]
+    lines += [_line(row.label, row) for row in scores.rows]
+    lines += [_line("all", scores.total), "", f"BLEU: {scores.bleu_signature}", f"chrF: {scores.chrf_signature}"]
+    return "\n".join(lines)
+
+
+def _line(label: str, row: LengthRow) -> str:
+    return f"{label:<12} {row.pairs:>7,} {row.bleu:>6.1f} {row.chrf:>6.1f} {row.exact:>8.1f}"

@@ -1,0 +1,157 @@
+"""Records: weights between words worked by hand, and nothing lost on the way through JSON."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from heedful.errors import DataError
+from heedful.trace import LengthRow, LengthTable, Text, Trace, Word
+
+
+def text_of(*pieces: int) -> Text:
+    """A text whose words have so many tokens of one letter each, and the end."""
+    text = " ".join("abcdefgh"[:n] for n in pieces)
+    tokens, spans, words, at = [], [], [], 0
+    for n in pieces:
+        words.append(Word(text[at : at + n], at, at + n, len(tokens), len(tokens) + n))
+        for i in range(n):
+            tokens.append(("▁" if i == 0 else "") + text[at + i])
+            spans.append((at + i, at + i + 1))
+        at += n + 1
+    words.append(Word("</s>", len(text), len(text), len(tokens), len(tokens) + 1))
+    return Text(text, (*tokens, "</s>"), (*spans, (len(text), len(text))), tuple(words))
+
+
+def test_words_by_hand():
+    # Source: a word of two tokens, then the end. Target: a word of one, a word of two, the end.
+    weights = np.array([[[[0.5, 0.25, 0.25], [0.0, 1.0, 0.0], [0.2, 0.2, 0.6], [0.0, 0.0, 1.0]]]], dtype=np.float32)
+    trace = Trace(text_of(2), text_of(1, 2), weights, np.zeros(4, dtype=np.float32))
+    # Over the source's tokens the sum; over the target's the mean: (1.0 + 0.4) / 2.
+    np.testing.assert_allclose(trace.words(), [[0.75, 0.25], [0.7, 0.3], [0.0, 1.0]], atol=1e-6)
+    assert trace.words().dtype == np.float32
+
+
+def test_layers_and_heads_are_averaged():
+    # Two layers of two heads, one token and the end on both sides; the first row is asked for.
+    first = np.array([[1.0, 0.5], [0.25, 0.25]])
+    weights = np.zeros((2, 2, 2, 2), dtype=np.float32)
+    weights[:, :, 0, 0], weights[:, :, 0, 1], weights[:, :, 1, 1] = first, 1 - first, 1
+    trace = Trace(text_of(1), text_of(1), weights, np.zeros(2, dtype=np.float32))
+    np.testing.assert_allclose(trace.words(), [[0.5, 0.5], [0, 1]])
+
+
+@given(
+    st.lists(st.integers(1, 4), max_size=4),
+    st.lists(st.integers(1, 4), max_size=4),
+    st.integers(1, 3),
+    st.integers(1, 3),
+    st.integers(0, 2**32 - 1),
+)
+def test_rows_sum_to_one(source, target, layers, heads, seed):
+    x, y = text_of(*source), text_of(*target)
+    weights = np.random.default_rng(seed).dirichlet(np.ones(len(x.tokens)), size=(layers, heads, len(y.tokens)))
+    words = Trace(x, y, weights.astype(np.float32), np.zeros(len(y.tokens), dtype=np.float32)).words()
+    assert words.shape == (len(target) + 1, len(source) + 1)
+    np.testing.assert_allclose(words.sum(1), 1, atol=1e-5)
+    assert words.min() >= 0
+
+
+def test_a_model_without_attention_has_no_words():
+    assert Trace(text_of(1), text_of(1), None, np.zeros(2, dtype=np.float32)).words() is None
+
+
+def test_confidences_by_hand():
+    log_probs = np.log(np.array([0.5, 0.9, 0.4, 1.0], dtype=np.float32))
+    trace = Trace(text_of(1), text_of(1, 2), None, log_probs)
+    found = trace.confidences()
+    # The second word: the mean of logarithms is the geometric mean of 0.9 and 0.4, which is 0.6.
+    assert found == pytest.approx((0.5, 0.6, 1.0), abs=1e-6)
+    assert all(type(c) is float for c in found)
+
+
+FLOATS = st.floats(0, 1, width=32)
+
+
+@st.composite
+def traces(draw):
+    x = text_of(*draw(st.lists(st.integers(1, 3), max_size=3)))
+    y = text_of(*draw(st.lists(st.integers(1, 3), max_size=3)))
+    shape = (draw(st.integers(1, 2)), draw(st.integers(1, 2)), len(y.tokens), len(x.tokens))
+    weights = draw(st.none() | hnp.arrays(np.float32, shape, elements=FLOATS))
+    return Trace(x, y, weights, draw(hnp.arrays(np.float32, len(y.tokens), elements=st.floats(-50, 0, width=32))))
+
+
+@given(traces())
+def test_json_round_trip(trace):
+    back = Trace.build(json.loads(json.dumps(trace.plain(), allow_nan=False)))
+    assert (back.source, back.target) == (trace.source, trace.target)
+    assert all(type(w) is Word for w in back.source.words)
+    assert (back.weights is None) == (trace.weights is None)
+    if trace.weights is not None:
+        assert back.weights.dtype == np.float32
+        np.testing.assert_array_equal(back.weights, trace.weights)  # every bit
+    assert back.log_probs.dtype == np.float32
+    np.testing.assert_array_equal(back.log_probs, trace.log_probs)
+    assert back.confidences() == trace.confidences()
+
+
+@given(st.text(), st.text())
+def test_any_string_survives_json(text, token):
+    whole = Text(text, (token, "</s>"), ((0, len(text)), (len(text), len(text))), (Word(token, 0, len(text), 0, 1),))
+    assert Text.build(json.loads(json.dumps(whole.plain()))) == whole
+
+
+PLAIN = Trace(text_of(2), text_of(1), np.zeros((1, 1, 2, 3), dtype=np.float32), np.zeros(2, dtype=np.float32)).plain()
+
+
+@pytest.mark.parametrize("name", sorted(PLAIN))
+def test_a_missing_part_is_named(name):
+    with pytest.raises(DataError, match=f"^this is not a trace: .*{name}"):
+        Trace.build({k: v for k, v in PLAIN.items() if k != name})
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        None,
+        [],
+        "trace",
+        PLAIN | {"weights": "heavy"},
+        PLAIN | {"weights": [[1.0], [1.0, 2.0]]},
+        PLAIN | {"weights": {"a": 1}},
+        PLAIN | {"log_probs": ["x"]},
+        PLAIN | {"source": None},
+        PLAIN | {"source": []},
+        PLAIN | {"source": PLAIN["source"] | {"tokens": 3}},
+        PLAIN | {"source": PLAIN["source"] | {"spans": [[0]]}},
+        PLAIN | {"source": PLAIN["source"] | {"spans": [[0, math.inf]]}},  # Python's JSON reads Infinity
+        PLAIN | {"source": PLAIN["source"] | {"words": [["a", 0, 1, 0, 1]]}},
+        PLAIN | {"source": PLAIN["source"] | {"words": [{"text": "a"}]}},
+    ],
+)
+def test_what_is_not_a_trace_is_refused(changed):
+    with pytest.raises(DataError, match="^this is not a trace"):
+        Trace.build(changed)
+
+
+def test_length_labels():
+    assert LengthRow(6, 10, 3, 1.0, 2.0, 3.0).label == "6–10"
+    assert LengthRow(41, None, 3, 1.0, 2.0, 3.0).label == "41+"
+
+
+def test_length_table_plain():
+    row, total = LengthRow(1, 5, 2, 10.0, 20.0, 30.0), LengthRow(1, None, 2, 11.0, 21.0, 31.0)
+    assert json.loads(json.dumps(LengthTable((row,), total, "b", "c").plain())) == {
+        "pairs": 2,
+        "bleu": 11.0,
+        "chrf": 21.0,
+        "exact": 31.0,
+        "bleu_signature": "b",
+        "chrf_signature": "c",
+        "by_length": [{"low": 1, "high": 5, "pairs": 2, "bleu": 10.0, "chrf": 20.0, "exact": 30.0}],
+    }
