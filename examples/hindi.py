@@ -22,7 +22,7 @@ class Subject(NamedTuple):
 
 
 class Deed(NamedTuple):
-    """What is done: the words before the verb, its stem and its future stem; in English plain, with -s and with -ing."""
+    """What is done: the words before the verb, its stem, its future stem; in English plain, with -s, with -ing."""
 
     before: str
     stem: str

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -9,7 +11,7 @@ import torch
 
 from heedful.errors import ConfigError, DeviceMemoryError, choose
 
-__all__ = ["memory_guard", "pick"]
+__all__ = ["check_bf16", "memory_guard", "pick"]
 
 
 def pick(name: str) -> torch.device:
@@ -22,6 +24,23 @@ def pick(name: str) -> torch.device:
         usable = ", ".join(sorted(device for device, found in there.items() if found))
         raise ConfigError(f"device '{name}' is not available here; choose one of auto, {usable}")
     return torch.device(name)
+
+
+def check_bf16(device: torch.device) -> None:
+    """Refuse bf16 on a CPU whose products in it crash.
+
+    Some virtual machines announce matrix instructions that they do not let programs use; then the process dies without
+    a word. So another process tries first.
+    """
+    if device.type != "cpu":
+        return
+    trial = "import torch; a = torch.ones(512, 512, dtype=torch.bfloat16); a @ a"
+    done = subprocess.run([sys.executable, "-c", trial], capture_output=True, check=False)
+    if done.returncode:
+        raise ConfigError(
+            f"products in bf16 fail on this CPU (exit status {done.returncode}); use --precision fp32, or set the "
+            "environment variable ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 to keep off its matrix instructions"
+        )
 
 
 @contextmanager

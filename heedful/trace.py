@@ -102,15 +102,17 @@ class Trace:
     def build(cls, plain: Mapping[str, Any]) -> Trace:
         """Return the trace that `plain` was made from."""
         try:
-            weights = plain["weights"]
-            return cls(
-                Text.build(plain["source"]),
-                Text.build(plain["target"]),
-                None if weights is None else np.asarray(weights, dtype=np.float32),
-                np.asarray(plain["log_probs"], dtype=np.float32),
-            )
-        except (KeyError, TypeError, ValueError) as error:
+            source, target = Text.build(plain["source"]), Text.build(plain["target"])
+            given = plain["weights"]
+            weights = None if given is None else np.asarray(given, dtype=np.float32)
+            log_probs = np.asarray(plain["log_probs"], dtype=np.float32)
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise DataError(f"this is not a trace: {type(error).__name__} at {error}") from None
+        T, S = len(target.tokens), len(source.tokens)
+        fits = weights is None or (weights.ndim == 4 and weights.shape[2:] == (T, S))
+        if not fits or log_probs.shape != (T,):
+            raise DataError(f"this is not a trace: its numbers do not fit {T} target and {S} source tokens")
+        return cls(source, target, weights, log_probs)
 
 
 class LengthRow(NamedTuple):

@@ -78,7 +78,7 @@ def test_what_no_field_takes(section, family, field):
             one(section, family, field.name, True)
 
 
-@given(st.sampled_from([p.values for p in FIELDS]), JSON)
+@given(st.integers(0, len(FIELDS) - 1).map(lambda i: FIELDS[i].values), JSON)
 @example(("training", "", TrainingConfig.__dataclass_fields__["steps"]), 10**400)
 @example(("training", "", TrainingConfig.__dataclass_fields__["steps"]), "9" * 5000)
 @example(("training", "", TrainingConfig.__dataclass_fields__["rate"]), "9" * 5000)
@@ -104,8 +104,8 @@ def test_any_json_is_taken_within_bounds_or_refused(where, value):
 def test_any_json_object_builds_or_is_refused(given_):
     try:
         assert isinstance(Config.build(given_), Config)
-    except ConfigError as error:
-        assert str(error)
+    except ConfigError:
+        return  # any other error is a failure
 
 
 WORDS = [

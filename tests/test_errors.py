@@ -84,5 +84,5 @@ def test_choose_gives_back_what_is_allowed_and_nothing_else(word, allowed):
     if word in allowed:
         assert choose("thing", word, allowed) == word
     else:
-        with pytest.raises(ConfigError, match="^unknown thing"):
+        with pytest.raises(ConfigError, match=r"^unknown thing"):
             choose("thing", word, allowed)

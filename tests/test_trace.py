@@ -135,7 +135,7 @@ def test_a_missing_part_is_named(name):
     ],
 )
 def test_what_is_not_a_trace_is_refused(changed):
-    with pytest.raises(DataError, match="^this is not a trace"):
+    with pytest.raises(DataError, match=r"^this is not a trace"):
         Trace.build(changed)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["causal", "until"]
+__all__ = ["causal", "picture", "until"]
 
 
 def until(lengths: Tensor, size: int | None = None) -> Tensor:

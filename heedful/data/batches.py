@@ -54,11 +54,14 @@ class Batches:
         self.sources, self.targets = sources, targets
         self.start, self.tokens, self.sentences, self.seed = start, tokens, sentences, seed
         self._lengths = np.array([(len(x), len(y)) for x, y in zip(sources, targets, strict=True)], dtype=np.int64)
+        self._lengths = self._lengths.reshape(-1, 2)
 
     def epoch(self, number: int) -> list[tuple[int, ...]]:
         """Return the rows of each batch of an epoch, shuffled: every pair exactly once."""
         random = np.random.default_rng((self.seed, number))
         order = random.permutation(len(self._lengths))
+        if not len(order):
+            return []
         longest = self._lengths.max(axis=1)
         pool = POOL * max(1, min(self.sentences, self.tokens // max(1, int(longest.mean()))))
         batches: list[tuple[int, ...]] = []
@@ -66,16 +69,18 @@ class Batches:
             part = order[begin : begin + pool]
             # By target length, then source length up and down in turn: neighbours stay alike across the seams.
             x, y = self._lengths[part, 0], self._lengths[part, 1]
-            batches += self._cut(part[np.lexsort((np.where(y % 2, x, -x), y))])
+            # The first batch is cut short at random, which moves all cuts: other neighbours meet in every epoch.
+            batches += self._cut(part[np.lexsort((np.where(y % 2, x, -x), y))], int(random.integers(pool // POOL)) + 1)
         return [batches[i] for i in random.permutation(len(batches))]
 
-    def _cut(self, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> list[tuple[int, ...]]:
+    def _cut(self, rows: np.ndarray[tuple[int], np.dtype[np.int64]], first: int) -> list[tuple[int, ...]]:
         batches: list[tuple[int, ...]] = []
         current: list[int] = []
         longest = 0
         for row in rows.tolist():
             longest = max(longest, int(self._lengths[row].max()))
-            if current and (len(current) == self.sentences or longest * (len(current) + 1) > self.tokens):
+            most = self.sentences if batches else min(first, self.sentences)
+            if current and (len(current) == most or longest * (len(current) + 1) > self.tokens):
                 batches.append(tuple(current))
                 current, longest = [], int(self._lengths[row].max())
             current.append(row)

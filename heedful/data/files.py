@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -48,10 +49,12 @@ def decode(file: IO[bytes], name: str) -> Iterator[str]:
         yield line.removesuffix("\n").removesuffix("\r")
 
 
-def _open(path: Path) -> IO[bytes]:
-    file = path.open("rb")
-    zipped = file.read(2) == b"\x1f\x8b"
-    file.seek(0)
-    if not zipped:
-        return file
-    return gzip.GzipFile(fileobj=file, mode="rb")  # type: ignore[return-value]
+@contextmanager
+def _open(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file for reading, unzipped if it begins like gzip, whatever its name."""
+    with path.open("rb") as file:
+        if file.peek(2)[:2] == b"\x1f\x8b":  # a pipe lets us peek, not go back
+            with gzip.open(file) as unzipped:
+                yield unzipped  # type: ignore[misc]
+        else:
+            yield file

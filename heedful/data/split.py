@@ -1,4 +1,4 @@
-"""Holding pairs out for validation: by their own hash, so that a pair stays on its side when the file grows."""
+"""Holding pairs out for validation by their own hash, so that a file can grow without mixing up the two sides."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ def sentence_key(text: str) -> str:
 
 
 def hold_out(pairs: Sequence[Pair], most: int) -> tuple[list[Pair], list[Pair]]:
-    """Split pairs into training and validation; no sentence, source or target, stands on both sides.
+    """Split pairs into training and validation; no sentence stands on both sides, be it as source or as target.
 
-    A pair is held out when its hash falls under 2 %; the pair with the smallest hash always is. Pairs that share a
-    sentence with a held-out pair are left out of training. Of the held-out pairs, the `most` with the smallest hashes
-    are used; the others are still kept out of training, so they stay unseen when the file grows.
+    A pair is held out when its hash falls under 2 %, whatever else the file holds; in a file so small that none does,
+    the one with the smallest hash is. Pairs that share a sentence with a held-out pair are left out of training. Of the
+    held-out pairs, the `most` with the smallest hashes are used; the others are kept out of training all the same, so
+    that they stay unseen when the file grows.
     """
     keys = [(sentence_key(p.source), sentence_key(p.target)) for p in pairs]
     order = {key: _hash(*key) for key in dict.fromkeys(keys)}
-    smallest = min(order.values())
+    smallest = min(order.values(), default=0.0)
     held = {key for key, value in order.items() if value < FRACTION or value == smallest}
-    sources, targets = {x for x, _ in held}, {y for _, y in held}
-    training = [p for p, (x, y) in zip(pairs, keys, strict=True) if x not in sources and y not in targets]
+    aside = {sentence for key in held for sentence in key}
+    training = [p for p, key in zip(pairs, keys, strict=True) if aside.isdisjoint(key)]
     if not training:
         raise DataError(
             f"too few different sentences to hold some out for validation ({len(order)} different pairs); "

@@ -6,6 +6,7 @@ drawn in any font; the shades need no colour.
 
 from __future__ import annotations
 
+import textwrap
 import unicodedata
 from collections.abc import Sequence
 
@@ -18,9 +19,11 @@ __all__ = ["SHADES", "heatmap", "shade"]
 
 # The least weight of each shade, with block characters and in plain ASCII.
 SHADES = ((0.0, " ", " "), (0.05, "·", "."), (0.15, "░", "-"), (0.35, "▒", "+"), (0.60, "▓", "#"), (0.85, "█", "@"))
-CELL = 3  # columns of a cell, with the gap before it
 LEFT = 4  # columns of the row's number
 WORD = 18  # columns for the word at the end of a row at most
+MOVING = {"Cc", "Cs", "Zl", "Zp"}
+TURNING = {chr(c) for c in (0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))}
+NOTHING = "This model has no attention: there is nothing to show."
 
 
 def shade(weight: float, ascii_only: bool = False) -> str:
@@ -39,32 +42,33 @@ def heatmap(trace: Trace, width: int = 80, ascii_only: bool = False) -> str:
     sources = [w.text for w in trace.source.words]
     targets = [w.text for w in trace.target.words]
     if weights is None:
-        return "\n".join([*_legend("source", sources, width), "This model has no attention: there is nothing to show."])
+        return "\n".join([*_legend(sources, width, ascii_only), *textwrap.wrap(NOTHING, width)])
     tail = 7 + min(WORD, max(map(_columns, targets)))
-    size = max(1, (width - LEFT - tail) // CELL)
+    cell = max(3, len(str(len(sources))) + 1)  # with the gap before it
+    size = max(1, (width - LEFT - tail) // cell)
     panels = []
     for first in range(0, len(sources), size):
         columns = range(first, min(first + size, len(sources)))
-        panels += [*_panel(weights[:, columns], first + 1, trace.confidences(), targets, ascii_only), ""]
-    return "\n".join([*_legend("source", sources, width), "", *panels, *_scale(width, ascii_only)])
+        numbers = [f"{c + 1:>{cell}}" for c in columns]
+        words = [f"{p:>4.0%} {_cut(w, WORD, ascii_only)}" for p, w in zip(trace.confidences(), targets, strict=True)]
+        panels += [*_panel(weights[:, columns], numbers, words, ascii_only), ""]
+    return "\n".join([*_legend(sources, width, ascii_only), "", *panels, *_scale(width, ascii_only)])
 
 
-def _panel(
-    weights: NDArray[np.float32], first: int, confidences: Sequence[float], words: Sequence[str], ascii_only: bool
-) -> list[str]:
-    """Return the rows of one panel under the numbers of its columns, which begin with `first`."""
-    numbers = "".join(f"{first + c:>{CELL}}" for c in range(weights.shape[1]))
-    lines = [f"{'':{LEFT}}{numbers}  conf"]
-    for number, (row, confidence, word) in enumerate(zip(weights, confidences, words, strict=True), 1):
-        cells = "".join(f"{shade(float(w), ascii_only) * 2:>{CELL}}" for w in row)
-        lines.append(f"{number:>{LEFT}}{cells}  {confidence:>4.0%} {_cut(word, WORD)}")
+def _panel(weights: NDArray[np.float32], numbers: Sequence[str], words: Sequence[str], ascii_only: bool) -> list[str]:
+    """Return the rows of one panel: the numbers of its columns over the shades, the words at the right."""
+    cell = len(numbers[0])
+    lines = [f"{'':{LEFT}}{''.join(numbers)}  conf"]
+    for number, (row, word) in enumerate(zip(weights, words, strict=True), 1):
+        cells = "".join(f"{shade(float(w), ascii_only) * 2:>{cell}}" for w in row)
+        lines.append(f"{number:>{LEFT}}{cells}  {word}")
     return lines
 
 
-def _legend(title: str, words: Sequence[str], width: int) -> list[str]:
+def _legend(words: Sequence[str], width: int, ascii_only: bool) -> list[str]:
     """Return `source: 1 मैं  2 खाना …`, wrapped between words."""
-    indent = len(title) + 2
-    return _wrap(f"{title}:", [f"{n} {_cut(w, max(width - indent - 5, 4))}" for n, w in enumerate(words, 1)], width)
+    most = max(width - 16, 4)
+    return _wrap("source:", [f"{n} {_cut(w, most, ascii_only)}" for n, w in enumerate(words, 1)], width)
 
 
 def _scale(width: int, ascii_only: bool) -> list[str]:
@@ -91,11 +95,12 @@ def _columns(text: str) -> int:
     return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
 
 
-def _cut(word: str, most: int) -> str:
-    """Shorten a word to its place, and show characters that would move the cursor as �."""
-    word = "".join("�" if unicodedata.category(c) in ("Cc", "Cs") else c for c in word)
+def _cut(word: str, most: int, ascii_only: bool) -> str:
+    """Shorten a word to its place; characters that would move the cursor or turn the line around are shown as �."""
+    bad, more = ("?", "~") if ascii_only else ("�", "…")
+    word = "".join(bad if unicodedata.category(c) in MOVING or c in TURNING else c for c in word)
     if _columns(word) <= most:
         return word
     while _columns(word) > most - 1:
         word = word[:-1]
-    return word + "…"
+    return word + more

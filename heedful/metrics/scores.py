@@ -1,7 +1,8 @@
-"""BLEU and chrF by sacrebleu, with its signatures, and exact match; all by source length."""
+"""BLEU and chrF by sacrebleu, with its signatures, and exact match; all by source length, and of NFC text."""
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -24,15 +25,15 @@ def bleu(outputs: Sequence[str], references: Sequence[str]) -> float:
     >>> round(bleu(["I am eating now ."], ["I am eating now ."]))
     100
     """
+    _check(outputs, references)
     return _bleu(outputs, references).value
 
 
 def by_length(lengths: Sequence[int], outputs: Sequence[str], references: Sequence[str]) -> LengthTable:
     """Return all scores for all sentences and by source length; `lengths` are those of the sources in words."""
-    if not len(lengths) == len(outputs) == len(references):
-        raise DataError(f"{len(outputs)} translations for {len(references)} references")
-    if not outputs:
-        raise DataError("there is nothing to score: no sentences")
+    _check(outputs, references)
+    if len(lengths) != len(outputs):
+        raise DataError(f"{len(lengths)} source lengths for {len(outputs)} translations")
     rows = []
     for low, after in zip(EDGES, [*EDGES[1:], None], strict=True):
         chosen = [i for i, n in enumerate(lengths) if low <= max(n, 1) and (after is None or n < after)]
@@ -53,18 +54,30 @@ def _row(low: int, high: int | None, outputs: Sequence[str], references: Sequenc
 
 
 def _same(output: str, reference: str) -> bool:
-    return output.split() == reference.split()
+    return _nfc([output])[0].split() == _nfc([reference])[0].split()
+
+
+def _check(outputs: Sequence[str], references: Sequence[str]) -> None:
+    if len(outputs) != len(references):
+        raise DataError(f"{len(outputs)} translations for {len(references)} references")
+    if not outputs:
+        raise DataError("there is nothing to score: no sentences")
+
+
+def _nfc(texts: Sequence[str]) -> list[str]:
+    """Give equal letters equal code points: Hindi references often have ड़ as one, models write it as two."""
+    return [unicodedata.normalize("NFC", text) for text in texts]
 
 
 def _bleu(outputs: Sequence[str], references: Sequence[str]) -> _Score:
     from sacrebleu.metrics.bleu import BLEU
 
     metric = BLEU()
-    return _Score(metric.corpus_score(list(outputs), [list(references)]).score, str(metric.get_signature()))
+    return _Score(metric.corpus_score(_nfc(outputs), [_nfc(references)]).score, str(metric.get_signature()))
 
 
 def _chrf(outputs: Sequence[str], references: Sequence[str]) -> _Score:
     from sacrebleu.metrics.chrf import CHRF
 
     metric = CHRF()
-    return _Score(metric.corpus_score(list(outputs), [list(references)]).score, str(metric.get_signature()))
+    return _Score(metric.corpus_score(_nfc(outputs), [_nfc(references)]).score, str(metric.get_signature()))

@@ -7,14 +7,16 @@ that follows it, so joining the tokens gives the sentence back. They differ only
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from heedful.config import TextConfig
 from heedful.errors import ModelError
-from heedful.text.words import merge
+from heedful.text.words import SPACE, is_space, merge
 from heedful.trace import Text
 
 __all__ = ["END", "PAD", "SPECIALS", "START", "UNKNOWN", "Codec", "Encoded"]
@@ -22,7 +24,6 @@ __all__ = ["END", "PAD", "SPECIALS", "START", "UNKNOWN", "Codec", "Encoded"]
 SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")
 PAD, UNKNOWN, START, END = range(4)
 
-SPACE = "▁"
 # Letters keep their marks and joiners: Devanagari vowel signs are marks, and Python's \w would cut at them.
 _LETTERS = r"[\p{L}\p{M}\p{N}\x{200C}\x{200D}]"
 _WORDS = rf"{SPACE}?{_LETTERS}+(?:['’]{_LETTERS}+)*|{SPACE}?[^{_LETTERS[1:-1]}{SPACE}]|{SPACE}"
@@ -56,15 +57,21 @@ class Codec:
         self._tokenizer = tokenizer
         if [tokenizer.id_to_token(i) for i in range(4)] != list(SPECIALS):
             raise ModelError(f"the tokenizer does not begin with the tokens {', '.join(SPECIALS)}")
+        if sorted(tokenizer.get_vocab().values()) != list(range(len(self))):
+            raise ModelError(f"the tokenizer's ids are not the numbers from 0 to {len(self) - 1}")
 
     @classmethod
     def train(cls, texts: Iterable[str], config: TextConfig) -> Codec:
         """Learn a vocabulary of at most `config.size` tokens from texts."""
-        model = models.BPE(unk_token="<unk>") if config.kind == "bpe" else models.WordLevel(unk_token="<unk>")
-        kind = trainers.BpeTrainer if config.kind == "bpe" else trainers.WordLevelTrainer
-        tokenizer = Tokenizer(model)
+        common: dict[str, Any] = {"vocab_size": config.size, "special_tokens": list(SPECIALS), "show_progress": False}
+        tokenizer = Tokenizer(models.WordLevel(unk_token="<unk>"))
+        trainer: trainers.Trainer = trainers.WordLevelTrainer(**common)
+        if config.kind == "bpe":
+            # Characters count too: without a limit they alone could be more than the vocabulary's size.
+            tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))
+            trainer = trainers.BpeTrainer(limit_alphabet=config.size - len(SPECIALS), **common)
         tokenizer.normalizer = normalizers.Sequence(
-            [normalizers.NFC(), normalizers.Replace(Regex(rf"[\s{SPACE}]+"), " "), normalizers.Strip()]
+            [normalizers.NFC(), normalizers.Replace(Regex(rf"[\s\x1c-\x1f{SPACE}]+"), " "), normalizers.Strip()]
         )
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
             [
@@ -72,7 +79,6 @@ class Codec:
                 pre_tokenizers.Split(Regex(_CHARACTERS if config.kind == "char" else _WORDS), "isolated"),
             ]
         )
-        trainer = kind(vocab_size=config.size, special_tokens=list(SPECIALS), show_progress=False)
         tokenizer.train_from_iterator(texts, trainer)
         return cls(tokenizer)
 
@@ -104,13 +110,12 @@ class Codec:
 
     def encode_all(self, texts: Sequence[str]) -> list[Encoded]:
         """Encode many sentences, using all cores."""
-        found = self._tokenizer.encode_batch(texts, add_special_tokens=False)
+        # Half of a character, as JSON can hold it, is no text for the tokenizer; its stand-in is as long.
+        whole = [re.sub("[\ud800-\udfff]", "\ufffd", text) for text in texts]
+        found = self._tokenizer.encode_batch(whole, add_special_tokens=False)
         return [
-            Encoded(
-                (*e.ids, END),
-                (*map(_trim, [text] * len(e.ids), e.offsets, e.tokens), (len(text), len(text))),
-            )
-            for text, e in zip(texts, found, strict=True)
+            Encoded((*e.ids, END), (*_spans(text, e.offsets, e.tokens), (len(text), len(text))))
+            for text, e in zip(whole, found, strict=True)
         ]
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -142,10 +147,16 @@ class Codec:
         return Text(text, tokens, encoded.spans, merge(text, encoded.spans))
 
 
-def _trim(text: str, span: tuple[int, int], token: str) -> tuple[int, int]:
-    """Take the white space that ▁ stands for off a span; ▁ alone gets an empty span in front of its word."""
-    start, end = span
-    if token.startswith(SPACE):
-        while start < end and (text[start].isspace() or text[start] == SPACE):
+def _spans(text: str, offsets: Sequence[tuple[int, int]], tokens: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Yield the characters of each token: up to the next token, without the white space at either end.
+
+    A letter and its accent that were composed into one are reported with the letter's span alone, hence up to the next.
+    """
+    starts = [*(start for start, _ in offsets[1:]), len(text)]
+    for (start, end), following, token in zip(offsets, starts, tokens, strict=False):
+        end = max(end, following)
+        while start < end and is_space(text[start]):
             start += 1
-    return (start, start) if token == SPACE else (start, end)
+        while start < end and is_space(text[end - 1]):
+            end -= 1
+        yield (start, start if token == SPACE else end)

@@ -7,10 +7,23 @@ from collections.abc import Sequence
 
 from heedful.trace import Word
 
-__all__ = ["count", "merge"]
+__all__ = ["SPACE", "count", "is_space", "merge"]
+
+SPACE = "▁"  # stands for a space inside tokens, and so counts as one in a text
 
 # Scripts written without spaces: there a token is the nearest thing to a word.
-_UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN", "BOPOMOFO")
+_UNSPACED = (
+    "CJK",
+    "HIRAGANA",
+    "KATAKANA",
+    "THAI",
+    "LAO",
+    "KHMER",
+    "MYANMAR",
+    "TIBETAN",
+    "BOPOMOFO",
+    "HALFWIDTH KATAKANA",
+)
 
 
 def count(text: str) -> int:
@@ -43,9 +56,14 @@ def merge(text: str, spans: Sequence[tuple[int, int]]) -> tuple[Word, ...]:
     return (*words, Word("</s>", len(text), len(text), len(spans) - 1, len(spans)))
 
 
+def is_space(character: str) -> bool:
+    """Whether a character separates words."""
+    return character.isspace() or character == SPACE
+
+
 def _together(text: str, before: tuple[int, int], start: int) -> bool:
     """Whether a token that begins at `start` goes on with the word of the token before it."""
-    if any(c.isspace() for c in text[before[0] : start]):
+    if any(is_space(c) for c in text[before[0] : start]):
         return False
     if before[0] == before[1] or start >= len(text):
         return True

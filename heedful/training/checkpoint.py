@@ -53,13 +53,13 @@ class Checkpoint:
 def save(out: Path, checkpoint: Checkpoint, keep: int) -> None:
     """Write a checkpoint, then remove all but the newest `keep`."""
     path = out / "checkpoints" / f"{checkpoint.position.step:09d}"
-    if not path.exists():
-        run = {**checkpoint.run, "position": asdict(checkpoint.position)}
-        extra = {OPTIMIZER: pack(checkpoint.optimizer), RUN: json.dumps(run).encode()}
-        if checkpoint.best is not None:
-            extra[BEST] = pack(checkpoint.best)
-        with whole_folder(path) as folder:
-            write_model(folder, checkpoint.parts, extra)
+    best = checkpoint.position.best
+    run = {**checkpoint.run, "position": {**asdict(checkpoint.position), "best": best and best._asdict()}}
+    extra = {OPTIMIZER: pack(checkpoint.optimizer), RUN: json.dumps(run).encode()}
+    if checkpoint.best is not None:
+        extra[BEST] = pack(checkpoint.best)
+    with whole_folder(path) as folder:
+        write_model(folder, checkpoint.parts, extra)
     for old in folders(out)[keep:]:
         shutil.rmtree(old, ignore_errors=True)
 

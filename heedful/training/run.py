@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from heedful.device import memory_guard, pick
+from heedful.device import check_bf16, memory_guard, pick
 from heedful.errors import NotFiniteError
 from heedful.folder import Parts, write_model
 from heedful.training.checkpoint import Checkpoint, Position, optimizer_tensors, restore_optimizer, save
@@ -35,6 +35,8 @@ class Run:
         self.out, self.data, self.run, self.watch = out, data, run, watch
         self.config = parts.config.training
         self.device = pick(self.config.device)
+        if self.config.precision == "bf16":
+            check_bf16(self.device)
         self.parts = replace(parts, model=parts.model.to(self.device).train())
         self.model = self.parts.model
         self.names = [name for name, _ in self.model.named_parameters()]
@@ -44,11 +46,12 @@ class Run:
         self.validate = Validator(data.valid_pairs, data.valid_batches, parts.target, self.device)
         self.position = Position()
         self.best: Tensors | None = None
+        self.saved = 0
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Go on from a checkpoint; the model is already its."""
         restore_optimizer(self.optimizer, self.names, checkpoint.optimizer)
-        self.position, self.best = checkpoint.position, checkpoint.best
+        self.position, self.best, self.saved = checkpoint.position, checkpoint.best, checkpoint.position.step
 
     def go(self, stop: Callable[[], bool]) -> Outcome:
         """Train until steps or patience are used up, or `stop` says so; leave a checkpoint and the best model."""
@@ -147,10 +150,11 @@ class Run:
         return {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
 
     def _save(self) -> None:
-        if self.position.step == 0:
+        if self.position.step == self.saved:
             return
         optimizer = optimizer_tensors(self.optimizer, self.names)
         save(self.out, Checkpoint(self.parts, optimizer, self.best, self.position, self.run), self.config.keep)
+        self.saved = self.position.step
 
     def _finish(self, reason: str, metrics: MetricsFile) -> Outcome:
         """Write the best weights as the run's model.

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import heedful
 from heedful.attention import causal, until
 
 
@@ -47,7 +49,11 @@ def test_causal_sees_the_past_and_itself(T, before):
 
 def test_the_file_draws_its_masks():
     done = subprocess.run(
-        [sys.executable, "-m", "heedful.attention.masks"], capture_output=True, text=True, encoding="utf-8", check=True
+        [sys.executable, "-m", "heedful.attention.masks"],
+        cwd=Path(heedful.__file__).parents[1],
+        capture_output=True,
+        encoding="utf-8",
+        check=True,
     )
     assert "████····\n████████\n██······\n" in done.stdout
     assert done.stdout.endswith("██········\n████······\n██████····\n████████··\n██████████\n")

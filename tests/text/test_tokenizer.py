@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from heedful.config import TextConfig
-from heedful.errors import ModelError
+from heedful.errors import HeedfulError, ModelError
 from heedful.text import END, PAD, SPECIALS, START, UNKNOWN, Codec
 
 KINDS = ("word", "bpe", "char")
@@ -21,7 +21,7 @@ CORPUS = [
 ]
 CODECS = {kind: Codec.train(CORPUS, TextConfig(kind=kind, size=400)) for kind in KINDS}
 
-# What has broken tokenizers: marks that compose, letters that decompose, joiners, every kind of space, no spaces at all.
+# What has broken tokenizers: marks that compose, letters that decompose, joiners, all kinds of space, no space at all.
 FRAGMENTS = st.sampled_from(
     [
         *(" ", "  ", "\t", "\r\n", "\u00a0", "\u3000", "\u2028", "\u202f", "\u0085", "▁"),
@@ -184,14 +184,13 @@ def test_blank_text_is_its_end(kind, text):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_string_that_is_not_unicode_is_refused_in_words(kind):
+def test_a_string_that_is_not_unicode_is_unknown_or_refused_in_words(kind):
     # JSON may carry half of a surrogate pair; a service must not answer with a TypeError about its own arguments.
     try:
         encoded = CODECS[kind].encode("a \ud800 b")
-    except Exception as error:
-        assert type(error).__module__ == "heedful.errors", repr(error)
-    else:
-        assert UNKNOWN in encoded.ids
+    except HeedfulError:
+        return
+    assert UNKNOWN in encoded.ids
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -207,12 +206,12 @@ def test_dump_and_parse(kind):
 
 @pytest.mark.parametrize("change", [lambda d: "", lambda d: "{}", lambda d: "null", lambda d: d[: len(d) // 2]])
 def test_what_is_not_a_tokenizer(change):
-    with pytest.raises(ModelError, match="^the tokenizer cannot be read: "):
+    with pytest.raises(ModelError, match=r"^the tokenizer cannot be read: "):
         Codec.parse(change(CODECS["bpe"].dump()))
 
 
 def test_a_tokenizer_with_other_specials():
-    with pytest.raises(ModelError, match="does not begin with the tokens <pad>, <unk>, <s>, </s>$"):
+    with pytest.raises(ModelError, match=r"does not begin with the tokens <pad>, <unk>, <s>, </s>$"):
         Codec.parse(CODECS["word"].dump().replace("<pad>", "<bad>"))
 
 

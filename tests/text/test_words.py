@@ -1,6 +1,7 @@
 """Tokens to words."""
 
 import unicodedata
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -37,7 +38,7 @@ def cut_sentences(draw):
         if draw(st.booleans()):
             spans.append((begin, begin))  # a ▁ alone
         ends = [begin, *sorted(inner), at]
-        spans += list(zip(ends, ends[1:], strict=False))
+        spans += list(pairwise(ends))
     return text, words, [*spans, (len(text), len(text))]
 
 
@@ -53,7 +54,7 @@ def test_words_share_out_all_tokens(given_):
     words = merge(text, spans)
     assert words[0].first == 0
     assert words[-1].last == len(spans)
-    assert all(a.last == b.first for a, b in zip(words, words[1:], strict=False))
+    assert all(a.last == b.first for a, b in pairwise(words))
     assert all(w.first < w.last for w in words)
     assert all(w.text == text[w.start : w.end] for w in words[:-1])
     assert words[-1] == Word("</s>", len(text), len(text), len(spans) - 1, len(spans))

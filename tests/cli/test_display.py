@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from heedful.cli.display import Lines, Live
+from heedful.training import Progress, Validation
+
+AT = Progress(step=50, steps=200, epoch=1, loss=1.2345, accuracy=0.5, rate=0.1, tokens_per_second=12345.6)
+
+
+def test_the_live_line_has_loss_accuracy_speed_and_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    live = Live()
+    file = io.StringIO()
+    console = Console(file=file, force_terminal=True, width=100, highlight=False)
+    live.console = live.bar.live.console = console
+    live.progress(AT._replace(step=10))
+    live.say("[bold]not markup[/bold]")
+    live.progress(AT)
+    live.validated(Validation(50, 0.9, 0.6, 12.34), True)
+    live.bar.stop()
+    text = file.getvalue()
+    for part in ("50/200", "loss 1.234", "accuracy 50.0%", "12,346 tokens/s", "left", "BLEU 12.3", "[bold]not markup"):
+        assert part in text, part
+
+
+def test_plain_lines_come_now_and_then(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    now = 100.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    lines = Lines()
+    lines.progress(AT._replace(step=10))
+    now = 101.0
+    lines.progress(AT._replace(step=11))
+    now = 140.0
+    lines.progress(AT)
+    err = capsys.readouterr().err.splitlines()
+    assert len(err) == 2
+    # 40 steps took 40 s, 150 are left.
+    assert err[1] == "step 50 of 200: loss 1.234, accuracy 50.0%, 12,346 tokens/s, 2:30 left"

@@ -1,0 +1,88 @@
+"""What many tests need: a small trained model, made once, and the command line run in this process."""
+
+from __future__ import annotations
+
+import io
+import os
+import random
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+
+TINY = {
+    "text": {"kind": "word"},
+    "model": {"width": 16, "embedding": 8, "dropout": 0.1},
+    "training": {
+        "steps": 40,
+        "warmup": 10,
+        "rate": 0.02,
+        "valid_every": 20,
+        "checkpoint_every": 10,
+        "log_every": 5,
+        "batch_sentences": 32,
+        "threads": 1,
+        "device": "cpu",
+    },
+}
+
+
+def copies(count: int = 400, seed: int = 0, longest: int = 5) -> list[tuple[str, str]]:
+    """Sentences of letters, to be written again."""
+    pick = random.Random(seed)
+    sentences = [" ".join(pick.choices("abcdefgh", k=pick.randint(1, longest))) for _ in range(count)]
+    return [(s, s.upper()) for s in sentences]
+
+
+def write_pairs(path: Path, pairs: Sequence[tuple[str, str]]) -> Path:
+    path.write_text("".join(f"{x}\t{y}\n" for x, y in pairs), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a small model that copies letters; tests must not change it."""
+    import heedful
+
+    out = tmp_path_factory.mktemp("tiny") / "model"
+    heedful.train(copies(), out, settings=TINY)
+    return out
+
+
+class Done(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def heedful_cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
+    """Run `heedful ARGS…` in this process, with bytes on stdin."""
+
+    def run(*args: object, stdin: bytes = b"") -> Done:
+        from heedful.cli import main
+
+        monkeypatch.setattr(sys, "argv", ["heedful", *map(str, args)])
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        capsys.readouterr()
+        code: object = 0
+        try:
+            main()
+        except SystemExit as exit_:
+            code = exit_.code or 0
+        captured = capsys.readouterr()
+        assert "Traceback" not in captured.err
+        return Done(int(str(code)), captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture
+def environment() -> dict[str, str]:
+    """The environment of a process that runs this checkout."""
+    return {**os.environ, "PYTHONPATH": str(ROOT)}

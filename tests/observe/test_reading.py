@@ -1,0 +1,101 @@
+"""Reading a sentence again gives what was seen while it was written."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from heedful.attention import until
+from heedful.config import FixedConfig, RecurrentConfig, RnnConfig
+from heedful.models import Look, build
+from heedful.observe import Reading, read
+from heedful.text import END, PAD, START
+
+VOCABULARY = 12
+LENGTHS = [3, 7, 1, 5]
+TARGETS = [[5, 6, END], [END], [7, 4, 4, 8, 11, END], [9, 10, 5, END]]
+CONFIGS: dict[str, RecurrentConfig] = {
+    "bahdanau": RnnConfig(width=8, embedding=6, layers=2, score="additive", cell="gru"),
+    "luong": RnnConfig(width=8, embedding=6, score="general", order="luong", cell="lstm", tied=True),
+    "fixed": FixedConfig(width=8, embedding=6, cell="gru", context="every"),
+}
+models = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+
+
+def make(config: RecurrentConfig):
+    torch.manual_seed(3)
+    model = build(config, VOCABULARY, VOCABULARY).eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.normal_(std=0.8)
+    return model
+
+
+def sentences() -> tuple[Tensor, Tensor]:
+    keep = until(torch.tensor(LENGTHS))
+    x = torch.randint(4, VOCABULARY, keep.shape, generator=torch.Generator().manual_seed(2))
+    return x.masked_fill(~keep, PAD), keep
+
+
+def slowly(model, x: Tensor, target: list[int]) -> Reading:
+    """One sentence alone, one token after the other."""
+    memory = model.encode(x[None], torch.ones(1, len(x), dtype=torch.bool))
+    state, word, weights, log_probs = model.start(memory, len(target)), START, [], []
+    for following in target:
+        hidden, state, seen = model.step(torch.tensor([[word]]), state, memory, Look())
+        log_probs.append(torch.log_softmax(model.logits(hidden)[0, 0], -1)[following].item())
+        weights.append(seen)
+        word = following
+    joined = None if weights[0] is None else torch.cat(weights, dim=3)[0].numpy()
+    return Reading(joined, np.array(log_probs, dtype=np.float32))
+
+
+@models
+@torch.no_grad()
+def test_equals_what_was_seen_step_by_step(config):
+    model, (x, keep) = make(config), sentences()
+    found = read(model, model.encode(x, keep), TARGETS)
+    assert len(found) == len(TARGETS)
+    for b, reading in enumerate(found):
+        wanted = slowly(model, x[b, : LENGTHS[b]], TARGETS[b])
+        np.testing.assert_allclose(reading.log_probs, wanted.log_probs, atol=1e-4)
+        assert (reading.weights is None) == (wanted.weights is None)
+        if wanted.weights is not None:
+            np.testing.assert_allclose(reading.weights, wanted.weights, atol=1e-5)
+
+
+@models
+@torch.no_grad()
+def test_padding_is_cut_off(config):
+    model, (x, keep) = make(config), sentences()
+    for length, target, reading in zip(LENGTHS, TARGETS, read(model, model.encode(x, keep), TARGETS), strict=True):
+        assert reading.log_probs.shape == (len(target),)
+        assert reading.log_probs.dtype == np.float32
+        assert bool((reading.log_probs < 0).all())
+        if isinstance(config, FixedConfig):
+            assert reading.weights is None
+        else:
+            assert reading.weights.shape == (1, 1, len(target), length)
+            assert reading.weights.dtype == np.float32
+            np.testing.assert_allclose(reading.weights.sum(-1), 1.0, atol=1e-5)
+
+
+@models
+@torch.no_grad()
+def test_a_sentence_does_not_depend_on_its_batch(config):
+    model, (x, keep) = make(config), sentences()
+    memory = model.encode(x, keep)
+    together = read(model, memory, TARGETS)
+    for b, target in enumerate(TARGETS):
+        (alone,) = read(model, memory.select(torch.tensor([b])), [target])
+        np.testing.assert_allclose(alone.log_probs, together[b].log_probs, atol=1e-4)
+        if alone.weights is not None:
+            np.testing.assert_allclose(alone.weights, together[b].weights, atol=1e-5)
+
+
+def test_reading_works_where_gradients_are_on():
+    model, (x, keep) = make(CONFIGS["bahdanau"]), sentences()
+    found = read(model, model.encode(x, keep), TARGETS)
+    assert isinstance(found[0].weights, np.ndarray)

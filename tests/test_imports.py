@@ -1,0 +1,107 @@
+"""Imports point one way: the table of `docs/design.md`, held to."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+PACKAGE = ROOT / "heedful"
+FLOORS = [
+    {"errors", "notation", "config", "trace", "version"},
+    {"text", "align", "metrics", "kernels", "draw", "device", "disk"},
+    {"data", "attention"},
+    {"models"},
+    {"decoding", "observe", "interop", "folder"},
+    {"translator"},
+    {"training", "report", "client"},
+    {"serve", "cli", "__main__"},
+]
+FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
+WITHOUT_TORCH = {"errors", "config", "trace", "version", "align", "metrics", "draw", "disk"}
+# Loaded only by the room that needs them, and there only when it needs them.
+LATE = {"matplotlib", "triton", "fastapi", "uvicorn", "sentencepiece", "sacrebleu", "transformers", "huggingface_hub"}
+FILES = sorted(p.relative_to(ROOT) for p in PACKAGE.rglob("*.py"))
+
+
+def room(path: Path) -> str:
+    return path.parts[1].removesuffix(".py")
+
+
+def imports(path: Path, top_only: bool = False) -> set[str]:
+    """The dotted names that a file imports; `top_only`: as soon as it is loaded itself."""
+    tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+    nodes = list(tree.body) if top_only else [n for n in ast.walk(tree) if isinstance(n, ast.stmt)]
+    names: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            module = node.module or ""
+            names |= {f"{module}.{alias.name}" if module == "heedful" else module for alias in node.names}
+    return names
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if p.name != "__init__.py" or len(p.parts) > 2], ids=str)
+def test_a_room_imports_only_from_below(path: Path) -> None:
+    here = room(path)
+    assert here in FLOOR, f"{here} stands on no floor: add it to the design and to this test"
+    for name in imports(path):
+        parts = name.split(".")
+        if parts[0] != "heedful" or len(parts) < 2:
+            continue
+        there = parts[1]
+        same = there == here
+        allowed = same or FLOOR[there] < FLOOR[here] or FLOOR[here] == FLOOR[there] in (0, 7)
+        # Models know tensors only, never text or files.
+        allowed = allowed and not (here == "models" and not same and FLOOR[there] == 1 and there != "kernels")
+        allowed = allowed and not (here == "models" and there == "data")
+        assert allowed, f"{path} imports {name}: floor {FLOOR[there]} from floor {FLOOR[here]}"
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if room(p) in WITHOUT_TORCH], ids=str)
+def test_no_torch_in_these_rooms(path: Path) -> None:
+    assert not [name for name in imports(path) if name.split(".")[0] == "torch"]
+
+
+@pytest.mark.parametrize("path", FILES, ids=str)
+def test_heavy_packages_are_loaded_late(path: Path) -> None:
+    assert not {name.split(".")[0] for name in imports(path, top_only=True)} & LATE
+
+
+def test_decoding_never_asks_what_the_model_is() -> None:
+    for path in FILES:
+        if room(path) == "decoding":
+            assert "isinstance" not in (ROOT / path).read_text(encoding="utf-8")
+            assert not [n for n in imports(path) if n.startswith("heedful.models.") and n != "heedful.models.protocol"]
+
+
+@pytest.mark.parametrize("code", ["import heedful", "import heedful.cli.app", "from heedful.cli.app import app"])
+def test_nothing_heavy_is_loaded_for_help(code: str, environment: dict[str, str]) -> None:
+    heavy = ("torch", "sacrebleu", "tokenizers", "rich.progress", "transformers")
+    script = f"import sys; {code}; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_all_is_the_truth() -> None:
+    """Every module's `__all__` lists its public names, and nothing that is not there."""
+    import importlib
+
+    for path in FILES:
+        if path.name == "__main__.py":
+            continue
+        module = importlib.import_module(".".join(path.with_suffix("").parts).removesuffix(".__init__"))
+        for name in module.__all__:
+            assert hasattr(module, name), f"{path}: {name}"
+        tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+        if path.name == "__init__.py":
+            continue
+        public = {n.name for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef) and n.name[0] != "_"}
+        missing = public - set(module.__all__)
+        assert not missing, f"{path}: {missing} are public but not in __all__"

@@ -1,0 +1,125 @@
+"""Small tasks learned end to end to a stated accuracy: every score, every cell, both orders; what attention cures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+
+from heedful.config import FixedConfig, RecurrentConfig, RnnConfig
+from heedful.data import Batch, pad
+from heedful.decoding import greedy
+from heedful.models import Network, build
+from heedful.observe import read
+from heedful.text import END, START
+from heedful.training.loss import loss
+
+WORDS = range(4, 12)  # after <pad>, <unk>, <s>, </s>
+SHORT, LONG = (3, 6), (10, 14)
+ENOUGH = 0.01
+SIZE = {"width": 32, "embedding": 16, "dropout": 0.0}
+
+SCORES = ("dot", "scaled", "general", "additive", "concat")
+QUICK = [
+    ("dot", "rnn", "luong"),
+    ("scaled", "rnn", "bahdanau"),
+    ("general", "gru", "luong"),
+    ("additive", "gru", "bahdanau"),
+    ("concat", "lstm", "luong"),
+]
+REST = sorted(set(product(SCORES, ("rnn", "lstm", "gru"), ("bahdanau", "luong"))) - set(QUICK))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Models this small gain nothing from a second one."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def sentences(task: str, count: int, lengths: tuple[int, int], random: np.random.Generator) -> Batch:
+    rows = [random.choice(WORDS, random.integers(*lengths, endpoint=True)).tolist() for _ in range(count)]
+    wanted = rows if task == "copy" else [row[::-1] for row in rows]
+    return Batch(pad([(*row, END) for row in rows]), pad([(START, *row, END) for row in wanted]), tuple(range(count)))
+
+
+@dataclass(frozen=True)
+class Learned:
+    model: Network
+    steps: int
+
+
+@cache
+def learn(config: RecurrentConfig, task: str, lengths: tuple[int, int], most: int, seed: int = 1) -> Learned:
+    """Learn from sentences that never come twice, until hardly a word is wrong or `most` steps are taken."""
+    torch.manual_seed(seed)
+    random = np.random.default_rng(seed)
+    model = build(config, WORDS.stop, WORDS.stop).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.0, betas=(0.9, 0.98), fused=True)
+    recent, step = 5.0, 0
+    while step < most and recent > ENOUGH:
+        step += 1
+        optimizer.param_groups[0]["lr"] = 0.005 * min(1.0, step / 20)
+        mean = loss(model, sentences(task, 64, lengths, random)).mean
+        optimizer.zero_grad()
+        mean.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        recent += 0.1 * (mean.item() - recent)
+    return Learned(model.eval(), step)
+
+
+def exact(model: Network, task: str, lengths: tuple[int, int], count: int = 200) -> float:
+    """How many of the sentences held out are written without a mistake."""
+    held = sentences(task, count, lengths, np.random.default_rng(99))
+    written = greedy(model, model.encode(held.x, held.x != 0), [lengths[1] + 2] * count)
+    wanted = [tuple(w for w in y[1:] if w) for y in held.y.tolist()]
+    return sum(h.ids == y for h, y in zip(written, wanted, strict=True)) / count
+
+
+def check(score: str, cell: str, order: str, task: str, most: int) -> None:
+    config = RnnConfig(score=score, cell=cell, order=order, **SIZE)
+    assert exact(learn(config, task, SHORT, most).model, task, SHORT) >= 0.95
+
+
+@pytest.mark.parametrize("task", ["copy", "reverse"])
+@pytest.mark.parametrize(("score", "cell", "order"), QUICK)
+def test_copying_and_reversing_are_learned(score, cell, order, task):
+    check(score, cell, order, task, 600)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["copy", "reverse"])
+@pytest.mark.parametrize(("score", "cell", "order"), REST)
+def test_copying_and_reversing_are_learned_by_all_the_others(score, cell, order, task):
+    check(score, cell, order, task, 2000)
+
+
+def test_a_fixed_context_forgets_what_attention_remembers():
+    """The same size, the same steps, the same sentences; and the fixed context is no fool when they are short."""
+    attention = learn(RnnConfig(**SIZE), "copy", LONG, 500)
+    fixed = learn(FixedConfig(context="every", **SIZE), "copy", LONG, attention.steps)
+    assert fixed.steps == attention.steps
+    assert exact(attention.model, "copy", LONG) >= 0.9
+    assert exact(fixed.model, "copy", LONG) <= 0.2
+    short = learn(FixedConfig(context="every", **SIZE), "copy", (1, 3), 500)
+    assert exact(short.model, "copy", (1, 3)) >= 0.9
+
+
+def test_reversing_looks_along_the_other_diagonal():
+    model = learn(RnnConfig(score="additive", cell="gru", order="bahdanau", **SIZE), "reverse", SHORT, 600).model
+    held = sentences("reverse", 50, SHORT, np.random.default_rng(7))
+    targets = [[w for w in y[1:] if w] for y in held.y.tolist()]
+    hits = words = 0
+    for reading in read(model, model.encode(held.x, held.x != 0), targets):
+        looked = reading.weights[0, 0, :-1].argmax(-1)  # </s> may look where it likes
+        n = len(looked)
+        hits += int((looked == np.arange(n)[::-1]).sum())
+        words += n
+    assert hits / words >= 0.9

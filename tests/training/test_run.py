@@ -1,0 +1,369 @@
+"""Training: what it leaves behind, and that stopping changes nothing."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import copies
+from tests_helpers import small
+
+import heedful
+from heedful.data import Pair, Pairs
+from heedful.errors import ConfigError, DataError, DeviceMemoryError, DiskError, NotFiniteError
+from heedful.folder import read_model
+from heedful.training import Progress, Silent, Validation, begin
+from heedful.training import loss as loss_module
+from heedful.training import run as run_module
+
+PAIRS = Pairs([Pair(x, y, f"pairs.tsv:{i}") for i, (x, y) in enumerate(copies(), 1)])
+
+
+class Crash(BaseException):
+    """What a kill looks like from inside."""
+
+
+class Ear(Silent):
+    """Remembers what was said; crashes, or asks to stop, at a step."""
+
+    def __init__(self, crash_at: int = 0) -> None:
+        self.said: list[str] = []
+        self.steps: list[int] = []
+        self.validations: list[Validation] = []
+        self.crash_at = crash_at
+
+    def say(self, message: str) -> None:
+        self.said.append(message)
+
+    def progress(self, progress: Progress) -> None:
+        self.steps.append(progress.step)
+        if progress.step == self.crash_at:
+            raise Crash
+
+    def validated(self, validation: Validation, best: bool) -> None:
+        self.validations.append(validation)
+
+
+def go(out: Path, watch: Ear | None = None, resume: bool = False, **sections: dict[str, Any]) -> Ear:
+    watch = watch or Ear()
+    settings = small(**{**sections, "training": {"log_every": 1, **sections.get("training", {})}})
+    begin(lambda: (PAIRS, None), {}, out, settings, resume, watch)
+    return watch
+
+
+def weights(out: Path) -> bytes:
+    return (out / "model.safetensors").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The weights of a run that never stopped."""
+    out = tmp_path_factory.mktemp("whole") / "m"
+    go(out)
+    return weights(out)
+
+
+def test_the_same_seed_gives_the_same_bits(whole: bytes, tmp_path: Path) -> None:
+    go(tmp_path / "m")
+    assert weights(tmp_path / "m") == whole
+    go(tmp_path / "other", training={"seed": 2})
+    assert weights(tmp_path / "other") != whole
+
+
+@pytest.mark.parametrize("step", [1, 9, 10, 11, 19, 20, 21, 39, 40])
+def test_a_crash_at_any_step_changes_nothing(whole: bytes, tmp_path: Path, step: int) -> None:
+    with pytest.raises(Crash):
+        go(tmp_path / "m", Ear(crash_at=step))
+    ear = go(tmp_path / "m", resume=True)
+    assert weights(tmp_path / "m") == whole
+    resumed = (step - 1) // 10 * 10
+    assert any(("starting over" if resumed == 0 else f"resuming from step {resumed}") in said for said in ear.said)
+    assert ear.steps == list(range(resumed + 1, 41))
+
+
+@pytest.mark.parametrize("call", range(1, 24, 2))
+def test_a_crash_inside_a_checkpoint_changes_nothing(
+    whole: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: int
+) -> None:
+    count = 0
+
+    def fsync(handle: int) -> None:
+        nonlocal count
+        count += 1
+        if count == call:
+            raise Crash
+
+    monkeypatch.setattr("os.fsync", fsync)
+    # A killed process cannot tidy up after itself.
+    monkeypatch.setattr("shutil.rmtree", lambda path, ignore_errors=False: None)
+    with pytest.raises(Crash):
+        go(tmp_path / "m")
+    monkeypatch.undo()
+    go(tmp_path / "m", resume=True)
+    assert weights(tmp_path / "m") == whole
+    assert not list((tmp_path / "m" / "checkpoints").glob(".*"))
+
+
+def test_a_run_made_longer_is_the_longer_run(whole: bytes, tmp_path: Path) -> None:
+    # 13 is neither a validation nor a checkpoint: the extra one at the end must not count.
+    go(tmp_path / "m", training={"steps": 13})
+    go(tmp_path / "m", resume=True, training={"steps": 40})
+    assert weights(tmp_path / "m") == whole
+
+
+def test_a_finished_run_resumed_stays_as_it_is(whole: bytes, tmp_path: Path) -> None:
+    go(tmp_path / "m")
+    ear = go(tmp_path / "m", resume=True)
+    assert ear.steps == []
+    assert weights(tmp_path / "m") == whole
+
+
+def test_the_newest_whole_checkpoint_is_taken_and_the_others_named(whole: bytes, tmp_path: Path) -> None:
+    with pytest.raises(Crash):
+        go(tmp_path / "m", Ear(crash_at=35))
+    newest = tmp_path / "m" / "checkpoints" / "000000030"
+    (newest / "optimizer.safetensors").write_bytes(b"cut")
+    ear = go(tmp_path / "m", resume=True)
+    assert "optimizer.safetensors" in ear.said[0]
+    assert ear.said[1] == "resuming from step 20"
+    assert weights(tmp_path / "m") == whole
+    assert read_model(newest.parent / "000000040")
+
+
+@pytest.mark.parametrize("name", ["config.json", "run.json", "model.safetensors", "best.safetensors", None])
+def test_with_no_whole_checkpoint_it_starts_over_and_says_so(whole: bytes, tmp_path: Path, name: str | None) -> None:
+    with pytest.raises(Crash):
+        go(tmp_path / "m", Ear(crash_at=35))
+    for checkpoint in (tmp_path / "m" / "checkpoints").iterdir():
+        if name is None:
+            shutil.rmtree(checkpoint)
+        elif (checkpoint / name).exists():
+            (checkpoint / name).write_bytes(b"{}")
+    ear = go(tmp_path / "m", resume=True)
+    assert any("holds no whole checkpoint: starting over" in said for said in ear.said)
+    assert weights(tmp_path / "m") == whole
+
+
+def test_only_the_newest_checkpoints_are_kept(tmp_path: Path) -> None:
+    go(tmp_path / "m")
+    names = sorted(p.name for p in (tmp_path / "m" / "checkpoints").iterdir())
+    assert names == ["000000030", "000000040"]
+
+
+def test_a_checkpoint_is_a_model(tmp_path: Path) -> None:
+    with pytest.raises(Crash):
+        go(tmp_path / "m", Ear(crash_at=15))
+    assert heedful.load(tmp_path / "m" / "checkpoints" / "000000010", "cpu").translate("a b").text is not None
+
+
+def test_metrics_have_each_step_once_after_a_crash(tmp_path: Path) -> None:
+    with pytest.raises(Crash):
+        go(tmp_path / "m", Ear(crash_at=17))
+    with (tmp_path / "m" / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 18, "lo')
+    go(tmp_path / "m", resume=True)
+    records = [json.loads(line) for line in (tmp_path / "m" / "metrics.jsonl").read_text().splitlines()]
+    assert [r["step"] for r in records if "loss" in r] == list(range(1, 41))
+    assert [r["step"] for r in records if "valid_bleu" in r] == [20, 40]
+    assert {"loss", "accuracy", "rate", "tokens_per_second", "epoch"} <= records[0].keys()
+
+
+def test_the_finished_weights_are_the_best_on_validation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scores = iter([10.0, 50.0, 30.0, 50.0])
+    seen: dict[int, torch.Tensor] = {}
+
+    def validator(self: object, model: torch.nn.Module, step: int) -> Validation:
+        seen[step] = model.state_dict()["embedding.weight"].clone()
+        return Validation(step, 1.0, 0.5, next(scores))
+
+    monkeypatch.setattr("heedful.training.validation.Validator.__call__", validator)
+    go(tmp_path / "m", training={"valid_every": 10})
+    parts = read_model(tmp_path / "m")
+    assert parts.notes["step"] == 20
+    assert parts.notes["validation"]["bleu"] == 50.0
+    assert torch.equal(parts.model.state_dict()["embedding.weight"], seen[20])
+    assert not torch.equal(seen[20], seen[40])
+
+
+def test_patience_ends_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "heedful.training.validation.Validator.__call__",
+        lambda self, model, step: Validation(step, float(step), 0.5, 0.0),
+    )
+    ear = go(tmp_path / "m", training={"valid_every": 5, "patience": 3})
+    assert [v.step for v in ear.validations] == [5, 10, 15, 20]
+    assert read_model(tmp_path / "m").notes["step"] == 5
+
+
+def test_a_signal_lets_the_step_end_and_leaves_a_checkpoint(whole: bytes, tmp_path: Path) -> None:
+    class Impatient(Ear):
+        def progress(self, progress: Progress) -> None:
+            super().progress(progress)
+            if progress.step == 23:
+                signal.raise_signal(signal.SIGINT)
+
+    watch = Impatient()
+    settings = small(training={"log_every": 1})
+    outcome = begin(lambda: (PAIRS, None), {}, tmp_path / "m", settings, False, watch)
+    assert (outcome.reason, outcome.step, outcome.signal) == ("interrupted", 23, signal.SIGINT)
+    assert (tmp_path / "m" / "checkpoints" / "000000023").is_dir()
+    assert heedful.load(tmp_path / "m", "cpu").parts.notes["step"] == 20
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    go(tmp_path / "m", resume=True)
+    assert weights(tmp_path / "m") == whole
+
+
+def test_a_loss_that_is_not_finite_names_step_and_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, calls = loss_module.loss, 0
+
+    def broken(*args: Any) -> loss_module.Loss:
+        nonlocal calls
+        calls += 1
+        found = real(*args)
+        return found._replace(mean=found.mean * math.nan) if calls == 26 else found
+
+    monkeypatch.setattr(run_module, "loss", broken)
+    with pytest.raises(NotFiniteError, match=r"step 26: the loss is nan, in epoch \d+ on the batch of pairs.tsv:\d+, "):
+        go(tmp_path / "m", training={"valid_every": 1000})
+    kept = read_model(tmp_path / "m" / "checkpoints" / "000000020").model.state_dict()
+    assert all(tensor.isfinite().all() for tensor in kept.values())
+
+
+def test_a_gradient_that_is_not_finite_stops_before_the_weights_are_touched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", lambda *args: torch.tensor(math.inf))
+    with pytest.raises(NotFiniteError, match="step 1: the gradient is not finite"):
+        go(tmp_path / "m")
+
+
+def test_out_of_memory_says_what_to_lower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(run_module, "loss", full)
+    with pytest.raises(
+        DeviceMemoryError, match=r"step 1, a batch of 32 pairs .* lower training.batch_tokens \(now 2048\)"
+    ):
+        go(tmp_path / "m")
+
+
+def test_a_full_disk_leaves_the_last_good_checkpoint(
+    whole: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, calls = Path.open, 0
+
+    def full(self: Path, mode: str = "r", *args: Any, **more: Any) -> Any:
+        nonlocal calls
+        if "w" in mode and "000000020" in str(self):
+            calls += 1
+            if calls == 3:
+                raise OSError(errno.ENOSPC, "No space left on device")
+        return real(self, mode, *args, **more)
+
+    monkeypatch.setattr(Path, "open", full)
+    with pytest.raises(DiskError, match=r"000000020.*No space left on device"):
+        go(tmp_path / "m")
+    monkeypatch.undo()
+    assert [p.name for p in (tmp_path / "m" / "checkpoints").iterdir()] == ["000000010"]
+    ear = go(tmp_path / "m", resume=True)
+    assert "resuming from step 10" in ear.said
+    assert weights(tmp_path / "m") == whole
+
+
+def test_a_folder_that_holds_a_model_is_refused_and_left_alone(tmp_path: Path) -> None:
+    go(tmp_path / "m", training={"steps": 2})
+    before = {p: p.read_bytes() for p in (tmp_path / "m").rglob("*") if p.is_file()}
+    with pytest.raises(ConfigError, match="already holds a model"):
+        go(tmp_path / "m")
+    assert {p: p.read_bytes() for p in (tmp_path / "m").rglob("*") if p.is_file()} == before
+
+
+def test_a_folder_that_holds_an_unfinished_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Crash):
+        go(tmp_path / "m", Ear(crash_at=12))
+    with pytest.raises(ConfigError, match="unfinished run is in this folder; add --resume"):
+        go(tmp_path / "m")
+
+
+def test_a_model_without_checkpoints_is_not_trained_over(tmp_path: Path) -> None:
+    go(tmp_path / "m", training={"steps": 2})
+    shutil.rmtree(tmp_path / "m" / "checkpoints")
+    with pytest.raises(ConfigError, match="no whole checkpoint to resume from"):
+        go(tmp_path / "m", resume=True)
+
+
+def test_the_out_folder_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "m").write_text("mine")
+    with pytest.raises(ConfigError, match="this is a file"):
+        go(tmp_path / "m")
+    assert (tmp_path / "m").read_text() == "mine"
+
+
+def test_a_resumed_run_keeps_its_settings(tmp_path: Path) -> None:
+    go(tmp_path / "m", training={"steps": 10})
+    with pytest.raises(ConfigError, match=r"model.width is 16 in the run in .* and cannot become 32"):
+        go(tmp_path / "m", resume=True, model={"width": 32})
+
+
+def test_a_resumed_run_needs_the_same_pairs(tmp_path: Path) -> None:
+    go(tmp_path / "m", training={"steps": 10})
+    fewer = Pairs(PAIRS.pairs[:-1])
+    with pytest.raises(DataError, match=r"not those that the run in .* began with"):
+        begin(lambda: (fewer, None), {}, tmp_path / "m", small(training={"steps": 20}), True, Silent())
+
+
+def test_long_pairs_are_counted_and_training_goes_on(tmp_path: Path) -> None:
+    ear = go(tmp_path / "m", text={"max_length": 4}, training={"steps": 2})
+    said = next(s for s in ear.said if s.startswith("left out"))
+    assert "pairs with a side of more than 4 tokens (text.max_length; the longest has 6)" in said
+    with pytest.raises(DataError, match="every pair has a side of more than 1 tokens"):
+        go(tmp_path / "n", text={"max_length": 1}, training={"steps": 2})
+
+
+def test_given_validation_pairs_are_used_and_overlap_is_said(tmp_path: Path) -> None:
+    class Said(Ear):
+        pass
+
+    ear = Said()
+    valid = [("a b", "A B"), ("q q q", "Q Q Q")]
+    heedful.train(copies(), tmp_path / "m", valid=valid, settings=small(training={"steps": 2}), watch=ear)
+    assert (
+        "400 pairs to learn from, 2 for validation (1 of their sources are also in training: scores on them flatter)"
+        in ear.said
+    )
+
+
+def test_training_without_pairs(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no sentence pairs"):
+        heedful.train([("a", " ")], tmp_path / "m")
+    assert not (tmp_path / "m").exists()
+
+
+def test_bf16_trains(tmp_path: Path, environment: dict[str, str]) -> None:
+    # In a process of its own: the variable has to be set before torch is loaded, and keeps broken CPUs from dying.
+    code = f"""
+import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+from pathlib import Path
+from test_run import go
+validations = go(Path({str(tmp_path / "m")!r}), training={{"precision": "bf16"}}).validations
+assert validations[-1].loss < validations[0].loss
+"""
+    environment = {**environment, "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment, cwd=Path(__file__).parent)
+    assert read_model(tmp_path / "m").model.state_dict()["embedding.weight"].dtype == torch.float32
+
+
+def test_bf16_on_a_cpu_that_crashes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("subprocess.run", lambda *args, **more: subprocess.CompletedProcess([], -signal.SIGILL))
+    with pytest.raises(ConfigError, match="products in bf16 fail on this CPU .*use --precision fp32"):
+        go(tmp_path / "m", training={"precision": "bf16"})
