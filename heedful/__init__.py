@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from heedful.config import Config
+from heedful.config import Config, read_recipe
 from heedful.errors import HeedfulError
 from heedful.trace import Trace
 from heedful.version import __version__
@@ -13,7 +13,17 @@ if TYPE_CHECKING:
     from heedful.training import train
     from heedful.translator import Translation, Translator, load
 
-__all__ = ["Config", "HeedfulError", "Trace", "Translation", "Translator", "__version__", "load", "train"]
+__all__ = [
+    "Config",
+    "HeedfulError",
+    "Trace",
+    "Translation",
+    "Translator",
+    "__version__",
+    "load",
+    "read_recipe",
+    "train",
+]
 
 _LAZY = {
     "Translation": "heedful.translator",

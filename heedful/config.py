@@ -192,10 +192,10 @@ def settings(assignments: list[str]) -> dict[str, dict[str, object]]:
     return nested
 
 
-def read_recipe(path: Path) -> dict[str, dict[str, object]]:
+def read_recipe(path: str | Path) -> dict[str, dict[str, object]]:
     """Read nested settings from a TOML file; what they are worth is checked when a `Config` is built."""
     try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
+        found = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 import pytest
 
+# Small models gain nothing from threads, and threads that wait for each other on a busy machine cost a lot.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 

@@ -18,7 +18,8 @@ def code_blocks(path: Path) -> list[str]:
 
 @pytest.mark.parametrize("path", [p for p in PAGES if code_blocks(p)], ids=lambda p: p.name)
 def test_the_code_in_a_document_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    for name in ("examples", "recipes"):
+        (tmp_path / name).symlink_to(ROOT / name)
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     for block in code_blocks(path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from itertools import product
 
@@ -20,7 +19,6 @@ from heedful.training.loss import loss
 
 WORDS = range(4, 12)  # after <pad>, <unk>, <s>, </s>
 SHORT, LONG = (3, 6), (10, 14)
-ENOUGH = 0.01
 SIZE = {"width": 32, "embedding": 16, "dropout": 0.0}
 
 SCORES = ("dot", "scaled", "general", "additive", "concat")
@@ -44,35 +42,27 @@ def one_thread():
 
 
 def sentences(task: str, count: int, lengths: tuple[int, int], random: np.random.Generator) -> Batch:
-    rows = [random.choice(WORDS, random.integers(*lengths, endpoint=True)).tolist() for _ in range(count)]
+    words = random.integers(WORDS.start, WORDS.stop, (count, lengths[1])).tolist()
+    rows = [row[:n] for row, n in zip(words, random.integers(*lengths, count, endpoint=True), strict=True)]
     wanted = rows if task == "copy" else [row[::-1] for row in rows]
     return Batch(pad([(*row, END) for row in rows]), pad([(START, *row, END) for row in wanted]), tuple(range(count)))
 
 
-@dataclass(frozen=True)
-class Learned:
-    model: Network
-    steps: int
-
-
 @cache
-def learn(config: RecurrentConfig, task: str, lengths: tuple[int, int], most: int, seed: int = 1) -> Learned:
-    """Learn from sentences that never come twice, until hardly a word is wrong or `most` steps are taken."""
-    torch.manual_seed(seed)
-    random = np.random.default_rng(seed)
+def learn(config: RecurrentConfig, task: str, lengths: tuple[int, int], steps: int, count: int = 64) -> Network:
+    """Learn from batches of `count` sentences, new ones at every step; the rate rises, stays and falls."""
+    torch.manual_seed(1)
+    random = np.random.default_rng(1)
     model = build(config, WORDS.stop, WORDS.stop).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.0, betas=(0.9, 0.98), fused=True)
-    recent, step = 5.0, 0
-    while step < most and recent > ENOUGH:
-        step += 1
-        optimizer.param_groups[0]["lr"] = 0.005 * min(1.0, step / 20)
-        mean = loss(model, sentences(task, 64, lengths, random)).mean
+    for step in range(1, steps + 1):
+        optimizer.param_groups[0]["lr"] = 0.005 * min(1.0, step / 20, (steps + 1 - step) / (0.3 * steps))
+        mean = loss(model, sentences(task, count, lengths, random)).mean
         optimizer.zero_grad()
         mean.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        recent += 0.1 * (mean.item() - recent)
-    return Learned(model.eval(), step)
+    return model.eval()
 
 
 def exact(model: Network, task: str, lengths: tuple[int, int], count: int = 200) -> float:
@@ -83,37 +73,35 @@ def exact(model: Network, task: str, lengths: tuple[int, int], count: int = 200)
     return sum(h.ids == y for h, y in zip(written, wanted, strict=True)) / count
 
 
-def check(score: str, cell: str, order: str, task: str, most: int) -> None:
+def check(score: str, cell: str, order: str, task: str, steps: int) -> None:
     config = RnnConfig(score=score, cell=cell, order=order, **SIZE)
-    assert exact(learn(config, task, SHORT, most).model, task, SHORT) >= 0.95
+    assert exact(learn(config, task, SHORT, steps), task, SHORT) >= 0.95
 
 
 @pytest.mark.parametrize("task", ["copy", "reverse"])
 @pytest.mark.parametrize(("score", "cell", "order"), QUICK)
 def test_copying_and_reversing_are_learned(score, cell, order, task):
-    check(score, cell, order, task, 600)
+    # states are small and √D makes their products smaller still: the scaled score takes longer to find its place
+    check(score, cell, order, task, 400 if score == "scaled" else 200)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("task", ["copy", "reverse"])
 @pytest.mark.parametrize(("score", "cell", "order"), REST)
 def test_copying_and_reversing_are_learned_by_all_the_others(score, cell, order, task):
-    check(score, cell, order, task, 2000)
+    check(score, cell, order, task, 1000)
 
 
 def test_a_fixed_context_forgets_what_attention_remembers():
     """The same size, the same steps, the same sentences; and the fixed context is no fool when they are short."""
-    attention = learn(RnnConfig(**SIZE), "copy", LONG, 500)
-    fixed = learn(FixedConfig(context="every", **SIZE), "copy", LONG, attention.steps)
-    assert fixed.steps == attention.steps
-    assert exact(attention.model, "copy", LONG) >= 0.9
-    assert exact(fixed.model, "copy", LONG) <= 0.2
-    short = learn(FixedConfig(context="every", **SIZE), "copy", (1, 3), 500)
-    assert exact(short.model, "copy", (1, 3)) >= 0.9
+    attention, fixed = RnnConfig(**SIZE), FixedConfig(context="every", **SIZE)
+    assert exact(learn(attention, "copy", LONG, 300, count=32), "copy", LONG) >= 0.9
+    assert exact(learn(fixed, "copy", LONG, 300, count=32), "copy", LONG) <= 0.2
+    assert exact(learn(fixed, "copy", (1, 3), 300, count=32), "copy", (1, 3)) >= 0.9
 
 
 def test_reversing_looks_along_the_other_diagonal():
-    model = learn(RnnConfig(score="additive", cell="gru", order="bahdanau", **SIZE), "reverse", SHORT, 600).model
+    model = learn(RnnConfig(score="additive", cell="gru", order="bahdanau", **SIZE), "reverse", SHORT, 200)
     held = sentences("reverse", 50, SHORT, np.random.default_rng(7))
     targets = [[w for w in y[1:] if w] for y in held.y.tolist()]
     hits = words = 0
