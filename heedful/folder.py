@@ -20,13 +20,26 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from heedful.config import Config
+from heedful.device import memory_guard
 from heedful.disk import make_folder, write_whole
 from heedful.errors import HeedfulError, ModelError
 from heedful.models import Network, build
 from heedful.text import Codec
 from heedful.version import __version__
 
-__all__ = ["CONFIG", "FORMAT", "WEIGHTS", "Parts", "about", "holds_model", "read_files", "read_model", "write_model"]
+__all__ = [
+    "CONFIG",
+    "FORMAT",
+    "WEIGHTS",
+    "Parts",
+    "about",
+    "holds_model",
+    "pack",
+    "read_files",
+    "read_model",
+    "unpack",
+    "write_model",
+]
 
 FORMAT = 1
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -109,7 +122,8 @@ def read_model(path: Path, device: torch.device | None = None) -> Parts:
         model = _fill(config, len(source), len(target), unpack(files[WEIGHTS], WEIGHTS))
     except HeedfulError as error:
         raise ModelError(f"{path}: {error}") from None
-    return Parts(config, model.to(device).eval(), source, target, head["notes"])
+    with memory_guard(f"opening {path}", "use --device cpu"):
+        return Parts(config, model.to(device).eval(), source, target, head["notes"])
 
 
 def read_files(path: Path, head: Mapping[str, Any]) -> dict[str, bytes]:

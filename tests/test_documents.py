@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import re
 from pathlib import Path
@@ -29,6 +30,8 @@ def test_the_code_in_a_document_runs(path: Path, tmp_path: Path, monkeypatch: py
 
 
 def test_generated_pages_are_up_to_date() -> None:
+    if f"typer=={importlib.metadata.version('typer')}\n" not in (ROOT / "constraints.txt").read_text(encoding="utf-8"):
+        pytest.skip("the help texts are those of the pinned version of typer")
     spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
     assert spec is not None
     assert spec.loader is not None

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import copies, write_pairs
+from tests_helpers import small, train_tiny
 
 import heedful
-from conftest import copies, write_pairs
 from heedful.errors import DeviceMemoryError
-from tests_helpers import small, train_tiny
 
 pytestmark = pytest.mark.gpu
 
@@ -55,7 +55,8 @@ def test_a_run_on_the_gpu_can_be_resumed(tmp_path: Path) -> None:
 
 
 def test_bf16_learns(tmp_path: Path) -> None:
-    out = train_tiny(tmp_path / "m", training={"device": "cuda", "precision": "bf16", "steps": 200})
+    training = {"device": "cuda", "precision": "bf16", "steps": 400, "batch_sentences": 64}
+    out = train_tiny(tmp_path / "m", model={"width": 64, "embedding": 32, "dropout": 0.0}, training=training)
     texts = copies(50, seed=9)
     right = sum(
         t.text == y for t, (_, y) in zip(heedful.load(out).translate([x for x, _ in texts]), texts, strict=True)
@@ -67,7 +68,7 @@ def test_bf16_learns(tmp_path: Path) -> None:
 def test_out_of_memory_in_training_says_what_to_lower(tmp_path: Path, heedful_cli) -> None:
     pairs = write_pairs(tmp_path / "pairs.tsv", [(f"{x} {i}", y) for i, (x, y) in enumerate(copies(4000))])
     options = ["--device", "cuda", "--set", "training.batch_tokens=1000000", "--set", "training.batch_sentences=100000"]
-    done = heedful_cli("train", pairs, "--out", tmp_path / "m", *options, "--set", "model.width=2048")
+    done = heedful_cli("train", pairs, "--out", tmp_path / "m", *options, "--set", "model.width=256")
     assert done.code == 1
     assert "ran out of memory; lower training.batch_tokens (now 1000000)" in done.err
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from heedful.errors import ShapeError
+from heedful.notation import check
+
 __all__ = ["attend", "masked_softmax"]
 
 
@@ -23,9 +26,13 @@ def masked_softmax(scores: Tensor, keep: Tensor | None) -> Tensor:
 def attend(scores: Tensor, values: Tensor, keep: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Return c_t = Σ_j α_tj values_j and α.  scores (B, T, S), values (B, S, D) -> (B, T, D), (B, T, S).
 
-    `keep`, (B, S) or (B, T, S), says what may be looked at.
+    `keep` says what may be looked at: (B, S), or (B, T, S) where an axis of size 1 stands for all, as in `causal`.
     """
-    if keep is not None and keep.dim() == scores.dim() - 1:
-        keep = keep.unsqueeze(-2)
+    sizes = check(scores=(scores, "B T S"), values=(values, "B S D"))
+    if keep is not None:
+        keep = keep[:, None] if keep.dim() == 2 else keep
+        wanted = tuple(sizes[axis] for axis in "BTS")
+        if keep.dim() != 3 or any(found not in (1, size) for found, size in zip(keep.shape, wanted, strict=True)):
+            raise ShapeError(f"keep has shape {tuple(keep.shape)}, expected (B, S) or (B, T, S) for scores {wanted}")
     weights = masked_softmax(scores, keep)
     return weights @ values, weights

@@ -10,6 +10,7 @@ import math
 import torch
 from torch import Tensor
 
+from heedful.errors import ShapeError
 from heedful.notation import check
 
 __all__ = ["additive", "concat", "dot", "general", "scaled"]
@@ -49,5 +50,8 @@ def concat(s: Tensor, h: Tensor, W: Tensor, v: Tensor) -> Tensor:
 
     It is Bahdanau's in other letters: W [s; h] = W_s s + W_h h.
     """
+    check(s=(s, "B T D"), h=(h, "B S E"), W=(W, "A D+E"), v=(v, "A"))
     width = s.shape[-1]
+    if W.shape[1] != width + h.shape[-1]:
+        raise ShapeError(f"W has shape {tuple(W.shape)}, expected (A, D+E) with D={width} and E={h.shape[-1]}")
     return additive(s @ W[:, :width].T, h @ W[:, width:].T, v)

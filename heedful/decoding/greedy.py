@@ -22,7 +22,7 @@ class Hypothesis(NamedTuple):
 
 @torch.inference_mode()
 def greedy(model: Seq2Seq, memory: Memory, limits: Sequence[int]) -> list[Hypothesis]:
-    """Write a sentence for each of the memory's; sentence b has at most `limits[b]` tokens, `</s>` among them.
+    """Write a sentence for each of the memory's; sentence b has at most `limits[b]` ≥ 1 tokens, `</s>` among them.
 
     Sentences that are done leave the batch, and each has its own limit: what one becomes does not depend on the others.
     """

@@ -26,6 +26,8 @@ class Reading(NamedTuple):
 @torch.inference_mode()
 def read(model: Seq2Seq, memory: Memory, targets: Sequence[Sequence[int]]) -> list[Reading]:
     """Read given target sentences, each ending with `</s>`, and say where each token looked; padding is cut off."""
+    if not targets:
+        return []
     y = pad([(START, *target) for target in targets]).to(memory.h.device)
     hidden, _, weights = model.step(y[:, :-1], model.start(memory, y.shape[1] - 1), memory, Look())
     log_probs = model.logits(hidden).float().log_softmax(-1).gather(-1, y[:, 1:, None])[..., 0].cpu().numpy()

@@ -37,7 +37,8 @@ class Run:
         self.device = pick(self.config.device)
         if self.config.precision == "bf16":
             check_bf16(self.device)
-        self.parts = replace(parts, model=parts.model.to(self.device).train())
+        with memory_guard("moving the model to the device", "make it smaller (model.width, model.layers, text.size)"):
+            self.parts = replace(parts, model=parts.model.to(self.device).train())
         self.model = self.parts.model
         self.names = [name for name, _ in self.model.named_parameters()]
         self.optimizer = torch.optim.AdamW(

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from heedful.attention import attend, causal, masked_softmax, scaled, until
+from heedful.errors import ShapeError
 
 LN_2, LN_3 = 0.693147, 1.098612
 
@@ -147,3 +148,16 @@ def test_gradient_of_masked_softmax(keep):
 def test_gradient_of_attend(keep):
     scores, values = rand(2, 3, 4, seed=1).requires_grad_(), rand(2, 4, 2, seed=2).requires_grad_()
     assert torch.autograd.gradcheck(lambda e, v: attend(e, v, keep), (scores, values))
+
+
+def test_a_mask_for_all_sentences_is_used_for_each():
+    scores, values = torch.randn(3, 3, 3), torch.randn(3, 3, 2)
+    _, weights = attend(scores, values, causal(3))
+    assert weights.triu(1).eq(0).all()
+    torch.testing.assert_close(weights.sum(-1), torch.ones(3, 3))
+
+
+@pytest.mark.parametrize("shape", [(2, 4), (3, 4, 5), (1, 1, 1, 4), (4,)])
+def test_a_mask_that_does_not_fit_is_named(shape):
+    with pytest.raises(ShapeError, match=r"keep has shape \("):
+        attend(torch.zeros(3, 2, 4), torch.zeros(3, 4, 5), torch.ones(shape, dtype=torch.bool))

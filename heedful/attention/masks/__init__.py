@@ -22,22 +22,17 @@ def until(lengths: Tensor, size: int | None = None) -> Tensor:
 
 
 def causal(T: int, S: int | None = None, device: torch.device | None = None) -> Tensor:
-    """Return keep (T, S): position t sees what is not after it; the last query sees every position.
+    """Return keep (1, T, S), the same for all sentences: position t sees what is not after it.
 
-    >>> causal(3).int().tolist()
+    The last query sees every position, also when there are more of them than queries.
+
+    >>> causal(3)[0].int().tolist()
     [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
     """
     S = T if S is None else S
-    return torch.ones(T, S, dtype=torch.bool, device=device).tril(S - T)
+    return torch.ones(1, T, S, dtype=torch.bool, device=device).tril(S - T)
 
 
 def picture(keep: Tensor) -> str:
-    """Return a mask as text, a row for each query: ██ may be looked at, ·· may not."""
+    """Return a mask of two axes as text, a row for each query: ██ may be looked at, ·· may not."""
     return "\n".join("".join("██" if seen else "··" for seen in row) for row in keep.tolist())
-
-
-if __name__ == "__main__":
-    print("until([2, 4, 1]): each sentence of a batch sees its own words, not the padding")
-    print(picture(until(torch.tensor([2, 4, 1]))))
-    print("\ncausal(5): a word sees itself and those before it")
-    print(picture(causal(5)))
