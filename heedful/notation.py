@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 from heedful.errors import ShapeError
 
-__all__ = ["AXES", "SYMBOLS", "Symbol", "check", "markdown"]
+__all__ = ["AXES", "SYMBOLS", "Shaped", "Symbol", "check", "markdown"]
 
 
 class Symbol(NamedTuple):

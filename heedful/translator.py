@@ -20,7 +20,7 @@ from heedful.observe import read
 from heedful.text import Encoded
 from heedful.trace import Trace
 
-__all__ = ["Translation", "Translator", "load"]
+__all__ = ["Translation", "Translator", "limit", "load"]
 
 
 @dataclass(frozen=True)

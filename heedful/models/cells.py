@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-__all__ = ["CELLS", "Cell", "CellState", "Kind", "gru", "lstm", "rnn"]
+__all__ = ["CELLS", "Cell", "CellState", "Kind", "gru", "initialise", "lstm", "rnn"]
 
 CellState = tuple[Tensor, ...]  # (s,), or (s, m) for the LSTM with its cell state m; each (B, D)
 

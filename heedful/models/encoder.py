@@ -8,7 +8,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from heedful.config import RecurrentConfig
 from heedful.models.cells import CELLS, initialise
 
-__all__ = ["Encoder"]
+__all__ = ["Encoder", "embedding"]
 
 
 class Encoder(nn.Module):

@@ -20,7 +20,7 @@ from heedful.errors import HeedfulError, ModelError
 from heedful.folder import Parts, about, pack, read_files, read_model, unpack, write_model
 from heedful.training.records import Validation
 
-__all__ = ["Checkpoint", "Position", "newest", "optimizer_tensors", "restore_optimizer", "save"]
+__all__ = ["Checkpoint", "Position", "folders", "newest", "optimizer_tensors", "restore_optimizer", "save"]
 
 OPTIMIZER, BEST, RUN = "optimizer.safetensors", "best.safetensors", "run.json"
 

@@ -23,7 +23,7 @@ from heedful.training.records import Outcome, Progress, Validation, Watch
 from heedful.training.schedule import rate
 from heedful.training.validation import Validator
 
-__all__ = ["Run"]
+__all__ = ["Meter", "Run"]
 
 Tensors = dict[str, Tensor]
 
