@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from heedful.config import Config, read_recipe
 from heedful.errors import HeedfulError
-from heedful.trace import Trace
 from heedful.version import __version__
 
 if TYPE_CHECKING:
+    from heedful.trace import Trace
     from heedful.training import train
     from heedful.translator import Translation, Translator, load
 
@@ -26,6 +26,7 @@ __all__ = [
 ]
 
 _LAZY = {
+    "Trace": "heedful.trace",
     "Translation": "heedful.translator",
     "Translator": "heedful.translator",
     "load": "heedful.translator",
@@ -34,7 +35,7 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401
-    """Load torch only when something that needs it is asked for."""
+    """Load torch and numpy only when something that needs them is asked for."""
     if name not in _LAZY:
         raise AttributeError(f"module 'heedful' has no attribute '{name}'")
     import importlib

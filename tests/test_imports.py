@@ -83,7 +83,7 @@ def test_decoding_never_asks_what_the_model_is() -> None:
 
 @pytest.mark.parametrize("code", ["import heedful", "import heedful.cli.app", "from heedful.cli.app import app"])
 def test_nothing_heavy_is_loaded_for_help(code: str, environment: dict[str, str]) -> None:
-    heavy = ("torch", "sacrebleu", "tokenizers", "rich.progress", "transformers")
+    heavy = ("torch", "numpy", "sacrebleu", "tokenizers", "rich.progress", "transformers")
     script = f"import sys; {code}; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True)
     assert done.stdout.strip() == "[]"

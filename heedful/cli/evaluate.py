@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from heedful.cli.options import (
     BatchTokens,
     Columns,
@@ -17,7 +19,9 @@ from heedful.cli.options import (
     say,
     use_threads,
 )
-from heedful.trace import LengthRow, LengthTable
+
+if TYPE_CHECKING:
+    from heedful.trace import LengthRow, LengthTable
 
 __all__ = ["evaluate", "table"]
 
