@@ -124,7 +124,7 @@ class TrainingConfig:
     valid_pairs: int = _whole(1000, 1, 10**9, "held-out pairs used at a validation at most")
     patience: int = _whole(8, 1, 10**9, "stop after so many validations without a better one")
     checkpoint_every: int = _whole(500, 1, 10**9, "updates between checkpoints")
-    keep: int = _whole(2, 1, 10**6, "newest checkpoints that are kept, besides the best")
+    keep: int = _whole(2, 1, 10**6, "newest checkpoints that are kept; each holds the best weights so far, too")
     log_every: int = _whole(20, 1, 10**9, "updates between lines in metrics.jsonl")
     seed: int = _whole(1, 0, 2**31 - 1, "everything random follows from it")
     device: str = _choice("auto", "cpu", "cuda", "mps", doc="where to compute")

@@ -8,9 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from heedful.errors import DiskError
+from heedful.errors import ConfigError, DiskError
 
-__all__ = ["make_folder", "whole_folder", "write_whole", "writing"]
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["locked", "make_folder", "whole_folder", "write_whole", "writing"]
 
 
 @contextmanager
@@ -39,9 +44,24 @@ def write_whole(path: Path, content: bytes) -> None:
                 os.fsync(file.fileno())
             partial.replace(path)
             _sync(path.parent)
-        except OSError:
+        except BaseException:
             partial.unlink(missing_ok=True)
             raise
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold a folder for this process; refuse while another does. The lock ends with the process, however it ends."""
+    make_folder(folder)
+    with writing(folder):
+        file = (folder / ".lock").open("w")
+    with file:
+        if fcntl is not None:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ConfigError(f"{folder}: another run is writing to this folder; choose another one") from None
+        yield
 
 
 @contextmanager

@@ -8,6 +8,7 @@ into place last: a reader sees a whole model or none. There is no pickle.
 from __future__ import annotations
 
 import json
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -21,15 +22,18 @@ from torch import Tensor
 
 from heedful.config import Config
 from heedful.device import memory_guard
-from heedful.disk import make_folder, write_whole
+from heedful.disk import make_folder, write_whole, writing
 from heedful.errors import HeedfulError, ModelError
 from heedful.models import Network, build
 from heedful.text import Codec
 from heedful.version import __version__
 
 __all__ = [
+    "BEST",
     "CONFIG",
     "FORMAT",
+    "OPTIMIZER",
+    "RUN",
     "WEIGHTS",
     "Parts",
     "about",
@@ -37,6 +41,7 @@ __all__ = [
     "pack",
     "read_files",
     "read_model",
+    "set_aside",
     "unpack",
     "write_model",
 ]
@@ -44,6 +49,8 @@ __all__ = [
 FORMAT = 1
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 JOINT, SOURCE, TARGET = "tokenizer.json", "source.tokenizer.json", "target.tokenizer.json"
+OPTIMIZER, BEST, RUN = "optimizer.safetensors", "best.safetensors", "run.json"  # a checkpoint has these, too
+KNOWN = {WEIGHTS, JOINT, SOURCE, TARGET, OPTIMIZER, BEST, RUN}
 
 
 @dataclass(frozen=True)
@@ -59,7 +66,7 @@ class Parts:
 
 def holds_model(path: Path) -> bool:
     """Whether a folder holds a finished model."""
-    return (path / CONFIG).exists()
+    return (path / CONFIG).is_file()
 
 
 def write_model(path: Path, parts: Parts, extra: Mapping[str, bytes] | None = None) -> None:
@@ -70,6 +77,9 @@ def write_model(path: Path, parts: Parts, extra: Mapping[str, bytes] | None = No
     else:
         files[SOURCE], files[TARGET] = parts.source.dump().encode(), parts.target.dump().encode()
     make_folder(path)
+    # Without its config a folder is no model: a reader never sees a mixture of the old one and the new one.
+    with writing(path):
+        (path / CONFIG).unlink(missing_ok=True)
     for name, content in files.items():
         write_whole(path / name, content)
     head = {
@@ -80,6 +90,19 @@ def write_model(path: Path, parts: Parts, extra: Mapping[str, bytes] | None = No
         "files": {name: {"bytes": len(c), "sha256": sha256(c).hexdigest()} for name, c in sorted(files.items())},
     }
     write_whole(path / CONFIG, (json.dumps(head, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def set_aside(path: Path) -> Path:
+    """Move a model that is to be replaced into a folder of its own inside `path`, and return that folder."""
+    number = 1
+    while (aside := path / f"earlier-{number}").exists():
+        number += 1
+    make_folder(aside)
+    with writing(aside):
+        for name in (CONFIG, WEIGHTS, JOINT, SOURCE, TARGET):
+            if (path / name).exists():
+                (path / name).rename(aside / name)
+    return aside
 
 
 def about(path: Path) -> dict[str, Any]:
@@ -105,6 +128,7 @@ def about(path: Path) -> dict[str, Any]:
         )
     if not all(isinstance(head.get(key), dict) for key in ("config", "notes", "files")):
         raise ModelError(f"{path / CONFIG}: config, notes or files are missing; the file is damaged")
+    _check_notes(head["notes"], path / CONFIG)
     return head
 
 
@@ -130,19 +154,34 @@ def read_files(path: Path, head: Mapping[str, Any]) -> dict[str, bytes]:
     """Read the files that a `config.json` lists, holding each to its size and checksum."""
     contents = {}
     for name, facts in head["files"].items():
-        if Path(name).name != name or not isinstance(facts, dict):
-            raise ModelError(f"{path / CONFIG}: '{name}' is not the name of a file in this folder")
+        if name not in KNOWN or not isinstance(facts, dict):
+            raise ModelError(f"{path / CONFIG}: '{name!a}' is not a file of a model")
         try:
+            # Looked at before it is read: a pipe would never end, and a device neither.
+            found = (path / name).stat()
+            if not stat.S_ISREG(found.st_mode):
+                raise ModelError(f"{path / name}: this is not a plain file")
+            if found.st_size != facts.get("bytes"):
+                sizes = f"{found.st_size} bytes, expected {facts.get('bytes')}"
+                raise ModelError(f"{path / name}: has {sizes}; the file is truncated or changed")
             content = (path / name).read_bytes()
         except OSError as error:
             raise ModelError(f"{path / name}: cannot be read ({error.strerror}); the model is not whole") from None
-        if len(content) != facts.get("bytes"):
-            sizes = f"{len(content)} bytes, expected {facts.get('bytes')}"
-            raise ModelError(f"{path / name}: has {sizes}; the file is truncated or changed")
         if sha256(content).hexdigest() != facts.get("sha256"):
             raise ModelError(f"{path / name}: its checksum is not the one in {CONFIG}; the file is damaged or changed")
         contents[name] = content
     return contents
+
+
+def _check_notes(notes: Mapping[str, Any], path: Path) -> None:
+    """Hold the notes to what a run writes: numbers, and the scores of a validation or none."""
+    scores = notes.get("validation")
+    if scores is not None and not (isinstance(scores, dict) and {"loss", "accuracy", "bleu"} <= scores.keys()):
+        raise ModelError(f"{path}: the notes' validation is {scores!r}, expected its scores; the file is damaged")
+    values = {key: value for key, value in notes.items() if key != "validation"} | (scores or {})
+    for key, value in values.items():
+        if not isinstance(value, int | float):
+            raise ModelError(f"{path}: '{key}' in the notes is {value!r}, expected a number; the file is damaged")
 
 
 def pack(tensors: Mapping[str, Tensor]) -> bytes:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from hashlib import sha256
 from pathlib import Path
@@ -111,8 +112,42 @@ def test_one_changed_bit(model: Path, name: str) -> None:
 
 def test_a_file_outside_the_folder_is_not_opened(model: Path) -> None:
     edit(model, files={"../secret": {"bytes": 1, "sha256": ""}})
-    with pytest.raises(ModelError, match="not the name of a file in this folder"):
+    with pytest.raises(ModelError, match="is not a file of a model"):
         heedful.load(model)
+
+
+@pytest.mark.parametrize("name", ["a\0b", "\ud800", "", "/etc/passwd", "model.bin"])
+def test_only_known_files_are_opened(model: Path, name: str) -> None:
+    edit(model, files={name: {"bytes": 1, "sha256": ""}})
+    with pytest.raises(ModelError, match="is not a file of a model"):
+        heedful.load(model)
+
+
+@pytest.mark.parametrize("notes", [{"pairs": "many"}, {"step": [1]}, {"validation": 3}, {"validation": {"bleu": "x"}}])
+def test_notes_that_nobody_wrote(model: Path, notes: dict[str, object]) -> None:
+    edit(model, notes=notes)
+    with pytest.raises(ModelError, match="notes"):
+        heedful.load(model)
+
+
+def test_a_pipe_is_not_waited_for_and_a_device_not_read(model: Path) -> None:
+    (model / WEIGHTS).unlink()
+    os.mkfifo(model / WEIGHTS)
+    with pytest.raises(ModelError, match="not a plain file"):
+        heedful.load(model)
+    (model / WEIGHTS).unlink()
+    (model / WEIGHTS).symlink_to("/dev/zero")
+    with pytest.raises(ModelError, match="not a plain file"):
+        heedful.load(model)
+
+
+def test_a_tokenizer_without_a_token_for_the_unknown(model: Path) -> None:
+    tokenizer = json.loads((model / "source.tokenizer.json").read_text(encoding="utf-8"))
+    tokenizer["model"]["unk_token"] = "<nothing>"
+    (model / "source.tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
+    seal(model)
+    with pytest.raises(ModelError, match="cannot read this text"):
+        heedful.load(model, "cpu").translate("zzz")
 
 
 def test_weights_of_another_shape(model: Path) -> None:

@@ -27,6 +27,7 @@ def attend(scores: Tensor, values: Tensor, keep: Tensor | None = None) -> tuple[
     """Return c_t = Σ_j α_tj values_j and α.  scores (B, T, S), values (B, S, D) -> (B, T, D), (B, T, S).
 
     `keep` says what may be looked at: (B, S), or (B, T, S) where an axis of size 1 stands for all, as in `causal`.
+    What may not be looked at has to be finite all the same: its weight is 0, and 0 · NaN is NaN.
     """
     sizes = check(scores=(scores, "B T S"), values=(values, "B S D"))
     if keep is not None:

@@ -10,6 +10,9 @@ from heedful.errors import HeedfulError
 
 __all__ = ["main"]
 
+# A path that cannot be: the user's mistake. Anything else the system refuses is not.
+THEIRS = {errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.ELOOP}
+
 
 def main() -> None:
     """Run `heedful`: 0 done, 2 the user's mistake, 1 anything else, 130 for Ctrl-C."""
@@ -26,9 +29,10 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EPIPE):
-            raise
-        _leave_stdout(error)
+        if error.filename is None:
+            _leave_stdout(error)
+        print(f"heedful: {error.filename}: {error.strerror}", file=sys.stderr)
+        sys.exit(2 if error.errno in THEIRS else 1)
     finally:
         try:
             sys.stdout.flush()

@@ -66,6 +66,7 @@ def table(scores: LengthTable) -> str:
     lines = [f"{'source words':<12} {'pairs':>7} {'BLEU':>6} {'chrF':>6} {'exact %':>8}"]
     lines += [_line(row.label, row) for row in scores.rows]
     lines += [_line("all", scores.total), "", f"BLEU: {scores.bleu_signature}", f"chrF: {scores.chrf_signature}"]
+    lines.append("both of NFC text")
     return "\n".join(lines)
 
 

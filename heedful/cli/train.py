@@ -9,6 +9,7 @@ import typer
 
 from heedful.cli.options import Columns, Json, PairFiles, Source, Target, check_pairs, print_json, say
 from heedful.config import read_recipe, settings
+from heedful.errors import ConfigError
 
 __all__ = ["train"]
 
@@ -63,6 +64,8 @@ def train(
 
     earlier = recorded_inputs(out) if resume and not (pairs or source or target) else None
     if earlier:
+        if valid or columns != "1,2":
+            raise ConfigError("--valid and --columns go with PAIRS; a run resumed without PAIRS keeps its own")
         inputs = earlier
     else:
         check_pairs(pairs, source, target)
@@ -87,7 +90,7 @@ def _report(outcome: Any, out: Path) -> None:  # noqa: ANN401  (its class would 
             say(f"stopped after step {outcome.step:,}{scores}")
             say(f"to go on: heedful train --out {out} --resume")
         else:
-            say("stopped before the first step; nothing was written")
+            say("stopped before the first step")
         return
     why = "no better model for a while" if outcome.reason == "patience" else "all steps done"
     say(f"{why}, after step {outcome.step:,}{scores}")

@@ -36,7 +36,7 @@ class Bahdanau(Recurrent):
         for x in self.stack.project(0, e).unbind(1):
             scores = self.score(cells[-1][0][:, None], memory.keys[0])
             c, alpha = attend(scores, memory.h, memory.keep)
-            cells = self.stack(x + self.stack.project(1, c[:, 0]), cells)
+            cells = self.stack(x + self.stack.project(1, c.squeeze(1)), cells)
             states.append(cells[-1][0])
             contexts.append(c)
             weights.append(alpha)

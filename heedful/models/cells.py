@@ -40,9 +40,12 @@ def gru(x: Tensor, u: Tensor, state: CellState) -> CellState:
     Reset and update gate r, z = σ(x + u), candidate n = tanh(x + r u); in the order r, z, n.
     """
     D = state[0].shape[-1]
-    gates = torch.sigmoid(x[..., : 2 * D] + u[..., : 2 * D])
-    n = torch.tanh(torch.addcmul(x[..., 2 * D :], gates[..., :D], u[..., 2 * D :]))
-    return (torch.lerp(n, state[0], gates[..., D:]),)
+    # Split, not sliced: the gradient of a slice is written into zeros of the whole.
+    x_gates, x_n = torch.split(x, [2 * D, D], dim=-1)
+    u_gates, u_n = torch.split(u, [2 * D, D], dim=-1)
+    r, z = torch.sigmoid(x_gates + u_gates).chunk(2, dim=-1)
+    n = torch.tanh(torch.addcmul(x_n, r, u_n))
+    return (torch.lerp(n, state[0], z),)
 
 
 class Kind(NamedTuple):

@@ -48,7 +48,7 @@ class Luong(Recurrent):
             cells = self.stack(x if fed is None else x + self.stack.project(1, fed), cells)
             s = cells[-1][0]
             c, alpha = attend(self.score(s[:, None], memory.keys[0]), memory.h, memory.keep)
-            known.append(torch.cat([s, c[:, 0]], dim=-1))
+            known.append(torch.cat([s, c.squeeze(1)], dim=-1))
             weights.append(alpha)
             if fed is not None and self.mix is not None:
                 fed = torch.tanh(self.mix(known[-1]))

@@ -30,7 +30,8 @@ def read(model: Seq2Seq, memory: Memory, targets: Sequence[Sequence[int]]) -> li
         return []
     y = pad([(START, *target) for target in targets]).to(memory.h.device)
     hidden, _, weights = model.step(y[:, :-1], model.start(memory, y.shape[1] - 1), memory, Look())
-    log_probs = model.logits(hidden).float().log_softmax(-1).gather(-1, y[:, 1:, None])[..., 0].cpu().numpy()
+    logits = model.logits(hidden).float()
+    log_probs = (logits.gather(-1, y[:, 1:, None])[..., 0] - logits.logsumexp(-1)).cpu().numpy()
     lengths = memory.keep.sum(1).tolist()
     seen = None if weights is None else weights.float().cpu().numpy()
     return [

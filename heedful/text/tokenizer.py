@@ -112,7 +112,10 @@ class Codec:
         """Encode many sentences, using all cores."""
         # Half of a character, as JSON can hold it, is no text for the tokenizer; its stand-in is as long.
         whole = [re.sub("[\ud800-\udfff]", "\ufffd", text) for text in texts]
-        found = self._tokenizer.encode_batch(whole, add_special_tokens=False)
+        try:
+            found = self._tokenizer.encode_batch(whole, add_special_tokens=False)
+        except Exception as error:  # the Rust library raises nothing narrower
+            raise ModelError(f"the tokenizer cannot read this text: {error}") from None
         return [
             Encoded((*e.ids, END), (*_spans(text, e.offsets, e.tokens), (len(text), len(text))))
             for text, e in zip(whole, found, strict=True)

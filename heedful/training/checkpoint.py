@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from heedful.disk import whole_folder
+from heedful.disk import whole_folder, writing
 from heedful.errors import HeedfulError, ModelError
-from heedful.folder import Parts, about, pack, read_files, read_model, unpack, write_model
+from heedful.folder import BEST, OPTIMIZER, RUN, Parts, about, pack, read_files, read_model, unpack, write_model
 from heedful.training.records import Validation
 
-__all__ = ["Checkpoint", "Position", "folders", "newest", "optimizer_tensors", "restore_optimizer", "save"]
-
-OPTIMIZER, BEST, RUN = "optimizer.safetensors", "best.safetensors", "run.json"
+__all__ = ["Checkpoint", "Position", "folders", "newest", "optimizer_tensors", "restore_optimizer", "save", "tidy"]
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,8 @@ def save(out: Path, checkpoint: Checkpoint, keep: int) -> None:
         extra[BEST] = pack(checkpoint.best)
     with whole_folder(path) as folder:
         write_model(folder, checkpoint.parts, extra)
-    for old in folders(out)[keep:]:
+    older = [folder for folder in folders(out) if int(folder.name) < checkpoint.position.step]
+    for old in older[keep - 1 :]:
         shutil.rmtree(old, ignore_errors=True)
 
 
@@ -70,15 +70,26 @@ def folders(out: Path) -> list[Path]:
     return sorted(found, key=lambda p: int(p.name), reverse=True)
 
 
-def newest(out: Path) -> tuple[Checkpoint | None, list[str]]:
-    """Return the newest whole checkpoint of a run, if there is one, and why newer ones were passed over."""
-    skipped: list[str] = []
+def newest(out: Path) -> tuple[Checkpoint | None, dict[Path, str]]:
+    """Return the newest whole checkpoint of a run, if there is one, and newer damaged ones with the reason."""
+    damaged: dict[Path, str] = {}
     for path in folders(out):
         try:
-            return _read(path), skipped
+            return _read(path), damaged
         except HeedfulError as error:
-            skipped.append(str(error))
-    return None, skipped
+            damaged[path] = str(error)
+    return None, damaged
+
+
+def tidy(out: Path, damaged: Iterable[Path]) -> None:
+    """Put damaged checkpoints aside, so that they are not taken for the newest, and remove what was half written."""
+    with writing(out):
+        for path in damaged:
+            aside = path.with_name(f"{path.name}.damaged")
+            shutil.rmtree(aside, ignore_errors=True)
+            path.rename(aside)
+    for partial in (out / "checkpoints").glob(".*.partial"):
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 def _read(path: Path) -> Checkpoint:

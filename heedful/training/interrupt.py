@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -29,7 +30,7 @@ class Signals:
 
 
 @contextmanager
-def catch_signals(say: Callable[[str], None]) -> Iterator[Signals]:
+def catch_signals() -> Iterator[Signals]:
     """Catch Ctrl-C and SIGTERM while a run goes on; outside the main thread, where Python forbids it, do nothing."""
     signals = Signals()
     if threading.current_thread() is not threading.main_thread():
@@ -38,7 +39,8 @@ def catch_signals(say: Callable[[str], None]) -> Iterator[Signals]:
 
     def handler(number: int, frame: FrameType | None) -> None:
         signals.catch(number, frame)
-        say("stopping after this step and writing a checkpoint (again to stop at once)")
+        # Not print: the signal may have come in the middle of one.
+        os.write(2, b"\nstopping after this step and writing a checkpoint (again to stop at once)\n")
 
     before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -15,14 +15,16 @@ class MetricsFile:
 
     def __init__(self, out: Path, step: int) -> None:
         self.path = out / "metrics.jsonl"
-        lines = self.path.read_text(encoding="utf-8").splitlines() if self.path.exists() and step else []
+        there = step and self.path.exists()
+        lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines() if there else []
         write_whole(self.path, "".join(f"{line}\n" for line in lines if self._kept(line, step)).encode())
 
     @staticmethod
     def _kept(line: str, step: int) -> bool:
         try:
-            return int(json.loads(line)["step"]) <= step
-        except (ValueError, KeyError, TypeError):  # a line cut short when the run was killed
+            record = json.loads(line)
+            return int(record["step"]) <= step and not record.get("final")
+        except (ValueError, KeyError, TypeError, AttributeError):  # a line cut short when the run was killed
             return False
 
     def write(self, record: dict[str, object]) -> None:

@@ -35,10 +35,14 @@ def split(
     if valid is None:
         training, held = hold_out(found.pairs, most)
         aside = len(found.pairs) - len(training) - len(held)
-        also = f"; {aside:,} more kept out of training because they share a sentence with those" if aside else ""
-        say(f"{len(training):,} pairs to learn from, {len(held):,} held out for validation{also}")
+        say(f"{len(training):,} pairs to learn from, {len(held):,} held out for validation")
+        if aside:
+            share = f"{aside:,} more pairs ({aside / len(found.pairs):.1%}) are not learned from"
+            say(f"{share}: held out too, or with a sentence of a held-out pair; --valid FILE uses all")
         return training, held
     held = valid.pairs[:most]
+    if len(valid.pairs) > most:
+        say(f"validation uses the first {most:,} of {len(valid.pairs):,} pairs (training.valid_pairs)")
     seen = {sentence_key(p.source) for p in found.pairs}
     both = sum(sentence_key(p.source) in seen for p in held)
     overlap = f" ({both:,} of their sources are also in training: scores on them flatter)" if both else ""
@@ -68,30 +72,29 @@ def learn_codecs(pairs: Sequence[Pair], config: Config) -> tuple[Codec, Codec]:
 def prepare(
     training: list[Pair], held: list[Pair], codecs: tuple[Codec, Codec], config: Config, say: Callable[[str], None]
 ) -> Prepared:
-    """Encode all pairs; training pairs over the length limit are counted, reported and left out."""
-    pairs, x, y = _encode(training, codecs)
+    """Encode all pairs; those over the length limit are counted, reported and left out."""
     most = config.text.max_length
-    short = [i for i in range(len(pairs)) if max(len(x[i]), len(y[i])) <= most]
-    if len(short) < len(pairs):
-        longest = max(max(len(x[i]), len(y[i])) for i in range(len(pairs)))
-        say(
-            f"left out {len(pairs) - len(short):,} of {len(pairs):,} pairs with a side of more than {most:,} tokens "
-            f"(text.max_length; the longest has {longest:,})"
-        )
-    if not short:
-        raise DataError(f"every pair has a side of more than {most} tokens; raise text.max_length")
-    pairs, x, y = [pairs[i] for i in short], [x[i] for i in short], [y[i] for i in short]
-    valid_pairs, valid_x, valid_y = _encode(held, codecs)
+    pairs, x, y = _encode(training, codecs, most, "pairs", say)
+    valid_pairs, valid_x, valid_y = _encode(held, codecs, most, "validation pairs", say)
     return Prepared(pairs, _batches(x, y, config), valid_pairs, _batches(valid_x, valid_y, config))
 
 
 def _encode(
-    pairs: list[Pair], codecs: tuple[Codec, Codec]
+    pairs: list[Pair], codecs: tuple[Codec, Codec], most: int, what: str, say: Callable[[str], None]
 ) -> tuple[list[Pair], list[tuple[int, ...]], list[tuple[int, ...]]]:
     source, target = codecs
     x = [e.ids for e in source.encode_all([p.source for p in pairs])]
     y = [e.ids for e in target.encode_all([p.target for p in pairs])]
-    return pairs, x, y
+    longest = [max(len(a), len(b)) for a, b in zip(x, y, strict=True)]
+    short = [i for i, length in enumerate(longest) if length <= most]
+    if len(short) < len(pairs):
+        say(
+            f"left out {len(pairs) - len(short):,} of {len(pairs):,} {what} with a side of more than {most:,} tokens "
+            f"(text.max_length; the longest has {max(longest):,})"
+        )
+    if not short:
+        raise DataError(f"all {what} have a side of more than {most} tokens; raise text.max_length")
+    return [pairs[i] for i in short], [x[i] for i in short], [y[i] for i in short]
 
 
 def _batches(x: list[tuple[int, ...]], y: list[tuple[int, ...]], config: Config) -> Batches:

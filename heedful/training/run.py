@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from heedful.device import check_bf16, memory_guard, pick
+from heedful.device import memory_guard, pick
 from heedful.errors import NotFiniteError
 from heedful.folder import Parts, write_model
 from heedful.training.checkpoint import Checkpoint, Position, optimizer_tensors, restore_optimizer, save
@@ -35,8 +35,6 @@ class Run:
         self.out, self.data, self.run, self.watch = out, data, run, watch
         self.config = parts.config.training
         self.device = pick(self.config.device)
-        if self.config.precision == "bf16":
-            check_bf16(self.device)
         with memory_guard("moving the model to the device", "make it smaller (model.width, model.layers, text.size)"):
             self.parts = replace(parts, model=parts.model.to(self.device).train())
         self.model = self.parts.model
@@ -133,7 +131,7 @@ class Run:
 
     def _validated(self, metrics: MetricsFile) -> None:
         """Measure the model and remember it if it is the best so far."""
-        found = self.validate(self.model, self.position.step)
+        found = self._measure()
         better = found.better_than(self.position.best)
         if better:
             self.best = self._weights()
@@ -142,10 +140,16 @@ class Run:
             self.position = replace(self.position, without_better=self.position.without_better + 1)
         self._tell(found, better, metrics)
 
-    def _tell(self, found: Validation, better: bool, metrics: MetricsFile) -> None:
+    def _measure(self) -> Validation:
+        remedy = f"lower training.batch_tokens (now {self.config.batch_tokens}) or text.max_length"
+        with memory_guard(f"validation at step {self.position.step}", remedy):
+            return self.validate(self.model, self.position.step)
+
+    def _tell(self, found: Validation, better: bool, metrics: MetricsFile, final: bool = False) -> None:
+        """Report scores; those of the end are no part of a run that is made longer, and are marked for that."""
         self.watch.validated(found, better)
         scores = {f"valid_{k}": v for k, v in found._asdict().items() if k != "step"}
-        metrics.write({"step": found.step, **scores, "best": better})
+        metrics.write({"step": found.step, **scores, "best": better, **({"final": True} if final else {})})
 
     def _weights(self) -> Tensors:
         return {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
@@ -165,10 +169,10 @@ class Run:
         """
         best, weights = self.position.best, self.best
         if reason == "steps" and self.position.step % self.config.valid_every:
-            found = self.validate(self.model, self.position.step)
+            found = self._measure()
             if better := found.better_than(best):
                 best, weights = found, self._weights()
-            self._tell(found, better, metrics)
+            self._tell(found, better, metrics, final=True)
         if self.position.step:
             last = self._weights()
             self.model.load_state_dict(weights or last)

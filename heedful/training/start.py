@@ -3,63 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from heedful.config import Config
-from heedful.data import Pair, Pairs, parse_columns, read_parallel, read_tsv
-from heedful.disk import make_folder
+from heedful.data import Pair, Pairs
+from heedful.device import check_bf16, memory_guard, pick
+from heedful.disk import locked
 from heedful.errors import ConfigError, DataError
-from heedful.folder import Parts, holds_model
+from heedful.folder import Parts, holds_model, set_aside
 from heedful.models import build
-from heedful.training.checkpoint import Checkpoint, folders, newest
+from heedful.text import SPECIALS
+from heedful.training.checkpoint import Checkpoint, folders, newest, tidy
+from heedful.training.inputs import Inputs, in_memory
 from heedful.training.interrupt import catch_signals
 from heedful.training.prepare import digest, learn_codecs, prepare, split
 from heedful.training.records import Outcome, Silent, Watch
 from heedful.training.run import Run
 from heedful.translator import Translator, load
 
-__all__ = ["Inputs", "begin", "recorded_inputs", "train"]
+__all__ = ["begin", "recorded_inputs", "train"]
 
-# What a resumed run may change: how long it runs and what it leaves behind, not what it computes.
+# What a resumed run may change: how long it runs, what it leaves behind, and where it computes.
 CHANGEABLE = {"steps", "patience", "checkpoint_every", "keep", "log_every", "device", "threads"}
 
 Settings = Mapping[str, Mapping[str, object]]
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """Where sentence pairs come from: TSV files with columns, or two parallel files; and a TSV file for validation."""
-
-    pairs: tuple[str, ...] = ()
-    columns: str = "1,2"
-    source: str | None = None
-    target: str | None = None
-    valid: str | None = None
-
-    def read(self) -> tuple[Pairs, Pairs | None]:
-        """Read the pairs to learn from and, if given, those for validation."""
-        columns = parse_columns(self.columns)
-        if self.source and self.target:
-            found = read_parallel(Path(self.source), Path(self.target))
-        else:
-            found = read_tsv([Path(p) for p in self.pairs], columns)
-        return found, read_tsv([Path(self.valid)], columns) if self.valid else None
-
-    def absolute(self) -> dict[str, Any]:
-        """Return the inputs with full paths, for the record."""
-        full: Callable[[str | None], str | None] = lambda p: str(Path(p).resolve()) if p else None  # noqa: E731
-        files = [str(Path(p).resolve()) for p in self.pairs]
-        return {
-            **asdict(self),
-            "pairs": files,
-            "source": full(self.source),
-            "target": full(self.target),
-            "valid": full(self.valid),
-        }
 
 
 def recorded_inputs(out: Path) -> Inputs | None:
@@ -80,11 +51,14 @@ def train(
 ) -> Translator:
     """Train a translator on sentence pairs, write it to the folder `out` and return it.
 
-    `settings` are nested by section: `{"model": {"family": "fixed"}, "training": {"steps": 500}}`.
+    `settings` are nested by section: `{"model": {"family": "fixed"}, "training": {"steps": 500}}`. Ctrl-C leaves a
+    checkpoint to resume from, and raises `KeyboardInterrupt`.
     """
-    inputs = (_in_memory(pairs), None if valid is None else _in_memory(valid))
-    begin(lambda: inputs, {}, Path(out), settings or {}, resume, watch or Silent())
-    return load(out)
+    inputs = (in_memory(pairs), None if valid is None else in_memory(valid))
+    outcome = begin(lambda: inputs, {}, Path(out), settings or {}, resume, watch or Silent())
+    if outcome.signal:
+        raise KeyboardInterrupt
+    return load(out, str((settings or {}).get("training", {}).get("device", "auto")))
 
 
 def begin(
@@ -96,64 +70,85 @@ def begin(
     watch: Watch,
 ) -> Outcome:
     """Begin a run in the folder `out`, or resume the one that is there; `inputs` are recorded with it."""
-    checkpoint = _checkpoint(out, resume, watch)
+    checkpoint, damaged = _find(out, watch) if resume else (None, {})
+    if not resume:
+        _refuse_taken(out)
     config = Config.build(settings) if checkpoint is None else _resumed(checkpoint, settings, out)
-    if config.training.threads:
-        torch.set_num_threads(config.training.threads)
+    _try(config)
     found, valid = read()
     training, held = split(found, valid, config, watch.say)
     checksum = digest(training, held)
     if checkpoint is None:
-        codecs = learn_codecs(training, config)
-        torch.manual_seed(config.training.seed)
-        parts = Parts(config, build(config.model, len(codecs[0]), len(codecs[1])), *codecs)
+        parts = _new(config, training)
+    elif checkpoint.run.get("digest") == checksum:
+        parts = replace(checkpoint.parts, config=config, notes={})
     else:
-        if checkpoint.run.get("digest") != checksum:
-            raise DataError(
-                f"the sentence pairs are not those that the run in {out} began with; give it the same ones, "
-                "or start a new run in another folder"
-            )
-        parts = Parts(config, checkpoint.parts.model, checkpoint.parts.source, checkpoint.parts.target)
+        raise DataError(
+            f"the sentence pairs are not those that the run in {out} began with; give it the same ones, "
+            "or start a new run in another folder"
+        )
     data = prepare(training, held, (parts.source, parts.target), config, watch.say)
-    make_folder(out)
-    run = Run(out, parts, data, {"inputs": inputs, "digest": checksum}, watch)
-    if checkpoint is not None:
-        run.restore(checkpoint)
-    parameters = sum(p.numel() for p in parts.model.parameters())
-    watch.say(
-        f"{config.family} model with {parameters:,} weights, vocabularies of {len(parts.source):,} and "
-        f"{len(parts.target):,} tokens, on {run.device}"
-    )
-    with catch_signals(watch.say) as stop:
-        return run.go(stop)._replace(signal=stop.received)
+    with locked(out / "checkpoints"):
+        if not resume:
+            _refuse_taken(out)  # by a run that was quicker
+        tidy(out, damaged)
+        if checkpoint is None and holds_model(out):
+            watch.say(f"the model that was in {out} is kept in {set_aside(out)}")
+        run = Run(out, parts, data, {"inputs": inputs, "digest": checksum}, watch)
+        if checkpoint is not None:
+            run.restore(checkpoint)
+        watch.say(_summary(parts, run.device))
+        with catch_signals() as stop:
+            return run.go(stop)._replace(signal=stop.received)
 
 
-def _checkpoint(out: Path, resume: bool, watch: Watch) -> Checkpoint | None:
-    """Return the checkpoint to resume from; refuse to write over a model or a run."""
+def _refuse_taken(out: Path) -> None:
+    """Refuse a folder that holds a model or a run: neither is ever written over."""
     if out.exists() and not out.is_dir():
         raise ConfigError(f"{out}: this is a file, expected a folder to write the model to")
-    if not resume:
-        if holds_model(out):
-            raise ConfigError(
-                f"{out}: this folder already holds a model; choose another one, or add --resume to train it on"
-            )
-        if folders(out):
-            raise ConfigError(
-                f"{out}: an unfinished run is in this folder; add --resume to go on, or choose another one"
-            )
-        return None
-    checkpoint, skipped = newest(out)
-    for reason in skipped:
-        watch.say(f"passed over a checkpoint that is not whole: {reason}")
-    if checkpoint is not None:
-        watch.say(f"resuming from step {checkpoint.position.step:,}")
-    elif holds_model(out):
+    if holds_model(out):
         raise ConfigError(
-            f"{out}: this folder holds a model but no whole checkpoint to resume from; choose another one"
+            f"{out}: this folder already holds a model; choose another one, or add --resume to train it on"
         )
-    else:
+    if folders(out):
+        raise ConfigError(f"{out}: an unfinished run is in this folder; add --resume to go on, or choose another one")
+
+
+def _find(out: Path, watch: Watch) -> tuple[Checkpoint | None, dict[Path, str]]:
+    """Return the checkpoint to resume from, if a whole one is there, and newer ones that are damaged; say so."""
+    checkpoint, damaged = newest(out)
+    for reason in damaged.values():
+        watch.say(f"passed over a checkpoint that is not whole: {reason}")
+    if checkpoint is None:
         watch.say(f"{out} holds no whole checkpoint: starting over")
-    return checkpoint
+    else:
+        watch.say(f"resuming from step {checkpoint.position.step:,}")
+    return checkpoint, damaged
+
+
+def _try(config: Config) -> None:
+    """Find out what cannot work before the pairs are read: the device, bf16, widths that do not fit."""
+    if config.training.threads:
+        torch.set_num_threads(config.training.threads)
+    device = pick(config.training.device)
+    if config.training.precision == "bf16":
+        check_bf16(device)
+    with torch.device("meta"):
+        build(config.model, len(SPECIALS), len(SPECIALS))
+
+
+def _new(config: Config, training: Sequence[Pair]) -> Parts:
+    """Return an untrained model with vocabularies learned from the pairs."""
+    source, target = learn_codecs(training, config)
+    torch.manual_seed(config.training.seed)
+    with memory_guard("building the model", "make it smaller (model.width, model.layers, text.size)"):
+        return Parts(config, build(config.model, len(source), len(target)), source, target)
+
+
+def _summary(parts: Parts, device: torch.device) -> str:
+    weights = sum(p.numel() for p in parts.model.parameters())
+    sizes = f"vocabularies of {len(parts.source):,} and {len(parts.target):,} tokens"
+    return f"{parts.config.family} model with {weights:,} weights, {sizes}, on {device}"
 
 
 def _resumed(checkpoint: Checkpoint, settings: Settings, out: Path) -> Config:
@@ -171,11 +166,3 @@ def _resumed(checkpoint: Checkpoint, settings: Settings, out: Path) -> Config:
                     "when it is resumed; start a new run in another folder"
                 )
     return config
-
-
-def _in_memory(pairs: Sequence[tuple[str, str]]) -> Pairs:
-    found = [Pair(str(x).strip(), str(y).strip(), f"pair {i}") for i, (x, y) in enumerate(pairs, 1)]
-    whole = [p for p in found if p.source and p.target]
-    if not whole:
-        raise DataError("there are no sentence pairs with both a source and a target")
-    return Pairs(whole, half=len(found) - len(whole))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import math
+import os
 import shutil
 import signal
 import subprocess
@@ -19,7 +21,7 @@ from tests_helpers import small
 
 import heedful
 from heedful.data import Pair, Pairs
-from heedful.errors import ConfigError, DataError, DeviceMemoryError, DiskError, NotFiniteError
+from heedful.errors import ConfigError, DataError, DeviceMemoryError, DiskError, ModelError, NotFiniteError
 from heedful.folder import read_model
 from heedful.training import Progress, Silent, Validation, begin
 from heedful.training import loss as loss_module
@@ -110,7 +112,7 @@ def test_a_crash_inside_a_checkpoint_changes_nothing(
     monkeypatch.undo()
     go(tmp_path / "m", resume=True)
     assert weights(tmp_path / "m") == whole
-    assert not list((tmp_path / "m" / "checkpoints").glob(".*"))
+    assert not list((tmp_path / "m" / "checkpoints").glob(".*.partial"))
 
 
 def test_a_run_made_longer_is_the_longer_run(whole: bytes, tmp_path: Path) -> None:
@@ -143,7 +145,7 @@ def test_the_newest_whole_checkpoint_is_taken_and_the_others_named(whole: bytes,
 def test_with_no_whole_checkpoint_it_starts_over_and_says_so(whole: bytes, tmp_path: Path, name: str | None) -> None:
     with pytest.raises(Crash):
         go(tmp_path / "m", Ear(crash_at=35))
-    for checkpoint in (tmp_path / "m" / "checkpoints").iterdir():
+    for checkpoint in (tmp_path / "m" / "checkpoints").glob("0*"):
         if name is None:
             shutil.rmtree(checkpoint)
         elif (checkpoint / name).exists():
@@ -155,7 +157,7 @@ def test_with_no_whole_checkpoint_it_starts_over_and_says_so(whole: bytes, tmp_p
 
 def test_only_the_newest_checkpoints_are_kept(tmp_path: Path) -> None:
     go(tmp_path / "m")
-    names = sorted(p.name for p in (tmp_path / "m" / "checkpoints").iterdir())
+    names = sorted(p.name for p in (tmp_path / "m" / "checkpoints").glob("0*"))
     assert names == ["000000030", "000000040"]
 
 
@@ -274,7 +276,7 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(
     with pytest.raises(DiskError, match=r"000000020.*No space left on device"):
         go(tmp_path / "m")
     monkeypatch.undo()
-    assert [p.name for p in (tmp_path / "m" / "checkpoints").iterdir()] == ["000000010"]
+    assert [p.name for p in (tmp_path / "m" / "checkpoints").glob("0*")] == ["000000010"]
     ear = go(tmp_path / "m", resume=True)
     assert "resuming from step 10" in ear.said
     assert weights(tmp_path / "m") == whole
@@ -295,11 +297,117 @@ def test_a_folder_that_holds_an_unfinished_run_is_refused(tmp_path: Path) -> Non
         go(tmp_path / "m")
 
 
-def test_a_model_without_checkpoints_is_not_trained_over(tmp_path: Path) -> None:
+def test_a_model_without_checkpoints_is_kept_aside_when_its_run_starts_over(whole: bytes, tmp_path: Path) -> None:
     go(tmp_path / "m", training={"steps": 2})
+    before = weights(tmp_path / "m")
     shutil.rmtree(tmp_path / "m" / "checkpoints")
-    with pytest.raises(ConfigError, match="no whole checkpoint to resume from"):
-        go(tmp_path / "m", resume=True)
+    ear = go(tmp_path / "m", resume=True)
+    assert any("holds no whole checkpoint: starting over" in said for said in ear.said)
+    assert any(said.endswith("earlier-1") for said in ear.said)
+    assert weights(tmp_path / "m") == whole
+    assert weights(tmp_path / "m" / "earlier-1") == before
+    assert heedful.load(tmp_path / "m" / "earlier-1", "cpu")
+
+
+def test_damaged_checkpoints_do_not_push_out_good_ones(tmp_path: Path) -> None:
+    with pytest.raises(Crash):
+        go(tmp_path / "m", Ear(crash_at=35))
+    for checkpoint in (tmp_path / "m" / "checkpoints").glob("0*"):
+        (checkpoint / "run.json").write_bytes(b"{}")
+    with pytest.raises(Crash):  # starts over, and is killed before it is as far as the damaged ones
+        go(tmp_path / "m", Ear(crash_at=15), resume=True)
+    names = sorted(p.name for p in (tmp_path / "m" / "checkpoints").glob("0*"))
+    assert names == ["000000010", "000000020.damaged", "000000030.damaged"]
+    assert "resuming from step 10" in go(tmp_path / "m", resume=True).said
+
+
+def test_two_runs_cannot_write_to_one_folder(tmp_path: Path) -> None:
+    class Second(Ear):
+        def progress(self, progress: Progress) -> None:
+            if progress.step == 3:
+                with pytest.raises(ConfigError, match="another run is writing to this folder"):
+                    go(tmp_path / "m", resume=True)
+                self.said.append("refused")
+
+    assert "refused" in go(tmp_path / "m", Second()).said
+
+
+@pytest.mark.parametrize("call", range(1, 12))
+def test_a_crash_while_the_model_is_replaced_leaves_none_or_a_whole_one(
+    whole: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: int
+) -> None:
+    go(tmp_path / "m", training={"steps": 20})
+    count = 0
+    real = os.fsync
+
+    def fsync(handle: int) -> None:
+        nonlocal count
+        name = os.readlink(f"/proc/self/fd/{handle}")
+        count += "checkpoints" not in name and "metrics" not in name
+        if count == call:
+            raise Crash
+        real(handle)
+
+    monkeypatch.setattr("os.fsync", fsync)
+    with contextlib.suppress(Crash):
+        go(tmp_path / "m", resume=True, training={"steps": 40})
+    monkeypatch.undo()
+    if (tmp_path / "m" / "config.json").exists():
+        assert heedful.load(tmp_path / "m", "cpu")
+    else:
+        with pytest.raises(ModelError, match="heedful train --resume"):
+            heedful.load(tmp_path / "m", "cpu")
+    go(tmp_path / "m", resume=True, training={"steps": 40})
+    assert weights(tmp_path / "m") == whole
+
+
+def test_the_last_validation_is_recorded_once(tmp_path: Path) -> None:
+    for _ in range(3):
+        go(tmp_path / "m", resume=True, training={"steps": 13})
+    records = [json.loads(line) for line in (tmp_path / "m" / "metrics.jsonl").read_text().splitlines()]
+    assert [r["step"] for r in records if "valid_bleu" in r] == [13]
+
+
+def test_strange_bytes_in_the_metrics_do_not_stop_a_run(tmp_path: Path) -> None:
+    go(tmp_path / "m", training={"steps": 13})
+    with (tmp_path / "m" / "metrics.jsonl").open("ab") as file:
+        file.write(b"\xff\xfe[1]\n[1]\n")
+    assert go(tmp_path / "m", resume=True, training={"steps": 14}).steps == [14]
+
+
+def test_out_of_memory_in_validation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr("heedful.training.validation.greedy", full)
+    with pytest.raises(DeviceMemoryError, match="validation at step 20: .*lower training.batch_tokens"):
+        go(tmp_path / "m")
+
+
+def test_ctrl_c_from_python(tmp_path: Path) -> None:
+    class Impatient(Silent):
+        def progress(self, progress: Progress) -> None:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        heedful.train(copies(), tmp_path / "m", settings=small(), watch=Impatient())
+    assert (tmp_path / "m" / "checkpoints" / "000000005").is_dir()
+
+
+@pytest.mark.parametrize("pair", [("a b", None), ("a", "b", "c"), (1, 2)])
+def test_pairs_that_are_no_pairs(tmp_path: Path, pair: tuple[Any, ...]) -> None:
+    with pytest.raises(DataError, match="pair 401 is .* expected two strings"):
+        heedful.train([*copies(), pair], tmp_path / "m")
+
+
+def test_what_cannot_work_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    def read() -> tuple[Pairs, None]:
+        raise AssertionError("read")
+
+    for settings in ({"model": {"score": "dot", "encoder_width": 5}}, {"training": {"device": "nowhere"}}):
+        with pytest.raises(ConfigError):
+            begin(read, {}, tmp_path / "m", settings, False, Silent())
+    assert not (tmp_path / "m").exists()
 
 
 def test_the_out_folder_is_a_file(tmp_path: Path) -> None:
@@ -326,7 +434,7 @@ def test_long_pairs_are_counted_and_training_goes_on(tmp_path: Path) -> None:
     ear = go(tmp_path / "m", text={"max_length": 4}, training={"steps": 2})
     said = next(s for s in ear.said if s.startswith("left out"))
     assert "pairs with a side of more than 4 tokens (text.max_length; the longest has 6)" in said
-    with pytest.raises(DataError, match="every pair has a side of more than 1 tokens"):
+    with pytest.raises(DataError, match="all pairs have a side of more than 1 tokens"):
         go(tmp_path / "n", text={"max_length": 1}, training={"steps": 2})
 
 
