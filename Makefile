@@ -16,11 +16,11 @@ help:
 .venv/user: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "heedful needs Python 3.11 or later, this is " + sys.version'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --editable .
+	$(BIN)/pip install --quiet --config-settings editable_mode=compat --editable .
 	touch $@
 
 .venv/dev: .venv/user
-	$(BIN)/pip install --quiet --editable '.[dev]'
+	$(BIN)/pip install --quiet --config-settings editable_mode=compat --editable '.[dev]'
 	touch $@
 
 demo: .venv/user

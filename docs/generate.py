@@ -14,6 +14,7 @@ from typing import Any
 
 from heedful.config import MODELS, TextConfig, TrainingConfig
 from heedful.notation import markdown
+from heedful.training.start import CHANGEABLE
 
 __all__ = ["PAGES"]
 
@@ -43,11 +44,15 @@ def _help(verb: str) -> str:
 
 def settings_page() -> str:
     """Return the page of all settings."""
+    changeable = ", ".join(f"`{key}`" for key in sorted(CHANGEABLE))
     lines = [
         "# Settings",
         "",
         "Made from the code by `make docs`. Any of them can be given as `--set section.key=value`, or in a TOML file",
-        "with `--recipe`; a finished model keeps them in its `config.json`, and `heedful info` prints them.",
+        "with `--recipe`; a finished model keeps them in its `config.json`, and `heedful info` prints them. The key",
+        "`family` of the section model chooses the kind of model, as `--model` does.",
+        "",
+        f"A run that is resumed may change {changeable} of the section training, and nothing else.",
         "",
     ]
     sections: list[tuple[str, type[Any]]] = [(f"model, with family = {name}", kind) for name, kind in MODELS.items()]

@@ -107,6 +107,8 @@ def set_aside(path: Path) -> Path:
 
 def about(path: Path) -> dict[str, Any]:
     """Read `config.json`: its format, version, settings, notes and list of files."""
+    if path.is_file():
+        raise ModelError(f"{path}: this is a file, expected a model folder")
     if not path.is_dir():
         raise ModelError(f"{path}: there is no such model folder")
     if not holds_model(path):
@@ -214,7 +216,8 @@ def _fill(config: Config, source: int, target: int, weights: dict[str, Tensor]) 
     for name in sorted(wanted.keys() | weights.keys()):
         there = tuple(weights[name].shape) if name in weights else None
         if there != wanted.get(name):
-            raise ModelError(f"{WEIGHTS}: '{name}' has shape {there}, expected {wanted.get(name)}")
+            found, expected = there or "no place", wanted.get(name) or "none of that name"
+            raise ModelError(f"{WEIGHTS}: '{name}' has {'shape ' * bool(there)}{found}, expected {expected}")
         if not weights[name].is_floating_point():
             raise ModelError(f"{WEIGHTS}: '{name}' holds {weights[name].dtype}, expected floating point numbers")
     model.load_state_dict({name: t.float() for name, t in weights.items()}, assign=True)

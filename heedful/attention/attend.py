@@ -19,8 +19,9 @@ def masked_softmax(scores: Tensor, keep: Tensor | None) -> Tensor:
     if keep is None:
         return torch.softmax(scores, dim=-1)
     # The lowest finite number rather than -inf: a row of -inf would be NaN, and so would its gradient.
-    weights = torch.softmax(scores.masked_fill(~keep, torch.finfo(scores.dtype).min), dim=-1)
-    return weights.masked_fill(~keep, 0.0)
+    blocked = ~keep
+    weights = torch.softmax(scores.masked_fill(blocked, torch.finfo(scores.dtype).min), dim=-1)
+    return weights.masked_fill(blocked, 0.0)
 
 
 def attend(scores: Tensor, values: Tensor, keep: Tensor | None = None) -> tuple[Tensor, Tensor]:

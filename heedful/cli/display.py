@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
 from heedful.cli.options import say
@@ -20,7 +21,7 @@ __all__ = ["Lines", "Live", "display"]
 @contextmanager
 def display() -> Iterator[Watch]:
     """Give the right display for stderr, and clear it away at the end."""
-    if not sys.stderr.isatty():
+    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         yield Lines()
         return
     live = Live()
@@ -36,14 +37,13 @@ class Live:
     def __init__(self) -> None:
         self.console = Console(stderr=True, highlight=False)
         self.bar = Bar(
-            TextColumn("step"),
-            MofNCompleteColumn(),
-            BarColumn(bar_width=None),
             TextColumn("{task.fields[numbers]}"),
+            BarColumn(bar_width=None),
             TimeRemainingColumn(compact=True),
             TextColumn("left"),
             console=self.console,
             refresh_per_second=4,
+            transient=True,
         )
         self.task = self.bar.add_task("", total=None, numbers="")
 
@@ -54,7 +54,8 @@ class Live:
     def progress(self, progress: Progress) -> None:
         """Move the bar."""
         numbers = (
-            f"loss {progress.loss:.3f}  accuracy {progress.accuracy:.1%}  {progress.tokens_per_second:,.0f} tokens/s"
+            f"step {progress.step:,}/{progress.steps:,}  loss {progress.loss:.3f}  "
+            f"accuracy {progress.accuracy:.1%}  {progress.tokens_per_second:,.0f} tokens/s"
         )
         if not self.bar.live.is_started:
             self.bar.start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any
 
 import typer
@@ -68,6 +69,8 @@ def train(
             raise ConfigError("--valid and --columns go with PAIRS; a run resumed without PAIRS keeps its own")
         inputs = earlier
     else:
+        if resume and not (pairs or source or target):
+            raise ConfigError(f"{out} holds no whole checkpoint that says where its pairs are; name them again")
         check_pairs(pairs, source, target)
         paths = tuple(str(p) for p in pairs or ())
         sides = [str(p) if p else None for p in (source, target, valid)]
@@ -88,10 +91,11 @@ def _report(outcome: Any, out: Path) -> None:  # noqa: ANN401  (its class would 
     if outcome.reason == "interrupted":
         if outcome.step:
             say(f"stopped after step {outcome.step:,}{scores}")
-            say(f"to go on: heedful train --out {out} --resume")
+            say(f"{out} holds the weights of step {best.step if best else outcome.step:,}, ready to translate")
+            say(f"to go on: heedful train --out {quote(str(out))} --resume")
         else:
             say("stopped before the first step")
         return
     why = "no better model for a while" if outcome.reason == "patience" else "all steps done"
     say(f"{why}, after step {outcome.step:,}{scores}")
-    say(f'the model is in {out}; try: heedful translate {out} "…" --show')
+    say(f'the model is in {out}; try: heedful translate {quote(str(out))} "…" --show')

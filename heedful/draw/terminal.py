@@ -41,6 +41,8 @@ def heatmap(trace: Trace, width: int = 80, ascii_only: bool = False) -> str:
     weights = trace.words()
     sources = [w.text for w in trace.source.words]
     targets = [w.text for w in trace.target.words]
+    if weights is None and trace.source.tokens == ("</s>",):
+        return "There are no words to look at."
     if weights is None:
         return "\n".join([*_legend(sources, width, ascii_only), *textwrap.wrap(NOTHING, width)])
     tail = 7 + min(WORD, max(map(_columns, targets)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -72,12 +73,25 @@ def _nfc(texts: Sequence[str]) -> list[str]:
 def _bleu(outputs: Sequence[str], references: Sequence[str]) -> _Score:
     from sacrebleu.metrics.bleu import BLEU
 
-    metric = BLEU()
-    return _Score(metric.corpus_score(_nfc(outputs), [_nfc(references)]).score, str(metric.get_signature()))
+    metric = BLEU(tokenize=_tokens(references))
+    score = metric.corpus_score(_nfc(outputs), [_nfc(references)]).score
+    return _Score(min(score, 100.0), str(metric.get_signature()))
 
 
 def _chrf(outputs: Sequence[str], references: Sequence[str]) -> _Score:
     from sacrebleu.metrics.chrf import CHRF
 
     metric = CHRF()
-    return _Score(metric.corpus_score(_nfc(outputs), [_nfc(references)]).score, str(metric.get_signature()))
+    score = metric.corpus_score(_nfc(outputs), [_nfc(references)]).score
+    return _Score(min(score, 100.0), str(metric.get_signature()))
+
+
+def _tokens(references: Sequence[str]) -> str:
+    """Return sacrebleu's way to cut words: 13a, or for scripts without spaces one that needs none."""
+    names = Counter(
+        unicodedata.name(c, "").split(" ")[0].split("-")[0] for text in references for c in text if c.isalpha()
+    )
+    unspaced = {name: names[name] for name in ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR")}
+    if 2 * sum(unspaced.values()) <= names.total():
+        return "13a"
+    return "zh" if unspaced["CJK"] == sum(unspaced.values()) else "char"

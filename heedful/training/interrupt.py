@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM, kept until the step is done."""
+"""Ctrl-C and its like, kept until the step is done."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from contextlib import contextmanager
 from types import FrameType
 
 __all__ = ["Signals", "catch_signals"]
+
+# Ctrl-C, a polite kill, and (not on Windows) the closing of the terminal.
+CAUGHT = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
 class Signals:
@@ -31,7 +34,7 @@ class Signals:
 
 @contextmanager
 def catch_signals() -> Iterator[Signals]:
-    """Catch Ctrl-C and SIGTERM while a run goes on; outside the main thread, where Python forbids it, do nothing."""
+    """Catch Ctrl-C and its like while a run goes on; outside the main thread, where Python forbids it, do nothing."""
     signals = Signals()
     if threading.current_thread() is not threading.main_thread():
         yield signals
@@ -42,7 +45,7 @@ def catch_signals() -> Iterator[Signals]:
         # Not print: the signal may have come in the middle of one.
         os.write(2, b"\nstopping after this step and writing a checkpoint (again to stop at once)\n")
 
-    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, handler) for number in CAUGHT}
     try:
         yield signals
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from textwrap import shorten
 
 from heedful.config import Config
 from heedful.data import Batches, Pair, Pairs, hold_out, sentence_key
@@ -34,12 +35,14 @@ def split(
     most = config.training.valid_pairs
     if valid is None:
         training, held = hold_out(found.pairs, most)
+        _show_first(training, say)
         aside = len(found.pairs) - len(training) - len(held)
         say(f"{len(training):,} pairs to learn from, {len(held):,} held out for validation")
         if aside:
             share = f"{aside:,} more pairs ({aside / len(found.pairs):.1%}) are not learned from"
             say(f"{share}: held out too, or with a sentence of a held-out pair; --valid FILE uses all")
         return training, held
+    _show_first(found.pairs, say)
     held = valid.pairs[:most]
     if len(valid.pairs) > most:
         say(f"validation uses the first {most:,} of {len(valid.pairs):,} pairs (training.valid_pairs)")
@@ -48,6 +51,11 @@ def split(
     overlap = f" ({both:,} of their sources are also in training: scores on them flatter)" if both else ""
     say(f"{len(found.pairs):,} pairs to learn from, {len(held):,} for validation{overlap}")
     return found.pairs, held
+
+
+def _show_first(pairs: Sequence[Pair], say: Callable[[str], None]) -> None:
+    """Say the first pair: a wrong column is seen at once."""
+    say("the first pair: " + " → ".join(shorten(side, 60, placeholder=" …") for side in pairs[0][:2]))
 
 
 def digest(*sides: Sequence[Pair]) -> str:

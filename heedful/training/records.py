@@ -28,8 +28,12 @@ class Validation(NamedTuple):
     bleu: float
 
     def better_than(self, other: Validation | None) -> bool:
-        """Whether this is the better one: by BLEU, then by loss."""
-        return other is None or (self.bleu, -self.loss) > (other.bleu, -other.loss)
+        """Whether this is the better one: by BLEU, then by loss. BLEU under 1 is chance, and counts as 0."""
+        return other is None or self._rank > other._rank
+
+    @property
+    def _rank(self) -> tuple[float, float]:
+        return self.bleu if self.bleu >= 1 else 0.0, -self.loss
 
 
 class Outcome(NamedTuple):

@@ -61,18 +61,24 @@ class Run:
             step = self.position.step
             mean, tokens, right = self._update(rows, epoch)
             meter.add(mean, tokens, right)
-            if step % self.config.log_every == 0:
+            logged = step % self.config.log_every == 0
+            if logged or meter.due():
                 progress = meter.read(step, epoch, rate(step, self.config))
                 self.watch.progress(progress)
+            if logged:
                 metrics.write({k: v for k, v in progress._asdict().items() if k != "steps"})
+                meter.clear()
             if step % self.config.valid_every == 0:
                 self._validated(metrics)
                 meter.pause()
             if step % self.config.checkpoint_every == 0:
                 self._save()
                 meter.pause()
-        self._save()
-        return self._finish(reason, metrics)
+        try:
+            self._save()
+        finally:  # a disk too full for the checkpoint may still have room for the model
+            outcome = self._finish(reason, metrics)
+        return outcome
 
     def _over(self, stop: Callable[[], bool]) -> str:
         """Return why the run is over, or nothing."""
@@ -192,9 +198,11 @@ class Meter:
 
     def __init__(self, steps: int) -> None:
         self.steps = steps
-        self._clear()
+        self.shown = 0.0
+        self.clear()
 
-    def _clear(self) -> None:
+    def clear(self) -> None:
+        """Begin anew."""
         self.begin, self.spent = time.perf_counter(), 0.0
         self.loss, self.tokens, self.right = 0.0, 0, 0
 
@@ -207,14 +215,17 @@ class Meter:
         self.tokens += tokens
         self.right += right
 
+    def due(self) -> bool:
+        """Whether the last report is more than two seconds old: slow steps are shown one by one."""
+        return time.perf_counter() - self.shown > 2
+
     def pause(self) -> None:
         """Leave out the time since the last update."""
         self.begin = time.perf_counter()
 
     def read(self, step: int, epoch: int, learning_rate: float) -> Progress:
-        """Return the report and begin anew."""
+        """Return the report."""
+        self.shown = time.perf_counter()
         n = max(self.tokens, 1)
         speed = self.tokens / max(self.spent, 1e-9)
-        progress = Progress(step, self.steps, epoch + 1, self.loss / n, self.right / n, learning_rate, speed)
-        self._clear()
-        return progress
+        return Progress(step, self.steps, epoch + 1, self.loss / n, self.right / n, learning_rate, speed)

@@ -22,7 +22,15 @@ def test_the_live_line_has_loss_accuracy_speed_and_time_left(monkeypatch: pytest
     live.validated(Validation(50, 0.9, 0.6, 12.34), True)
     live.bar.stop()
     text = file.getvalue()
-    for part in ("50/200", "loss 1.234", "accuracy 50.0%", "12,346 tokens/s", "left", "BLEU 12.3", "[bold]not markup"):
+    for part in (
+        "step 50/200",
+        "loss 1.234",
+        "accuracy 50.0%",
+        "12,346 tokens/s",
+        "left",
+        "BLEU 12.3",
+        "[bold]not markup",
+    ):
         assert part in text, part
 
 

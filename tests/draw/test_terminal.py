@@ -233,3 +233,8 @@ def test_a_model_without_attention(source, width, ascii_only):
 def test_weights_that_are_not_numbers_are_drawn_as_nothing():
     found, _ = cells(heatmap(trace_of(["a"], [], [[np.nan, 1.0]])), 1)
     assert found == {(1, 1): "  ", (1, 2): "██"}
+
+
+def test_a_blank_sentence_has_nothing_to_look_at():
+    blank = Text("", ("</s>",), ((0, 0),), (Word("</s>", 0, 0, 0, 1),))
+    assert "no words" in heatmap(Trace(blank, blank, None, np.zeros(1, dtype=np.float32)))

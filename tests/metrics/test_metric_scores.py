@@ -126,3 +126,12 @@ def test_a_wrong_number_of_lengths_is_said():
     with pytest.raises(DataError) as caught:
         by_length([1, 2, 3], ["a", "b"], ["a", "b"])
     assert "3" in str(caught.value)  # "2 translations for 2 references" is no mistake
+
+
+def test_scripts_without_spaces_are_scored_without_them():
+    chinese = ["我今天早上去学校学习汉语", "他每天晚上都在家里看电影"]
+    assert bleu(chinese, chinese) == 100.0
+    table = by_length([1, 1], chinese, chinese)
+    assert "tok:zh" in table.bleu_signature
+    assert "tok:char" in by_length([1], ["わたしは学生です"], ["わたしは学生です"]).bleu_signature
+    assert "tok:13a" in by_length([1], ["I like 北京 very much"], ["I like 北京 very much"]).bleu_signature

@@ -391,7 +391,7 @@ def test_ctrl_c_from_python(tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         heedful.train(copies(), tmp_path / "m", settings=small(), watch=Impatient())
-    assert (tmp_path / "m" / "checkpoints" / "000000005").is_dir()
+    assert (tmp_path / "m" / "checkpoints" / "000000001").is_dir()
 
 
 @pytest.mark.parametrize("pair", [("a b", None), ("a", "b", "c"), (1, 2)])
@@ -475,3 +475,27 @@ def test_bf16_on_a_cpu_that_crashes_is_refused(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr("subprocess.run", lambda *args, **more: subprocess.CompletedProcess([], -signal.SIGILL))
     with pytest.raises(ConfigError, match="products in bf16 fail on this CPU .*use --precision fp32"):
         go(tmp_path / "m", training={"precision": "bf16"})
+
+
+def test_a_disk_too_full_for_the_last_checkpoint_still_gets_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Path.open
+
+    def full(self: Path, mode: str = "r", *args: Any, **more: Any) -> Any:
+        if "w" in mode and "optimizer" in self.name:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(self, mode, *args, **more)
+
+    monkeypatch.setattr(Path, "open", full)
+    with pytest.raises(DiskError, match="No space left on device"):
+        go(tmp_path / "m", training={"steps": 8})
+    monkeypatch.undo()
+    assert heedful.load(tmp_path / "m", "cpu").translate("a b").source == "a b"
+
+
+def test_a_little_bleu_does_not_beat_a_better_loss() -> None:
+    early, late = Validation(100, 4.3, 0.2, 0.5), Validation(200, 3.2, 0.3, 0.0)
+    assert late.better_than(early)
+    assert not early.better_than(late)
+    assert Validation(300, 5.0, 0.1, 1.5).better_than(late)
