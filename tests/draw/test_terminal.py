@@ -219,7 +219,7 @@ def test_ascii_words_give_pure_ascii(words):
     assert heatmap(trace_of(words, words), 60, ascii_only=True).isascii()
 
 
-@given(st.lists(SCRIPTS, max_size=20), st.integers(40, 200), st.booleans())
+@given(st.lists(SCRIPTS, min_size=1, max_size=20), st.integers(40, 200), st.booleans())
 @quick
 def test_a_model_without_attention(source, width, ascii_only):
     whole = trace_of(source, ["x"])
