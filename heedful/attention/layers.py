@@ -24,8 +24,8 @@ class Score(nn.Module):
         return h
 
     def forward(self, s: Tensor, k: Tensor) -> Tensor:
-        """Return e_tj.  s (B, T, D), k (B, S, A) -> (B, T, S)."""
-        raise NotImplementedError
+        """Return e_tj = s_t · k_j, unless a score says otherwise.  s (B, T, D), k (B, S, A) -> (B, T, S)."""
+        return scores.dot(s, k)
 
 
 class Dot(Score):
@@ -38,10 +38,6 @@ class Dot(Score):
                 f"this score compares s_t and h_j as they are, but their widths are {D} and {E}; "
                 f"make them equal (model.encoder_width=0), or choose additive or general"
             )
-
-    def forward(self, s: Tensor, k: Tensor) -> Tensor:
-        """Return e_tj = s_t · h_j.  s (B, T, D), k (B, S, D) -> (B, T, S)."""
-        return scores.dot(s, k)
 
 
 class ScaledDot(Dot):
@@ -62,10 +58,6 @@ class General(Score):
     def keys(self, h: Tensor) -> Tensor:
         """Return W h_j.  h (B, S, E) -> (B, S, D)."""
         return self.W(h)  # type: ignore[no-any-return]
-
-    def forward(self, s: Tensor, k: Tensor) -> Tensor:
-        """Return e_tj = s_t · W h_j.  s (B, T, D), k = W h (B, S, D) -> (B, T, S)."""
-        return scores.dot(s, k)
 
 
 class Additive(Score):

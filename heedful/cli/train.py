@@ -63,18 +63,12 @@ def train(
     from heedful.cli.display import display
     from heedful.training import Inputs, begin, recorded_inputs
 
-    earlier = recorded_inputs(out) if resume and not (pairs or source or target) else None
-    if earlier:
-        if valid or columns != "1,2":
-            raise ConfigError("--valid and --columns go with PAIRS; a run resumed without PAIRS keeps its own")
-        inputs = earlier
+    if resume and not (pairs or source or target):
+        inputs = _recorded(recorded_inputs(out), out, bool(valid) or columns != "1,2")
     else:
-        if resume and not (pairs or source or target):
-            raise ConfigError(f"{out} holds no whole checkpoint that says where its pairs are; name them again")
         check_pairs(pairs, source, target)
-        paths = tuple(str(p) for p in pairs or ())
         sides = [str(p) if p else None for p in (source, target, valid)]
-        inputs = Inputs(paths, columns, *sides)
+        inputs = Inputs(tuple(str(p) for p in pairs or ()), columns, *sides)
     with display() as watch:
         outcome = begin(inputs.read, inputs.absolute(), out, given, resume, watch)
     if json:
@@ -83,6 +77,15 @@ def train(
     _report(outcome, out)
     if outcome.signal:
         raise typer.Exit(128 + outcome.signal)
+
+
+def _recorded(inputs: Any, out: Path, more: bool) -> Any:  # noqa: ANN401  (its class would load torch)
+    """Return where a run that is resumed has its pairs from; `more`: whether other columns or pairs were asked for."""
+    if inputs is None:
+        raise ConfigError(f"{out} holds no whole checkpoint that says where its pairs are; name them again")
+    if more:
+        raise ConfigError("--valid and --columns go with PAIRS; a run resumed without PAIRS keeps its own")
+    return inputs
 
 
 def _report(outcome: Any, out: Path) -> None:  # noqa: ANN401  (its class would load torch)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.device import memory_guard, pick
-from heedful.errors import NotFiniteError
+from heedful.errors import DiskError, NotFiniteError
 from heedful.folder import Parts, write_model
 from heedful.training.checkpoint import Checkpoint, Position, optimizer_tensors, restore_optimizer, save
 from heedful.training.loss import loss
@@ -46,6 +46,7 @@ class Run:
         self.position = Position()
         self.best: Tensors | None = None
         self.saved = 0
+        self.epoch: tuple[int, list[tuple[int, ...]]] = (-1, [])
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Go on from a checkpoint; the model is already its."""
@@ -76,9 +77,10 @@ class Run:
                 meter.pause()
         try:
             self._save()
-        finally:  # a disk too full for the checkpoint may still have room for the model
-            outcome = self._finish(reason, metrics)
-        return outcome
+        except DiskError:
+            self._finish(reason, metrics)  # a disk too full for the checkpoint may still have room for the model
+            raise
+        return self._finish(reason, metrics)
 
     def _over(self, stop: Callable[[], bool]) -> str:
         """Return why the run is over, or nothing."""
@@ -98,9 +100,10 @@ class Run:
         return rows, at.epoch
 
     def _epoch(self, number: int) -> list[tuple[int, ...]]:
-        if getattr(self, "_batches", (None,))[0] != number:
-            self._batches = (number, self.data.batches.epoch(number))
-        return self._batches[1]
+        """Return the batches of an epoch; those of the current one are remembered."""
+        if self.epoch[0] != number:
+            self.epoch = (number, self.data.batches.epoch(number))
+        return self.epoch[1]
 
     def _update(self, rows: tuple[int, ...], epoch: int) -> tuple[float, int, int]:
         """Learn from one batch; return its loss, its tokens and how many of them were right."""
