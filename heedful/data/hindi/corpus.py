@@ -1,0 +1,191 @@
+"""Sentence pairs without end, the same for ever from a seed, in three splits that share no sentence.
+
+Some combinations of words are kept for testing: a verb and its object, a subject and its verb, an adjective and its
+noun. The two words of a combination that is kept never stand together in a sentence to train on; every sentence to
+test on has at least one. Validation has combinations of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from hashlib import blake2b
+from random import Random
+from typing import NamedTuple
+
+from heedful.data.hindi.clauses import Clause
+from heedful.data.hindi.lexicon import lexicon
+from heedful.data.hindi.sentences import TIMES, alone, joined, unit
+from heedful.data.hindi.speaker import Phrase, Speaker
+from heedful.errors import ConfigError, choose
+
+__all__ = ["LONGEST", "SHORTEST", "SPLITS", "Example", "generate", "kept"]
+
+SPLITS = ("train", "valid", "test")
+SHORTEST, LONGEST = 2, 50
+TRIES = 500
+Positions = tuple[tuple[int, int], ...]
+
+
+class Example(NamedTuple):
+    """A sentence in both languages, the links between its words (Hindi, English), and what its pronouns mean.
+
+    Words are what white space separates, counted from 0. `hindi_antecedents` and `english_antecedents` are pairs of
+    a pronoun's position and that of the noun it stands for.
+    """
+
+    hindi: str
+    english: str
+    links: Positions
+    hindi_antecedents: Positions = ()
+    english_antecedents: Positions = ()
+
+
+def generate(
+    seed: int = 1,
+    split: str = "train",
+    min_words: int = SHORTEST,
+    max_words: int = LONGEST,
+    count_english: bool = False,
+) -> Iterator[Example]:
+    """Yield different sentences for ever, of so many Hindi (or English) words."""
+    choose("split", split, SPLITS)
+    _check(min_words, max_words)
+    random = Random(f"{seed} {split}")
+    seen: set[tuple[str, str]] = set()
+    fruitless = 0
+    while True:
+        made = _sentence(random, split, min_words, max_words, count_english)
+        if made is None or (made.hindi, made.english) in seen:
+            fruitless += 1
+            if fruitless > 200:
+                raise ConfigError(
+                    f"there are only {len(seen):,} sentences of {min_words} to {max_words} words to be found for "
+                    f"{split}; allow longer ones, or ask for fewer"
+                )
+            continue
+        fruitless = 0
+        seen.add((made.hindi, made.english))
+        yield made
+
+
+def _check(low: int, high: int) -> None:
+    if not SHORTEST <= low <= high <= LONGEST:
+        raise ConfigError(
+            f"sentences of {low} to {high} words were asked for; they have from {SHORTEST} to {LONGEST}, "
+            "and the least must not be above the most"
+        )
+
+
+@cache
+def kept() -> dict[frozenset[str], str]:
+    """Return the combinations that are kept for a split, by the keys of their two words."""
+    words = lexicon()
+    objects = ((v.key, n.key) for v in words.verbs for n in words.nouns if v.takes(n))
+    qualities = ((a.key, n.key) for a in words.adjectives for n in words.nouns if a.fits(n))
+    people = (*words.names, *words.tagged("person", "animal"))
+    deeds = ((n.key, v.key) for v in words.verbs for n in people if v.animals or n.has("person"))
+    found: dict[frozenset[str], str] = {}
+    for pairs, test, valid in ((objects, 40, 60), (qualities, 40, 60), (deeds, 15, 23)):
+        for pair in pairs:
+            digest = blake2b("\t".join(sorted(pair)).encode(), digest_size=8).digest()
+            number = int.from_bytes(digest, "big") % 1000
+            if number < valid:
+                found.setdefault(frozenset(pair), "test" if number < test else "valid")
+    return found
+
+
+@cache
+def _apart(split: str) -> dict[str, frozenset[str]]:
+    """Return for each word those that may not stand in one sentence of the split with it."""
+    others = {"train": ("valid", "test"), "valid": ("test",), "test": ()}[split]
+    found: dict[str, set[str]] = {}
+    for pair, its in kept().items():
+        if its in others:
+            one, other = pair
+            found.setdefault(one, set()).add(other)
+            found.setdefault(other, set()).add(one)
+    return {key: frozenset(value) for key, value in found.items()}
+
+
+def _allowed(s: Speaker, split: str) -> bool:
+    apart, used = _apart(split), set(s.used)
+    return all(key not in apart or apart[key].isdisjoint(used) for key in used)
+
+
+def _belongs(s: Speaker, split: str) -> bool:
+    """Whether a sentence has a combination that is kept for its split; to train on, any sentence will do."""
+    return split == "train" or any(kept().get(frozenset(pair)) == split for pair in s.relations)
+
+
+def _sentence(random: Random, split: str, low: int, high: int, count_english: bool) -> Example | None:
+    """Draw a length, then try to make a sentence of it: lengths are drawn alike for every split."""
+    wanted = Speaker(random).weigh(_lengths(low, high))
+    for _ in range(TRIES):
+        s = Speaker(random)
+        made = _attempt(s, split, wanted, count_english)
+        if made and low <= _size(made, count_english) <= min(high, wanted + 2) and _belongs(s, split):
+            return _example(made.hindi, made.english, s.antecedents)
+    return None
+
+
+def _attempt(s: Speaker, split: str, wanted: int, count_english: bool) -> Clause | None:
+    """Return a sentence of about the wanted length, or nothing if it would not come."""
+    when = s.weigh(TIMES)
+    single = wanted <= 14 and s.chance(0.25)
+    made: Clause | None = alone(s, _rich(wanted)) if single else unit(s, when, _rich(wanted), wanted)
+    if not _allowed(s, split):
+        return None
+    while made and not single and _size(made, count_english) < wanted - 1:
+        made = _longer(s, made, when, split, wanted - _size(made, count_english) - 1, count_english)
+    return made
+
+
+def _size(made: Clause, count_english: bool) -> int:
+    return len(made.english if count_english else made.hindi)
+
+
+def _longer(s: Speaker, made: Clause, when: str, split: str, room: int, count_english: bool) -> Clause | None:
+    """Join another statement that fits and is allowed, if one is found soon."""
+    before = len(s.relations), len(s.used), len(s.antecedents)
+    size = _size(made, count_english)
+    for _ in range(10):
+        now = when if s.chance(0.8) else s.weigh(TIMES)
+        longer = joined(s, made, now, _rich(room), room)
+        if _size(longer, count_english) - size <= room + 2 and _allowed(s, split):
+            return longer
+        del s.relations[before[0] :], s.used[before[1] :], s.antecedents[before[2] :]
+    return None
+
+
+@cache
+def _lengths(low: int, high: int) -> dict[int, float]:
+    """Return how often each length is drawn: most sentences are short, some very long."""
+    return {n: 1.0 if n <= 12 else 0.7 if n <= 20 else 0.35 if n <= 30 else 0.25 for n in range(low, high + 1)}
+
+
+def _rich(room: int) -> float:
+    """Return how much is said besides what is needed."""
+    return 0.05 if room < 4 else 0.3 if room < 7 else 0.6 if room < 12 else 0.9
+
+
+def _example(hindi: Phrase, english: Phrase, antecedents: list[tuple[int, int]]) -> Example:
+    """Write down words and links."""
+    at_hindi, at_english = _places(hindi), _places(english)
+    links = {(i, j) for idea, places in at_hindi.items() for i in places for j in at_english.get(idea, ())}
+    text = " ".join(w.text for w in english)
+    return Example(
+        " ".join(w.text for w in hindi),
+        text[0].upper() + text[1:],
+        tuple(sorted(links)),
+        tuple((at_hindi[p][0], at_hindi[a][0]) for p, a in antecedents),
+        tuple((at_english[p][-1], at_english[a][-1]) for p, a in antecedents),
+    )
+
+
+def _places(phrase: Phrase) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for i, word in enumerate(phrase):
+        for idea in word.ideas:
+            found.setdefault(idea, []).append(i)
+    return found
