@@ -37,6 +37,7 @@ class Plan:
     verb: Verb | None = None
     tense: str = ""
     plain: bool = False  # nothing besides what the verb needs
+    goal: bool = True  # whether to say where one goes
     polarity: str = ""  # positive, negative
 
 
@@ -66,6 +67,8 @@ class _Adverbs(NamedTuple):
 
 
 NOTHING = Complement((), ())
+# बैठा है is "is sitting", and बैठ रहा है is "is sitting down": of sitting one says less here.
+SITTING = {"progressive": "habitual", "perfect": "habitual", "was": "past", "had": "past"}
 # What may befall one; all other tenses have something to do with wanting.
 EVENTS = ("habitual", "progressive", "perfect", "past", "was", "used", "had", "began", "future", "if")
 
@@ -90,11 +93,11 @@ class _Parts:
     negative: int | None
 
     def hindi(self, asked: Phrase = ()) -> Phrase:
-        """Return the Hindi clause; a question word stands before what the verb takes."""
+        """Return the Hindi clause; a question word stands right before the verb."""
         lead, tail = hindi_group(self.verb, self.tense, self.who.agreement, self.taken.agreement, self.v, self.t)
         no = () if self.negative is None else words("नहीं", self.negative)
         taken = _without_food(self.verb, self.tense, self.taken.hindi)
-        return _cased(self.verb, self.tense, self.who) + self.adverbs.hindi + asked + taken + lead + no + tail
+        return _cased(self.verb, self.tense, self.who) + self.adverbs.hindi + taken + asked + lead + no + tail
 
     def english(self, asked: bool = False, whether: int | None = None) -> Phrase:
         """Return the English clause; `asked`: turned around; `whether` is the idea of क्या."""
@@ -129,8 +132,7 @@ def question(s: Speaker, plan: Plan) -> Clause:
         return Clause(parts.hindi(), words("what", w) + parts.english(asked=True))
     if kind == "where":
         verb = s.pick(lexicon().framed("goal", "alone", "object"))
-        parts = _parts(s, replace(plan, verb=verb, plain=True, polarity="positive"))
-        parts = replace(parts, taken=NOTHING) if verb.frame == "goal" else parts
+        parts = _parts(s, replace(plan, verb=verb, plain=True, polarity="positive", goal=False))
         return Clause(parts.hindi(words("कहाँ", w)), words("where", w) + parts.english(asked=True))
     if kind == "when":
         parts = _parts(s, replace(plan, plain=True, polarity="positive", tense=s.pick(["habitual", "past", "future"])))
@@ -166,7 +168,8 @@ def _parts(s: Speaker, plan: Plan) -> _Parts:
     """Choose all there is to choose about a clause."""
     verb, tense, who = _choose(s, plan)
     v, t = s.idea(), s.idea()
-    taken = complement(s, verb, who, v, plan.rich, plan.object)
+    nowhere = verb.frame == "goal" and not plan.goal
+    taken = NOTHING if nowhere else complement(s, verb, who, v, plan.rich, plan.object)
     if verb.frame == "goal" and not plan.plain and s.chance(0.35):
         taken = _purpose(s, taken, who, plan.rich)
     adverbs = _choose_adverbs(s, verb, tense, who, plan)
@@ -179,6 +182,8 @@ def _choose(s: Speaker, plan: Plan) -> tuple[Verb, str, NounPhrase]:
     """Choose verb, tense and subject, and remember that they stand together."""
     tense = plan.tense or s.weigh(_tenses(plan.when))
     verb = plan.verb or _verb(s, plan, willed=tense not in EVENTS)
+    if verb.base == "sit":
+        tense = SITTING.get(tense, tense)
     who = plan.subject or subject(s, _case(verb, tense) == "direct", plan.rich, animals=verb.animals)
     s.use(verb.key)
     for key in who.keys:
@@ -249,7 +254,7 @@ def _choose_adverbs(s: Speaker, verb: Verb, tense: str, who: NounPhrase, plan: P
         where = _said(s, s.pick(_adverbs("where")))
         if s.chance(0.75):
             where = place(s, s.pick([n for n in lexicon().tagged("in") if n.has("place")]), "in", plan.rich / 2, who)
-    if verb.frame in ("alone", "done", "goal") and s.chance(0.25 * plan.rich):
+    if verb.frame in ("alone", "done", "goal") and verb.base not in ("sleep", "bathe") and s.chance(0.25 * plan.rich):
         company = companion(s, who, plan.rich)
     if (hows := [a for a in _adverbs("how") if verb.base in a.fits]) and s.chance(0.4 * plan.rich):
         how = _said(s, s.pick(hows))

@@ -24,7 +24,7 @@ from heedful.data.hindi.phrases import (
 )
 from heedful.data.hindi.speaker import Phrase, Speaker, words
 
-__all__ = ["Complement", "companion", "complement", "person", "place", "subject", "thing"]
+__all__ = ["Complement", "adjectives", "companion", "complement", "definite", "person", "place", "subject", "thing"]
 
 
 class Complement(NamedTuple):
@@ -102,7 +102,8 @@ def definite(
     described = adjectives(s, head, rich)
     if head.has("kin"):
         return nominal(s, head, _owner(s, without), plural=plural, described=described)
-    kind = s.weigh({"the": 0.75, "this": 0.12 * rich, "that": 0.08 * rich, "owner": 0.1 * rich * head.has("animal")})
+    shown = rich * (not head.has("respect"))  # ये राजा are several kings
+    kind = s.weigh({"the": 0.75, "this": 0.12 * shown, "that": 0.08 * shown, "owner": 0.1 * rich * head.has("animal")})
     if kind == "the":
         return nominal(s, head, bare("the"), plural=plural, described=described)
     determiner = _owner(s, without) if kind == "owner" else demonstrative(s, kind == "this", plural)
@@ -111,7 +112,7 @@ def definite(
 
 def _owner(s: Speaker, user: NounPhrase | None) -> Determiner:
     """Return whose it is; what belongs to the subject is अपना."""
-    if user and user.subject and s.chance(0.5) and not (user.pronoun and user.pronoun.subject == "who"):
+    if user and _owns(user) and s.chance(0.5):
         return own(s, user)
     person = user.person if user else None
     names = {"I": 3.0, "we": 1, "you": 2, "You": 1, "they": 1}
@@ -124,6 +125,13 @@ def _owner(s: Speaker, user: NounPhrase | None) -> Determiner:
         return owned(pronominal(s, name))
     others = [n for n in lexicon().names if user is None or n not in user.heads]
     return owned(named(s, s.pick(others)))
+
+
+def _owns(user: NounPhrase) -> bool:
+    """Whether something can be the subject's own: a chair owns nothing, and who who is nobody knows."""
+    if user.heads:
+        return user.heads[0].has("person", "animal")
+    return user.pronoun is not None and user.pronoun.subject != "who"
 
 
 def person(s: Speaker, user: NounPhrase, rich: float) -> NounPhrase:
@@ -147,7 +155,7 @@ def thing(s: Speaker, head: Noun, user: NounPhrase, rich: float, article: str = 
     if article == "-":
         return nominal(s, head, bare(), described=described)
     if s.chance(0.3 * rich):
-        kind = s.weigh({"this": 2.0, "that": 1, "owner": 4})
+        kind = s.weigh({"this": 2.0, "that": 1, "owner": 4.0 * (not head.has("place"))})
         plural = many and s.chance(0.25) and (kind != "owner" or _shows(head))
         determiner = _owner(s, user) if kind == "owner" else demonstrative(s, kind == "this", plural)
         return nominal(s, head, determiner, plural=plural, described=described)

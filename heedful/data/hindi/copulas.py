@@ -58,7 +58,7 @@ def quality(
     fitting = [
         a
         for a in lexicon().adjectives
-        if said is None and _fits(a, who) and (a.comparative or not compared) and (a.changes or not hidden)
+        if _fits(a, who) and a not in who.described and (a.comparative or not compared) and (a.changes or not hidden)
     ]
     a = said or s.pick(fitting)
     s.use(a.key)
@@ -168,7 +168,7 @@ def _where(s: Speaker, plan: Plan, ask: bool) -> Clause:
         inside = [n for n in lexicon().tagged("in") if n.has("place")]
         where = place(s, s.pick(inside), "in", plan.rich, who)
     else:
-        who = definite(s, s.pick(lexicon().tagged("object")), plan.rich)
+        who = definite(s, s.pick([n for n in lexicon().tagged("object") if not n.has("furniture")]), plan.rich)
         where = place(s, s.pick(lexicon().tagged("furniture")), "on", plan.rich, who)
     return _copula(s, plan, ask, who, where.hindi, where.english)
 
@@ -182,7 +182,7 @@ def _there(s: Speaker, plan: Plan, ask: bool) -> Clause:
     t = s.idea()
     at = place(s, where, "on" if where.has("furniture") else "in", plan.rich / 2, o)
     verb, group = _verb_be(plan, o.agreement, o.person, t)
-    return _clause(s, plan, ask, (at.hindi + o.direct, verb), (words("there", t), group, o.object + at.english), o)
+    return _clause(s, plan, ask, (at.hindi + o.direct, verb), (words("there", t), group, o.object + at.english))
 
 
 def _have(s: Speaker, plan: Plan, ask: bool) -> Clause:

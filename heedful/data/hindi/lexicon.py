@@ -78,7 +78,7 @@ class Verb:
     @property
     def key(self) -> str:
         """What it is known by among combinations of words: its frame does not matter."""
-        return f"verb {self.base}"
+        return f"verb {self.base} {self.particle}".strip()
 
     def takes(self, noun: Noun) -> bool:
         """Whether this noun can be its object."""

@@ -51,7 +51,8 @@ class Pronoun(NamedTuple):
 class NounPhrase:
     """Somebody or something, in every form that either language needs.
 
-    `idea` is that of the head: a case marker without a partner in English is linked to it. `heads` are the nouns.
+    `idea` is that of the head: a case marker without a partner in English is linked to it. `heads` are the nouns,
+    `described` the adjectives.
     """
 
     agreement: Agreement
@@ -64,6 +65,7 @@ class NounPhrase:
     idea: int
     heads: tuple[Noun, ...] = ()
     pronoun: Pronoun | None = None
+    described: tuple[Adjective, ...] = ()
 
     @property
     def is_third(self) -> bool:
@@ -199,7 +201,18 @@ def nominal(
         english = words(form, idea) + english
     english = determiner.english + english
     owner = (*english[:-1], english[-1]._replace(text=possessive(english[-1].text)))
-    return NounPhrase(agreement, Person(3, plural), hindi(False), hindi(True), english, english, owner, idea, (head,))
+    return NounPhrase(
+        agreement,
+        Person(3, plural),
+        hindi(False),
+        hindi(True),
+        english,
+        english,
+        owner,
+        idea,
+        (head,),
+        described=tuple(described),
+    )
 
 
 def bare(form: str = "") -> Determiner:
@@ -223,7 +236,7 @@ def owned(owner: NounPhrase) -> Determiner:
 def own(s: Speaker, subject: NounPhrase) -> Determiner:
     """Return अपना, the subject's own; in English my, your, his …"""
     idea = s.idea()
-    if subject.pronoun:
+    if subject.pronoun and not subject.heads:
         english = subject.pronoun.possessive
     elif subject.person.plural:
         english = "their"

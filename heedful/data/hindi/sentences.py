@@ -58,18 +58,23 @@ def joined(s: Speaker, first: Clause, when: str, rich: float, room: int) -> Clau
 def because_it(s: Speaker, plan: Plan) -> Clause:
     """Return what an animal did not do because it was too tired, or because it, the street, was too wide.
 
-    Hindi shows by agreement which of the two is meant; English does not.
+    Where the two have different genders, which is mostly so, Hindi shows by agreement which of them is meant; English
+    does not.
     """
-    animal = s.pick(lexicon().tagged("animal"))
     verb = s.pick(lexicon().framed("state", "on", animals=True))
     noun = s.pick(lexicon().taken(verb))
-    of_animal, of_place = _only(animal, noun), _only(noun, animal)
+    animals = lexicon().tagged("animal")
+    animal = s.pick([a for a in animals if a.feminine != noun.feminine] if s.chance(0.8) else animals)
+    past = plan.when != "present"
+    of_animal, of_place = (
+        [a for a in _only(*nouns) if a.changes or past] for nouns in ((animal, noun), (noun, animal))
+    )
     who = nominal(s, animal, bare("the"), described=adjectives(s, animal, plan.rich / 2))
     what = nominal(s, noun, bare("the"))
     mine = s.chance(0.5)
     meant, said = (who, s.pick(of_animal)) if mine else (what, s.pick(of_place))
     tense = {"past": s.pick(["past", "past", "could", "wanted"]), "present": s.pick(["progressive", "can", "want"])}
-    when = plan.when if plan.when != "future" else "past"
+    when = "past" if past else "present"
     first = clause(
         s, Plan(when, subject=who, object=what, verb=verb, tense=tense[when], plain=True, polarity="negative")
     )
@@ -88,16 +93,14 @@ def _only(one: Noun, other: Noun) -> list[Adjective]:
     return [a for a in lexicon().adjectives if a.fits(one) and not a.fits(other)]
 
 
-def _relative(s: Speaker, head: NounPhrase, i: int, noun: Phrase, oblique: Phrase) -> NounPhrase:
-    """Return जो, with the noun or alone, as the subject of a relative clause about `head`."""
+def _relative(head: NounPhrase, i: int, alone: bool = False) -> NounPhrase:
+    """Return जो with its noun, or alone, as the subject of a relative clause about `head`."""
     p = pronouns()["जो+" if head.agreement.plural else "जो"]
     who = words("who" if head.heads[0].has("person") else "that", i)
-    if not noun:
-        return NounPhrase(
-            head.agreement, head.person, words(p.direct, i), words(p.oblique, i), who, who, who, i, head.heads, p
-        )
-    direct, oblique = words(p.direct, i) + noun, words(p.oblique, i) + oblique
-    return NounPhrase(head.agreement, head.person, direct, oblique, who, who, who, i, head.heads)
+    direct, oblique = words(p.direct, i), words(p.oblique, i)
+    if alone:
+        return replace(head, direct=direct, oblique=oblique, subject=who, idea=i, pronoun=p)
+    return replace(head, direct=direct + head.direct, oblique=oblique + head.oblique, subject=who)
 
 
 def _correlative(s: Speaker, head: NounPhrase, after: Phrase) -> NounPhrase:
@@ -105,18 +108,7 @@ def _correlative(s: Speaker, head: NounPhrase, after: Phrase) -> NounPhrase:
     d = s.idea()
     p = pronouns()["they" if head.agreement.plural else "it"]
     english = words("the", d) + head.object + after
-    return NounPhrase(
-        head.agreement,
-        head.person,
-        words(p.direct, d),
-        words(p.oblique, d),
-        english,
-        english,
-        english,
-        d,
-        head.heads,
-        p,
-    )
+    return replace(head, direct=words(p.direct, d), oblique=words(p.oblique, d), subject=english, idea=d, pronoun=p)
 
 
 def _who_clause(s: Speaker, plan: Plan) -> Clause:
@@ -124,7 +116,7 @@ def _who_clause(s: Speaker, plan: Plan) -> Clause:
     noun = s.pick([n for n in lexicon().tagged("person", "animal") if not n.has("kin", "name")])
     head = nominal(s, noun, bare(), plural=s.chance(0.3), described=adjectives(s, noun, plan.rich / 2))
     i = s.idea()
-    about = clause(s, Plan(s.weigh(TIMES), plan.rich / 2, _relative(s, head, i, head.direct, head.oblique)))
+    about = clause(s, Plan(s.weigh(TIMES), plan.rich / 2, _relative(head, i)))
     main = _correlative(s, head, about.english)
     rest = (clause if s.chance(0.6) else being)(s, Plan(plan.when, plan.rich / 2, main))
     return Clause(about.hindi + rest.hindi, rest.english, head)
@@ -135,11 +127,9 @@ def _that_clause(s: Speaker, plan: Plan) -> Clause:
     noun = s.pick([n for n in lexicon().tagged("object", "text", "fruit") if not n.has("single")])
     head = nominal(s, noun, bare(), described=adjectives(s, noun, plan.rich / 2))
     i, d = s.idea(), s.idea()
-    about = being(s, Plan(s.pick(["present", "past"]), plan.rich / 2, _relative(s, head, i, (), ())))
+    about = being(s, Plan(s.pick(["present", "past"]), plan.rich / 2, _relative(head, i, alone=True)))
     english = words("the", d) + head.object + about.english
-    what = NounPhrase(
-        head.agreement, head.person, words("वह", d) + head.direct, (), english, english, english, head.idea, head.heads
-    )
+    what = replace(head, direct=words("वह", d) + head.direct, object=english)
     main = clause(s, Plan(plan.when, plan.rich / 2, object=what, plain=True))
     return Clause(main.hindi + about.hindi, main.english, main.subject)
 
@@ -149,8 +139,7 @@ def _which_clause(s: Speaker, plan: Plan) -> Clause:
     noun = s.pick([n for n in lexicon().tagged("object", "text", "fruit", "washable") if not n.has("single")])
     head = nominal(s, noun, bare())
     i = s.idea()
-    direct = words("जो", i) + head.direct
-    what = NounPhrase(head.agreement, head.person, direct, (), (), (), (), head.idea, head.heads)
+    what = replace(head, direct=words("जो", i) + head.direct, object=())
     about = clause(s, Plan(s.pick(["past", "present"]), plan.rich / 2, object=what, plain=True))
     main = _correlative(s, head, words("that", i) + about.english)
     rest = quality(s, Plan(plan.when, plan.rich / 2, main))
