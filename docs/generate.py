@@ -1,4 +1,6 @@
-"""Writes the pages that come from the code: `cli.md` from `--help`, `settings.md` and `notation.md` from its tables.
+"""Writes what comes from the code: `cli.md` from `--help`, `settings.md` and `notation.md` from its tables.
+
+In the documents that run, it writes what their code prints anew, and the pictures that it draws.
 
 python docs/generate.py
 """
@@ -79,6 +81,18 @@ def _allowed(field: dataclasses.Field[object]) -> str:
 
 PAGES = {"cli.md": commands, "settings.md": settings_page, "notation.md": markdown}
 
+
+def refresh_documents(folder: Path) -> None:
+    """Write the outputs and the pictures of the documents that run anew."""
+    sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+    from documents import blocks, refresh  # type: ignore[import-not-found]
+
+    for path in sorted(folder.glob("*.md")):
+        if path.name not in PAGES and blocks(path.read_text(encoding="utf-8")):
+            refresh(path, folder / "pictures")
+
+
 if __name__ == "__main__":
     for name, page in PAGES.items():
         (Path(__file__).parent / name).write_text(page(), encoding="utf-8")
+    refresh_documents(Path(__file__).parent)
