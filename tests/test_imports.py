@@ -14,15 +14,15 @@ PACKAGE = ROOT / "heedful"
 FLOORS = [
     {"errors", "notation", "config", "trace", "version"},
     {"text", "align", "metrics", "kernels", "draw", "device", "disk"},
-    {"data", "attention"},
+    {"data", "attention", "report"},
     {"models"},
     {"decoding", "observe", "interop", "folder"},
     {"translator"},
-    {"training", "report", "client"},
+    {"training", "client"},
     {"serve", "cli", "__main__"},
 ]
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
-WITHOUT_TORCH = {"errors", "config", "trace", "version", "align", "metrics", "draw", "disk"}
+WITHOUT_TORCH = {"errors", "config", "trace", "version", "align", "metrics", "draw", "disk", "report"}
 # Loaded only by the room that needs them, and there only when it needs them.
 LATE = {"matplotlib", "triton", "fastapi", "uvicorn", "sentencepiece", "sacrebleu", "transformers", "huggingface_hub"}
 FILES = sorted(p.relative_to(ROOT) for p in PACKAGE.rglob("*.py"))

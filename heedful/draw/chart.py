@@ -1,0 +1,237 @@
+"""Charts as SVG: lines with points, and bars in groups. Each series has its mark, so that colour is not needed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from heedful.draw.marks import (
+    Entry,
+    Picture,
+    clean,
+    cut,
+    decimal,
+    finite,
+    legend,
+    log_ticks,
+    number,
+    tick_label,
+    ticks,
+    width_of,
+    wrap,
+)
+from heedful.errors import DataError
+
+__all__ = ["Series", "bars", "lines", "rows", "swatch"]
+
+WIDTH = 640
+NARROW = 340  # of what is meant for a phone
+PLOT = 240  # height of the part inside the axes
+# One of each to a series: the dashes of its line, and its point, drawn around (0, 0).
+DASHES = ("", "7 4", "2 3", "10 3 2 3", "4 2")
+POINTS = (
+    '<circle r="3.5"/>',
+    '<path d="M-3.5-3.5h7v7h-7z"/>',
+    '<path d="M0-4.5L4.3 3.3H-4.3z"/>',
+    '<path d="M0-4.8L4.8 0L0 4.8L-4.8 0z"/>',
+    '<path d="M-3.5-3.5L3.5 3.5M3.5-3.5L-3.5 3.5" stroke-width="2"/>',
+)
+
+
+class Series(NamedTuple):
+    """One line of a chart: its name, and as many x as y."""
+
+    name: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+
+
+class _Frame(NamedTuple):
+    """The part inside the axes."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+
+def lines(
+    series: Sequence[Series], title: str, x_label: str, y_label: str, log_y: bool = False, width: float = WIDTH
+) -> str:
+    """Return a line chart as an SVG document; `log_y`: equal ratios are equally far apart, so y must be over 0."""
+    for one in series:
+        if len(one.x) != len(one.y):
+            raise DataError(f"{one.name}: {len(one.x)} x for {len(one.y)} y")
+        finite([*one.x, *one.y], one.name)
+        if log_y and any(y <= 0 for y in one.y):
+            raise DataError(f"{one.name}: {min(one.y)} cannot be drawn on a logarithmic scale")
+    xs, ys = [x for one in series for x in one.x], [y for one in series for y in one.y]
+    if not xs:
+        return _empty(title)
+    x_ticks = ticks(min(0.0, *xs), max(xs), max(2, int(width // 100)))
+    y_ticks = log_ticks(min(ys), max(ys)) if log_y else ticks(min(0.0, *ys), max(ys))
+    head, top = _head(title, y_label, [Entry(_line_mark(i), 34, one.name) for i, one in enumerate(series)], width)
+    frame = _frame(top, y_ticks, width)
+    scale = math.log10 if log_y else float
+    x_at, y_at = _scale(x_ticks, frame.left, frame.right), _scale([scale(t) for t in y_ticks], frame.bottom, frame.top)
+    body = [*head, *_levels(frame, y_ticks, lambda y: y_at(scale(y)))]
+    for tick in x_ticks:
+        at = f'x="{decimal(x_at(tick))}" y="{decimal(frame.bottom + 18)}"'
+        body.append(f'<text class="q m" {at}>{tick_label(tick)}</text>')
+    for i, one in enumerate(series):
+        body.append(_line(i, one, [(x_at(x), y_at(scale(y))) for x, y in zip(one.x, one.y, strict=True)]))
+    middle = decimal((frame.left + frame.right) / 2)
+    body.append(f'<text class="q m" x="{middle}" y="{decimal(frame.bottom + 38)}">{clean(x_label)}</text>')
+    ends = "; ".join(f"{one.name}: {number(one.y[-1])} at {number(one.x[-1])}" for one in series if one.x)
+    return str(Picture(width, frame.bottom + 48, title, f"{y_label} by {x_label}. {ends}", "\n".join(body)))
+
+
+def bars(groups: Sequence[str], series: Sequence[tuple[str, Sequence[float]]], title: str, y_label: str) -> str:
+    """Return bars in groups as an SVG document; over each bar stands its value, which must not be under 0."""
+    if not _bars_can_be_drawn(groups, series):
+        return _empty(title)
+    y_ticks = ticks(0.0, max(max(values) for _, values in series))
+    width = max(WIDTH, 70 + (len(series) * 30 + 22) * len(groups))
+    head, top = _head(title, y_label, _bar_entries(series), width)
+    frame = _frame(top, y_ticks, width)
+    y_at = _scale(y_ticks, frame.bottom, frame.top)
+    body = [*head, *_levels(frame, y_ticks, y_at)]
+    each = (frame.right - frame.left) / len(groups)
+    wide = min((each - 18) / len(series), 46)
+    for g, group in enumerate(groups):
+        middle = frame.left + (g + 0.5) * each
+        for i, (name, values) in enumerate(series):
+            x, y = middle + (i - len(series) / 2) * wide, y_at(values[g])
+            label = f'<text class="q m" x="{decimal(x + wide / 2)}" y="{decimal(y - 6)}">{number(values[g])}</text>'
+            drawn = _bar(i, x + 1.5, y, wide - 3, frame.bottom - y)
+            body.append(f"<g><title>{clean(f'{group}, {name}: {number(values[g])}')}</title>{drawn}{label}</g>")
+        at = f'x="{decimal(middle)}" y="{decimal(frame.bottom + 19)}"'
+        body.append(f'<text class="m" {at}>{clean(cut(group, each - 4))}</text>')
+    body.append(f'<path class="l" d="M{decimal(frame.left)} {decimal(frame.bottom)}H{decimal(frame.right)}"/>')
+    return str(Picture(width, frame.bottom + 32, title, _told(groups, series, y_label), "\n".join(body)))
+
+
+def rows(groups: Sequence[str], series: Sequence[tuple[str, Sequence[float]]], title: str, label: str) -> str:
+    """Return the same as `bars`, lying, for a narrow place: a value stands at the end of its bar."""
+    if not _bars_can_be_drawn(groups, series):
+        return _empty(title)
+    head, top = _head(title, label, _bar_entries(series), NARROW)
+    left = 16 + min(120, max(width_of(group) for group in groups))
+    most = ticks(0.0, max(max(values) for _, values in series))[-1]
+    x_at = _scale((0.0, most), left, NARROW - 46)
+    y, body = top + 14, list(head)
+    for g, group in enumerate(groups):
+        at = f'x="{decimal(left - 8)}" y="{decimal(y + 9 * len(series) + 4)}"'
+        body.append(f'<text class="r" {at}>{clean(cut(group, 120))}</text>')
+        for i, (_, values) in enumerate(series):
+            drawn = _bar(i, left, y + 18 * i, x_at(values[g]) - left, 15)
+            at = f'x="{decimal(x_at(values[g]) + 6)}" y="{decimal(y + 18 * i + 12)}"'
+            body.append(f'{drawn}<text class="q" {at}>{number(values[g])}</text>')
+        y += 18 * len(series) + 14
+    return str(Picture(NARROW, y, title, _told(groups, series, label), "\n".join(body)))
+
+
+def swatch(i: int) -> str:
+    """Return the mark of the series at place `i` by itself, for a page that names it beside its chart."""
+    bar = _bar(i, 1, 1, 20, 12)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="heedful" width="22" height="14" aria-hidden="true">{bar}</svg>'
+    )
+
+
+def _bars_can_be_drawn(groups: Sequence[str], series: Sequence[tuple[str, Sequence[float]]]) -> bool:
+    """Refuse values that are no bars; False when there are none at all."""
+    for name, values in series:
+        if len(values) != len(groups):
+            raise DataError(f"{name}: {len(values)} values for {len(groups)} groups")
+        finite(values, name)
+        if any(value < 0 for value in values):
+            raise DataError(f"{name}: {min(values)} cannot be drawn as a bar: it is less than 0")
+    return bool(groups and series)
+
+
+def _bar_entries(series: Sequence[tuple[str, Sequence[float]]]) -> list[Entry]:
+    return [Entry(_bar(i, 2, -1, 20, 15), 24, name) for i, (name, _) in enumerate(series)]
+
+
+def _told(groups: Sequence[str], series: Sequence[tuple[str, Sequence[float]]], label: str) -> str:
+    """Return all bars in words."""
+    each = [f"{g}: " + ", ".join(f"{name} {number(v[i])}" for name, v in series) for i, g in enumerate(groups)]
+    return f"{label}. {'; '.join(each)}"
+
+
+def _head(title: str, label: str, entries: Sequence[Entry], width: float) -> tuple[list[str], float]:
+    """Return title, legend and what is measured, and where the next may stand."""
+    titles = wrap(title, width - 16, 15)
+    found = [f'<text class="h" x="8" y="{20 + 22 * i}">{clean(line)}</text>' for i, line in enumerate(titles)]
+    top = 22.0 * len(titles) + 12
+    key, height = legend(entries, 8, top, width - 16)
+    top += height + 16
+    return [*found, key, f'<text class="q" x="8" y="{decimal(top)}">{clean(label)}</text>'], top
+
+
+def _frame(top: float, y_ticks: Sequence[float], width: float) -> _Frame:
+    """Return the part inside the axes, under a head that ends at `top`."""
+    left = 18 + max(width_of(tick_label(t), 12) for t in y_ticks)
+    return _Frame(left, top + 30, width - 16, top + 30 + PLOT)
+
+
+def _levels(frame: _Frame, y_ticks: Sequence[float], y_at: Callable[[float], float]) -> list[str]:
+    """Return the lines across, with their numbers at the left."""
+    found = []
+    for tick in y_ticks:
+        y = y_at(tick)
+        found.append(
+            f'<path class="l" d="M{decimal(frame.left)} {decimal(y)}H{decimal(frame.right)}"/>'
+            f'<text class="q r" x="{decimal(frame.left - 7)}" y="{decimal(y + 4)}">{tick_label(tick)}</text>'
+        )
+    return found
+
+
+def _scale(marks: Sequence[float], start: float, end: float) -> Callable[[float], float]:
+    """Return where a number lies when the first mark is at `start` and the last at `end`."""
+    low, high = marks[0], marks[-1]
+    return lambda value: start + (value - low) / (high - low) * (end - start)
+
+
+def _line(i: int, one: Series, places: Sequence[tuple[float, float]]) -> str:
+    """Return one line with its points; few enough of them to be told apart."""
+    path = "".join(f"{'L' if n else 'M'}{decimal(x)} {decimal(y)}" for n, (x, y) in enumerate(places))
+    every = max(1, math.ceil(len(places) / 24))
+    parts = [f'<g class="s{i % 5}">']
+    if len(places) > 1:
+        parts.append(f'<path class="a" stroke-dasharray="{DASHES[i % 5] or "none"}" d="{path}"/>')
+    for n, (x, y) in enumerate(places):
+        if n % every == 0 or n == len(places) - 1:
+            told = clean(f"{one.name}: {number(one.y[n])} at {number(one.x[n])}")
+            at = f"translate({decimal(x)} {decimal(y)})"
+            parts.append(f'<g class="b" transform="{at}"><title>{told}</title>{POINTS[i % 5]}</g>')
+    return "".join(parts) + "</g>"
+
+
+def _line_mark(i: int) -> str:
+    line = f'<path class="a" stroke-dasharray="{DASHES[i % 5] or "none"}" d="M0 7H34"/>'
+    return f'<g class="s{i % 5}">{line}<g class="b" transform="translate(17 7)">{POINTS[i % 5]}</g></g>'
+
+
+def _bar(i: int, x: float, y: float, wide: float, high: float) -> str:
+    """Return a bar: pale with an outline, full, striped, and so on; told apart without colour."""
+    at = f'x="{decimal(x)}" y="{decimal(y)}" width="{decimal(wide)}" height="{decimal(high)}"'
+    kind = i % 3
+    box = f'<rect class="b{" p" if kind != 1 else ""}" {at} rx="1.5"/>'
+    if kind == 2:  # a broad dashed line upwards is stripes across
+        middle, low = decimal(x + wide / 2), decimal(y + high)
+        box += (
+            f'<path d="M{middle} {low}V{decimal(y)}" stroke="currentColor" stroke-width="{decimal(wide)}" '
+            'stroke-dasharray="2 3"/>'
+        )
+    return f'<g class="s{i % 5}">{box}</g>'
+
+
+def _empty(title: str) -> str:
+    message = "There is nothing to draw."
+    body = (
+        f'<text class="h" x="8" y="20">{clean(cut(title, 380, 15))}</text><text class="q" x="8" y="44">{message}</text>'
+    )
+    return str(Picture(400, 58, title, message, body))

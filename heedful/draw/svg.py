@@ -1,0 +1,177 @@
+"""The heat map as SVG: target words down, source words across, a cell the darker the more was looked there."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heedful.draw.marks import Entry, Picture, clean, cut, decimal, isolate, legend, width_of, wrap
+from heedful.errors import DataError
+from heedful.trace import Trace
+
+__all__ = ["heatmap"]
+
+LONGEST = 170  # of a word
+NARROWEST = 340  # of a picture
+NUMBER = 0.05  # the least weight that is written into its cell
+SEEN = 0.01  # the least weight that is drawn: less cannot be seen
+FULL = 0.67  # from this weight on a number is written in the colour of the ground
+SLANT = 0.7072
+NOTHING = "This model has no attention: there is nothing to show."
+BLANK = "There are no words to look at."
+
+
+class _Grid(NamedTuple):
+    """Where the cells are: the corner of the first, the size of each, how many, and how large words are written."""
+
+    x: float
+    y: float
+    wide: float
+    high: float
+    rows: int
+    columns: int
+    font: float
+
+    @property
+    def right(self) -> float:
+        return self.x + self.columns * self.wide
+
+    @property
+    def bottom(self) -> float:
+        return self.y + self.rows * self.high
+
+
+def heatmap(trace: Trace, title: str = "", gold: frozenset[tuple[int, int]] | None = None) -> str:
+    """Return the weights between words as an SVG document.
+
+    `gold` are links as (source word, target word), counted from 0; their cells are outlined. The number in a cell is
+    its weight in per cent, and the column at the right says how sure the model was of each word.
+    """
+    weights = trace.words()
+    if weights is None:
+        return _message(title, BLANK if trace.source.tokens == ("</s>",) else NOTHING)
+    if not np.isfinite(weights).all():
+        raise DataError("the weights of this trace are not all numbers: they cannot be drawn")
+    sources, targets = [w.text for w in trace.source.words], [w.text for w in trace.target.words]
+    for source, target in sorted(gold or ()):
+        if not (0 <= source < len(sources) and 0 <= target < len(targets)):
+            raise DataError(
+                f"gold link {source}-{target}: there are {len(sources)} source and {len(targets)} target words"
+            )
+    return _draw(trace, weights, title, gold)
+
+
+def _draw(trace: Trace, weights: NDArray[np.float32], title: str, gold: frozenset[tuple[int, int]] | None) -> str:
+    sources, targets = [w.text for w in trace.source.words], [w.text for w in trace.target.words]
+    font, wide, high = _sizes(*weights.shape)
+    across, down = [cut(w, LONGEST, font) for w in sources], [cut(w, LONGEST, font) for w in targets]
+    left = max(width_of(w, font) for w in down) + 14
+    overhang = max((i + 0.5) * wide + width_of(w, font) * SLANT for i, w in enumerate(across))
+    width = max(NARROWEST, left + len(sources) * wide + 84, left + overhang + 14)
+    lines = wrap(title, width - 16, 15)
+    head = 24 * len(lines) + max(width_of(w, font) for w in across) * SLANT + 26
+    grid = _Grid(left, head, wide, high, len(targets), len(sources), font)
+    key, key_height = legend(_entries(gold is not None), 8, grid.bottom + 18, width - 16)
+    body = [
+        *(f'<text class="h" x="8" y="{20 + 24 * i}">{clean(line)}</text>' for i, line in enumerate(lines)),
+        *_words(grid, across, down, trace.confidences()),
+        *(_row(grid, t, sources, targets[t], weights[t]) for t in range(grid.rows)),
+        *_lines(grid),
+        *(_outline(grid, source, target) for source, target in sorted(gold or ())),
+        key,
+    ]
+    height = grid.bottom + 18 + key_height + 4
+    return str(Picture(width, height, title or "Where the model looked", _describe(trace, weights), "\n".join(body)))
+
+
+def _sizes(rows: int, columns: int) -> tuple[float, float, float]:
+    """Return the size of letters, and the width and height of a cell."""
+    most = max(rows, columns)
+    return (14, 38, 30) if most <= 16 else (14, 30, 25) if most <= 80 else (12, 18, 18)
+
+
+def _words(grid: _Grid, across: list[str], down: list[str], confidences: tuple[float, ...]) -> list[str]:
+    """Return the words of both sides, and how sure the model was of each that it wrote."""
+    found = []
+    for s, word in enumerate(across):
+        x, y = decimal(grid.x + (s + 0.5) * grid.wide + 2), decimal(grid.y - 9)
+        found.append(f'<text font-size="{grid.font}" transform="translate({x} {y}) rotate(-45)">{isolate(word)}</text>')
+    found.append(f'<text class="q" x="{decimal(grid.right + 10)}" y="{decimal(grid.y - 9)}">confidence</text>')
+    for t, word in enumerate(down):
+        y = decimal(grid.y + (t + 0.5) * grid.high + 0.35 * grid.font)
+        found.append(
+            f'<text class="r" font-size="{grid.font}" x="{decimal(grid.x - 9)}" y="{y}">{isolate(word)}</text>'
+            f'<text class="q r" x="{decimal(grid.right + 44)}" y="{y}">{100 * confidences[t]:.0f} %</text>'
+        )
+    return found
+
+
+def _row(grid: _Grid, t: int, sources: list[str], target: str, weights: NDArray[np.float32]) -> str:
+    """Return the cells of one target word, as a group that stands at the left end of its row."""
+    wide, high, word = decimal(grid.wide), decimal(grid.high), isolate(target)
+    numbers = grid.wide >= 24
+    parts = [f'<g class="c" transform="translate({decimal(grid.x)} {decimal(grid.y + t * grid.high)})">']
+    for s, weight in enumerate(map(float, weights)):
+        if weight < SEEN:
+            continue
+        x = decimal(s * grid.wide)
+        parts.append(
+            f'<path opacity="{decimal(min(weight, 1))}" d="M{x} 0h{wide}v{high}H{x}z">'
+            f"<title>{word} → {isolate(sources[s])} {round(100 * weight)} %</title></path>"
+        )
+        if numbers and weight >= NUMBER:
+            full = " f" if weight >= FULL else ""
+            at = f'x="{decimal((s + 0.5) * grid.wide)}" y="{decimal(grid.high / 2 + 4)}"'
+            parts.append(f'<text class="n{full}" {at}>{round(100 * weight)}</text>')
+    return "".join(parts) + "</g>"
+
+
+def _lines(grid: _Grid) -> list[str]:
+    """Return the lines between the cells, as one path."""
+    across = "".join(
+        f"M{decimal(grid.x)} {decimal(grid.y + t * grid.high)}H{decimal(grid.right)}" for t in range(grid.rows + 1)
+    )
+    down = "".join(
+        f"M{decimal(grid.x + s * grid.wide)} {decimal(grid.y)}V{decimal(grid.bottom)}" for s in range(grid.columns + 1)
+    )
+    return [f'<path class="l" pointer-events="none" d="{across}{down}"/>']
+
+
+def _outline(grid: _Grid, source: int, target: int) -> str:
+    x, y = grid.x + source * grid.wide + 1.5, grid.y + target * grid.high + 1.5
+    at = f'x="{decimal(x)}" y="{decimal(y)}" width="{decimal(grid.wide - 3)}" height="{decimal(grid.high - 3)}"'
+    return f'<rect class="o" pointer-events="none" {at} rx="3"/>'
+
+
+def _entries(gold: bool) -> list[Entry]:
+    """Return the legend: what the shades mean, the outline if there is one, and the column at the right."""
+    boxes = []
+    for i, share in enumerate((0, 25, 50, 75, 100)):
+        full, box = " f" if share / 100 >= FULL else "", f"M{30 * i} -1h30v16h-30z"
+        boxes.append(
+            f'<path class="c" fill-opacity="{share / 100}" d="{box}"/><path class="l" d="{box}"/>'
+            f'<text class="n{full}" x="{30 * i + 15}" y="11">{share}</text>'
+        )
+    entries = [Entry("".join(boxes), 150, "weight in per cent")]
+    if gold:
+        entries.append(Entry('<rect class="o" x="1" y="0" width="24" height="14" rx="3"/>', 26, "gold link"))
+    return [*entries, Entry("", -7, "confidence: how sure it was")]
+
+
+def _describe(trace: Trace, weights: NDArray[np.float32]) -> str:
+    """Return the picture in words: for each target word, the source word that was looked at most."""
+    found = []
+    for target, row in zip(trace.target.words, weights, strict=True):
+        best = int(row.argmax())
+        found.append(f"{target.text}: {trace.source.words[best].text} {round(100 * float(row[best]))} %")
+    return "Most looked at, word by word. " + "; ".join(found)
+
+
+def _message(title: str, message: str) -> str:
+    lines = wrap(title, 384, 15)
+    body = [f'<text class="h" x="8" y="{20 + 24 * i}">{clean(line)}</text>' for i, line in enumerate(lines)]
+    y = 24 * len(lines) + 20
+    body.append(f'<text class="q" x="8" y="{y}">{clean(message)}</text>')
+    return str(Picture(400, y + 14, title or "Where the model looked", message, "\n".join(body)))

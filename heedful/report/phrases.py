@@ -1,0 +1,114 @@
+"""Numbers and comparisons of sentences, as a person would say them."""
+
+from __future__ import annotations
+
+import difflib
+import unicodedata
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from heedful.draw.marks import number
+
+__all__ = ["LANGUAGES", "Part", "compare", "count", "duration", "listed", "million", "percent", "same", "verdict"]
+
+LANGUAGES = {"hi": "Hindi", "en": "English", "de": "German", "fr": "French", "zh": "Chinese", "ar": "Arabic"}
+ONES = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+
+
+class Part(NamedTuple):
+    """Words in a row that were `same` as in the reference, `extra`, or `missing`."""
+
+    kind: str
+    words: str
+
+
+def compare(output: str, reference: str) -> list[Part]:
+    """Return what was written beside what should have been, in the order of the words.
+
+    >>> [tuple(part) for part in compare("I see the cat", "I hear the cat now")]
+    [('same', 'I'), ('extra', 'see'), ('missing', 'hear'), ('same', 'the cat'), ('missing', 'now')]
+    """
+    written, wanted = _words(output), _words(reference)
+    parts = []
+    for tag, a, b, c, d in difflib.SequenceMatcher(None, written, wanted, autojunk=False).get_opcodes():
+        if tag == "equal":
+            parts.append(Part("same", " ".join(written[a:b])))
+            continue
+        if b > a:
+            parts.append(Part("extra", " ".join(written[a:b])))
+        if d > c:
+            parts.append(Part("missing", " ".join(wanted[c:d])))
+    return parts
+
+
+def same(output: str, reference: str) -> bool:
+    """Whether both have the same words, in the sense of exact match."""
+    return _words(output) == _words(reference)
+
+
+def verdict(output: str, reference: str) -> str:
+    """Return in words whether a translation is right.
+
+    >>> verdict("I see it", "I see it"), verdict("I it", "I see it")
+    ('Exactly right', 'Not the reference: one word missing')
+    """
+    if same(output, reference):
+        return "Exactly right"
+    parts = compare(output, reference)
+    extra, missing = (sum(len(p.words.split()) for p in parts if p.kind == kind) for kind in ("extra", "missing"))
+    said = [f"{count(missing, 'word')} missing"] if missing else []
+    said += [f"{count(extra, 'word' if not missing else '')} too many".replace("  ", " ")] if extra else []
+    return "Not the reference: " + ", ".join(said)
+
+
+def _words(text: str) -> list[str]:
+    return unicodedata.normalize("NFC", text).split()
+
+
+def count(how_many: int, what: str) -> str:
+    """Return a number of things; up to ten as a word.
+
+    >>> count(1, "word"), count(2, "word"), count(12000, "pair")
+    ('one word', 'two words', '12,000 pairs')
+    """
+    said = ONES[how_many] if 0 <= how_many < len(ONES) else f"{how_many:,}"
+    return f"{said} {what}{'' if how_many == 1 or not what else 's'}".strip()
+
+
+def percent(value: float) -> str:
+    """Return a percentage.
+
+    >>> percent(97.25), percent(100)
+    ('97.2\\xa0%', '100\\xa0%')
+    """
+    return f"{number(value)}\u00a0%"
+
+
+def million(value: int) -> str:
+    """Return a large number.
+
+    >>> million(1234567), million(999)
+    ('1.23\\xa0million', '999')
+    """
+    return f"{value / 1e6:.2f}\u00a0million" if value >= 1_000_000 else f"{value:,}"
+
+
+def duration(seconds: float) -> str:
+    """Return a time.
+
+    >>> duration(134.2), duration(9.26)
+    ('2\\xa0min 14\\xa0s', '9.3\\xa0s')
+    """
+    if seconds < 60:
+        return f"{number(seconds)}\u00a0s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}\u00a0min {rest}\u00a0s"
+
+
+def listed(items: Sequence[str]) -> str:
+    """Return several as one.
+
+    >>> listed(["a", "b", "c"]), listed(["a"])
+    ('a, b and c', 'a')
+    """
+    return " and ".join([", ".join(items[:-1]), items[-1]] if len(items) > 1 else items)
