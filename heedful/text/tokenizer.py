@@ -110,16 +110,14 @@ class Codec:
 
     def encode_all(self, texts: Sequence[str]) -> list[Encoded]:
         """Encode many sentences, using all cores."""
-        # Half of a character, as JSON can hold it, is no text for the tokenizer; its stand-in is as long.
-        whole = [re.sub("[\ud800-\udfff]", "\ufffd", text) for text in texts]
-        try:
-            found = self._tokenizer.encode_batch(whole, add_special_tokens=False)
-        except Exception as error:  # the Rust library raises nothing narrower
-            raise ModelError(f"the tokenizer cannot read this text: {error}") from None
         return [
             Encoded((*e.ids, END), (*_spans(text, e.offsets, e.tokens), (len(text), len(text))))
-            for text, e in zip(whole, found, strict=True)
+            for text, e in zip(texts, self._encode(texts), strict=True)
         ]
+
+    def ids(self, texts: Sequence[str]) -> list[tuple[int, ...]]:
+        """Return the ids of many sentences, each closed by `</s>`, without the spans: in a third of the time."""
+        return [(*e.ids, END) for e in self._encode(texts)]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the string that ids stand for."""
@@ -143,6 +141,14 @@ class Codec:
         text = text.rstrip(" ")
         spans = [(min(start, len(text)), min(end, len(text))) for start, end in [*spans, (len(text), len(text))]]
         return Text(text, tokens, tuple(spans), merge(text, spans))
+
+    def _encode(self, texts: Sequence[str]) -> list[Any]:
+        # Half of a character, as JSON can hold it, is no text for the tokenizer; its stand-in is as long.
+        whole = [re.sub("[\ud800-\udfff]", "\ufffd", text) for text in texts]
+        try:
+            return list(self._tokenizer.encode_batch(whole, add_special_tokens=False))
+        except Exception as error:  # the Rust library raises nothing narrower
+            raise ModelError(f"the tokenizer cannot read this text: {error}") from None
 
     def trace(self, text: str, encoded: Encoded) -> Text:
         """Return a given string with its tokens, spans and words."""

@@ -91,8 +91,8 @@ def _encode(
     pairs: list[Pair], codecs: tuple[Codec, Codec], most: int, what: str, say: Callable[[str], None]
 ) -> tuple[list[Pair], list[tuple[int, ...]], list[tuple[int, ...]]]:
     source, target = codecs
-    x = [e.ids for e in source.encode_all([p.source for p in pairs])]
-    y = [e.ids for e in target.encode_all([p.target for p in pairs])]
+    x = source.ids([p.source for p in pairs])
+    y = target.ids([p.target for p in pairs])
     longest = [max(len(a), len(b)) for a, b in zip(x, y, strict=True)]
     short = [i for i, length in enumerate(longest) if length <= most]
     if len(short) < len(pairs):

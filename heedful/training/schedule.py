@@ -10,14 +10,23 @@ __all__ = ["rate"]
 
 
 def rate(step: int, config: TrainingConfig) -> float:
-    """Return the rate of update `step`, counted from 1: a straight rise, then a fall with the root of the step.
+    """Return the rate of update `step`, counted from 1: a straight rise, then a fall.
 
-    It does not depend on how many steps are planned, so a run can be made longer without becoming another run.
+    The fall with the root of the step does not depend on how many steps are planned, so a run can be made longer
+    without becoming another run. The cosine reaches zero with the last step.
 
     >>> settings = TrainingConfig(rate=1.0, warmup=100)
     >>> rate(50, settings), rate(100, settings), rate(400, settings)
     (0.5, 1.0, 0.5)
+    >>> settings = TrainingConfig(rate=1.0, warmup=100, decay="cosine", steps=300)
+    >>> rate(100, settings), round(rate(200, settings), 2), rate(300, settings)
+    (1.0, 0.5, 0.0)
     """
     if step < config.warmup:
         return config.rate * step / config.warmup
-    return config.rate * math.sqrt(max(config.warmup, 1) / step) if config.decay == "root" else config.rate
+    if config.decay == "root":
+        return config.rate * math.sqrt(max(config.warmup, 1) / step)
+    if config.decay == "cosine":
+        done = (step - config.warmup) / max(1, config.steps - config.warmup)
+        return config.rate * (1 + math.cos(math.pi * min(done, 1.0))) / 2
+    return config.rate
