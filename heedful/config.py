@@ -116,7 +116,9 @@ class TrainingConfig:
     batch_sentences: int = _whole(256, 1, 10**6, "pairs in a batch at most")
     rate: float = _real(0.002, 0.0, 10.0, "the highest learning rate, reached after the warm-up")
     warmup: int = _whole(400, 0, 10**9, "updates over which the rate rises")
-    decay: str = _choice("root", "cosine", "none", doc="then the rate falls with the root of the step, to 0 as a cosine, or stays")
+    decay: str = _choice(
+        "root", "cosine", "none", doc="then it falls with the root of the step, as a cosine to 0, or not"
+    )
     weight_decay: float = _real(0.01, 0.0, 10.0, "AdamW's pull towards zero")
     clip: float = _real(1.0, 0.0, 1e9, "the gradient's norm at most; 0: any")
     smoothing: float = _real(0.1, 0.0, 0.99, "probability that label smoothing spreads over all tokens")

@@ -14,7 +14,7 @@ from heedful.data import pad
 from heedful.decoding import greedy
 from heedful.device import memory_guard, pick
 from heedful.draw import heatmap
-from heedful.errors import HeedfulError
+from heedful.errors import DataError, HeedfulError
 from heedful.folder import Parts, read_model
 from heedful.observe import read
 from heedful.text import Encoded
@@ -92,6 +92,24 @@ class Translator:
                 batch = self._batch([text[r] for r in rows], [encoded[r] for r in rows], trace)
             done.update(zip(rows, batch, strict=True))
         return [done[i] for i in range(len(text))]
+
+    @torch.inference_mode()
+    def reread(self, sources: Sequence[str], targets: Sequence[str], *, batch_tokens: int = 4096) -> list[Trace]:
+        """Return where the model looks, and how probable it finds each word, when it reads given translations."""
+        if len(sources) != len(targets):
+            raise DataError(f"{len(sources)} sentences but {len(targets)} translations")
+        x, y = self.parts.source.encode_all(list(sources)), self.parts.target.encode_all(list(targets))
+        done: dict[int, Trace] = {}
+        for rows in _batches([max(len(a.ids), len(b.ids)) for a, b in zip(x, y, strict=True)], batch_tokens):
+            with memory_guard(f"reading {len(rows)} pairs", "read fewer at once (batch_tokens)"):
+                ids = pad([x[r].ids for r in rows]).to(self.device)
+                memory = self._model.encode(ids, ids != 0)
+                readings = read(self._model, memory, [y[r].ids for r in rows])
+            for row, reading in zip(rows, readings, strict=True):
+                source = self.parts.source.trace(sources[row], x[row])
+                target = self.parts.target.trace(targets[row], y[row])
+                done[row] = Trace(source, target, reading.weights, reading.log_probs)
+        return [done[i] for i in range(len(sources))]
 
     @torch.inference_mode()
     def _batch(self, texts: list[str], encoded: list[Encoded], trace: bool) -> list[Translation]:

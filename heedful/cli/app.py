@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from heedful.cli.corpus import corpus
+from heedful.cli.demo import demo
 from heedful.cli.evaluate import evaluate
 from heedful.cli.info import info
 from heedful.cli.train import train
@@ -22,7 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for verb in (train, translate, evaluate, info):
+for verb in (demo, corpus, train, translate, evaluate, info):
     app.command()(verb)
 
 

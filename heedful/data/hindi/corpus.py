@@ -19,12 +19,22 @@ from heedful.data.hindi.sentences import TIMES, alone, joined, unit
 from heedful.data.hindi.speaker import Phrase, Speaker
 from heedful.errors import ConfigError, choose
 
-__all__ = ["LONGEST", "SHORTEST", "SPLITS", "Example", "generate", "kept"]
+__all__ = ["DIRECTIONS", "LONGEST", "SHORTEST", "SPLITS", "Example", "Side", "generate", "kept"]
 
 SPLITS = ("train", "valid", "test")
+DIRECTIONS = ("hi-en", "en-hi")
 SHORTEST, LONGEST = 2, 50
 TRIES = 500
 Positions = tuple[tuple[int, int], ...]
+
+
+class Side(NamedTuple):
+    """A pair in one direction: links are (source, target), antecedents (pronoun, noun) of the source."""
+
+    source: str
+    target: str
+    links: Positions
+    antecedents: Positions
 
 
 class Example(NamedTuple):
@@ -39,6 +49,13 @@ class Example(NamedTuple):
     links: Positions
     hindi_antecedents: Positions = ()
     english_antecedents: Positions = ()
+
+    def seen_from(self, direction: str) -> Side:
+        """Return it as a pair to translate in a direction, `hi-en` or `en-hi`."""
+        if choose("direction", direction, DIRECTIONS) == "hi-en":
+            return Side(self.hindi, self.english, self.links, self.hindi_antecedents)
+        links = tuple(sorted((j, i) for i, j in self.links))
+        return Side(self.english, self.hindi, links, self.english_antecedents)
 
 
 def generate(

@@ -1,0 +1,55 @@
+"""`heedful corpus`."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Annotated
+
+import typer
+
+from heedful.cli.options import Json, print_json
+from heedful.errors import choose
+
+__all__ = ["corpus"]
+
+
+def corpus(
+    name: Annotated[str, typer.Argument(metavar="hindi", help="Which corpus: hindi.", show_default=False)],
+    *,
+    pairs: Annotated[int, typer.Option(min=1, help="How many pairs, all different.")] = 1000,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same pairs, on every machine.")] = 1,
+    split: Annotated[
+        str,
+        typer.Option(metavar="train|valid|test", help="test and valid hold combinations of words that train has not."),
+    ] = "train",
+    direction: Annotated[str, typer.Option(metavar="hi-en|en-hi", help="Which language is the source.")] = "hi-en",
+    min_words: Annotated[int, typer.Option(metavar="N", help="Words of the source at least.")] = 2,
+    max_words: Annotated[int, typer.Option(metavar="N", help="Words of the source at most.")] = 50,
+    alignments: Annotated[bool, typer.Option("--alignments", help="Add a column of gold word links.")] = False,
+    antecedents: Annotated[
+        bool, typer.Option("--antecedents", help="Add a column: what the pronouns of the source stand for.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Write sentence pairs of the embedded corpus as TSV: source, target, and what is asked for besides.
+
+    Links are Pharaoh's, source word-target word; antecedents are pronoun-noun, both words of the source. Words are
+    what white space separates, counted from 0.
+    """
+    from heedful.data.hindi import DIRECTIONS, generate
+
+    choose("corpus", name, ("hindi",))
+    to_hindi = choose("direction", direction, DIRECTIONS) == "en-hi"
+    for example in islice(generate(seed, split, min_words, max_words, count_english=to_hindi), pairs):
+        side = example.seen_from(direction)
+        if json:
+            print_json(side._asdict())
+            continue
+        columns = [side.source, side.target]
+        columns += [_positions(side.links)] if alignments else []
+        columns += [_positions(side.antecedents)] if antecedents else []
+        print("\t".join(columns))
+
+
+def _positions(pairs: tuple[tuple[int, int], ...]) -> str:
+    return " ".join(f"{i}-{j}" for i, j in pairs)

@@ -1,0 +1,109 @@
+"""How models that are trained side by side stand, on stderr: live rows in a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from heedful.cli.options import say
+from heedful.demo import Standing, Watch
+
+__all__ = ["Lines", "Rows", "display"]
+
+EVERY = 10.0  # seconds between plain lines
+BAR = 16  # columns of the bar
+
+
+@contextmanager
+def display() -> Iterator[Watch]:
+    """Give the right display for stderr, and clear it away at the end."""
+    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+        yield Lines()
+        return
+    rows = Rows()
+    try:
+        yield rows
+    finally:
+        rows.close()
+
+
+class Rows:
+    """One row for each model: a bar, the step, loss, accuracy and the last BLEU."""
+
+    def __init__(self) -> None:
+        self.console = Console(stderr=True, highlight=False)
+        self.live: Live | None = None
+
+    def say(self, message: str) -> None:
+        """Print a message; the rows stay above it as they were last."""
+        self.close()
+        self.console.print(message, markup=False)
+
+    def standings(self, standings: Sequence[Standing]) -> None:
+        """Draw the rows anew."""
+        if self.live is None:
+            self.live = Live(console=self.console, refresh_per_second=4, auto_refresh=False)
+            self.live.start()
+        table = Table(box=None, pad_edge=False, show_edge=False)
+        for heading in ("", "", "step", "loss", "accuracy", "BLEU", "tokens/s"):
+            table.add_column(heading, justify="left" if not heading else "right", no_wrap=True)
+        for one in standings:
+            table.add_row(one.contestant.title, _bar(one), *_numbers(one))
+        self.live.update(table, refresh=True)
+
+    def close(self) -> None:
+        """Leave the rows as they are and stop drawing."""
+        if self.live is not None:
+            self.live.stop()
+            self.live = None
+
+
+class Lines:
+    """Plain lines, one for all models, not more than one in ten seconds."""
+
+    def __init__(self) -> None:
+        self.last = time.monotonic()
+
+    def say(self, message: str) -> None:
+        """Print a message."""
+        say(message)
+
+    def standings(self, standings: Sequence[Standing]) -> None:
+        """Print how the models stand, now and then."""
+        now = time.monotonic()
+        if now - self.last < EVERY:
+            return
+        self.last = now
+        say("; ".join(_line(one) for one in standings))
+
+
+def _bar(one: Standing) -> str:
+    full = BAR * one.step // one.contestant.steps
+    return "━" * full + " " * (BAR - full)
+
+
+def _numbers(one: Standing) -> tuple[str, str, str, str, str]:
+    bleu = "" if one.bleu is None else f"{one.bleu:.1f}"
+    if not one.step:
+        return "starting", "", "", "", ""
+    return (
+        f"{one.step:,}/{one.contestant.steps:,}",
+        f"{one.loss:.3f}",
+        f"{one.accuracy:.1%}",
+        bleu,
+        f"{one.speed:,.0f}",
+    )
+
+
+def _line(one: Standing) -> str:
+    if not one.step:
+        return f"{one.contestant.title}: starting"
+    bleu = "" if one.bleu is None else f" BLEU {one.bleu:.1f}"
+    return f"{one.contestant.title}: step {one.step:,}/{one.contestant.steps:,} loss {one.loss:.3f}{bleu}"

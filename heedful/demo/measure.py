@@ -1,0 +1,83 @@
+"""What the trained models can do: translations of unseen sentences, scores by length, links against the gold ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from heedful.align import AlignmentScores, Links, links, parse, score
+from heedful.data.hindi import Side
+from heedful.demo.plan import FAMOUS, Plan
+from heedful.metrics import by_length
+from heedful.report import Alignment, Example
+from heedful.text import count
+from heedful.trace import LengthTable, Trace
+from heedful.translator import Translator
+
+__all__ = ["alignment", "exact_up_to", "examples", "scores"]
+
+THRESHOLDS = (1.0, 0.7, 0.5, 0.3, 0.2)
+
+
+def scores(outputs: Sequence[str], test: Sequence[Side]) -> LengthTable:
+    """Return exact match and BLEU by source length."""
+    return by_length([count(side.source) for side in test], outputs, [side.target for side in test])
+
+
+def exact_up_to(words: int, outputs: Sequence[str], test: Sequence[Side]) -> tuple[float, int]:
+    """Return the share of sentences of up to so many words that are exactly right, in per cent, and their number."""
+    right = [o == side.target for o, side in zip(outputs, test, strict=True) if count(side.source) <= words]
+    return 100 * sum(right) / len(right), len(right)
+
+
+def alignment(translator: Translator, valid: Sequence[Side], test: Sequence[Side]) -> Alignment:
+    """Compare where the model looks, reading the right translations, with the gold links.
+
+    Which weights make a link is chosen on validation pairs.
+    """
+    seen = _traces(translator, valid)
+    best = min(THRESHOLDS, key=lambda threshold: _error(seen, valid, threshold).error_rate)
+    found = _error(_traces(translator, test), test, best)
+    rule = f"a word is linked to the source words with at least {best:.0%} of its largest weight"
+    return Alignment(found.error_rate, found.precision, found.recall, len(test), f"{rule}; chosen on validation pairs")
+
+
+def _traces(translator: Translator, pairs: Sequence[Side]) -> list[Trace]:
+    return translator.reread([side.source for side in pairs], [side.target for side in pairs])
+
+
+def _error(traces: Sequence[Trace], pairs: Sequence[Side], threshold: float) -> AlignmentScores:
+    found: list[Links] = []
+    for trace in traces:
+        weights = trace.words()
+        found.append(frozenset() if weights is None else links(weights, threshold))
+    return score(found, [frozenset(side.links) for side in pairs])
+
+
+def examples(
+    translators: dict[str, Translator], plan: Plan, seen: set[str], test: Sequence[Side], looking: str
+) -> tuple[Example, ...]:
+    """Translate the famous sentences, and the first test sentence of each length that the plan asks for.
+
+    `looking` is the model whose attention is shown.
+    """
+    chosen = [(x, y, parse(gold), "a sentence everybody asks about") for x, y, gold in FAMOUS]
+    for low, high in plan.lengths:
+        side = next((s for s in test if low <= count(s.source) <= high), None)
+        if side is not None:
+            note = f"{count(side.source)} words, with words never seen together"
+            chosen.append((side.source, side.target, frozenset(side.links), note))
+    sources = [source for source, *_ in chosen]
+    outputs = {key: translator.translate(sources) for key, translator in translators.items()}
+    return tuple(
+        Example(
+            source,
+            reference,
+            source in seen,
+            {key: found[i].text for key, found in outputs.items()},
+            outputs[looking][i].trace,
+            gold,
+            note,
+            looking,
+        )
+        for i, (source, reference, gold, note) in enumerate(chosen)
+    )

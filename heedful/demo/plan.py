@@ -1,0 +1,78 @@
+"""What is trained, on how much, for how long."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+__all__ = ["FAMOUS", "FAST", "FULL", "Contestant", "Plan"]
+
+# The sentences that everybody asks about, with their gold links.
+FAMOUS = (
+    ("मैं खाना खा रहा हूँ", "I am eating", "0-0 1-2 2-2 3-1 4-1"),
+    ("मुझे खाना पसंद है", "I love to eat", "0-0 1-2 1-3 2-1 3-1"),
+    ("मैं खेलने जा रहा हूँ", "I am going to play", "0-0 1-3 1-4 2-2 3-1 4-1"),
+)
+
+
+class Contestant(NamedTuple):
+    """A model to train: its name, what to call it, its own settings, and for how many steps."""
+
+    key: str
+    title: str
+    settings: tuple[str, ...]
+    steps: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much of the corpus, what all contestants have in common, and who they are.
+
+    `lengths` are the words of the long examples: the first test sentence of each length is shown, whatever it is.
+    """
+
+    pairs: int
+    valid: int
+    test: int
+    max_words: int
+    settings: tuple[str, ...]
+    contestants: tuple[Contestant, ...]
+    lengths: tuple[tuple[int, int], ...]
+    validations: int = 6
+
+
+COMMON = (
+    "text.kind=word",
+    "model.dropout=0",
+    "training.smoothing=0",
+    "training.decay=cosine",
+    "training.batch_tokens=1024",
+)
+FULL = Plan(
+    pairs=24_000,
+    valid=200,
+    test=1_500,
+    max_words=50,
+    settings=(*COMMON, "model.width=192", "model.embedding=96", "training.warmup=200"),
+    contestants=(
+        # The fixed context does best when it is seen at every step and learned fast: it gets what suits it.
+        Contestant(
+            "fixed", "fixed context", ("model.family=fixed", "model.context=every", "training.rate=0.008"), 2_200
+        ),
+        Contestant("attention", "attention", ("model.family=rnn", "training.rate=0.005"), 1_300),
+    ),
+    lengths=((13, 16), (19, 22), (27, 31)),
+)
+FAST = Plan(
+    pairs=5_000,
+    valid=60,
+    test=300,
+    max_words=12,
+    settings=(*COMMON, "model.width=128", "model.embedding=64", "training.warmup=60"),
+    contestants=(
+        Contestant("fixed", "fixed context", ("model.family=fixed", "model.context=every", "training.rate=0.008"), 500),
+        Contestant("attention", "attention", ("model.family=rnn", "training.rate=0.007"), 300),
+    ),
+    lengths=((9, 9), (11, 11), (12, 12)),
+    validations=3,
+)

@@ -1,0 +1,183 @@
+"""The demo from beginning to end: corpus, training side by side, measuring, the page."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from collections.abc import Sequence
+from datetime import date
+from itertools import islice
+from pathlib import Path
+from typing import Any, Protocol
+
+from heedful.data.hindi import Side, generate
+from heedful.demo.measure import alignment, exact_up_to, examples, scores
+from heedful.demo.memory import resident
+from heedful.demo.plan import Plan
+from heedful.demo.race import Standing, race
+from heedful.disk import make_folder, write_whole
+from heedful.errors import ConfigError
+from heedful.report import Corpus, Machine, Model, Report, html
+from heedful.version import __version__
+
+__all__ = ["Watch", "run"]
+
+MARK = "demo.json"  # what is in this file is in the page too; a folder that has it was made by a demo
+UP_TO = 20  # words of the sentences that the main number is about
+
+
+class Watch(Protocol):
+    """Somebody who watches a demo."""
+
+    def say(self, message: str) -> None:
+        """Hear something in words."""
+        ...
+
+    def standings(self, standings: Sequence[Standing]) -> None:
+        """Hear how the models stand."""
+        ...
+
+
+def run(plan: Plan, out: Path, seed: int, watch: Watch, heedful: str = "heedful") -> Report:
+    """Make the demo in the folder `out` and return what it found; `heedful` is the command to tell people to type."""
+    begin = time.monotonic()
+    _take(out, watch)
+    files, train, valid = _corpus(plan, out, seed, watch)
+    watch.say(f"training {len(plan.contestants)} models of the same size side by side")
+    standings, memory = race(plan, out, files["train"], files["valid"], seed, watch.standings)
+    watch.say("measuring on sentences that no model has seen")
+    test = _split(plan, "test", seed, plan.test)
+    _write(files["test"], test)
+    import torch  # only now: while the models are trained, the memory is theirs
+
+    from heedful.translator import load
+
+    torch.set_num_threads(os.cpu_count() or 1)
+    translators = {c.key: load(out / c.key, "cpu") for c in plan.contestants}
+    models, unseen, pairs = [], {}, 0
+    for standing in standings:
+        key, translator = standing.contestant.key, translators[standing.contestant.key]
+        outputs = [t.text for t in translator.translate([side.source for side in test], trace=False)]
+        unseen[key], pairs = exact_up_to(UP_TO, outputs, test)
+        models.append(
+            Model(
+                key,
+                standing.contestant.title,
+                sum(p.numel() for p in translator.parts.model.parameters()),
+                standing.seconds,
+                standing.step,
+                tuple(standing.curve),
+                scores(outputs, test),
+                str(out / key),
+                None if key == "fixed" else alignment(translator, valid, test),
+            )
+        )
+    shown = examples(translators, plan, {side.source for side in train}, test, "attention")
+    first = translators["attention"].parts
+    report = Report(
+        title="Hindi to English, with and without attention",
+        corpus=Corpus(
+            len(train), len(test), len(first.source), len(first.target), max(len(s.source.split()) for s in train), seed
+        ),
+        models=tuple(models),
+        examples=shown,
+        unseen_exact=unseen,
+        machine=Machine(platform.python_version(), torch.__version__, __version__, os.cpu_count() or 1, _today()),
+        seconds=time.monotonic() - begin,
+        memory=max(memory, resident(os.getpid())) / 1e6,
+        unseen_pairs=pairs,
+        settings=_settings(plan),
+        next=_next(out, heedful),
+    )
+    write_whole(out / "report.html", html(report).encode())
+    write_whole(out / MARK, json.dumps(_plain(report), ensure_ascii=False, indent=1).encode())
+    return report
+
+
+def _take(out: Path, watch: Watch) -> None:
+    """Make the folder; an earlier demo in it is moved aside, anything else is refused."""
+    if out.exists() and not out.is_dir():
+        raise ConfigError(f"{out}: this is a file, expected a folder for the demo")
+    if out.is_dir() and any(out.iterdir()):
+        if not (out / MARK).exists():
+            raise ConfigError(f"{out}: this folder is not empty and holds no finished demo; choose another with --out")
+        aside = next(path for n in range(1, 1000) if not (path := out.with_name(f"{out.name}.{n}")).exists())
+        out.rename(aside)
+        watch.say(f"the earlier demo is now in {aside}")
+    make_folder(out)
+    write_whole(out / MARK, b"{}\n")
+
+
+def _corpus(plan: Plan, out: Path, seed: int, watch: Watch) -> tuple[dict[str, Path], list[Side], list[Side]]:
+    """Write the corpus and return where, with its pairs to learn from and to validate on."""
+    make_folder(out / "corpus")
+    files = {split: out / "corpus" / f"{split}.tsv" for split in ("train", "valid", "test")}
+    watch.say(f"making {plan.pairs:,} sentence pairs from the Hindi–English grammar")
+    train, valid = _split(plan, "train", seed, plan.pairs), _split(plan, "valid", seed, plan.valid)
+    _write(files["train"], train)
+    _write(files["valid"], valid)
+    return files, train, valid
+
+
+def _split(plan: Plan, split: str, seed: int, count: int) -> list[Side]:
+    return [e.seen_from("hi-en") for e in islice(generate(seed, split, max_words=plan.max_words), count)]
+
+
+def _write(path: Path, sides: Sequence[Side]) -> None:
+    """Write pairs as `heedful corpus hindi --alignments` does."""
+    lines = (f"{s.source}\t{s.target}\t{' '.join(f'{i}-{j}' for i, j in s.links)}\n" for s in sides)
+    write_whole(path, "".join(lines).encode())
+
+
+def _settings(plan: Plan) -> tuple[tuple[str, str], ...]:
+    common = [tuple(setting.split("=", 1)) for setting in plan.settings]
+    own = [(c.title, ", ".join((*c.settings, f"training.steps={c.steps}"))) for c in plan.contestants]
+    return tuple((name, value) for name, value in [*common, *own])
+
+
+def _next(out: Path, heedful: str) -> tuple[tuple[str, str], ...]:
+    model = out / "attention"
+    return (
+        ("translate something and see where it looked", f'{heedful} translate {model} --show "राम किताब पढ़ रहा है"'),
+        ("the same from the model without attention", f'{heedful} translate {out / "fixed"} "राम किताब पढ़ रहा है"'),
+        ("more of the corpus, with its gold links", f"{heedful} corpus hindi --pairs 10 --seed 2 --alignments"),
+        ("train with another attention", f"{heedful} train {out}/corpus/train.tsv --out m --order luong --score dot"),
+        ("your own sentence pairs: source, tab, target", f"{heedful} train pairs.tsv --out my-model"),
+    )
+
+
+def _today() -> str:
+    return date.today().isoformat()
+
+
+def _plain(report: Report) -> dict[str, Any]:
+    """Return the numbers as JSON can hold them."""
+    return {
+        "title": report.title,
+        "corpus": report.corpus._asdict(),
+        "models": [
+            {
+                "key": m.key,
+                "title": m.title,
+                "weights": m.weights,
+                "seconds": m.seconds,
+                "steps": m.steps,
+                "curve": m.curve,
+                "scores": m.scores.plain(),
+                "folder": m.folder,
+                "alignment": m.alignment and m.alignment._asdict(),
+            }
+            for m in report.models
+        ],
+        "examples": [
+            {"source": e.source, "reference": e.reference, "seen": e.seen, "outputs": dict(e.outputs)}
+            for e in report.examples
+        ],
+        "unseen_exact": dict(report.unseen_exact),
+        "unseen_pairs": report.unseen_pairs,
+        "machine": report.machine._asdict(),
+        "seconds": report.seconds,
+        "memory_mb": report.memory,
+    }
