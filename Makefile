@@ -7,7 +7,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .PHONY: help demo test test-slow docs clean
 
 help:
-	@echo "make demo       train a small Hindi-to-English translator and see where it looks"
+	@echo "make demo       see what attention is for: two translators trained side by side, and a report"
 	@echo "make test       ruff, mypy, tests, documents, the package"
 	@echo "make test-slow  the tests that take minutes"
 	@echo "make docs       write the generated pages of docs/ anew"
@@ -24,9 +24,7 @@ help:
 	touch $@
 
 demo: .venv/user
-	rm -rf demo
-	$(BIN)/heedful train examples/hindi.tsv --out demo/model --recipe recipes/demo.toml
-	$(BIN)/heedful translate demo/model --show 'मैं खाना खा रहा हूँ' 'सीता किताब नहीं पढ़ रही है'
+	$(BIN)/heedful demo
 
 test: .venv/dev
 	$(BIN)/ruff check .
@@ -41,4 +39,4 @@ docs: .venv/dev
 	$(BIN)/python docs/generate.py
 
 clean:
-	rm -rf .venv demo build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv demo demo.* build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

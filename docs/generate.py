@@ -20,7 +20,7 @@ from heedful.training.start import CHANGEABLE
 
 __all__ = ["PAGES"]
 
-VERBS = ("", "train", "translate", "evaluate", "info")
+VERBS = ("", "demo", "corpus", "train", "translate", "evaluate", "info")
 
 
 def commands() -> str:

@@ -64,18 +64,6 @@ def test_the_tree_in_the_readme_is_the_tree() -> None:
     assert named == there
 
 
-def test_the_example_sentences_are_those_of_the_script() -> None:
-    hindi = script(ROOT / "examples" / "hindi.py")
-    every = set(hindi.pairs())
-    parts = []
-    for name in ("hindi.tsv", "hindi-test.tsv"):
-        lines = (ROOT / "examples" / name).read_text(encoding="utf-8").splitlines()
-        parts.append({tuple(line.split("\t")) for line in lines})
-        assert parts[-1] <= every
-    assert not parts[0] & parts[1]
-    assert ("मैं खाना खा रहा हूँ", "I am eating") in every
-
-
 def written(folder: Path, text: str) -> Path:
     page = folder / "page.md"
     page.write_text(text, encoding="utf-8")

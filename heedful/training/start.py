@@ -158,6 +158,11 @@ def _resumed(checkpoint: Checkpoint, settings: Settings, out: Path) -> Config:
     for section, values in settings.items():
         wanted.setdefault(section, {}).update(values)
     config = Config.build(wanted)
+    if config.training.decay == "cosine" and config.training.steps != before["training"]["steps"]:
+        raise ConfigError(
+            f"training.steps is {before['training']['steps']} in the run in {out} and cannot become "
+            f"{config.training.steps}: its rate falls to 0 with the last step (training.decay=cosine)"
+        )
     for section, values in config.plain().items():
         for key, value in values.items():
             if value != before[section].get(key) and not (section == "training" and key in CHANGEABLE):

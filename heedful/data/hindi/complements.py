@@ -185,7 +185,9 @@ def complement(
         case "goal":
             return _goal(s, user, rich)
         case "place":
-            return place(s, s.pick(lexicon().taken(verb)), min(verb.objects), rich, user)
+            where = s.pick(lexicon().taken(verb))
+            s.relate(verb.key, where.key)
+            return place(s, where, min(verb.objects), rich, user)
     noun = s.pick(lexicon().taken(verb))
     if verb.frame in ("object", "state") and (given or not noun.has("person", "animal")):
         o = given or thing(s, noun, user, rich)

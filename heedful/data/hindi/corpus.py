@@ -25,6 +25,7 @@ SPLITS = ("train", "valid", "test")
 DIRECTIONS = ("hi-en", "en-hi")
 SHORTEST, LONGEST = 2, 50
 TRIES = 500
+FEW = 6
 Positions = tuple[tuple[int, int], ...]
 
 
@@ -98,17 +99,21 @@ def _check(low: int, high: int) -> None:
 def kept() -> dict[frozenset[str], str]:
     """Return the combinations that are kept for a split, by the keys of their two words."""
     words = lexicon()
-    objects = ((v.key, n.key) for v in words.verbs for n in words.nouns if v.takes(n))
-    qualities = ((a.key, n.key) for a in words.adjectives for n in words.nouns if a.fits(n))
     people = (*words.names, *words.tagged("person", "animal"))
-    deeds = ((n.key, v.key) for v in words.verbs for n in people if v.animals or n.has("person"))
+    relations = (
+        ({v.key: {n.key for n in words.nouns if v.takes(n)} for v in words.verbs}, 50, 75),
+        ({a.key: {n.key for n in words.nouns if a.fits(n)} for a in words.adjectives}, 50, 75),
+        ({v.key: {n.key for n in people if v.animals or n.has("person")} for v in words.verbs}, 30, 45),
+    )
     found: dict[frozenset[str], str] = {}
-    for pairs, test, valid in ((objects, 40, 60), (qualities, 40, 60), (deeds, 15, 23)):
-        for pair in pairs:
-            digest = blake2b("\t".join(sorted(pair)).encode(), digest_size=8).digest()
-            number = int.from_bytes(digest, "big") % 1000
-            if number < valid:
-                found.setdefault(frozenset(pair), "test" if number < test else "valid")
+    for partners, test, valid in relations:
+        for key, others in partners.items():
+            # A word with few partners would lose what it is learned from.
+            for other in others if len(others) >= FEW else ():
+                digest = blake2b("\t".join(sorted((key, other))).encode(), digest_size=8).digest()
+                number = int.from_bytes(digest, "big") % 1000
+                if number < valid:
+                    found[frozenset((key, other))] = "test" if number < test else "valid"
     return found
 
 
@@ -178,7 +183,7 @@ def _longer(s: Speaker, made: Clause, when: str, split: str, room: int, count_en
 @cache
 def _lengths(low: int, high: int) -> dict[int, float]:
     """Return how often each length is drawn: most sentences are short, some very long."""
-    return {n: 1.0 if n <= 12 else 0.7 if n <= 20 else 0.35 if n <= 30 else 0.25 for n in range(low, high + 1)}
+    return {n: 1.0 if n <= 12 else 0.5 if n <= 20 else 0.25 if n <= 30 else 0.15 for n in range(low, high + 1)}
 
 
 def _rich(room: int) -> float:

@@ -1,0 +1,82 @@
+"""How good the demo's models get in ten minutes on two cores: exact match, BLEU by length, alignment error rate.
+
+python benchmarks/hindi.py [--out DIR]
+
+The same comparison as `heedful demo`, with more sentences and longer training. The last lines say which of the numbers
+that this project wants are reached.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from heedful.demo import FULL, Standing, run, summary
+from heedful.report import Report
+
+PLAN = replace(
+    FULL,
+    pairs=60_000,
+    test=3_000,
+    contestants=tuple(c._replace(steps=steps) for c, steps in zip(FULL.contestants, (6_000, 3_400), strict=True)),
+)
+
+
+class Lines:
+    """Plain lines on stderr, one in half a minute."""
+
+    def __init__(self) -> None:
+        self.last = 0.0
+
+    def say(self, message: str) -> None:
+        """Print a message."""
+        print(message, file=sys.stderr, flush=True)
+
+    def standings(self, standings: Sequence[Standing]) -> None:
+        """Print how the models stand, now and then."""
+        if time.monotonic() - self.last > 30:
+            self.last = time.monotonic()
+            self.say("; ".join(f"{s.contestant.title} step {s.step:,} BLEU {s.bleu or 0:.1f}" for s in standings))
+
+
+def reached(report: Report) -> list[str]:
+    """Return each wanted number with what was found."""
+    fixed, attention = report.models
+    long = {m.key: next(r for r in m.scores.rows if r.low == 31) for m in report.models}
+    gap = long["attention"].bleu - long["fixed"].bleu
+    rate = attention.alignment.error_rate if attention.alignment else 1.0
+    checks = [
+        ("attention, up to 20 words, exact % >= 90", report.unseen_exact["attention"], 90.0, 1),
+        ("attention, 31-40 words, exact % >= 50", long["attention"].exact, 50.0, 1),
+        ("fixed context, 31-40 words, exact % <= 10", long["fixed"].exact, 10.0, -1),
+        ("BLEU between them on 31-40 words >= 20", gap, 20.0, 1),
+        ("alignment error rate <= 0.20", rate, 0.20, -1),
+        ("seconds <= 600", report.seconds, 600.0, -1),
+    ]
+    sizes = f"weights: {fixed.title} {fixed.weights:,}, {attention.title} {attention.weights:,}"
+    lines = [
+        f"{'yes' if sign * found >= sign * mark else 'NO ':<4} {what}: {found:.3f}"
+        for what, found, mark, sign in checks
+    ]
+    return [*lines, sizes]
+
+
+def main() -> None:
+    """Run the comparison and print what it found."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=Path("runs/hindi"), help="folder for the models and the report")
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    shutil.rmtree(given.out, ignore_errors=True)
+    report = run(PLAN, given.out, given.seed, Lines())
+    print(summary(report, given.out))
+    print("\n".join(reached(report)))
+
+
+if __name__ == "__main__":
+    main()
