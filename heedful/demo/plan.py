@@ -44,22 +44,23 @@ class Plan:
 COMMON = (
     "text.kind=word",
     "model.dropout=0",
-    "training.smoothing=0",
+    "model.width=128",
+    "model.embedding=96",
     "training.decay=cosine",
     "training.batch_tokens=1024",
 )
 FULL = Plan(
-    pairs=24_000,
+    pairs=40_000,
     valid=200,
     test=1_500,
     max_words=50,
-    settings=(*COMMON, "model.width=192", "model.embedding=96", "training.warmup=200"),
+    settings=(*COMMON, "training.warmup=150"),
     contestants=(
         # The fixed context does best when it is seen at every step and learned fast: it gets what suits it.
         Contestant(
-            "fixed", "fixed context", ("model.family=fixed", "model.context=every", "training.rate=0.008"), 2_200
+            "fixed", "fixed context", ("model.family=fixed", "model.context=every", "training.rate=0.008"), 2_700
         ),
-        Contestant("attention", "attention", ("model.family=rnn", "training.rate=0.005"), 1_300),
+        Contestant("attention", "attention", ("model.family=rnn", "training.rate=0.006"), 1_600),
     ),
     lengths=((13, 16), (19, 22), (27, 31)),
 )
@@ -68,7 +69,7 @@ FAST = Plan(
     valid=60,
     test=300,
     max_words=12,
-    settings=(*COMMON, "model.width=128", "model.embedding=64", "training.warmup=60"),
+    settings=(*COMMON, "training.warmup=60"),
     contestants=(
         Contestant("fixed", "fixed context", ("model.family=fixed", "model.context=every", "training.rate=0.008"), 500),
         Contestant("attention", "attention", ("model.family=rnn", "training.rate=0.007"), 300),

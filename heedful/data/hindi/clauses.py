@@ -69,6 +69,7 @@ class _Adverbs(NamedTuple):
 NOTHING = Complement((), ())
 # बैठा है is "is sitting", and बैठ रहा है is "is sitting down": of sitting one says less here.
 SITTING = {"progressive": "habitual", "perfect": "habitual", "was": "past", "had": "past"}
+ALONE = ("sleep", "bathe")  # one does it without company
 # What may befall one; all other tenses have something to do with wanting.
 EVENTS = ("habitual", "progressive", "perfect", "past", "was", "used", "had", "began", "future", "if")
 
@@ -230,7 +231,7 @@ def _purpose(s: Speaker, goal: Complement, who: NounPhrase, rich: float) -> Comp
     """Add what one goes for: खेलने जाना, to go to play."""
     fitting = ("alone", "done") if s.chance(0.6) else ("object", "से")
     animals = any(n.has("animal") for n in who.heads)
-    verb = s.pick(lexicon().framed(*fitting, animals=animals, willed=True))
+    verb = s.pick([v for v in lexicon().framed(*fitting, animals=animals, willed=True) if v.base not in ALONE])
     s.use(verb.key)
     v = s.idea()
     taken = complement(s, verb, who, v, rich / 2)
@@ -254,7 +255,7 @@ def _choose_adverbs(s: Speaker, verb: Verb, tense: str, who: NounPhrase, plan: P
         where = _said(s, s.pick(_adverbs("where")))
         if s.chance(0.75):
             where = place(s, s.pick([n for n in lexicon().tagged("in") if n.has("place")]), "in", plan.rich / 2, who)
-    if verb.frame in ("alone", "done", "goal") and verb.base not in ("sleep", "bathe") and s.chance(0.25 * plan.rich):
+    if verb.frame in ("alone", "done", "goal") and verb.base not in ALONE and s.chance(0.25 * plan.rich):
         company = companion(s, who, plan.rich)
     if (hows := [a for a in _adverbs("how") if verb.base in a.fits]) and s.chance(0.4 * plan.rich):
         how = _said(s, s.pick(hows))

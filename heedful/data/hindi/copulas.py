@@ -68,8 +68,11 @@ def quality(
     hindi = words(hi.adjective(a.hindi, who.agreement.feminine, who.agreement.plural, False), i)
     english = words(a.comparative if compared else a.english, i)
     if compared:
-        than = s.idea()
-        other = named(s, s.pick([n for n in lexicon().names if n not in who.heads]))
+        than, thing = s.idea(), bool(who.heads) and not who.heads[0].has("person")
+        if thing:  # this book is bigger than that book
+            other = nominal(s, who.heads[0], demonstrative(s, False, False))
+        else:
+            other = named(s, s.pick([n for n in lexicon().names if n not in who.heads]))
         hindi, english = other.after("से", than) + hindi, english + words("than", than) + other.object
     elif degree or s.chance(0.3 * plan.rich):
         very, d = degree or "बहुत", s.idea()
@@ -91,12 +94,21 @@ def how_many(s: Speaker, plan: Plan) -> Clause:
     return Clause(who.beside("पास", t) + many + o.direct + has, english)
 
 
-def _anybody(s: Speaker, plan: Plan, person: bool) -> NounPhrase:
+def _anybody(s: Speaker, plan: Plan, compared: bool) -> NounPhrase:
     """Return a subject; of things one says that they are big, not that they do something."""
-    if person or s.chance(0.6):
-        return subject(s, True, plan.rich, animals=not person, things=not person)
+    if compared and s.chance(0.4):
+        noun = s.pick([n for n in lexicon().nouns if not n.has("person", "mass") and _graded(n)])
+        return nominal(s, noun, demonstrative(s, True, False))
+    if compared or s.chance(0.6):
+        return subject(s, True, plan.rich, animals=not compared, things=not compared)
     noun = s.pick(_things())
     return definite(s, noun, plan.rich, plural=False if noun.article == "-" else None)
+
+
+@cache
+def _graded(noun: Noun) -> bool:
+    """Whether two of them can be compared."""
+    return any(a.comparative for a in lexicon().fitting(noun))
 
 
 @cache

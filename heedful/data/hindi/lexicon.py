@@ -77,8 +77,8 @@ class Verb:
 
     @property
     def key(self) -> str:
-        """What it is known by among combinations of words: its frame does not matter."""
-        return f"verb {self.base} {self.particle}".strip()
+        """What it is known by among combinations of words: the word that carries the meaning, whatever the frame."""
+        return f"verb {self.nominal if self.stem == 'कर' else self.stem}"
 
     def takes(self, noun: Noun) -> bool:
         """Whether this noun can be its object."""
