@@ -21,9 +21,9 @@ from heedful.report import Report
 
 PLAN = replace(
     FULL,
-    pairs=60_000,
+    pairs=100_000,
     test=3_000,
-    contestants=tuple(c._replace(steps=steps) for c, steps in zip(FULL.contestants, (6_000, 3_400), strict=True)),
+    contestants=tuple(c._replace(steps=steps) for c, steps in zip(FULL.contestants, (8_000, 4_700), strict=True)),
 )
 
 

@@ -34,7 +34,8 @@ def demo(
     with display() as watch:
         report = run(FAST if fast else FULL, out, seed, watch, _command())
     print(summary(report, out, width(), ascii_only), end="")
-    say(f"the report is in {out / 'report.html'}")
+    if not sys.stdout.isatty():
+        say(f"done; the report is in {out / 'report.html'}")
 
 
 def _command() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from heedful.align import AlignmentScores, Links, links, parse, score
 from heedful.data.hindi import Side
@@ -11,7 +12,9 @@ from heedful.metrics import by_length
 from heedful.report import Alignment, Example
 from heedful.text import count
 from heedful.trace import LengthTable, Trace
-from heedful.translator import Translator
+
+if TYPE_CHECKING:
+    from heedful.translator import Translator
 
 __all__ = ["alignment", "exact_up_to", "examples", "scores"]
 
@@ -64,8 +67,7 @@ def examples(
     for low, high in plan.lengths:
         side = next((s for s in test if low <= count(s.source) <= high), None)
         if side is not None:
-            note = f"{count(side.source)} words, with words never seen together"
-            chosen.append((side.source, side.target, frozenset(side.links), note))
+            chosen.append((side.source, side.target, frozenset(side.links), "it has words never seen together before"))
     sources = [source for source, *_ in chosen]
     outputs = {key: translator.translate(sources) for key, translator in translators.items()}
     return tuple(

@@ -20,8 +20,8 @@ def summary(report: Report, out: Path, width: int = 80, ascii_only: bool = False
         _table(report),
         *_alignments(report, width),
         _wrap(" ".join(meaning(report)), width),
-        _files(report, out),
-        "Try next:\n" + "\n".join(f"  # {what}\n  {command}" for what, command in report.next),
+        _files(report, out, width),
+        "Try next:\n" + "\n".join(f"# {what}\n{command}" for what, command in report.next),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -68,12 +68,12 @@ def _alignments(report: Report, width: int) -> Iterator[str]:
             )
 
 
-def _files(report: Report, out: Path) -> str:
+def _files(report: Report, out: Path, width: int) -> str:
     lines = [f"Open {out / 'report.html'} in a browser: all of this with pictures, to show to somebody else."]
     lines += [f"{model.folder}: the {model.title} model, {model.weights:,} weights" for model in report.models]
     lines.append(f"It took {report.seconds:.0f} seconds" + (f" and {report.memory:,.0f} MB." if report.memory else "."))
-    return "\n".join(lines)
+    return "\n".join(_wrap(line, width) for line in lines)
 
 
 def _wrap(text: str, width: int) -> str:
-    return textwrap.fill(text, width)
+    return textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 from hashlib import blake2b
+from itertools import islice
 from random import Random
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ from heedful.data.hindi.sentences import TIMES, alone, joined, unit
 from heedful.data.hindi.speaker import Phrase, Speaker
 from heedful.errors import ConfigError, choose
 
-__all__ = ["DIRECTIONS", "LONGEST", "SHORTEST", "SPLITS", "Example", "Side", "generate", "kept"]
+__all__ = ["DIRECTIONS", "LONGEST", "SHORTEST", "SPLITS", "Example", "Side", "generate", "kept", "pairs"]
 
 SPLITS = ("train", "valid", "test")
 DIRECTIONS = ("hi-en", "en-hi")
@@ -85,6 +86,13 @@ def generate(
         fruitless = 0
         seen.add((made.hindi, made.english))
         yield made
+
+
+def pairs(
+    count: int, seed: int = 1, split: str = "train", min_words: int = SHORTEST, max_words: int = LONGEST
+) -> list[tuple[str, str]]:
+    """Return so many different (Hindi, English) sentences, as `heedful.train` takes them."""
+    return [(e.hindi, e.english) for e in islice(generate(seed, split, min_words, max_words), count)]
 
 
 def _check(low: int, high: int) -> None:
