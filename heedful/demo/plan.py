@@ -67,13 +67,13 @@ FULL = Plan(
 FAST = Plan(
     pairs=5_000,
     valid=60,
-    test=300,
+    test=250,
     max_words=12,
-    settings=(*COMMON, "training.warmup=60"),
+    settings=(*COMMON, "training.warmup=60", "training.batch_tokens=512"),
     contestants=(
-        Contestant("fixed", "fixed context", ("model.family=fixed", "model.context=every", "training.rate=0.008"), 500),
-        Contestant("attention", "attention", ("model.family=rnn", "training.rate=0.007"), 300),
+        Contestant("fixed", "fixed context", ("model.family=fixed", "model.context=every", "training.rate=0.008"), 700),
+        Contestant("attention", "attention", ("model.family=rnn", "training.rate=0.006"), 450),
     ),
     lengths=((9, 9), (11, 11), (12, 12)),
-    validations=3,
+    validations=2,
 )

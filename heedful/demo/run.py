@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from datetime import date
 from itertools import islice
 from pathlib import Path
+from shlex import quote
 from typing import Any, Protocol
 
 from heedful.data.hindi import Side, generate
@@ -103,6 +104,8 @@ def _take(out: Path, watch: Watch) -> None:
     if out.is_dir() and any(out.iterdir()):
         if not (out / MARK).exists():
             raise ConfigError(f"{out}: this folder is not empty and holds no finished demo; choose another with --out")
+        if Path.cwd().is_relative_to(out.resolve()):
+            raise ConfigError(f"{out}: the demo in it cannot be moved aside from inside; choose another with --out")
         aside = next(path for n in range(1, 1000) if not (path := out.with_name(f"{out.name}.{n}")).exists())
         out.rename(aside)
         watch.say(f"the earlier demo is now in {aside}")
@@ -138,12 +141,12 @@ def _settings(plan: Plan) -> tuple[tuple[str, str], ...]:
 
 
 def _next(out: Path, heedful: str) -> tuple[tuple[str, str], ...]:
-    model = out / "attention"
+    attention, fixed, train = (quote(str(out / name)) for name in ("attention", "fixed", "corpus/train.tsv"))
     return (
-        ("translate something and see where it looked", f'{heedful} translate {model} --show "राम किताब पढ़ रहा है"'),
-        ("the same from the model without attention", f'{heedful} translate {out / "fixed"} "राम किताब पढ़ रहा है"'),
+        ("translate something and see where it looked", f'{heedful} translate {attention} --show "राम किताब पढ़ रहा है"'),
+        ("the same from the model without attention", f'{heedful} translate {fixed} "राम किताब पढ़ रहा है"'),
         ("more of the corpus, with its gold links", f"{heedful} corpus hindi --pairs 10 --seed 2 --alignments"),
-        ("train with another attention", f"{heedful} train {out}/corpus/train.tsv --out m --order luong --score dot"),
+        ("train with another attention", f"{heedful} train {train} --out m --order luong --score dot"),
         ("your own sentence pairs: source, tab, target", f"{heedful} train pairs.tsv --out my-model"),
     )
 

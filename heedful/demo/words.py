@@ -31,7 +31,7 @@ def _example(example: Example, report: Report, width: int, ascii_only: bool) -> 
     titles = {model.key: model.title for model in report.models}
     indent = 2 + max(len("should be"), *(len(title) for title in titles.values())) + 2
     seen = "was in the training data" if example.seen else "was not in the training data"
-    lines = [*textwrap.wrap(example.source, width), f"({example.note}; it {seen})"]
+    lines = [*textwrap.wrap(example.source, width), _wrap(f"({example.note}; it {seen})", width)]
     rows = [("should be", example.reference)]
     for key, text in example.outputs.items():
         rows.append((titles[key], f"{text}  [{'right' if text == example.reference else 'wrong'}]"))
