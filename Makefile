@@ -1,7 +1,7 @@
 # `make demo` and `make test` do all their own set-up: they need Python 3.11 or later and nothing else.
 PYTHON ?= python3
 BIN := .venv/bin
-export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+export PIP_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help demo test test-slow docs clean
@@ -39,4 +39,4 @@ docs: .venv/dev
 	$(BIN)/python docs/generate.py
 
 clean:
-	rm -rf .venv demo demo.* build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv demo demo.[0-9]* build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

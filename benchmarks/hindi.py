@@ -9,7 +9,6 @@ that this project wants are reached.
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -72,7 +71,6 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/hindi"), help="folder for the models and the report")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
-    shutil.rmtree(given.out, ignore_errors=True)
     report = run(PLAN, given.out, given.seed, Lines())
     print(summary(report, given.out))
     print("\n".join(reached(report)))

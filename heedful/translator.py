@@ -96,6 +96,8 @@ class Translator:
     @torch.inference_mode()
     def reread(self, sources: Sequence[str], targets: Sequence[str], *, batch_tokens: int = 4096) -> list[Trace]:
         """Return where the model looks, and how probable it finds each word, when it reads given translations."""
+        if isinstance(sources, str) or isinstance(targets, str):
+            raise DataError("reread takes a list of sentences and a list of their translations")
         if len(sources) != len(targets):
             raise DataError(f"{len(sources)} sentences but {len(targets)} translations")
         x, y = self.parts.source.encode_all(list(sources)), self.parts.target.encode_all(list(targets))

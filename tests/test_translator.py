@@ -8,7 +8,7 @@ import pytest
 from tests_helpers import train_tiny
 
 import heedful
-from heedful.errors import HeedfulError
+from heedful.errors import DataError, HeedfulError
 from heedful.trace import Trace
 
 
@@ -99,3 +99,51 @@ def test_the_fixed_model_has_nothing_to_show(tmp_path: Path, capsys: pytest.Capt
 def test_a_very_long_sentence_is_translated(translator: heedful.Translator) -> None:
     found = translator.translate(" ".join("abcdefgh"[i % 8] for i in range(2000)))
     assert len(found.trace.source.tokens) == 2001
+
+
+def test_reading_its_own_words_gives_the_same_trace(translator: heedful.Translator) -> None:
+    # Of different lengths, not sorted, twice the same, in batches of a few.
+    texts = ["a b c", "h", "c d e f g", "b a", "a b c", "g f e d c b a h"]
+    written = translator.translate(texts)
+    read = translator.reread(texts, [t.text for t in written], batch_tokens=12)
+    assert len(read) == len(texts)
+    for mine, found in zip(written, read, strict=True):
+        assert (found.source, found.target) == (mine.trace.source, mine.trace.target)
+        np.testing.assert_allclose(found.weights, mine.trace.weights, atol=1e-5)
+        np.testing.assert_allclose(found.log_probs, mine.trace.log_probs, atol=1e-4)
+
+
+def test_reading_what_it_would_not_have_written(translator: heedful.Translator) -> None:
+    sources, targets = ["a b c", "a b c", "d"], ["A B C", "H zz  A H", "D D D D D"]
+    right, wrong, long = translator.reread(sources, targets)
+    assert [t.source.text for t in (right, wrong, long)] == sources
+    assert [t.target.text for t in (right, wrong, long)] == targets
+    assert right.log_probs.sum() > wrong.log_probs.sum()
+    assert [w.text for w in wrong.target.words] == ["H", "zz", "A", "H", "</s>"]
+    assert long.weights is not None
+    assert long.weights.shape == (1, 1, 6, 2)
+    np.testing.assert_allclose(long.weights.sum(-1), 1, atol=1e-5)
+    alone = translator.reread(["d"], ["D D D D D"])[0]
+    np.testing.assert_allclose(alone.weights, long.weights, atol=1e-5)
+
+
+def test_reading_blank_sentences(translator: heedful.Translator) -> None:
+    for trace in translator.reread(["", "a", ""], ["", "", "A B"]):
+        assert trace.weights is not None
+        assert trace.weights.shape == (1, 1, len(trace.target.tokens), len(trace.source.tokens))
+        assert np.isfinite(trace.log_probs).all()
+
+
+def test_reading_needs_a_translation_for_each(translator: heedful.Translator) -> None:
+    with pytest.raises(DataError, match="2 sentences but 1 translations"):
+        translator.reread(["a", "b"], ["A"])
+    assert translator.reread([], []) == []
+
+
+def test_a_model_without_attention_reads_without_weights(tmp_path: Path) -> None:
+    out = train_tiny(tmp_path / "m", model={"family": "fixed"}, training={"steps": 3})
+    translator = heedful.load(out, "cpu")
+    written = translator.translate(["a b", "c"])
+    for mine, found in zip(written, translator.reread(["a b", "c"], [t.text for t in written]), strict=True):
+        assert found.weights is None
+        np.testing.assert_allclose(found.log_probs, mine.trace.log_probs, atol=1e-4)

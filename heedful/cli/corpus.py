@@ -36,6 +36,7 @@ def corpus(
     Links are Pharaoh's, source word-target word; antecedents are pronoun-noun, both words of the source. Words are
     what white space separates, counted from 0.
     """
+    from heedful.align import text
     from heedful.data.hindi import DIRECTIONS, generate
 
     choose("corpus", name, ("hindi",))
@@ -46,10 +47,6 @@ def corpus(
             print_json(side._asdict())
             continue
         columns = [side.source, side.target]
-        columns += [_positions(side.links)] if alignments else []
-        columns += [_positions(side.antecedents)] if antecedents else []
+        columns += [text(frozenset(side.links))] if alignments else []
+        columns += [text(frozenset(side.antecedents))] if antecedents else []
         print("\t".join(columns))
-
-
-def _positions(pairs: tuple[tuple[int, int], ...]) -> str:
-    return " ".join(f"{i}-{j}" for i, j in pairs)

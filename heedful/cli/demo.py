@@ -31,8 +31,12 @@ def demo(
     from heedful.cli.standings import display
     from heedful.demo import FAST, FULL, run, summary
 
-    with display() as watch:
-        report = run(FAST if fast else FULL, out, seed, watch, _command())
+    try:
+        with display() as watch:
+            report = run(FAST if fast else FULL, out, seed, watch, _command())
+    except KeyboardInterrupt:
+        say(f"stopped; {out} holds what was made so far, and `heedful demo` starts anew")
+        raise typer.Exit(130) from None
     print(summary(report, out, width(), ascii_only), end="")
     if not sys.stdout.isatty():
         say(f"done; the report is in {out / 'report.html'}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from heedful.align import AlignmentScores, Links, links, parse, score
 from heedful.data.hindi import Side
 from heedful.demo.plan import FAMOUS, Plan
-from heedful.metrics import by_length
+from heedful.metrics import by_length, same
 from heedful.report import Alignment, Example
 from heedful.text import count
 from heedful.trace import LengthTable, Trace
@@ -28,7 +28,7 @@ def scores(outputs: Sequence[str], test: Sequence[Side]) -> LengthTable:
 
 def exact_up_to(words: int, outputs: Sequence[str], test: Sequence[Side]) -> tuple[float, int]:
     """Return the share of sentences of up to so many words that are exactly right, in per cent, and their number."""
-    right = [o == side.target for o, side in zip(outputs, test, strict=True) if count(side.source) <= words]
+    right = [same(o, side.target) for o, side in zip(outputs, test, strict=True) if count(side.source) <= words]
     return 100 * sum(right) / len(right), len(right)
 
 
@@ -40,7 +40,9 @@ def alignment(translator: Translator, valid: Sequence[Side], test: Sequence[Side
     seen = _traces(translator, valid)
     best = min(THRESHOLDS, key=lambda threshold: _error(seen, valid, threshold).error_rate)
     found = _error(_traces(translator, test), test, best)
-    rule = f"a word is linked to the source words with at least {best:.0%} of its largest weight"
+    rule = "a word is linked to the source word with its largest weight"
+    if best < 1:
+        rule = f"a word is linked to the source words with at least {best:.0%} of its largest weight"
     return Alignment(found.error_rate, found.precision, found.recall, len(test), f"{rule}; chosen on validation pairs")
 
 

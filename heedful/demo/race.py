@@ -7,16 +7,19 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 
-from heedful.demo.memory import resident
+from heedful.demo.machine import cores, resident
 from heedful.demo.plan import Contestant, Plan
 from heedful.errors import MachineError
 
-__all__ = ["Racer", "Standing", "race"]
+__all__ = ["Racer", "Standing", "leaving", "race"]
 
 POLL = 0.2  # seconds between looks
 GRACE = 20.0  # seconds for a run that is stopped to write what it has
@@ -46,10 +49,18 @@ class Racer:
     def __init__(self, contestant: Contestant, command: Sequence[str], out: Path, threads: int) -> None:
         self.standing = Standing(contestant)
         self.metrics, self.log, self.read = out / contestant.key / "metrics.jsonl", out / f"{contestant.key}.log", 0
-        environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONIOENCODING": "utf-8"}
+        # This very heedful, whatever else is called so in the working folder.
+        here = os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]))
+        environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONPATH": here}
         with self.log.open("wb") as log:
+            # A session of its own: Ctrl-C comes to us alone, and we hand it on once; a second would cut the run off.
             self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,
             )
         self.begin = time.monotonic()
 
@@ -59,11 +70,11 @@ class Racer:
         if running:
             self.standing.seconds = time.monotonic() - self.begin
         if self.metrics.exists():
-            with self.metrics.open(encoding="utf-8") as file:
+            with self.metrics.open("rb") as file:
                 file.seek(self.read)
                 for line in file.read().splitlines(keepends=True):
-                    if line.endswith("\n"):
-                        self.read += len(line.encode())
+                    if line.endswith(b"\n"):
+                        self.read += len(line)
                         self._take(json.loads(line))
         if not running and self.process.returncode:
             lines = self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
@@ -82,14 +93,41 @@ class Racer:
             now.loss, now.accuracy, now.speed = record["loss"], record["accuracy"], record["tokens_per_second"]
 
     def stop(self) -> None:
-        """End the run; it writes down what it has."""
-        if self.process.poll() is None:
+        """Ask the run to end; it writes down what it has."""
+        if self.process.poll() is not None:
+            return
+        if os.name == "nt":
+            self.process.terminate()
+        else:
             self.process.send_signal(signal.SIGINT)
-            try:
-                self.process.wait(GRACE)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
+
+    def end(self) -> None:
+        """Wait until the run has ended, but not for ever."""
+        try:
+            self.process.wait(GRACE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+@contextmanager
+def leaving() -> Iterator[None]:
+    """Leave in order when asked to end (SIGTERM) or when the terminal is closed, so that no process is left behind."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    heard = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]  # nohup wants it so
+    before = {number: signal.signal(number, leave) for number in heard}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
 
 
 def race(
@@ -99,24 +137,43 @@ def race(
 
     Return how they ended, and how many bytes of memory all of them together took at most.
     """
-    threads = max(1, (os.cpu_count() or 1) // len(plan.contestants))
     racers: list[Racer] = []
-    highest = 0.0
     try:
-        for contestant in plan.contestants:
-            command = _command(plan, contestant, out, pairs, valid, seed, threads)
-            racers.append(Racer(contestant, command, out, threads))
-        while sum(racer.look() for racer in racers):
-            highest = max(highest, sum(map(resident, [os.getpid(), *(r.process.pid for r in racers)])))
-            meanwhile([racer.standing for racer in racers])
-            time.sleep(POLL)
+        with leaving():
+            highest = _watch(plan, out, (pairs, valid), seed, racers, meanwhile)
     except BaseException:
-        for racer in racers:
-            racer.stop()
+        try:
+            for racer in racers:
+                racer.stop()
+            for racer in racers:
+                racer.end()
+        finally:  # also when somebody cannot wait
+            for racer in racers:
+                racer.process.kill()
         raise
     standings = [racer.standing for racer in racers]
     meanwhile(standings)
     return standings, highest
+
+
+def _watch(
+    plan: Plan,
+    out: Path,
+    files: tuple[Path, Path],
+    seed: int,
+    racers: list[Racer],
+    meanwhile: Callable[[list[Standing]], None],
+) -> float:
+    """Start the racers and watch them until all have ended; return the most memory that all took together."""
+    threads = max(1, min(2, cores() // len(plan.contestants)))  # small models gain nothing from more
+    highest = 0.0
+    for contestant in plan.contestants:
+        racers.append(Racer(contestant, _command(plan, contestant, out, *files, seed, threads), out, threads))
+    while sum(racer.look() for racer in racers):
+        highest = max(highest, sum(map(resident, [os.getpid(), *(r.process.pid for r in racers)])))
+        meanwhile([racer.standing for racer in racers])
+        time.sleep(POLL)
+    return highest
 
 
 def _command(
@@ -133,4 +190,4 @@ def _command(
     )
     settings = [part for setting in (*plan.settings, *contestant.settings, *own) for part in ("--set", setting)]
     files = [str(pairs), "--valid", str(valid), "--out", str(out / contestant.key)]
-    return [sys.executable, "-m", "heedful", "train", *files, *settings]
+    return [sys.executable, "-P", "-m", "heedful", "train", *files, *settings]

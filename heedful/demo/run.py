@@ -6,19 +6,22 @@ import json
 import os
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import date
 from itertools import islice
 from pathlib import Path
 from shlex import quote
 from typing import Any, Protocol
 
+from heedful.align import text
 from heedful.data.hindi import Side, generate
+from heedful.demo.machine import cores, peak
 from heedful.demo.measure import alignment, exact_up_to, examples, scores
-from heedful.demo.memory import resident
 from heedful.demo.plan import Plan
 from heedful.demo.race import Standing, race
-from heedful.disk import make_folder, write_whole
+from heedful.disk import locked, make_folder, write_whole, writing
 from heedful.errors import ConfigError
 from heedful.report import Corpus, Machine, Model, Report, html
 from heedful.version import __version__
@@ -26,6 +29,7 @@ from heedful.version import __version__
 __all__ = ["Watch", "run"]
 
 MARK = "demo.json"  # what is in this file is in the page too; a folder that has it was made by a demo
+LOOKING = "attention"  # the model whose weights are shown
 UP_TO = 20  # words of the sentences that the main number is about
 
 
@@ -44,18 +48,35 @@ class Watch(Protocol):
 def run(plan: Plan, out: Path, seed: int, watch: Watch, heedful: str = "heedful") -> Report:
     """Make the demo in the folder `out` and return what it found; `heedful` is the command to tell people to type."""
     begin = time.monotonic()
-    _take(out, watch)
-    files, train, valid = _corpus(plan, out, seed, watch)
-    watch.say(f"training {len(plan.contestants)} models of the same size side by side")
-    standings, memory = race(plan, out, files["train"], files["valid"], seed, watch.standings)
-    watch.say("measuring on sentences that no model has seen")
-    test = _split(plan, "test", seed, plan.test)
-    _write(files["test"], test)
+    with _taken(out, watch):
+        files, train, valid = _corpus(plan, out, seed, watch)
+        watch.say(f"training {len(plan.contestants)} models of the same size side by side")
+        standings, memory = race(plan, out, files["train"], files["valid"], seed, watch.standings)
+        watch.say("measuring on sentences that no model has seen")
+        test = _split(plan, "test", seed, plan.test)
+        _write(files["test"], test)
+        report = _measured(plan, out, standings, train, valid, test)
+        report = replace(
+            report,
+            corpus=report.corpus._replace(seed=seed),
+            seconds=time.monotonic() - begin,
+            memory=max(memory, peak(os.getpid())) / 1e6,
+            next=_next(out, heedful),
+        )
+        write_whole(out / "report.html", html(report).encode())
+        write_whole(out / MARK, json.dumps(_plain(report), ensure_ascii=False, indent=1).encode())
+    return report
+
+
+def _measured(
+    plan: Plan, out: Path, standings: Sequence[Standing], train: list[Side], valid: list[Side], test: list[Side]
+) -> Report:
+    """Return what the trained models can do."""
     import torch  # only now: while the models are trained, the memory is theirs
 
     from heedful.translator import load
 
-    torch.set_num_threads(os.cpu_count() or 1)
+    torch.set_num_threads(cores())
     translators = {c.key: load(out / c.key, "cpu") for c in plan.contestants}
     models, unseen, pairs = [], {}, 0
     for standing in standings:
@@ -72,45 +93,48 @@ def run(plan: Plan, out: Path, seed: int, watch: Watch, heedful: str = "heedful"
                 tuple(standing.curve),
                 scores(outputs, test),
                 str(out / key),
-                None if key == "fixed" else alignment(translator, valid, test),
+                None if translator.config.family == "fixed" else alignment(translator, valid, test),
             )
         )
-    shown = examples(translators, plan, {side.source for side in train}, test, "attention")
-    first = translators["attention"].parts
-    report = Report(
+    first = translators[LOOKING].parts
+    sizes = len(train), len(test), len(first.source), len(first.target)
+    return Report(
         title="Hindi to English, with and without attention",
-        corpus=Corpus(
-            len(train), len(test), len(first.source), len(first.target), max(len(s.source.split()) for s in train), seed
-        ),
+        corpus=Corpus(*sizes, max(len(s.source.split()) for s in train), 0),
         models=tuple(models),
-        examples=shown,
+        examples=examples(translators, plan, {side.source for side in train}, test, LOOKING),
         unseen_exact=unseen,
-        machine=Machine(platform.python_version(), torch.__version__, __version__, os.cpu_count() or 1, _today()),
-        seconds=time.monotonic() - begin,
-        memory=max(memory, resident(os.getpid())) / 1e6,
+        machine=Machine(platform.python_version(), torch.__version__, __version__, cores(), _today()),
+        seconds=0.0,
+        memory=0.0,
         unseen_pairs=pairs,
         settings=_settings(plan),
-        next=_next(out, heedful),
     )
-    write_whole(out / "report.html", html(report).encode())
-    write_whole(out / MARK, json.dumps(_plain(report), ensure_ascii=False, indent=1).encode())
-    return report
 
 
-def _take(out: Path, watch: Watch) -> None:
-    """Make the folder; an earlier demo in it is moved aside, anything else is refused."""
+@contextmanager
+def _taken(out: Path, watch: Watch) -> Iterator[None]:
+    """Make the folder and hold it; an earlier demo in it is moved aside, anything else is refused."""
+    try:
+        str(out).encode()
+    except UnicodeEncodeError:
+        raise ConfigError(f"{str(out)!r}: the name of this folder is not UTF-8; choose another with --out") from None
     if out.exists() and not out.is_dir():
         raise ConfigError(f"{out}: this is a file, expected a folder for the demo")
     if out.is_dir() and any(out.iterdir()):
         if not (out / MARK).exists():
-            raise ConfigError(f"{out}: this folder is not empty and holds no finished demo; choose another with --out")
+            raise ConfigError(f"{out}: this folder is not empty and holds no demo; choose another with --out")
         if Path.cwd().is_relative_to(out.resolve()):
             raise ConfigError(f"{out}: the demo in it cannot be moved aside from inside; choose another with --out")
-        aside = next(path for n in range(1, 1000) if not (path := out.with_name(f"{out.name}.{n}")).exists())
-        out.rename(aside)
+        with locked(out):  # not while another demo is being made there
+            aside = next(path for n in range(1, 1000) if not (path := out.with_name(f"{out.name}.{n}")).exists())
+            with writing(out):
+                out.rename(aside)
         watch.say(f"the earlier demo is now in {aside}")
     make_folder(out)
-    write_whole(out / MARK, b"{}\n")
+    with locked(out):
+        write_whole(out / MARK, b"{}\n")
+        yield
 
 
 def _corpus(plan: Plan, out: Path, seed: int, watch: Watch) -> tuple[dict[str, Path], list[Side], list[Side]]:
@@ -130,7 +154,7 @@ def _split(plan: Plan, split: str, seed: int, count: int) -> list[Side]:
 
 def _write(path: Path, sides: Sequence[Side]) -> None:
     """Write pairs as `heedful corpus hindi --alignments` does."""
-    lines = (f"{s.source}\t{s.target}\t{' '.join(f'{i}-{j}' for i, j in s.links)}\n" for s in sides)
+    lines = (f"{s.source}\t{s.target}\t{text(frozenset(s.links))}\n" for s in sides)
     write_whole(path, "".join(lines).encode())
 
 

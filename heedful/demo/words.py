@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from heedful.draw import heatmap
+from heedful.metrics import same
 from heedful.report import Example, Report
 from heedful.report.meaning import meaning
 
@@ -34,7 +35,7 @@ def _example(example: Example, report: Report, width: int, ascii_only: bool) -> 
     lines = [*textwrap.wrap(example.source, width), _wrap(f"({example.note}; it {seen})", width)]
     rows = [("should be", example.reference)]
     for key, text in example.outputs.items():
-        rows.append((titles[key], f"{text}  [{'right' if text == example.reference else 'wrong'}]"))
+        rows.append((titles[key], f"{text}  [{'right' if same(text, example.reference) else 'wrong'}]"))
     for name, text in rows:
         lines += textwrap.wrap(
             f"  {name:<{indent - 2}}{text}", width, subsequent_indent=" " * indent, break_long_words=False

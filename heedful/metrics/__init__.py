@@ -1,5 +1,5 @@
 """Scores of translations."""
 
-from heedful.metrics.scores import EDGES, bleu, by_length
+from heedful.metrics.scores import EDGES, bleu, by_length, same
 
-__all__ = ["EDGES", "bleu", "by_length"]
+__all__ = ["EDGES", "bleu", "by_length", "same"]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from heedful.errors import DataError
 from heedful.trace import LengthRow, LengthTable
 
-__all__ = ["EDGES", "bleu", "by_length"]
+__all__ = ["EDGES", "bleu", "by_length", "same"]
 
 EDGES = (1, 6, 11, 16, 21, 31, 41)  # the first length of each row
 
@@ -50,11 +50,12 @@ def by_length(lengths: Sequence[int], outputs: Sequence[str], references: Sequen
 
 
 def _row(low: int, high: int | None, outputs: Sequence[str], references: Sequence[str]) -> LengthRow:
-    exact = 100 * sum(_same(o, r) for o, r in zip(outputs, references, strict=True)) / len(outputs)
+    exact = 100 * sum(same(o, r) for o, r in zip(outputs, references, strict=True)) / len(outputs)
     return LengthRow(low, high, len(outputs), _bleu(outputs, references).value, _chrf(outputs, references).value, exact)
 
 
-def _same(output: str, reference: str) -> bool:
+def same(output: str, reference: str) -> bool:
+    """Whether a translation is exactly right: the same words, of NFC text, whatever the white space."""
     return _nfc([output])[0].split() == _nfc([reference])[0].split()
 
 

@@ -144,7 +144,7 @@ def _conclusion(found: Contrast) -> str:
         said[1] = number(lost[1])
     return (
         f"So the gap opens with the length: from the shortest to the longest, {fixed} {said[0]} and {looking} "
-        f"{said[1]}. That difference is what looking back is worth here."
+        f"{said[1]}. That difference is what looking back was worth in this run."
     )
 
 

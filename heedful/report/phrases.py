@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from heedful.draw.marks import number
+from heedful.metrics import same
 
-__all__ = ["LANGUAGES", "Part", "compare", "count", "duration", "listed", "million", "percent", "same", "verdict"]
+__all__ = ["LANGUAGES", "Part", "compare", "count", "duration", "listed", "million", "percent", "verdict"]
 
 LANGUAGES = {"hi": "Hindi", "en": "English", "de": "German", "fr": "French", "zh": "Chinese", "ar": "Arabic"}
 ONES = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
@@ -39,11 +40,6 @@ def compare(output: str, reference: str) -> list[Part]:
         if d > c:
             parts.append(Part("missing", " ".join(wanted[c:d])))
     return parts
-
-
-def same(output: str, reference: str) -> bool:
-    """Whether both have the same words, in the sense of exact match."""
-    return _words(output) == _words(reference)
 
 
 def verdict(output: str, reference: str) -> str:

@@ -106,7 +106,7 @@ def run(report: Report) -> str:
     facts += report.settings
     facts += [
         ("time in all", duration(report.seconds)),
-        ("memory at most", f"{report.memory:,.0f} MB"),
+        *([("memory at most", f"{report.memory:,.0f} MB")] if report.memory else []),
         ("machine", f"{machine.cpus} processor core{'' if machine.cpus == 1 else 's'}"),
         ("software", f"heedful {machine.heedful}, PyTorch {machine.torch}, Python {machine.python}"),
         ("date", machine.date),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from heedful.draw import chart, svg
 from heedful.draw.marks import clean
-from heedful.report.phrases import compare, same, verdict
+from heedful.metrics import same
+from heedful.report.phrases import compare, verdict
 from heedful.report.records import Example, Report
 
 __all__ = ["article", "sentences"]

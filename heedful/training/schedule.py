@@ -13,7 +13,8 @@ def rate(step: int, config: TrainingConfig) -> float:
     """Return the rate of update `step`, counted from 1: a straight rise, then a fall.
 
     The fall with the root of the step does not depend on how many steps are planned, so a run can be made longer
-    without becoming another run. The cosine reaches zero with the last step.
+    without becoming another run. The cosine reaches zero with the last step, and a run
+    that ends early by `training.patience` has not come down.
 
     >>> settings = TrainingConfig(rate=1.0, warmup=100)
     >>> rate(50, settings), rate(100, settings), rate(400, settings)

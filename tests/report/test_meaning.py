@@ -40,7 +40,7 @@ def test_the_gap_opens_with_the_length():
         "Of the 167 longest test sentences (31–40 words), fixed context got 1.5 % exactly right and additive attention "
         "83 %; of the 212 shortest test sentences (1–5 words), 98 % and 99 %. So the gap opens with the length: from "
         "the shortest to the longest, fixed context lost 96.5 points and additive attention 16. That difference is "
-        "what looking back is worth here."
+        "what looking back was worth in this run."
     )
 
 

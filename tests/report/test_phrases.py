@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.report.phrases import compare, count, duration, million, same, verdict
+from heedful.metrics import same
+from heedful.report.phrases import compare, count, duration, million, verdict
 
 SENTENCES = st.lists(st.sampled_from(["a", "b", "c", "मैं"]), max_size=8).map(" ".join)
 

@@ -271,6 +271,15 @@ def test_many_at_once_are_each_alone(kind, texts):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@given(st.lists(ANYTHING, max_size=4))
+@example([])
+@example(["", "I am eating.", "\ud800", "ξ ज\u093c"])
+@settings(max_examples=20, deadline=None)
+def test_ids_alone_are_those_with_spans(kind, texts):
+    assert CODECS[kind].ids(texts) == [e.ids for e in CODECS[kind].encode_all(texts)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @given(st.data())
 @quick
 def test_reading_any_ids(kind, data):

@@ -122,6 +122,39 @@ def test_a_run_made_longer_is_the_longer_run(whole: bytes, tmp_path: Path) -> No
     assert weights(tmp_path / "m") == whole
 
 
+@pytest.mark.parametrize("step", [7, 20, 33])
+def test_a_crash_changes_nothing_with_a_cosine(tmp_path: Path, step: int) -> None:
+    go(tmp_path / "whole", training={"decay": "cosine"})
+    with pytest.raises(Crash):
+        go(tmp_path / "m", Ear(crash_at=step), training={"decay": "cosine"})
+    go(tmp_path / "m", resume=True, training={"decay": "cosine"})
+    assert weights(tmp_path / "m") == weights(tmp_path / "whole")
+
+
+def test_the_cosine_is_what_the_run_follows(tmp_path: Path) -> None:
+    go(tmp_path / "m", training={"decay": "cosine", "steps": 30})
+    records = [json.loads(line) for line in (tmp_path / "m" / "metrics.jsonl").read_text().splitlines()]
+    rates = {r["step"]: r["rate"] for r in records if "rate" in r}
+    # The warm-up of 10 steps goes up to 0.02; 20 is half-way from there to the end.
+    assert (rates[5], rates[10], rates[20], rates[30]) == pytest.approx((0.01, 0.02, 0.01, 0.0))
+
+
+def test_a_run_with_a_cosine_keeps_its_length(tmp_path: Path) -> None:
+    go(tmp_path / "m", training={"decay": "cosine", "steps": 13})
+    before = weights(tmp_path / "m")
+    for steps in (12, 40):
+        with pytest.raises(ConfigError) as caught:
+            go(tmp_path / "m", resume=True, training={"decay": "cosine", "steps": steps})
+        assert str(caught.value) == (
+            f"training.steps is 13 in the run in {tmp_path / 'm'} and cannot become {steps}: "
+            "its rate falls to 0 with the last step (training.decay=cosine)"
+        )
+    assert weights(tmp_path / "m") == before
+    assert go(tmp_path / "m", resume=True, training={"decay": "cosine", "steps": 13}).steps == []
+    with pytest.raises(ConfigError, match=r"training.decay is cosine in the run in .* and cannot become root"):
+        go(tmp_path / "m", resume=True, training={"decay": "root", "steps": 40})
+
+
 def test_a_finished_run_resumed_stays_as_it_is(whole: bytes, tmp_path: Path) -> None:
     go(tmp_path / "m")
     ear = go(tmp_path / "m", resume=True)

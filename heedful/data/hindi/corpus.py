@@ -27,6 +27,7 @@ DIRECTIONS = ("hi-en", "en-hi")
 SHORTEST, LONGEST = 2, 50
 TRIES = 500
 FEW = 6
+PATIENCE = 200
 Positions = tuple[tuple[int, int], ...]
 
 
@@ -71,20 +72,21 @@ def generate(
     choose("split", split, SPLITS)
     _check(min_words, max_words)
     random = Random(f"{seed} {split}")
-    seen: set[tuple[str, str]] = set()
+    seen: set[bytes] = set()
     fruitless = 0
     while True:
         made = _sentence(random, split, min_words, max_words, count_english)
-        if made is None or (made.hindi, made.english) in seen:
+        mark = b"" if made is None else blake2b(f"{made.hindi}\t{made.english}".encode(), digest_size=16).digest()
+        if made is None or mark in seen:
             fruitless += 1
-            if fruitless > 200:
+            if fruitless > PATIENCE:
                 raise ConfigError(
-                    f"there are only {len(seen):,} sentences of {min_words} to {max_words} words to be found for "
-                    f"{split}; allow longer ones, or ask for fewer"
+                    f"after {len(seen):,} sentences of {min_words} to {max_words} words for {split}, no new one came "
+                    f"up in {PATIENCE} tries; allow longer ones, or ask for fewer"
                 )
             continue
         fruitless = 0
-        seen.add((made.hindi, made.english))
+        seen.add(mark)
         yield made
 
 

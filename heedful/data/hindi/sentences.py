@@ -12,7 +12,7 @@ from heedful.data.hindi.lexicon import Adjective, Noun, lexicon
 from heedful.data.hindi.phrases import NounPhrase, bare, nominal, pronominal, pronouns
 from heedful.data.hindi.speaker import Phrase, Speaker, words
 
-__all__ = ["alone", "joined", "unit"]
+__all__ = ["alone", "because_it", "joined", "unit"]
 
 # Joining words; `same`: both clauses speak of the same time.
 JOINS = {"और": "and", "लेकिन": "but", "क्योंकि": "because", "इसलिए": "so"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import count
 from random import Random
@@ -60,7 +61,7 @@ class Speaker:
 
     def weigh(self, options: Mapping[T, float]) -> T:
         """Return one of the options, as likely as its weight."""
-        left = self._random.random() * sum(options.values())
+        left = self._random.random() * math.fsum(options.values())
         for option, weight in options.items():
             left -= weight
             if left < 0:

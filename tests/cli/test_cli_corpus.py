@@ -1,0 +1,178 @@
+"""`heedful corpus` as a person types it: columns, directions, lengths, splits, and mistakes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from itertools import islice
+
+import pytest
+from conftest import ROOT
+
+from heedful.data.hindi import generate
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+def rows(cli: Run, *options: object) -> list[list[str]]:
+    """The columns of each line that `heedful corpus hindi` writes."""
+    code, out, err = cli("corpus", "hindi", *options)
+    assert (code, err) == (0, "")
+    return [line.split("\t") for line in out.splitlines()]
+
+
+def links(text: str) -> set[tuple[int, ...]]:
+    return {tuple(map(int, link.split("-"))) for link in text.split()}
+
+
+def test_two_columns_and_those_asked_for(heedful_cli: Run) -> None:
+    made = [e.seen_from("hi-en") for e in islice(generate(4), 150)]
+    common = ("--pairs", 150, "--seed", 4)
+    plain = [[s.source, s.target] for s in made]
+    aligned = [" ".join(f"{i}-{j}" for i, j in s.links) for s in made]
+    pronouns = [" ".join(f"{i}-{j}" for i, j in s.antecedents) for s in made]
+    assert rows(heedful_cli, *common) == plain
+    assert rows(heedful_cli, *common, "--alignments") == [[*p, a] for p, a in zip(plain, aligned, strict=True)]
+    assert rows(heedful_cli, *common, "--antecedents") == [[*p, a] for p, a in zip(plain, pronouns, strict=True)]
+    both = rows(heedful_cli, *common, "--antecedents", "--alignments")
+    assert both == [[*p, a, b] for p, a, b in zip(plain, aligned, pronouns, strict=True)]
+    assert any(pronouns)
+    assert not all(pronouns)  # then the column is there, and empty
+
+
+def test_json_has_everything(heedful_cli: Run) -> None:
+    code, out, _ = heedful_cli("corpus", "hindi", "--pairs", 30, "--json")
+    records = [json.loads(line) for line in out.splitlines()]
+    lines = rows(heedful_cli, "--pairs", 30, "--alignments", "--antecedents")
+    assert code == 0
+    for record, (source, target, aligned, pronouns) in zip(records, lines, strict=True):
+        assert list(record) == ["source", "target", "links", "antecedents"]
+        assert (record["source"], record["target"]) == (source, target)
+        assert " ".join(f"{i}-{j}" for i, j in record["links"]) == aligned
+        assert " ".join(f"{i}-{j}" for i, j in record["antecedents"]) == pronouns
+
+
+def test_english_to_hindi_is_the_same_from_the_other_side(heedful_cli: Run) -> None:
+    short = ("--pairs", 300, "--max-words", 4, "--alignments")
+    forth = {(hindi, english): links(a) for hindi, english, a in rows(heedful_cli, *short)}
+    back = {(h, e): links(a) for e, h, a in rows(heedful_cli, *short, "--direction", "en-hi")}
+    both = forth.keys() & back.keys()
+    assert len(both) > 10
+    assert all(forth[pair] == {(i, j) for j, i in back[pair]} for pair in both)
+    assert any(forth[pair] != back[pair] for pair in both)
+
+
+def test_english_to_hindi_has_everything_turned_around(heedful_cli: Run) -> None:
+    made = list(islice(generate(1, count_english=True), 100))
+    code, out, _ = heedful_cli("corpus", "hindi", "--pairs", 100, "--direction", "en-hi", "--json")
+    assert code == 0
+    for example, line in zip(made, out.splitlines(), strict=True):
+        record = json.loads(line)
+        assert (record["source"], record["target"]) == (example.english, example.hindi)
+        assert record["links"] == sorted([j, i] for i, j in example.links)
+        assert record["antecedents"] == [list(pair) for pair in example.english_antecedents]
+
+
+@pytest.mark.parametrize("direction", ["hi-en", "en-hi"])
+@pytest.mark.parametrize(("low", "high"), [(2, 3), (7, 7), (12, 15)])
+def test_lengths_are_those_of_the_source(heedful_cli: Run, direction: str, low: int, high: int) -> None:
+    options = ("--pairs", 60, "--direction", direction, "--min-words", low, "--max-words", high)
+    sides = [[len(side.split()) for side in row] for row in rows(heedful_cli, *options)]
+    assert {source for source, _ in sides} == set(range(low, high + 1))
+    assert not all(low <= target <= high for _, target in sides)
+
+
+def test_splits_are_apart(heedful_cli: Run) -> None:
+    found = {
+        split: {row[0] for row in rows(heedful_cli, "--pairs", 80, "--split", split)}
+        for split in ("train", "valid", "test")
+    }
+    assert found["train"] == {row[0] for row in rows(heedful_cli, "--pairs", 80)}
+    assert all(len(sentences) == 80 for sentences in found.values())
+    assert len(set.union(*found.values())) == 240
+
+
+def test_the_seed_decides(heedful_cli: Run) -> None:
+    first = rows(heedful_cli, "--pairs", 50)
+    assert rows(heedful_cli, "--pairs", 50, "--seed", 1) == first
+    assert rows(heedful_cli, "--pairs", 20) == first[:20]
+    assert rows(heedful_cli, "--pairs", 50, "--seed", 2) != first
+
+
+# ---- mistakes
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["hind"], "unknown corpus 'hind'; choose one of hindi. Did you mean 'hindi'?"),
+        (["hindi", "--split", "tests"], "choose one of test, train, valid. Did you mean 'test'?"),
+        (["hindi", "--direction", "en-fr"], "unknown direction 'en-fr'; choose one of en-hi, hi-en."),
+        (["hindi", "--min-words", 1], "sentences of 1 to 50 words were asked for; they have from 2 to 50"),
+        (["hindi", "--max-words", 51], "sentences of 2 to 51 words were asked for"),
+        (["hindi", "--min-words", 9, "--max-words", 8], "the least must not be above the most"),
+        (["hindi", "--pairs", 0], "--pairs"),
+        (["hindi", "--pairs", "many"], "--pairs"),
+        ([], "Missing argument"),
+    ],
+)  # fmt: skip
+def test_mistakes(heedful_cli: Run, options: list[object], message: str) -> None:
+    code, out, err = heedful_cli("corpus", *options)
+    assert (code, out) == (2, "")
+    assert message in err
+
+
+def test_more_than_there_are(heedful_cli: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = list(islice(generate(1, max_words=2), 5))
+    drawn = iter(few * 300)
+    monkeypatch.setattr("heedful.data.hindi.corpus._sentence", lambda *_: next(drawn))
+    code, out, err = heedful_cli("corpus", "hindi", "--max-words", 2, "--pairs", 6)
+    assert (code, len(out.splitlines())) == (2, 5)
+    assert err == (
+        "heedful: there are only 5 sentences of 2 to 2 words to be found for train; "
+        "allow longer ones, or ask for fewer\n"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("direction", ["hi-en", "en-hi"])
+def test_more_than_there_really_are(heedful_cli: Run, direction: str) -> None:
+    options = ("--max-words", 2, "--pairs", 100_000, "--split", "valid", "--direction", direction)
+    code, out, err = heedful_cli("corpus", "hindi", *options)
+    found = out.splitlines()
+    assert code == 2
+    assert f"there are only {len(found)} sentences of 2 to 2 words to be found for valid" in err
+    assert len(set(found)) == len(found) > 10
+
+
+# ---- what only a process can show
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    command = f"{sys.executable} -m heedful corpus hindi --pairs 100000 | head -1"
+    done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.count("\n") == 1
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("split", ["train", "valid", "test"])
+def test_every_process_makes_the_same(environment: dict[str, str], split: str) -> None:
+    """Sets of strings come in another order in every process: nothing may follow from that."""
+    made = set()
+    for hashing in ("0", "1"):
+        lines = b""
+        for direction in ("hi-en", "en-hi"):
+            options = ["--pairs", "60", "--split", split, "--direction", direction, "--json"]
+            command = [sys.executable, "-m", "heedful", "corpus", "hindi", *options]
+            variables = {**environment, "PYTHONHASHSEED": hashing}
+            lines += subprocess.run(command, env=variables, capture_output=True, check=True).stdout
+        made.add(lines)
+    assert len(made) == 1
+
+
+def test_torch_is_not_needed(environment: dict[str, str]) -> None:
+    script = "import sys; from heedful.data.hindi import pairs; pairs(2); print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True)
+    assert done.stdout == "False\n"

@@ -1,0 +1,359 @@
+"""Racers as small scripts in the place of `heedful train`: what is read of them, and that none is ever left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from heedful.demo import Contestant, Plan, Standing
+from heedful.demo import race as race_module
+from heedful.demo.race import Racer, race
+from heedful.errors import MachineError
+
+PLAN = Plan(
+    pairs=10,
+    valid=2,
+    test=2,
+    max_words=5,
+    settings=("text.kind=word", "training.warmup=3"),
+    contestants=(
+        Contestant("fixed", "fixed context", ("model.family=fixed",), 100),
+        Contestant("attention", "attention", ("model.family=rnn",), 40),
+    ),
+    lengths=(),
+    validations=3,
+)
+# What every script begins with. None lives longer than 30 seconds, whatever goes wrong.
+PRELUDE = """
+import json, os, pathlib, signal, sys, time
+out = pathlib.Path(sys.argv[1])
+out.mkdir()
+file = (out / "metrics.jsonl").open("a")
+begin = time.monotonic()
+
+def write(text):
+    file.write(text)
+    file.flush()
+
+def step(n, loss=1.0):
+    write(json.dumps({"step": n, "epoch": 1, "loss": loss, "accuracy": 0.5, "tokens_per_second": 1000.0}) + "\\n")
+
+def wait(name):
+    while not (out.parent / name).exists() and time.monotonic() - begin < 30:
+        time.sleep(0.01)
+"""
+Scripts = Callable[..., list[Racer]]
+
+
+@pytest.fixture
+def scripts(monkeypatch: pytest.MonkeyPatch) -> Scripts:
+    """Let these scripts race instead; the list is filled with the racers as they start."""
+    monkeypatch.setattr(race_module, "POLL", 0.02)
+    racers: list[Racer] = []
+
+    class Spied(Racer):
+        def __init__(self, *arguments: object) -> None:
+            super().__init__(*arguments)  # type: ignore[arg-type]
+            racers.append(self)
+
+    def use(**code: str) -> list[Racer]:
+        def command(plan: Plan, contestant: Contestant, out: Path, *rest: object) -> list[str]:
+            return [sys.executable, "-c", PRELUDE + code[contestant.key], str(out / contestant.key)]
+
+        monkeypatch.setattr(race_module, "_command", command)
+        monkeypatch.setattr(race_module, "Racer", Spied)
+        return racers
+
+    return use
+
+
+def go(out: Path, meanwhile: Callable[[list[Standing]], None]) -> tuple[list[Standing], float]:
+    return race(PLAN, out, out / "train.tsv", out / "valid.tsv", 1, meanwhile)
+
+
+def ended(racers: Sequence[Racer]) -> bool:
+    """Whether all processes are gone: they have been waited for, and nobody answers to their number."""
+    for racer in racers:
+        if racer.process.returncode is None:
+            return False
+        with pytest.raises(ProcessLookupError):
+            os.kill(racer.process.pid, 0)
+    return len(racers) == 2
+
+
+# ---- what is read
+
+
+def test_standings_and_curves(scripts: Scripts, tmp_path: Path) -> None:
+    scripts(
+        fixed="""
+step(10, 3.5)
+write('{"step": 20, "valid_loss": 3.25, "valid_accuracy": 0.1, "valid_bleu": 4.5, "best": true}\\n')
+wait("twenty")
+write('{"step": 40, "epoch": 2, "loss": 2.5, "accuracy": 0.25, "rate": 0.1, "tokens_per_second": 4321.0}\\n')
+write('{"step": 40, "valid_loss": 2.75, "valid_accuracy": 0.2, "valid_bleu": 12.5, "best": true, "final": true}\\n')
+""",
+        attention="step(40, 0.5)",
+    )
+    early: list[tuple[int, float, float | None]] = []
+
+    def meanwhile(standings: list[Standing]) -> None:
+        fixed, _ = standings
+        if fixed.curve and not early:
+            early.append((fixed.step, fixed.loss, fixed.bleu))
+            (tmp_path / "twenty").touch()
+
+    (fixed, attention), memory = go(tmp_path, meanwhile)
+    assert early == [(20, 3.5, 4.5)]
+    assert (fixed.contestant, attention.contestant) == PLAN.contestants
+    assert (fixed.step, fixed.loss, fixed.accuracy, fixed.speed) == (40, 2.5, 0.25, 4321.0)
+    assert [point[1:] for point in fixed.curve] == [(4.5, 3.25), (12.5, 2.75)]
+    assert 0 < fixed.curve[0][0] <= fixed.curve[1][0] <= fixed.seconds
+    assert fixed.bleu == 12.5
+    assert (attention.step, attention.loss, attention.curve, attention.bleu) == (40, 0.5, [], None)
+    if sys.platform == "linux":
+        assert memory > 5e6  # of three interpreters
+
+
+def test_half_a_line_is_left_until_it_is_whole(scripts: Scripts, tmp_path: Path) -> None:
+    scripts(
+        fixed="""
+step(10)
+write('{"step": 20, "epoch": 1, "loss": 1.0, "accu')
+(out.parent / "half").touch()
+wait("seen")
+write('racy": 0.75, "tokens_per_second": 1000.0}\\n')
+step(30)
+""",
+        attention="",
+    )
+    looks: list[int] = []
+
+    def meanwhile(standings: list[Standing]) -> None:
+        if (tmp_path / "half").exists() and not (tmp_path / "seen").exists():
+            looks.append(standings[0].step)
+            if len(looks) == 3:
+                (tmp_path / "seen").touch()
+
+    (fixed, _), _ = go(tmp_path, meanwhile)
+    assert looks[1:] == [10, 10]
+    assert (fixed.step, fixed.accuracy) == (30, 0.5)
+
+
+def test_what_is_written_last_is_read_too(scripts: Scripts, tmp_path: Path) -> None:
+    """A run may measure and end between two looks."""
+    scripts(fixed="step(7)", attention="step(8)")
+    seen: list[list[int]] = []
+    go(tmp_path, lambda standings: seen.append([s.step for s in standings]))
+    assert seen[-1] == [7, 8]
+
+
+def test_seconds_stop_when_a_racer_ends(scripts: Scripts, tmp_path: Path) -> None:
+    scripts(fixed="", attention="wait('enough')")
+    times: list[tuple[float, float]] = []
+
+    def meanwhile(standings: list[Standing]) -> None:
+        times.append((standings[0].seconds, standings[1].seconds))
+        if len(times) > 5 and len({first for first, _ in times[-5:]}) == 1:
+            (tmp_path / "enough").touch()
+
+    (fixed, attention), _ = go(tmp_path, meanwhile)
+    assert (tmp_path / "enough").exists()
+    still = [both for both in times[:-1] if both[0] == fixed.seconds]
+    assert len(still) >= 5
+    assert len({second for _, second in still}) >= 5
+    assert 0 < fixed.seconds < attention.seconds < 30
+
+
+@pytest.mark.parametrize(("cores", "share"), [(1, 1), (3, 1), (4, 2), (64, 2)])
+def test_each_has_its_share_of_the_threads_and_a_log(
+    scripts: Scripts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cores: int, share: int
+) -> None:
+    monkeypatch.setattr("heedful.demo.race.cores", lambda: cores)
+    code = 'print(out.name, os.environ["OMP_NUM_THREADS"], "मैं"); print("and this", file=sys.stderr)'
+    scripts(fixed=code, attention=code)
+    go(tmp_path, lambda standings: None)
+    for key in ("fixed", "attention"):
+        said = (tmp_path / f"{key}.log").read_text(encoding="utf-8").splitlines()
+        assert sorted(said) == ["and this", f"{key} {share} मैं"]
+
+
+def test_the_command_is_one_that_anybody_can_type(tmp_path: Path) -> None:
+    contestant = PLAN.contestants[0]
+    pairs, valid = tmp_path / "train.tsv", tmp_path / "valid.tsv"
+    command = race_module._command(PLAN, contestant, tmp_path, pairs, valid, 7, 2)
+    files = [str(pairs), "--valid", str(valid), "--out", str(tmp_path / "fixed")]
+    assert command[: 5 + len(files)] == [sys.executable, "-P", "-m", "heedful", "train", *files]
+    options = command[5 + len(files) :]
+    assert set(options[::2]) == {"--set"}
+    settings = dict(setting.split("=") for setting in options[1::2])
+    assert settings == {
+        "text.kind": "word",
+        "training.warmup": "3",
+        "model.family": "fixed",
+        "training.steps": "100",
+        "training.seed": "7",
+        "training.threads": "2",
+        "training.valid_every": "34",  # three times in 100 steps, the last time with the last step or after it
+        "training.checkpoint_every": "100",
+        "training.device": "cpu",
+    }
+
+
+# ---- what goes wrong
+
+
+def test_a_racer_that_fails_is_named_and_the_other_stopped(scripts: Scripts, tmp_path: Path) -> None:
+    racers = scripts(
+        fixed="step(1); wait('never')",
+        attention="""
+wait("running")
+print("heedful: something else first")
+print("heedful: no room for the weights", file=sys.stderr)
+sys.exit(3)
+""",
+    )
+
+    def meanwhile(standings: list[Standing]) -> None:
+        if standings[0].step:
+            (tmp_path / "running").touch()
+
+    with pytest.raises(MachineError) as caught:
+        go(tmp_path, meanwhile)
+    assert str(caught.value) == (
+        "training the model 'attention' ended with code 3: heedful: no room for the weights "
+        f"(all it said is in {tmp_path / 'attention.log'})"
+    )
+    assert ended(racers)
+    assert racers[0].process.returncode != 0  # it did not end by itself
+
+
+def test_a_racer_that_fails_without_a_word(scripts: Scripts, tmp_path: Path) -> None:
+    racers = scripts(fixed="os.kill(os.getpid(), signal.SIGKILL)", attention="wait('never')")
+    with pytest.raises(MachineError, match="'fixed context' ended with code -9: it said nothing"):
+        go(tmp_path, lambda standings: None)
+    assert ended(racers)
+
+
+def test_a_racer_that_cannot_start_stops_the_first(
+    scripts: Scripts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    racers = scripts(fixed="wait('never')", attention="")
+    usual = race_module._command
+
+    def command(plan: Plan, contestant: Contestant, *rest: object) -> list[str]:
+        if contestant.key == "attention":
+            return [str(tmp_path / "no such program")]
+        return usual(plan, contestant, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(race_module, "_command", command)
+    with pytest.raises(FileNotFoundError):
+        go(tmp_path, lambda standings: None)
+    (first,) = racers
+    assert first.process.returncode is not None
+
+
+def interrupt(standings: list[Standing]) -> None:
+    """Ctrl-C, as soon as both are under way."""
+    if all(standing.step for standing in standings):
+        raise KeyboardInterrupt
+
+
+def test_ctrl_c_stops_both_and_lets_them_write(scripts: Scripts, tmp_path: Path) -> None:
+    code = """
+try:
+    step(1)
+    wait("never")
+except KeyboardInterrupt:
+    time.sleep(0.1)
+    (out / "checkpoint").touch()
+    sys.exit(130)
+"""
+    racers = scripts(fixed=code, attention=code)
+    with pytest.raises(KeyboardInterrupt):
+        go(tmp_path, interrupt)
+    assert ended(racers)
+    assert [racer.process.returncode for racer in racers] == [130, 130]
+    assert (tmp_path / "fixed" / "checkpoint").exists()
+    assert (tmp_path / "attention" / "checkpoint").exists()
+
+
+def test_a_racer_that_does_not_listen_is_killed(
+    scripts: Scripts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(race_module, "GRACE", 0.3)
+    deaf = "signal.signal(signal.SIGINT, signal.SIG_IGN); step(1); wait('never')"
+    racers = scripts(fixed=deaf, attention=deaf)
+    with pytest.raises(KeyboardInterrupt):
+        go(tmp_path, interrupt)
+    assert ended(racers)
+    assert [racer.process.returncode for racer in racers] == [-signal.SIGKILL] * 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_polite_kill_leaves_no_run_behind(scripts: Scripts, tmp_path: Path, number: signal.Signals) -> None:
+    racers = scripts(fixed="step(1); wait('never')", attention="step(1); wait('never')")
+    heard: list[int] = []
+
+    def hear(number: int, frame: object) -> None:
+        heard.append(number)
+
+    def meanwhile(standings: list[Standing]) -> None:
+        if all(standing.step for standing in standings):
+            signal.raise_signal(number)
+
+    before = signal.signal(number, hear)  # otherwise a race that does not listen would take this process with it
+    try:
+        with pytest.raises(SystemExit) as caught:
+            go(tmp_path, meanwhile)
+        assert signal.getsignal(number) is hear
+    finally:
+        signal.signal(number, before)
+    assert caught.value.code == 128 + number
+    assert heard == []
+    assert ended(racers)
+
+
+def test_a_signal_that_is_ignored_stays_ignored(scripts: Scripts, tmp_path: Path) -> None:
+    """So that `nohup heedful demo` outlives its terminal."""
+    scripts(fixed="step(1)", attention="step(1)")
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        (fixed, _), _ = go(tmp_path, lambda standings: signal.raise_signal(signal.SIGHUP))
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert fixed.step == 1
+
+
+def test_a_second_ctrl_c_leaves_nobody_behind(
+    scripts: Scripts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An impatient person presses Ctrl-C again: then nobody is waited for, and nobody is left."""
+    racers = scripts(fixed="step(1); wait('never')", attention="step(1); wait('never')")
+
+    def again(self: Racer) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Racer, "end", again)
+    with pytest.raises(KeyboardInterrupt):
+        go(tmp_path, interrupt)
+    assert {racer.process.wait(20) for racer in racers} <= {-signal.SIGINT, -signal.SIGKILL}
+
+
+def test_ctrl_c_in_a_terminal_comes_to_the_race_alone(scripts: Scripts, tmp_path: Path) -> None:
+    """It hands it on, once: a second would cut short what a run writes down."""
+    racers = scripts(fixed="wait('enough')", attention="wait('enough')")
+    sessions: list[int] = []
+
+    def meanwhile(standings: list[Standing]) -> None:
+        if not sessions:
+            sessions.extend(os.getsid(racer.process.pid) for racer in racers)
+            (tmp_path / "enough").touch()
+
+    go(tmp_path, meanwhile)
+    assert len({os.getsid(0), *sessions}) == 3
