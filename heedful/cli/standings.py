@@ -35,7 +35,7 @@ def display() -> Iterator[Watch]:
 
 
 class Rows:
-    """One row for each model: a bar, the step, loss, accuracy and the last BLEU."""
+    """One row for each model: a bar, the step, the loss while learning and the last BLEU on validation pairs."""
 
     def __init__(self) -> None:
         self.console = Console(stderr=True, highlight=False)
@@ -52,7 +52,7 @@ class Rows:
             self.live = Live(console=self.console, refresh_per_second=4, auto_refresh=False)
             self.live.start()
         table = Table(box=None, pad_edge=False, show_edge=False)
-        for heading in ("", "", "step", "loss", "accuracy", "BLEU", "tokens/s"):
+        for heading in ("", "", "step", "train loss", "valid BLEU", "tokens/s"):
             table.add_column(heading, justify="left" if not heading else "right", no_wrap=True)
         for one in standings:
             table.add_row(one.contestant.title, _bar(one), *_numbers(one))
@@ -89,14 +89,13 @@ def _bar(one: Standing) -> str:
     return "━" * full + " " * (BAR - full)
 
 
-def _numbers(one: Standing) -> tuple[str, str, str, str, str]:
+def _numbers(one: Standing) -> tuple[str, str, str, str]:
     bleu = "" if one.bleu is None else f"{one.bleu:.1f}"
     if not one.step:
-        return "starting", "", "", "", ""
+        return "starting", "", "", ""
     return (
         f"{one.step:,}/{one.contestant.steps:,}",
         f"{one.loss:.3f}",
-        f"{one.accuracy:.1%}",
         bleu,
         f"{one.speed:,.0f}",
     )

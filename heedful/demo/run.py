@@ -16,6 +16,7 @@ from shlex import quote
 from typing import Any, Protocol
 
 from heedful.align import text
+from heedful.config import settings
 from heedful.data.hindi import Side, generate
 from heedful.demo.machine import cores, peak
 from heedful.demo.measure import alignment, exact_up_to, examples, scores
@@ -50,7 +51,7 @@ def run(plan: Plan, out: Path, seed: int, watch: Watch, heedful: str = "heedful"
     begin = time.monotonic()
     with _taken(out, watch):
         files, train, valid = _corpus(plan, out, seed, watch)
-        watch.say(f"training {len(plan.contestants)} models of the same size side by side")
+        watch.say(f"training {len(plan.contestants)} models of about the same size side by side, for the same time")
         standings, memory = race(plan, out, files["train"], files["valid"], seed, watch.standings)
         watch.say("measuring on sentences that no model has seen")
         test = _split(plan, "test", seed, plan.test)
@@ -74,6 +75,7 @@ def _measured(
     """Return what the trained models can do."""
     import torch  # only now: while the models are trained, the memory is theirs
 
+    from heedful.text import SPECIALS
     from heedful.translator import load
 
     torch.set_num_threads(cores())
@@ -97,7 +99,7 @@ def _measured(
             )
         )
     first = translators[LOOKING].parts
-    sizes = len(train), len(test), len(first.source), len(first.target)
+    sizes = len(train), len(test), len(first.source) - len(SPECIALS), len(first.target) - len(SPECIALS)
     return Report(
         title="Hindi to English, with and without attention",
         corpus=Corpus(*sizes, max(len(s.source.split()) for s in train), 0),
@@ -141,6 +143,7 @@ def _corpus(plan: Plan, out: Path, seed: int, watch: Watch) -> tuple[dict[str, P
     """Write the corpus and return where, with its pairs to learn from and to validate on."""
     make_folder(out / "corpus")
     files = {split: out / "corpus" / f"{split}.tsv" for split in ("train", "valid", "test")}
+    write_whole(out / "recipe.toml", _recipe(plan).encode())
     watch.say(f"making {plan.pairs:,} sentence pairs from the Hindi–English grammar")
     train, valid = _split(plan, "train", seed, plan.pairs), _split(plan, "valid", seed, plan.valid)
     _write(files["train"], train)
@@ -158,6 +161,16 @@ def _write(path: Path, sides: Sequence[Side]) -> None:
     write_whole(path, "".join(lines).encode())
 
 
+def _recipe(plan: Plan) -> str:
+    """Return the settings of the model with attention as a recipe that `heedful train` takes."""
+    chosen = next(c for c in plan.contestants if c.key == LOOKING)
+    sections = settings([*plan.settings, *chosen.settings, f"training.steps={chosen.steps}"])
+    lines = ["# How the demo trained its model with attention."]
+    for section, values in sections.items():
+        lines += ["", f"[{section}]", *(f"{key} = {json.dumps(value)}" for key, value in values.items())]
+    return "\n".join(lines) + "\n"
+
+
 def _settings(plan: Plan) -> tuple[tuple[str, str], ...]:
     common = [tuple(setting.split("=", 1)) for setting in plan.settings]
     own = [(c.title, ", ".join((*c.settings, f"training.steps={c.steps}"))) for c in plan.contestants]
@@ -165,12 +178,14 @@ def _settings(plan: Plan) -> tuple[tuple[str, str], ...]:
 
 
 def _next(out: Path, heedful: str) -> tuple[tuple[str, str], ...]:
-    attention, fixed, train = (quote(str(out / name)) for name in ("attention", "fixed", "corpus/train.tsv"))
+    names = ("attention", "fixed", "corpus/train.tsv", "recipe.toml")
+    attention, fixed, train, recipe = (quote(str(out / name)) for name in names)
+    luong = f"\\\n  --recipe {recipe} --order luong --score dot"
     return (
         ("translate something and see where it looked", f'{heedful} translate {attention} --show "राम किताब पढ़ रहा है"'),
         ("the same from the model without attention", f'{heedful} translate {fixed} "राम किताब पढ़ रहा है"'),
         ("more of the corpus, with its gold links", f"{heedful} corpus hindi --pairs 10 --seed 2 --alignments"),
-        ("train with another attention", f"{heedful} train {train} --out m --order luong --score dot"),
+        ("the same with another attention", f"{heedful} train {train} --out m {luong}"),
         ("your own sentence pairs: source, tab, target", f"{heedful} train pairs.tsv --out my-model"),
     )
 

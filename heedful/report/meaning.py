@@ -13,6 +13,7 @@ from heedful.trace import LengthRow
 __all__ = ["Contrast", "contrast", "meaning", "setting"]
 
 CLEAR_BLEU = 2.0  # a smaller difference of BLEU is taken for chance
+FEW = 10.0  # per cent
 
 
 class Contrast(NamedTuple):
@@ -55,7 +56,7 @@ class Contrast(NamedTuple):
 def contrast(report: Report) -> Contrast | None:
     """Return what can be compared, or None: without both kinds of model, or without two lengths, nothing can.
 
-    Exact match is compared, or BLEU when neither model got any of the longest sentences exactly right.
+    Exact match is compared, or BLEU when neither model got more than a few of the longest sentences exactly right.
     """
     fixed = next((m for m in report.models if m.key == "fixed"), None)
     looking = next((m for m in report.models if m.key == "attention"), None)
@@ -67,7 +68,7 @@ def contrast(report: Report) -> Contrast | None:
     if len(both) < 2:
         return None
     short, long = both[0], both[-1]
-    return Contrast(fixed, looking, "exact" if any(row.exact for row in long) else "bleu", short, long)
+    return Contrast(fixed, looking, "exact" if max(row.exact for row in long) >= FEW else "bleu", short, long)
 
 
 def meaning(report: Report) -> tuple[str, ...]:
@@ -115,8 +116,9 @@ def _numbers(found: Contrast) -> str:
             f"Of {long}, {names[0]} got {at_long[0]} exactly right and {names[1]} {at_long[1]}; "
             f"of {short}, {at_short[0]} and {at_short[1]}."
         )
+    few = "more than a few" if any(row.exact for row in found.long) else "any"
     return (
-        f"Neither got any of {long} exactly right, so BLEU says more: there {names[0]} reached {at_long[0]} and "
+        f"Neither got {few} of {long} exactly right, so BLEU says more: there {names[0]} reached {at_long[0]} and "
         f"{names[1]} {at_long[1]}; on {short}, {at_short[0]} and {at_short[1]}."
     )
 

@@ -24,7 +24,7 @@ def cards(report: Report) -> str:
         total = model.scores.total
         facts = [("of all sentences", percent(total.exact))] if row else []
         if model.key in report.unseen_exact:
-            facts.append(("never seen, up to 20 words", percent(report.unseen_exact[model.key])))
+            facts.append(("up to 20 words", percent(report.unseen_exact[model.key])))
         facts.append(("BLEU", f"{total.bleu:.1f}"))
         if model.alignment:
             facts.append(("alignment error rate", percent(100 * model.alignment.error_rate)))
@@ -173,7 +173,7 @@ def _table(report: Report, keys: Sequence[tuple[int, int | None]]) -> str:
             f"{clean(m.title)} {percent(report.unseen_exact[m.key])}" for m in models if m.key in report.unseen_exact
         ]
         many = f"the {report.unseen_pairs:,} " if report.unseen_pairs else "the "
-        which = f"{many}test sentences of up to 20 words that were not learned from"
+        which = f"{many}test sentences of up to 20 words"
         told = f"<p>Of {which}, exactly right: {listed(exact)}.</p>"
     made = " · ".join(f"<code>{clean(s)}</code>" for s in signatures)
     return f'{_scroll(table, "All scores")}{told}<p class="small">Scores by sacrebleu: {made}</p>'

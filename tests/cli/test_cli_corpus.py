@@ -131,7 +131,7 @@ def test_more_than_there_are(heedful_cli: Run, monkeypatch: pytest.MonkeyPatch) 
     code, out, err = heedful_cli("corpus", "hindi", "--max-words", 2, "--pairs", 6)
     assert (code, len(out.splitlines())) == (2, 5)
     assert err == (
-        "heedful: there are only 5 sentences of 2 to 2 words to be found for train; "
+        "heedful: after 5 sentences of 2 to 2 words for train, no new one came up in 200 tries; "
         "allow longer ones, or ask for fewer\n"
     )
 
@@ -143,7 +143,7 @@ def test_more_than_there_really_are(heedful_cli: Run, direction: str) -> None:
     code, out, err = heedful_cli("corpus", "hindi", *options)
     found = out.splitlines()
     assert code == 2
-    assert f"there are only {len(found)} sentences of 2 to 2 words to be found for valid" in err
+    assert f"after {len(found)} sentences of 2 to 2 words for valid, no new one came up" in err
     assert len(set(found)) == len(found) > 10
 
 

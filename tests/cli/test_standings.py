@@ -63,9 +63,9 @@ def test_rows_fit_eighty_columns(frame: list[Standing], plain: bool, monkeypatch
 
 def test_rows_have_all_numbers() -> None:
     heading, fixed, attention = lines(drawn(UNDER_WAY))
-    assert heading.split() == ["step", "loss", "accuracy", "BLEU", "tokens/s"]
-    assert fixed.split() == ["fixed", "context", "━" * 8, "1,350/2,700", "1.234", "50.0%", "23.4", "12,346"]
-    assert attention.split() == ["attention", "99/1,600", "7.500", "6.2%", "6,543"]
+    assert heading.split() == ["step", "train", "loss", "valid", "BLEU", "tokens/s"]
+    assert fixed.split() == ["fixed", "context", "━" * 8, "1,350/2,700", "1.234", "23.4", "12,346"]
+    assert attention.split() == ["attention", "99/1,600", "7.500", "6,543"]
     # Numbers stand under their headings.
     assert heading.index("loss") + len("loss") == fixed.index("1.234") + 5 == attention.index("7.500") + 5
 

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 import heedful
+from heedful.config import Config, read_recipe
 from heedful.demo import FULL, Contestant, Plan, Standing, run
 from heedful.demo.plan import FAMOUS
 from heedful.errors import ConfigError
@@ -99,7 +100,16 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def test_the_folder_holds_all_of_it(made: Made) -> None:
     names = {p.name for p in made.out.iterdir() if p.name != ".lock"}
-    assert names == {"attention", "attention.log", "corpus", "demo.json", "fixed", "fixed.log", "report.html"}
+    assert names == {
+        "attention",
+        "attention.log",
+        "corpus",
+        "demo.json",
+        "fixed",
+        "fixed.log",
+        "recipe.toml",
+        "report.html",
+    }
     assert {p.name for p in (made.out / "corpus").iterdir()} == {"test.tsv", "train.tsv", "valid.tsv"}
     for key, steps in (("fixed", 20), ("attention", 30)):
         assert heedful.load(made.out / key, "cpu").translate("मैं खाना खा रहा हूँ").source
@@ -118,7 +128,7 @@ def test_the_models_are_those_of_the_plan(made: Made) -> None:
 def test_it_says_what_it_does(made: Made) -> None:
     assert made.watch.said == [
         "making 400 sentence pairs from the Hindi–English grammar",
-        "training 2 models of the same size side by side",
+        "training 2 models of about the same size side by side, for the same time",
         "measuring on sentences that no model has seen",
     ]
     assert made.watch.stood[-1] == [20, 30]
@@ -349,3 +359,12 @@ def test_the_same_seed_gives_the_same_demo(made: Made, tmp_path: Path) -> None:
     assert replace(again.report.models[1], seconds=0, curve=(), folder="") == replace(
         made.report.models[1], seconds=0, curve=(), folder=""
     )
+
+
+def test_the_recipe_is_the_attention_models(made: Made) -> None:
+    wanted = Config.build(read_recipe(made.out / "recipe.toml"))
+    found = json.loads((made.out / "attention" / "config.json").read_text(encoding="utf-8"))["config"]
+    assert wanted.plain()["model"] == found["model"]
+    assert wanted.plain()["text"] == found["text"]
+    assert wanted.training.steps == found["training"]["steps"]
+    assert wanted.training.rate == found["training"]["rate"]

@@ -47,7 +47,7 @@ def test_what_cannot_be_broken_is_left_whole() -> None:
     out = Path("a" * 90)
     text = summary(replace(usual(), next=_next(out, "heedful")), out, 60)
     assert str(out / "report.html") in text.split()
-    assert f"heedful train {out}/corpus/train.tsv --out m --order luong --score dot" in text.splitlines()
+    assert f"heedful train {out}/corpus/train.tsv --out m \\" in text.splitlines()
 
 
 def test_a_folder_with_a_space_is_quoted() -> None:
@@ -140,5 +140,5 @@ def test_what_to_try_next() -> None:
     made = usual("heedful")
     lines = summary(made, Path("demo"), 80).splitlines()
     assert lines[lines.index("Try next:") + 1 :] == [
-        line for what, command in made.next for line in (f"# {what}", command)
+        line for what, command in made.next for line in (f"# {what}", *command.splitlines())
     ]

@@ -74,7 +74,7 @@ def test_a_split_that_is_none():
 def test_an_end_is_said_to_be_one(monkeypatch):
     example = next(generate(1))
     monkeypatch.setattr(corpus, "_sentence", lambda *_: example)  # as if there were no other
-    with pytest.raises(ConfigError, match="there are only 1 sentences of 3 to 9 words to be found for train"):
+    with pytest.raises(ConfigError, match="after 1 sentences of 3 to 9 words for train, no new one came up"):
         take(2, 1, "train", 3, 9)
 
 
