@@ -17,7 +17,7 @@ from heedful.draw import heatmap
 from heedful.errors import DataError, HeedfulError
 from heedful.folder import Parts, read_model
 from heedful.observe import read
-from heedful.text import Encoded
+from heedful.text import UNKNOWN, Encoded
 from heedful.trace import Trace
 
 __all__ = ["Translation", "Translator", "limit", "load"]
@@ -92,6 +92,12 @@ class Translator:
                 batch = self._batch([text[r] for r in rows], [encoded[r] for r in rows], trace)
             done.update(zip(rows, batch, strict=True))
         return [done[i] for i in range(len(text))]
+
+    def unknown(self, text: str) -> list[str]:
+        """Return the pieces of a text that are not in the model's vocabulary: it translates without them."""
+        encoded = self.parts.source.encode(text)
+        spans = zip(encoded.ids, encoded.spans, strict=True)
+        return [text[start:end] for index, (start, end) in spans if index == UNKNOWN]
 
     @torch.inference_mode()
     def reread(self, sources: Sequence[str], targets: Sequence[str], *, batch_tokens: int = 4096) -> list[Trace]:

@@ -147,3 +147,10 @@ def test_a_model_without_attention_reads_without_weights(tmp_path: Path) -> None
     for mine, found in zip(written, translator.reread(["a b", "c"], [t.text for t in written]), strict=True):
         assert found.weights is None
         np.testing.assert_allclose(found.log_probs, mine.trace.log_probs, atol=1e-4)
+
+
+def test_unknown_words_are_named(tiny: Path) -> None:
+    translator = heedful.load(tiny)
+    assert translator.unknown("") == []
+    assert translator.unknown("a b") == []
+    assert translator.unknown("a ज b") == ["ज"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heedful.cli.options import BatchTokens, Device, Json, Model, Threads, print_json, use_threads, width
+from heedful.cli.options import BatchTokens, Device, Json, Model, Threads, print_json, say, use_threads, width
 
 if TYPE_CHECKING:
     from heedful.translator import Translation
@@ -42,13 +42,18 @@ def translate(
     translator = load(model, device)
     lines = iter(text) if text else _stdin()
     size = 1 if text is None and sys.stdin.isatty() else CHUNK
+    unknown: dict[str, None] = {}
     while chunk := list(islice(lines, size)):
+        unknown |= dict.fromkeys(piece for line in chunk for piece in translator.unknown(line))
         for translation in translator.translate(chunk, trace=show, batch_tokens=batch_tokens):
             if json:
                 print_json(translation.plain())
             else:
                 _print(translation, show, ascii_only)
         sys.stdout.flush()
+    if unknown:
+        some = ", ".join(islice(unknown, 5)) + (" …" if len(unknown) > 5 else "")
+        say(f"the model does not know {len(unknown):,} of these words, and translates as if they were one: {some}")
 
 
 def _print(translation: Translation, show: bool, ascii_only: bool) -> None:

@@ -29,7 +29,7 @@ def scores(outputs: Sequence[str], test: Sequence[Side]) -> LengthTable:
 def exact_up_to(words: int, outputs: Sequence[str], test: Sequence[Side]) -> tuple[float, int]:
     """Return the share of sentences of up to so many words that are exactly right, in per cent, and their number."""
     right = [same(o, side.target) for o, side in zip(outputs, test, strict=True) if count(side.source) <= words]
-    return 100 * sum(right) / len(right), len(right)
+    return 100 * sum(right) / max(len(right), 1), len(right)
 
 
 def alignment(translator: Translator, valid: Sequence[Side], test: Sequence[Side]) -> Alignment:

@@ -45,7 +45,8 @@ def catch_signals() -> Iterator[Signals]:
         # Not print: the signal may have come in the middle of one.
         os.write(2, b"\nstopping after this step and writing a checkpoint (again to stop at once)\n")
 
-    before = {number: signal.signal(number, handler) for number in CAUGHT}
+    heard = [n for n in CAUGHT if n == signal.SIGINT or signal.getsignal(n) is not signal.SIG_IGN]  # nohup wants it so
+    before = {number: signal.signal(number, handler) for number in heard}
     try:
         yield signals
     finally:
