@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import random
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,6 +15,9 @@ import pytest
 
 # Small models gain nothing from threads, and threads that wait for each other on a busy machine cost a lot.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Started in the background by a shell, Ctrl-C is ignored, here and in all processes that are started from here.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 

@@ -94,12 +94,8 @@ class Racer:
 
     def stop(self) -> None:
         """Ask the run to end; it writes down what it has."""
-        if self.process.poll() is not None:
-            return
-        if os.name == "nt":
-            self.process.terminate()
-        else:
-            self.process.send_signal(signal.SIGINT)
+        if self.process.poll() is None:
+            self.process.terminate()  # a run takes it as it takes Ctrl-C; in the background that may be ignored
 
     def end(self) -> None:
         """Wait until the run has ended, but not for ever."""

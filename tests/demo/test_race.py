@@ -266,19 +266,20 @@ def interrupt(standings: list[Standing]) -> None:
 
 def test_ctrl_c_stops_both_and_lets_them_write(scripts: Scripts, tmp_path: Path) -> None:
     code = """
-try:
-    step(1)
-    wait("never")
-except KeyboardInterrupt:
+def written(*_):
     time.sleep(0.1)
     (out / "checkpoint").touch()
-    sys.exit(130)
+    sys.exit(143)
+
+signal.signal(signal.SIGTERM, written)
+step(1)
+wait("never")
 """
     racers = scripts(fixed=code, attention=code)
     with pytest.raises(KeyboardInterrupt):
         go(tmp_path, interrupt)
     assert ended(racers)
-    assert [racer.process.returncode for racer in racers] == [130, 130]
+    assert [racer.process.returncode for racer in racers] == [143, 143]
     assert (tmp_path / "fixed" / "checkpoint").exists()
     assert (tmp_path / "attention" / "checkpoint").exists()
 
@@ -287,7 +288,7 @@ def test_a_racer_that_does_not_listen_is_killed(
     scripts: Scripts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(race_module, "GRACE", 0.3)
-    deaf = "signal.signal(signal.SIGINT, signal.SIG_IGN); step(1); wait('never')"
+    deaf = "signal.signal(signal.SIGTERM, signal.SIG_IGN); step(1); wait('never')"
     racers = scripts(fixed=deaf, attention=deaf)
     with pytest.raises(KeyboardInterrupt):
         go(tmp_path, interrupt)
@@ -342,7 +343,7 @@ def test_a_second_ctrl_c_leaves_nobody_behind(
     monkeypatch.setattr(Racer, "end", again)
     with pytest.raises(KeyboardInterrupt):
         go(tmp_path, interrupt)
-    assert {racer.process.wait(20) for racer in racers} <= {-signal.SIGINT, -signal.SIGKILL}
+    assert {racer.process.wait(20) for racer in racers} <= {-signal.SIGTERM, -signal.SIGKILL}
 
 
 def test_ctrl_c_in_a_terminal_comes_to_the_race_alone(scripts: Scripts, tmp_path: Path) -> None:
