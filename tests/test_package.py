@@ -41,7 +41,8 @@ def test_the_wheel_alone_has_all_its_files(dist: Path, tmp_path: Path, tiny: Pat
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path)
     script = (
-        "import heedful, sys; print(heedful.__file__); print(heedful.load(sys.argv[1], 'cpu').translate('a').source)"
+        "import heedful, sys; print(heedful.__file__); print(heedful.load(sys.argv[1], 'cpu').translate('a').source); "
+        "from heedful.data.hindi import pairs; print(len(pairs(3)))"
     )
     done = subprocess.run(
         [sys.executable, "-c", script, tiny],
@@ -51,7 +52,7 @@ def test_the_wheel_alone_has_all_its_files(dist: Path, tmp_path: Path, tiny: Pat
         check=True,
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
     )
-    assert done.stdout.splitlines() == [str(tmp_path / "heedful" / "__init__.py"), "a"]
+    assert done.stdout.splitlines() == [str(tmp_path / "heedful" / "__init__.py"), "a", "3"]
 
 
 @pytest.mark.slow
