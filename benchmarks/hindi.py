@@ -9,13 +9,11 @@ that this project wants are reached.
 from __future__ import annotations
 
 import argparse
-import sys
-import time
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from heedful.demo import FULL, Standing, run, summary
+from heedful.cli.standings import Lines
+from heedful.demo import FULL, run, summary
 from heedful.report import Report
 
 PLAN = replace(
@@ -24,23 +22,6 @@ PLAN = replace(
     test=3_000,
     contestants=tuple(c._replace(steps=steps) for c, steps in zip(FULL.contestants, (8_000, 4_700), strict=True)),
 )
-
-
-class Lines:
-    """Plain lines on stderr, one in half a minute."""
-
-    def __init__(self) -> None:
-        self.last = 0.0
-
-    def say(self, message: str) -> None:
-        """Print a message."""
-        print(message, file=sys.stderr, flush=True)
-
-    def standings(self, standings: Sequence[Standing]) -> None:
-        """Print how the models stand, now and then."""
-        if time.monotonic() - self.last > 30:
-            self.last = time.monotonic()
-            self.say("; ".join(f"{s.contestant.title} step {s.step:,} BLEU {s.bleu or 0:.1f}" for s in standings))
 
 
 def reached(report: Report) -> list[str]:
