@@ -15,10 +15,12 @@ __all__ = [
     "MODELS",
     "Config",
     "FixedConfig",
+    "ModelConfig",
     "RecurrentConfig",
     "RnnConfig",
     "TextConfig",
     "TrainingConfig",
+    "TransformerConfig",
     "read_recipe",
     "settings",
 ]
@@ -94,14 +96,62 @@ class RnnConfig(RecurrentConfig):
     feed: bool = _switch(True, "Luong's order only: the attentional state enters the next step")
 
 
-MODELS: dict[str, type[RecurrentConfig]] = {"fixed": FixedConfig, "rnn": RnnConfig}
+@dataclass(frozen=True)
+class TransformerConfig:
+    """The encoder-decoder without recurrence: attention between the sentences, and inside each of them."""
+
+    layers: int = _whole(3, 1, 64, "layers of the encoder, and of the decoder")
+    decoder_layers: int = _whole(0, 0, 64, "layers of the decoder; 0: as many as the encoder has")
+    width: int = _whole(256, 2, 16384, "D, the width of all states and word vectors")
+    heads: int = _whole(4, 1, 1024, "H, the heads of each attention; they share the width")
+    inner: int = _whole(1024, 1, 65536, "the width inside the feed-forward layers")
+    activation: str = _choice("relu", "gelu", "silu", doc="the function inside the feed-forward layers")
+    norm: str = _choice("pre", "post", doc="where a sub-layer is normalised: before it, or after its sum")
+    tied: str = _choice(
+        "target",
+        "all",
+        "none",
+        doc="write with the target embeddings; all: they are the source's, too; none: with weights of their own",
+    )
+    bias: bool = _switch(False, "a bias for each word that can be written")
+    scale: bool = _switch(True, "multiply word vectors by √D before the positions are added")
+    dropout: float = _real(0.1, 0.0, 0.95, "on embeddings and on what each sub-layer adds")
+    attention_dropout: float = _real(0.0, 0.0, 0.95, "on the attention weights")
+    inner_dropout: float = _real(0.0, 0.0, 0.95, "inside the feed-forward layers")
+
+    @property
+    def channels(self) -> int:
+        """C, the width of one head."""
+        if self.width % self.heads:
+            raise ConfigError(
+                f"model.width is {self.width}, which {self.heads} heads (model.heads) cannot share evenly"
+            )
+        if self.width % 2:
+            raise ConfigError(f"model.width is {self.width}, expected an even number: a sine and a cosine each")
+        return self.width // self.heads
+
+    @property
+    def depth(self) -> int:
+        """The layers of the decoder, with the default worked out."""
+        return self.decoder_layers or self.layers
+
+
+ModelConfig = RecurrentConfig | TransformerConfig
+
+MODELS: dict[str, type[RecurrentConfig] | type[TransformerConfig]] = {
+    "fixed": FixedConfig,
+    "rnn": RnnConfig,
+    "transformer": TransformerConfig,
+}
 
 
 @dataclass(frozen=True)
 class TextConfig:
     """How strings become tokens."""
 
-    kind: str = _choice("bpe", "word", "char", doc="subwords, whole words or characters")
+    kind: str = _choice(
+        "bpe", "word", "char", "sentencepiece", doc="subwords, whole words, characters, or SentencePiece's subwords"
+    )
     size: int = _whole(4000, 5, 1_000_000, "most tokens in a vocabulary")
     joint: bool = _switch(False, "one vocabulary for both languages")
     max_length: int = _whole(256, 1, 1_000_000, "training pairs with a side of more tokens are left out")
@@ -138,7 +188,7 @@ class TrainingConfig:
 class Config:
     """All settings of a run; `config.json` holds them."""
 
-    model: RecurrentConfig = field(default_factory=RnnConfig)
+    model: ModelConfig = field(default_factory=RnnConfig)
     text: TextConfig = field(default_factory=TextConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from heedful.errors import ShapeError
 from heedful.notation import check
@@ -24,17 +25,21 @@ def masked_softmax(scores: Tensor, keep: Tensor | None) -> Tensor:
     return weights.masked_fill(blocked, 0.0)
 
 
-def attend(scores: Tensor, values: Tensor, keep: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def attend(scores: Tensor, values: Tensor, keep: Tensor | None = None, dropout: float = 0.0) -> tuple[Tensor, Tensor]:
     """Return c_t = Σ_j α_tj values_j and α.  scores (B, T, S), values (B, S, D) -> (B, T, D), (B, T, S).
 
-    `keep` says what may be looked at: (B, S), or (B, T, S) where an axis of size 1 stands for all, as in `causal`.
-    What may not be looked at has to be finite all the same: its weight is 0, and 0 · NaN is NaN.
+    With heads: scores (B, H, T, S), values (B, H, S, C) -> (B, H, T, C), (B, H, T, S).
+    `keep` says what may be looked at, for all heads alike: (B, S), or (B, T, S) where an axis of size 1 stands for all,
+    as in `causal`. What may not be looked at has to be finite all the same: its weight is 0, and 0 · NaN is NaN.
+    `dropout` is the share of weights that are left out of the sum; the returned weights are whole.
     """
-    sizes = check(scores=(scores, "B T S"), values=(values, "B S D"))
+    heads = "H " if scores.dim() == 4 else ""
+    sizes = check(scores=(scores, f"B {heads}T S"), values=(values, f"B {heads}S {'C' if heads else 'D'}"))
     if keep is not None:
         keep = keep[:, None] if keep.dim() == 2 else keep
         wanted = tuple(sizes[axis] for axis in "BTS")
         if keep.dim() != 3 or any(found not in (1, size) for found, size in zip(keep.shape, wanted, strict=True)):
             raise ShapeError(f"keep has shape {tuple(keep.shape)}, expected (B, S) or (B, T, S) for scores {wanted}")
+        keep = keep[:, None] if heads else keep
     weights = masked_softmax(scores, keep)
-    return weights @ values, weights
+    return (functional.dropout(weights, dropout) if dropout else weights) @ values, weights

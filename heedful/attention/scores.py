@@ -17,17 +17,21 @@ __all__ = ["additive", "concat", "dot", "general", "scaled"]
 
 
 def dot(q: Tensor, k: Tensor) -> Tensor:
-    """Luong's dot score, e_tj = q_t · k_j.  q (B, T, A), k (B, S, A) -> (B, T, S)."""
-    check(q=(q, "B T A"), k=(k, "B S A"))
-    return q @ k.transpose(1, 2)
+    """Luong's dot score, e_tj = q_t · k_j.  q (B, T, A), k (B, S, A) -> (B, T, S).
+
+    With heads, q (B, H, T, C), k (B, H, S, C) -> (B, H, T, S).
+    """
+    axes = ("B H T C", "B H S C") if q.dim() == 4 else ("B T A", "B S A")
+    check(q=(q, axes[0]), k=(k, axes[1]))
+    return q @ k.transpose(-2, -1)
 
 
 def scaled(q: Tensor, k: Tensor) -> Tensor:
-    """Scaled dot score, e_tj = q_t · k_j / √A.  q (B, T, A), k (B, S, A) -> (B, T, S).
+    """Scaled dot score, e_tj = q_t · k_j / √A.  q (B, T, A), k (B, S, A) -> (B, T, S); heads as in `dot`.
 
     The sum of A products of unit variance has variance A; dividing by √A keeps the softmax from saturating.
     """
-    return dot(q, k) / math.sqrt(q.shape[-1])
+    return dot(q / math.sqrt(q.shape[-1]), k)
 
 
 def general(q: Tensor, k: Tensor, W: Tensor) -> Tensor:

@@ -6,12 +6,13 @@ from typing import cast
 
 from torch import nn
 
-from heedful.config import FixedConfig, RecurrentConfig, RnnConfig
+from heedful.config import FixedConfig, ModelConfig, RnnConfig, TransformerConfig
 from heedful.errors import ConfigError
 from heedful.models.bahdanau import Bahdanau
 from heedful.models.fixed import Fixed
 from heedful.models.luong import Luong
 from heedful.models.protocol import Seq2Seq
+from heedful.models.transformer import Transformer
 
 __all__ = ["Network", "build"]
 
@@ -23,11 +24,13 @@ class Network(nn.Module, Seq2Seq):
 ORDERS = {"bahdanau": Bahdanau, "luong": Luong}
 
 
-def build(config: RecurrentConfig, source: int, target: int) -> Network:
+def build(config: ModelConfig, source: int, target: int) -> Network:
     """Return an untrained model for vocabularies of `source` and `target` tokens."""
     match config:
         case FixedConfig():
             return cast(Network, Fixed(config, source, target))
         case RnnConfig():
             return cast(Network, ORDERS[config.order](config, source, target))
+        case TransformerConfig():
+            return cast(Network, Transformer(config, source, target))
     raise ConfigError(f"no model is known for the settings {type(config).__name__}")

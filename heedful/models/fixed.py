@@ -24,10 +24,11 @@ class Fixed(Recurrent):
         self.output = Output(config.width + sum(context), self.embedding, config)
 
     def step(self, y: Tensor, state: RecurrentState, memory: Memory, look: Look | None = None) -> Step:
-        """Read n tokens.  y (B, n) -> hidden (B, n, …), the state after them; there is nothing to look at."""
+        """Read n tokens.  y (R, n) -> hidden (R, n, …), the state after them; there is nothing to look at."""
         e = self.embed(y)
         inputs = self.stack.project(0, e)
-        context = memory.last[self.layers - 1][:, None].expand(-1, y.shape[1], -1)
+        K = y.shape[0] // memory.h.shape[0]
+        context = memory.last[self.layers - 1].repeat_interleave(K, 0)[:, None].expand(-1, y.shape[1], -1)
         if self.every:
             inputs = inputs + self.stack.project(1, context)
         cells, tops = state.cells, []

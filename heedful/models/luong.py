@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from heedful.attention import attend, build_score
+from heedful.attention import build_score
 from heedful.config import RnnConfig
 from heedful.models.protocol import Look, Memory, Step
 from heedful.models.recurrent import Output, Recurrent, RecurrentState, Stack
@@ -29,7 +29,7 @@ class Luong(Recurrent):
         self.mix = nn.Linear(D + E, D) if config.feed or not config.tied else None
         self.output = Output(D + E if config.tied else D, self.embedding, config)
 
-    def encode(self, x: Tensor, keep: Tensor) -> Memory:
+    def encode(self, x: Tensor, keep: Tensor, look: Look | None = None) -> Memory:
         """Read the source and work out the keys.  x (B, S), keep (B, S) -> Memory."""
         memory = super().encode(x, keep)
         return Memory(memory.h, keep, (self.score.keys(memory.h),), memory.last)
@@ -40,21 +40,21 @@ class Luong(Recurrent):
         return RecurrentState(state.cells, torch.zeros_like(state.top) if self.feed else None)
 
     def step(self, y: Tensor, state: RecurrentState, memory: Memory, look: Look | None = None) -> Step:
-        """Read n tokens.  y (B, n) -> hidden (B, n, …), the state after them, weights (B, 1, 1, n, S) if asked for."""
+        """Read n tokens.  y (R, n) -> hidden (R, n, …), the state after them, weights (R, 1, 1, n, S) if asked for."""
         e = self.embed(y)
         cells, fed = state.cells, state.feed
         known, mixed, weights = [], [], []
         for x in self.stack.project(0, e).unbind(1):
             cells = self.stack(x if fed is None else x + self.stack.project(1, fed), cells)
             s = cells[-1][0]
-            c, alpha = attend(self.score(s[:, None], memory.keys[0]), memory.h, memory.keep)
-            known.append(torch.cat([s, c.squeeze(1)], dim=-1))
+            c, alpha = self.ask(self.score, s, memory)
+            known.append(torch.cat([s, c], dim=-1))
             weights.append(alpha)
             if fed is not None and self.mix is not None:
                 fed = torch.tanh(self.mix(known[-1]))
                 mixed.append(fed)
         hidden = self._hidden(torch.stack(known, dim=1), mixed, e)
-        seen = torch.cat(weights, dim=1)[:, None, None] if look else None
+        seen = torch.stack(weights, dim=1)[:, None, None] if look else None
         return Step(hidden, RecurrentState(cells, fed), seen)
 
     def _hidden(self, known: Tensor, mixed: list[Tensor], e: Tensor) -> Tensor:

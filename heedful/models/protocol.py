@@ -14,19 +14,25 @@ __all__ = ["Look", "Memory", "Seq2Seq", "State", "Step"]
 class Memory:
     """What is looked at: h (B, S, D) and keep (B, S), with what was worked out of it once and for all.
 
-    `keys` are the keys of each attention; `last` are the encoder's last states h(T), bottom layer first. Everything is
-    batch first, so that rows can be selected.
+    `keys` are the keys of each attention (and the values, where they are not h); `last` are a recurrent encoder's last
+    states h(T), bottom layer first; `weights` (B, L, H, S, S) are those of the encoder's self-attention, if asked for.
+    Everything is batch first, so that rows can be selected.
     """
 
     h: Tensor
     keep: Tensor
     keys: tuple[Tensor, ...] = ()
     last: tuple[Tensor, ...] = ()
+    weights: Tensor | None = None
 
     def select(self, rows: Tensor) -> Memory:
         """Return the memory of some sentences, in the order of `rows`."""
         return Memory(
-            self.h[rows], self.keep[rows], tuple(k[rows] for k in self.keys), tuple(s[rows] for s in self.last)
+            self.h[rows],
+            self.keep[rows],
+            tuple(k[rows] for k in self.keys),
+            tuple(s[rows] for s in self.last),
+            None if self.weights is None else self.weights[rows],
         )
 
 
@@ -34,17 +40,22 @@ class State(Protocol):
     """What is remembered between steps. It is consumed by `step`, which returns the next one."""
 
     def select(self, rows: Tensor) -> Self:
-        """Return the state of some sentences, in the order of `rows`: all that a beam needs."""
+        """Return the state of some hypotheses, in the order of `rows`: all that a beam needs. It, too, consumes."""
         ...
 
 
 @dataclass(frozen=True)
 class Look:
-    """A wish to be told the weights: without it, `step` returns none and keeps none."""
+    """A wish to be told weights: without it, nobody returns or keeps any.
+
+    `inside` asks `step` for the decoder's self-attention instead of what it saw of the source.
+    """
+
+    inside: bool = False
 
 
 class Step(NamedTuple):
-    """What a step gives: hidden (B, n, …) for `logits`, the next state, and weights (B, L, H, n, S) if asked for.
+    """What a step gives: hidden (R, n, …) for `logits`, the next state, and weights (R, L, H, n, S) if asked for.
 
     `weights` is None when not asked for, and for a model that has nothing to look at.
     """
@@ -55,18 +66,22 @@ class Step(NamedTuple):
 
 
 class Seq2Seq(Protocol):
-    """One protocol for every model. One step of T tokens equals T steps of one token, to rounding."""
+    """One protocol for every model. One step of T tokens equals T steps of one token, to rounding.
 
-    def encode(self, x: Tensor, keep: Tensor) -> Memory:
+    A state has R = B rows, one for each sentence of the memory, or R = B·K: K hypotheses for each, side by side. They
+    look at the same sentence, which is never copied: to attention they are K queries at once.
+    """
+
+    def encode(self, x: Tensor, keep: Tensor, look: Look | None = None) -> Memory:
         """Read the source.  x (B, S), keep (B, S) with the padding on the right -> Memory."""
         ...
 
     def start(self, memory: Memory, capacity: int) -> State:
-        """Return the state before the first token; at most `capacity` tokens will follow."""
+        """Return the state before the first token, with B rows; at most `capacity` tokens will follow."""
         ...
 
     def step(self, y: Tensor, state: State, memory: Memory, look: Look | None = None) -> Step:
-        """Read n target tokens.  y (B, n): n = 1 while decoding, n = T for teacher forcing or a forced prefix."""
+        """Read n target tokens.  y (R, n): n = 1 while decoding, n = T for teacher forcing or a forced prefix."""
         ...
 
     def logits(self, hidden: Tensor) -> Tensor:

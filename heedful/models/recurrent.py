@@ -8,11 +8,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from heedful.attention import Score, attend
 from heedful.config import RecurrentConfig
 from heedful.errors import ConfigError
 from heedful.models.cells import CELLS, Cell, CellState
 from heedful.models.encoder import Encoder, embedding
-from heedful.models.protocol import Memory
+from heedful.models.protocol import Look, Memory
 
 __all__ = ["Bridge", "Output", "Recurrent", "RecurrentState", "Stack"]
 
@@ -118,7 +119,7 @@ class Recurrent(nn.Module):
         self.embedding = embedding(target, config.embedding)
         self.dropout = nn.Dropout(config.dropout)
 
-    def encode(self, x: Tensor, keep: Tensor) -> Memory:
+    def encode(self, x: Tensor, keep: Tensor, look: Look | None = None) -> Memory:
         """Read the source.  x (B, S), keep (B, S) -> Memory."""
         h, last = self.encoder(x, keep)
         return Memory(h, keep, (), last)
@@ -130,6 +131,14 @@ class Recurrent(nn.Module):
     def logits(self, hidden: Tensor) -> Tensor:
         """Return the scores of all words.  hidden (…, width) -> (…, V)."""
         return self.output.logits(hidden)
+
+    def ask(self, score: Score, s: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
+        """Return what states find in the source.  s (R, D) -> c (R, E), weights (R, S).
+
+        K hypotheses of one sentence are K queries: (B·K, D) is (B, K, D).
+        """
+        c, weights = attend(score(s.view(memory.h.shape[0], -1, s.shape[-1]), memory.keys[0]), memory.h, memory.keep)
+        return c.flatten(0, 1), weights.flatten(0, 1)
 
     def embed(self, y: Tensor) -> Tensor:
         """Return the vectors of target tokens.  y (B, n) -> (B, n, embedding)."""

@@ -1,0 +1,71 @@
+"""The Transformer's state: keys and values of all words so far, in room that is made beforehand."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+__all__ = ["Cache"]
+
+FIRST = 32  # words there is room for at first; when it is full, the room is doubled
+
+
+class Cache:
+    """Keys and values of `length` words in each of L layers; at most `capacity` will come, with their positions.
+
+    They lie in one tensor (L, 2, R, H, room, C): a new word is written into its place, and all words so far are a view
+    of it. While gradients are wanted nothing may be written over, and the words are strung together instead.
+    """
+
+    def __init__(self, L: int, capacity: int, positions: Tensor) -> None:
+        self.L, self.capacity, self.positions = L, capacity, positions
+        self.length = 0
+        self.room: Tensor | None = None
+        self.spare: Tensor | None = None  # where the rows that are selected go, and the other way next time
+        self.strung: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def extend(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Add the keys and values of n words in a layer; return those of all words.  (R, H, n, C) -> (R, H, t, C)."""
+        n, t = k.shape[2], self.length
+        if n == self.capacity:  # all words at once: nothing will follow
+            return k, v
+        if k.requires_grad or self.strung:
+            before = self.strung.get(layer)
+            if before is not None:
+                k, v = torch.cat([before[0], k], dim=2), torch.cat([before[1], v], dim=2)
+            self.strung[layer] = (k, v)
+            return k, v
+        room = self._make_room(k, t + n) if layer == 0 else self.room
+        assert room is not None
+        keys, values = room[layer].unbind(0)
+        keys[:, :, t : t + n], values[:, :, t : t + n] = k, v
+        return keys[:, :, : t + n], values[:, :, : t + n]
+
+    def advance(self, n: int) -> None:
+        """Take the last n words as read, by all layers."""
+        self.length += n
+
+    def select(self, rows: Tensor) -> Cache:
+        """Keep some hypotheses, in the order of `rows`; what the others had is gone."""
+        self.strung = {layer: (k[rows], v[rows]) for layer, (k, v) in self.strung.items()}
+        if self.room is not None and self.length:
+            R, size = len(rows), self.room.shape[4]
+            if self.spare is None or self.spare.shape[2] < R or self.spare.shape[4] != size:
+                self.spare = self._empty(R, size)
+            there = self.spare[:, :, :R]
+            torch.index_select(self.room[..., : self.length, :], 2, rows, out=there[..., : self.length, :])
+            self.room, self.spare = there, self.room
+        return self
+
+    def _make_room(self, k: Tensor, wanted: int) -> Tensor:
+        if self.room is None or self.room.shape[4] < wanted:
+            old, size = self.room, max(FIRST, wanted, 0 if self.room is None else 2 * self.room.shape[4])
+            self.room = k.new_empty(self.L, 2, k.shape[0], k.shape[1], min(size, self.capacity), k.shape[3])
+            if old is not None:
+                self.room[..., : self.length, :] = old[..., : self.length, :]
+        return self.room
+
+    def _empty(self, R: int, size: int) -> Tensor:
+        assert self.room is not None
+        L, two, _, H, _, C = self.room.shape
+        return self.room.new_empty(L, two, R, H, size, C)

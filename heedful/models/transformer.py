@@ -1,0 +1,202 @@
+"""The Transformer: attention between the two sentences, and inside each of them, in place of recurrence."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from heedful.attention import attend, causal, scaled
+from heedful.config import TransformerConfig
+from heedful.errors import ConfigError
+from heedful.models.cache import Cache
+from heedful.models.encoder import embedding
+from heedful.models.protocol import Look, Memory, Step
+
+__all__ = ["FeedForward", "MultiHead", "Transformer", "positions"]
+
+ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
+
+
+def positions(n: int, D: int, device: torch.device | None = None) -> Tensor:
+    """Return p_t = [sin(t ω_1), …, sin(t ω_{D/2}), cos(t ω_1), …], ω_i = 10000^(-2(i-1)/D), for t = 0..n-1.  (n, D)."""
+    t = torch.arange(n, dtype=torch.float64)[:, None]
+    angles = t * 10000.0 ** (-torch.arange(0, D, 2, dtype=torch.float64) / D)
+    return torch.cat([angles.sin(), angles.cos()], dim=-1).to(device, torch.float32)
+
+
+class MultiHead(nn.Module):
+    """[c¹; …; c^H] W_o with cⁱ = Σ_j αⁱ_tj vⁱ_j, αⁱ = softmax(qⁱ · kⁱ / √C), q = W_q s, k = W_k h, v = W_v h.
+
+    The three matrices stand in one, W = [W_q; W_k; W_v], so that self-attention takes one product.
+    """
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.C, self.dropout = config.channels, config.attention_dropout
+        self.W = nn.Linear(config.width, 3 * config.width)
+        self.W_o = nn.Linear(config.width, config.width)
+
+    def split(self, x: Tensor) -> Tensor:
+        """Cut into heads.  x (B, n, parts·H·C), parts of D side by side -> (parts, B, H, n, C)."""
+        B, n, width = x.shape
+        D = self.W.in_features
+        return x.view(B, n, width // D, D // self.C, self.C).permute(2, 0, 3, 1, 4)
+
+    def project(self, s: Tensor) -> Tensor:
+        """Return q, k and v of the same states.  s (B, n, D) -> (3, B, H, n, C)."""
+        return self.split(self.W(s))
+
+    def query(self, s: Tensor) -> Tensor:
+        """Return q.  s (B, n, D) -> (B, H, n, C)."""
+        D = self.W.in_features
+        return self.split(F.linear(s, self.W.weight[:D], self.W.bias[:D]))[0]
+
+    def keys(self, h: Tensor) -> Tensor:
+        """Return k and v, once for a sentence.  h (B, S, D) -> (B, 2, H, S, C)."""
+        D = self.W.in_features
+        return self.split(F.linear(h, self.W.weight[D:], self.W.bias[D:])).transpose(0, 1).contiguous()
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Attend with every head.  q (B, H, T, C), k, v (B, H, S, C) -> (B, T, D), weights (B, H, T, S)."""
+        c, weights = attend(scaled(q, k), v, keep, self.dropout if self.training else 0.0)
+        return self.W_o(c.transpose(1, 2).flatten(2)), weights
+
+
+class FeedForward(nn.Module):
+    """W_2 f(W_1 x + b_1) + b_2, at every position alike."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.f, self.dropout = ACTIVATIONS[config.activation], config.inner_dropout
+        self.W_1 = nn.Linear(config.width, config.inner)
+        self.W_2 = nn.Linear(config.inner, config.width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (B, n, D) -> (B, n, D)."""
+        return self.W_2(F.dropout(self.f(self.W_1(x)), self.dropout, self.training))  # type: ignore[no-any-return]
+
+
+class Residual(nn.Module):
+    """What stands around every sub-layer g: x + g(LN(x)) with `norm=pre`, LN(x + g(x)) with `norm=post`."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.pre, self.dropout = config.norm == "pre", config.dropout
+        self.LN = nn.LayerNorm(config.width)
+
+    def before(self, x: Tensor) -> Tensor:
+        """Return what the sub-layer reads."""
+        return self.LN(x) if self.pre else x
+
+    def after(self, x: Tensor, g: Tensor) -> Tensor:
+        """Return what stands after it."""
+        x = x + F.dropout(g, self.dropout, self.training)
+        return x if self.pre else self.LN(x)
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention, then the feed-forward layer."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.inside, self.around_inside = MultiHead(config), Residual(config)
+        self.forward_layer, self.around_forward = FeedForward(config), Residual(config)
+
+    def forward(self, h: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
+        """h (B, S, D), keep (B, S) -> (B, S, D), weights (B, H, S, S)."""
+        q, k, v = self.inside.project(self.around_inside.before(h))
+        g, weights = self.inside(q, k, v, keep)
+        h = self.around_inside.after(h, g)
+        return self.around_forward.after(h, self.forward_layer(self.around_forward.before(h))), weights
+
+
+class DecoderLayer(nn.Module):
+    """Self-attention to the words before, attention to the source, then the feed-forward layer."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.inside, self.around_inside = MultiHead(config), Residual(config)
+        self.across, self.around_across = MultiHead(config), Residual(config)
+        self.forward_layer, self.around_forward = FeedForward(config), Residual(config)
+
+    def forward(self, s: Tensor, cache: Cache, layer: int, memory: Memory) -> tuple[Tensor, Tensor, Tensor]:
+        """s (R, n, D) -> (R, n, D), the weights inside (R, H, n, t) and across (R, H, n, S)."""
+        q, k, v = self.inside.project(self.around_inside.before(s))
+        k, v = cache.extend(layer, k, v)
+        n, t = q.shape[2], k.shape[2]
+        g, inside = self.inside(q, k, v, causal(n, t, s.device) if n > 1 else None)
+        s = self.around_inside.after(s, g)
+
+        k, v = memory.keys[layer].unbind(1)
+        R, B = s.shape[0], k.shape[0]
+        # K hypotheses of one sentence are K·n queries: (B·K, n, D) is (B, K·n, D).
+        q = self.across.query(self.around_across.before(s).view(B, -1, s.shape[-1]))
+        g, across = self.across(q, k, v, memory.keep)
+        s = self.around_across.after(s, g.view_as(s))
+        across = across if R == B else across.unflatten(2, (-1, n)).transpose(1, 2).flatten(0, 1)
+
+        return self.around_forward.after(s, self.forward_layer(self.around_forward.before(s))), inside, across
+
+
+class Transformer(nn.Module):
+    """Encoder: h = layers(E x √D + p). Decoder: s = layers(E y √D + p), looking at h. Words: E s, or W_o s (+ b)."""
+
+    def __init__(self, config: TransformerConfig, source: int, target: int) -> None:
+        super().__init__()
+        D = config.width
+        self.scale, self.dropout, self.pre = math.sqrt(D) if config.scale else 1.0, config.dropout, config.norm == "pre"
+        if config.tied == "all" and source != target:
+            raise ConfigError(
+                f"model.tied=all needs one vocabulary for both languages (text.joint=true), but there are "
+                f"{source} source and {target} target tokens; or set model.tied=target"
+            )
+        self.heads = D // config.channels
+        self.embedding = embedding(target, D)
+        self.source = embedding(source, D) if config.tied != "all" else None
+        self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.layers))
+        self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.depth))
+        self.LN_h = nn.LayerNorm(D) if self.pre else nn.Identity()
+        self.LN_s = nn.LayerNorm(D) if self.pre else nn.Identity()
+        self.W_o = nn.Parameter(embedding(target, D).weight.data) if config.tied == "none" else None
+        self.b_o = nn.Parameter(torch.zeros(target)) if config.bias else None
+        for module in [*self.encoder.modules(), *self.decoder.modules()]:
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
+                nn.init.zeros_(module.bias)
+
+    def embed(self, words: nn.Embedding, x: Tensor, p: Tensor) -> Tensor:
+        """Return E x √D + p.  x (B, n), p (n, D) -> (B, n, D)."""
+        return F.dropout(torch.add(p, words(x), alpha=self.scale), self.dropout, self.training)
+
+    def encode(self, x: Tensor, keep: Tensor, look: Look | None = None) -> Memory:
+        """Read the source and work out the keys.  x (B, S), keep (B, S) -> Memory."""
+        h = self.embed(self.source or self.embedding, x, positions(x.shape[1], self.embedding.embedding_dim, x.device))
+        seen = []
+        for layer in self.encoder:
+            h, weights = layer(h, keep)
+            seen.append(weights)
+        h = self.LN_h(h)
+        keys = tuple(layer.across.keys(h) for layer in self.decoder)  # type: ignore[union-attr, operator]
+        return Memory(h, keep, keys, (), torch.stack(seen, dim=1) if look else None)
+
+    def start(self, memory: Memory, capacity: int) -> Cache:
+        """Return an empty cache with room for `capacity` tokens."""
+        return Cache(len(self.decoder), capacity, positions(capacity, self.embedding.embedding_dim, memory.h.device))
+
+    def step(self, y: Tensor, state: Cache, memory: Memory, look: Look | None = None) -> Step:
+        """Read n tokens.  y (R, n) -> hidden (R, n, D), the cache with them, weights (R, L, H, n, S) if asked for."""
+        n = y.shape[1]
+        s = self.embed(self.embedding, y, state.positions[state.length : state.length + n])
+        seen = []
+        for number, layer in enumerate(self.decoder):
+            s, inside, across = layer(s, state, number, memory)
+            seen.append(inside if look and look.inside else across)
+        state.advance(n)
+        return Step(self.LN_s(s), state, torch.stack(seen, dim=1) if look else None)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Return the scores of all words.  hidden (…, D) -> (…, V)."""
+        return F.linear(hidden, self.embedding.weight if self.W_o is None else self.W_o, self.b_o)
