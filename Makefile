@@ -7,7 +7,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .PHONY: help demo test test-slow docs clean
 
 help:
-	@echo "make demo       see what attention is for: two translators trained side by side, and a report"
+	@echo "make demo       see what attention is for: three translators trained side by side, and a report"
 	@echo "make test       ruff, mypy, tests, documents, the package"
 	@echo "make test-slow  the tests that take minutes"
 	@echo "make docs       write the generated pages of docs/ anew"

@@ -9,12 +9,14 @@ from heedful.errors import HeedfulError
 from heedful.version import __version__
 
 if TYPE_CHECKING:
+    from heedful.decoding import Decoding
     from heedful.trace import Trace
     from heedful.training import train
     from heedful.translator import Translation, Translator, load
 
 __all__ = [
     "Config",
+    "Decoding",
     "HeedfulError",
     "Trace",
     "Translation",
@@ -26,6 +28,7 @@ __all__ = [
 ]
 
 _LAZY = {
+    "Decoding": "heedful.decoding",
     "Trace": "heedful.trace",
     "Translation": "heedful.translator",
     "Translator": "heedful.translator",

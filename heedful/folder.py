@@ -176,11 +176,13 @@ def read_files(path: Path, head: Mapping[str, Any]) -> dict[str, bytes]:
 
 
 def _check_notes(notes: Mapping[str, Any], path: Path) -> None:
-    """Hold the notes to what a run writes: numbers, and the scores of a validation or none."""
+    """Hold the notes to what a run writes: numbers, the scores of a validation or none, the name of its `init`."""
     scores = notes.get("validation")
     if scores is not None and not (isinstance(scores, dict) and {"loss", "accuracy", "bleu"} <= scores.keys()):
         raise ModelError(f"{path}: the notes' validation is {scores!r}, expected its scores; the file is damaged")
-    values = {key: value for key, value in notes.items() if key != "validation"} | (scores or {})
+    if not isinstance(notes.get("init", ""), str):
+        raise ModelError(f"{path}: 'init' in the notes is {notes['init']!r}, expected a name; the file is damaged")
+    values = {key: value for key, value in notes.items() if key not in ("validation", "init")} | (scores or {})
     for key, value in values.items():
         if not isinstance(value, int | float):
             raise ModelError(f"{path}: '{key}' in the notes is {value!r}, expected a number; the file is damaged")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.errors import DataError
+from heedful.errors import ConfigError, DataError
 
 __all__ = ["LengthRow", "LengthTable", "Text", "Trace", "Word"]
 
@@ -28,7 +28,8 @@ class Word(NamedTuple):
 class Text:
     """One side of a trace: the string, its tokens with character spans, and the words they make.
 
-    The last token and the last word are always the end of the sentence, `</s>`, with an empty span.
+    The last token and the last word are always the end of the sentence, `</s>`, with an empty span. A text of several
+    sentences has one for each.
     """
 
     text: str
@@ -44,6 +45,17 @@ class Text:
             "spans": [list(s) for s in self.spans],
             "words": [w._asdict() for w in self.words],
         }
+
+    @classmethod
+    def join(cls, text: str, starts: Sequence[int], parts: Sequence[Text]) -> Text:
+        """Return the text that parts make, which begin at the given characters of it."""
+        tokens = tuple(token for part in parts for token in part.tokens)
+        spans, words, first = [], [], 0
+        for begin, part in zip(starts, parts, strict=True):
+            spans += [(begin + start, begin + end) for start, end in part.spans]
+            words += [Word(w.text, begin + w.start, begin + w.end, first + w.first, first + w.last) for w in part.words]
+            first += len(part.tokens)
+        return cls(text, tokens, tuple(spans), tuple(words))
 
     @classmethod
     def build(cls, plain: Mapping[str, Any]) -> Text:
@@ -72,6 +84,17 @@ class Trace:
     weights: NDArray[np.float32] | None
     log_probs: NDArray[np.float32]
 
+    def only(self, layer: int | None = None, head: int | None = None) -> Trace:
+        """Return the trace with the weights of one layer, or one head, or one head of one layer; counted from 1."""
+        if self.weights is None:
+            return self
+        cuts = []
+        for what, number, size in zip(("layer", "head"), (layer, head), self.weights.shape[:2], strict=True):
+            if number is not None and not 1 <= number <= size:
+                raise ConfigError(f"there is no {what} {number}; choose one from 1 to {size}")
+            cuts.append(slice(None) if number is None else slice(number - 1, number))
+        return Trace(self.source, self.target, self.weights[cuts[0], cuts[1]], self.log_probs)
+
     def words(self) -> NDArray[np.float32] | None:
         """Return the weights between words, (words of the target, words of the source), each row summing to 1.
 
@@ -84,6 +107,28 @@ class Trace:
         columns = np.stack([tokens[:, w.first : w.last].sum(1) for w in self.source.words], axis=1)
         rows = np.stack([columns[w.first : w.last].mean(0) for w in self.target.words])
         return rows.astype(np.float32)
+
+    @classmethod
+    def join(cls, source: str, target: str, starts: Sequence[tuple[int, int]], parts: Sequence[Trace]) -> Trace:
+        """Return the trace of two texts from those of their parts, which begin at the given characters of either.
+
+        Each part looks only at its own source; its `</s>` stays where the part ends.
+        """
+        texts = (
+            Text.join(source, [start for start, _ in starts], [part.source for part in parts]),
+            Text.join(target, [start for _, start in starts], [part.target for part in parts]),
+        )
+        weights: NDArray[np.float32] | None = None
+        given = [part.weights for part in parts if part.weights is not None]
+        if given:
+            weights = np.zeros((*given[0].shape[:2], *(len(t.tokens) for t in reversed(texts))), dtype=np.float32)
+            row = column = 0
+            for part in parts:
+                T, S = len(part.target.tokens), len(part.source.tokens)
+                if part.weights is not None:
+                    weights[:, :, row : row + T, column : column + S] = part.weights
+                row, column = row + T, column + S
+        return cls(*texts, weights, np.concatenate([part.log_probs for part in parts]))
 
     def confidences(self) -> tuple[float, ...]:
         """Return the confidence of each target word: the mean log-probability of its tokens, as a probability."""

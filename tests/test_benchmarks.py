@@ -68,7 +68,7 @@ def test_one_is_not(hindi: ModuleType, number: int, made: Report) -> None:
 def test_without_links_they_are_all_wrong(hindi: ModuleType) -> None:
     made = changed(99.0, (0.0, 95.0), 60.0, 0.1, 100.0)
     made = replace(made, models=tuple(replace(m, alignment=None) for m in made.models))
-    assert "NO   alignment error rate <= 0.20: 1.000" in hindi.reached(made)
+    assert "NO   attention, alignment error rate <= 0.20: 1.000" in hindi.reached(made)
 
 
 def test_the_plan_is_the_demo_with_more_of_everything(hindi: ModuleType) -> None:

@@ -24,9 +24,9 @@ def demo(
 ) -> None:
     """See what attention is for, in minutes, with nothing to download.
 
-    Makes Hindi–English sentence pairs from a grammar, trains a translator with a fixed context and one with attention
-    side by side, and shows what each can do with sentences it has never seen, and where the attention looked. Leaves
-    the models and one page, report.html.
+    Makes Hindi–English sentence pairs from a grammar, trains a translator with a fixed context, one with attention and
+    a Transformer side by side, and shows what each can do with sentences it has never seen, and where the attention
+    looked. Leaves the models and one page, report.html.
     """
     from heedful.cli.standings import display
     from heedful.demo import FAST, FULL, run, summary

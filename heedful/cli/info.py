@@ -36,6 +36,8 @@ def _text(record: dict[str, Any]) -> str:
     ]
     if notes.get("pairs"):
         lines.append(f"trained on {notes['pairs']:,} pairs; the weights are those of step {notes['step']:,}")
+    if notes.get("init"):
+        lines.append(f"the run began with the weights of {notes['init']}")
     if found := notes.get("validation"):
         scores = f"BLEU {found['bleu']:.1f}, loss {found['loss']:.3f}, {found['accuracy']:.1%} of the tokens right"
         lines.append(f"on the held-out pairs: {scores}")

@@ -26,12 +26,21 @@ def train(
         Path | None,
         typer.Option(metavar="FILE", help="TSV pairs for validation; otherwise 2 % of the pairs are held out."),
     ] = None,
-    model: Annotated[str | None, typer.Option(metavar="rnn|fixed", help="With attention (rnn), or without.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="rnn|fixed|transformer", help="Recurrent with attention, or without; self-attention [rnn]."
+        ),
+    ] = None,
     cell: Annotated[str | None, typer.Option(metavar="gru|lstm|rnn", help="The recurrent cell [gru].")] = None,
     score: Annotated[
         str | None, typer.Option(metavar="additive|concat|dot|general|scaled", help="The attention score [additive].")
     ] = None,
     order: Annotated[str | None, typer.Option(metavar="bahdanau|luong", help="Who asks [bahdanau].")] = None,
+    init: Annotated[
+        str | None,
+        typer.Option(metavar="MODEL", help="Begin with the weights of a model: heedful's, Marian's or hf:ORG/NAME."),
+    ] = None,
     steps: Annotated[str | None, typer.Option(metavar="N", help="Updates at most [20000].")] = None,
     seed: Annotated[str | None, typer.Option(metavar="N", help="Everything random follows from it [1].")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in DIR, exactly.")] = False,
@@ -49,6 +58,7 @@ def train(
 
     PAIRS are TSV files: a sentence, a tab, its translation. The best model on the held-out pairs is written to DIR.
     Ctrl-C leaves a checkpoint; --resume goes on from it. `heedful train --out m --resume` needs no PAIRS again.
+    With --init, a model is trained on with other pairs; its own folder stays as it is.
 
     All settings and what they mean: `docs/settings.md`.
     """
@@ -70,7 +80,7 @@ def train(
         sides = [str(p) if p else None for p in (source, target, valid)]
         inputs = Inputs(tuple(str(p) for p in pairs or ()), columns, *sides)
     with display() as watch:
-        outcome = begin(inputs.read, inputs.absolute(), out, given, resume, watch)
+        outcome = begin(inputs.read, inputs.absolute(), out, given, resume, watch, init)
     if json:
         best = None if outcome.best is None else outcome.best._asdict()
         print_json({"out": str(out), "reason": outcome.reason, "step": outcome.step, "best": best})

@@ -1,5 +1,24 @@
 """Ways to write a sentence, each written once over the models' protocol."""
 
-from heedful.decoding.greedy import Hypothesis, greedy
+from heedful.decoding.beam import beam
+from heedful.decoding.ensemble import Ensemble
+from heedful.decoding.hypothesis import Hypothesis
+from heedful.decoding.rules import Rules, log_probs
+from heedful.decoding.settings import PENALTIES, Decoding
+from heedful.decoding.writing import Draw, Written, argmax, greedy, sample, write
 
-__all__ = ["Hypothesis", "greedy"]
+__all__ = [
+    "PENALTIES",
+    "Decoding",
+    "Draw",
+    "Ensemble",
+    "Hypothesis",
+    "Rules",
+    "Written",
+    "argmax",
+    "beam",
+    "greedy",
+    "log_probs",
+    "sample",
+    "write",
+]

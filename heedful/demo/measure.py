@@ -43,7 +43,11 @@ def alignment(translator: Translator, valid: Sequence[Side], test: Sequence[Side
     rule = "a word is linked to the source word with its largest weight"
     if best < 1:
         rule = f"a word is linked to the source words with at least {best:.0%} of its largest weight"
-    return Alignment(found.error_rate, found.precision, found.recall, len(test), f"{rule}; chosen on validation pairs")
+    several = any(trace.weights is not None and trace.weights.shape[:2] != (1, 1) for trace in seen)
+    mean = " in the mean of all layers and heads" if several else ""
+    return Alignment(
+        found.error_rate, found.precision, found.recall, len(test), f"{rule}{mean}; chosen on validation pairs"
+    )
 
 
 def _traces(translator: Translator, pairs: Sequence[Side]) -> list[Trace]:
@@ -59,11 +63,11 @@ def _error(traces: Sequence[Trace], pairs: Sequence[Side], threshold: float) -> 
 
 
 def examples(
-    translators: dict[str, Translator], plan: Plan, seen: set[str], test: Sequence[Side], looking: str
+    translators: dict[str, Translator], plan: Plan, seen: set[str], test: Sequence[Side], looking: Sequence[str]
 ) -> tuple[Example, ...]:
     """Translate the famous sentences, and the first test sentence of each length that the plan asks for.
 
-    `looking` is the model whose attention is shown.
+    `looking` are the models whose attention is shown, the first of them everywhere.
     """
     chosen = [(x, y, parse(gold), "a sentence everybody asks about") for x, y, gold in FAMOUS]
     for low, high in plan.lengths:
@@ -72,16 +76,18 @@ def examples(
             chosen.append((side.source, side.target, frozenset(side.links), "it has words never seen together before"))
     sources = [source for source, *_ in chosen]
     outputs = {key: translator.translate(sources) for key, translator in translators.items()}
+    first, *others = looking
     return tuple(
         Example(
             source,
             reference,
             source in seen,
             {key: found[i].text for key, found in outputs.items()},
-            outputs[looking][i].trace,
+            outputs[first][i].trace,
             gold,
             note,
-            looking,
+            first,
+            {key: outputs[key][i].trace for key in others},
         )
         for i, (source, reference, gold, note) in enumerate(chosen)
     )

@@ -41,25 +41,33 @@ class Plan:
     validations: int = 6
 
 
-COMMON = (
-    "text.kind=word",
-    "model.dropout=0",
-    "model.width=128",
-    "model.embedding=96",
-    "training.decay=cosine",
-)
-# The fixed context does best when it is seen at every step and learned fast: it gets what suits it.
+COMMON = ("text.kind=word", "model.dropout=0", "training.decay=cosine")
+RECURRENT = ("model.width=128", "model.embedding=96")
+# The fixed context does best when it is seen at every step and learned fast: each gets what suits it.
 FIXED = Contestant(
-    "fixed", "fixed context", ("model.family=fixed", "model.context=every", "training.rate=0.008"), 2_700
+    "fixed", "fixed context", ("model.family=fixed", *RECURRENT, "model.context=every", "training.rate=0.008"), 2_200
 )
-ATTENTION = Contestant("attention", "attention", ("model.family=rnn", "training.rate=0.006"), 1_600)
+ATTENTION = Contestant("attention", "attention", ("model.family=rnn", *RECURRENT, "training.rate=0.006"), 1_320)
+TRANSFORMER = Contestant(
+    "transformer",
+    "Transformer",
+    (
+        "model.family=transformer",
+        "model.width=96",
+        "model.layers=2",
+        "model.heads=4",
+        "model.inner=256",
+        "training.rate=0.003",
+    ),
+    2_000,
+)
 FULL = Plan(
     pairs=40_000,
     valid=200,
     test=1_500,
     max_words=50,
     settings=(*COMMON, "training.warmup=150", "training.batch_tokens=1024"),
-    contestants=(FIXED, ATTENTION),
+    contestants=(FIXED, ATTENTION, TRANSFORMER),
     lengths=((13, 16), (19, 22), (27, 31)),
 )
 FAST = Plan(
@@ -68,7 +76,7 @@ FAST = Plan(
     test=250,
     max_words=12,
     settings=(*COMMON, "training.warmup=60", "training.batch_tokens=512"),
-    contestants=(FIXED._replace(steps=800), ATTENTION._replace(steps=520)),
+    contestants=(FIXED._replace(steps=600), ATTENTION._replace(steps=390), TRANSFORMER._replace(steps=500)),
     lengths=((9, 9), (11, 11), (12, 12)),
     validations=2,
 )

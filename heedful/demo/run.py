@@ -30,7 +30,7 @@ from heedful.version import __version__
 __all__ = ["Watch", "run"]
 
 MARK = "demo.json"  # what is in this file is in the page too; a folder that has it was made by a demo
-LOOKING = "attention"  # the model whose weights are shown
+LOOKING = "attention"  # the model whose weights are shown first
 UP_TO = 20  # words of the sentences that the main number is about
 
 
@@ -99,12 +99,13 @@ def _measured(
             )
         )
     first = translators[LOOKING].parts
+    looking = [LOOKING, *(m.key for m in models if m.alignment and m.key != LOOKING)]
     sizes = len(train), len(test), len(first.source) - len(SPECIALS), len(first.target) - len(SPECIALS)
     return Report(
         title="Hindi to English, with and without attention",
         corpus=Corpus(*sizes, max(len(s.source.split()) for s in train), 0),
         models=tuple(models),
-        examples=examples(translators, plan, {side.source for side in train}, test, LOOKING),
+        examples=examples(translators, plan, {side.source for side in train}, test, looking),
         unseen_exact=unseen,
         machine=Machine(platform.python_version(), torch.__version__, __version__, cores(), _today()),
         seconds=0.0,

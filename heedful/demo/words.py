@@ -28,7 +28,7 @@ def summary(report: Report, out: Path, width: int = 80, ascii_only: bool = False
 
 
 def _example(example: Example, report: Report, width: int, ascii_only: bool) -> str:
-    """Return a sentence, what each model made of it, and where the one with attention looked."""
+    """Return a sentence, what each model made of it, and where one with attention looked."""
     titles = {model.key: model.title for model in report.models}
     indent = 2 + max(len("should be"), *(len(title) for title in titles.values())) + 2
     seen = "was in the training data" if example.seen else "was not in the training data"
@@ -40,7 +40,8 @@ def _example(example: Example, report: Report, width: int, ascii_only: bool) -> 
         lines += textwrap.wrap(
             f"  {name:<{indent - 2}}{text}", width, subsequent_indent=" " * indent, break_long_words=False
         )
-    return "\n".join([*lines, "", heatmap(example.trace, width=width, ascii_only=ascii_only)])
+    looked = f"where {titles.get(example.traced, example.traced)} looked:"
+    return "\n".join([*lines, "", looked, heatmap(example.trace, width=width, ascii_only=ascii_only)])
 
 
 def _table(report: Report) -> str:

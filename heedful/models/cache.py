@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from heedful.errors import ShapeError
+
 __all__ = ["Cache"]
 
 FIRST = 32  # words there is room for at first; when it is full, the room is doubled
@@ -29,8 +31,11 @@ class Cache:
         n, t = k.shape[2], self.length
         if n == self.capacity:  # all words at once: nothing will follow
             return k, v
-        if k.requires_grad or self.strung:
+        if k.requires_grad or layer in self.strung:
             before = self.strung.get(layer)
+            if before is None and t:  # read without gradients
+                assert self.room is not None
+                before = (self.room[layer, 0, :, :, :t], self.room[layer, 1, :, :, :t])
             if before is not None:
                 k, v = torch.cat([before[0], k], dim=2), torch.cat([before[1], v], dim=2)
             self.strung[layer] = (k, v)
@@ -40,6 +45,12 @@ class Cache:
         keys, values = room[layer].unbind(0)
         keys[:, :, t : t + n], values[:, :, t : t + n] = k, v
         return keys[:, :, : t + n], values[:, :, : t + n]
+
+    def places(self, n: int) -> Tensor:
+        """Return the positions of the next n words, (n, D)."""
+        if self.length + n > self.capacity:
+            raise ShapeError(f"{self.length + n} words, but the state was started for {self.capacity} at most")
+        return self.positions[self.length : self.length + n]
 
     def advance(self, n: int) -> None:
         """Take the last n words as read, by all layers."""

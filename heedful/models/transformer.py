@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +18,7 @@ from heedful.models.protocol import Look, Memory, Step
 
 __all__ = ["FeedForward", "MultiHead", "Transformer", "positions"]
 
-ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
 
 
 def positions(n: int, D: int, device: torch.device | None = None) -> Tensor:
@@ -189,7 +190,7 @@ class Transformer(nn.Module):
     def step(self, y: Tensor, state: Cache, memory: Memory, look: Look | None = None) -> Step:
         """Read n tokens.  y (R, n) -> hidden (R, n, D), the cache with them, weights (R, L, H, n, S) if asked for."""
         n = y.shape[1]
-        s = self.embed(self.embedding, y, state.positions[state.length : state.length + n])
+        s = self.embed(self.embedding, y, state.places(n))
         seen = []
         for number, layer in enumerate(self.decoder):
             s, inside, across = layer(s, state, number, memory)

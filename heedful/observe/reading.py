@@ -31,6 +31,7 @@ def read(model: Seq2Seq, memory: Memory, targets: Sequence[Sequence[int]]) -> li
     y = pad([(START, *target) for target in targets]).to(memory.h.device)
     hidden, _, weights = model.step(y[:, :-1], model.start(memory, y.shape[1] - 1), memory, Look())
     logits = model.logits(hidden).float()
+    logits[..., START] = -torch.inf  # as in decoding: `<s>` can follow nothing
     log_probs = (logits.gather(-1, y[:, 1:, None])[..., 0] - logits.logsumexp(-1)).cpu().numpy()
     lengths = memory.keep.sum(1).tolist()
     seen = None if weights is None else weights.float().cpu().numpy()

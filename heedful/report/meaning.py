@@ -31,26 +31,32 @@ class Contrast(NamedTuple):
 
     def ahead(self) -> int:
         """On the longest sentences: 1 when looking back is clearly better, -1 when clearly worse, otherwise 0."""
-        lead, noise = self._lead(self.long)
-        return 0 if abs(lead) <= noise else 1 if lead > 0 else -1
+        return _ahead(self.metric, self.long)
 
     def widens(self) -> bool:
         """Whether the lead of looking back is clearly larger on the longest sentences than on the shortest."""
-        (long, long_noise), (short, short_noise) = self._lead(self.long), self._lead(self.short)
+        (long, long_noise), (short, short_noise) = _lead(self.metric, self.long), _lead(self.metric, self.short)
         return long - short > math.hypot(long_noise, short_noise)
 
-    def _lead(self, rows: tuple[LengthRow, LengthRow]) -> tuple[float, float]:
-        """By how many points looking back is ahead, and how many chance may easily make.
 
-        For exact match these are the difference of two proportions and twice its standard error, each proportion with
-        one right and one wrong sentence more than were counted, so that a few sentences prove nothing.
-        """
-        if self.metric != "exact":
-            return rows[1].bleu - rows[0].bleu, CLEAR_BLEU
-        counts = [row.pairs + 2 for row in rows]
-        shares = [(row.exact / 100 * row.pairs + 1) / n for row, n in zip(rows, counts, strict=True)]
-        variance = sum(p * (1 - p) / n for p, n in zip(shares, counts, strict=True))
-        return 100 * (shares[1] - shares[0]), 200 * math.sqrt(variance)
+def _ahead(metric: str, rows: tuple[LengthRow, LengthRow]) -> int:
+    """Return 1 when the second is clearly better, -1 when it is clearly worse, otherwise 0."""
+    lead, noise = _lead(metric, rows)
+    return 0 if abs(lead) <= noise else 1 if lead > 0 else -1
+
+
+def _lead(metric: str, rows: tuple[LengthRow, LengthRow]) -> tuple[float, float]:
+    """Return by how many points the second is ahead, and how many chance may easily make.
+
+    For exact match these are the difference of two proportions and twice its standard error, each proportion with
+    one right and one wrong sentence more than were counted, so that a few sentences prove nothing.
+    """
+    if metric != "exact":
+        return rows[1].bleu - rows[0].bleu, CLEAR_BLEU
+    counts = [row.pairs + 2 for row in rows]
+    shares = [(row.exact / 100 * row.pairs + 1) / n for row, n in zip(rows, counts, strict=True)]
+    variance = sum(p * (1 - p) / n for p, n in zip(shares, counts, strict=True))
+    return 100 * (shares[1] - shares[0]), 200 * math.sqrt(variance)
 
 
 def contrast(report: Report) -> Contrast | None:
@@ -78,7 +84,7 @@ def meaning(report: Report) -> tuple[str, ...]:
         totals = [f"{m.title} {percent(m.scores.total.exact)}" for m in report.models]
         return (f"Exactly right, of all test sentences: {listed(totals)}.",) if totals else ()
     rest = [_other(m, found) for m in report.models if m not in (found.fixed, found.looking)]
-    return (_bottleneck(found), " ".join([_numbers(found), _conclusion(found), *filter(None, rest)]))
+    return (_bottleneck(found, report), " ".join([_numbers(found), _conclusion(found), *filter(None, rest)]))
 
 
 def setting(report: Report) -> str:
@@ -95,13 +101,23 @@ def setting(report: Report) -> str:
     return f"{who} learned from {same}{corpus.pairs:,} sentence pairs, {languages[0]} to {languages[1]}."
 
 
-def _bottleneck(found: Contrast) -> str:
-    return (
-        f"“{found.fixed.title[:1].upper()}{found.fixed.title[1:]}” presses a whole sentence into one vector of a fixed "
-        "size before it writes the first word, and such a vector can hold only so much: that is the bottleneck. "
-        f"“{found.looking.title[:1].upper()}{found.looking.title[1:]}” looks back at every word of the source for each "
-        "word that it writes."
+def _bottleneck(found: Contrast, report: Report) -> str:
+    said = (
+        f"{_quoted(found.fixed)} presses a whole sentence into one vector of a fixed size before it writes the first "
+        f"word, and such a vector can hold only so much: that is the bottleneck. {_quoted(found.looking)} looks back "
+        "at every word of the source for each word that it writes."
     )
+    third = next((m for m in report.models if m.key == "transformer" and m is not found.looking), None)
+    if third is not None:
+        said += (
+            f" {_quoted(third)} looks back, too, and has nothing else: inside each sentence, too, its words reach one "
+            "another by attention alone."
+        )
+    return said
+
+
+def _quoted(model: Model) -> str:
+    return f"“{model.title[:1].upper()}{model.title[1:]}”"
 
 
 def _numbers(found: Contrast) -> str:
@@ -118,8 +134,8 @@ def _numbers(found: Contrast) -> str:
         )
     few = "more than a few" if any(row.exact for row in found.long) else "any"
     return (
-        f"Neither got {few} of {long} exactly right, so BLEU says more: there {names[0]} reached {at_long[0]} and "
-        f"{names[1]} {at_long[1]}; on {short}, {at_short[0]} and {at_short[1]}."
+        f"Neither {names[0]} nor {names[1]} got {few} of {long} exactly right, so BLEU says more: there {names[0]} "
+        f"reached {at_long[0]} and {names[1]} {at_long[1]}; on {short}, {at_short[0]} and {at_short[1]}."
     )
 
 
@@ -132,8 +148,8 @@ def _conclusion(found: Contrast) -> str:
         )
     if ahead == 0:
         return (
-            "So in this run the two do not clearly differ on the longest sentences: the bottleneck does not show. "
-            "Longer sentences, more of them or longer training may change that."
+            f"So in this run {fixed} and {looking} do not clearly differ on the longest sentences: the bottleneck does "
+            "not show. Longer sentences, more of them or longer training may change that."
         )
     if not found.widens():
         return (
@@ -151,9 +167,18 @@ def _conclusion(found: Contrast) -> str:
 
 
 def _other(model: Model, found: Contrast) -> str:
+    """Return how a further model did, and where it stands beside the two."""
     rows = {(row.low, row.high): row for row in model.scores.rows}
     long, short = (rows.get((r[0].low, r[0].high)) for r in (found.long, found.short))
     if long is None or short is None:
         return ""
-    values = [percent(found.of(r)) if found.metric == "exact" else f"BLEU {number(found.of(r))}" for r in (long, short)]
-    return f"For comparison, {model.title}: {values[0]} for the longest and {values[1]} for the shortest."
+    values = [percent(found.of(r)) if found.metric == "exact" else number(found.of(r)) for r in (long, short)]
+    places: dict[int, list[str]] = {1: [], 0: [], -1: []}
+    for other, row in zip((found.fixed, found.looking), found.long, strict=True):
+        places[_ahead(found.metric, (row, long))].append(other.title)
+    words = {1: "clearly better than", 0: "not clearly different from", -1: "clearly worse than"}
+    stands = [f"{words[place]} {listed(names)}" for place, names in places.items() if names]
+    said = f"{model.title} reached BLEU {values[0]} on the longest and {values[1]} on the shortest"
+    if found.metric == "exact":
+        said = f"{model.title} got {values[0]} of the longest and {values[1]} of the shortest exactly right"
+    return f"{said}: on the longest {listed(stands)}."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from heedful.trace import LengthTable, Trace
@@ -70,8 +70,8 @@ class Model:
 class Example:
     """A sentence and what each model made of it; `outputs` are by the model's key.
 
-    The trace is that of the model `traced`. The gold links are between the words of the source and of the reference,
-    counted from 0. `seen`: this very sentence was learned from.
+    The trace is that of the model `traced`; `more` holds those of other models, by their keys. The gold links are
+    between the words of the source and of the reference, counted from 0. `seen`: this very sentence was learned from.
     """
 
     source: str
@@ -82,6 +82,7 @@ class Example:
     gold: frozenset[tuple[int, int]] = frozenset()
     note: str = ""
     traced: str = "attention"
+    more: Mapping[str, Trace] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,7 @@ def alignment(report: Report) -> str:
     head = f'<tr>{names}<th class="text">how links were read</th></tr>'
     table = f"<table><thead>{head}</thead><tbody>{rows}</tbody></table>"
     return f"""<section id="alignment"><h2>Did it look at the right words?</h2>
-<p>Nobody told the model which word comes from which: it only ever saw whole sentences. The corpus knows, though. Its
+<p>Nobody told a model which word comes from which: it only ever saw whole sentences. The corpus knows, though. Its
 gold links say for each word where it comes from, and the links read from the weights are held against them.</p>
 {_scroll(table, "Alignment error rate")}
 <p class="small">Precision is the share of the links found that are gold links; recall is the share of the gold links

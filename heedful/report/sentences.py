@@ -1,12 +1,13 @@
-"""Sentences with what each model made of them, and where the one with attention looked."""
+"""Sentences with what each model made of them, and where those with attention looked."""
 
 from __future__ import annotations
 
 from heedful.draw import chart, svg
 from heedful.draw.marks import clean
 from heedful.metrics import same
-from heedful.report.phrases import compare, verdict
+from heedful.report.phrases import compare, count, verdict
 from heedful.report.records import Example, Report
+from heedful.trace import Trace
 
 __all__ = ["article", "sentences"]
 
@@ -65,7 +66,9 @@ def article(report: Report, example: Example, unfold: bool = True) -> str:
             f'<p><span class="who">{chart.swatch(i)}{clean(model.title)} · {said}</span> '
             f'<span{target} dir="auto">{_marked(output, example.reference)}</span></p>'
         )
-    return "\n".join([*parts, _picture(report, example, unfold), "</article>\n"])
+    pictures = [_picture(report, example, example.traced, example.trace, unfold)]
+    pictures += [_picture(report, example, key, trace, False) for key, trace in example.more.items()]
+    return "\n".join([*parts, *pictures, "</article>\n"])
 
 
 def _marked(output: str, reference: str) -> str:
@@ -79,19 +82,20 @@ def _marked(output: str, reference: str) -> str:
     return " ".join(parts)
 
 
-def _picture(report: Report, example: Example, unfold: bool) -> str:
-    """Return the heat map; gold links only where the words that they are for stand in it."""
-    if example.trace.words() is None:
+def _picture(report: Report, example: Example, key: str, trace: Trace, unfold: bool) -> str:
+    """Return a model's heat map; gold links only where the words that they are for stand in it."""
+    if trace.weights is None:
         return ""
-    title = next((m.title for m in report.models if m.key == example.traced), example.traced)
-    fits = same(example.trace.target.text, example.reference)
-    drawn = svg.heatmap(example.trace, gold=example.gold if fits and example.gold else None)
-    told = ""
+    title = next((m.title for m in report.models if m.key == key), key)
+    fits = same(trace.target.text, example.reference)
+    drawn = svg.heatmap(trace, gold=example.gold if fits and example.gold else None)
+    L, H = trace.weights.shape[:2]
+    notes = [f"Shown is the mean of {count(L, 'layer')} with {count(H, 'head')} each."] if L * H > 1 else []
     if example.gold and not fits:
-        told = (
-            "<figcaption>The gold links are not drawn here: they belong to the words of the reference, "
-            "and the model wrote others.</figcaption>"
+        notes.append(
+            "The gold links are not drawn here: they belong to the words of the reference, and the model wrote others."
         )
+    told = f"<figcaption>{' '.join(notes)}</figcaption>" if notes else ""
     box = f'<div class="scroll" tabindex="0" role="region" aria-label="Heat map">{drawn}</div>'
     opened = ' open="open"' if unfold else ""
     return f"<details{opened}><summary>Where {clean(title)} looked</summary><figure>{box}{told}</figure></details>"

@@ -1,6 +1,7 @@
 """Strings to token ids and back; tokens to words with character spans."""
 
-from heedful.text.tokenizer import END, PAD, SPECIALS, START, UNKNOWN, Codec, Encoded
+from heedful.text.codec import END, PAD, SPECIALS, START, UNKNOWN, Codec, Encoded
+from heedful.text.sentencepiece import SentencePieces
 from heedful.text.words import count, merge
 
-__all__ = ["END", "PAD", "SPECIALS", "START", "UNKNOWN", "Codec", "Encoded", "count", "merge"]
+__all__ = ["END", "PAD", "SPECIALS", "START", "UNKNOWN", "Codec", "Encoded", "SentencePieces", "count", "merge"]

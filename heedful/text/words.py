@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from heedful.trace import Word
 
-__all__ = ["SPACE", "count", "is_space", "merge"]
+__all__ = ["SPACE", "count", "is_space", "merge", "unspaced"]
 
 SPACE = "▁"  # stands for a space inside tokens, and so counts as one in a text
 
@@ -67,8 +67,9 @@ def _together(text: str, before: tuple[int, int], start: int) -> bool:
         return False
     if before[0] == before[1] or start >= len(text):
         return True
-    return not (_unspaced(text[start]) or _unspaced(text[before[1] - 1]))
+    return not (unspaced(text[start]) or unspaced(text[before[1] - 1]))
 
 
-def _unspaced(character: str) -> bool:
+def unspaced(character: str) -> bool:
+    """Whether a character is of a script that is written without spaces."""
     return not character.isascii() and unicodedata.name(character, "").startswith(_UNSPACED)

@@ -18,6 +18,7 @@ from heedful.folder import Parts, write_model
 from heedful.training.checkpoint import Checkpoint, Position, optimizer_tensors, restore_optimizer, save
 from heedful.training.loss import loss
 from heedful.training.metrics_file import MetricsFile
+from heedful.training.origin import name_of
 from heedful.training.prepare import Prepared
 from heedful.training.records import Outcome, Progress, Validation, Watch
 from heedful.training.schedule import rate
@@ -56,6 +57,8 @@ class Run:
     def go(self, stop: Callable[[], bool]) -> Outcome:
         """Train until steps or patience are used up, or `stop` says so; leave a checkpoint and the best model."""
         metrics = MetricsFile(self.out, self.position.step)
+        if self.run.get("init") and self.position.step == 0 and self.position.best is None:
+            self._keep_origin(metrics)
         meter = Meter(self.config.steps)
         while not (reason := self._over(stop)):
             rows, epoch = self._next()
@@ -81,6 +84,15 @@ class Run:
             self._finish(reason, metrics)  # a disk too full for the checkpoint may still have room for the model
             raise
         return self._finish(reason, metrics)
+
+    def _keep_origin(self, metrics: MetricsFile) -> None:
+        """Measure the model that the run begins with: if nothing better comes of it, it is the result.
+
+        It is the first checkpoint, too, so that the run goes on even when the model it began with is gone.
+        """
+        self._validated(metrics)
+        self.saved = -1
+        self._save()
 
     def _over(self, stop: Callable[[], bool]) -> str:
         """Return why the run is over, or nothing."""
@@ -190,6 +202,7 @@ class Run:
                 "step": best.step if best else self.position.step,
                 "validation": scores,
                 "pairs": len(self.data.pairs),
+                **({"init": name_of(self.run["init"])} if self.run.get("init") else {}),
             }
             write_model(self.out, replace(self.parts, notes=notes))
             self.model.load_state_dict(last)

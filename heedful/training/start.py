@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from heedful.config import Config
+from heedful.config import Config, TransformerConfig
 from heedful.data import Pair, Pairs
 from heedful.device import check_bf16, memory_guard, pick
 from heedful.disk import locked
@@ -20,6 +20,7 @@ from heedful.text import SPECIALS
 from heedful.training.checkpoint import Checkpoint, folders, newest, tidy
 from heedful.training.inputs import Inputs, in_memory
 from heedful.training.interrupt import catch_signals
+from heedful.training.origin import open_origin, place_of, say_unknown
 from heedful.training.prepare import digest, learn_codecs, prepare, split
 from heedful.training.records import Outcome, Silent, Watch
 from heedful.training.run import Run
@@ -46,16 +47,18 @@ def train(
     *,
     valid: Sequence[tuple[str, str]] | None = None,
     settings: Settings | None = None,
+    init: str | Path | None = None,
     resume: bool = False,
     watch: Watch | None = None,
 ) -> Translator:
     """Train a translator on sentence pairs, write it to the folder `out` and return it.
 
-    `settings` are nested by section: `{"model": {"family": "fixed"}, "training": {"steps": 500}}`. Ctrl-C leaves a
-    checkpoint to resume from, and raises `KeyboardInterrupt`.
+    `settings` are nested by section: `{"model": {"family": "fixed"}, "training": {"steps": 500}}`. With `init`, the run
+    begins with the weights and vocabularies of another model, which is left as it is. Ctrl-C leaves a checkpoint to
+    resume from, and raises `KeyboardInterrupt`.
     """
     inputs = (in_memory(pairs), None if valid is None else in_memory(valid))
-    outcome = begin(lambda: inputs, {}, Path(out), settings or {}, resume, watch or Silent())
+    outcome = begin(lambda: inputs, {}, Path(out), settings or {}, resume, watch or Silent(), init)
     if outcome.signal:
         raise KeyboardInterrupt
     return load(out, str((settings or {}).get("training", {}).get("device", "auto")))
@@ -68,18 +71,29 @@ def begin(
     settings: Settings,
     resume: bool,
     watch: Watch,
+    init: str | Path | None = None,
 ) -> Outcome:
-    """Begin a run in the folder `out`, or resume the one that is there; `inputs` are recorded with it."""
+    """Begin a run in the folder `out`, or resume the one that is there; `inputs` and `init` are recorded with it."""
     checkpoint, damaged = _find(out, watch) if resume else (None, {})
     if not resume:
         _refuse_taken(out)
-    config = Config.build(settings) if checkpoint is None else _resumed(checkpoint, settings, out)
+    origin = None if init is None else place_of(init)
+    begun = None
+    if checkpoint is not None:
+        origin = _same_origin(checkpoint, origin, out)
+        config = _resumed(checkpoint, settings, out)
+    elif init is not None:
+        begun = open_origin(init, settings)
+        config = begun.config
+    else:
+        config = Config.build(settings)
+        _check_vocabularies(config)
     _try(config)
     found, valid = read()
     training, held = split(found, valid, config, watch.say)
     checksum = digest(training, held)
     if checkpoint is None:
-        parts = _new(config, training)
+        parts = begun or _new(config, training)
     elif checkpoint.run.get("digest") == checksum:
         parts = replace(checkpoint.parts, config=config, notes={})
     else:
@@ -88,13 +102,16 @@ def begin(
             "or start a new run in another folder"
         )
     data = prepare(training, held, (parts.source, parts.target), config, watch.say)
+    if begun is not None and origin is not None:
+        watch.say(_beginning(origin, settings, config))
+        say_unknown(data, (parts.source, parts.target), origin, watch.say)
     with locked(out / "checkpoints"):
         if not resume:
             _refuse_taken(out)  # by a run that was quicker
         tidy(out, damaged)
         if checkpoint is None and holds_model(out):
             watch.say(f"the model that was in {out} is kept in {set_aside(out)}")
-        run = Run(out, parts, data, {"inputs": inputs, "digest": checksum}, watch)
+        run = Run(out, parts, data, {"inputs": inputs, "digest": checksum, "init": origin}, watch)
         if checkpoint is not None:
             run.restore(checkpoint)
         watch.say(_summary(parts, run.device))
@@ -135,6 +152,29 @@ def _try(config: Config) -> None:
         check_bf16(device)
     with torch.device("meta"):
         build(config.model, len(SPECIALS), len(SPECIALS))
+
+
+def _check_vocabularies(config: Config) -> None:
+    """Refuse one table of word vectors for two vocabularies, even if these should happen to be of the same size."""
+    if isinstance(config.model, TransformerConfig) and config.model.tied == "all" and not config.text.joint:
+        raise ConfigError(
+            "model.tied=all needs one vocabulary for both languages; set text.joint=true as well, or model.tied=target"
+        )
+
+
+def _same_origin(checkpoint: Checkpoint, given: str | None, out: Path) -> str | None:
+    """Return where the run began, which nobody can change any more."""
+    recorded: str | None = checkpoint.run.get("init")
+    if given not in (None, recorded):
+        there = f"with the weights of {recorded}" if recorded else "with new weights"
+        raise ConfigError(f"the run in {out} began {there}; it is resumed without --init")
+    return recorded
+
+
+def _beginning(origin: str, settings: Settings, config: Config) -> str:
+    rate = config.training.rate
+    hint = f"; training.rate is {rate}, as for new weights: a lower one keeps more of what the model knows"
+    return f"beginning with the weights of {origin}{'' if 'rate' in settings.get('training', {}) else hint}"
 
 
 def _new(config: Config, training: Sequence[Pair]) -> Parts:

@@ -56,6 +56,39 @@ def test_equals_pytorchs_attention(kind):
     torch.testing.assert_close(context, F.scaled_dot_product_attention(q, k, values, attn_mask=theirs))
 
 
+@pytest.mark.parametrize("kind", ["none", "sentence", "query", "everyone"])
+def test_heads_equal_pytorchs_attention(kind):
+    q, k, values = rand(3, 2, 4, 8, seed=1), rand(3, 2, 5, 8, seed=2), rand(3, 2, 5, 6, seed=3)
+    keep = {
+        "none": None,
+        "sentence": until(torch.tensor([5, 2, 1])),
+        "query": causal(4, 5) & until(torch.tensor([5, 3, 1]))[:, None],
+        "everyone": causal(4, 5),
+    }[kind]
+    theirs = {"none": None, "sentence": keep[:, None, None]}.get(kind, keep[:, None]) if keep is not None else None
+    context, weights = attend(scaled(q, k), values, keep)
+    torch.testing.assert_close(context, F.scaled_dot_product_attention(q, k, values, attn_mask=theirs))
+    assert weights.shape == (3, 2, 4, 5)
+    for head in range(2):
+        alone = attend(scaled(q[:, head], k[:, head]), values[:, head], keep)
+        torch.testing.assert_close((context[:, head], weights[:, head]), alone)
+
+
+@pytest.mark.parametrize("heads", [(), (2,)])
+def test_dropout_leaves_weights_out_of_the_sum_and_returns_them_whole(heads):
+    scores, values = rand(3, *heads, 4, 50, seed=1), rand(3, *heads, 50, 6, seed=2)
+    keep = until(torch.tensor([50, 20, 0]))
+    _, whole = attend(scores, values, keep)
+    torch.manual_seed(7)
+    context, weights = attend(scores, values, keep, dropout=0.4)
+    assert torch.equal(weights, whole)
+    torch.manual_seed(7)
+    left = (torch.nn.functional.dropout(torch.ones_like(whole), 0.4) > 0).double()
+    assert 0.5 < left.mean().item() < 0.7
+    # what stays is made larger by as much as is missing on average
+    torch.testing.assert_close(context, (whole * left / 0.6) @ values)
+
+
 @st.composite
 def scores_and_keep(draw):
     B, T, S = draw(st.integers(1, 3)), draw(st.integers(1, 4)), draw(st.integers(1, 5))
@@ -111,6 +144,16 @@ def test_scores_that_may_not_be_looked_at_can_be_anything():
     assert bool(scores.grad.isfinite().all())
 
 
+def test_a_row_with_nothing_to_look_at_gives_zeros_in_every_head():
+    scores, values = rand(2, 3, 2, 4, seed=1).requires_grad_(), rand(2, 3, 4, 5, seed=2)
+    context, weights = attend(scores, values, until(torch.tensor([0, 3]), 4))
+    assert not weights[0].any()
+    assert not context[0].any()
+    torch.testing.assert_close(weights[1].sum(-1), torch.ones(3, 2, dtype=torch.float64))
+    context.square().sum().backward()
+    assert not scores.grad[0].any()
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
 def test_a_row_with_nothing_to_look_at_gives_zeros(dtype):
     scores = rand(2, 2, 3).to(dtype).requires_grad_()
@@ -161,3 +204,12 @@ def test_a_mask_for_all_sentences_is_used_for_each():
 def test_a_mask_that_does_not_fit_is_named(shape):
     with pytest.raises(ShapeError, match=r"keep has shape \("):
         attend(torch.zeros(3, 2, 4), torch.zeros(3, 4, 5), torch.ones(shape, dtype=torch.bool))
+    with pytest.raises(ShapeError, match=r"keep has shape \(.* for scores \(3, 2, 4\)"):
+        attend(torch.zeros(3, 7, 2, 4), torch.zeros(3, 7, 4, 5), torch.ones(shape, dtype=torch.bool))
+
+
+def test_heads_that_do_not_fit_are_named():
+    with pytest.raises(ShapeError, match=r"values has shape \(3, 5, 4, 5\), expected .*: H is 5 here but 7 in scores"):
+        attend(torch.zeros(3, 7, 2, 4), torch.zeros(3, 5, 4, 5))
+    with pytest.raises(ShapeError, match=r"values has shape \(3, 4, 5\), expected \(B=3, H=7, S=4, C\): 4 axes, not 3"):
+        attend(torch.zeros(3, 7, 2, 4), torch.zeros(3, 4, 5))

@@ -37,6 +37,14 @@ def test_scaled_by_hand():
     same(scaled(q, k), [[[5.0, -1.0]]])
 
 
+@pytest.mark.parametrize("score", [dot, scaled])
+def test_heads_do_not_meet(score):
+    q, k = rand(2, 3, 4, 6), rand(2, 3, 5, 6)
+    alone = torch.stack([score(q[:, head], k[:, head]) for head in range(3)], dim=1)
+    torch.testing.assert_close(score(q, k), alone)
+    assert torch.autograd.gradcheck(score, (q, k))
+
+
 def test_general_by_hand():
     q = torch.tensor([[[2.0, 3.0]]])
     k = torch.tensor([[[1.0, 2.0, 3.0], [0.0, 1.0, 0.0]]])
@@ -106,6 +114,11 @@ def test_gradient(score, inputs):
     [
         (dot, [(2, 3, 4), (2, 5, 6)], "k has shape (2, 5, 6), expected (B=2, S, A=4): A is 6 here but 4 in q"),
         (dot, [(2, 3, 4), (1, 5, 4)], "k has shape (1, 5, 4), expected (B=2, S, A=4): B is 1 here but 2 in q"),
+        (
+            dot,
+            [(2, 3, 4, 5), (2, 1, 4, 5)],
+            "k has shape (2, 1, 4, 5), expected (B=2, H=3, S, C=5): H is 1 here but 3 in q",
+        ),
         (scaled, [(3, 4), (2, 5, 4)], "q has shape (3, 4), expected (B, T, A): 3 axes, not 2"),
         (
             general,

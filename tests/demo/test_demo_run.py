@@ -32,15 +32,20 @@ SMALL = Plan(
         "text.kind=word",
         "model.dropout=0",
         "model.width=16",
-        "model.embedding=8",
         "training.decay=cosine",
         "training.batch_tokens=256",
         "training.warmup=5",
         "training.log_every=5",
     ),
     contestants=(
-        Contestant("fixed", "fixed context", ("model.family=fixed", "training.rate=0.02"), 20),
-        Contestant("attention", "attention", ("model.family=rnn", "training.rate=0.02"), 30),
+        Contestant("fixed", "fixed context", ("model.family=fixed", "model.embedding=8", "training.rate=0.02"), 20),
+        Contestant("attention", "attention", ("model.family=rnn", "model.embedding=8", "training.rate=0.02"), 30),
+        Contestant(
+            "transformer",
+            "Transformer",
+            ("model.family=transformer", "model.layers=2", "model.heads=2", "model.inner=16", "training.rate=0.02"),
+            25,
+        ),
     ),
     lengths=((5, 5), (6, 6), (30, 40)),  # of the last there is none
     validations=3,
@@ -109,9 +114,11 @@ def test_the_folder_holds_all_of_it(made: Made) -> None:
         "fixed.log",
         "recipe.toml",
         "report.html",
+        "transformer",
+        "transformer.log",
     }
     assert {p.name for p in (made.out / "corpus").iterdir()} == {"test.tsv", "train.tsv", "valid.tsv"}
-    for key, steps in (("fixed", 20), ("attention", 30)):
+    for key, steps in (("fixed", 20), ("attention", 30), ("transformer", 25)):
         assert heedful.load(made.out / key, "cpu").translate("मैं खाना खा रहा हूँ").source
         assert f"all steps done, after step {steps}" in (made.out / f"{key}.log").read_text(encoding="utf-8")
 
@@ -119,19 +126,19 @@ def test_the_folder_holds_all_of_it(made: Made) -> None:
 def test_the_models_are_those_of_the_plan(made: Made) -> None:
     for contestant in SMALL.contestants:
         config = heedful.load(made.out / contestant.key, "cpu").config
-        assert (config.model.width, config.model.embedding, config.text.kind) == (16, 8, "word")
+        assert (config.model.width, config.text.kind) == (16, "word")
         assert (config.training.steps, config.training.seed) == (contestant.steps, SEED)
         assert (config.training.decay, config.training.rate) == ("cosine", 0.02)
-        assert config.family == ("fixed" if contestant.key == "fixed" else "rnn")
+        assert config.family == {"attention": "rnn"}.get(contestant.key, contestant.key)
 
 
 def test_it_says_what_it_does(made: Made) -> None:
     assert made.watch.said == [
         "making 400 sentence pairs from the Hindi–English grammar",
-        "training 2 models of about the same size side by side, for the same time",
+        "training 3 models of about the same size side by side, for the same time",
         "measuring on sentences that no model has seen",
     ]
-    assert made.watch.stood[-1] == [20, 30]
+    assert made.watch.stood[-1] == [20, 30, 25]
 
 
 @pytest.mark.parametrize("split", ["train", "valid", "test"])
@@ -154,7 +161,7 @@ def test_no_test_sentence_was_learned_from(made: Made) -> None:
 # ---- the numbers
 
 
-@pytest.mark.parametrize("key", ["fixed", "attention"])
+@pytest.mark.parametrize("key", ["fixed", "attention", "transformer"])
 def test_scores_are_those_of_evaluate(made: Made, heedful_cli: Run, key: str) -> None:
     options = ("--json", "--device", "cpu")
     found = json.loads(heedful_cli("evaluate", made.out / key, made.out / "corpus" / "test.tsv", *options).out)
@@ -167,7 +174,9 @@ def test_scores_are_those_of_evaluate(made: Made, heedful_cli: Run, key: str) ->
 
 def test_the_file_says_what_the_report_says(made: Made) -> None:
     plain, report = made.plain, made.report
-    assert [m["key"] for m in plain["models"]] == ["fixed", "attention"] == [m.key for m in report.models]
+    assert (
+        [m["key"] for m in plain["models"]] == ["fixed", "attention", "transformer"] == [m.key for m in report.models]
+    )
     for record, model in zip(plain["models"], report.models, strict=True):
         translator = heedful.load(made.out / model.key, "cpu")
         assert record["weights"] == model.weights == sum(p.numel() for p in translator.parts.model.parameters())
@@ -175,7 +184,8 @@ def test_the_file_says_what_the_report_says(made: Made) -> None:
         assert [tuple(point) for point in record["curve"]] == list(model.curve)
         assert record["folder"] == str(made.out / model.key)
         assert (record["alignment"] is None) == (model.key == "fixed")
-    assert plain["models"][1]["alignment"]["error_rate"] == report.models[1].alignment.error_rate
+    for i in (1, 2):
+        assert plain["models"][i]["alignment"]["error_rate"] == report.models[i].alignment.error_rate
     words = [len(row[0].split()) for row in made.corpus("train")]
     corpus = plain["corpus"]
     assert (corpus["pairs"], corpus["test_pairs"], corpus["seed"], corpus["longest"]) == (400, 60, SEED, max(words))
@@ -198,14 +208,16 @@ def test_curves_and_steps_are_those_of_the_runs(made: Made) -> None:
         assert seconds[-1] <= record["seconds"]
 
 
-def test_the_links_are_measured_on_the_test_pairs(made: Made) -> None:
+@pytest.mark.parametrize("key", ["attention", "transformer"])
+def test_the_links_are_measured_on_the_test_pairs(made: Made, key: str) -> None:
     from heedful.align import links, parse, score
 
     rows = made.corpus("test")
-    traces = heedful.load(made.out / "attention", "cpu").reread([r[0] for r in rows], [r[1] for r in rows])
-    alignment = made.report.models[1].alignment
+    traces = heedful.load(made.out / key, "cpu").reread([r[0] for r in rows], [r[1] for r in rows])
+    alignment = next(m.alignment for m in made.report.models if m.key == key)
     assert alignment is not None
-    threshold = float(alignment.rule.partition("at least ")[2].partition("%")[0]) / 100
+    threshold = float(alignment.rule.partition("at least ")[2].partition("%")[0] or 100) / 100
+    assert ("the mean of all layers and heads" in alignment.rule) == (key == "transformer")
     found = score([links(t.words(), threshold) for t in traces], [parse(r[2]) for r in rows])
     assert alignment.pairs == 60
     assert (alignment.error_rate, alignment.precision, alignment.recall) == pytest.approx(
@@ -248,6 +260,9 @@ def test_outputs_are_those_of_the_models(made: Made) -> None:
         assert example.traced == "attention"
         assert example.trace.target.text == example.outputs["attention"]
         assert example.trace.weights is not None
+        assert set(example.more) == {"transformer"}
+        assert example.more["transformer"].target.text == example.outputs["transformer"]
+        assert example.more["transformer"].weights is not None
 
 
 def test_the_page_is_made_of_it(made: Made) -> None:
@@ -351,7 +366,7 @@ def test_the_models_of_the_full_demo_are_of_the_same_size() -> None:
 @pytest.mark.slow
 def test_the_same_seed_gives_the_same_demo(made: Made, tmp_path: Path) -> None:
     again, other = make(tmp_path / "again"), make(tmp_path / "other", SEED + 1)
-    for key in ("fixed", "attention"):
+    for key in ("fixed", "attention", "transformer"):
         weights = [(m.out / key / "model.safetensors").read_bytes() for m in (made, again, other)]
         assert weights[0] == weights[1] != weights[2]
     assert again.plain["examples"] == made.plain["examples"]

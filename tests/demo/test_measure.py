@@ -122,6 +122,18 @@ def test_a_model_without_weights_finds_no_links() -> None:
     assert (found.error_rate, found.precision, found.recall) == (1.0, 1.0, 0.0)
 
 
+def test_layers_and_heads_are_averaged_and_it_says_so() -> None:
+    """Each head alone finds one of the links, and their mean both."""
+    heads = np.array([[[0.9, 0.1, 0.0], [0.6, 0.4, 0.0], [0, 0, 1]], [[0.4, 0.6, 0.0], [0.1, 0.9, 0.0], [0, 0, 1]]])
+    several = replace(CROSSED_TRACE, weights=heads[None].astype(np.float32))
+    found = alignment(Pretender({(CROSSED.source, CROSSED.target): several}), [CROSSED], [CROSSED])  # type: ignore[arg-type]
+    assert found.rule == (
+        "a word is linked to the source word with its largest weight in the mean of all layers and heads; "
+        "chosen on validation pairs"
+    )
+    assert found.error_rate == 0
+
+
 # ---- what is shown
 
 
@@ -129,7 +141,7 @@ def test_examples() -> None:
     plan = replace(FULL, lengths=((6, 10), (3, 3), (40, 50)))
     first, *_ = (x for x, _, _ in FAMOUS)
     translators = {"fixed": Pretender(says={first: "I am"}), "attention": Pretender(says={first: "I am eating"})}
-    shown = examples(translators, plan, {first, "a b c"}, TEST, "attention")  # type: ignore[arg-type]
+    shown = examples(translators, plan, {first, "a b c"}, TEST, ["attention"])  # type: ignore[arg-type]
     assert [e.source for e in shown] == [*(x for x, _, _ in FAMOUS), "a b c d e f", "a b c"]
     assert [e.reference for e in shown[3:]] == ["X Y Z U V W", "X Y Z"]
     assert [e.seen for e in shown] == [True, False, False, False, True]
@@ -141,12 +153,22 @@ def test_examples() -> None:
     assert shown[1].outputs == {"fixed": "Something", "attention": "Something"}
     assert all((e.traced, e.trace.source.text) == ("attention", e.source) for e in shown)
     assert shown[0].trace.target.text == "I am eating"
-    assert examples(translators, plan, set(), TEST, "fixed")[0].trace.target.text == "I am"  # type: ignore[arg-type]
+    assert examples(translators, plan, set(), TEST, ["fixed"])[0].trace.target.text == "I am"  # type: ignore[arg-type]
+
+
+def test_further_models_that_are_shown() -> None:
+    first, *_ = (x for x, _, _ in FAMOUS)
+    says = {"fixed": "I am", "attention": "I am eating", "transformer": "I eat"}
+    translators = {key: Pretender(says={first: text}) for key, text in says.items()}
+    shown = examples(translators, FULL, set(), TEST, ["attention", "transformer"])  # type: ignore[arg-type]
+    assert (shown[0].traced, shown[0].trace.target.text) == ("attention", "I am eating")
+    assert {key: trace.target.text for key, trace in shown[0].more.items()} == {"transformer": "I eat"}
+    assert shown[0].outputs == says
 
 
 def test_gold_links_of_examples() -> None:
     plan = replace(FULL, lengths=((2, 2),))
-    shown = examples({"attention": Pretender()}, plan, set(), TEST, "attention")  # type: ignore[dict-item]
+    shown = examples({"attention": Pretender()}, plan, set(), TEST, ["attention"])  # type: ignore[dict-item]
     assert shown[3].gold == {(0, 0), (1, 1)}
     assert shown[1].gold == {(0, 0), (1, 2), (1, 3), (2, 1), (3, 1)}
 

@@ -10,16 +10,17 @@ import torch
 from torch import Tensor, nn
 
 from heedful.attention import until
-from heedful.config import FixedConfig, RecurrentConfig, RnnConfig
+from heedful.config import FixedConfig, ModelConfig, RecurrentConfig, RnnConfig, TransformerConfig
 from heedful.errors import ConfigError
 from heedful.models import Look, Memory, Network, State, build
+from heedful.models.cache import Cache
 from heedful.models.recurrent import RecurrentState
 
 SCORES = ("dot", "scaled", "general", "additive", "concat")
 CELLS = ("rnn", "lstm", "gru")
 D, EMBEDDING, A, SOURCE, TARGET = 4, 3, 5, 11, 9  # all different: a weight the wrong way round does not fit
 LENGTHS = [4, 6, 1, 3]
-B, S, T = 4, 6, 5
+B, S, T, K = 4, 6, 5, 3
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -31,7 +32,7 @@ def one_thread():
     torch.set_num_threads(before)
 
 
-def variants() -> dict[str, RecurrentConfig]:
+def recurrent_variants() -> dict[str, RecurrentConfig]:
     """Every order, score and cell with the switches in turn; then the switches' own products."""
     configs: list[RecurrentConfig] = []
 
@@ -66,11 +67,34 @@ def name(c: RecurrentConfig) -> str:
     return "-".join([*own, c.cell, str(c.layers), *switches])
 
 
-VARIANTS = variants()
+def transformer_variants() -> dict[str, TransformerConfig]:
+    """Every norm, activation and tie, with the other switches in turn."""
+    found = {}
+    turn = cycle(product((1, 2), (0, 1, 3), (1, 2), (True, False), (False, True)))
+    for norm, activation, tied in product(("pre", "post"), ("relu", "gelu", "silu"), ("target", "none")):
+        layers, decoder_layers, heads, scale, bias = next(turn)
+        own = {"norm": norm, "activation": activation, "tied": tied, "layers": layers, "decoder_layers": decoder_layers}
+        switches = {"heads": heads, "scale": scale, "bias": bias, "dropout": 0.3, "attention_dropout": 0.1}
+        parts = ["transformer", norm, activation, tied, str(layers), str(decoder_layers), f"{heads}-heads"]
+        parts += [word for word, on in (("scaled", scale), ("bias", bias)) if on]
+        found["-".join(parts)] = TransformerConfig(width=D, inner=7, **own, **switches)
+    return found
+
+
+RECURRENT = recurrent_variants()
+VARIANTS: dict[str, ModelConfig] = {**RECURRENT, **transformer_variants()}
 every = pytest.mark.parametrize("config", VARIANTS.values(), ids=VARIANTS)
+every_recurrent = pytest.mark.parametrize("config", RECURRENT.values(), ids=RECURRENT)
 
 
-def make(config: RecurrentConfig) -> Network:
+def looks(config: ModelConfig) -> tuple[int, int] | None:
+    """How many layers and heads look at the source; None when there is nothing to look at."""
+    if isinstance(config, TransformerConfig):
+        return config.depth, config.heads
+    return (1, 1) if isinstance(config, RnnConfig) else None
+
+
+def make(config: ModelConfig) -> Network:
     """A model in float64, so that what is equal is equal to many digits; no weight is zero."""
     torch.manual_seed(0)
     model = build(config, SOURCE, TARGET).double().eval()
@@ -88,13 +112,16 @@ def sentences(lengths: list[int] = LENGTHS) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def tensors(state: State) -> list[Tensor]:
+    """What can be compared of a state; a cache's room can be full in more than one way."""
+    if isinstance(state, Cache):
+        return []
     assert isinstance(state, RecurrentState)
     return [*chain.from_iterable(state.cells), *([] if state.feed is None else [state.feed])]
 
 
 def run(model: Network, memory: Memory, y: Tensor, *sizes: int) -> tuple[Tensor, State, Tensor | None]:
     """Read y in pieces of given sizes; put the pieces together."""
-    state, hidden, weights = model.start(memory, y.shape[1]), [], []
+    state, hidden, weights = model.start(memory, T), [], []
     for piece in y.split(list(sizes), dim=1):
         step = model.step(piece, state, memory, Look())
         state = step.state
@@ -127,13 +154,14 @@ def test_one_step_of_all_tokens_equals_a_step_for_each(config):
 def test_shapes(config):
     model, (x, keep, y) = make(config), sentences()
     memory = model.encode(x, keep)
-    assert memory.h.shape == (B, S, config.memory_width)
+    assert memory.h.shape == (B, S, D if isinstance(config, TransformerConfig) else config.memory_width)
     assert torch.equal(memory.keep, keep)
     hidden, _, weights = model.step(y, model.start(memory, T), memory, Look())
     assert hidden.shape[:2] == (B, T)
     assert model.logits(hidden).shape == (B, T, TARGET)
     assert model.logits(hidden[:, 0]).shape == (B, TARGET)
-    assert (None if weights is None else weights.shape) == ((B, 1, 1, T, S) if isinstance(config, RnnConfig) else None)
+    seen = looks(config)
+    assert (None if weights is None else weights.shape) == (None if seen is None else (B, *seen, T, S))
 
 
 @every
@@ -152,10 +180,10 @@ def test_weights_sum_to_one_and_are_zero_on_padding(config):
     model, (x, keep, y) = make(config), sentences()
     memory = model.encode(x, keep)
     weights = model.step(y, model.start(memory, T), memory, Look()).weights
-    if not isinstance(config, RnnConfig):
+    if looks(config) is None:
         assert weights is None
         return
-    torch.testing.assert_close(weights.sum(-1), torch.ones(B, 1, 1, T, dtype=torch.float64))
+    torch.testing.assert_close(weights.sum(-1), torch.ones(B, *looks(config), T, dtype=torch.float64))
     assert not weights.masked_select(~keep[:, None, None, None]).any()
     assert bool((weights.masked_select(keep[:, None, None, None]) > 0).all())
 
@@ -200,6 +228,50 @@ def _tail(weights: Tensor | None) -> Tensor | None:
 
 @every
 @torch.no_grad()
+def test_hypotheses_of_a_sentence_are_as_many_sentences(config):
+    """R = B·K rows that share a memory of B sentences, as a beam has them: reordered, then some sentences are done."""
+    model, (x, keep, _) = make(config), sentences()
+    each = torch.arange(B).repeat_interleave(K)
+    y = torch.randint(1, TARGET, (B * K, T), generator=torch.Generator().manual_seed(6))
+    moved = each * K + torch.tensor([2, 0, 0, 1, 2, 0, 1, 1, 1, 0, 2, 1])  # within a sentence
+    left = torch.tensor([7, 7, 0, 2])  # two hypotheses of the third sentence, and two of the first
+
+    def read(shared: bool) -> list[tuple[Tensor, Tensor | None]]:
+        memory = model.encode(x, keep) if shared else model.encode(x[each], keep[each])
+        state = model.start(memory, T)
+        state, found = state.select(each) if shared else state, []
+        for piece, rows in ((y[:, :1], moved), (y[moved, 1:3], moved), (y[moved[moved], 3:4], left)):
+            step = model.step(piece, state, memory, Look())
+            state = step.state.select(rows)
+            found.append((step.hidden, step.weights))
+        memory = memory.select(torch.tensor([2, 0]) if shared else left)
+        last = model.step(y[moved[moved][left], 4:], state, memory, Look())
+        return [*found, (last.hidden, last.weights)]
+
+    for (hidden, weights), (wanted, wanted_weights) in zip(read(shared=True), read(shared=False), strict=True):
+        torch.testing.assert_close(hidden, wanted)
+        assert (weights is None) == (wanted_weights is None) == (looks(config) is None)
+        if weights is not None:
+            torch.testing.assert_close(weights, wanted_weights)
+
+
+@every
+@torch.no_grad()
+def test_a_later_word_changes_nothing_before_it(config):
+    model, (x, keep, y) = make(config), sentences()
+    memory = model.encode(x, keep)
+    hidden, _, weights = run(model, memory, y, T)
+    other = y.clone()
+    other[:, 3] = y[:, 3] % (TARGET - 1) + 1
+    changed, _, changed_weights = run(model, memory, other, T)
+    torch.testing.assert_close(changed[:, :3], hidden[:, :3], rtol=0, atol=0)
+    assert not (changed[:, 3:] == hidden[:, 3:]).all(-1).any()
+    if weights is not None:
+        torch.testing.assert_close(changed_weights[:, :, :, :3], weights[:, :, :, :3], rtol=0, atol=0)
+
+
+@every
+@torch.no_grad()
 def test_step_leaves_its_state_and_memory_alone(config):
     model, (x, keep, y) = make(config), sentences()
     memory = model.encode(x, keep)
@@ -208,7 +280,8 @@ def test_step_leaves_its_state_and_memory_alone(config):
     before = [t.clone() for t in held]
     first = model.step(y, state, memory).hidden
     assert all(map(torch.equal, held, before))
-    assert torch.equal(model.step(y, state, memory).hidden, first)
+    again = model.start(memory, T) if isinstance(state, Cache) else state  # a cache is written into
+    assert torch.equal(model.step(y, again, memory).hidden, first)
 
 
 @every
@@ -328,7 +401,7 @@ class Reference:
         return self.write(y, self.s[-1], c) if self.config.tied else self.write(y, self.a), alpha
 
 
-@every
+@every_recurrent
 @torch.no_grad()
 def test_equals_the_formulas_word_by_word(config):
     model, (x, keep, y) = make(config), sentences()
@@ -376,6 +449,10 @@ TINY = {
         width=2, encoder_width=1, embedding=2, dropout=0.0, cell="lstm", score="general", order="luong", tied=True
     ),
     "fixed-rnn": FixedConfig(width=2, embedding=2, dropout=0.0, cell="rnn", context="every"),
+    "transformer-pre": TransformerConfig(layers=1, width=4, heads=2, inner=3, activation="gelu", dropout=0.0),
+    "transformer-post": TransformerConfig(
+        layers=1, width=4, heads=1, inner=3, norm="post", activation="silu", tied="all", bias=True, dropout=0.0
+    ),
 }
 
 

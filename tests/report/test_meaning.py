@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from sample_report import LENGTHS, full, report, table
 
+from heedful.draw.marks import number
 from heedful.report import Report
 from heedful.report.meaning import contrast, meaning, setting
 from heedful.trace import LengthRow, LengthTable
@@ -55,7 +56,8 @@ def test_the_fixed_context_won():
 @pytest.mark.parametrize("attention", [FALLS, (*FALLS[:-1], 2.5)])
 def test_nobody_clearly_won(attention):
     _, second = meaning(run(FALLS, attention))
-    assert "the two do not clearly differ on the longest sentences: the bottleneck does not show" in second
+    told = "fixed context and additive attention do not clearly differ on the longest sentences: the bottleneck does"
+    assert f"{told} not show" in second
     assert "ahead" not in second
 
 
@@ -83,14 +85,58 @@ def test_bleu_decides_when_nothing_is_exactly_right():
         for m, r, bleu in zip(made.models, rows, (11.3, 64.7), strict=True)
     ]
     _, second = meaning(replace(made, models=tuple(changed)))
-    assert "Neither got any of the 167 longest test sentences (31–40 words) exactly right, so BLEU says more" in second
+    assert (
+        "Neither fixed context nor additive attention got any of the 167 longest test sentences (31–40 words) exactly "
+        "right, so BLEU says more" in second
+    )
     assert "fixed context reached 11.3 and additive attention 64.7" in second
     assert "the gap opens" in second
     assert "%" not in second
 
 
+def third(long: float, bleu: float | None = None) -> str:
+    """What is told when the Transformer has this exact match on the longest sentences, or this BLEU and all are 0."""
+    made = full()
+    models = [replace(m, scores=table(scores)) for m, scores in zip(made.models, (FALLS, STAYS, STAYS), strict=True)]
+    changed = []
+    for m, exact, points in zip(models, (FALLS[-1], STAYS[-1], long), (11.3, 64.7, bleu), strict=True):
+        last = m.scores.rows[-1]._replace(exact=exact)
+        last = last if bleu is None else last._replace(exact=0.0, bleu=points)
+        changed.append(replace(m, scores=replace(m.scores, rows=(*m.scores.rows[:-1], last))))
+    return meaning(replace(made, models=tuple(changed)))[1].replace("\xa0", " ")
+
+
 def test_a_third_model_is_told_too():
-    assert "For comparison, Transformer: 61.7\xa0% for the longest and 100\xa0% for the shortest." in meaning(full())[1]
+    first, second = meaning(full())
+    assert "“Transformer” looks back, too, and has nothing else" in first
+    assert (
+        "Transformer got 61.7\xa0% of the longest and 100\xa0% of the shortest exactly right: on the longest clearly "
+        "better than fixed context and clearly worse than additive attention." in second
+    )
+    made = full()
+    assert "Transformer" not in " ".join(meaning(replace(made, models=made.models[:2])))
+
+
+@pytest.mark.parametrize(
+    ("long", "stands"),
+    [
+        (0.0, "clearly worse than additive attention"),
+        (1.5, "not clearly different from fixed context and clearly worse than additive attention"),
+        (40.0, "clearly better than fixed context and clearly worse than additive attention"),
+        (80.0, "clearly better than fixed context and not clearly different from additive attention"),
+        (100.0, "clearly better than fixed context and additive attention"),
+    ],
+)
+def test_where_the_third_stands(long, stands):
+    told = third(long)
+    assert f"Transformer got {number(long)} % of the longest and 99 % of the shortest exactly right: on the" in told
+    assert told.endswith(f"{stands}.")
+
+
+def test_where_the_third_stands_by_bleu():
+    told = third(0.0, 40.0)
+    assert "Transformer reached BLEU 40 on the longest and 99.1 on the shortest: on the longest clearly" in told
+    assert told.endswith("better than fixed context and clearly worse than additive attention.")
 
 
 def test_nothing_is_claimed_when_nothing_can_be_compared():

@@ -237,9 +237,24 @@ def test_gold_links_are_drawn_only_on_the_words_they_belong_to():
 
 
 def test_all_but_the_first_long_picture_are_folded():
-    folded = ["<details>" in part for part in re.findall("<article>.*?</article>", html(full()), flags=re.DOTALL)]
-    assert folded == [False] + [True] * 9
+    drawn = re.findall("<article>.*?</article>", html(full()), flags=re.DOTALL)
+    # Each has the picture of the attention, and the folded one of the Transformer.
+    assert [part.count("<details>") for part in drawn] == [1] + [2] * 9
+    assert [part.count('<details open="open">') for part in drawn] == [1] + [0] * 9
     assert "<details>" not in re.findall("<article>.*?</article>", html(report()), flags=re.DOTALL)[0]
+
+
+def test_a_second_model_that_looks_has_its_picture():
+    first = re.search("<article>.*?</article>", html(full()), flags=re.DOTALL)[0]
+    attention, third = re.findall("<details.*?</details>", first, flags=re.DOTALL)
+    assert "<summary>Where additive attention looked</summary>" in attention
+    assert "<summary>Where Transformer looked</summary>" in third
+    assert "Shown is the mean of two layers with two heads each." in third
+    assert "Shown is the mean" not in attention
+    assert 'class="o"' in third  # the gold links, as it wrote the reference
+    cells = [re.findall('class="n[^>]*>([0-9]+)<', part) for part in (attention, third)]
+    assert len(cells[1]) > 20
+    assert cells[0] != cells[1]
 
 
 def test_commands_keep_their_lines():

@@ -1,0 +1,100 @@
+"""What may be written: the shares of all words at a step, and what is forced or forbidden there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from heedful.decoding.settings import Decoding
+from heedful.text import END, PAD, START
+
+__all__ = ["Rules", "best", "log_probs"]
+
+BLOCK = 64
+
+
+def log_probs(logits: Tensor) -> Tensor:
+    """Return the log-probability of each word.  (…, V) -> (…, V).  `<s>` can follow nothing, and has no share."""
+    logits = logits.float()
+    logits[..., START] = -torch.inf
+    return logits.log_softmax(-1)
+
+
+def best(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Return the k largest of each row and where they are, largest first.  (R, V) -> (R, k), (R, k).
+
+    The k largest lie in the k blocks with the largest maxima: looking for those first spares sorting all.
+    """
+    R, V = scores.shape
+    if R * V < 2**17 or 4 * k * BLOCK > V:
+        return scores.topk(k, dim=1)
+    blocks = V // BLOCK
+    main, rest = scores[:, : blocks * BLOCK].view(R, blocks, BLOCK), scores[:, blocks * BLOCK :]
+    where = main.amax(-1).topk(k, dim=1).indices
+    some = main.gather(1, where[:, :, None].expand(-1, -1, BLOCK)).flatten(1)
+    values, i = torch.cat([some, rest], dim=1).topk(k, dim=1)
+    inside = where.gather(1, (i // BLOCK).clamp(max=k - 1)) * BLOCK + i % BLOCK
+    return values, torch.where(i < k * BLOCK, inside, i - k * BLOCK + blocks * BLOCK)
+
+
+class Rules:
+    """What holds for each sentence b: at most `limits[b]` ≥ 1 tokens, `</s>` among them; `prefixes[b]` come first.
+
+    `apply` is given R = B or B·K rows, K hypotheses for each sentence side by side.
+    """
+
+    def __init__(
+        self,
+        limits: Sequence[int],
+        device: torch.device,
+        settings: Decoding | None = None,
+        prefixes: Sequence[Sequence[int]] | None = None,
+    ) -> None:
+        settings = settings or Decoding()
+        self.capacity = max(limits, default=0)
+        self.shortest = min(limits, default=0)
+        self.limits = torch.tensor(limits, dtype=torch.long, device=device)
+        self.at_least, self.no_repeat = settings.min_length, settings.no_repeat
+        self.forced = max((len(p) for p in prefixes or ()), default=0)
+        self.prefixes = torch.full((len(limits), self.forced), -1, dtype=torch.long, device=device)
+        for b, prefix in enumerate(prefixes or ()):
+            self.prefixes[b, : len(prefix)] = torch.tensor(prefix, dtype=torch.long)
+
+    def select(self, rows: Tensor) -> None:
+        """Keep some sentences."""
+        self.limits, self.prefixes = self.limits[rows], self.prefixes[rows]
+
+    def apply(self, scores: Tensor, words: Tensor) -> Tensor:
+        """Set to -∞, in place, what may not follow.  scores (R, V), words (R, t), those written so far."""
+        t = words.shape[1]
+        K = scores.shape[0] // max(len(self.limits), 1)
+        given = scores.clone() if t < self.forced else None
+        scores[:, PAD] = -torch.inf
+        if t < self.at_least:
+            scores[:, END] = -torch.inf
+        if 0 < self.no_repeat <= t:
+            self._forbid_repeats(scores, words)
+        if t + 1 >= self.shortest:
+            self._force(scores, scores, torch.where(self.limits == t + 1, END, -1).repeat_interleave(K))
+        if given is not None:
+            self._force(scores, given, self.prefixes[:, t].repeat_interleave(K))
+        return scores
+
+    @staticmethod
+    def _force(scores: Tensor, given: Tensor, words: Tensor) -> None:
+        """Leave one word where it is not -1, with the score given to it.  scores, given (R, V), words (R,)."""
+        rows = (words >= 0).nonzero()[:, 0]
+        word = words[rows]
+        value = given[rows, word]
+        scores[rows] = -torch.inf
+        scores[rows, word] = value
+
+    def _forbid_repeats(self, scores: Tensor, words: Tensor) -> None:
+        """Forbid what would complete a run of n tokens that was there before."""
+        n = self.no_repeat
+        followers = words[:, n - 1 :]  # of each run of n - 1 tokens but the last
+        runs = words.unfold(1, n - 1, 1)[:, : followers.shape[1]] if n > 1 else words[:, :, None][:, :, :0]
+        same = (runs == words[:, None, words.shape[1] - n + 1 :]).all(-1)
+        scores.scatter_(1, torch.where(same, followers, PAD), -torch.inf)

@@ -1,0 +1,83 @@
+"""How to write: the settings of decoding, checked."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from heedful.errors import ConfigError, choose
+
+__all__ = ["PENALTIES", "Decoding"]
+
+PENALTIES = ("gnmt", "length", "none")
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How to write.
+
+    With a beam of 1 the most probable word is taken at every step; a wider one keeps that many hypotheses and returns
+    the best `n_best`. They are compared by their log-probability divided by |Y|^alpha (`penalty="length"`), by
+    ((5 + |Y|) / 6)^alpha (`"gnmt"`), or as it is (`"none"`); |Y| counts the tokens with `</s>`. With `sample`, words
+    are drawn at random, and `n_best` is how many sentences are drawn for each.
+
+    `min_length` and `max_length` are in tokens without `</s>`; a `max_length` of 0 is 2n + 20 for n source tokens.
+    `no_repeat=3` lets no three tokens in a row come twice.
+    """
+
+    beam: int = 1
+    n_best: int = 1
+    penalty: str = "length"
+    alpha: float = 1.0
+    min_length: int = 0
+    max_length: int = 0
+    no_repeat: int = 0
+    sample: bool = False
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        for name, low, high in (
+            ("beam", 1, 1000),
+            ("n_best", 1, 1000),
+            ("min_length", 0, 10**6),
+            ("max_length", 0, 10**6),
+            ("no_repeat", 0, 1000),
+            ("top_k", 0, 10**9),
+            ("seed", 0, 2**63 - 1),
+        ):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+                raise ConfigError(f"{name} is {value!r}, expected a whole number from {low} to {high}")
+        choose("penalty", self.penalty, PENALTIES)
+        self._range("alpha", 0.0 <= self.alpha <= 10.0, "a number from 0 to 10")
+        self._range("temperature", 0.0 < self.temperature < math.inf, "a number above 0; towards 0 it is greedy")
+        self._range("top_p", 0.0 < self.top_p <= 1.0, "a number above 0 and at most 1")
+        self._together()
+
+    def _range(self, name: str, holds: bool, expected: str) -> None:
+        if not holds:  # not a number holds nowhere
+            raise ConfigError(f"{name} is {getattr(self, name)}, expected {expected}")
+
+    def _together(self) -> None:
+        """Refuse settings that contradict each other."""
+        if self.max_length and self.min_length > self.max_length:
+            raise ConfigError(f"min_length is {self.min_length}, which is more than max_length, {self.max_length}")
+        if self.sample and self.beam > 1:
+            raise ConfigError("sample and beam exclude each other: draw words, or search for the best")
+        if not self.sample and self.n_best > self.beam:
+            raise ConfigError(
+                f"n_best is {self.n_best}, but a beam of {self.beam} finds at most {self.beam}; "
+                "widen the beam, or sample"
+            )
+        for name, plain in (("temperature", 1.0), ("top_k", 0), ("top_p", 1.0)):
+            if not self.sample and getattr(self, name) != plain:
+                raise ConfigError(f"{name} is {getattr(self, name)}, but nothing is drawn at random; add sample")
+
+    def divisor(self, length: float) -> float:
+        """Return what the log-probability of `length` tokens is divided by; it never falls with the length."""
+        if self.penalty == "none":
+            return 1.0
+        return float((length if self.penalty == "length" else (5 + length) / 6) ** self.alpha)

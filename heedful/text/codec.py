@@ -1,0 +1,162 @@
+"""What every way to cut text has in common: token ids, their spans in the original string, and the way back."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from heedful.config import TextConfig
+from heedful.text.words import SPACE, is_space, merge
+from heedful.trace import Text
+
+__all__ = ["END", "PAD", "SPECIALS", "START", "UNKNOWN", "Codec", "Encoded", "Pieces", "whole"]
+
+SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")
+PAD, UNKNOWN, START, END = range(4)
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Token ids, ending with `</s>`, and the character span of each in the original string."""
+
+    ids: tuple[int, ...]
+    spans: tuple[tuple[int, int], ...]
+
+
+class Pieces(Protocol):
+    """What a string was cut into: ids, pieces, and the characters that each stands for, white space among them."""
+
+    @property
+    def ids(self) -> Sequence[int]:
+        """The ids, without `</s>`."""
+        ...
+
+    @property
+    def tokens(self) -> Sequence[str]:
+        """The pieces themselves."""
+        ...
+
+    @property
+    def offsets(self) -> Sequence[tuple[int, int]]:
+        """Where each begins and ends in the original string."""
+        ...
+
+
+class Codec(ABC):
+    """A trained tokenizer for one language (or both).
+
+    >>> codec = Codec.train(["I am eating."], TextConfig(kind="word"))
+    >>> encoded = codec.encode("I am  eating.")
+    >>> [codec.token(i) for i in encoded.ids]
+    ['▁I', '▁am', '▁eating', '.', '</s>']
+    >>> encoded.spans
+    ((0, 1), (2, 4), (6, 12), (12, 13), (13, 13))
+    >>> codec.decode(encoded.ids)
+    'I am eating.'
+    """
+
+    # A vocabulary of whole words has no ▁ of its own: there <unk> stands for a word with its space.
+    gap = ""
+
+    @staticmethod
+    def train(texts: Iterable[str], config: TextConfig) -> Codec:
+        """Learn a vocabulary of at most `config.size` tokens from texts."""
+        if config.kind == "sentencepiece":
+            from heedful.text.sentencepiece import SentencePieces
+
+            return SentencePieces.learn(texts, config.size)
+        from heedful.text.tokenizer import Tokens
+
+        return Tokens.learn(texts, config)
+
+    @staticmethod
+    def parse(text: str) -> Codec:
+        """Read what `dump` wrote."""
+        from heedful.text.sentencepiece import MARK, SentencePieces
+        from heedful.text.tokenizer import Tokens
+
+        return SentencePieces.read_dump(text) if text.startswith(MARK) else Tokens.read_dump(text)
+
+    @abstractmethod
+    def dump(self) -> str:
+        """Return the tokenizer as JSON."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def token(self, index: int) -> str:
+        """Return the token with an id."""
+
+    @abstractmethod
+    def _cut(self, texts: Sequence[str]) -> Sequence[Pieces]:
+        """Cut whole texts."""
+
+    def encode(self, text: str) -> Encoded:
+        """Return the ids of a sentence and their spans, closed by `</s>`."""
+        return self.encode_all([text])[0]
+
+    def encode_all(self, texts: Sequence[str]) -> list[Encoded]:
+        """Encode many sentences, using all cores."""
+        return [
+            Encoded((*e.ids, END), (*_spans(text, e.offsets, e.tokens), (len(text), len(text))))
+            for text, e in zip(texts, self._cut(texts), strict=True)
+        ]
+
+    def ids(self, texts: Sequence[str]) -> list[tuple[int, ...]]:
+        """Return the ids of many sentences, each closed by `</s>`, without the spans, in half the time."""
+        return [(*e.ids, END) for e in self._cut(texts)]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the string that ids stand for."""
+        return self.read(ids).text
+
+    def read(self, ids: Sequence[int], copied: Mapping[int, str] | None = None) -> Text:
+        """Return the string that ids stand for, with the span of each; the ids end with `</s>` or get one.
+
+        `copied` says what to write for some that are unknown, by their place.
+        """
+        ids = tuple(ids)
+        if not ids or ids[-1] != END:
+            ids += (END,)
+        tokens = tuple(self.token(i) for i in ids)
+        text, spans = "", []
+        for place, (index, token) in enumerate(zip(ids[:-1], tokens, strict=False)):
+            plain = token.replace(SPACE, " ")
+            if index == UNKNOWN:
+                plain = self.gap + (copied or {}).get(place, token)
+            plain = plain if text else plain.lstrip(" ")
+            start = len(text) + len(plain) - len(plain.lstrip(" "))
+            text += plain
+            spans.append((start, len(text)))
+        text = text.rstrip(" ")
+        spans = [(min(start, len(text)), min(end, len(text))) for start, end in [*spans, (len(text), len(text))]]
+        return Text(text, tokens, tuple(spans), merge(text, spans))
+
+    def trace(self, text: str, encoded: Encoded) -> Text:
+        """Return a given string with its tokens, spans and words."""
+        tokens = tuple(self.token(i) for i in encoded.ids)
+        return Text(text, tokens, encoded.spans, merge(text, encoded.spans))
+
+
+def whole(text: str) -> str:
+    """Return a text that tokenizers take: half of a character, as JSON can hold it, becomes a stand-in as long."""
+    return re.sub("[\ud800-\udfff]", "\ufffd", text)
+
+
+def _spans(text: str, offsets: Sequence[tuple[int, int]], tokens: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Yield the characters of each token: up to the next token, without the white space at either end.
+
+    A letter and its accent that were composed into one are reported with the letter's span alone, hence up to the next.
+    """
+    starts = [*(start for start, _ in offsets[1:]), len(text)]
+    for (start, end), following, token in zip(offsets, starts, tokens, strict=False):
+        end = max(end, following)
+        while start < end and is_space(text[start]):
+            start += 1
+        while start < end and is_space(text[end - 1]):
+            end -= 1
+        yield (start, start if token == SPACE else end)

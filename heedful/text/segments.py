@@ -1,0 +1,54 @@
+"""What is translated at once: the sentences of texts, cut again where a model could not read them whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from heedful.text.codec import Codec, Encoded
+from heedful.text.sentences import cut, split
+
+__all__ = ["Segment", "segments"]
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A part of text number `number`: its characters `start:end`, its tokens, and what a person should know of it."""
+
+    number: int
+    start: int
+    end: int
+    text: str
+    encoded: Encoded
+    notes: tuple[str, ...] = ()
+
+
+def segments(texts: Sequence[str], codec: Codec, most: int, sentences: bool = True) -> list[Segment]:
+    """Return the sentences of texts, or each text as one, and those of more than `most` tokens in parts that fit.
+
+    A sentence that is too long is cut after the last clause that fits, otherwise after the last word, otherwise
+    anywhere; every part says so. A blank text has no segments.
+    """
+    places = []
+    for number, text in enumerate(texts):
+        whole = [(len(text) - len(text.lstrip()), len(text.rstrip()))] if text.strip() else []
+        places += [(number, start, end) for start, end in (split(text) if sentences else whole)]
+    encoded = codec.encode_all([texts[number][start:end] for number, start, end in places])
+    found: list[Segment] = []
+    for (number, start, end), tokens in zip(places, encoded, strict=True):
+        if len(tokens.ids) <= max(most, 2):
+            found.append(Segment(number, start, end, texts[number][start:end], tokens))
+        else:
+            found += _parts(number, texts[number], (start, end), codec, most)
+    return found
+
+
+def _parts(number: int, text: str, span: tuple[int, int], codec: Codec, most: int) -> Iterator[Segment]:
+    size = len(codec.encode(text[slice(*span)]).ids)
+    spans = cut(text, *span, lambda part: len(codec.ids([part])[0]) <= max(most, 2))
+    note = (
+        f"a sentence of {size:,} tokens is longer than this model reads at once ({most:,}, text.max_length); "
+        f"it was translated in {len(spans)} parts"
+    )
+    for start, end in spans:
+        yield Segment(number, start, end, text[start:end], codec.encode(text[start:end]), (note,))

@@ -1,0 +1,209 @@
+"""SentencePiece's subwords, as Marian and Opus-MT cut text: a model that cuts, and a list of the tokens that are known.
+
+The two are apart, as they are with Marian: the model of one language cuts its text, and the list may be that of both
+languages. A piece that is not in the list is unknown.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from io import BytesIO
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from heedful.errors import ConfigError, ModelError
+from heedful.text.codec import SPECIALS, UNKNOWN, Codec, whole
+from heedful.text.words import SPACE, is_space
+
+__all__ = ["MARK", "Cut", "SentencePieces", "sentencepiece"]
+
+MARK = '{"sentencepiece": '  # how the dump of such a codec begins
+THREADS = 4  # of the trainer: the sums, and so the pieces, depend on it
+
+
+def sentencepiece() -> ModuleType:
+    """Return the package, or say how to get it."""
+    try:
+        import sentencepiece as package
+    except ImportError:
+        raise ModelError(
+            "SentencePiece is needed for this and is not installed; get it with: pip install 'heedful[opus]'"
+        ) from None
+    return package
+
+
+class Cut(NamedTuple):
+    """What a string was cut into."""
+
+    ids: list[int]
+    tokens: list[str]
+    offsets: list[tuple[int, int]]
+
+
+class SentencePieces(Codec):
+    """A SentencePiece model and the tokens in the order of their ids, the special ones first.
+
+    Where the vocabulary has language codes, as in `>>fra<< Good morning`, one at the start of a text is a token.
+    """
+
+    def __init__(self, model: bytes, tokens: Sequence[str]) -> None:
+        self.model, self.tokens = model, tuple(tokens)
+        if self.tokens[:4] != SPECIALS:
+            raise ModelError(f"the tokenizer does not begin with the tokens {', '.join(SPECIALS)}")
+        # The special tokens are left out: what somebody typed never is one.
+        self._ids = {token: index for index, token in enumerate(self.tokens) if index >= len(SPECIALS)}
+        if len(self._ids) + len(SPECIALS) != len(self.tokens) or self._ids.keys() & set(SPECIALS):
+            twice = next(token for token, n in Counter(self.tokens).items() if n > 1)
+            raise ModelError(f"the tokenizer has the token '{twice}' twice")
+        if bad := [token for token in self.tokens if token != whole(token)]:
+            raise ModelError(f"the tokenizer has a token that is not text, {bad[0]!a}")
+        self._coded = any(_is_code(token) for token in self.tokens)
+        self.gap = "" if SPACE in self._ids else " "
+        self._processor = _load(model)
+
+    @classmethod
+    def learn(cls, texts: Iterable[str], size: int) -> SentencePieces:
+        """Learn at most `size` tokens from texts: a unigram model, always the same from the same texts."""
+        sentences = [whole(text) for text in texts]
+        model = _train(sentences, size) if any(sentences) else b""
+        if not model:  # nothing to learn from: a model is needed all the same, but none of its pieces
+            return cls(_train(["."], 10), SPECIALS)
+        processor = _load(model)
+        pieces = [processor.IdToPiece(i) for i in range(len(processor)) if not processor.IsControl(i)]
+        return cls(model, (*SPECIALS, *(piece for piece in pieces if piece not in SPECIALS)))
+
+    @classmethod
+    def read_dump(cls, text: str) -> SentencePieces:
+        """Read what `dump` wrote."""
+        try:
+            found = json.loads(text)
+            model, tokens = base64.b64decode(found["sentencepiece"], validate=True), found["tokens"]
+        except (ValueError, KeyError, TypeError, RecursionError, binascii.Error) as error:
+            raise ModelError(f"the tokenizer cannot be read: {error}") from None
+        if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
+            raise ModelError("the tokenizer cannot be read: its tokens are not a list of strings")
+        return cls(model, tokens)
+
+    def dump(self) -> str:
+        """Return the model and the tokens as JSON."""
+        found = {"sentencepiece": base64.b64encode(self.model).decode("ascii"), "tokens": list(self.tokens)}
+        return json.dumps(found, ensure_ascii=False)
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def token(self, index: int) -> str:
+        """Return the token with an id."""
+        return self.tokens[index]
+
+    def ids(self, texts: Sequence[str]) -> list[tuple[int, ...]]:
+        """Return the ids of many sentences, each closed by `</s>`, without the spans, in half the time."""
+        heads, bodies = self._split(texts)
+        found = self._call(bodies, str)
+        end = SPECIALS.index("</s>")
+        return [(*self._look_up([*head, *pieces]), end) for head, pieces in zip(heads, found, strict=True)]
+
+    def _cut(self, texts: Sequence[str]) -> list[Cut]:
+        heads, bodies = self._split(texts)
+        cuts = []
+        for text, head, found in zip(texts, heads, self._call(bodies, "offset_mapping"), strict=True):
+            shift = sum(map(len, head))
+            spans = [(start + shift, end + shift) for start, end in found["offsets"]]
+            tokens = [*head, *found["pieces"]]
+            cuts.append(Cut(self._look_up(tokens), tokens, [*((0, len(h)) for h in head), *_filled(text, spans)]))
+        return cuts
+
+    def _split(self, texts: Sequence[str]) -> tuple[list[list[str]], list[str]]:
+        """Return the language code of each text, if it has one, and the rest."""
+        heads: list[list[str]] = [[] for _ in texts]
+        bodies = [whole(text) for text in texts]
+        for row, text in enumerate(bodies):
+            if self._coded and text.startswith(">>") and (end := text.find("<<") + 2) > 2:
+                heads[row], bodies[row] = [text[:end]], text[end:]
+        return heads, bodies
+
+    def _look_up(self, tokens: Sequence[str]) -> list[int]:
+        return [self._ids.get(token, UNKNOWN) for token in tokens]
+
+    def _call(self, texts: list[str], kind: object) -> list[Any]:
+        try:
+            return list(self._processor.Encode(texts, return_type=kind)) if texts else []
+        except Exception as error:  # the library has no error of its own
+            raise ModelError(f"the tokenizer cannot read this text: {error}") from None
+
+
+def _filled(text: str, spans: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Yield spans with something in them: of several pieces that stand for one character, the last alone has it.
+
+    The ligature ﬁ is read as f and i; both get its span.
+    """
+    for start, end in spans:
+        if all(map(is_space, text[start:end])) and end < len(text) and not is_space(text[end]):
+            end += 1
+        yield (start, end)
+
+
+def _is_code(token: str) -> bool:
+    """Whether a token is the code of a language."""
+    return token.startswith(">>") and token.endswith("<<")
+
+
+def _load(model: bytes) -> Any:  # noqa: ANN401  (the package has no types)
+    package = sentencepiece()
+    processor = package.SentencePieceProcessor()
+    try:
+        if not model:
+            raise RuntimeError("it is empty")
+        processor.LoadFromSerializedProto(model)
+    except Exception as error:  # the library has no error of its own
+        raise ModelError(f"this is not a SentencePiece model ({error})") from None
+    return processor
+
+
+def _train(sentences: Sequence[str], size: int) -> bytes:
+    """Return a model of `size` pieces at most; if even the characters are too many, the rarest are left out."""
+    package = sentencepiece()
+    # SentencePiece counts <unk>, <s> and </s>; we count <pad>, too.
+    vocabulary, room = size - 1, size - len(SPECIALS)
+    counts = _characters(package, sentences)
+    while room:
+        into = BytesIO()
+        try:
+            package.SentencePieceTrainer.Train(
+                sentence_iterator=iter(sentences),
+                model_writer=into,
+                model_type="unigram",
+                vocab_size=vocabulary,
+                hard_vocab_limit=False,
+                character_coverage=_coverage(counts, room),
+                max_sentence_length=2**30,
+                num_threads=THREADS,
+                minloglevel=3,
+            )
+            return into.getvalue()
+        except RuntimeError as error:
+            if "sentences_.empty()" in str(error):
+                return b""
+            reason, room = error, room // 2
+    raise ConfigError(f"text.size is {size}: SentencePiece cannot learn so few tokens from these texts ({reason})")
+
+
+def _characters(package: ModuleType, sentences: Sequence[str]) -> list[int]:
+    """Return how often each character occurs, as SentencePiece reads it, the most frequent first."""
+    normalizer = package.SentencePieceNormalizer(rule_name="nmt_nfkc")
+    counts: Counter[str] = Counter()
+    for sentence in sentences:
+        for word in str(normalizer.Normalize(sentence)).split(" "):
+            counts.update(SPACE + word if word else "")
+    return [n for _, n in counts.most_common()]
+
+
+def _coverage(counts: Sequence[int], room: int) -> float:
+    """Return the share of the text that the `room` most frequent characters are, for SentencePiece to stop there."""
+    if len(counts) <= room:
+        return 1.0
+    return (sum(counts[:room]) - counts[room - 1] / 2) / sum(counts)

@@ -1,0 +1,47 @@
+"""From a path, a name on the Hugging Face hub, or several of them, to a translator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import torch
+
+from heedful.decoding import Ensemble
+from heedful.device import pick
+from heedful.errors import ConfigError, ModelError
+from heedful.folder import Parts, read_model
+from heedful.interop import fetch, is_marian, read_marian
+from heedful.models import Network
+from heedful.translator.translator import Translator
+
+__all__ = ["load"]
+
+
+def load(path: str | Path | Sequence[str | Path], device: str = "auto") -> Translator:
+    """Open the model in a folder: heedful's own, or a Marian (Opus-MT) one as the Hugging Face hub lays it out.
+
+    `hf:ORGANISATION/NAME` is fetched from the hub. Several folders are an ensemble: models with the same vocabularies
+    that agree on every word.
+    """
+    chosen = pick(device)
+    if isinstance(path, str | Path):
+        return Translator(_open(path, chosen), chosen)
+    members = [_open(each, chosen) for each in path]
+    if not members:
+        raise ConfigError("an ensemble needs at least one model")
+    for name, other in zip(path, members, strict=True):
+        for side in ("source", "target"):
+            if getattr(other, side).dump() != getattr(members[0], side).dump():
+                raise ModelError(
+                    f"{name}: its {side} vocabulary is not that of {path[0]}; the models of an ensemble share both"
+                )
+    model = cast(Network, Ensemble([member.model for member in members]))
+    return Translator(replace(members[0], model=model), chosen)
+
+
+def _open(path: str | Path, device: torch.device) -> Parts:
+    folder = fetch(str(path)) if str(path).startswith("hf:") else Path(path)
+    return read_marian(folder, device) if is_marian(folder) else read_model(folder, device)

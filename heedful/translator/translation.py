@@ -1,0 +1,122 @@
+"""What a translator gives: a text, how sure the model was, and where it looked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heedful.draw import heatmap
+from heedful.errors import HeedfulError
+from heedful.text.words import unspaced
+from heedful.trace import Text, Trace
+
+__all__ = ["Token", "Translation", "gap_between"]
+
+
+@dataclass(frozen=True)
+class Token:
+    """One token of a translation that is being written: what it adds to the text, and where the model looked for it.
+
+    `weights` (L, H, S) go over the tokens of `source`, the sentence that is being read; None where a model has nothing
+    to look at. Every sentence ends with a token that adds nothing, `</s>`.
+    """
+
+    text: str
+    log_prob: float
+    weights: NDArray[np.float32] | None
+    source: Text
+    end: bool
+
+
+@dataclass(frozen=True)
+class Translation:
+    """A translation of `source`: its text, its log-probability `score`, and where the model looked.
+
+    `length` counts the tokens written; `notes` say what a person should know of it. `n_best` holds the alternatives
+    that were asked for, best first, this one among them; `sentences` are the parts of a text that was split.
+    """
+
+    source: str
+    text: str
+    score: float
+    length: int
+    _trace: Trace | None = None
+    notes: tuple[str, ...] = ()
+    n_best: tuple[Translation, ...] = ()
+    sentences: tuple[Translation, ...] = ()
+
+    @property
+    def confidence(self) -> float:
+        """The mean log-probability of the tokens, as a probability."""
+        return math.exp(self.score / max(self.length, 1))
+
+    @property
+    def trace(self) -> Trace:
+        """The record of where each word looked."""
+        if self._trace is None:
+            raise HeedfulError("this translation was made without a trace; use translate(…, trace=True)")
+        return self._trace
+
+    def __str__(self) -> str:
+        return self.text
+
+    def show(self, width: int = 80, ascii_only: bool = False) -> None:
+        """Print the heat map of the trace, at most `width` columns wide; one for each sentence."""
+        for i, part in enumerate(self.sentences or (self,)):
+            print("\n" * bool(i) + heatmap(part.trace, width=width, ascii_only=ascii_only))
+
+    def plain(self) -> dict[str, Any]:
+        """Return what JSON can hold, with the weights between words when there is a trace."""
+        record: dict[str, Any] = {
+            "source": self.source,
+            "text": self.text,
+            "score": self.score,
+            "confidence": self.confidence,
+        }
+        if self.notes:
+            record["notes"] = list(self.notes)
+        if self._trace is not None:
+            weights = self._trace.words()
+            record["source_words"] = [list(w[:3]) for w in self._trace.source.words]
+            record["target_words"] = [list(w[:3]) for w in self._trace.target.words]
+            record["word_confidences"] = list(self._trace.confidences())
+            record["weights"] = None if weights is None else np.round(weights.astype(float), 4).tolist()
+        if self.n_best:
+            record["n_best"] = [other.plain() for other in self.n_best]
+        return record
+
+    @classmethod
+    def join(cls, source: str, spans: Sequence[tuple[int, int]], parts: Sequence[Translation]) -> Translation:
+        """Put the translations of parts of a text together, with the spacing that the text had between them."""
+        text, starts, at = "", [], 0
+        for (start, end), part in zip(spans, parts, strict=True):
+            gap = source[at:start] or gap_between(text, part.text)
+            starts.append((start, len(text) + len(gap)))
+            text += gap + part.text
+            at = end
+        text += source[at:]
+        traces = [part._trace for part in parts if part._trace is not None]
+        seen = None
+        if parts and len(traces) == len(parts):
+            seen = Trace.join(source, text, starts, traces)
+        notes = tuple(dict.fromkeys(note for part in parts for note in part.notes))
+        score, length = sum(part.score for part in parts), sum(part.length for part in parts)
+        return cls(source, text, score, length, seen, notes, sentences=tuple(parts) if len(parts) > 1 else ())
+
+
+def gap_between(before: str, after: str) -> str:
+    """Return the space that two sentences want which stood side by side in the source: none in scripts without spaces.
+
+    >>> gap_between("I see.", "You go.")
+    ' '
+    >>> gap_between("我看。", "你去。")
+    ''
+    """
+    if not before or not after or before[-1].isspace() or after[0].isspace():
+        return ""
+    return "" if unspaced(before[-1]) or unspaced(after[0]) else " "

@@ -1,0 +1,170 @@
+"""From segments of text to translations: the work behind the façade."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+
+from heedful.data import pad
+from heedful.decoding import Decoding, Draw, Hypothesis, Rules, Written, argmax, beam, greedy, sample, write
+from heedful.device import memory_guard
+from heedful.errors import ConfigError, DataError
+from heedful.folder import Parts
+from heedful.models import Look, Memory
+from heedful.observe import Reading, read
+from heedful.text import END, PAD, UNKNOWN, Encoded
+from heedful.text.segments import Segment
+from heedful.trace import Text, Trace
+from heedful.translator.translation import Token, Translation, gap_between
+
+__all__ = ["Writer", "batches", "limit"]
+
+
+def limit(length: int, how: Decoding | None = None, prefix: int = 0) -> int:
+    """Return how many tokens, `</s>` among them, a translation of `length` source tokens may have at most."""
+    if how and how.max_length:
+        return how.max_length + 1
+    return max(2 * length + 20 + prefix, how.min_length + 1 if how else 0)
+
+
+def batches(lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:
+    """Yield the indices of sentences of like length, under a budget."""
+    batch: list[int] = []
+    for i in sorted(range(len(lengths)), key=lambda i: lengths[i]):
+        if batch and lengths[i] * (len(batch) + 1) > tokens:
+            yield batch
+            batch = []
+        batch.append(i)
+    if batch:
+        yield batch
+
+
+class Writer:
+    """Writes translations of segments in one way."""
+
+    def __init__(self, parts: Parts, device: torch.device, how: Decoding) -> None:
+        self.parts, self.device, self.how = parts, device, how
+
+    def encode(self, encoded: Sequence[Encoded], look: Look | None = None) -> Memory:
+        """Let the model read sentences."""
+        x = pad([e.ids for e in encoded]).to(self.device)
+        return self.parts.model.encode(x, x != PAD, look)
+
+    def prefixes(self, found: Sequence[Segment], given: Sequence[str]) -> list[tuple[int, ...]]:
+        """Return what each segment has to begin with: the first of each text with its prefix, the others with nothing.
+
+        A prefix with words that the model cannot write, or one that leaves no room, is refused.
+        """
+        ids = [self._prefix(text) for text in given]
+        first = [i == 0 or found[i - 1].number != segment.number for i, segment in enumerate(found)]
+        return [ids[s.number] if ids and new else () for s, new in zip(found, first, strict=True)]
+
+    def _prefix(self, text: str) -> tuple[int, ...]:
+        encoded = self.parts.target.encode(text)
+        if strange := [text[slice(*s)] for i, s in zip(encoded.ids, encoded.spans, strict=True) if i == UNKNOWN]:
+            raise DataError(f"the prefix '{text}' has words that this model cannot write: {', '.join(strange)}")
+        size = len(encoded.ids) - 1
+        if self.how.max_length and size > self.how.max_length:
+            raise ConfigError(f"the prefix '{text}' has {size} tokens, more than max_length, {self.how.max_length}")
+        return encoded.ids[:-1]
+
+    @torch.inference_mode()
+    def write(
+        self,
+        found: Sequence[Segment],
+        prefixes: Sequence[tuple[int, ...]],
+        trace: bool,
+        copy_unknown: bool,
+        batch_tokens: int,
+    ) -> list[tuple[Translation, ...]]:
+        """Return the `n_best` translations of each segment."""
+        done: dict[int, tuple[Translation, ...]] = {}
+        for rows in batches([len(s.encoded.ids) for s in found], batch_tokens):
+            with memory_guard(f"translating {len(rows)} sentences", "translate fewer at once (--batch-tokens)"):
+                some = self._batch([found[r] for r in rows], [prefixes[r] for r in rows], trace, copy_unknown)
+            done.update(zip(rows, some, strict=True))
+        return [done[i] for i in range(len(found))]
+
+    def _batch(
+        self, found: list[Segment], prefixes: list[tuple[int, ...]], trace: bool, copy_unknown: bool
+    ) -> list[tuple[Translation, ...]]:
+        memory = self.encode([s.encoded for s in found])
+        written = self._decode(memory, [s.encoded.ids for s in found], prefixes)
+        owners = [b for b, each in enumerate(written) for _ in each]
+        every = [hypothesis for each in written for hypothesis in each]
+        seen: Sequence[Reading | None] = [None] * len(every)
+        if trace or (copy_unknown and any(UNKNOWN in h.ids for h in every)):
+            rows = torch.tensor(owners, device=self.device)
+            again = memory if self.how.n_best == 1 else memory.select(rows)
+            seen = read(self.parts.model, again, [h.ids for h in every])
+        done: list[list[Translation]] = [[] for _ in found]
+        for b, hypothesis, reading in zip(owners, every, seen, strict=True):
+            done[b].append(self._translation(found[b], hypothesis, reading, trace, copy_unknown))
+        return [tuple(each) for each in done]
+
+    def _decode(
+        self, memory: Memory, ids: list[tuple[int, ...]], prefixes: list[tuple[int, ...]]
+    ) -> list[list[Hypothesis]]:
+        model, how = self.parts.model, self.how
+        limits = [limit(len(i), how, len(p)) for i, p in zip(ids, prefixes, strict=True)]
+        if how.sample:
+            return sample(model, memory, limits, how, ids, prefixes)
+        if how.beam > 1:
+            return beam(model, memory, limits, how, prefixes)
+        return [[hypothesis] for hypothesis in greedy(model, memory, limits, how, prefixes)]
+
+    def _translation(
+        self, segment: Segment, written: Hypothesis, reading: Reading | None, trace: bool, copy_unknown: bool
+    ) -> Translation:
+        source = self.parts.source.trace(segment.text, segment.encoded) if reading else None
+        copied = self._copied(source, written.ids, reading) if copy_unknown and source and reading else {}
+        target = self.parts.target.read(written.ids, copied)
+        seen = None
+        if trace and source and reading:
+            seen = Trace(source, target, reading.weights, reading.log_probs)
+        notes = segment.notes
+        if written.cut:
+            notes += (f"the translation was cut off after {len(written.ids) - 1:,} tokens (max_length)",)
+        score = float(np.sum(written.log_probs))
+        return Translation(segment.text, target.text, score, len(written.ids), seen, notes)
+
+    def _copied(self, source: Text, ids: Sequence[int], reading: Reading) -> dict[int, str]:
+        """Return, for each unknown word written, the source word that it looked at most; never `</s>`."""
+        if reading.weights is None:
+            raise ConfigError(
+                f"copy_unknown needs a model that looks at the source; '{self.parts.config.family}' has nothing to "
+                "look at"
+            )
+        weights = reading.weights.mean(axis=(0, 1))[:, : len(source.tokens) - 1]
+        words = [w for w in source.words for _ in range(w.first, w.last)]
+        return {t: words[int(weights[t].argmax())].text for t, word in enumerate(ids) if word == UNKNOWN}
+
+    def stream(self, text: str, found: Sequence[Segment], prefixes: Sequence[tuple[int, ...]]) -> Iterator[Token]:
+        """Write the segments of a text one after the other, and give each token when it is decided."""
+        shown, at = "", 0
+        for segment, prefix in zip(found, prefixes, strict=True):
+            gap, at = text[at : segment.start], segment.end
+            source = self.parts.source.trace(segment.text, segment.encoded)
+            ids: list[int] = []
+            written = ""
+            for step in self._steps(segment, prefix):
+                ids += step.ids
+                end = ids[-1] == END
+                now = self.parts.target.read(ids).text
+                added = now[len(written) :]
+                if (added or end) and not written:
+                    added = (gap or gap_between(shown, added)) + added
+                if end and segment is found[-1]:
+                    added += text[at:]
+                written, shown = now, shown + added
+                weights = None if step.weights is None else step.weights[0].float().cpu().numpy()
+                yield Token(added, step.log_probs[0], weights, source, end)
+
+    @torch.inference_mode()
+    def _steps(self, segment: Segment, prefix: tuple[int, ...]) -> Iterator[Written]:
+        ids = segment.encoded.ids
+        rules = Rules([limit(len(ids), self.how, len(prefix))], self.device, self.how, [prefix])
+        choose = Draw(self.how, [ids], [0]) if self.how.sample else argmax
+        yield from write(self.parts.model, self.encode([segment.encoded]), rules, choose, Look())
