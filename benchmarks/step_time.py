@@ -4,7 +4,8 @@ python benchmarks/step_time.py [--device cuda] [--markdown] [--figure docs/pictu
 
 A step is forward, backward and update. Every batch has the same number of tokens, in fewer sentences when they are
 longer, so that only the length changes; source and target are equally long. All models have the same width and write
-their words with the same product. In a round each length is taken by all models in turn; medians over rounds are printed.
+their words with the same product. In a round each length is taken by all models in turn; medians over rounds are
+printed.
 
 "In a row" is the longest chain of matrix products in the forward pass of which each needs the one before: what no
 machine can do at the same time. It is counted in the graph that PyTorch keeps for the backward pass.

@@ -20,7 +20,7 @@ from heedful.training.start import CHANGEABLE
 
 __all__ = ["PAGES"]
 
-VERBS = ("", "demo", "corpus", "train", "translate", "evaluate", "info")
+VERBS = ("", "demo", "corpus", "train", "translate", "see", "evaluate", "score", "info", "convert")
 
 
 def commands() -> str:

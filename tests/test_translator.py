@@ -5,10 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from random_translators import random_translator
 from tests_helpers import train_tiny
 
 import heedful
-from heedful.errors import DataError, HeedfulError
+from heedful.errors import ConfigError, DataError, HeedfulError
 from heedful.trace import Trace
 
 
@@ -98,7 +99,12 @@ def test_the_fixed_model_has_nothing_to_show(tmp_path: Path, capsys: pytest.Capt
 
 def test_a_very_long_sentence_is_translated(translator: heedful.Translator) -> None:
     found = translator.translate(" ".join("abcdefgh"[i % 8] for i in range(2000)))
-    assert len(found.trace.source.tokens) == 2001
+    assert len(found.sentences) == 8
+    assert len(found.trace.source.tokens) == 2008  # each part ends with </s>
+    assert found.notes[0] == (
+        "a sentence of 2,001 tokens is longer than this model reads at once (256, text.max_length); it was translated "
+        "in 8 parts"
+    )
 
 
 def test_reading_its_own_words_gives_the_same_trace(translator: heedful.Translator) -> None:
@@ -154,3 +160,57 @@ def test_unknown_words_are_named(tiny: Path) -> None:
     assert translator.unknown("") == []
     assert translator.unknown("a b") == []
     assert translator.unknown("a ज b") == ["ज"]
+
+
+def test_given_translations_are_scored(translator: heedful.Translator) -> None:
+    sources, targets = ["a b c", "a b c", "d", ""], ["A B C", "H zz  A H", "", "A"]
+    found = translator.score(sources, targets, batch_tokens=5)
+    assert [(t.source, t.text) for t in found] == list(zip(sources, targets, strict=True))
+    for each, trace in zip(found, translator.reread(sources, targets), strict=True):
+        assert each.score == pytest.approx(float(each.trace.log_probs.sum()), abs=1e-6)
+        assert each.length == len(trace.log_probs)
+        np.testing.assert_allclose(each.trace.log_probs, trace.log_probs, atol=1e-4)
+    assert found[0].score > found[1].score
+    written = translator.translate("a b c d")
+    assert translator.score(["a b c d"], [written.text])[0].score == pytest.approx(written.score, abs=1e-3)
+    with pytest.raises(DataError, match="2 sentences but 1 translations"):
+        translator.score(["a", "b"], ["A"])
+    with pytest.raises(DataError, match="is no list of texts"):
+        translator.score("a", "A")
+
+
+@pytest.mark.parametrize("name", ["transformer", "post"])
+def test_the_attention_inside_a_sentence(name: str) -> None:
+    translator = random_translator(name)
+    for text in ("a bead c", "", "  A b. C d "):
+        trace = translator.inside(text)
+        S = len(trace.source.tokens)
+        assert trace.source == trace.target
+        assert trace.source.text == text
+        assert trace.weights is not None
+        assert trace.weights.shape == ((2, 2, S, S) if name == "transformer" else (1, 3, S, S))
+        np.testing.assert_allclose(trace.weights.sum(-1), 1, atol=1e-5)
+        assert trace.confidences() == (1.0,) * len(trace.target.words)
+    with pytest.raises(DataError, match="5 is no text"):
+        translator.inside(5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["rnn", "fixed"])
+def test_what_reads_by_recurrence_has_no_attention_inside(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"'{name}' reads by recurrence and has no self-attention"):
+        random_translator(name).inside("a b")
+
+
+def test_one_layer_or_head() -> None:
+    trace = random_translator("transformer").translate("a b c d").trace
+    assert trace.weights is not None
+    assert trace.only().weights.shape == trace.weights.shape
+    np.testing.assert_array_equal(trace.only(layer=2).weights, trace.weights[1:2])
+    np.testing.assert_array_equal(trace.only(head=1).weights, trace.weights[:, :1])
+    np.testing.assert_array_equal(trace.only(2, 1).weights, trace.weights[1:, :1])
+    np.testing.assert_array_equal(trace.only(1).log_probs, trace.log_probs)
+    for given, words in (((0, None), "layer 0"), ((3, None), "layer 3"), ((1, 3), "head 3"), ((None, -1), "head -1")):
+        with pytest.raises(ConfigError, match=f"there is no {words}; choose one from 1 to 2"):
+            trace.only(*given)
+    nothing = random_translator("fixed").translate("a b").trace
+    assert nothing.only(1, 1).weights is None

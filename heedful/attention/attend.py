@@ -33,13 +33,14 @@ def attend(scores: Tensor, values: Tensor, keep: Tensor | None = None, dropout: 
     as in `causal`. What may not be looked at has to be finite all the same: its weight is 0, and 0 · NaN is NaN.
     `dropout` is the share of weights that are left out of the sum; the returned weights are whole.
     """
-    heads = "H " if scores.dim() == 4 else ""
-    sizes = check(scores=(scores, f"B {heads}T S"), values=(values, f"B {heads}S {'C' if heads else 'D'}"))
+    if scores.dim() not in (3, 4) or scores.shape[:-2] != values.shape[:-2] or scores.shape[-1] != values.shape[-2]:
+        heads = "H " if scores.dim() == 4 else ""
+        check(scores=(scores, f"B {heads}T S"), values=(values, f"B {heads}S {'C' if heads else 'D'}"))
     if keep is not None:
         keep = keep[:, None] if keep.dim() == 2 else keep
-        wanted = tuple(sizes[axis] for axis in "BTS")
+        wanted = (scores.shape[0], *scores.shape[-2:])
         if keep.dim() != 3 or any(found not in (1, size) for found, size in zip(keep.shape, wanted, strict=True)):
             raise ShapeError(f"keep has shape {tuple(keep.shape)}, expected (B, S) or (B, T, S) for scores {wanted}")
-        keep = keep[:, None] if heads else keep
+        keep = keep[:, None] if scores.dim() == 4 else keep
     weights = masked_softmax(scores, keep)
     return (functional.dropout(weights, dropout) if dropout else weights) @ values, weights

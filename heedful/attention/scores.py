@@ -21,8 +21,9 @@ def dot(q: Tensor, k: Tensor) -> Tensor:
 
     With heads, q (B, H, T, C), k (B, H, S, C) -> (B, H, T, S).
     """
-    axes = ("B H T C", "B H S C") if q.dim() == 4 else ("B T A", "B S A")
-    check(q=(q, axes[0]), k=(k, axes[1]))
+    if q.dim() not in (3, 4) or q.shape[:-2] != k.shape[:-2] or q.shape[-1] != k.shape[-1]:
+        axes = ("B H T C", "B H S C") if q.dim() == 4 else ("B T A", "B S A")
+        check(q=(q, axes[0]), k=(k, axes[1]))
     return q @ k.transpose(-2, -1)
 
 

@@ -6,10 +6,13 @@ from typing import Annotated
 
 import typer
 
+from heedful.cli.convert import convert
 from heedful.cli.corpus import corpus
 from heedful.cli.demo import demo
 from heedful.cli.evaluate import evaluate
 from heedful.cli.info import info
+from heedful.cli.score import score
+from heedful.cli.see import see
 from heedful.cli.train import train
 from heedful.cli.translate import translate
 from heedful.version import __version__
@@ -24,7 +27,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for verb in (demo, corpus, train, translate, evaluate, info):
+for verb in (demo, corpus, train, translate, see, evaluate, score, info, convert):
     app.command()(verb)
 
 

@@ -4,6 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from heedful.cli.decoding import (
+    Alpha,
+    Beam,
+    CopyUnknown,
+    MaxLength,
+    MinLength,
+    NoRepeat,
+    Penalty,
+    With,
+    naming_options,
+)
+from heedful.cli.notes import Notes
 from heedful.cli.options import (
     BatchTokens,
     Columns,
@@ -33,25 +45,46 @@ def evaluate(
     source: Source = None,
     target: Target = None,
     columns: Columns = "1,2",
+    beam: Beam = 1,
+    penalty: Penalty = "length",
+    alpha: Alpha = 1.0,
+    min_length: MinLength = 0,
+    max_length: MaxLength = 0,
+    no_repeat: NoRepeat = 0,
+    copy_unknown: CopyUnknown = False,
+    with_: With = None,
     device: Device = "auto",
     threads: Threads = 0,
     batch_tokens: BatchTokens = 4096,
     json: Json = False,
 ) -> None:
-    """Translate test pairs and score the translations: BLEU, chrF and exact match, by source length."""
+    """Translate test pairs and score the translations: BLEU, chrF and exact match, by source length.
+
+    Every line is translated as one sentence, whatever marks stand in it.
+    """
     check_pairs(pairs, source, target)
+    from heedful.decoding import Decoding
     from heedful.metrics import by_length
     from heedful.text import count
     from heedful.training import Inputs
     from heedful.translator import load
 
-    use_threads(threads)
-    inputs = Inputs(tuple(map(str, pairs or ())), columns, *(str(p) if p else None for p in (source, target)))
-    found, _ = inputs.read()
-    translator = load(model, device)
-    if found.blank or found.half:
-        say(f"passed over {found.blank + found.half:,} lines with an empty side")
-    translations = translator.translate([p.source for p in found.pairs], trace=False, batch_tokens=batch_tokens)
+    with naming_options():
+        how = Decoding(beam, 1, penalty, alpha, min_length, max_length, no_repeat)
+        use_threads(threads)
+        inputs = Inputs(tuple(map(str, pairs or ())), columns, *(str(p) if p else None for p in (source, target)))
+        found, _ = inputs.read()
+        translator = load([model, *with_] if with_ else model, device)
+        if found.blank or found.half:
+            say(f"passed over {found.blank + found.half:,} lines with an empty side")
+        sources = [p.source for p in found.pairs]
+        translations = translator.translate(
+            sources, how, split=False, copy_unknown=copy_unknown, trace=False, batch_tokens=batch_tokens
+        )
+    notes = Notes()
+    for translation in translations:
+        notes.add(translation.notes)
+    notes.say()
     scores = by_length(
         [count(p.source) for p in found.pairs], [t.text for t in translations], [p.target for p in found.pairs]
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from heedful.cli.options import Json, Model, print_json
@@ -11,9 +12,13 @@ __all__ = ["info"]
 
 def info(model: Model, *, json: Json = False) -> None:
     """Tell what a model folder holds, after checking that it is whole."""
-    from heedful.folder import about, read_model
+    from heedful.folder import about
+    from heedful.interop import HUB, fetch, is_marian
+    from heedful.translator import load
 
-    head, parts = about(model), read_model(model)
+    folder = fetch(str(model)) if str(model).startswith(HUB) else model
+    parts = load(folder, "cpu").parts
+    head = _marian(folder) if is_marian(folder) else about(folder)
     record: dict[str, Any] = {
         "path": str(model),
         "format": head["format"],
@@ -27,11 +32,18 @@ def info(model: Model, *, json: Json = False) -> None:
     print_json(record) if json else print(_text(record))
 
 
+def _marian(folder: Path) -> dict[str, Any]:
+    """Return what a heedful folder would say of itself."""
+    files = {path.name: {"bytes": path.stat().st_size} for path in sorted(folder.iterdir()) if path.is_file()}
+    return {"format": "marian", "notes": {}, "files": files}
+
+
 def _text(record: dict[str, Any]) -> str:
     vocabulary, notes = record["vocabulary"], record["notes"]
     tokens = f"{vocabulary['source']:,} source tokens, {vocabulary['target']:,} target tokens"
+    ours = f"a heedful model (format {record['format']}, written by heedful {record['heedful']})"
     lines = [
-        f"{record['path']}: a heedful model (format {record['format']}, written by heedful {record['heedful']})",
+        f"{record['path']}: {ours if record['heedful'] else 'a Marian model'}",
         f"{record['weights']:,} weights; {tokens}",
     ]
     if notes.get("pairs"):

@@ -13,6 +13,7 @@ import typer
 from heedful.errors import ConfigError
 
 __all__ = [
+    "Ascii",
     "BatchTokens",
     "Columns",
     "Device",
@@ -29,7 +30,7 @@ __all__ = [
     "width",
 ]
 
-Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder.", show_default=False)]
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder, or hf:ORG/NAME.", show_default=False)]
 PairFiles = Annotated[
     list[Path] | None,
     typer.Argument(metavar="PAIRS", help="TSV files, plain or .gz: source, tab, target.", show_default=False),
@@ -40,6 +41,7 @@ Target = Annotated[Path | None, typer.Option(metavar="FILE", help="Their transla
 Device = Annotated[str, typer.Option(metavar="auto|cpu|cuda|mps", help="Where to compute.")]
 Threads = Annotated[int, typer.Option(min=0, help="CPU threads; 0: as many as PyTorch takes.")]
 BatchTokens = Annotated[int, typer.Option(min=1, help="Source tokens translated at once.")]
+Ascii = Annotated[bool, typer.Option("--ascii", help="Draw with ASCII characters.")]
 Json = Annotated[bool, typer.Option("--json", help="Print results as JSON.")]
 
 

@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heedful.cli.options import BatchTokens, Device, Json, Model, Threads, print_json, say, use_threads, width
+from heedful.cli.decoding import (
+    Alpha,
+    Beam,
+    CopyUnknown,
+    MaxLength,
+    MinLength,
+    NoRepeat,
+    Penalty,
+    With,
+    naming_options,
+)
+from heedful.cli.notes import Notes
+from heedful.cli.options import Ascii, BatchTokens, Device, Json, Model, Threads, print_json, use_threads, width
+from heedful.errors import ConfigError
 
 if TYPE_CHECKING:
+    from heedful.decoding import Decoding
     from heedful.translator import Translation
 
-__all__ = ["translate"]
+__all__ = ["one_line", "translate"]
 
 CHUNK = 1000  # lines read from stdin before they are translated, so that they can be sorted by length
+BREAKS = re.compile(r"\s*[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]\s*")
 
 
 def translate(
@@ -25,8 +41,27 @@ def translate(
         list[str] | None, typer.Argument(metavar="TEXT", help="Sentences; otherwise stdin, a sentence a line.")
     ] = None,
     *,
+    beam: Beam = 1,
+    n_best: Annotated[int, typer.Option(metavar="N", help="How many translations of each line.")] = 1,
+    penalty: Penalty = "length",
+    alpha: Alpha = 1.0,
+    min_length: MinLength = 0,
+    max_length: MaxLength = 0,
+    no_repeat: NoRepeat = 0,
+    sample: Annotated[bool, typer.Option("--sample", help="Draw words at random, as probable as they are.")] = False,
+    temperature: Annotated[float, typer.Option(metavar="X", help="Under 1 bolder draws are rarer, over 1 not.")] = 1.0,
+    top_k: Annotated[int, typer.Option(metavar="N", help="Draw from the N most probable words; 0: from all.")] = 0,
+    top_p: Annotated[float, typer.Option(metavar="X", help="Draw from the fewest words that have X together.")] = 1.0,
+    seed: Annotated[int, typer.Option(metavar="N", help="What is drawn follows from it.")] = 1,
+    prefix: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="What each translation has to begin with.", show_default=False)
+    ] = None,
+    copy_unknown: CopyUnknown = False,
+    no_split: Annotated[bool, typer.Option("--no-split", help="Do not split lines into sentences.")] = False,
+    with_: With = None,
+    stream: Annotated[bool, typer.Option("--stream", help="Print each word as soon as it is decided.")] = False,
     show: Annotated[bool, typer.Option("--show", help="Draw, for each word written, where the model looked.")] = False,
-    ascii_only: Annotated[bool, typer.Option("--ascii", help="Draw with ASCII characters.")] = False,
+    ascii_only: Ascii = False,
     device: Device = "auto",
     threads: Threads = 0,
     batch_tokens: BatchTokens = 4096,
@@ -34,35 +69,88 @@ def translate(
 ) -> None:
     """Translate sentences, one a line; a blank line stays blank.
 
+    With --n-best every translation has a line: its rank, what they are compared by, and the text, separated by tabs.
     --json gives one object a line, with log-probability, confidence, and with --show the weights between words.
+    How each way to write works: `docs/decoding.md`.
     """
-    from heedful.translator import load
+    if stream:
+        _refuse_stream(beam, n_best, copy_unknown)
+    with naming_options():
+        from heedful.decoding import Decoding
+        from heedful.translator import load
 
-    use_threads(threads)
-    translator = load(model, device)
-    lines = iter(text) if text else _stdin()
-    size = 1 if text is None and sys.stdin.isatty() else CHUNK
-    unknown: dict[str, None] = {}
-    while chunk := list(islice(lines, size)):
-        unknown |= dict.fromkeys(piece for line in chunk for piece in translator.unknown(line))
-        for translation in translator.translate(chunk, trace=show, batch_tokens=batch_tokens):
-            if json:
-                print_json(translation.plain())
-            else:
-                _print(translation, show, ascii_only)
-        sys.stdout.flush()
-    if unknown:
-        some = ", ".join(islice(unknown, 5)) + (" …" if len(unknown) > 5 else "")
-        say(f"the model does not know {len(unknown):,} of these words, and translates as if they were one: {some}")
+        how = Decoding(
+            *(beam, n_best, penalty, alpha, min_length, max_length),
+            *(no_repeat, sample, temperature, top_k, top_p, seed),
+        )
+        use_threads(threads)
+        translator = load([model, *with_] if with_ else model, device)
+        lines = iter(text) if text else _stdin()
+        notes = Notes()
+        if stream:
+            from heedful.cli.stream import printer
+
+            put = printer(show, ascii_only, json)
+            for number, line in enumerate(lines, 1):
+                said = put(number, translator.stream(line, how, prefix=prefix, split=not no_split))
+                notes.add(said, translator.unknown(line))
+        size = 1 if text is None and sys.stdin.isatty() else CHUNK
+        while chunk := list(islice(lines, size)):
+            for done in translator.translate(
+                chunk,
+                how,
+                prefix=prefix,
+                split=not no_split,
+                copy_unknown=copy_unknown,
+                trace=show,
+                batch_tokens=batch_tokens,
+            ):
+                unknown = translator.unknown(done.source)
+                notes.add(done.notes, [word for word in unknown if not (copy_unknown and word in done.text)])
+                print_json(_record(done, how)) if json else _print(done, how, show, ascii_only)
+            sys.stdout.flush()
+    notes.say()
 
 
-def _print(translation: Translation, show: bool, ascii_only: bool) -> None:
-    print(" ".join(translation.text.split()))
-    if show:
-        print()
-        if translation.text:
-            translation.show(width=width(), ascii_only=ascii_only)
+def one_line(text: str) -> str:
+    """Return a text as one line, with a space for every line break."""
+    return BREAKS.sub(" ", text)
+
+
+def _refuse_stream(beam: int, n_best: int, copy_unknown: bool) -> None:
+    """Refuse what cannot be decided word by word."""
+    for name, given, why in (
+        ("--beam", beam > 1, "a beam decides nothing before its end"),
+        ("--n-best", n_best > 1, "several translations cannot be written at once"),
+        ("--copy-unknown", copy_unknown, "it is worked out when the translation is whole"),
+    ):
+        if given:
+            raise ConfigError(f"--stream and {name} exclude each other: {why}")
+
+
+def _print(translation: Translation, how: Decoding, show: bool, ascii_only: bool) -> None:
+    for rank, one in enumerate(translation.n_best or (translation,), 1):
+        text = one_line(one.text).strip()
+        if translation.n_best and one.length:
+            text = f"{rank}\t{_compared(one, how):.4f}\t{text.replace(chr(9), ' ')}"
+        print(text)
+        if show:
             print()
+            if one.text:
+                one.show(width=width(), ascii_only=ascii_only)
+                print()
+
+
+def _record(translation: Translation, how: Decoding) -> dict[str, Any]:
+    record = translation.plain()
+    for plain, one in zip(record.get("n_best", ()), translation.n_best, strict=True):
+        plain["rank_score"] = _compared(one, how)
+    return record
+
+
+def _compared(translation: Translation, how: Decoding) -> float:
+    """Return what the alternatives are compared by; the sentences of a text are searched each for itself."""
+    return sum(one.score / how.divisor(max(one.length, 1)) for one in translation.sentences or (translation,))
 
 
 def _stdin() -> Iterator[str]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from heedful.data.files import read_lines
 from heedful.errors import ConfigError, DataError
 
-__all__ = ["Pair", "Pairs", "parse_columns", "read_parallel", "read_tsv"]
+__all__ = ["Pair", "Pairs", "parallel_rows", "parse_columns", "read_parallel", "read_tsv", "tsv_rows"]
 
 
 class Pair(NamedTuple):
@@ -50,7 +50,7 @@ def read_tsv(paths: Sequence[Path], columns: tuple[int, int] = (1, 2)) -> Pairs:
     """Read pairs from files with one pair on a line, columns separated by tabs."""
     found = Pairs([])
     for path in paths:
-        one = _collect(path.name, _tsv_rows(path, columns))
+        one = _collect(path.name, tsv_rows(path, columns))
         _refuse_empty(one, str(path))
         found += one
     return found
@@ -58,13 +58,13 @@ def read_tsv(paths: Sequence[Path], columns: tuple[int, int] = (1, 2)) -> Pairs:
 
 def read_parallel(source: Path, target: Path) -> Pairs:
     """Read pairs from two files whose lines belong together."""
-    found = _collect(source.name, _parallel_rows(source, target))
+    found = _collect(source.name, parallel_rows(source, target))
     _refuse_empty(found, f"{source} and {target}")
     return found
 
 
-def _tsv_rows(path: Path, columns: tuple[int, int]) -> Iterator[tuple[int, str, str]]:
-    """Yield line number, source and target; every line has as many columns as the first."""
+def tsv_rows(path: Path, columns: tuple[int, int]) -> Iterator[tuple[int, str, str]]:
+    """Yield line number, source and target, nothing for a blank line; all lines have as many columns as the first."""
     width = first = 0
     for number, line in enumerate(read_lines(path), 1):
         if not line.strip():
@@ -82,7 +82,8 @@ def _tsv_rows(path: Path, columns: tuple[int, int]) -> Iterator[tuple[int, str, 
         yield number, cells[columns[0] - 1], cells[columns[1] - 1]
 
 
-def _parallel_rows(source: Path, target: Path) -> Iterator[tuple[int, str, str]]:
+def parallel_rows(source: Path, target: Path) -> Iterator[tuple[int, str, str]]:
+    """Yield line number, source and target of two files whose lines belong together."""
     number = 0
     rows = zip_longest(read_lines(source), read_lines(target))
     for number, (x, y) in enumerate(rows, 1):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,6 +12,7 @@ from torch import Tensor
 from heedful.decoding.hypothesis import Hypothesis
 from heedful.decoding.rules import Rules, best, log_probs
 from heedful.decoding.settings import Decoding
+from heedful.decoding.writing import greedy
 from heedful.models import Memory, Seq2Seq
 from heedful.text import END, START
 
@@ -18,8 +20,8 @@ __all__ = ["beam"]
 
 
 @dataclass
-class Heap:
-    """Some hypotheses of each of B sentences: words (B, K, capacity), the log-probability of each, and their scores."""
+class _Heap:
+    """K hypotheses of each of B sentences: words (B, K, capacity), the log-probability of each word, and scores."""
 
     words: Tensor
     values: Tensor
@@ -27,7 +29,7 @@ class Heap:
     lengths: Tensor  # (B, K)
 
     @classmethod
-    def empty(cls, B: int, K: int, capacity: int, device: torch.device) -> Heap:
+    def empty(cls, B: int, K: int, capacity: int, device: torch.device) -> _Heap:
         """Return room for K hypotheses of each sentence, with none in it."""
         shape = (B, K, capacity)
         return cls(
@@ -37,30 +39,47 @@ class Heap:
             torch.zeros((B, K), dtype=torch.long, device=device),
         )
 
-    def pick(self, which: Tensor) -> Heap:
+    def pick(self, which: Tensor) -> _Heap:
         """Return some hypotheses of each sentence.  which (B, k)."""
         wide = which[:, :, None].expand(-1, -1, self.words.shape[2])
-        return Heap(
+        return _Heap(
             self.words.gather(1, wide),
             self.values.gather(1, wide),
             self.scores.gather(1, which),
             self.lengths.gather(1, which),
         )
 
-    def join(self, other: Heap) -> Heap:
-        """Return the hypotheses of both."""
-        return Heap(*(torch.cat([mine, theirs], dim=1) for mine, theirs in zip(self._all(), other._all(), strict=True)))
+    def extend(self, ahead: _Ahead, t: int) -> _Heap:
+        """Return hypotheses with one word more, the one in place t."""
+        longer = self.pick(ahead.parents)
+        longer.words[:, :, t], longer.values[:, :, t] = ahead.words, ahead.values
+        longer.scores, longer.lengths = ahead.scores, longer.lengths + 1
+        return longer
 
-    def select(self, rows: Tensor) -> Heap:
+    def merge(self, other: _Heap) -> _Heap:
+        """Return the best of both, as many as there were here, best first."""
+        both = _Heap(*(torch.cat([mine, new], dim=1) for mine, new in zip(self._all(), other._all(), strict=True)))
+        return both.pick(both.scores.topk(self.scores.shape[1], dim=1).indices)
+
+    def select(self, rows: Tensor) -> _Heap:
         """Return the hypotheses of some sentences."""
-        return Heap(*(tensor[rows] for tensor in self._all()))
-
-    def best(self, k: int) -> Heap:
-        """Return the k best of each sentence, best first."""
-        return self.pick(self.scores.topk(k, dim=1).indices)
+        return _Heap(*(tensor[rows] for tensor in self._all()))
 
     def _all(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         return self.words, self.values, self.scores, self.lengths
+
+
+class _Ahead(NamedTuple):
+    """Continuations (B, k): of which hypothesis, by which word, its log-probability, and that of the whole."""
+
+    parents: Tensor
+    words: Tensor
+    values: Tensor
+    scores: Tensor
+
+    def pick(self, which: Tensor) -> _Ahead:
+        """Return some of them.  which (B, n)."""
+        return _Ahead(*(tensor.gather(1, which) for tensor in self))
 
 
 @torch.inference_mode()
@@ -76,30 +95,33 @@ def beam(
     The search ends for a sentence when it cannot matter any more. A hypothesis that goes on only loses
     log-probability, and at its longest it is divided by the most: log P / lp(limit) is the most it can ever score. When
     the n-th best finished one has at least that of the best that is still going, nothing to come can enter the n best.
+    A beam of 1 has nothing to compare and ends with its first `</s>`: it is `greedy`.
     """
+    if settings.beam == 1:
+        return [[one] for one in greedy(model, memory, limits, settings, prefixes)]
     B, K, device = memory.keep.shape[0], settings.beam, memory.keep.device
     rules = Rules(limits, device, settings, prefixes)
     found: list[list[Hypothesis]] = [[] for _ in range(B)]
     rows = torch.arange(B, device=device)
     state = model.start(memory, rules.capacity).select(rows.repeat_interleave(K))
     y = torch.full((B * K, 1), START, device=device)
-    live = Heap.empty(B, K, rules.capacity, device)
+    live = _Heap.empty(B, K, rules.capacity, device)
     live.scores[:, 0] = 0.0  # all K are the same at first: one of them counts
-    done = Heap.empty(B, K, rules.capacity, device)
+    done = _Heap.empty(B, K, rules.capacity, device)
     most = torch.tensor([settings.divisor(limit) for limit in limits], device=device)
     for t in range(rules.capacity):
         hidden, state, _ = model.step(y, state, memory)
         scores = rules.apply(log_probs(model.logits(hidden[:, -1])), live.words.flatten(0, 1)[:, :t])
-        parents, ahead = _continue(scores, live, t)
-        ended = ahead.words[:, :, t] == END
-
+        ahead = _continue(scores, live.scores)
+        ended = ahead.words == END
         # Only the best K count as finished: the others are there for as many to go on when those end.
-        new = ahead.pick(torch.arange(K, device=device).expand(len(rows), -1))
-        new.scores = torch.where(ended[:, :K], new.scores / settings.divisor(t + 1), -torch.inf)
-        done = done.join(new).best(K)
-        ahead.scores = ahead.scores.masked_fill(ended, -torch.inf)
-        chosen = ahead.scores.topk(K, dim=1).indices
-        live, parents = ahead.pick(chosen), parents.gather(1, chosen)
+        if ended[:, :K].any():
+            new = live.extend(_Ahead(*(tensor[:, :K] for tensor in ahead)), t)
+            new.scores = torch.where(ended[:, :K], new.scores / settings.divisor(t + 1), -torch.inf)
+            done = done.merge(new)
+        ahead = ahead._replace(scores=ahead.scores.masked_fill(ended, -torch.inf))
+        ahead = ahead.pick(ahead.scores.topk(K, dim=1).indices)
+        live, parents = live.extend(ahead, t), ahead.parents
 
         over = done.scores[:, settings.n_best - 1] >= live.scores[:, 0] / most
         first = torch.arange(len(rows), device=device)[:, None] * K
@@ -108,13 +130,8 @@ def beam(
             kept = (~over).nonzero()[:, 0]
             if not len(kept):
                 break
-            rows, most, live, done, memory = (
-                rows[kept],
-                most[kept],
-                live.select(kept),
-                done.select(kept),
-                memory.select(kept),
-            )
+            rows, most, memory = rows[kept], most[kept], memory.select(kept)
+            live, done = live.select(kept), done.select(kept)
             rules.select(kept)
             first, parents = first[kept], parents[kept]
         state = state.select((first + parents).flatten())
@@ -122,22 +139,16 @@ def beam(
     return found
 
 
-def _continue(scores: Tensor, live: Heap, t: int) -> tuple[Tensor, Heap]:
-    """Return the best 2K of all continuations of K hypotheses, and which each continues.  scores (B·K, V)."""
-    B, K = live.scores.shape
-    k = min(2 * K, scores.shape[1])
-    values, words = best(scores, k)  # of each hypothesis: no more can be among the best 2K of all
-    values, words = values.view(B, K, k), words.view(B, K * k)
-    total, at = (live.scores[:, :, None] + values).flatten(1).topk(min(2 * K, K * k), dim=1)
-    parents = at // k
-    ahead = live.pick(parents)
-    ahead.words[:, :, t] = words.gather(1, at)
-    ahead.values[:, :, t] = values.flatten(1).gather(1, at)
-    ahead.scores, ahead.lengths = total, ahead.lengths + 1
-    return parents, ahead
+def _continue(scores: Tensor, live: Tensor) -> _Ahead:
+    """Return the best 2K of all continuations of K hypotheses, best first.  scores (B·K, V), live (B, K)."""
+    B, K = live.shape
+    V = scores.shape[1]
+    total, at = best(scores.view(B, K, V), min(2 * K, K * V), live)
+    parents, words = at // V, at % V
+    return _Ahead(parents, words, total - live.gather(1, parents), total)
 
 
-def _take(found: list[list[Hypothesis]], rows: Tensor, done: Heap, over: Tensor, rules: Rules, n_best: int) -> None:
+def _take(found: list[list[Hypothesis]], rows: Tensor, done: _Heap, over: Tensor, rules: Rules, n_best: int) -> None:
     """Put the best finished hypotheses of the sentences that are over into their places."""
     at = over.nonzero()[:, 0]
     ready = done.select(at)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from heedful.decoding.settings import Decoding
+from heedful.errors import ConfigError
 from heedful.text import END, PAD, START
 
 __all__ = ["Rules", "best", "log_probs"]
@@ -22,21 +23,26 @@ def log_probs(logits: Tensor) -> Tensor:
     return logits.log_softmax(-1)
 
 
-def best(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Return the k largest of each row and where they are, largest first.  (R, V) -> (R, k), (R, k).
+def best(scores: Tensor, k: int, plus: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Return the k largest of each row of rows and where, largest first.  scores (B, K, V) -> (B, k), (B, k).
 
-    The k largest lie in the k blocks with the largest maxima: looking for those first spares sorting all.
+    `plus` (B, K) is added to each row; places count over K·V. The k largest lie in the k blocks with the largest
+    maxima: looking for those first spares sorting all, and adding to all.
     """
-    R, V = scores.shape
-    if R * V < 2**17 or 4 * k * BLOCK > V:
-        return scores.topk(k, dim=1)
-    blocks = V // BLOCK
-    main, rest = scores[:, : blocks * BLOCK].view(R, blocks, BLOCK), scores[:, blocks * BLOCK :]
-    where = main.amax(-1).topk(k, dim=1).indices
-    some = main.gather(1, where[:, :, None].expand(-1, -1, BLOCK)).flatten(1)
-    values, i = torch.cat([some, rest], dim=1).topk(k, dim=1)
-    inside = where.gather(1, (i // BLOCK).clamp(max=k - 1)) * BLOCK + i % BLOCK
-    return values, torch.where(i < k * BLOCK, inside, i - k * BLOCK + blocks * BLOCK)
+    B, K, V = scores.shape
+    plus = scores.new_zeros(()).expand(B, K) if plus is None else plus
+    if B * K * V < 2**17 or 4 * k * BLOCK > V:
+        return (scores + plus[:, :, None]).flatten(1).topk(k, dim=1)
+    n = V // BLOCK
+    main = scores[:, :, : n * BLOCK].view(B, K, n, BLOCK)
+    where = (main.amax(-1) + plus[:, :, None]).flatten(1).topk(k, dim=1).indices  # blocks, over K·n
+    row, block = where // n, where % n
+    some = main[torch.arange(B, device=scores.device)[:, None], row, block] + plus.gather(1, row)[:, :, None]
+    rest = scores[:, :, n * BLOCK :] + plus[:, :, None]
+    places = (row * V + block * BLOCK)[:, :, None] + torch.arange(BLOCK, device=scores.device)
+    values, i = torch.cat([some.flatten(1), rest.flatten(1)], dim=1).topk(k, dim=1)
+    tail = torch.arange(K * V, device=scores.device).view(K, V)[:, n * BLOCK :].flatten().expand(B, -1)
+    return values, torch.cat([places.flatten(1), tail], dim=1).gather(1, i)
 
 
 class Rules:
@@ -53,6 +59,7 @@ class Rules:
         prefixes: Sequence[Sequence[int]] | None = None,
     ) -> None:
         settings = settings or Decoding()
+        _check_room(limits, settings, prefixes)
         self.capacity = max(limits, default=0)
         self.shortest = min(limits, default=0)
         self.limits = torch.tensor(limits, dtype=torch.long, device=device)
@@ -72,10 +79,13 @@ class Rules:
         K = scores.shape[0] // max(len(self.limits), 1)
         given = scores.clone() if t < self.forced else None
         scores[:, PAD] = -torch.inf
-        if t < self.at_least:
+        end = scores[:, END].clone() if t < self.at_least else None
+        if end is not None:
             scores[:, END] = -torch.inf
         if 0 < self.no_repeat <= t:
             self._forbid_repeats(scores, words)
+            if end is not None:  # where every word would be a repetition, the sentence ends all the same
+                scores[:, END] = torch.where(scores.amax(-1) == -torch.inf, end, -torch.inf)
         if t + 1 >= self.shortest:
             self._force(scores, scores, torch.where(self.limits == t + 1, END, -1).repeat_interleave(K))
         if given is not None:
@@ -98,3 +108,16 @@ class Rules:
         runs = words.unfold(1, n - 1, 1)[:, : followers.shape[1]] if n > 1 else words[:, :, None][:, :, :0]
         same = (runs == words[:, None, words.shape[1] - n + 1 :]).all(-1)
         scores.scatter_(1, torch.where(same, followers, PAD), -torch.inf)
+
+
+def _check_room(limits: Sequence[int], settings: Decoding, prefixes: Sequence[Sequence[int]] | None) -> None:
+    """Refuse limits that leave no room for what has to be written."""
+    for b, limit in enumerate(limits):
+        forced, least = len(prefixes[b]) if prefixes else 0, settings.min_length
+        wants = ((0, "any"), (least, f"a min_length of {least}"), (forced, f"its prefix of {forced} tokens"))
+        for size, what in wants:
+            if limit <= size:
+                raise ConfigError(
+                    f"sentence {b + 1} of {len(limits)} may have {limit} tokens, `</s>` among them: "
+                    f"this leaves no room for {what}"
+                )

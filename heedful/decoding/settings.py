@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from heedful.errors import ConfigError, choose
@@ -51,15 +52,19 @@ class Decoding:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
                 raise ConfigError(f"{name} is {value!r}, expected a whole number from {low} to {high}")
-        choose("penalty", self.penalty, PENALTIES)
-        self._range("alpha", 0.0 <= self.alpha <= 10.0, "a number from 0 to 10")
-        self._range("temperature", 0.0 < self.temperature < math.inf, "a number above 0; towards 0 it is greedy")
-        self._range("top_p", 0.0 < self.top_p <= 1.0, "a number above 0 and at most 1")
+        choose("penalty", str(self.penalty), PENALTIES)
+        self._range("alpha", lambda alpha: 0.0 <= alpha <= 10.0, "a number from 0 to 10")
+        self._range("temperature", lambda heat: 0.0 < heat < math.inf, "a number above 0; towards 0 it is greedy")
+        self._range("top_p", lambda share: 0.0 < share <= 1.0, "a number above 0 and at most 1")
+        if not isinstance(self.sample, bool):
+            raise ConfigError(f"sample is {self.sample!r}, expected True or False")
         self._together()
 
-    def _range(self, name: str, holds: bool, expected: str) -> None:
-        if not holds:  # not a number holds nowhere
-            raise ConfigError(f"{name} is {getattr(self, name)}, expected {expected}")
+    def _range(self, name: str, holds: Callable[[float], bool], expected: str) -> None:
+        value = getattr(self, name)
+        # NaN holds nowhere.
+        if isinstance(value, bool) or not isinstance(value, int | float) or not holds(value):
+            raise ConfigError(f"{name} is {value!r}, expected {expected}")
 
     def _together(self) -> None:
         """Refuse settings that contradict each other."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from heedful.decoding.hypothesis import Hypothesis
-from heedful.decoding.rules import Rules, log_probs
+from heedful.decoding.rules import Rules, best, log_probs
 from heedful.decoding.settings import Decoding
 from heedful.models import Look, Memory, Seq2Seq
 from heedful.text import END, START
@@ -41,7 +41,7 @@ class Choose(Protocol):
 
 def argmax(scores: Tensor, rows: Sequence[int], t: int) -> Tensor:
     """Take the most probable word."""
-    return scores.max(-1).indices  # argmax gives the same, in twice the time
+    return best(scores[:, None], 1)[1][:, 0]
 
 
 class Draw:
@@ -66,7 +66,9 @@ class Draw:
         if settings.top_k or settings.top_p < 1:
             scores, words = scores.topk(k, dim=-1)  # largest first
         # In double precision: the last of many thousand small shares would be lost otherwise.
-        shares = torch.softmax(scores.double() / settings.temperature, dim=-1)
+        # The best is taken off first: divided by next to nothing, all would be -∞ otherwise.
+        scores = scores.double()
+        shares = torch.softmax((scores - scores.amax(-1, keepdim=True)) / settings.temperature, dim=-1)
         heap = shares.cumsum(-1)
         if settings.top_p < 1:
             heap = torch.where(heap - shares < settings.top_p, shares, 0.0).cumsum(-1)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["cores", "peak", "resident"]
+__all__ = ["cores", "peak", "together"]
 
 
 def cores() -> int:
@@ -15,9 +16,14 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def resident(process: int) -> float:
-    """Return the bytes of memory that a process holds now; 0 where the system does not say, or it has ended."""
-    return _status(process, "VmRSS:")
+def together(processes: Sequence[int]) -> float:
+    """Return the bytes of memory that processes of one program hold now; 0 where the system does not say.
+
+    What each has for itself is added up. The program and its libraries are in memory once, however many run it: they
+    count as in the process that has most of them.
+    """
+    own = sum(_status(process, "RssAnon:") for process in processes)
+    return own + max((_status(process, "RssFile:") for process in processes), default=0.0)
 
 
 def peak(process: int) -> float:

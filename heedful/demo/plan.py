@@ -45,9 +45,9 @@ COMMON = ("text.kind=word", "model.dropout=0", "training.decay=cosine")
 RECURRENT = ("model.width=128", "model.embedding=96")
 # The fixed context does best when it is seen at every step and learned fast: each gets what suits it.
 FIXED = Contestant(
-    "fixed", "fixed context", ("model.family=fixed", *RECURRENT, "model.context=every", "training.rate=0.008"), 2_200
+    "fixed", "fixed context", ("model.family=fixed", *RECURRENT, "model.context=every", "training.rate=0.008"), 2_400
 )
-ATTENTION = Contestant("attention", "attention", ("model.family=rnn", *RECURRENT, "training.rate=0.006"), 1_320)
+ATTENTION = Contestant("attention", "attention", ("model.family=rnn", *RECURRENT, "training.rate=0.006"), 1_350)
 TRANSFORMER = Contestant(
     "transformer",
     "Transformer",
@@ -57,7 +57,7 @@ TRANSFORMER = Contestant(
         "model.layers=2",
         "model.heads=4",
         "model.inner=256",
-        "training.rate=0.003",
+        "training.rate=0.006",
     ),
     2_000,
 )
@@ -76,7 +76,7 @@ FAST = Plan(
     test=250,
     max_words=12,
     settings=(*COMMON, "training.warmup=60", "training.batch_tokens=512"),
-    contestants=(FIXED._replace(steps=600), ATTENTION._replace(steps=390), TRANSFORMER._replace(steps=500)),
+    contestants=(FIXED._replace(steps=700), ATTENTION._replace(steps=500), TRANSFORMER._replace(steps=460)),
     lengths=((9, 9), (11, 11), (12, 12)),
     validations=2,
 )

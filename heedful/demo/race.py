@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
-from heedful.demo.machine import cores, resident
+from heedful.demo.machine import cores, together
 from heedful.demo.plan import Contestant, Plan
 from heedful.errors import MachineError
 
@@ -166,7 +166,7 @@ def _watch(
     for contestant in plan.contestants:
         racers.append(Racer(contestant, _command(plan, contestant, out, *files, seed, threads), out, threads))
     while sum(racer.look() for racer in racers):
-        highest = max(highest, sum(map(resident, [os.getpid(), *(r.process.pid for r in racers)])))
+        highest = max(highest, together([os.getpid(), *(r.process.pid for r in racers)]))
         meanwhile([racer.standing for racer in racers])
         time.sleep(POLL)
     return highest

@@ -179,12 +179,13 @@ def _settings(plan: Plan) -> tuple[tuple[str, str], ...]:
 
 
 def _next(out: Path, heedful: str) -> tuple[tuple[str, str], ...]:
-    names = ("attention", "fixed", "corpus/train.tsv", "recipe.toml")
-    attention, fixed, train, recipe = (quote(str(out / name)) for name in names)
+    names = ("attention", "fixed", "transformer", "corpus/train.tsv", "recipe.toml")
+    attention, fixed, transformer, train, recipe = (quote(str(out / name)) for name in names)
     luong = f"\\\n  --recipe {recipe} --order luong --score dot"
     return (
         ("translate something and see where it looked", f'{heedful} translate {attention} --show "राम किताब पढ़ रहा है"'),
         ("the same from the model without attention", f'{heedful} translate {fixed} "राम किताब पढ़ रहा है"'),
+        ("the same from the Transformer", f'{heedful} translate {transformer} --show "राम किताब पढ़ रहा है"'),
         ("more of the corpus, with its gold links", f"{heedful} corpus hindi --pairs 10 --seed 2 --alignments"),
         ("the same with another attention", f"{heedful} train {train} --out m {luong}"),
         ("your own sentence pairs: source, tab, target", f"{heedful} train pairs.tsv --out my-model"),

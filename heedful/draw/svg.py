@@ -43,11 +43,14 @@ class _Grid(NamedTuple):
         return self.y + self.rows * self.high
 
 
-def heatmap(trace: Trace, title: str = "", gold: frozenset[tuple[int, int]] | None = None) -> str:
+def heatmap(
+    trace: Trace, title: str = "", gold: frozenset[tuple[int, int]] | None = None, confidence: bool = True
+) -> str:
     """Return the weights between words as an SVG document.
 
     `gold` are links as (source word, target word), counted from 0; their cells are outlined. The number in a cell is
-    its weight in per cent, and the column at the right says how sure the model was of each word.
+    its weight in per cent, and the column at the right says how sure the model was of each word, unless `confidence`
+    is False: words that were only read have none.
     """
     weights = trace.words()
     if weights is None:
@@ -60,23 +63,30 @@ def heatmap(trace: Trace, title: str = "", gold: frozenset[tuple[int, int]] | No
             raise DataError(
                 f"gold link {source}-{target}: there are {len(sources)} source and {len(targets)} target words"
             )
-    return _draw(trace, weights, title, gold)
+    return _draw(trace, weights, title, gold, trace.confidences() if confidence else None)
 
 
-def _draw(trace: Trace, weights: NDArray[np.float32], title: str, gold: frozenset[tuple[int, int]] | None) -> str:
+def _draw(
+    trace: Trace,
+    weights: NDArray[np.float32],
+    title: str,
+    gold: frozenset[tuple[int, int]] | None,
+    confidences: tuple[float, ...] | None,
+) -> str:
     sources, targets = [w.text for w in trace.source.words], [w.text for w in trace.target.words]
     font, wide, high = _sizes(*weights.shape)
     across, down = [cut(w, LONGEST, font) for w in sources], [cut(w, LONGEST, font) for w in targets]
     left = max(width_of(w, font) for w in down) + 14
     overhang = max((i + 0.5) * wide + width_of(w, font) * SLANT for i, w in enumerate(across))
-    width = max(NARROWEST, left + len(sources) * wide + 84, left + overhang + 14)
+    width = max(NARROWEST, left + len(sources) * wide + (84 if confidences else 14), left + overhang + 14)
     lines = wrap(title, width - 16, 15)
     head = 24 * len(lines) + max(width_of(w, font) for w in across) * SLANT + 26
     grid = _Grid(left, head, wide, high, len(targets), len(sources), font)
-    key, key_height = legend(_entries(gold is not None), 8, grid.bottom + 18, width - 16)
+    key, key_height = legend(_entries(gold is not None, confidences is not None), 8, grid.bottom + 18, width - 16)
     body = [
         *(f'<text class="h" x="8" y="{20 + 24 * i}">{clean(line)}</text>' for i, line in enumerate(lines)),
-        *_words(grid, across, down, trace.confidences()),
+        *_words(grid, across, down),
+        *_sure(grid, confidences),
         *(_row(grid, t, sources, targets[t], weights[t]) for t in range(grid.rows)),
         *_lines(grid),
         *(_outline(grid, source, target) for source, target in sorted(gold or ())),
@@ -92,20 +102,32 @@ def _sizes(rows: int, columns: int) -> tuple[float, float, float]:
     return (14, 38, 30) if most <= 16 else (14, 30, 25) if most <= 80 else (12, 18, 18)
 
 
-def _words(grid: _Grid, across: list[str], down: list[str], confidences: tuple[float, ...]) -> list[str]:
-    """Return the words of both sides, and how sure the model was of each that it wrote."""
+def _words(grid: _Grid, across: list[str], down: list[str]) -> list[str]:
+    """Return the words of both sides."""
     found = []
     for s, word in enumerate(across):
         x, y = decimal(grid.x + (s + 0.5) * grid.wide + 2), decimal(grid.y - 9)
         found.append(f'<text font-size="{grid.font}" transform="translate({x} {y}) rotate(-45)">{isolate(word)}</text>')
-    found.append(f'<text class="q" x="{decimal(grid.right + 10)}" y="{decimal(grid.y - 9)}">confidence</text>')
     for t, word in enumerate(down):
-        y = decimal(grid.y + (t + 0.5) * grid.high + 0.35 * grid.font)
-        found.append(
-            f'<text class="r" font-size="{grid.font}" x="{decimal(grid.x - 9)}" y="{y}">{isolate(word)}</text>'
-            f'<text class="q r" x="{decimal(grid.right + 44)}" y="{y}">{100 * confidences[t]:.0f} %</text>'
-        )
+        at = f'x="{decimal(grid.x - 9)}" y="{_line(grid, t)}"'
+        found.append(f'<text class="r" font-size="{grid.font}" {at}>{isolate(word)}</text>')
     return found
+
+
+def _sure(grid: _Grid, confidences: tuple[float, ...] | None) -> list[str]:
+    """Return the column that says how sure the model was of each word that it wrote."""
+    if confidences is None:
+        return []
+    found = [f'<text class="q" x="{decimal(grid.right + 10)}" y="{decimal(grid.y - 9)}">confidence</text>']
+    for t, share in enumerate(confidences):
+        at = f'x="{decimal(grid.right + 44)}" y="{_line(grid, t)}"'
+        found.append(f'<text class="q r" {at}>{100 * share:.0f} %</text>')
+    return found
+
+
+def _line(grid: _Grid, t: int) -> str:
+    """Return where the letters of a row stand."""
+    return decimal(grid.y + (t + 0.5) * grid.high + 0.35 * grid.font)
 
 
 def _row(grid: _Grid, t: int, sources: list[str], target: str, weights: NDArray[np.float32]) -> str:
@@ -145,8 +167,8 @@ def _outline(grid: _Grid, source: int, target: int) -> str:
     return f'<rect class="o" pointer-events="none" {at} rx="3"/>'
 
 
-def _entries(gold: bool) -> list[Entry]:
-    """Return the legend: what the shades mean, the outline if there is one, and the column at the right."""
+def _entries(gold: bool, confidence: bool) -> list[Entry]:
+    """Return the legend: what the shades mean, the outline and the column at the right if there are."""
     boxes = []
     for i, share in enumerate((0, 25, 50, 75, 100)):
         full, box = " f" if share / 100 >= FULL else "", f"M{30 * i} -1h30v16h-30z"
@@ -157,7 +179,7 @@ def _entries(gold: bool) -> list[Entry]:
     entries = [Entry("".join(boxes), 150, "weight in per cent")]
     if gold:
         entries.append(Entry('<rect class="o" x="1" y="0" width="24" height="14" rx="3"/>', 26, "gold link"))
-    return [*entries, Entry("", -7, "confidence: how sure it was")]
+    return [*entries, Entry("", -7, "confidence: how sure it was")] if confidence else entries
 
 
 def _describe(trace: Trace, weights: NDArray[np.float32]) -> str:

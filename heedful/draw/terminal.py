@@ -36,8 +36,12 @@ def shade(weight: float, ascii_only: bool = False) -> str:
     return plain if ascii_only else block
 
 
-def heatmap(trace: Trace, width: int = 80, ascii_only: bool = False) -> str:
-    """Return the weights between words as text of at most `width` columns; long sentences get several panels."""
+def heatmap(trace: Trace, width: int = 80, ascii_only: bool = False, confidence: bool = True) -> str:
+    """Return the weights between words as text of at most `width` columns; long sentences get several panels.
+
+    At the right stands how sure the model was of each word, unless `confidence` is False: words that were only read
+    have none.
+    """
     weights = trace.words()
     sources = [w.text for w in trace.source.words]
     targets = [w.text for w in trace.target.words]
@@ -45,22 +49,23 @@ def heatmap(trace: Trace, width: int = 80, ascii_only: bool = False) -> str:
         return "There are no words to look at."
     if weights is None:
         return "\n".join([*_legend(sources, width, ascii_only), *textwrap.wrap(NOTHING, width)])
-    tail = 7 + min(WORD, max(map(_columns, targets)))
+    sure = [f"{share:>4.0%} " for share in trace.confidences()] if confidence else [""] * len(targets)
+    tail = 2 + len(sure[0]) + min(WORD, max(map(_columns, targets)))
     cell = max(3, len(str(len(sources))) + 1)  # with the gap before it
     size = max(1, (width - LEFT - tail) // cell)
     panels = []
     for first in range(0, len(sources), size):
         columns = range(first, min(first + size, len(sources)))
         numbers = [f"{c + 1:>{cell}}" for c in columns]
-        words = [f"{p:>4.0%} {_cut(w, WORD, ascii_only)}" for p, w in zip(trace.confidences(), targets, strict=True)]
-        panels += [*_panel(weights[:, columns], numbers, words, ascii_only), ""]
+        words = [share + _cut(word, WORD, ascii_only) for share, word in zip(sure, targets, strict=True)]
+        heading = "".join(numbers) + "  conf" * confidence
+        panels += [*_panel(weights[:, columns], cell, heading, words, ascii_only), ""]
     return "\n".join([*_legend(sources, width, ascii_only), "", *panels, *_scale(width, ascii_only)])
 
 
-def _panel(weights: NDArray[np.float32], numbers: Sequence[str], words: Sequence[str], ascii_only: bool) -> list[str]:
+def _panel(weights: NDArray[np.float32], cell: int, heading: str, words: Sequence[str], ascii_only: bool) -> list[str]:
     """Return the rows of one panel: the numbers of its columns over the shades, the words at the right."""
-    cell = len(numbers[0])
-    lines = [f"{'':{LEFT}}{''.join(numbers)}  conf"]
+    lines = [f"{'':{LEFT}}{heading}"]
     for number, (row, word) in enumerate(zip(weights, words, strict=True), 1):
         cells = "".join(f"{shade(float(w), ascii_only) * 2:>{cell}}" for w in row)
         lines.append(f"{number:>{LEFT}}{cells}  {word}")

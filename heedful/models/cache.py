@@ -24,27 +24,23 @@ class Cache:
         self.length = 0
         self.room: Tensor | None = None
         self.spare: Tensor | None = None  # where the rows that are selected go, and the other way next time
-        self.strung: dict[int, tuple[Tensor, Tensor]] = {}
+        self.strung: dict[int, Tensor] = {}
 
-    def extend(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Add the keys and values of n words in a layer; return those of all words.  (R, H, n, C) -> (R, H, t, C)."""
-        n, t = k.shape[2], self.length
+    def extend(self, layer: int, kv: Tensor) -> tuple[Tensor, Tensor]:
+        """Add the keys and values of n words in a layer; return those of all.  kv (2, R, H, n, C) -> 2 (R, H, t, C)."""
+        n, t = kv.shape[3], self.length
         if n == self.capacity:  # all words at once: nothing will follow
-            return k, v
-        if k.requires_grad or layer in self.strung:
-            before = self.strung.get(layer)
-            if before is None and t:  # read without gradients
-                assert self.room is not None
-                before = (self.room[layer, 0, :, :, :t], self.room[layer, 1, :, :, :t])
-            if before is not None:
-                k, v = torch.cat([before[0], k], dim=2), torch.cat([before[1], v], dim=2)
-            self.strung[layer] = (k, v)
-            return k, v
-        room = self._make_room(k, t + n) if layer == 0 else self.room
-        assert room is not None
-        keys, values = room[layer].unbind(0)
-        keys[:, :, t : t + n], values[:, :, t : t + n] = k, v
-        return keys[:, :, : t + n], values[:, :, : t + n]
+            k, v = kv.unbind(0)
+        elif kv.requires_grad or self.strung:
+            if layer in self.strung:
+                kv = torch.cat([self.strung[layer], kv], dim=3)
+            self.strung[layer] = kv
+            k, v = kv.unbind(0)
+        else:
+            room = (self._make_room(kv, t + n) if layer == 0 or self.room is None else self.room)[layer]
+            room[:, :, :, t : t + n] = kv
+            k, v = room[:, :, :, : t + n].unbind(0)
+        return k, v
 
     def places(self, n: int) -> Tensor:
         """Return the positions of the next n words, (n, D)."""
@@ -58,7 +54,7 @@ class Cache:
 
     def select(self, rows: Tensor) -> Cache:
         """Keep some hypotheses, in the order of `rows`; what the others had is gone."""
-        self.strung = {layer: (k[rows], v[rows]) for layer, (k, v) in self.strung.items()}
+        self.strung = {layer: kv[:, rows] for layer, kv in self.strung.items()}
         if self.room is not None and self.length:
             R, size = len(rows), self.room.shape[4]
             if self.spare is None or self.spare.shape[2] < R or self.spare.shape[4] != size:
@@ -68,10 +64,11 @@ class Cache:
             self.room, self.spare = there, self.room
         return self
 
-    def _make_room(self, k: Tensor, wanted: int) -> Tensor:
+    def _make_room(self, kv: Tensor, wanted: int) -> Tensor:
         if self.room is None or self.room.shape[4] < wanted:
             old, size = self.room, max(FIRST, wanted, 0 if self.room is None else 2 * self.room.shape[4])
-            self.room = k.new_empty(self.L, 2, k.shape[0], k.shape[1], min(size, self.capacity), k.shape[3])
+            _, R, H, _, C = kv.shape
+            self.room = kv.new_empty(self.L, 2, R, H, min(size, self.capacity), C)
             if old is not None:
                 self.room[..., : self.length, :] = old[..., : self.length, :]
         return self.room

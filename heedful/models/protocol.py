@@ -16,7 +16,7 @@ class Memory:
 
     `keys` are the keys of each attention (and the values, where they are not h); `last` are a recurrent encoder's last
     states h(T), bottom layer first; `weights` (B, L, H, S, S) are those of the encoder's self-attention, if asked for.
-    Everything is batch first, so that rows can be selected.
+    Everything is batch first, so that rows can be selected. `padded` is False when nothing is padding for sure.
     """
 
     h: Tensor
@@ -24,6 +24,7 @@ class Memory:
     keys: tuple[Tensor, ...] = ()
     last: tuple[Tensor, ...] = ()
     weights: Tensor | None = None
+    padded: bool = True
 
     def select(self, rows: Tensor) -> Memory:
         """Return the memory of some sentences, in the order of `rows`."""
@@ -33,6 +34,7 @@ class Memory:
             tuple(k[rows] for k in self.keys),
             tuple(s[rows] for s in self.last),
             None if self.weights is None else self.weights[rows],
+            self.padded,
         )
 
 

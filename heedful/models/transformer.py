@@ -55,10 +55,11 @@ class MultiHead(nn.Module):
         D = self.W.in_features
         return self.split(F.linear(s, self.W.weight[:D], self.W.bias[:D]))[0]
 
-    def keys(self, h: Tensor) -> Tensor:
-        """Return k and v, once for a sentence.  h (B, S, D) -> (B, 2, H, S, C)."""
+    def keys(self, h: Tensor) -> tuple[Tensor, Tensor]:
+        """Return k and v, once for a sentence.  h (B, S, D) -> (B, H, S, C) each."""
         D = self.W.in_features
-        return self.split(F.linear(h, self.W.weight[D:], self.W.bias[D:])).transpose(0, 1).contiguous()
+        k, v = self.split(F.linear(h, self.W.weight[D:], self.W.bias[D:]))
+        return k.contiguous(), v.contiguous()
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> tuple[Tensor, Tensor]:
         """Attend with every head.  q (B, H, T, C), k, v (B, H, S, C) -> (B, T, D), weights (B, H, T, S)."""
@@ -77,7 +78,8 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x (B, n, D) -> (B, n, D)."""
-        return self.W_2(F.dropout(self.f(self.W_1(x)), self.dropout, self.training))  # type: ignore[no-any-return]
+        x = self.f(self.W_1(x))
+        return self.W_2(F.dropout(x, self.dropout) if self.training else x)  # type: ignore[no-any-return]
 
 
 class Residual(nn.Module):
@@ -94,7 +96,7 @@ class Residual(nn.Module):
 
     def after(self, x: Tensor, g: Tensor) -> Tensor:
         """Return what stands after it."""
-        x = x + F.dropout(g, self.dropout, self.training)
+        x = x + (F.dropout(g, self.dropout) if self.training else g)
         return x if self.pre else self.LN(x)
 
 
@@ -125,17 +127,18 @@ class DecoderLayer(nn.Module):
 
     def forward(self, s: Tensor, cache: Cache, layer: int, memory: Memory) -> tuple[Tensor, Tensor, Tensor]:
         """s (R, n, D) -> (R, n, D), the weights inside (R, H, n, t) and across (R, H, n, S)."""
-        q, k, v = self.inside.project(self.around_inside.before(s))
-        k, v = cache.extend(layer, k, v)
+        qkv = self.inside.project(self.around_inside.before(s))
+        q = qkv[0]
+        k, v = cache.extend(layer, qkv[1:])
         n, t = q.shape[2], k.shape[2]
         g, inside = self.inside(q, k, v, causal(n, t, s.device) if n > 1 else None)
         s = self.around_inside.after(s, g)
 
-        k, v = memory.keys[layer].unbind(1)
+        k, v = memory.keys[2 * layer : 2 * layer + 2]
         R, B = s.shape[0], k.shape[0]
         # K hypotheses of one sentence are K·n queries: (B·K, n, D) is (B, K·n, D).
         q = self.across.query(self.around_across.before(s).view(B, -1, s.shape[-1]))
-        g, across = self.across(q, k, v, memory.keep)
+        g, across = self.across(q, k, v, memory.keep if memory.padded else None)
         s = self.around_across.after(s, g.view_as(s))
         across = across if R == B else across.unflatten(2, (-1, n)).transpose(1, 2).flatten(0, 1)
 
@@ -170,7 +173,8 @@ class Transformer(nn.Module):
 
     def embed(self, words: nn.Embedding, x: Tensor, p: Tensor) -> Tensor:
         """Return E x √D + p.  x (B, n), p (n, D) -> (B, n, D)."""
-        return F.dropout(torch.add(p, words(x), alpha=self.scale), self.dropout, self.training)
+        e = torch.add(p, words(x), alpha=self.scale)
+        return F.dropout(e, self.dropout) if self.training else e
 
     def encode(self, x: Tensor, keep: Tensor, look: Look | None = None) -> Memory:
         """Read the source and work out the keys.  x (B, S), keep (B, S) -> Memory."""
@@ -180,8 +184,9 @@ class Transformer(nn.Module):
             h, weights = layer(h, keep)
             seen.append(weights)
         h = self.LN_h(h)
-        keys = tuple(layer.across.keys(h) for layer in self.decoder)  # type: ignore[union-attr, operator]
-        return Memory(h, keep, keys, (), torch.stack(seen, dim=1) if look else None)
+        keys = tuple(part for layer in self.decoder for part in layer.across.keys(h))  # type: ignore[union-attr, operator]
+        padded = len(x) > 1 or not bool(keep.all())  # a sentence alone has no padding, as a rule
+        return Memory(h, keep, keys, (), torch.stack(seen, dim=1) if look else None, padded)
 
     def start(self, memory: Memory, capacity: int) -> Cache:
         """Return an empty cache with room for `capacity` tokens."""

@@ -110,8 +110,8 @@ def _bottleneck(found: Contrast, report: Report) -> str:
     third = next((m for m in report.models if m.key == "transformer" and m is not found.looking), None)
     if third is not None:
         said += (
-            f" {_quoted(third)} looks back, too, and has nothing else: inside each sentence, too, its words reach one "
-            "another by attention alone."
+            f" {_quoted(third)} has no recurrence at all: it looks back at the source, too, and inside each sentence "
+            "its words look at one another."
         )
     return said
 

@@ -110,6 +110,10 @@ class Codec(ABC):
         """Return the ids of many sentences, each closed by `</s>`, without the spans, in half the time."""
         return [(*e.ids, END) for e in self._cut(texts)]
 
+    def head(self, text: str) -> tuple[int, ...]:
+        """Return the ids of what stands at the beginning of a text and concerns all of it: the code of a language."""
+        return ()
+
     def decode(self, ids: Sequence[int]) -> str:
         """Return the string that ids stand for."""
         return self.read(ids).text

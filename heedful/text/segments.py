@@ -36,19 +36,28 @@ def segments(texts: Sequence[str], codec: Codec, most: int, sentences: bool = Tr
     encoded = codec.encode_all([texts[number][start:end] for number, start, end in places])
     found: list[Segment] = []
     for (number, start, end), tokens in zip(places, encoded, strict=True):
-        if len(tokens.ids) <= max(most, 2):
-            found.append(Segment(number, start, end, texts[number][start:end], tokens))
+        head = codec.head(texts[number])
+        if len(head) + len(tokens.ids) <= max(most, 2):
+            part = texts[number][start:end]
+            found.append(Segment(number, start, end, part, _led(tokens, () if codec.head(part) else head)))
         else:
             found += _parts(number, texts[number], (start, end), codec, most)
     return found
 
 
+def _led(encoded: Encoded, head: tuple[int, ...]) -> Encoded:
+    """Put what stands at the beginning of the whole text before a part of it, too: the language to translate to."""
+    return Encoded((*head, *encoded.ids), (*((0, 0) for _ in head), *encoded.spans)) if head else encoded
+
+
 def _parts(number: int, text: str, span: tuple[int, int], codec: Codec, most: int) -> Iterator[Segment]:
+    head = codec.head(text)
     size = len(codec.encode(text[slice(*span)]).ids)
-    spans = cut(text, *span, lambda part: len(codec.ids([part])[0]) <= max(most, 2))
+    spans = cut(text, *span, lambda part: len(head) + len(codec.ids([part])[0]) <= max(most, 2))
     note = (
         f"a sentence of {size:,} tokens is longer than this model reads at once ({most:,}, text.max_length); "
         f"it was translated in {len(spans)} parts"
     )
     for start, end in spans:
-        yield Segment(number, start, end, text[start:end], codec.encode(text[start:end]), (note,))
+        part = text[start:end]
+        yield Segment(number, start, end, part, _led(codec.encode(part), () if codec.head(part) else head), (note,))

@@ -73,8 +73,8 @@ class SentencePieces(Codec):
         if not model:  # nothing to learn from: a model is needed all the same, but none of its pieces
             return cls(_train(["."], 10), SPECIALS)
         processor = _load(model)
-        pieces = [processor.IdToPiece(i) for i in range(len(processor)) if not processor.IsControl(i)]
-        return cls(model, (*SPECIALS, *(piece for piece in pieces if piece not in SPECIALS)))
+        pieces = [processor.IdToPiece(i) for i in range(len(processor))]  # the most probable first
+        return cls(model, (*SPECIALS, *(piece for piece in pieces if piece not in SPECIALS))[:size])
 
     @classmethod
     def read_dump(cls, text: str) -> SentencePieces:
@@ -106,6 +106,10 @@ class SentencePieces(Codec):
         found = self._call(bodies, str)
         end = SPECIALS.index("</s>")
         return [(*self._look_up([*head, *pieces]), end) for head, pieces in zip(heads, found, strict=True)]
+
+    def head(self, text: str) -> tuple[int, ...]:
+        """Return the id of the language's code at the beginning of a text, if there is one."""
+        return tuple(self._look_up(self._split([text])[0][0]))
 
     def _cut(self, texts: Sequence[str]) -> list[Cut]:
         heads, bodies = self._split(texts)
@@ -165,45 +169,28 @@ def _load(model: bytes) -> Any:  # noqa: ANN401  (the package has no types)
 
 
 def _train(sentences: Sequence[str], size: int) -> bytes:
-    """Return a model of `size` pieces at most; if even the characters are too many, the rarest are left out."""
+    """Return a model that knows all characters and has about `size` pieces; nothing if there is nothing to learn."""
     package = sentencepiece()
-    # SentencePiece counts <unk>, <s> and </s>; we count <pad>, too.
-    vocabulary, room = size - 1, size - len(SPECIALS)
-    counts = _characters(package, sentences)
-    while room:
-        into = BytesIO()
-        try:
-            package.SentencePieceTrainer.Train(
-                sentence_iterator=iter(sentences),
-                model_writer=into,
-                model_type="unigram",
-                vocab_size=vocabulary,
-                hard_vocab_limit=False,
-                character_coverage=_coverage(counts, room),
-                max_sentence_length=2**30,
-                num_threads=THREADS,
-                minloglevel=3,
-            )
-            return into.getvalue()
-        except RuntimeError as error:
-            if "sentences_.empty()" in str(error):
-                return b""
-            reason, room = error, room // 2
-    raise ConfigError(f"text.size is {size}: SentencePiece cannot learn so few tokens from these texts ({reason})")
-
-
-def _characters(package: ModuleType, sentences: Sequence[str]) -> list[int]:
-    """Return how often each character occurs, as SentencePiece reads it, the most frequent first."""
     normalizer = package.SentencePieceNormalizer(rule_name="nmt_nfkc")
-    counts: Counter[str] = Counter()
-    for sentence in sentences:
-        for word in str(normalizer.Normalize(sentence)).split(" "):
-            counts.update(SPACE + word if word else "")
-    return [n for _, n in counts.most_common()]
-
-
-def _coverage(counts: Sequence[int], room: int) -> float:
-    """Return the share of the text that the `room` most frequent characters are, for SentencePiece to stop there."""
-    if len(counts) <= room:
-        return 1.0
-    return (sum(counts[:room]) - counts[room - 1] / 2) / sum(counts)
+    characters = {character for sentence in sentences for character in str(normalizer.Normalize(sentence))}
+    into = BytesIO()
+    try:
+        package.SentencePieceTrainer.Train(
+            sentence_iterator=iter(sentences),
+            model_writer=into,
+            model_type="unigram",
+            # It counts <unk>, <s> and </s>; we count <pad>, too. Fewer pieces than characters it refuses to learn.
+            vocab_size=max(size - 1, len(characters) + 8),
+            hard_vocab_limit=False,
+            character_coverage=1.0,
+            max_sentence_length=2**30,
+            num_threads=THREADS,
+            minloglevel=3,
+        )
+    except RuntimeError as error:
+        if "empty()" in str(error):  # no sentences that it takes, or nothing in them but what it skips
+            return b""
+        raise ConfigError(
+            f"text.kind=sentencepiece: no vocabulary could be learned from these texts ({error})"
+        ) from None
+    return into.getvalue()

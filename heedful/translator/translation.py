@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ class Token:
     """One token of a translation that is being written: what it adds to the text, and where the model looked for it.
 
     `weights` (L, H, S) go over the tokens of `source`, the sentence that is being read; None where a model has nothing
-    to look at. Every sentence ends with a token that adds nothing, `</s>`.
+    to look at. Every sentence ends with a token that adds nothing, `</s>`, and has its `notes`.
     """
 
     text: str
@@ -31,6 +32,7 @@ class Token:
     weights: NDArray[np.float32] | None
     source: Text
     end: bool
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Translation:
     text: str
     score: float
     length: int
-    _trace: Trace | None = None
+    _trace: Trace | partial[Trace] | None = None  # that of a long text would be large: it is made when asked for
     notes: tuple[str, ...] = ()
     n_best: tuple[Translation, ...] = ()
     sentences: tuple[Translation, ...] = ()
@@ -55,12 +57,12 @@ class Translation:
         """The mean log-probability of the tokens, as a probability."""
         return math.exp(self.score / max(self.length, 1))
 
-    @property
+    @cached_property
     def trace(self) -> Trace:
         """The record of where each word looked."""
         if self._trace is None:
             raise HeedfulError("this translation was made without a trace; use translate(…, trace=True)")
-        return self._trace
+        return self._trace if isinstance(self._trace, Trace) else self._trace()
 
     def __str__(self) -> str:
         return self.text
@@ -81,10 +83,10 @@ class Translation:
         if self.notes:
             record["notes"] = list(self.notes)
         if self._trace is not None:
-            weights = self._trace.words()
-            record["source_words"] = [list(w[:3]) for w in self._trace.source.words]
-            record["target_words"] = [list(w[:3]) for w in self._trace.target.words]
-            record["word_confidences"] = list(self._trace.confidences())
+            weights = self.trace.words()
+            record["source_words"] = [list(w[:3]) for w in self.trace.source.words]
+            record["target_words"] = [list(w[:3]) for w in self.trace.target.words]
+            record["word_confidences"] = list(self.trace.confidences())
             record["weights"] = None if weights is None else np.round(weights.astype(float), 4).tolist()
         if self.n_best:
             record["n_best"] = [other.plain() for other in self.n_best]
@@ -100,10 +102,9 @@ class Translation:
             text += gap + part.text
             at = end
         text += source[at:]
-        traces = [part._trace for part in parts if part._trace is not None]
         seen = None
-        if parts and len(traces) == len(parts):
-            seen = Trace.join(source, text, starts, traces)
+        if parts and all(part._trace is not None for part in parts):
+            seen = partial(Trace.join, source, text, starts, [part.trace for part in parts])
         notes = tuple(dict.fromkeys(note for part in parts for note in part.notes))
         score, length = sum(part.score for part in parts), sum(part.length for part in parts)
         return cls(source, text, score, length, seen, notes, sentences=tuple(parts) if len(parts) > 1 else ())

@@ -106,7 +106,8 @@ class Translator:
         if not found:
             empty = self.parts.source.trace(text, self.parts.source.encode(text)), self.parts.target.read(())
             seen = Trace(*empty, None, np.zeros(1, dtype=np.float32)) if trace else None
-            return Translation(text, "", 0.0, 0, seen)
+            blank = Translation(text, "", 0.0, 0, seen)
+            return replace(blank, n_best=(blank,)) if n_best > 1 else blank
         spans = [(segment.start, segment.end) for segment in found]
         count = max(map(len, done))
         all_ = tuple(
@@ -146,7 +147,8 @@ class Translator:
     @torch.inference_mode()
     def reread(self, sources: Sequence[str], targets: Sequence[str], *, batch_tokens: int = 4096) -> list[Trace]:
         """Return where the model looks, and how probable it finds each word, when it reads given translations."""
-        x, y = self.parts.source.encode_all(_checked(sources)), self.parts.target.encode_all(_checked(targets))
+        sources, targets = _checked(sources), _checked(targets)
+        x, y = self.parts.source.encode_all(sources), self.parts.target.encode_all(targets)
         if len(x) != len(y):
             raise DataError(f"{len(x)} sentences but {len(y)} translations")
         writer = Writer(self.parts, self.device, Decoding())
@@ -187,10 +189,11 @@ class Translator:
 def _checked(texts: Sequence[str]) -> list[str]:
     if isinstance(texts, str) or not isinstance(texts, Iterable):
         raise DataError(f"{texts!r} is no list of texts; expected strings in a list")
-    for text in texts:
+    found = list(texts)
+    for text in found:
         if not isinstance(text, str):
             raise DataError(f"{text!r} is no text; expected a string, or a list of strings")
-    return list(texts)
+    return found
 
 
 def _prefixes(given: str | Sequence[str] | None, count: int) -> list[str]:

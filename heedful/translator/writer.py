@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
 
 from heedful.data import pad
-from heedful.decoding import Decoding, Draw, Hypothesis, Rules, Written, argmax, beam, greedy, sample, write
+from heedful.decoding import Decoding, Draw, Hypothesis, Rules, Written, argmax, beam, sample, write
 from heedful.device import memory_guard
 from heedful.errors import ConfigError, DataError
 from heedful.folder import Parts
@@ -80,6 +81,8 @@ class Writer:
         batch_tokens: int,
     ) -> list[tuple[Translation, ...]]:
         """Return the `n_best` translations of each segment."""
+        if copy_unknown:
+            self._check_looks()
         done: dict[int, tuple[Translation, ...]] = {}
         for rows in batches([len(s.encoded.ids) for s in found], batch_tokens):
             with memory_guard(f"translating {len(rows)} sentences", "translate fewer at once (--batch-tokens)"):
@@ -111,9 +114,7 @@ class Writer:
         limits = [limit(len(i), how, len(p)) for i, p in zip(ids, prefixes, strict=True)]
         if how.sample:
             return sample(model, memory, limits, how, ids, prefixes)
-        if how.beam > 1:
-            return beam(model, memory, limits, how, prefixes)
-        return [[hypothesis] for hypothesis in greedy(model, memory, limits, how, prefixes)]
+        return beam(model, memory, limits, how, prefixes)
 
     def _translation(
         self, segment: Segment, written: Hypothesis, reading: Reading | None, trace: bool, copy_unknown: bool
@@ -124,22 +125,25 @@ class Writer:
         seen = None
         if trace and source and reading:
             seen = Trace(source, target, reading.weights, reading.log_probs)
-        notes = segment.notes
-        if written.cut:
-            notes += (f"the translation was cut off after {len(written.ids) - 1:,} tokens (max_length)",)
         score = float(np.sum(written.log_probs))
-        return Translation(segment.text, target.text, score, len(written.ids), seen, notes)
+        return Translation(segment.text, target.text, score, len(written.ids), seen, _notes(segment, written))
 
     def _copied(self, source: Text, ids: Sequence[int], reading: Reading) -> dict[int, str]:
         """Return, for each unknown word written, the source word that it looked at most; never `</s>`."""
+        n = len(source.tokens) - 1
+        if reading.weights is None or not n:
+            return {}
+        weights = reading.weights.mean(axis=(0, 1))[:, :n]
+        return {t: _word_at(source, int(weights[t].argmax())) for t, word in enumerate(ids) if word == UNKNOWN}
+
+    def _check_looks(self) -> None:
+        """Refuse a model whose weights nothing can be copied by."""
+        (reading,) = read(self.parts.model, self.encode([Encoded((END,), ((0, 0),))]), [(END,)])
         if reading.weights is None:
             raise ConfigError(
                 f"copy_unknown needs a model that looks at the source; '{self.parts.config.family}' has nothing to "
                 "look at"
             )
-        weights = reading.weights.mean(axis=(0, 1))[:, : len(source.tokens) - 1]
-        words = [w for w in source.words for _ in range(w.first, w.last)]
-        return {t: words[int(weights[t].argmax())].text for t, word in enumerate(ids) if word == UNKNOWN}
 
     def stream(self, text: str, found: Sequence[Segment], prefixes: Sequence[tuple[int, ...]]) -> Iterator[Token]:
         """Write the segments of a text one after the other, and give each token when it is decided."""
@@ -160,7 +164,8 @@ class Writer:
                     added += text[at:]
                 written, shown = now, shown + added
                 weights = None if step.weights is None else step.weights[0].float().cpu().numpy()
-                yield Token(added, step.log_probs[0], weights, source, end)
+                done = Hypothesis.of(ids, step.log_probs, limit(len(segment.encoded.ids), self.how, len(prefix)))
+                yield Token(added, step.log_probs[0], weights, source, end, _notes(segment, done) if end else ())
 
     @torch.inference_mode()
     def _steps(self, segment: Segment, prefix: tuple[int, ...]) -> Iterator[Written]:
@@ -168,3 +173,18 @@ class Writer:
         rules = Rules([limit(len(ids), self.how, len(prefix))], self.device, self.how, [prefix])
         choose = Draw(self.how, [ids], [0]) if self.how.sample else argmax
         yield from write(self.parts.model, self.encode([segment.encoded]), rules, choose, Look())
+
+
+def _word_at(source: Text, token: int) -> str:
+    """Return the word that a token is of, without the marks before and after it, which are written on their own."""
+    word = next(w for w in source.words if w.first <= token < w.last)
+    (start, end), text = source.spans[token], source.text
+    first = next((i for i in range(word.start, start) if unicodedata.category(text[i])[0] != "P"), start)
+    last = next((i for i in range(word.end, end, -1) if unicodedata.category(text[i - 1])[0] != "P"), end)
+    return text[first:last]
+
+
+def _notes(segment: Segment, written: Hypothesis) -> tuple[str, ...]:
+    if not written.cut:
+        return segment.notes
+    return *segment.notes, f"the translation was cut off after {len(written.ids) - 1:,} tokens (max_length)"

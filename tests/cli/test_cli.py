@@ -194,7 +194,7 @@ def test_parallel_files_of_unequal_length(heedful_cli: Run, tmp_path: Path) -> N
         (["--score", "addative"], "unknown model.score 'addative'; choose one of additive, concat, dot, general"),
         (["--score", "addative"], "Did you mean 'additive'?"),
         (["--cell", "gur"], "Did you mean 'gru'?"),
-        (["--model", "rn"], "unknown model 'rn'; choose one of fixed, rnn. Did you mean 'rnn'?"),
+        (["--model", "rn"], "unknown model 'rn'; choose one of fixed, rnn, transformer. Did you mean 'rnn'?"),
         (["--order", "x"], "choose one of bahdanau, luong"),
         (["--device", "gpu"], "choose one of auto, cpu, cuda, mps"),
         (["--precision", "fp16"], "unknown training.precision 'fp16'"),

@@ -2,72 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import log
 
 import pytest
 import torch
+from decoding_models import CONFIGS, LENGTHS, Table, alone, make, sentences
 from torch import Tensor
 
-from heedful.attention import until
-from heedful.config import FixedConfig, RecurrentConfig, RnnConfig
 from heedful.decoding import greedy
-from heedful.models import Look, Memory, Step, build
 from heedful.observe import read
 from heedful.text import END, PAD, START, UNKNOWN
 
 A, B, V = 4, 5, 6  # two words after <pad>, <unk>, <s>, </s>
 
 
-@dataclass(frozen=True)
-class Told:
-    """Which sentence a row belongs to, and how many tokens it has read."""
-
-    who: Tensor
-    read: Tensor
-
-    def select(self, rows: Tensor) -> Told:
-        return Told(self.who[rows], self.read[rows])
-
-
-class Table:
-    """A `Seq2Seq` without weights: memory.h[b, y] are the probabilities of what follows y in sentence b."""
-
-    def __init__(self) -> None:
-        self.sizes: list[int] = []
-        self.capacity = -1
-
-    def encode(self, x: Tensor, keep: Tensor) -> Memory:
-        """Each sentence is its table; its number goes into `last`."""
-        return Memory(x, keep, (), (torch.arange(len(x)),))
-
-    def start(self, memory: Memory, capacity: int) -> Told:
-        self.capacity = capacity
-        return Told(memory.last[0], torch.zeros(len(memory.h), dtype=torch.long))
-
-    def step(self, y: Tensor, state: Told, memory: Memory, look: Look | None = None) -> Step:
-        assert torch.equal(state.who, memory.last[0]), "state and memory belong to different sentences"
-        assert look is None, "weights are not needed for writing"
-        assert bool((state.read < self.capacity).all()), "more tokens than were announced"
-        self.sizes.append(len(y))
-        hidden = memory.h[torch.arange(len(y))[:, None], y]
-        return Step(hidden, Told(state.who, state.read + y.shape[1]), None)
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        # whatever is added to all logits must not matter
-        return hidden.log() + 3.0
-
-
 def table(**rows: tuple[float, ...]) -> Tensor:
-    """Probabilities of pad, unk, <s>, </s>, a, b after the tokens named; even elsewhere."""
-    chances = torch.full((V, V), 1 / V)
+    """Probabilities of pad, unk, <s>, </s>, a, b after the tokens named; elsewhere even, without <s>."""
+    chances = torch.full((V, V), 1 / (V - 1)).index_fill(1, torch.tensor([START]), 0.0)
     for name, row in rows.items():
         chances[{"start": START, "a": A, "b": B}[name]] = torch.tensor(row)
     return chances
 
 
 # <s> a b </s>
-STRAIGHT = table(start=(0.1, 0.1, 0.1, 0.1, 0.5, 0.1), a=(0.1, 0.1, 0.1, 0.2, 0.1, 0.4), b=(0, 0, 0, 0.7, 0.2, 0.1))
+STRAIGHT = table(start=(0.1, 0.2, 0, 0.1, 0.5, 0.1), a=(0.2, 0.1, 0, 0.2, 0.1, 0.4), b=(0, 0, 0, 0.7, 0.2, 0.1))
 # <s> b a b a … and never an end
 ROUND = table(start=(0, 0, 0, 0.1, 0.1, 0.8), a=(0, 0, 0, 0.2, 0.2, 0.6), b=(0, 0, 0, 0.2, 0.5, 0.3))
 # <s> </s>
@@ -113,13 +71,14 @@ def test_each_sentence_has_its_own_limit():
 
 def test_padding_and_start_are_never_written():
     (special,), _ = decode([SPECIAL], [9])
-    # the probabilities are the model's own, not shared out among what is left
-    same(special, [A, END], [0.25, 0.2])
+    # <s> has no share, since it can follow nothing; otherwise the probabilities are the model's own, not shared out
+    # among what is left
+    same(special, [A, END], [0.25 / 0.8, 0.2 / 0.7])
 
 
 def test_unknown_may_be_written():
     (unknown,), _ = decode([table(start=(0.1, 0.6, 0, 0.1, 0.1, 0.1))], [2])
-    same(unknown, [UNKNOWN, END], [0.6, 1 / V])
+    same(unknown, [UNKNOWN, END], [0.6, 1 / (V - 1)])
 
 
 def test_no_sentences_give_none():
@@ -127,32 +86,8 @@ def test_no_sentences_give_none():
     assert greedy(model, model.encode(torch.zeros(0, V, V), torch.ones(0, V, dtype=torch.bool)), []) == []
 
 
-VOCABULARY = 12
-LENGTHS = [3, 7, 1, 5, 7, 2]
 LIMITS = [4, 12, 1, 12, 9, 12]
-CONFIGS: dict[str, RecurrentConfig] = {
-    "bahdanau": RnnConfig(width=8, embedding=6, layers=2, score="additive", cell="gru"),
-    "luong": RnnConfig(width=8, embedding=6, score="general", order="luong", cell="lstm", tied=True),
-    "dot": RnnConfig(width=8, embedding=6, score="dot", order="luong", cell="rnn", feed=False),
-    "first": FixedConfig(width=8, embedding=6, cell="lstm", context="first"),
-    "every": FixedConfig(width=8, embedding=6, cell="gru", context="every"),
-}
 models = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
-
-
-def make(config: RecurrentConfig):
-    torch.manual_seed(3)
-    model = build(config, VOCABULARY, VOCABULARY).eval()
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.normal_(std=0.8)  # far from the start, where all words are about as probable
-    return model
-
-
-def sentences() -> tuple[Tensor, Tensor]:
-    keep = until(torch.tensor(LENGTHS))
-    x = torch.randint(4, VOCABULARY, keep.shape, generator=torch.Generator().manual_seed(2))
-    return x.masked_fill(~keep, PAD), keep
 
 
 @models
@@ -162,9 +97,21 @@ def test_a_sentence_does_not_depend_on_its_batch(config):
     together = greedy(model, model.encode(x, keep), LIMITS)
     assert len({h.ids for h in together}) > 3, "the sentences are too alike to tell them apart"
     for b, length in enumerate(LENGTHS):
-        (alone,) = greedy(model, model.encode(x[b : b + 1, :length], keep[b : b + 1, :length]), [LIMITS[b]])
-        assert alone.ids == together[b].ids
-        assert alone.log_probs == pytest.approx(together[b].log_probs, abs=1e-4)
+        (single,) = greedy(model, model.encode(x[b : b + 1, :length], keep[b : b + 1, :length]), [LIMITS[b]])
+        assert single.ids == together[b].ids
+        assert single.log_probs == pytest.approx(together[b].log_probs, abs=1e-4)
+
+
+@models
+@pytest.mark.parametrize("last", range(len(LENGTHS)))
+@torch.no_grad()
+def test_the_last_of_a_batch_still_has_its_padding(config, last):
+    model, (x, keep) = make(config), sentences()
+    limits = [9 if b == last else 1 for b in range(len(LENGTHS))]
+    together = greedy(model, model.encode(x, keep), limits)
+    (single,) = greedy(model, alone(model, x, keep, last), [9])
+    assert single.ids == together[last].ids
+    assert single.log_probs == pytest.approx(together[last].log_probs, abs=1e-4)
 
 
 @models

@@ -54,7 +54,8 @@ def test_a_folder_with_a_space_is_quoted() -> None:
     commands = [command for _, command in _next(Path("my demo"), "heedful")]
     assert commands[0].startswith("heedful translate 'my demo/attention' --show ")
     assert commands[1].startswith("heedful translate 'my demo/fixed' ")
-    assert commands[3].startswith("heedful train 'my demo/corpus/train.tsv' --out m ")
+    assert commands[2].startswith("heedful translate 'my demo/transformer' --show ")
+    assert commands[4].startswith("heedful train 'my demo/corpus/train.tsv' --out m ")
 
 
 def test_sentences_and_what_became_of_them() -> None:
@@ -68,6 +69,7 @@ def test_sentences_and_what_became_of_them() -> None:
         "  fixed context       I am eating food  [right]",
         "  additive attention  I am eating food  [right]",
     ]
+    assert lines[at + 5 : at + 7] == ["", "where additive attention looked:"]
     at = lines.index("सीता किताब नहीं पढ़ रही है")
     assert lines[at + 1 : at + 5] == [
         "(negation; it was not in the training data)",

@@ -12,8 +12,13 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-ENGLISH = "the old cat sees a small dog near my house and eats green apples today".split()
-HINDI = "वह बूढ़ी बिल्ली देखती एक छोटा कुत्ता पास मेरे घर और खाती हरे सेब आज".split()
+ENGLISH, HINDI = (
+    line.split()
+    for line in (
+        "the old cat sees a small dog near my house and eats green apples today",
+        "वह बूढ़ी बिल्ली देखती एक छोटा कुत्ता पास मेरे घर और खाती हरे सेब आज",
+    )
+)
 CODES = (">>fra<<", ">>hin<<")
 SETTINGS = {
     "d_model": 32,

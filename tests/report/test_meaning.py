@@ -108,7 +108,7 @@ def third(long: float, bleu: float | None = None) -> str:
 
 def test_a_third_model_is_told_too():
     first, second = meaning(full())
-    assert "“Transformer” looks back, too, and has nothing else" in first
+    assert "“Transformer” has no recurrence at all: it looks back at the source, too, and inside" in first
     assert (
         "Transformer got 61.7\xa0% of the longest and 100\xa0% of the shortest exactly right: on the longest clearly "
         "better than fixed context and clearly worse than additive attention." in second

@@ -1,0 +1,67 @@
+"""The options of decoding, which several verbs share; errors name them as they are typed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+from heedful.errors import HeedfulError
+
+__all__ = [
+    "Alpha",
+    "Beam",
+    "CopyUnknown",
+    "MaxLength",
+    "MinLength",
+    "NoRepeat",
+    "Penalty",
+    "With",
+    "as_options",
+    "naming_options",
+]
+
+With = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--with", metavar="MODEL", help="One more model, as an ensemble; may be repeated.", show_default=False
+    ),
+]
+Beam = Annotated[int, typer.Option(metavar="N", help="Hypotheses that are kept at every step; 1: greedy.")]
+Penalty = Annotated[
+    str, typer.Option(metavar="length|gnmt|none", help="How a beam compares hypotheses of different lengths.")
+]
+Alpha = Annotated[float, typer.Option(metavar="X", help="How much the length counts, from 0.")]
+MinLength = Annotated[int, typer.Option(metavar="N", help="Tokens of a translation at least.")]
+MaxLength = Annotated[int, typer.Option(metavar="N", help="Tokens at most; 0: 20 more than twice the source has.")]
+NoRepeat = Annotated[int, typer.Option(metavar="N", help="Let no N tokens in a row come twice; 0: let them.")]
+CopyUnknown = Annotated[
+    bool, typer.Option("--copy-unknown", help="For an unknown word, write the source word it looked at.")
+]
+
+
+@contextmanager
+def naming_options() -> Iterator[None]:
+    """Let errors name what a person typed, `--n-best`, and not what Python calls it, `n_best`."""
+    try:
+        yield
+    except HeedfulError as error:
+        raise type(error)(as_options(str(error))) from None
+
+
+def as_options(message: str) -> str:
+    """Return a message with the settings of decoding written as options; what stands in quotes stays as it is.
+
+    >>> as_options("the prefix 'a beam' has 2 tokens, more than max_length, 1")
+    "the prefix 'a beam' has 2 tokens, more than --max-length, 1"
+    """
+    from dataclasses import fields
+
+    from heedful.decoding import Decoding
+
+    names = "|".join([*(field.name for field in fields(Decoding)), "copy_unknown", "batch_tokens"])
+    found = re.compile(rf"'[^']*'|(?<![\w.-])({names})(?!\w)")  # text.max_length is a model's, and no option
+    return found.sub(lambda m: f"--{m[1].replace('_', '-')}" if m[1] else m[0], message)

@@ -1,0 +1,40 @@
+"""What a person should know of many translations, said once on stderr when they are done."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from itertools import islice
+
+from heedful.cli.decoding import as_options
+from heedful.cli.options import say
+
+__all__ = ["Notes"]
+
+
+class Notes:
+    """Notes on lines, and words that a model does not know; notes that differ only in their numbers are of one kind."""
+
+    def __init__(self) -> None:
+        self.lines = 0
+        self.kinds: dict[str, tuple[int, str, int]] = {}  # the first line, its note, how many lines
+        self.words: dict[str, None] = {}
+
+    def add(self, notes: Iterable[str], unknown: Iterable[str] = ()) -> None:
+        """Take the notes and the unknown words of the next line."""
+        self.lines += 1
+        self.words |= dict.fromkeys(unknown)
+        for kind, note in {re.sub(r"\d[\d,]*", "#", note): note for note in notes}.items():
+            first, text, count = self.kinds.get(kind, (self.lines, note, 0))
+            self.kinds[kind] = (first, text, count + 1)
+
+    def say(self) -> None:
+        """Say each kind once, with the first line that it is about and how many others there are."""
+        for first, note, count in self.kinds.values():
+            where = f"line {first:,}: " if self.lines > 1 else ""
+            others = f" (and {count - 1:,} other line{'s' * (count > 2)} like it)" if count > 1 else ""
+            say(f"{where}{as_options(note)}{others}")
+        if self.words:
+            some = ", ".join(islice(self.words, 5)) + (" …" if len(self.words) > 5 else "")
+            count = f"{len(self.words):,} of these words"
+            say(f"the model does not know {count}, and translates as if they were one: {some}")

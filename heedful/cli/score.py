@@ -1,0 +1,91 @@
+"""`heedful score`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from heedful.cli.decoding import With, naming_options
+from heedful.cli.options import (
+    BatchTokens,
+    Columns,
+    Device,
+    Json,
+    Model,
+    PairFiles,
+    Source,
+    Target,
+    Threads,
+    check_pairs,
+    print_json,
+    say,
+    use_threads,
+)
+
+if TYPE_CHECKING:
+    from heedful.translator import Translation
+
+__all__ = ["score"]
+
+CHUNK = 1000  # pairs that are read before they are scored, so that they can be sorted by length
+
+
+def score(
+    model: Model,
+    pairs: PairFiles = None,
+    *,
+    source: Source = None,
+    target: Target = None,
+    columns: Columns = "1,2",
+    with_: With = None,
+    device: Device = "auto",
+    threads: Threads = 0,
+    batch_tokens: BatchTokens = 4096,
+    json: Json = False,
+) -> None:
+    """Say how probable given translations are: for each pair its log-probability, a tab, and its confidence.
+
+    The confidence is the mean log-probability of the tokens, as a probability. A pair with an empty side is a blank
+    line. --json gives one object a line, with the confidence of each word.
+    """
+    check_pairs(pairs, source, target)
+    from heedful.translator import load
+
+    with naming_options():
+        use_threads(threads)
+        rows = _rows(pairs or [], columns, source, target)
+        translator = load([model, *with_] if with_ else model, device)
+        blank = 0
+        while chunk := list(islice(rows, CHUNK)):
+            whole = [(x, y) for x, y in chunk if x and y]
+            blank += len(chunk) - len(whole)
+            scored = iter(
+                translator.score(*map(list, zip(*whole, strict=True)), batch_tokens=batch_tokens) if whole else []
+            )
+            for x, y in chunk:
+                _print(x, y, next(scored) if x and y else None, json)
+    if blank:
+        say(f"{blank:,} line{'s' * (blank > 1)} with an empty side have no score")
+
+
+def _print(source: str, target: str, scored: Translation | None, json: bool) -> None:
+    if not json:
+        print(f"{scored.score:.4f}\t{scored.confidence:.4f}" if scored else "")
+    elif scored is None:
+        print_json({"source": source, "text": target, "score": None, "confidence": None})
+    else:
+        record = scored.plain()
+        names = ("source", "text", "score", "confidence", "target_words", "word_confidences")
+        print_json({name: record[name] for name in names})
+
+
+def _rows(pairs: list[Path], columns: str, source: Path | None, target: Path | None) -> Iterator[tuple[str, str]]:
+    """Return the pairs, those with an empty side as well: a line in is a line out."""
+    from heedful.data import parse_columns
+    from heedful.data.pairs import parallel_rows, tsv_rows
+
+    both = parse_columns(columns)
+    files = [parallel_rows(source, target)] if source and target else [tsv_rows(path, both) for path in pairs]
+    return ((x.strip(), y.strip()) for rows in files for _, x, y in rows)

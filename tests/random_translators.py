@@ -1,0 +1,52 @@
+"""Translators with random weights, made in no time: what they write means nothing, but it is written properly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from conftest import copies
+
+import heedful
+from heedful.config import Config
+from heedful.folder import Parts, write_model
+from heedful.models import build
+from heedful.text import Codec
+
+MODELS: dict[str, dict[str, object]] = {
+    "rnn": {"family": "rnn", "width": 8, "embedding": 6},
+    "luong": {"family": "rnn", "order": "luong", "score": "general", "width": 8, "embedding": 6, "cell": "lstm"},
+    "fixed": {"family": "fixed", "width": 8, "embedding": 6},
+    "transformer": {"family": "transformer", "width": 8, "heads": 2, "inner": 12, "layers": 2},
+    "post": {"family": "transformer", "width": 12, "heads": 3, "inner": 8, "layers": 1, "norm": "post", "bias": True},
+}
+# Letters as in `copies`, with marks, and words that are cut into pieces.
+TEXTS = [
+    *(x for pair in copies(60) for x in pair),
+    "A b, c. Then d! E f? (g h) bead cafe, deaf; face: a.",
+    "A B, C. THEN D! E F? (G H) BEAD CAFE, DEAF; FACE: A.",
+]
+
+
+def random_parts(name: str, kind: str = "bpe", seed: int = 1, spread: float = 0.7, max_length: int = 256) -> Parts:
+    """A model of one kind with random weights, far from the start, where all words are about as probable."""
+    text = {"kind": kind, "size": 60, "max_length": max_length}
+    config = Config.build({"model": MODELS[name], "text": text})
+    codec = Codec.train(TEXTS, config.text)
+    torch.manual_seed(seed)
+    model = build(config.model, len(codec), len(codec)).eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.normal_(std=spread)
+    return Parts(config, model, codec, codec)
+
+
+def random_translator(
+    name: str, kind: str = "bpe", seed: int = 1, spread: float = 0.7, max_length: int = 256
+) -> heedful.Translator:
+    return heedful.Translator(random_parts(name, kind, seed, spread, max_length))
+
+
+def random_folder(path: Path, name: str, kind: str = "bpe", seed: int = 1) -> Path:
+    write_model(path, random_parts(name, kind, seed))
+    return path

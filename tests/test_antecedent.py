@@ -1,0 +1,114 @@
+"""The benchmark of where `it` looks: which cases it takes, by which rule, and a run too short to learn."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from itertools import islice
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+from conftest import ROOT
+
+from heedful.data.hindi import Side
+
+
+@pytest.fixture(scope="module")
+def antecedent() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("benchmarks_antecedent", ROOT / "benchmarks" / "antecedent.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+# The animal didn't cross the street because it was too wide
+WIDE = Side(
+    "The animal didn't cross the street because it was too wide",
+    "जानवर ने सड़क पार नहीं की क्योंकि वह बहुत ज़्यादा चौड़ी थी",
+    ((0, 0), (1, 0), (10, 10), (8, 11)),
+    ((7, 5),),
+)
+
+
+def test_which_noun_is_meant(antecedent):
+    (case,) = antecedent.cases(WIDE)
+    assert (case.pronoun, case.noun, case.kind, case.nouns) == (7, 5, "object", 2)
+    assert (case.agreeing, case.own) == (10, (10,))
+    (case,) = antecedent.cases(WIDE._replace(antecedents=((7, 1),)))
+    assert (case.noun, case.kind) == (1, "subject")
+
+
+def test_other_cases(antecedent):
+    side = Side("The goat will stop and it will swim", "", (), ((5, 1),))
+    (case,) = antecedent.cases(side)
+    assert (case.kind, case.nouns, case.agreeing) == ("carried on", 1, None)
+    # neither other pronouns, nor an `it` that stands for another one
+    assert antecedent.cases(side._replace(source="The girl will stop and she will swim")) == []
+    assert antecedent.cases(Side("It will stop and it will swim", "", (), ((4, 0),))) == []
+
+
+def test_the_corpus_has_both_alike(antecedent):
+    found = [case for side in islice(antecedent.with_it(1, "train", 8, 16), 150) for case in antecedent.cases(side)]
+    kinds = [case.kind for case in found]
+    assert len(found) >= 150
+    assert 0.35 < kinds.count("subject") / (kinds.count("subject") + kinds.count("object")) < 0.65
+    for case in found:
+        words = case.side.source.split()
+        assert words[case.pronoun].lower() == "it"
+        assert case.noun < case.pronoun
+        if case.agreeing is not None:  # what shows the gender is said of `it`, after it
+            assert min(case.own) > case.pronoun
+
+
+def test_marked_sentences_are_a_share(antecedent):
+    pairs = antecedent.corpus(1, marked=20, others=60, share=0.4)
+    marked = [source for source, _ in pairs if "it" in source.lower().split()]
+    assert len(pairs) == 60 + 2 * 20
+    assert len(marked) >= 40
+
+
+def test_the_rule(antecedent):
+    row = np.array([[[0.1, 0.4, 0.5]], [[0.3, 0.3, 0.2]]], dtype=np.float32)  # two layers of one head
+    before = row.copy()
+    assert antecedent.right(row, 1, ()).tolist() == [[False], [False]]
+    assert antecedent.right(row, 1, (2,)).tolist() == [[True], [False]]
+    assert antecedent.right(row, 1, (0, 2)).tolist() == [[True], [True]]
+    assert np.array_equal(row, before)
+
+
+def test_the_best_head_of_one_half_is_measured_on_the_other(antecedent):
+    given = [*antecedent.cases(WIDE), *antecedent.cases(WIDE._replace(antecedents=((7, 1),)))] * 2
+    # cases 0 and 2 choose layer 2, head 1, which knows of the others only the last; layer 1, head 1 knows both
+    rule = np.zeros((4, 2, 2), dtype=bool)
+    rule[[0, 2, 3], 1, 0] = True
+    rule[[1, 3], 0, 0] = True
+    lines = antecedent.told("inside", given, antecedent.Found(rule, np.zeros_like(rule)))
+    assert lines == [
+        "inside: layer 2, head 1 (100.0% on the half it was chosen on)",
+        "  on the other half: 50.0% of 2; by antecedent: subject 50.0% (2)",
+        "  of all positions: 0.0%",
+    ]
+    assert antecedent.baselines(given)[1:] == [
+        "where both could be meant: always the subject 100.0%, always the nearest noun 0.0%",
+        "everywhere: always the subject 100.0%",
+    ]
+
+
+def test_a_short_run(antecedent, tmp_path, monkeypatch, capsys):
+    usual = antecedent.with_it
+    monkeypatch.setattr(antecedent, "with_it", lambda seed, split, low, high: usual(seed + 7, "train", low, high))
+    monkeypatch.setattr(antecedent, "VALID", 2)
+    sizes = ["--marked", "12", "--others", "20", "--test", "8"]
+    sets = ["training.steps=2", "model.width=8", "model.inner=8", "model.layers=2", "training.warmup=1"]
+    sets.append(f"training.threads={torch.get_num_threads()}")
+    options = [word for setting in sets for word in ("--set", setting)]
+    monkeypatch.setattr(sys, "argv", ["antecedent.py", "--out", str(tmp_path / "m"), *sizes, *options])
+    antecedent.main()
+    printed = capsys.readouterr().out
+    assert "8 test sentences, " in printed
+    assert "inside, row of `it`: layer " in printed
+    assert "across, row of the Hindi adjective: layer " in printed

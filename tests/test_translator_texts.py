@@ -1,0 +1,333 @@
+"""Texts of several sentences, sentences that are too long, alternatives, prefixes and copied words."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_translators import random_translator
+
+import heedful
+from heedful.decoding import Decoding
+from heedful.errors import ConfigError, DataError
+from heedful.text import END, UNKNOWN
+from heedful.text.sentences import split
+from heedful.trace import Trace
+from heedful.translator.translation import gap_between
+from heedful.translator.writer import _word_at
+
+PARAGRAPH = "\n  A b, c.  Then d!\t\tE f?\u00a0(g h)\n\n\nBead cafe. "
+SHORT = Decoding(max_length=7)
+words = pytest.mark.parametrize("kind", ["word", "bpe", "char"])
+families = pytest.mark.parametrize("name", ["rnn", "fixed", "transformer"])
+
+
+def fits(trace: Trace, text: str, translation: str) -> None:
+    """What holds for every trace: words and spans stand in the texts, rows sum to 1, numbers are there for all."""
+    assert (trace.source.text, trace.target.text) == (text, translation)
+    for side in (trace.source, trace.target):
+        assert len(side.tokens) == len(side.spans)
+        assert [i for w in side.words for i in range(w.first, w.last)] == list(range(len(side.tokens)))
+        for word in side.words:
+            assert word.text in ("</s>", side.text[word.start : word.end])
+            assert 0 <= word.start <= word.end <= len(side.text)
+        assert all(a.end <= b.start for a, b in pairwise(side.words))
+    assert len(trace.confidences()) == len(trace.target.words)
+    if trace.weights is not None:
+        assert trace.weights.shape[2:] == (len(trace.target.tokens), len(trace.source.tokens))
+        np.testing.assert_allclose(trace.weights.sum(-1), 1, atol=1e-5)
+        np.testing.assert_allclose(trace.words().sum(-1), 1, atol=1e-5)
+
+
+# --- several sentences
+
+
+@words
+@families
+def test_sentences_are_translated_as_they_would_be_alone(name, kind):
+    translator = random_translator(name, kind)
+    found = translator.translate(PARAGRAPH, SHORT)
+    spans = split(PARAGRAPH)
+    assert len(found.sentences) == len(spans) == 5
+    for part, (start, end) in zip(found.sentences, spans, strict=True):
+        single = translator.translate(PARAGRAPH[start:end], SHORT)
+        assert (part.source, part.text) == (PARAGRAPH[start:end], single.text)
+        assert part.score == pytest.approx(single.score, abs=1e-3)
+        if single.trace.weights is not None:
+            np.testing.assert_allclose(part.trace.weights, single.trace.weights, atol=1e-5)
+    assert found.score == pytest.approx(sum(p.score for p in found.sentences))
+    assert found.length == sum(p.length for p in found.sentences)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(
+    st.lists(st.sampled_from(["A b.", "C d!", "Bead?", "e", " ", "  ", "\n", "\t", "\u3000", "。", "我", "\x85", "ज"]))
+)
+def test_the_spacing_is_put_back_exactly(pieces):
+    text, translator = "".join(pieces), TRANSLATOR
+    found = translator.translate(text, SHORT)
+    wanted, at = "", 0
+    for start, end in split(text):
+        single = translator.translate(text[start:end], SHORT).text
+        wanted += (text[at:start] or gap_between(wanted, single)) + single
+        at = end
+    assert found.text == (wanted + text[at:] if split(text) else "")
+    if found.text:
+        fits(found.trace, text, found.text)
+
+
+TRANSLATOR = random_translator("rnn", "word")
+
+
+@words
+@families
+def test_the_trace_of_a_paragraph(name, kind):
+    found = random_translator(name, kind).translate(PARAGRAPH, SHORT)
+    trace = found.trace
+    fits(trace, PARAGRAPH, found.text)
+    assert [w.text for w in trace.source.words].count("</s>") == 5
+    assert [w.text for w in trace.source.words if w.text != "</s>"] == PARAGRAPH.split()
+    assert found.score == pytest.approx(float(trace.log_probs.sum()), abs=1e-3)
+    row = column = 0
+    for part in found.sentences:
+        T, S = len(part.trace.target.tokens), len(part.trace.source.tokens)
+        if trace.weights is not None:
+            block = trace.weights[:, :, row : row + T]
+            np.testing.assert_array_equal(block[..., column : column + S], part.trace.weights)
+            assert block.sum() == pytest.approx(part.trace.weights.sum())  # it looks at nothing else
+        for mine, theirs in zip(trace.target.spans[row : row + T], part.trace.target.spans, strict=True):
+            assert found.text[slice(*mine)] == part.text[slice(*theirs)]
+        row, column = row + T, column + S
+    assert (row, column) == (len(trace.target.tokens), len(trace.source.tokens))
+
+
+def test_the_trace_of_a_long_text_is_made_when_asked_for(monkeypatch):
+    """It has as many numbers as the text has tokens, squared, times all heads."""
+    found = TRANSLATOR.translate(PARAGRAPH, SHORT)
+    joins = []
+    join = Trace.join
+    monkeypatch.setattr(Trace, "join", lambda *given: joins.append(1) or join(*given))
+    found = TRANSLATOR.translate([PARAGRAPH, "a b."], SHORT)
+    assert not joins
+    fits(found[0].trace, PARAGRAPH, found[0].text)
+    assert found[0].trace is found[0].trace
+    assert len(joins) == 1
+
+
+def test_without_splitting():
+    found = TRANSLATOR.translate(PARAGRAPH, SHORT, split=False)
+    assert not found.sentences
+    inner = PARAGRAPH.strip()
+    single = TRANSLATOR.translate(inner, SHORT, split=False)
+    assert found.text == "\n  " + single.text + " "
+    fits(found.trace, PARAGRAPH, found.text)
+
+
+# --- too long
+
+
+def test_a_sentence_that_is_too_long_is_cut_and_says_so():
+    translator = random_translator("transformer", "word", max_length=6)
+    text = "a b c, d e f g h a bead. A cafe. C d e f g h a b c d e f g"
+    found = translator.translate(text, SHORT)
+    parts = [p.source for p in found.sentences]
+    assert parts == ["a b c,", "d e f g h", "a bead.", "A cafe.", "C d e f g", "h a b c d", "e f g"]
+    assert all(len(p.trace.source.tokens) <= 6 for p in found.sentences)
+    assert tuple(note for note in found.notes if "cut off" not in note) == (
+        "a sentence of 13 tokens is longer than this model reads at once (6, text.max_length); it was translated in "
+        "3 parts",
+        "a sentence of 14 tokens is longer than this model reads at once (6, text.max_length); it was translated in "
+        "3 parts",
+    )
+    assert found.plain()["notes"] == list(found.notes)
+    assert not any("longer" in note for note in translator.translate("A cafe. C d e f.", SHORT).notes)
+    fits(found.trace, text, found.text)
+    again = translator.translate(text, SHORT, split=False)
+    assert len(again.sentences) >= 5
+    assert "longer than this model reads" in again.notes[0]
+
+
+def test_one_endless_word_is_cut_too():
+    translator = random_translator("rnn", "char", max_length=10)
+    text = "abcdefgh" * 10
+    found = translator.translate(text, SHORT)
+    assert "".join(p.source for p in found.sentences) == text
+    assert all(len(p.trace.source.tokens) <= 10 for p in found.sentences)
+    fits(found.trace, text, found.text)
+
+
+def test_a_translation_that_was_cut_off_says_so():
+    translator = random_translator("rnn", "word")
+    with torch.no_grad():
+        translator.parts.model.output.W.bias[END] = -30
+    found = translator.translate("a b", Decoding(max_length=3))
+    assert found.notes == ("the translation was cut off after 3 tokens (max_length)",)
+    assert found.length == 4
+
+
+# --- alternatives
+
+
+@pytest.mark.parametrize("how", [Decoding(beam=5, n_best=4), Decoding(sample=True, n_best=4)], ids=["beam", "sample"])
+@families
+def test_alternatives_have_their_traces(name, how):
+    translator = random_translator(name)
+    for text in ("a b c", PARAGRAPH):
+        found = translator.translate(text, how)
+        assert len(found.n_best) == 4
+        assert (found.text, found.score) == (found.n_best[0].text, found.n_best[0].score)
+        for other in found.n_best:
+            fits(other.trace, text, other.text)
+            assert other.score == pytest.approx(float(other.trace.log_probs.sum()), abs=1e-3)
+            assert other.confidence == pytest.approx(float(np.exp(other.trace.log_probs.mean())), abs=1e-4)
+            assert not other.n_best
+        assert len(found.plain()["n_best"]) == 4
+    ranked = translator.translate("a b c", Decoding(beam=5, n_best=4)).n_best
+    assert [t.confidence for t in ranked] == sorted((t.confidence for t in ranked), reverse=True)
+
+
+def test_alternatives_of_nothing():
+    (found,) = TRANSLATOR.translate([" "], Decoding(beam=3, n_best=3))
+    assert [t.text for t in found.n_best] == [""]
+    assert not TRANSLATOR.translate(" ").n_best
+
+
+def test_samples_do_not_depend_on_the_rest():
+    how = Decoding(sample=True, n_best=3, seed=7, max_length=9)
+    texts = ["a b", "c d e f g h a b", "", "h", PARAGRAPH]
+    together = TRANSLATOR.translate(texts, how, batch_tokens=11)
+    for text, found in zip(texts, together, strict=True):
+        assert [t.text for t in TRANSLATOR.translate(text, how).n_best] == [t.text for t in found.n_best]
+
+
+# --- prefixes
+
+
+def test_prefixes():
+    one, two = TRANSLATOR.translate(["a b", "c! D e."], SHORT, prefix=["A B,", "C"])
+    assert one.text.startswith("A B,")
+    assert two.sentences[0].text.startswith("C")
+    both = TRANSLATOR.translate(["a b", "c d"], SHORT, prefix="THEN")
+    assert all(t.text.startswith("THEN") for t in both)
+    assert TRANSLATOR.translate("a b", SHORT, prefix="").text == TRANSLATOR.translate("a b", SHORT).text
+    # a prefix of the whole length that is allowed
+    assert TRANSLATOR.translate("a", Decoding(max_length=2, beam=2), prefix="A B").text == "A B"
+    found = TRANSLATOR.translate("a", Decoding(beam=3, n_best=3), prefix="A B")
+    assert all(t.text.startswith("A B") for t in found.n_best)
+    long = " ".join("ABCDEFGH" * 12)  # longer than what 'a' may have without it
+    assert TRANSLATOR.translate("a", prefix=long).text.startswith(long)
+
+
+@pytest.mark.parametrize(
+    ("texts", "prefix", "error", "words"),
+    [
+        ("a", "A Delhi B ज़", DataError, "the prefix 'A Delhi B ज़' has words that this model cannot write: Delhi, ज़"),
+        ("a", "A B C D E F G H", ConfigError, "has 8 tokens, more than max_length, 7"),
+        (["a", "b"], ["A"], DataError, "2 texts but 1 prefixes; give one for all, or one for each"),
+        ("a", 5, DataError, "5 is no list of texts"),
+        (["a"], [5], DataError, "5 is no text"),
+    ],
+)
+def test_prefixes_that_cannot_be(texts, prefix, error, words):
+    with pytest.raises(error) as caught:
+        TRANSLATOR.translate(texts, SHORT, prefix=prefix)
+    assert words in str(caught.value)
+    if isinstance(texts, str):
+        with pytest.raises(error):
+            TRANSLATOR.stream(texts, SHORT, prefix=prefix)
+
+
+# --- copied words
+
+
+def unknowing(name: str) -> heedful.Translator:
+    """A model that writes nothing but unknown words, until it has to end."""
+    translator = random_translator(name, "word", spread=1.5)
+    model = translator.parts.model
+    with torch.no_grad():
+        (model.b_o if name == "post" else model.output.W.bias)[UNKNOWN] += 100
+    return translator
+
+
+COPY = 'Zoë (Ravi), a "Delhi" b; O\'Neil.'
+
+
+def test_a_word_is_copied_without_the_marks_around_it():
+    codec = TRANSLATOR.parts.source
+    source = codec.trace(COPY, codec.encode(COPY))
+    found = {COPY[slice(*span)]: _word_at(source, i) for i, span in enumerate(source.spans[:-1])}
+    assert {w: found[w] for w in ("Zoë", "Ravi", "a", "Delhi", "b", "O'Neil")} == {
+        w: w for w in ("Zoë", "Ravi", "a", "Delhi", "b", "O'Neil")
+    }
+    assert found[","] == "Ravi),"  # the mark itself was looked at
+    pieces = random_translator("rnn", "char").parts.source
+    source = pieces.trace(COPY, pieces.encode(COPY))
+    found = [_word_at(source, i) for i, (start, end) in enumerate(source.spans[:-1]) if COPY[start:end].isalpha()]
+    assert found == [w for w in ("Zoë", "Ravi", "a", "Delhi", "b", "O'Neil") for c in w if c.isalpha()]
+
+
+@pytest.mark.parametrize("trace", [True, False])
+@pytest.mark.parametrize("name", ["rnn", "post"])
+def test_unknown_words_are_copied(name, trace):
+    translator, how = unknowing(name), Decoding(max_length=6)
+    plain = translator.translate(COPY, how)
+    assert plain.text == " ".join(["<unk>"] * 6)
+    found = translator.translate(COPY, how, copy_unknown=True, trace=trace)
+    source, weights = plain.trace.source, plain.trace.weights.mean((0, 1))[:6, :-1]
+    got = [_word_at(source, int(best)) for best in weights.argmax(1)]
+    assert found.text == " ".join(got)
+    assert found.score == pytest.approx(plain.score, abs=1e-4)
+    if trace:
+        fits(found.trace, COPY, found.text)
+        assert [w.text for w in found.trace.target.words] == [*found.text.split(), "</s>"]
+        assert found.trace.target.tokens == plain.trace.target.tokens
+
+
+def test_known_words_stay():
+    how = Decoding(max_length=5)
+    translator = random_translator("rnn", "word")
+    with torch.no_grad():
+        translator.parts.model.output.W.bias[UNKNOWN] -= 100
+    assert translator.translate(PARAGRAPH, how, copy_unknown=True).text == translator.translate(PARAGRAPH, how).text
+
+
+def test_every_alternative_copies_its_own():
+    found = unknowing("rnn").translate("Ravi", Decoding(beam=2, n_best=2, max_length=3), copy_unknown=True)
+    assert all("<unk>" not in t.text and "Ravi" in t.text for t in found.n_best)
+
+
+@pytest.mark.parametrize("nothing", ["▁", " ▁ ▁"])
+def test_a_text_without_tokens(nothing):
+    found = unknowing("rnn").translate(nothing, Decoding(max_length=2), copy_unknown=True)
+    assert found.text.strip() == "<unk> <unk>"
+
+
+@pytest.mark.parametrize("trace", [True, False])
+def test_a_fixed_model_has_nothing_to_copy_from(trace):
+    translator = random_translator("fixed", "word")
+    with pytest.raises(ConfigError, match="copy_unknown needs a model that looks at the source; 'fixed' has nothing"):
+        translator.translate("a b", copy_unknown=True, trace=trace)
+
+
+# --- what is no text
+
+
+@pytest.mark.parametrize("given", [5, None, [1], ["a", None], b"a", 1.5, [["a"]]])
+def test_what_is_no_text_is_refused(given):
+    with pytest.raises(DataError, match="is no (text|list of texts)"):
+        TRANSLATOR.translate(given)
+    with pytest.raises(DataError, match="is no (text|list of texts)"):
+        TRANSLATOR.score(given, ["a"])
+
+
+def test_any_iterable_of_texts():
+    texts = ["a b", "c"]
+    wanted = [t.text for t in TRANSLATOR.translate(texts)]
+    for some in (tuple(texts), (t for t in texts), dict.fromkeys(texts)):
+        assert [t.text for t in TRANSLATOR.translate(some)] == wanted
+    scored = TRANSLATOR.score((t for t in texts), (t.upper() for t in texts))
+    assert [s.text for s in scored] == ["A B", "C"]
