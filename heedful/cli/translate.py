@@ -49,7 +49,9 @@ def translate(
     max_length: MaxLength = 0,
     no_repeat: NoRepeat = 0,
     sample: Annotated[bool, typer.Option("--sample", help="Draw words at random, as probable as they are.")] = False,
-    temperature: Annotated[float, typer.Option(metavar="X", help="Under 1 bolder draws are rarer, over 1 not.")] = 1.0,
+    temperature: Annotated[
+        float, typer.Option(metavar="X", help="Under 1 the probable words gain, over 1 the others.")
+    ] = 1.0,
     top_k: Annotated[int, typer.Option(metavar="N", help="Draw from the N most probable words; 0: from all.")] = 0,
     top_p: Annotated[float, typer.Option(metavar="X", help="Draw from the fewest words that have X together.")] = 1.0,
     seed: Annotated[int, typer.Option(metavar="N", help="What is drawn follows from it.")] = 1,

@@ -16,26 +16,26 @@ __all__ = ["Ensemble"]
 
 
 @dataclass(frozen=True)
-class Memories(Memory):
+class _Memories(Memory):
     """What each of the models has to look at; `h` and `keep` are the first one's."""
 
     each: tuple[Memory, ...] = ()
 
-    def select(self, rows: Tensor) -> Memories:
+    def select(self, rows: Tensor) -> _Memories:
         """Return the memories of some sentences, in the order of `rows`."""
         each = tuple(memory.select(rows) for memory in self.each)
-        return Memories(each[0].h, each[0].keep, each=each)
+        return _Memories(each[0].h, each[0].keep, each=each)
 
 
 @dataclass(frozen=True)
-class States:
+class _States:
     """The state of each of the models."""
 
     each: tuple[State, ...]
 
-    def select(self, rows: Tensor) -> States:
+    def select(self, rows: Tensor) -> _States:
         """Return the states of some hypotheses, in the order of `rows`."""
-        return States(tuple(state.select(rows) for state in self.each))
+        return _States(tuple(state.select(rows) for state in self.each))
 
 
 class Ensemble(nn.Module):
@@ -48,21 +48,21 @@ class Ensemble(nn.Module):
         super().__init__()
         self.models = nn.ModuleList(models)
 
-    def encode(self, x: Tensor, keep: Tensor, look: Look | None = None) -> Memories:
-        """Let every model read the source.  x (B, S), keep (B, S) -> Memories."""
+    def encode(self, x: Tensor, keep: Tensor, look: Look | None = None) -> _Memories:
+        """Let every model read the source.  x (B, S), keep (B, S) -> _Memories."""
         each = tuple(model.encode(x, keep, look) for model in self._models)
-        return Memories(each[0].h, keep, weights=_mean([memory.weights for memory in each]), each=each)
+        return _Memories(each[0].h, keep, weights=_mean([memory.weights for memory in each]), each=each)
 
-    def start(self, memory: Memories, capacity: int) -> States:
+    def start(self, memory: _Memories, capacity: int) -> _States:
         """Return every model's state before the first token."""
-        return States(tuple(m.start(own, capacity) for m, own in zip(self._models, memory.each, strict=True)))
+        return _States(tuple(m.start(own, capacity) for m, own in zip(self._models, memory.each, strict=True)))
 
-    def step(self, y: Tensor, state: States, memory: Memories, look: Look | None = None) -> Step:
+    def step(self, y: Tensor, state: _States, memory: _Memories, look: Look | None = None) -> Step:
         """Let every model read n tokens; `hidden` is log p already.  y (R, n) -> hidden (R, n, V)."""
         steps = [m.step(y, own, seen, look) for m, own, seen in zip(self._models, state.each, memory.each, strict=True)]
         shares = torch.stack([log_probs(m.logits(s.hidden)) for m, s in zip(self._models, steps, strict=True)])
         hidden = shares.logsumexp(0) - math.log(len(steps))
-        return Step(hidden, States(tuple(s.state for s in steps)), _mean([s.weights for s in steps]))
+        return Step(hidden, _States(tuple(s.state for s in steps)), _mean([s.weights for s in steps]))
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return log p(y), which is what `step` gave.  hidden (…, V) -> (…, V)."""

@@ -30,9 +30,10 @@ def best(scores: Tensor, k: int, plus: Tensor | None = None) -> tuple[Tensor, Te
     maxima: looking for those first spares sorting all, and adding to all.
     """
     B, K, V = scores.shape
-    plus = scores.new_zeros(()).expand(B, K) if plus is None else plus
+    plus = scores.new_zeros(1, 1).expand(B, K) if plus is None else plus
     if B * K * V < 2**17 or 4 * k * BLOCK > V:
-        return (scores + plus[:, :, None]).flatten(1).topk(k, dim=1)
+        every = (scores + plus[:, :, None]).flatten(1)
+        return every.topk(k, dim=1) if k > 1 else every.max(dim=1, keepdim=True)
     n = V // BLOCK
     main = scores[:, :, : n * BLOCK].view(B, K, n, BLOCK)
     where = (main.amax(-1) + plus[:, :, None]).flatten(1).topk(k, dim=1).indices  # blocks, over K·n

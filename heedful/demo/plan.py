@@ -45,7 +45,7 @@ COMMON = ("text.kind=word", "model.dropout=0", "training.decay=cosine")
 RECURRENT = ("model.width=128", "model.embedding=96")
 # The fixed context does best when it is seen at every step and learned fast: each gets what suits it.
 FIXED = Contestant(
-    "fixed", "fixed context", ("model.family=fixed", *RECURRENT, "model.context=every", "training.rate=0.008"), 2_400
+    "fixed", "fixed context", ("model.family=fixed", *RECURRENT, "model.context=every", "training.rate=0.008"), 2_350
 )
 ATTENTION = Contestant("attention", "attention", ("model.family=rnn", *RECURRENT, "training.rate=0.006"), 1_350)
 TRANSFORMER = Contestant(
@@ -59,7 +59,7 @@ TRANSFORMER = Contestant(
         "model.inner=256",
         "training.rate=0.006",
     ),
-    2_000,
+    1_900,
 )
 FULL = Plan(
     pairs=40_000,

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
 from heedful.errors import ShapeError
+
+if TYPE_CHECKING:
+    from heedful.models.swift import Swift
 
 __all__ = ["Cache"]
 
@@ -25,19 +30,22 @@ class Cache:
         self.room: Tensor | None = None
         self.spare: Tensor | None = None  # where the rows that are selected go, and the other way next time
         self.strung: dict[int, Tensor] = {}
+        self.swift: Swift | None = None
 
     def extend(self, layer: int, kv: Tensor) -> tuple[Tensor, Tensor]:
         """Add the keys and values of n words in a layer; return those of all.  kv (2, R, H, n, C) -> 2 (R, H, t, C)."""
         n, t = kv.shape[3], self.length
         if n == self.capacity:  # all words at once: nothing will follow
             k, v = kv.unbind(0)
-        elif kv.requires_grad or self.strung:
-            if layer in self.strung:
-                kv = torch.cat([self.strung[layer], kv], dim=3)
+        elif torch.is_grad_enabled() or self.strung:
+            before = self.strung.get(layer)
+            if before is None and self.room is not None:
+                before = self.room[layer, :, :, :, :t]
+            kv = kv if before is None else torch.cat([before, kv], dim=3)
             self.strung[layer] = kv
             k, v = kv.unbind(0)
         else:
-            room = (self._make_room(kv, t + n) if layer == 0 or self.room is None else self.room)[layer]
+            room = self.make_room(kv, kv.shape[1], kv.shape[2], kv.shape[4], n)[layer]
             room[:, :, :, t : t + n] = kv
             k, v = room[:, :, :, : t + n].unbind(0)
         return k, v
@@ -64,11 +72,12 @@ class Cache:
             self.room, self.spare = there, self.room
         return self
 
-    def _make_room(self, kv: Tensor, wanted: int) -> Tensor:
-        if self.room is None or self.room.shape[4] < wanted:
-            old, size = self.room, max(FIRST, wanted, 0 if self.room is None else 2 * self.room.shape[4])
-            _, R, H, _, C = kv.shape
-            self.room = kv.new_empty(self.L, 2, R, H, min(size, self.capacity), C)
+    def make_room(self, like: Tensor, R: int, H: int, C: int, n: int = 1) -> Tensor:
+        """Return (L, 2, R, H, room, C) with the words so far, and place for n more."""
+        wanted, size = self.length + n, 0 if self.room is None else self.room.shape[4]
+        if self.room is None or size < wanted:
+            old = self.room
+            self.room = like.new_empty(self.L, 2, R, H, min(max(FIRST, wanted, 2 * size), self.capacity), C)
             if old is not None:
                 self.room[..., : self.length, :] = old[..., : self.length, :]
         return self.room

@@ -15,8 +15,9 @@ from heedful.errors import ConfigError
 from heedful.models.cache import Cache
 from heedful.models.encoder import embedding
 from heedful.models.protocol import Look, Memory, Step
+from heedful.models.swift import Swift
 
-__all__ = ["FeedForward", "MultiHead", "Transformer", "positions"]
+__all__ = ["DecoderLayer", "EncoderLayer", "FeedForward", "MultiHead", "Residual", "Transformer", "positions"]
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
 
@@ -157,7 +158,7 @@ class Transformer(nn.Module):
                 f"model.tied=all needs one vocabulary for both languages (text.joint=true), but there are "
                 f"{source} source and {target} target tokens; or set model.tied=target"
             )
-        self.heads = D // config.channels
+        self.channels = config.channels
         self.embedding = embedding(target, D)
         self.source = embedding(source, D) if config.tied != "all" else None
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.layers))
@@ -196,6 +197,11 @@ class Transformer(nn.Module):
         """Read n tokens.  y (R, n) -> hidden (R, n, D), the cache with them, weights (R, L, H, n, S) if asked for."""
         n = y.shape[1]
         s = self.embed(self.embedding, y, state.places(n))
+        if n == 1 and look is None and not torch.is_grad_enabled() and not self.training and not state.strung:
+            state.swift = state.swift or Swift(list(self.decoder), self.channels, self.pre)  # type: ignore[arg-type]
+            s = state.swift(s[:, 0], state, memory)[:, None]
+            state.advance(1)
+            return Step(self.LN_s(s), state, None)
         seen = []
         for number, layer in enumerate(self.decoder):
             s, inside, across = layer(s, state, number, memory)

@@ -8,12 +8,15 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from heedful.data import pad
 from heedful.models import Look, Memory, Seq2Seq
 from heedful.text import START
 
 __all__ = ["Reading", "read"]
+
+PLACES = 1024
 
 
 class Reading(NamedTuple):
@@ -30,12 +33,20 @@ def read(model: Seq2Seq, memory: Memory, targets: Sequence[Sequence[int]]) -> li
         return []
     y = pad([(START, *target) for target in targets]).to(memory.h.device)
     hidden, _, weights = model.step(y[:, :-1], model.start(memory, y.shape[1] - 1), memory, Look())
-    logits = model.logits(hidden).float()
-    logits[..., START] = -torch.inf  # as in decoding: `<s>` can follow nothing
-    log_probs = (logits.gather(-1, y[:, 1:, None])[..., 0] - logits.logsumexp(-1)).cpu().numpy()
+    # A few sentences at a time: the scores of all words at all places of a batch would fill the memory.
+    some = max(1, PLACES // hidden.shape[1])
+    parts = zip(torch.split(hidden, some), torch.split(y[:, 1:], some), strict=True)
+    log_probs = torch.cat([_of_words(model.logits(h), words) for h, words in parts]).cpu().numpy()
     lengths = memory.keep.sum(1).tolist()
     seen = None if weights is None else weights.float().cpu().numpy()
     return [
         Reading(None if seen is None else seen[b, :, :, : len(target), : lengths[b]], log_probs[b, : len(target)])
         for b, target in enumerate(targets)
     ]
+
+
+def _of_words(logits: Tensor, words: Tensor) -> Tensor:
+    """Return the log-probabilities of some words.  logits (R, T, V), words (R, T) -> (R, T)."""
+    logits = logits.float()
+    logits[..., START] = -torch.inf  # as in decoding: `<s>` can follow nothing
+    return logits.gather(-1, words[..., None])[..., 0] - logits.logsumexp(-1)

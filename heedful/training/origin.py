@@ -12,7 +12,7 @@ import torch
 from heedful.config import MODELS, Config
 from heedful.errors import ConfigError, choose
 from heedful.folder import Parts
-from heedful.models import build
+from heedful.models import build, lay_out
 from heedful.text import UNKNOWN, Codec
 from heedful.training.prepare import Prepared
 from heedful.translator import load
@@ -39,6 +39,7 @@ def name_of(place: str) -> str:
 def open_origin(init: str | Path, settings: Mapping[str, Mapping[str, object]]) -> Parts:
     """Open the model that a run begins with; its settings `model` and `text` stay, `training` is that of the run."""
     parts = load(init, "cpu").parts
+    lay_out(parts.model, decoding=False)  # as a run that is resumed has it: other products round differently
     config = _settings(parts.config, settings, init)
     model = parts.model
     if config.model != parts.config.model:

@@ -14,7 +14,7 @@ from heedful.decoding import Decoding, Ensemble
 from heedful.device import memory_guard
 from heedful.errors import ConfigError, DataError
 from heedful.folder import Parts, holds_model, write_model
-from heedful.models import Look
+from heedful.models import Look, lay_out
 from heedful.observe import read
 from heedful.text import UNKNOWN
 from heedful.text.segments import Segment, segments
@@ -33,6 +33,8 @@ class Translator:
         self.config = parts.config
         self.device = device or torch.device("cpu")
         parts.model.to(self.device).eval()
+        if self.device.type == "cpu":
+            lay_out(parts.model)
 
     @overload
     def translate(  # type: ignore[overload-overlap]  # a str is a sequence of str, too

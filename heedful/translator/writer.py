@@ -84,7 +84,8 @@ class Writer:
         if copy_unknown:
             self._check_looks()
         done: dict[int, tuple[Translation, ...]] = {}
-        for rows in batches([len(s.encoded.ids) for s in found], batch_tokens):
+        budget = batch_tokens // self.how.n_best  # all of them are read again, and samples are drawn at once
+        for rows in batches([len(s.encoded.ids) for s in found], budget):
             with memory_guard(f"translating {len(rows)} sentences", "translate fewer at once (--batch-tokens)"):
                 some = self._batch([found[r] for r in rows], [prefixes[r] for r in rows], trace, copy_unknown)
             done.update(zip(rows, some, strict=True))

@@ -43,8 +43,8 @@ def test_train_translate_evaluate_info(heedful_cli: Run, pairs: Path, tmp_path: 
     assert "pairs to learn from" in err
     assert "all steps done, after step 4" in err
     assert (tmp_path / "m" / "model.safetensors").exists()
-    code, out, err = heedful_cli("translate", tmp_path / "m", "a b", "c")
-    assert (code, len(out.splitlines()), err) == (0, 2, "")
+    code, out, _ = heedful_cli("translate", tmp_path / "m", "a b", "c")
+    assert (code, len(out.splitlines())) == (0, 2)
     code, out, _ = heedful_cli("evaluate", tmp_path / "m", pairs)
     assert code == 0
     assert "nrefs:1|case:mixed" in out

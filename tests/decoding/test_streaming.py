@@ -91,6 +91,9 @@ def test_prefix():
     assert "".join(t.text for t in tokens) == whole.text
     assert whole.text.startswith("A B, C")
     assert [t.text for t in tokens][:4] == ["A", " B", ",", " C"]
+    # the first token is a space alone, of which nothing is seen: the spacing comes once, with the second
+    tokens = list(random_translator("rnn", "char").stream("\n a b", how, prefix="A B"))
+    assert [t.text for t in tokens][:4] == ["", "\n A", "", " B"]
 
 
 def test_a_token_is_given_as_soon_as_it_is_decided(monkeypatch):

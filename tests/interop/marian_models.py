@@ -152,4 +152,10 @@ def opus(tmp_path_factory: pytest.TempPathFactory) -> Made:
 def two_vocabularies(tmp_path_factory: pytest.TempPathFactory) -> Made:
     """A model with a vocabulary for each language."""
     pytest.importorskip("transformers")
-    return marian(tmp_path_factory.mktemp("opus2") / "model", separate=True, steps=20, activation_function="gelu")
+    return marian(
+        tmp_path_factory.mktemp("opus2") / "model",
+        separate=True,
+        steps=80,
+        activation_function="gelu",
+        scale_embedding=False,
+    )

@@ -144,7 +144,7 @@ def test_heads_equal_pytorchs_with_their_weights():
     copy_attention(attention, theirs)
     s, h, keep = torch.randn(B, T, D), torch.randn(B, S, D), until(torch.tensor(LENGTHS))
     for look, (q, k, v), mask in (
-        ((s, h, h), (attention.query(s), *attention.keys(h).unbind(1)), keep),  # across
+        ((s, h, h), (attention.query(s), *attention.keys(h)), keep),  # across
         ((h, h, h), attention.project(h), keep),  # inside
         ((h, h, h), attention.project(h), causal(S) & keep[:, None]),
     ):

@@ -102,3 +102,17 @@ def test_reading_works_where_gradients_are_on():
     model, (x, keep) = make(CONFIGS["bahdanau"]), sentences()
     found = read(model, model.encode(x, keep), TARGETS)
     assert isinstance(found[0].weights, np.ndarray)
+
+
+@models
+@torch.no_grad()
+def test_a_few_at_a_time_is_the_same(config, monkeypatch):
+    model, (x, keep) = make(config), sentences()
+    memory = model.encode(x, keep)
+    whole = read(model, memory, TARGETS)
+    sizes, logits = [], model.logits
+    monkeypatch.setattr(model, "logits", lambda hidden: sizes.append(hidden.shape[:2]) or logits(hidden))
+    monkeypatch.setattr("heedful.observe.reading.PLACES", 20)
+    for some, found in zip(whole, read(model, memory, TARGETS), strict=True):
+        np.testing.assert_allclose(found.log_probs, some.log_probs, atol=1e-5)
+    assert sizes == [(3, 6), (1, 6)]

@@ -1,0 +1,360 @@
+"""`heedful translate` with every way to write, `heedful evaluate` with a beam, and `heedful score`."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, copies, write_pairs
+from tests_helpers import small, train_tiny
+
+import heedful
+from heedful.cli.decoding import as_options
+from heedful.cli.notes import Notes
+from heedful.cli.stream import printer, so_far
+from heedful.draw import heatmap
+
+Run = Callable[..., tuple[int, str, str]]
+NEVER = "--min-length", "100000"  # a translation that has no end
+
+
+@pytest.fixture(scope="session")
+def tiny_transformer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Transformer with the vocabularies of `tiny`."""
+    out = tmp_path_factory.mktemp("tiny_transformer") / "model"
+    model = {"family": "transformer", "layers": 2, "heads": 2, "width": 16, "inner": 16}
+    heedful.train(copies(), out, settings={**small(training={"steps": 8}), "model": model})
+    return out
+
+
+# ---- what is printed
+
+
+def test_n_best_lines_are_rank_score_text(heedful_cli: Run, tiny: Path) -> None:
+    code, out, err = heedful_cli("translate", tiny, "a b c", "", "d", "--beam", "4", "--n-best", "3", "--alpha", "0.5")
+    assert (code, err) == (0, "")
+    lines = out.split("\n")
+    assert (lines[3], lines[7], len(lines)) == ("", "", 8)
+    rows = [line.split("\t") for line in lines[:3]]
+    assert [row[0] for row in rows] == ["1", "2", "3"]
+    scores = [float(row[1]) for row in rows]
+    assert scores == sorted(scores, reverse=True)
+    how = heedful.Decoding(beam=4, n_best=3, alpha=0.5)
+    found = heedful.load(tiny, "cpu").translate("a b c", how)
+    assert [row[2] for row in rows] == [one.text for one in found.n_best]
+    assert scores == [pytest.approx(one.score / one.length**0.5, abs=1e-4) for one in found.n_best]
+
+
+def test_n_best_of_two_sentences_adds_their_scores(heedful_cli: Run, tiny: Path) -> None:
+    both = heedful_cli("translate", tiny, "A b! C d!", "--beam", "3", "--n-best", "2").out.splitlines()
+    each = [heedful_cli("translate", tiny, text, "--beam", "3", "--n-best", "2").out for text in ("A b!", "C d!")]
+    alone = [[float(line.split("\t")[1]) for line in out.splitlines()] for out in each]
+    assert [float(line.split("\t")[1]) for line in both] == [pytest.approx(sum(s), abs=2e-4) for s in zip(*alone)]  # noqa: B905
+
+
+def test_n_best_as_json_and_shown(heedful_cli: Run, tiny: Path) -> None:
+    lines = heedful_cli("translate", tiny, "a b", "", "--beam", "3", "--n-best", "3", "--json").out.splitlines()
+    first, blank = map(json.loads, lines)
+    assert first["n_best"][0]["text"] == first["text"]
+    ranks = [one["rank_score"] for one in first["n_best"]]
+    assert len(ranks) == 3
+    assert ranks == sorted(ranks, reverse=True)
+    assert blank["text"] == ""
+    shown = heedful_cli("translate", tiny, "a b", "--beam", "3", "--n-best", "2", "--show").out
+    assert shown.count("weight from:") == 2
+
+
+def test_the_options_reach_the_decoder(heedful_cli: Run, tiny: Path) -> None:
+    translator = heedful.load(tiny, "cpu")
+    text = "a b c d a b c d"
+    for options, how in (
+        (["--beam", "5", "--penalty", "gnmt", "--alpha", "2"], {"beam": 5, "penalty": "gnmt", "alpha": 2.0}),
+        (["--min-length", "12"], {"min_length": 12}),
+        (["--max-length", "2"], {"max_length": 2}),
+        (["--min-length", "12", "--no-repeat", "1"], {"min_length": 12, "no_repeat": 1}),
+        (["--sample", "--seed", "3"], {"sample": True, "seed": 3}),
+        (["--sample", "--temperature", "3"], {"sample": True, "temperature": 3.0}),
+        (["--sample", "--temperature", "3", "--top-k", "2"], {"sample": True, "temperature": 3.0, "top_k": 2}),
+        (["--sample", "--temperature", "3", "--top-p", "0.3"], {"sample": True, "temperature": 3.0, "top_p": 0.3}),
+    ):
+        wanted = translator.translate(text, heedful.Decoding(**how)).text  # type: ignore[arg-type]
+        assert heedful_cli("translate", tiny, text, *options).out == f"{wanted}\n"
+    assert heedful_cli("translate", tiny, text, "--prefix", "H G").out.startswith("H G ")
+
+
+def test_inner_line_breaks_become_spaces_and_spacing_stays(heedful_cli: Run, tiny: Path) -> None:
+    parts = [heedful_cli("translate", tiny, text).out.strip() for text in ("A b!", "C d!")]
+    assert heedful_cli("translate", tiny, "  A b!\n\nC d! \n").out == " ".join(parts) + "\n"
+    assert heedful_cli("translate", tiny, "A b!   C d!").out == "   ".join(parts) + "\n"
+    whole = heedful_cli("translate", tiny, "A b!  C d!", "--no-split").out
+    assert whole == heedful.load(tiny, "cpu").translate("A b!  C d!", split=False).text + "\n"
+
+
+def test_unknown_words_are_copied(heedful_cli: Run, tmp_path: Path) -> None:
+    """A model that has only ever seen unknown words writes nothing else."""
+    names = [(f"x{i} x{i + 1}", f"y{i} y{i + 1}") for i in range(300)]
+    out = tmp_path / "m"
+    settings = {"text": {"kind": "word", "size": 5}, "model": {"width": 8, "embedding": 4}}
+    heedful.train(names, out, settings={**settings, "training": {"steps": 60, "rate": 0.05, "device": "cpu"}})
+    plain = heedful_cli("translate", out, "p q")
+    assert "<unk>" in plain.out
+    assert "does not know 2 of these words" in plain.err
+    copied = heedful_cli("translate", out, "p q", "--copy-unknown")
+    assert "<unk>" not in copied.out
+    assert set(copied.out.split()) <= {"p", "q"}
+    left = {"p", "q"} - set(copied.out.split())
+    assert ("does not know" in copied.err) is bool(left)
+
+
+def test_an_ensemble(heedful_cli: Run, tiny: Path, tiny_transformer: Path) -> None:
+    wanted = heedful.load([tiny, tiny_transformer], "cpu").translate("a b c", heedful.Decoding(beam=3))
+    done = heedful_cli("translate", tiny, "a b c", "--with", tiny_transformer, "--beam", "3", "--json")
+    assert json.loads(done.out)["score"] == pytest.approx(wanted.score, abs=1e-4)
+    assert heedful_cli("translate", tiny, "a", "--with", ROOT / "nowhere").code == 2
+
+
+# ---- notes
+
+
+def test_notes_are_said_once_with_their_lines(heedful_cli: Run, tiny: Path) -> None:
+    done = heedful_cli("translate", tiny, "--max-length", "1", stdin=b"a b\n" * 3)
+    assert done.err == "line 1: the translation was cut off after 1 tokens (--max-length); the same in 2 other lines\n"
+    assert heedful_cli("translate", tiny, "a b c", "--max-length", "1").err.startswith("the translation was cut off")
+
+
+def test_notes_of_one_kind_are_one(capsys: pytest.CaptureFixture[str]) -> None:
+    notes = Notes()
+    for found in (["12 tokens, 2 parts", "14 tokens, 3 parts"], [], ["1,300 tokens, 9 parts"], ["other"]):
+        notes.add(found)
+    notes.say()
+    assert capsys.readouterr().err == "line 1: 14 tokens, 3 parts; the same in 1 other line\nline 4: other\n"
+
+
+def test_a_long_sentence_is_reported(heedful_cli: Run, tmp_path: Path) -> None:
+    out = train_tiny(tmp_path / "m", text={"max_length": 6}, training={"steps": 8})
+    for more in ([], ["--stream"]):
+        done = heedful_cli("translate", out, "a b c d e f g h a b c", *more)
+        assert done.code == 0
+        assert "a sentence of 12 tokens is longer than this model reads at once (6, text.max_length)" in done.err
+
+
+# ---- streams
+
+
+@pytest.mark.parametrize("text", ["a b c d", "A b! C d!", "  A b!\n\nC d! ", ""])
+def test_a_stream_prints_the_translation(heedful_cli: Run, tiny: Path, text: str) -> None:
+    wanted = heedful_cli("translate", tiny, text, "e", "--sample").out
+    assert heedful_cli("translate", tiny, text, "e", "--stream", "--sample").out == wanted
+
+
+def test_a_stream_as_json(heedful_cli: Run, tiny: Path) -> None:
+    lines = heedful_cli("translate", tiny, "a b c", "", "--stream", "--show", "--json").out.splitlines()
+    records = [json.loads(line) for line in lines]
+    whole = heedful.load(tiny, "cpu").translate("a b c")
+    assert "".join(r["text"] for r in records if r["line"] == 1) == whole.text
+    assert [r["end"] for r in records] == [False] * (len(records) - 2) + [True, True]
+    assert sum(r["log_prob"] for r in records) == pytest.approx(whole.score, abs=1e-4)
+    weights = whole.trace.words()
+    assert weights is not None
+    assert records[0]["weights"] == pytest.approx(weights[0].tolist(), abs=1e-3)
+    assert records[-1]["line"] == 2
+
+
+def test_a_stream_shown_to_no_terminal_has_a_line_for_each_word(heedful_cli: Run, tiny: Path) -> None:
+    out = heedful_cli("translate", tiny, "a b c", "d", "--stream", "--show").out
+    first, second = out.split("\n\n")
+    whole = heedful.load(tiny, "cpu").translate("a b c").trace
+    weights, sure = whole.words(), whole.confidences()
+    assert weights is not None
+    assert len(first.splitlines()) == len(whole.target.words)
+    for line, word, row, share in zip(first.splitlines(), whole.target.words, weights, sure, strict=True):
+        most = whole.source.words[int(row.argmax())].text
+        assert line.startswith(f"{word.text} ({share:.0%}) ← {most} {row.max():.0%}")
+    assert second.splitlines()[-1].startswith("</s> (")
+    plain = heedful_cli("translate", tiny, "a b c", "--stream", "--show", "--ascii").out
+    assert plain.isascii()
+    assert " <- " in plain
+
+
+def test_what_is_there_so_far_becomes_the_trace(tiny: Path) -> None:
+    translator = heedful.load(tiny, "cpu")
+    tokens = list(translator.stream("a b c"))
+    whole = translator.translate("a b c").trace
+    assert so_far(tokens).target.words == whole.target.words
+    assert so_far(tokens).target.spans == whole.target.spans
+    for n in range(1, len(tokens)):
+        part = so_far(tokens[:n])
+        assert [w.text for w in part.target.words] == whole.target.text.split()[:n]
+        rows = part.words()
+        assert rows is not None
+        assert rows.shape == (n, len(whole.source.words))
+
+
+class Terminal(io.StringIO):
+    """A terminal as far as Python asks."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def screen(written: str, rows: int) -> str:
+    """What a terminal of so many rows shows, with what has scrolled away: lines can be cleared while they are seen."""
+    lines, at = [""], 0
+    for piece in re.findall(r"\x1b\[\??\d*[A-Za-z]|\r|\n|[^\x1b\r\n]+", written):
+        if piece == "\n":
+            at += 1
+            lines += [""] * (at == len(lines))
+        elif piece.endswith("A") and piece.startswith("\x1b"):
+            at = max(at - int(piece[2:-1]), len(lines) - rows, 0)
+        elif piece == "\x1b[2K":
+            lines[at] = ""
+        elif piece[0] not in "\x1b\r":
+            lines[at] += piece
+    return "\n".join(line.rstrip() for line in lines).strip("\n")
+
+
+@pytest.mark.parametrize("rows", [30, 9])
+def test_in_a_terminal_the_map_grows_and_is_there_once_in_the_end(
+    tiny: Path, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("COLUMNS", "60"), ("LINES", str(rows)), ("TERM", "xterm")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    translator = heedful.load(tiny, "cpu")
+    assert printer(True, False, False)(1, translator.stream("a b! C d!")) == []
+    written = sys.stdout.getvalue()  # type: ignore[attr-defined]
+    parts = [f"{one.text}\n\n{heatmap(one.trace, 60)}" for one in translator.translate("a b! C d!").sentences]
+    assert screen(written, rows) == "\n\n".join(parts)
+    assert written.count("weight from:") > 2 * len(parts)  # it was drawn again and again
+
+
+def test_ctrl_c_ends_a_stream_cleanly(tiny: Path) -> None:
+    command = [sys.executable, "-m", "heedful", "translate", str(tiny), "a b", "--stream", *NEVER]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0)
+    assert process.stdout is not None
+    process.stdout.read(1)
+    process.send_signal(2)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (130, b"")
+    assert out.endswith(b"\n")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a pseudo-terminal")
+def test_ctrl_c_leaves_a_terminal_as_it_was(tiny: Path) -> None:
+    import pty
+
+    here, there = pty.openpty()
+    command = [sys.executable, "-m", "heedful", "translate", str(tiny), "a b", "--stream", "--show", *NEVER]
+    environment = {**os.environ, "TERM": "xterm", "LINES": "20", "COLUMNS": "60"}
+    process = subprocess.Popen(command, cwd=ROOT, stdout=there, stderr=subprocess.PIPE, env=environment)
+    os.close(there)
+    written = b""
+    while b"weight from:" not in written:
+        written += os.read(here, 65536)
+    process.send_signal(2)
+    try:
+        while some := os.read(here, 65536):
+            written += some
+    except OSError:  # the other end is closed
+        pass
+    _, err = process.communicate(timeout=60)
+    os.close(here)
+    assert (process.returncode, err) == (130, b"")
+    assert written.count(b"\x1b[?25l") == written.count(b"\x1b[?25h") == 1  # the cursor is shown again
+
+
+# ---- bad input
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--n-best", "3"], "--n-best is 3, but a --beam of 1 finds at most 1; widen the --beam, or --sample"),
+        (["--beam", "0"], "--beam is 0, expected a whole number from 1 to 1000"),
+        (["--beam", "many"], "'--beam'"),
+        (["--beam", "2", "--sample"], "--sample and --beam exclude each other"),
+        (["--temperature", "0.5"], "--temperature is 0.5, but nothing is drawn at random; add --sample"),
+        (["--sample", "--top-p", "0"], "--top-p is 0.0, expected a number above 0 and at most 1"),
+        (["--sample", "--top-p", "nan"], "--top-p is nan"),
+        (["--sample", "--top-k", "-1"], "--top-k is -1, expected"),
+        (["--min-length", "5", "--max-length", "3"], "--min-length is 5, which is more than --max-length, 3"),
+        (["--penalty", "lenght"], "unknown --penalty 'lenght'; choose one of gnmt, length, none. Did you mean"),
+        (["--prefix", "Z beam"], "the prefix 'Z beam' has words that this model cannot write: Z, beam"),
+        (["--prefix", "A B", "--max-length", "1"], "the prefix 'A B' has 2 tokens, more than --max-length, 1"),
+        (["--stream", "--beam", "2"], "--stream and --beam exclude each other: a beam decides nothing before its end"),
+        (["--stream", "--n-best", "2"], "--stream and --n-best exclude each other"),
+        (["--stream", "--copy-unknown"], "--stream and --copy-unknown exclude each other"),
+    ],
+)  # fmt: skip
+def test_bad_ways_to_write(heedful_cli: Run, tiny: Path, options: list[str], message: str) -> None:
+    code, out, err = heedful_cli("translate", tiny, "a b", *options)
+    assert (code, out) == (2, "")
+    assert message in err
+
+
+def test_copying_needs_something_to_look_at(heedful_cli: Run, tmp_path: Path) -> None:
+    out = train_tiny(tmp_path / "m", model={"family": "fixed"}, training={"steps": 2})
+    code, _, err = heedful_cli("translate", out, "a", "--copy-unknown")
+    assert code == 2
+    assert "--copy-unknown needs a model that looks at the source" in err
+
+
+def test_messages_name_options_but_not_in_quotes_and_not_of_models() -> None:
+    assert as_options("'top_k' (8, text.max_length); max_length of beam_x") == (
+        "'top_k' (8, text.max_length); --max-length of beam_x"
+    )
+
+
+# ---- evaluate and score
+
+
+def test_evaluate_with_a_beam_takes_each_line_as_one_sentence(heedful_cli: Run, tiny: Path, tmp_path: Path) -> None:
+    translator = heedful.load(tiny, "cpu")
+    how = heedful.Decoding(beam=3, max_length=4)
+    sources = ["a b! C d! E f!", "g h a b"]
+    targets = [one.text for one in translator.translate(sources, how, split=False)]
+    assert targets != [one.text for one in translator.translate(sources, how)]
+    pairs = write_pairs(tmp_path / "p.tsv", list(zip(sources, targets, strict=True)))
+    done = heedful_cli("evaluate", tiny, pairs, "--json", "--beam", "3", "--max-length", "4")
+    assert json.loads(done.out)["exact"] == 100.0
+    assert json.loads(heedful_cli("evaluate", tiny, pairs, "--json").out)["exact"] < 100
+    code, _, err = heedful_cli("evaluate", tiny, pairs, "--beam", "0")
+    assert code == 2
+    assert "--beam is 0" in err
+
+
+def test_score_has_a_line_for_each_pair(heedful_cli: Run, tiny: Path, tmp_path: Path) -> None:
+    pairs = tmp_path / "p.tsv"
+    pairs.write_text("a b\tA B\n\nc\t\nd e\tD D D\n")
+    code, out, err = heedful_cli("score", tiny, pairs)
+    assert (code, err) == (0, "2 lines with an empty side have no score\n")
+    lines = out.split("\n")
+    assert (len(lines), lines[1], lines[2], lines[4]) == (5, "", "", "")
+    (wanted,) = heedful.load(tiny, "cpu").score(["a b"], ["A B"])
+    score, confidence = map(float, lines[0].split("\t"))
+    assert score == pytest.approx(wanted.score, abs=1e-4)
+    assert confidence == pytest.approx(math.exp(wanted.score / 3), abs=1e-4)
+    records = [json.loads(line) for line in heedful_cli("score", tiny, pairs, "--json").out.splitlines()]
+    assert [r["score"] is None for r in records] == [False, True, True, False]
+    assert [w[0] for w in records[0]["target_words"]] == ["A", "B", "</s>"]
+    assert len(records[0]["word_confidences"]) == 3
+
+
+def test_score_of_parallel_files_is_that_of_tsv(heedful_cli: Run, tiny: Path, tmp_path: Path) -> None:
+    rows = copies(20)
+    (tmp_path / "x").write_text("".join(f"{x}\n" for x, _ in rows))
+    (tmp_path / "y").write_text("".join(f"{y}\n" for _, y in rows))
+    tsv = heedful_cli("score", tiny, write_pairs(tmp_path / "p.tsv", rows)).out
+    assert heedful_cli("score", tiny, "--source", tmp_path / "x", "--target", tmp_path / "y").out == tsv
+    assert tsv.count("\n") == 20
+    code, out, err = heedful_cli("score", tiny)
+    assert (code, out) == (2, "")
+    assert "no sentence pairs were given" in err

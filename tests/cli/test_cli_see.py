@@ -1,0 +1,167 @@
+"""`heedful see`: where a model looks, across and inside, in the terminal, as SVG and as JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from conftest import copies
+from tests_helpers import small, train_tiny
+
+import heedful
+from heedful.draw import heatmap, overview
+from heedful.trace import Text, Trace, Word
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def transformer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Transformer of 2 layers with 4 heads."""
+    out = tmp_path_factory.mktemp("see") / "model"
+    heads = {"family": "transformer", "layers": 2, "heads": 4, "width": 16, "inner": 16}
+    heedful.train(copies(), out, settings={**small(), "model": heads})
+    return out
+
+
+def test_it_shows_what_translate_shows(heedful_cli: Run, tiny: Path) -> None:
+    assert heedful_cli("see", tiny, "a b c").out + "\n" == heedful_cli("translate", tiny, "a b c", "--show").out
+
+
+def test_which_weights_are_shown_is_said(heedful_cli: Run, transformer: Path) -> None:
+    for options, caption in (
+        ([], "The mean of 2 layers with 4 heads each"),
+        (["--layer", "2"], "Layer 2, the mean of 4 heads"),
+        (["--head", "3"], "Head 3, the mean of 2 layers"),
+        (["--layer", "1", "--head", "4"], "Layer 1, head 4"),
+        (["--self"], "Self-attention: the mean of 2 layers with 4 heads each"),
+        (["--self", "--layer", "1", "--head", "4"], "Self-attention: layer 1, head 4"),
+    ):
+        assert heedful_cli("see", transformer, "a b", *options).out.splitlines()[2] == caption
+
+
+def test_one_head_is_that_head(heedful_cli: Run, transformer: Path) -> None:
+    translator = heedful.load(transformer, "cpu")
+    across, inside = translator.translate("a b c").trace, translator.inside("a b c")
+    out = heedful_cli("see", transformer, "a b c", "--layer", "2", "--head", "1").out
+    assert out.endswith(heatmap(across.only(2, 1)) + "\n")
+    out = heedful_cli("see", transformer, "a b c", "--self", "--layer", "1", "--head", "3").out
+    assert out.endswith("\n\n" + heatmap(inside.only(1, 3), confidence=False) + "\n")
+    assert "conf" not in out
+    assert "layer.head" not in out
+    assert heatmap(across.only(2, 1)) != heatmap(across.only(1, 1))
+
+
+def test_self_has_the_mean_and_a_row_for_each_head(heedful_cli: Run, transformer: Path) -> None:
+    out = heedful_cli("see", transformer, "a b c", "--self").out
+    inside = heedful.load(transformer, "cpu").inside("a b c")
+    assert heatmap(inside, confidence=False) in out
+    rows = out.split("looks at most:\n\n")[1].splitlines()
+    assert rows[0].split() == ["head", "1", "2", "3", "4", "mean"]
+    assert [row.split()[0] for row in rows[1:]] == [f"{layer}.{head}" for layer in (1, 2) for head in (1, 2, 3, 4)]
+    assert inside.weights is not None
+    most = inside.weights[1, 2].argmax(-1) + 1
+    assert rows[7].split()[1:5] == [str(n) for n in most]
+
+
+def test_sentences_are_seen_each_for_itself(heedful_cli: Run, transformer: Path) -> None:
+    for more in ([], ["--self"]):
+        out = heedful_cli("see", transformer, "A b! C d!", *more).out
+        assert out.count("source: 1") == 2
+        trace = Trace.build(json.loads(heedful_cli("see", transformer, "A b! C d!", "--json", *more).out))
+        weights = trace.words()
+        assert weights is not None
+        half = trace.source.words[2].text
+        assert half == "</s>"
+        assert weights[0, 3:].sum() == 0  # the first sentence never looks at the second
+        assert trace.source.text == "A b! C d!"
+
+
+def test_a_given_translation(heedful_cli: Run, tiny: Path) -> None:
+    out = heedful_cli("see", tiny, "a b", "--target", "H G F").out
+    (wanted,) = heedful.load(tiny, "cpu").score(["a b"], ["H G F"])
+    assert out == f"H G F\n\n{heatmap(wanted.trace)}\n"
+
+
+def test_json_is_the_trace(heedful_cli: Run, transformer: Path) -> None:
+    trace = heedful.load(transformer, "cpu").translate("a b").trace
+    seen = Trace.build(json.loads(heedful_cli("see", transformer, "a b", "--json").out))
+    assert seen.target == trace.target
+    np.testing.assert_allclose(seen.weights, trace.weights, atol=1e-6)
+    one = Trace.build(json.loads(heedful_cli("see", transformer, "a b", "--json", "--layer", "2").out))
+    assert one.weights is not None
+    assert one.weights.shape[:2] == (1, 4)
+
+
+def test_the_picture_is_written(heedful_cli: Run, transformer: Path, tmp_path: Path) -> None:
+    for more, caption, confidence in (([], "The mean of", True), (["--self", "--head", "2"], "Self-attention:", False)):
+        path = tmp_path / "a.svg"
+        code, out, err = heedful_cli("see", transformer, "a b", "--to", path, *more)
+        assert (code, out.count("\n"), err) == (0, 1, f"the picture is in {path}\n")
+        texts = " ".join(ElementTree.parse(path).getroot().itertext())
+        assert caption in texts
+        assert ("confidence" in texts) is confidence
+
+
+def test_unknown_words_are_said(heedful_cli: Run, tiny: Path) -> None:
+    assert "does not know 1 of these words" in heedful_cli("see", tiny, "a ज").err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["a", "--self"], "reads by recurrence and has no self-attention"),
+        (["a", "--layer", "2"], "there is no layer 2; choose one from 1 to 1"),
+        (["a", "--head", "0"], "there is no head 0; choose one from 1 to 1"),
+        (["a", "--to", "a.png"], "a.png: pictures are written as .svg"),
+        (["a", "--to", "nowhere/a.svg"], "nowhere/a.svg: there is no folder nowhere"),
+        (["a", "--self", "--target", "A"], "--self looks inside the source, and --target at a translation"),
+        ([" "], "the text is blank: there are no words to look at"),
+        (["a", "--target", ""], "the target is blank: there are no words to look at"),
+    ],
+)
+def test_bad_looks(heedful_cli: Run, tiny: Path, arguments: list[str], message: str) -> None:
+    code, out, err = heedful_cli("see", tiny, *arguments)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_a_model_that_does_not_look(heedful_cli: Run, tmp_path: Path) -> None:
+    out = train_tiny(tmp_path / "m", model={"family": "fixed"}, training={"steps": 2})
+    assert "there is nothing to show" in heedful_cli("see", out, "a b").out
+    assert heedful_cli("see", out, "a b", "--self").code == 2
+
+
+def line_of(words: int) -> Text:
+    text = " ".join("w" * words)
+    spans = [(2 * i, 2 * i + 1) for i in range(words)] + [(len(text), len(text))]
+    found = [Word("w", *span, i, i + 1) for i, span in enumerate(spans)]
+    return Text(text, ("w",) * words + ("</s>",), tuple(spans), tuple(found))
+
+
+def test_the_overview_of_a_long_sentence_has_panels() -> None:
+    side = line_of(40)
+    weights = np.zeros((2, 1, 41, 41), dtype=np.float32)
+    weights[0, 0, np.arange(41), np.arange(41)] = 1
+    weights[1, 0, :, 40] = 0.5
+    weights[1, 0, :, 0] = 0.25
+    table = overview(Trace(side, side, weights, np.zeros(41, dtype=np.float32)), width=60)
+    assert max(map(len, table.splitlines())) <= 60
+    panels = [panel.splitlines() for panel in table.split("\n\n")]
+    assert len(panels) == 3
+    numbers = [re.findall(r"\d+", panel[0]) for panel in panels]
+    assert [n for panel in numbers for n in panel] == [str(n) for n in range(1, 42)]
+    assert panels[1][1].split()[1:-1] == numbers[1]
+    assert set(panels[1][2].split()[1:-1]) == {"41"}
+    assert (panels[0][1].split()[-1], panels[0][2].split()[-1]) == ("100%", "50%")
+
+
+def test_the_overview_of_nothing_is_nothing() -> None:
+    side = line_of(2)
+    assert overview(Trace(side, side, None, np.zeros(3, dtype=np.float32))) == ""
