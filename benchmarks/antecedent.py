@@ -33,16 +33,24 @@ from heedful.metrics import same
 
 PLAN: dict[str, dict[str, object]] = {
     "text": {"kind": "word"},
-    "model": {"family": "transformer", "layers": 3, "width": 96, "heads": 4, "inner": 192, "dropout": 0.0},
+    "model": {
+        "family": "transformer",
+        "layers": 4,
+        "decoder_layers": 1,
+        "width": 64,
+        "heads": 2,
+        "inner": 128,
+        "dropout": 0.0,
+    },
     "training": {
-        "steps": 4000,
-        "rate": 0.003,
+        "steps": 3000,
+        "rate": 0.004,
         "warmup": 200,
         "decay": "cosine",
         "batch_tokens": 1024,
         "valid_every": 1000,
         "valid_pairs": 100,
-        "checkpoint_every": 4000,
+        "checkpoint_every": 3000,
         "threads": 1,
         "device": "cpu",
     },
@@ -218,10 +226,10 @@ def main() -> None:
     options = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     options.add_argument("--out", type=Path, default=Path("runs/antecedent"), help="folder for the model")
     options.add_argument("--seed", type=int, default=1)
-    options.add_argument("--marked", type=int, default=4000, help="sentences with `it` to train on")
+    options.add_argument("--marked", type=int, default=4500, help="sentences with `it` to train on")
     options.add_argument("--others", type=int, default=20000, help="other sentences to train on")
-    options.add_argument("--share", type=float, default=0.3, help="share of those with `it`, which are repeated")
-    options.add_argument("--test", type=int, default=500, help="test sentences with `it`")
+    options.add_argument("--share", type=float, default=0.5, help="share of those with `it`, which are repeated")
+    options.add_argument("--test", type=int, default=300, help="test sentences with `it`")
     options.add_argument("--set", dest="settings", action="append", default=[], metavar="SECTION.KEY=VALUE")
     args = options.parse_args()
     settings: dict[str, dict[str, Any]] = {name: dict(values) for name, values in PLAN.items()}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import torch
 from conftest import copies
 
@@ -12,6 +14,7 @@ from heedful.config import Config
 from heedful.folder import Parts, write_model
 from heedful.models import build
 from heedful.text import Codec
+from heedful.trace import Trace
 
 MODELS: dict[str, dict[str, object]] = {
     "rnn": {"family": "rnn", "width": 8, "embedding": 6},
@@ -50,3 +53,20 @@ def random_translator(
 def random_folder(path: Path, name: str, kind: str = "bpe", seed: int = 1) -> Path:
     write_model(path, random_parts(name, kind, seed))
     return path
+
+
+def fits(trace: Trace, text: str, translation: str) -> None:
+    """What holds for every trace: words and spans stand in the texts, rows sum to 1, numbers are there for all."""
+    assert (trace.source.text, trace.target.text) == (text, translation)
+    for side in (trace.source, trace.target):
+        assert len(side.tokens) == len(side.spans)
+        assert [i for w in side.words for i in range(w.first, w.last)] == list(range(len(side.tokens)))
+        for word in side.words:
+            assert word.text in ("</s>", side.text[word.start : word.end])
+            assert 0 <= word.start <= word.end <= len(side.text)
+        assert all(a.end <= b.start for a, b in pairwise(side.words))
+    assert len(trace.confidences()) == len(trace.target.words)
+    if trace.weights is not None:
+        assert trace.weights.shape[2:] == (len(trace.target.tokens), len(trace.source.tokens))
+        np.testing.assert_allclose(trace.weights.sum(-1), 1, atol=1e-5)
+        np.testing.assert_allclose(trace.words().sum(-1), 1, atol=1e-5)

@@ -64,11 +64,20 @@ def test_the_corpus_has_both_alike(antecedent):
             assert min(case.own) > case.pronoun
 
 
-def test_marked_sentences_are_a_share(antecedent):
-    pairs = antecedent.corpus(1, marked=20, others=60, share=0.4)
-    marked = [source for source, _ in pairs if "it" in source.lower().split()]
-    assert len(pairs) == 60 + 2 * 20
-    assert len(marked) >= 40
+def test_same_gender(antecedent):
+    assert antecedent.same_gender(WIDE) is False  # जानवर is masculine, सड़क feminine
+    same = WIDE._replace(source=WIDE.source.replace("animal", "cow"))
+    assert antecedent.same_gender(same) is True
+    assert antecedent.same_gender(Side("The goat will stop and it will swim", "", (), ((5, 1),))) is None
+
+
+def test_marked_sentences_are_a_share_and_their_genders_balanced(antecedent, monkeypatch):
+    cow = WIDE._replace(source=WIDE.source.replace("animal", "cow"))
+    monkeypatch.setattr(antecedent, "with_it", lambda *_: iter([cow, WIDE, WIDE, WIDE]))
+    pairs = antecedent.corpus(1, marked=4, others=18, share=0.4)
+    # 4 sentences are 6 when the one whose nouns are alike is repeated; 12 of 30 are 40 %
+    assert len(pairs) == 18 + 2 * 6
+    assert [source for source, _ in pairs[18:]].count(cow.source) == 6
 
 
 def test_the_rule(antecedent):

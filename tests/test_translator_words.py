@@ -2,45 +2,19 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
-import numpy as np
 import pytest
 import torch
-from random_translators import random_translator
+from random_translators import fits, random_translator
 
 import heedful
 from heedful.decoding import Decoding
 from heedful.errors import ConfigError, DataError
 from heedful.text import UNKNOWN
-from heedful.trace import Trace
 from heedful.translator.writer import _word_at
 
 PARAGRAPH = "\n  A b, c.  Then d!\t\tE f?\u00a0(g h)\n\n\nBead cafe. "
 SHORT = Decoding(max_length=7)
-words = pytest.mark.parametrize("kind", ["word", "bpe", "char"])
-families = pytest.mark.parametrize("name", ["rnn", "fixed", "transformer"])
-
-
-def fits(trace: Trace, text: str, translation: str) -> None:
-    """What holds for every trace: words and spans stand in the texts, rows sum to 1, numbers are there for all."""
-    assert (trace.source.text, trace.target.text) == (text, translation)
-    for side in (trace.source, trace.target):
-        assert len(side.tokens) == len(side.spans)
-        assert [i for w in side.words for i in range(w.first, w.last)] == list(range(len(side.tokens)))
-        for word in side.words:
-            assert word.text in ("</s>", side.text[word.start : word.end])
-            assert 0 <= word.start <= word.end <= len(side.text)
-        assert all(a.end <= b.start for a, b in pairwise(side.words))
-    assert len(trace.confidences()) == len(trace.target.words)
-    if trace.weights is not None:
-        assert trace.weights.shape[2:] == (len(trace.target.tokens), len(trace.source.tokens))
-        np.testing.assert_allclose(trace.weights.sum(-1), 1, atol=1e-5)
-        np.testing.assert_allclose(trace.words().sum(-1), 1, atol=1e-5)
-
-
 TRANSLATOR = random_translator("rnn", "word")
-
 
 # --- prefixes
 

@@ -145,7 +145,7 @@ def _continue(scores: Tensor, live: Tensor) -> _Ahead:
     V = scores.shape[1]
     total, at = best(scores.view(B, K, V), min(2 * K, K * V), live)
     parents, words = at // V, at % V
-    return _Ahead(parents, words, total - live.gather(1, parents), total)
+    return _Ahead(parents, words, scores.view(B, K * V).gather(1, at), total)
 
 
 def _take(found: list[list[Hypothesis]], rows: Tensor, done: _Heap, over: Tensor, rules: Rules, n_best: int) -> None:

@@ -178,7 +178,11 @@ def _other(model: Model, found: Contrast) -> str:
         places[_ahead(found.metric, (row, long))].append(other.title)
     words = {1: "clearly better than", 0: "not clearly different from", -1: "clearly worse than"}
     stands = [f"{words[place]} {listed(names)}" for place, names in places.items() if names]
-    said = f"{model.title} reached BLEU {values[0]} on the longest and {values[1]} on the shortest"
+    mine, other = model.scores.total, found.looking.scores.total
     if found.metric == "exact":
         said = f"{model.title} got {values[0]} of the longest and {values[1]} of the shortest exactly right"
-    return f"{said}: on the longest {listed(stands)}."
+        whole = f"Of all test sentences it got {percent(mine.exact)}, {found.looking.title} {percent(other.exact)}."
+    else:
+        said = f"{model.title} reached BLEU {values[0]} on the longest and {values[1]} on the shortest"
+        whole = f"On all test sentences it reached {number(mine.bleu)}, {found.looking.title} {number(other.bleu)}."
+    return f"{said}: on the longest {listed(stands)}. {whole}"

@@ -82,7 +82,8 @@ def alignment(report: Report) -> str:
     names = "".join(f"<th>{name}</th>" for name in ("model", "error rate", "precision", "recall", "pairs"))
     head = f'<tr>{names}<th class="text">how links were read</th></tr>'
     table = f"<table><thead>{head}</thead><tbody>{rows}</tbody></table>"
-    return f"""<section id="alignment"><h2>Did it look at the right words?</h2>
+    who = "it" if len(models) == 1 else "they"
+    return f"""<section id="alignment"><h2>Did {who} look at the right words?</h2>
 <p>Nobody told a model which word comes from which: it only ever saw whole sentences. The corpus knows, though. Its
 gold links say for each word where it comes from, and the links read from the weights are held against them.</p>
 {_scroll(table, "Alignment error rate")}

@@ -39,7 +39,8 @@ def load(path: str | Path | Sequence[str | Path], device: str = "auto") -> Trans
                     f"{name}: its {side} vocabulary is not that of {path[0]}; the models of an ensemble share both"
                 )
     model = cast(Network, Ensemble([member.model for member in members]))
-    return Translator(replace(members[0], model=model), chosen)
+    shortest = min((member.config for member in members), key=lambda config: config.text.max_length)
+    return Translator(replace(members[0], model=model, config=shortest), chosen)
 
 
 def _open(path: str | Path, device: torch.device) -> Parts:

@@ -1,4 +1,4 @@
-"""Small models for the tests of decoding, every output of them, and decoding once more in plain Python."""
+"""Small models for the tests of decoding, every output of them, and beam search in plain Python."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -192,3 +193,14 @@ def outputs(after: Following, limit: int, how: Decoding, prefix: Sequence[int] =
             else:
                 waiting.append(((*ids, word), score + value))
     return found
+
+
+def score(hypothesis, how: Decoding) -> float:
+    """What a beam compares hypotheses by."""
+    return sum(hypothesis.log_probs) / how.divisor(len(hypothesis.ids))
+
+
+def same(found, wanted, how: Decoding) -> None:
+    """The same hypotheses as [(score, ids), …], in the same order."""
+    assert [h.ids for h in found] == [ids for _, ids in wanted]
+    assert [score(h, how) for h in found] == pytest.approx([value for value, _ in wanted], abs=1e-4)

@@ -18,6 +18,8 @@ from decoding_models import (
     plain_beam,
     plain_greedy,
     random_tables,
+    same,
+    score,
     sentences,
 )
 
@@ -30,16 +32,6 @@ models = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 few = pytest.mark.parametrize("config", FEW.values(), ids=FEW)
 PENALTIES = [("none", 1.0), ("length", 0.3), ("length", 1.0), ("length", 2.5), ("gnmt", 0.6), ("gnmt", 1.5)]
 penalties = pytest.mark.parametrize(("penalty", "alpha"), PENALTIES, ids=str)
-
-
-def score(hypothesis, how: Decoding) -> float:
-    return sum(hypothesis.log_probs) / how.divisor(len(hypothesis.ids))
-
-
-def same(found, wanted, how: Decoding) -> None:
-    """The same hypotheses as [(score, ids), …], in the same order."""
-    assert [h.ids for h in found] == [ids for _, ids in wanted]
-    assert [score(h, how) for h in found] == pytest.approx([value for value, _ in wanted], abs=1e-4)
 
 
 # --- the true best

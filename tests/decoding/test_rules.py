@@ -8,7 +8,6 @@ from math import inf
 import pytest
 import torch
 from decoding_models import (
-    CONFIGS,
     FEW,
     Table,
     following,
@@ -16,6 +15,7 @@ from decoding_models import (
     plain_beam,
     plain_greedy,
     random_tables,
+    same,
     sentences,
 )
 
@@ -26,23 +26,7 @@ from heedful.observe import read
 from heedful.text import END, PAD
 
 A, B = 4, 5
-models = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 few = pytest.mark.parametrize("config", FEW.values(), ids=FEW)
-PENALTIES = [("none", 1.0), ("length", 0.3), ("length", 1.0), ("length", 2.5), ("gnmt", 0.6), ("gnmt", 1.5)]
-penalties = pytest.mark.parametrize(("penalty", "alpha"), PENALTIES, ids=str)
-
-
-def score(hypothesis, how: Decoding) -> float:
-    return sum(hypothesis.log_probs) / how.divisor(len(hypothesis.ids))
-
-
-def same(found, wanted, how: Decoding) -> None:
-    """The same hypotheses as [(score, ids), …], in the same order."""
-    assert [h.ids for h in found] == [ids for _, ids in wanted]
-    assert [score(h, how) for h in found] == pytest.approx([value for value, _ in wanted], abs=1e-4)
-
-
-# --- what may be written
 
 
 @pytest.mark.parametrize(("least", "most"), [(0, 3), (2, 6), (3, 3), (5, 6)])

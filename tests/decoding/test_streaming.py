@@ -14,7 +14,11 @@ from heedful.errors import ConfigError, DataError
 from heedful.text import END
 
 SAMPLE = Decoding(sample=True, temperature=1.3, top_p=0.95, seed=5)
-WAYS = {"greedy": Decoding(max_length=9), "sample": replace(SAMPLE, max_length=9), "rules": Decoding(no_repeat=2)}
+WAYS = {
+    "greedy": Decoding(max_length=9),
+    "sample": replace(SAMPLE, max_length=9),
+    "rules": Decoding(max_length=9, no_repeat=2),
+}
 TEXTS = {
     "one": "a b c",
     "spaced": "  a b  ",
@@ -57,12 +61,12 @@ def test_a_stream_is_the_translation(name, how):
 
 
 @pytest.mark.parametrize("kind", ["word", "char", "bpe"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_whatever_the_tokens_are(kind, seed):
     translator = random_translator("transformer", kind, seed)
     for text in TEXTS.values():
-        same(translator, text, replace(SAMPLE, seed=seed, max_length=20))
-        same(translator, text, Decoding(max_length=12), split=False)
+        same(translator, text, replace(SAMPLE, seed=seed, max_length=12))
+        same(translator, text, Decoding(max_length=5), split=False)
 
 
 def test_a_sentence_that_is_too_long():
@@ -76,7 +80,7 @@ def test_nothing_written_leaves_the_spacing():
     with torch.no_grad():
         translator.parts.model.output.W.bias[END] = 3.5  # about as probable as all the others together
     text, seen = " A b.  C d!\n E f?\tBead (g). ", set()
-    for seed in range(30):
+    for seed in range(15):
         how = Decoding(sample=True, seed=seed, max_length=2)
         same(translator, text, how)
         seen.add(tuple(not p.text for p in translator.translate(text, how).sentences))

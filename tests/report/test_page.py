@@ -208,6 +208,11 @@ def test_changed_numbers_change_the_page():
     assert "42.7 %" in visible(html(replace(the_run, models=(the_run.models[0], other))))
 
 
+def test_one_or_several_that_looked():
+    assert "Did it look at the right words?" in visible(html(report()))
+    assert "Did they look at the right words?" in visible(html(full()))
+
+
 def test_figures_hold_the_scores():
     root = tree(html(report()))
     told = [e.text for e in root.iter(f"{SVG}desc")]

@@ -1,0 +1,99 @@
+"""One word at a time with few operations: the same as the layers that say what is meant."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from heedful.attention import until
+from heedful.config import RnnConfig, TransformerConfig
+from heedful.models import Look, Memory, Network, build, lay_out
+
+V, B = 30, 3
+
+
+def make(**settings: object) -> tuple[Network, Memory]:
+    torch.manual_seed(2)
+    config = TransformerConfig(width=16, heads=4, inner=24, layers=2, **settings)  # type: ignore[arg-type]
+    model = build(config, V, V).eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.normal_(std=0.4)
+        keep = until(torch.tensor([5, 2, 7]))
+        return model, model.encode(torch.randint(4, V, keep.shape), keep)
+
+
+SETTINGS = [
+    {"norm": norm, "activation": activation, "scale": scale}
+    for norm, activation, scale in (("pre", "relu", True), ("post", "silu", False), ("post", "gelu", True))
+]
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=lambda s: f"{s['norm']}-{s['activation']}")
+@pytest.mark.parametrize("K", [1, 3])
+@torch.no_grad()
+def test_it_is_the_decoder(settings: dict[str, object], K: int) -> None:
+    """Looking, a step goes through the layers; not looking, it is swift. Rows are reordered on the way."""
+    model, memory = make(**settings)
+    rows = torch.arange(B).repeat_interleave(K)
+    plain, swift = (model.start(memory, 40).select(rows) for _ in range(2))
+    for t in range(36):  # beyond the first room
+        y = torch.randint(4, V, (B * K, 1))
+        wanted = model.step(y, plain, memory, Look())
+        found = model.step(y, swift, memory)
+        assert swift.swift is not None
+        assert plain.swift is None
+        torch.testing.assert_close(found.hidden, wanted.hidden, rtol=1e-5, atol=1e-5)
+        if t % 5 == 2:
+            order = (torch.arange(B)[:, None] * K + torch.randint(K, (B, K))).flatten()
+            plain, swift = plain.select(order), swift.select(order)
+
+
+@torch.no_grad()
+def test_sentences_that_leave_take_their_keys_along() -> None:
+    model, memory = make(norm="post")
+    plain, swift = model.start(memory, 9), model.start(memory, 9)
+    y = torch.randint(4, V, (B, 1))
+    model.step(y, plain, memory, Look())
+    model.step(y, swift, memory)
+    kept = torch.tensor([1])  # the shortest, with its padding
+    memory, plain, swift, y = memory.select(kept), plain.select(kept), swift.select(kept), y[kept]
+    wanted = model.step(y, plain, memory, Look()).hidden
+    torch.testing.assert_close(model.step(y, swift, memory).hidden, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_it_keeps_away_from_gradients_and_dropout() -> None:
+    model, memory = make(dropout=0.5)
+    y = torch.randint(4, V, (B, 1))
+    state = model.start(memory, 3)
+    assert model.step(y, state, memory).hidden.requires_grad
+    assert state.swift is None  # type: ignore[attr-defined]
+    model.train()
+    with torch.no_grad():
+        state = model.start(memory, 3)
+        model.step(y, state, memory)
+    assert state.swift is None  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("config", [TransformerConfig(width=16, heads=4, inner=24), RnnConfig(width=16, embedding=8)])
+@torch.no_grad()
+def test_the_layout_changes_no_value(config: TransformerConfig | RnnConfig) -> None:
+    model = build(config, V, V).eval()
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    x, y = torch.randint(4, V, (2, 6)), torch.randint(4, V, (2, 4))
+
+    def hidden() -> torch.Tensor:
+        memory = model.encode(x, x != 0)
+        return model.step(y, model.start(memory, 4), memory).hidden
+
+    wanted = hidden()
+    lay_out(model)
+    linear = [m for m in model.modules() if isinstance(m, torch.nn.Linear)]
+    assert linear
+    assert all(m.weight.t().is_contiguous() for m in linear)
+    torch.testing.assert_close(hidden(), wanted)
+    for name, weight in model.state_dict().items():
+        assert torch.equal(weight, before[name])
+    lay_out(model, decoding=False)
+    assert all(m.weight.is_contiguous() for m in linear)
+    assert torch.equal(hidden(), wanted)  # to the bit: a run that goes on depends on it
