@@ -109,6 +109,20 @@ def with_it(seed: int, split: str, least: int, most: int) -> Iterator[Side]:
             yield side
 
 
+def balanced(sides: Iterable[Side], count: int) -> list[Side]:
+    """Return the first sentences with as many of each kind, so that no rule of thumb passes for understanding."""
+    found: list[Side] = []
+    left = dict.fromkeys(KINDS, count)
+    for side in sides:
+        kind = cases(side)[0].kind
+        if left[kind]:
+            left[kind] -= 1
+            found.append(side)
+        if not any(left.values()):
+            break
+    return found
+
+
 def same_gender(side: Side) -> bool | None:
     """Whether subject and object are of the same gender in Hindi where both could be meant; else None."""
     nouns, words = {noun.english: noun for noun in lexicon().nouns}, side.source.split()
@@ -170,6 +184,16 @@ def across(translator: heedful.Translator, given: Sequence[Case]) -> Found:
     return Found(np.stack(rule), np.stack(everywhere))
 
 
+def halves(given: Sequence[Case]) -> NDArray[np.bool_]:
+    """Return which cases are of the first half: every other one of each kind."""
+    seen = dict.fromkeys(KINDS, 0)
+    first = []
+    for case in given:
+        first.append(seen[case.kind] % 2 == 0)
+        seen[case.kind] += 1
+    return np.array(first)
+
+
 def best_head(rule: NDArray[np.bool_]) -> tuple[int, int]:
     """Return the (layer, head) that is right most often, counted from 0.  rule (cases, L, H)."""
     share = rule.mean(0)
@@ -179,7 +203,7 @@ def best_head(rule: NDArray[np.bool_]) -> tuple[int, int]:
 
 def told(name: str, given: Sequence[Case], found: Found) -> list[str]:
     """Return what the best head of one half does on the other half, in lines."""
-    first = np.arange(len(given)) % 2 == 0
+    first = halves(given)
     layer, head = best_head(found.rule[first])
     rule, everywhere = found.rule[~first, layer, head], found.everywhere[~first, layer, head]
     kinds = np.array([case.kind for case in given])[~first]
@@ -194,7 +218,7 @@ def told(name: str, given: Sequence[Case], found: Found) -> list[str]:
 
 def baselines(given: Sequence[Case]) -> list[str]:
     """Return what can be had without understanding, on the half that is measured."""
-    second = [case for i, case in enumerate(given) if i % 2]
+    second = [case for case, first in zip(given, halves(given), strict=True) if not first]
     two = [case for case in second if case.kind != "carried on"]
     chance = np.mean([1 / case.nouns for case in second])
     subject = np.mean([case.kind == "subject" for case in two])
@@ -229,7 +253,7 @@ def main() -> None:
     options.add_argument("--marked", type=int, default=4500, help="sentences with `it` to train on")
     options.add_argument("--others", type=int, default=20000, help="other sentences to train on")
     options.add_argument("--share", type=float, default=0.5, help="share of those with `it`, which are repeated")
-    options.add_argument("--test", type=int, default=300, help="test sentences with `it`")
+    options.add_argument("--test", type=int, default=100, help="test sentences of each kind")
     options.add_argument("--set", dest="settings", action="append", default=[], metavar="SECTION.KEY=VALUE")
     args = options.parse_args()
     settings: dict[str, dict[str, Any]] = {name: dict(values) for name, values in PLAN.items()}
@@ -241,7 +265,7 @@ def main() -> None:
     begin = time.perf_counter()
     translator = heedful.train(pairs, args.out, valid=valid, settings=settings)
     print(f"{len(pairs):,} pairs, trained in {time.perf_counter() - begin:.0f} s")
-    print("\n".join(report(translator, list(islice(with_it(args.seed, "test", 8, 16), args.test)))))
+    print("\n".join(report(translator, balanced(with_it(args.seed, "test", 8, 16), args.test))))
 
 
 if __name__ == "__main__":

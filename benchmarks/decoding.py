@@ -4,8 +4,8 @@ python benchmarks/decoding.py [--rounds 7] [--threads 2] [--json FILE]
 
 A Transformer with width 256, inner width 1024, 4 heads, 3 + 3 layers and a vocabulary of 8,000, with random weights;
 source sentences of 20 tokens, and exactly 20 tokens written for each, so that both do the same work. Greedy and with a
-beam of 5, one sentence at a time and 32 at once. How many sentences both translate alike is printed; greedily it must be
-all of them (with a beam, `generate` counts the forced `</s>` at the limit for nothing, and now and then another
+beam of 5, one sentence at a time and 32 at once. How many sentences both translate alike is printed; greedily it must
+be all of them (with a beam, `generate` counts the forced `</s>` at the limit for nothing, and now and then another
 hypothesis wins). In a round both are timed in turn; the ratio is taken within a round, and medians over rounds are
 printed. Then the RNN (LSTM, 256 per direction, additive attention) under the same conditions, and the time per token at
 length 400 and at length 40.

@@ -64,6 +64,14 @@ def test_the_corpus_has_both_alike(antecedent):
             assert min(case.own) > case.pronoun
 
 
+def test_as_many_of_each_kind(antecedent):
+    subject = WIDE._replace(antecedents=((7, 1),))
+    carried = Side("The goat will stop and it will swim", "", (), ((5, 1),))
+    endless = iter([subject, subject, carried, subject, WIDE, carried, WIDE, WIDE])
+    assert antecedent.balanced(endless, 2) == [subject, subject, carried, WIDE, carried, WIDE]
+    assert list(endless) == [WIDE]  # it stops when it has enough
+
+
 def test_same_gender(antecedent):
     assert antecedent.same_gender(WIDE) is False  # जानवर is masculine, सड़क feminine
     same = WIDE._replace(source=WIDE.source.replace("animal", "cow"))
@@ -91,19 +99,20 @@ def test_the_rule(antecedent):
 
 def test_the_best_head_of_one_half_is_measured_on_the_other(antecedent):
     given = [*antecedent.cases(WIDE), *antecedent.cases(WIDE._replace(antecedents=((7, 1),)))] * 2
-    # cases 0 and 2 choose layer 2, head 1, which knows of the others only the last; layer 1, head 1 knows both
+    assert antecedent.halves(given).tolist() == [True, True, False, False]
+    # the first two choose layer 2, head 1, which knows of the others only the last; layer 1, head 1 knows both
     rule = np.zeros((4, 2, 2), dtype=bool)
-    rule[[0, 2, 3], 1, 0] = True
-    rule[[1, 3], 0, 0] = True
+    rule[[0, 1, 3], 1, 0] = True
+    rule[[2, 3], 0, 0] = True
     lines = antecedent.told("inside", given, antecedent.Found(rule, np.zeros_like(rule)))
     assert lines == [
         "inside: layer 2, head 1 (100.0% on the half it was chosen on)",
-        "  on the other half: 50.0% of 2; by antecedent: subject 50.0% (2)",
+        "  on the other half: 50.0% of 2; by antecedent: subject 100.0% (1), object 0.0% (1)",
         "  of all positions: 0.0%",
     ]
     assert antecedent.baselines(given)[1:] == [
-        "where both could be meant: always the subject 100.0%, always the nearest noun 0.0%",
-        "everywhere: always the subject 100.0%",
+        "where both could be meant: always the subject 50.0%, always the nearest noun 50.0%",
+        "everywhere: always the subject 50.0%",
     ]
 
 
@@ -111,13 +120,13 @@ def test_a_short_run(antecedent, tmp_path, monkeypatch, capsys):
     usual = antecedent.with_it
     monkeypatch.setattr(antecedent, "with_it", lambda seed, split, low, high: usual(seed + 7, "train", low, high))
     monkeypatch.setattr(antecedent, "VALID", 2)
-    sizes = ["--marked", "12", "--others", "20", "--test", "8"]
+    sizes = ["--marked", "12", "--others", "20", "--test", "2"]
     sets = ["training.steps=2", "model.width=8", "model.inner=8", "model.layers=2", "training.warmup=1"]
     sets.append(f"training.threads={torch.get_num_threads()}")
     options = [word for setting in sets for word in ("--set", setting)]
     monkeypatch.setattr(sys, "argv", ["antecedent.py", "--out", str(tmp_path / "m"), *sizes, *options])
     antecedent.main()
     printed = capsys.readouterr().out
-    assert "8 test sentences, " in printed
+    assert "6 test sentences, " in printed
     assert "inside, row of `it`: layer " in printed
     assert "across, row of the Hindi adjective: layer " in printed

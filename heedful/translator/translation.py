@@ -40,7 +40,8 @@ class Translation:
     """A translation of `source`: its text, its log-probability `score`, and where the model looked.
 
     `length` counts the tokens written; `notes` say what a person should know of it. `n_best` holds the alternatives
-    that were asked for, best first (samples as they were drawn), this one among them; `sentences` are the parts of a text that was split.
+    that were asked for, best first (samples as they were drawn), this one among them; `sentences` are the parts of a
+    text that was split.
     """
 
     source: str
