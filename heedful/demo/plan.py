@@ -61,7 +61,7 @@ TRANSFORMER = Contestant(
         "training.rate=0.005",
         "training.batch_tokens=512",
     ),
-    3_100,
+    3_300,
 )
 FULL = Plan(
     pairs=40_000,
@@ -69,7 +69,11 @@ FULL = Plan(
     test=1_500,
     max_words=50,
     settings=(*COMMON, "training.warmup=150", "training.batch_tokens=1024"),
-    contestants=(FIXED, ATTENTION, TRANSFORMER),
+    contestants=(
+        FIXED,
+        ATTENTION,
+        TRANSFORMER._replace(settings=(*TRANSFORMER.settings, "training.warmup=250")),
+    ),
     lengths=((13, 16), (19, 22), (27, 31)),
 )
 FAST = Plan(

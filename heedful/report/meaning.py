@@ -178,11 +178,11 @@ def _other(model: Model, found: Contrast) -> str:
         places[_ahead(found.metric, (row, long))].append(other.title)
     words = {1: "clearly better than", 0: "not clearly different from", -1: "clearly worse than"}
     stands = [f"{words[place]} {listed(names)}" for place, names in places.items() if names]
-    mine, other = model.scores.total, found.looking.scores.total
+    mine, theirs = model.scores.total, found.looking.scores.total
     if found.metric == "exact":
         said = f"{model.title} got {values[0]} of the longest and {values[1]} of the shortest exactly right"
-        whole = f"Of all test sentences it got {percent(mine.exact)}, {found.looking.title} {percent(other.exact)}."
+        whole = f"Of all test sentences it got {percent(mine.exact)}, {found.looking.title} {percent(theirs.exact)}."
     else:
         said = f"{model.title} reached BLEU {values[0]} on the longest and {values[1]} on the shortest"
-        whole = f"On all test sentences it reached {number(mine.bleu)}, {found.looking.title} {number(other.bleu)}."
+        whole = f"On all test sentences it reached {number(mine.bleu)}, {found.looking.title} {number(theirs.bleu)}."
     return f"{said}: on the longest {listed(stands)}. {whole}"
