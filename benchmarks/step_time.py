@@ -151,7 +151,7 @@ def figure(rows: Sequence[Row], where: str) -> str:
     series = [chart.Series(name, lengths, tuple(1000 * row.seconds[name] for row in rows)) for name in rows[0].seconds]
     return chart.lines(
         series,
-        f"A training step with equally many words in longer sentences, {where}",
+        f"A training step: equally many words, longer sentences ({where})",
         "words in a sentence",
         "milliseconds (equal ratios are equally far apart)",
         log_y=True,
@@ -178,7 +178,7 @@ def main() -> None:
     machine = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or "CPU"
     print(f"machine: {machine}, {args.threads} threads, torch {torch.__version__}, medians of {args.rounds} rounds")
     if args.figure:
-        where = "on a GPU" if device.type == "cuda" else "on the CPU"
+        where = "GPU" if device.type == "cuda" else "CPU"
         args.figure.write_text(figure(rows, where), encoding="utf-8")
 
 
