@@ -108,6 +108,7 @@ def beam(
     live = _Heap.empty(B, K, rules.capacity, device)
     live.scores[:, 0] = 0.0  # all K are the same at first: one of them counts
     done = _Heap.empty(B, K, rules.capacity, device)
+    first = torch.arange(B, device=device)[:, None] * K
     most = torch.tensor([settings.divisor(limit) for limit in limits], device=device)
     for t in range(rules.capacity):
         hidden, state, _ = model.step(y, state, memory)
@@ -124,7 +125,6 @@ def beam(
         live, parents = live.extend(ahead, t), ahead.parents
 
         over = done.scores[:, settings.n_best - 1] >= live.scores[:, 0] / most
-        first = torch.arange(len(rows), device=device)[:, None] * K
         if over.any():
             _take(found, rows, done, over, rules, settings.n_best)
             kept = (~over).nonzero()[:, 0]
@@ -133,8 +133,10 @@ def beam(
             rows, most, memory = rows[kept], most[kept], memory.select(kept)
             live, done = live.select(kept), done.select(kept)
             rules.select(kept)
-            first, parents = first[kept], parents[kept]
-        state = state.select((first + parents).flatten())
+            parents, first = parents[kept], first[: len(kept)]
+            state = state.select((kept[:, None] * K + parents).flatten())
+        else:
+            state = state.select((first + parents).flatten())
         y = live.words[:, :, t].reshape(-1, 1)
     return found
 

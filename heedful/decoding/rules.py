@@ -31,19 +31,19 @@ def best(scores: Tensor, k: int, plus: Tensor | None = None) -> tuple[Tensor, Te
     """
     B, K, V = scores.shape
     plus = scores.new_zeros(1, 1).expand(B, K) if plus is None else plus
-    if B * K * V < 2**17 or 4 * k * BLOCK > V:
+    if B * K * V < 2**15 or 4 * k * BLOCK > K * V:
         every = (scores + plus[:, :, None]).flatten(1)
         return every.topk(k, dim=1) if k > 1 else every.max(dim=1, keepdim=True)
     n = V // BLOCK
-    main = scores[:, :, : n * BLOCK].view(B, K, n, BLOCK)
-    where = (main.amax(-1) + plus[:, :, None]).flatten(1).topk(k, dim=1).indices  # blocks, over K·n
-    row, block = where // n, where % n
-    some = main[torch.arange(B, device=scores.device)[:, None], row, block] + plus.gather(1, row)[:, :, None]
-    rest = scores[:, :, n * BLOCK :] + plus[:, :, None]
-    places = (row * V + block * BLOCK)[:, :, None] + torch.arange(BLOCK, device=scores.device)
-    values, i = torch.cat([some.flatten(1), rest.flatten(1)], dim=1).topk(k, dim=1)
-    tail = torch.arange(K * V, device=scores.device).view(K, V)[:, n * BLOCK :].flatten().expand(B, -1)
-    return values, torch.cat([places.flatten(1), tail], dim=1).gather(1, i)
+    highest = scores[:, :, : n * BLOCK].view(B, K, n, BLOCK).amax(-1) + plus[:, :, None]
+    blocks = highest.flatten(1).topk(k, dim=1).indices  # over K·n
+    begin = blocks // n * V + blocks % n * BLOCK
+    places = (begin[:, :, None] + torch.arange(BLOCK, device=scores.device)).flatten(1)
+    if V % BLOCK:  # and what no block holds
+        rest = torch.arange(n * BLOCK, V, device=scores.device) + V * torch.arange(K, device=scores.device)[:, None]
+        places = torch.cat([places, rest.flatten().expand(B, -1)], dim=1)
+    values, i = (scores.flatten(1).gather(1, places) + plus.gather(1, places // V)).topk(k, dim=1)
+    return values, places.gather(1, i)
 
 
 class Rules:

@@ -84,11 +84,10 @@ def _numbers(ids: Sequence[int]) -> list[int]:
     return list(np.frombuffer(sha256(np.asarray(ids, dtype=np.int64).tobytes()).digest(), dtype=np.uint32))
 
 
-@torch.inference_mode()
 def write(
     model: Seq2Seq, memory: Memory, rules: Rules, choose: Choose = argmax, look: Look | None = None
 ) -> Iterator[Written]:
-    """Write a sentence for each of the memory's, a word at a time.
+    """Write a sentence for each of the memory's, a word at a time; to be gone through without gradients.
 
     Sentences that are done leave the batch, and each has its own limit: what one becomes does not depend on the others.
     """
@@ -116,6 +115,7 @@ def write(
             rules.select(kept)
 
 
+@torch.inference_mode()
 def greedy(
     model: Seq2Seq,
     memory: Memory,
@@ -127,6 +127,7 @@ def greedy(
     return _collect(write(model, memory, Rules(limits, memory.keep.device, settings, prefixes)), limits)
 
 
+@torch.inference_mode()
 def sample(
     model: Seq2Seq,
     memory: Memory,

@@ -8,10 +8,10 @@ products are small, and the time goes into calling them. So all weights are look
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from heedful.models.cache import Cache
 from heedful.models.protocol import Memory
@@ -22,50 +22,25 @@ if TYPE_CHECKING:
 __all__ = ["Swift"]
 
 
-class _Map(NamedTuple):
-    """x W + b."""
-
-    W: Tensor
-    b: Tensor
-
-    @classmethod
-    def of(cls, W: Tensor, b: Tensor) -> _Map:
-        return cls(W.t(), b)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return torch.addmm(self.b, x, self.W)
-
-
-class _Norm(NamedTuple):
-    """LN(x)."""
-
-    shape: tuple[int, ...]
-    weight: Tensor
-    bias: Tensor
-    eps: float
-
-    @classmethod
-    def of(cls, LN: nn.LayerNorm) -> _Norm:
-        return cls(tuple(LN.normalized_shape), LN.weight, LN.bias, LN.eps)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return torch.layer_norm(x, self.shape, self.weight, self.bias, self.eps)
-
-
 class _Layer:
-    """The weights of one layer."""
+    """The weights of one layer: for each product W, as x W takes it, and b; for each LN what `layer_norm` takes."""
 
     def __init__(self, layer: DecoderLayer) -> None:
         W, b, D = layer.across.W.weight, layer.across.W.bias, layer.across.W.in_features
-        self.qkv = _Map.of(layer.inside.W.weight, layer.inside.W.bias)
-        self.inside_o = _Map.of(layer.inside.W_o.weight, layer.inside.W_o.bias)
-        self.q = _Map.of(W[:D], b[:D])
-        self.across_o = _Map.of(layer.across.W_o.weight, layer.across.W_o.bias)
-        self.W_1 = _Map.of(layer.forward_layer.W_1.weight, layer.forward_layer.W_1.bias)
-        self.W_2 = _Map.of(layer.forward_layer.W_2.weight, layer.forward_layer.W_2.bias)
-        self.f = layer.forward_layer.f
-        around = (layer.around_inside, layer.around_across, layer.around_forward)
-        self.norms = tuple(_Norm.of(residual.LN) for residual in around)
+        inside, across, forward = layer.inside, layer.across, layer.forward_layer
+        self.qkv = (inside.W.bias, inside.W.weight.t())
+        self.inside_o = (inside.W_o.bias, inside.W_o.weight.t())
+        self.q = (b[:D], W[:D].t())
+        self.across_o = (across.W_o.bias, across.W_o.weight.t())
+        self.W_1 = (forward.W_1.bias, forward.W_1.weight.t())
+        self.W_2 = (forward.W_2.bias, forward.W_2.weight.t())
+        self.f = forward.f
+        around = (layer.around_inside.LN, layer.around_across.LN, layer.around_forward.LN)
+        self.norms = tuple((list(LN.normalized_shape), LN.weight, LN.bias, LN.eps) for LN in around)
+
+
+def _map(x: Tensor, by: tuple[Tensor, Tensor]) -> Tensor:
+    return torch.addmm(by[0], x, by[1])
 
 
 class Swift:
@@ -89,24 +64,27 @@ class Swift:
         t, K = cache.length, R // B
         places = room[:, :, :, :, t].unbind(0)
         words = room.view(len(self.layers), 2, R * H, -1, C)[:, :, :, : t + 1].unbind(0)
+        pre, alpha, norm = self.pre, self.scale, torch.layer_norm
         for layer, place, seen, (keys, values) in zip(self.layers, places, words, self.keys, strict=True):
             inside, across, forward = layer.norms
-            x = layer.qkv(inside(s) if self.pre else s)
+            x = _map(norm(s, *inside) if pre else s, layer.qkv)
             place.copy_(x[:, D:].view(R, 2, H, C).transpose(0, 1))
             k, v = seen.unbind(0)
             q = x[:, :D].reshape(R * H, 1, C)
-            weights = torch.baddbmm(self.nothing, q, k.transpose(1, 2), beta=0, alpha=self.scale).softmax(-1)
-            s = s + layer.inside_o(torch.bmm(weights, v).view(R, D))
-            s = s if self.pre else inside(s)
+            weights = torch.baddbmm(self.nothing, q, k.transpose(1, 2), beta=0, alpha=alpha).softmax(-1)
+            s = _map(torch.bmm(weights, v).view(R, D), layer.inside_o).add_(s)
+            s = s if pre else norm(s, *inside)
 
-            q = layer.q(across(s) if self.pre else s).view(B, K, H, C).transpose(1, 2).reshape(B * H, K, C)
-            weights = torch.baddbmm(self.mask, q, keys, beta=self.beta, alpha=self.scale).softmax(-1)
-            c = torch.bmm(weights, values).view(B, H, K, C).transpose(1, 2).reshape(R, D)
-            s = s + layer.across_o(c)
-            s = s if self.pre else across(s)
+            q = _map(norm(s, *across) if pre else s, layer.q)
+            q = q.view(B * H, 1, C) if K == 1 else q.view(B, K, H, C).transpose(1, 2).reshape(B * H, K, C)
+            weights = torch.baddbmm(self.mask, q, keys, beta=self.beta, alpha=alpha).softmax(-1)
+            c = torch.bmm(weights, values)
+            c = c.view(R, D) if K == 1 else c.view(B, H, K, C).transpose(1, 2).reshape(R, D)
+            s = _map(c, layer.across_o).add_(s)
+            s = s if pre else norm(s, *across)
 
-            s = s + layer.W_2(layer.f(layer.W_1(forward(s) if self.pre else s)))
-            s = s if self.pre else forward(s)
+            s = _map(layer.f(_map(norm(s, *forward) if pre else s, layer.W_1)), layer.W_2).add_(s)
+            s = s if pre else norm(s, *forward)
         return s
 
     def _look_at(self, memory: Memory, BH: int) -> None:

@@ -19,6 +19,7 @@ from heedful.models.swift import Swift
 
 __all__ = ["DecoderLayer", "EncoderLayer", "FeedForward", "MultiHead", "Residual", "Transformer", "positions"]
 
+FEW = 64  # rows up to which a product is small
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
 
 
@@ -167,6 +168,8 @@ class Transformer(nn.Module):
         self.LN_s = nn.LayerNorm(D) if self.pre else nn.Identity()
         self.W_o = nn.Parameter(embedding(target, D).weight.data) if config.tied == "none" else None
         self.b_o = nn.Parameter(torch.zeros(target)) if config.bias else None
+        self.laid_out: Tensor | None  # what writes words once more, for small products
+        self.register_buffer("laid_out", None, persistent=False)
         for module in [*self.encoder.modules(), *self.decoder.modules()]:
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)
@@ -174,7 +177,7 @@ class Transformer(nn.Module):
 
     def embed(self, words: nn.Embedding, x: Tensor, p: Tensor) -> Tensor:
         """Return E x √D + p.  x (B, n), p (n, D) -> (B, n, D)."""
-        e = torch.add(p, words(x), alpha=self.scale)
+        e = torch.add(p, F.embedding(x, words.weight), alpha=self.scale)
         return F.dropout(e, self.dropout) if self.training else e
 
     def encode(self, x: Tensor, keep: Tensor, look: Look | None = None) -> Memory:
@@ -211,4 +214,12 @@ class Transformer(nn.Module):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return the scores of all words.  hidden (…, D) -> (…, V)."""
-        return F.linear(hidden, self.embedding.weight if self.W_o is None else self.W_o, self.b_o)
+        W = self.embedding.weight if self.W_o is None else self.W_o
+        if self.laid_out is not None and hidden.shape[:-1].numel() <= FEW:
+            W = self.laid_out.t()
+        return F.linear(hidden, W, self.b_o)
+
+    def lay_out(self, decoding: bool) -> None:
+        """Keep what writes words in memory by its inputs, too, or no longer: as `layout` has it for other products."""
+        W = self.embedding.weight if self.W_o is None else self.W_o
+        self.laid_out = W.detach().t().contiguous() if decoding else None
