@@ -46,9 +46,9 @@ RECURRENT = ("model.width=128", "model.embedding=96")
 # The fixed context does best when it is seen at every step and learned fast, the Transformer with smaller batches: each
 # gets what suits it.
 FIXED = Contestant(
-    "fixed", "fixed context", ("model.family=fixed", *RECURRENT, "model.context=every", "training.rate=0.008"), 2_350
+    "fixed", "fixed context", ("model.family=fixed", *RECURRENT, "model.context=every", "training.rate=0.008"), 2_250
 )
-ATTENTION = Contestant("attention", "attention", ("model.family=rnn", *RECURRENT, "training.rate=0.006"), 1_350)
+ATTENTION = Contestant("attention", "attention", ("model.family=rnn", *RECURRENT, "training.rate=0.006"), 1_300)
 TRANSFORMER = Contestant(
     "transformer",
     "Transformer",
@@ -61,7 +61,7 @@ TRANSFORMER = Contestant(
         "training.rate=0.005",
         "training.batch_tokens=512",
     ),
-    3_300,
+    3_100,
 )
 FULL = Plan(
     pairs=40_000,
@@ -82,7 +82,7 @@ FAST = Plan(
     test=250,
     max_words=12,
     settings=(*COMMON, "training.warmup=60", "training.batch_tokens=512"),
-    contestants=(FIXED._replace(steps=700), ATTENTION._replace(steps=500), TRANSFORMER._replace(steps=460)),
+    contestants=(FIXED._replace(steps=600), ATTENTION._replace(steps=430), TRANSFORMER._replace(steps=400)),
     lengths=((9, 9), (11, 11), (12, 12)),
     validations=2,
 )

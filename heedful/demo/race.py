@@ -19,7 +19,7 @@ from heedful.demo.machine import cores, together
 from heedful.demo.plan import Contestant, Plan
 from heedful.errors import MachineError
 
-__all__ = ["Racer", "Standing", "leaving", "race"]
+__all__ = ["Racer", "Standing", "leaving", "race", "this_heedful"]
 
 POLL = 0.2  # seconds between looks
 GRACE = 20.0  # seconds for a run that is stopped to write what it has
@@ -49,9 +49,7 @@ class Racer:
     def __init__(self, contestant: Contestant, command: Sequence[str], out: Path, threads: int) -> None:
         self.standing = Standing(contestant)
         self.metrics, self.log, self.read = out / contestant.key / "metrics.jsonl", out / f"{contestant.key}.log", 0
-        # This very heedful, whatever else is called so in the working folder.
-        here = os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]))
-        environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONPATH": here}
+        environment = {**this_heedful(), "OMP_NUM_THREADS": str(threads)}
         with self.log.open("wb") as log:
             # A session of its own: Ctrl-C comes to us alone, and we hand it on once; a second would cut the run off.
             self.process = subprocess.Popen(
@@ -104,6 +102,12 @@ class Racer:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+
+
+def this_heedful() -> dict[str, str]:
+    """Return an environment in which Python finds this very heedful, whatever else is called so elsewhere."""
+    here = os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]))
+    return {**os.environ, "PYTHONPATH": here}
 
 
 @contextmanager

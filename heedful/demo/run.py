@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import platform
+import subprocess
+import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import date
@@ -15,15 +17,15 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, Protocol
 
-from heedful.align import text
+from heedful.align import parse, text
 from heedful.config import settings
 from heedful.data.hindi import Side, generate
 from heedful.demo.machine import cores, peak
 from heedful.demo.measure import alignment, exact_up_to, examples, scores
 from heedful.demo.plan import Plan
-from heedful.demo.race import Standing, race
+from heedful.demo.race import Standing, leaving, race, this_heedful
 from heedful.disk import locked, make_folder, write_whole, writing
-from heedful.errors import ConfigError
+from heedful.errors import ConfigError, MachineError
 from heedful.report import Corpus, Machine, Model, Report, html
 from heedful.version import __version__
 
@@ -50,12 +52,10 @@ def run(plan: Plan, out: Path, seed: int, watch: Watch, heedful: str = "heedful"
     """Make the demo in the folder `out` and return what it found; `heedful` is the command to tell people to type."""
     begin = time.monotonic()
     with _taken(out, watch):
-        files, train, valid = _corpus(plan, out, seed, watch)
+        files, train, valid, test = _corpus(plan, out, seed, watch)
         watch.say(f"training {len(plan.contestants)} models of about the same size side by side, for the same time")
         standings, memory = race(plan, out, files["train"], files["valid"], seed, watch.standings)
         watch.say("measuring on sentences that no model has seen")
-        test = _split(plan, "test", seed, plan.test)
-        _write(files["test"], test)
         report = _measured(plan, out, standings, train, valid, test)
         report = replace(
             report,
@@ -140,16 +140,42 @@ def _taken(out: Path, watch: Watch) -> Iterator[None]:
         yield
 
 
-def _corpus(plan: Plan, out: Path, seed: int, watch: Watch) -> tuple[dict[str, Path], list[Side], list[Side]]:
-    """Write the corpus and return where, with its pairs to learn from and to validate on."""
+def _corpus(
+    plan: Plan, out: Path, seed: int, watch: Watch
+) -> tuple[dict[str, Path], list[Side], list[Side], list[Side]]:
+    """Write the corpus and return where, with its pairs to learn from, to validate on, and to test with."""
     make_folder(out / "corpus")
     files = {split: out / "corpus" / f"{split}.tsv" for split in ("train", "valid", "test")}
     write_whole(out / "recipe.toml", _recipe(plan).encode())
     watch.say(f"making {plan.pairs:,} sentence pairs from the Hindi–English grammar")
-    train, valid = _split(plan, "train", seed, plan.pairs), _split(plan, "valid", seed, plan.valid)
-    _write(files["train"], train)
-    _write(files["valid"], valid)
-    return files, train, valid
+    with leaving(), _apart(plan, "test", seed, plan.test) as test:
+        train, valid = _split(plan, "train", seed, plan.pairs), _split(plan, "valid", seed, plan.valid)
+        _write(files["train"], train)
+        _write(files["valid"], valid)
+        rows = [line.split("\t") for line in test()]
+    sides = [Side(source, target, tuple(sorted(parse(links))), ()) for source, target, links in rows]
+    _write(files["test"], sides)
+    return files, train, valid, sides
+
+
+@contextmanager
+def _apart(plan: Plan, split: str, seed: int, count: int) -> Iterator[Callable[[], list[str]]]:
+    """Make a part of the corpus in another process meanwhile, and give a function that waits for its lines."""
+    options = {"pairs": count, "seed": seed, "split": split, "max-words": plan.max_words}
+    command = [sys.executable, "-P", "-m", "heedful", "corpus", "hindi", "--alignments"]
+    command += [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=this_heedful(), start_new_session=True) as process:
+
+        def lines() -> list[str]:
+            text, _ = process.communicate()
+            if process.returncode:
+                raise MachineError(f"making the {split} pairs ended with code {process.returncode}")
+            return text.decode("utf-8").splitlines()
+
+        try:
+            yield lines
+        finally:
+            process.kill()
 
 
 def _split(plan: Plan, split: str, seed: int, count: int) -> list[Side]:
