@@ -110,7 +110,8 @@ def about(path: Path) -> dict[str, Any]:
     if path.is_file():
         raise ModelError(f"{path}: this is a file, expected a model folder")
     if not path.is_dir():
-        raise ModelError(f"{path}: there is no such model folder")
+        hub = f"; if it is a name on the Hugging Face hub, write hf:{path}" if len(path.parts) == 2 else ""
+        raise ModelError(f"{path}: there is no such model folder{hub}")
     if not holds_model(path):
         unfinished = (path / "checkpoints").is_dir()
         hint = "; its training was not finished: go on with heedful train --resume" if unfinished else ""
@@ -121,6 +122,10 @@ def about(path: Path) -> dict[str, Any]:
         raise ModelError(f"{path / CONFIG}: this is not JSON; the file is damaged") from None
     except OSError as error:
         raise ModelError(f"{path / CONFIG}: cannot be read ({error.strerror})") from None
+    if isinstance(head, dict) and isinstance(kind := head.get("model_type"), str):
+        raise ModelError(
+            f"{path / CONFIG}: this is a model of the type '{kind}'; of others' models only marian is read"
+        )
     if not isinstance(head, dict) or not isinstance(head.get("format"), int):
         raise ModelError(f"{path / CONFIG}: this is not the config of a heedful model (it has no format number)")
     if head["format"] > FORMAT:

@@ -112,7 +112,11 @@ WORDS = [
     ({"model": {"widht": 3}}, "unknown setting 'model.widht' of the model 'rnn'; ", "Did you mean 'width'?"),
     ({"model": {"family": "fixed", "score": "dot"}}, "unknown setting 'model.score' of the model 'fixed'; ", ""),
     ({"text": {"knid": "bpe"}}, "unknown setting 'text.knid'; choose one of joint, kind, max_length, size.", "'kind'?"),
-    ({"model": {"family": "rmn"}}, "unknown model 'rmn'; choose one of fixed, rnn.", "Did you mean 'rnn'?"),
+    (
+        {"model": {"family": "rmn"}},
+        "unknown model 'rmn'; choose one of fixed, rnn, transformer.",
+        "Did you mean 'rnn'?",
+    ),
     ({"model": {"cell": "GRU"}}, "unknown model.cell 'GRU'; choose one of gru, lstm, rnn.", "Did you mean 'gru'?"),
     ({"trainig": {}}, "unknown section 'trainig'; choose one of model, text, training.", "Did you mean 'training'?"),
     ({"text": None}, "text is None, expected settings by name", ""),

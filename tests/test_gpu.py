@@ -77,3 +77,51 @@ def test_out_of_memory_in_training_says_what_to_lower(tmp_path: Path, heedful_cl
 def test_out_of_memory_in_translation_says_what_to_lower(tiny: Path) -> None:
     with pytest.raises(DeviceMemoryError, match="translate fewer at once"):
         heedful.load(tiny, "cuda").translate(["a b c d e f g h"] * 200_000, batch_tokens=10**9)
+
+
+TRANSFORMER = {"family": "transformer", "width": 32, "heads": 4, "inner": 64, "layers": 2, "dropout": 0.0}
+
+
+@pytest.fixture(scope="module")
+def transformer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    import torch
+
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    settings = small(training={"device": "cuda", "steps": 200})
+    settings["model"] = TRANSFORMER  # that of a recurrent model has other settings
+    out = tmp_path_factory.mktemp("gpu") / "m"
+    heedful.train(copies(), out, settings=settings)
+    return out
+
+
+WAYS = {
+    "greedy": heedful.Decoding(),
+    "beam": heedful.Decoding(beam=4, n_best=3, penalty="gnmt", alpha=0.6),
+    "rules": heedful.Decoding(beam=3, min_length=2, max_length=7, no_repeat=2),
+    "sample": heedful.Decoding(sample=True, n_best=2, top_k=5, top_p=0.95, seed=3),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_to_write_is_the_same_on_the_gpu(transformer: Path, way: str) -> None:
+    texts = [x for x, _ in copies(30, seed=5)]
+    there, here = (
+        heedful.load(transformer, device).translate(texts, WAYS[way], prefix="A" if way == "rules" else None)
+        for device in ("cuda", "cpu")
+    )
+    same = [a.text == b.text for a, b in zip(there, here, strict=True)]
+    assert sum(same) >= len(same) - 1  # rounding may turn a tie
+    for a, b, alike in zip(there, here, same, strict=True):
+        if alike:
+            assert a.score == pytest.approx(b.score, abs=1e-2)
+            np.testing.assert_allclose(a.trace.weights, b.trace.weights, atol=2e-3)
+
+
+def test_streams_ensembles_and_the_view_inside_on_the_gpu(transformer: Path) -> None:
+    there, here = (heedful.load([transformer, transformer], device) for device in ("cuda", "cpu"))
+    assert there.translate("a b c").text == here.translate("a b c").text
+    tokens = list(there.stream("a b c"))
+    assert "".join(token.text for token in tokens) == there.translate("a b c").text
+    assert all(token.weights is not None for token in tokens)
+    np.testing.assert_allclose(there.inside("a b c").weights, here.inside("a b c").weights, atol=2e-3)

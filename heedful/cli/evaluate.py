@@ -70,7 +70,14 @@ def evaluate(
     from heedful.translator import load
 
     with naming_options():
-        how = Decoding(beam, 1, penalty, alpha, min_length, max_length, no_repeat)
+        how = Decoding(
+            beam=beam,
+            penalty=penalty,
+            alpha=alpha,
+            min_length=min_length,
+            max_length=max_length,
+            no_repeat=no_repeat,
+        )
         use_threads(threads)
         inputs = Inputs(tuple(map(str, pairs or ())), columns, *(str(p) if p else None for p in (source, target)))
         found, _ = inputs.read()

@@ -53,7 +53,8 @@ def _text(record: dict[str, Any]) -> str:
     if found := notes.get("validation"):
         scores = f"BLEU {found['bleu']:.1f}, loss {found['loss']:.3f}, {found['accuracy']:.1%} of the tokens right"
         lines.append(f"on the held-out pairs: {scores}")
-    for section, values in record["config"].items():
+    sections = {name: values for name, values in record["config"].items() if name != "training" or notes}
+    for section, values in sections.items():
         lines += ["", f"[{section}]", *(f"{key} = {_toml(value)}" for key, value in values.items())]
     lines += ["", *(f"{facts['bytes']:>12,} bytes  {name}" for name, facts in record["files"].items())]
     return "\n".join(lines)

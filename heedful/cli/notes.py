@@ -36,5 +36,5 @@ class Notes:
             say(f"{where}{as_options(note)}{others}")
         if self.words:
             some = ", ".join(islice(self.words, 5)) + (" …" if len(self.words) > 5 else "")
-            these = f"{len(self.words):,} of these words"
-            say(f"the model does not know {these}, and translates as if they were one: {some}")
+            many = f"{len(self.words):,} unknown word{'s' * (len(self.words) > 1)}"
+            say(f"{many}, read as <unk>: {some}")

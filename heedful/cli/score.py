@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from heedful.cli.decoding import With, naming_options
+from heedful.cli.notes import Notes
 from heedful.cli.options import (
     BatchTokens,
     Columns,
@@ -57,15 +58,19 @@ def score(
         use_threads(threads)
         rows = _rows(pairs or [], columns, source, target)
         translator = load([model, *with_] if with_ else model, device)
-        blank = 0
+        blank, notes = 0, Notes()
         while chunk := list(islice(rows, CHUNK)):
             whole = [(x, y) for x, y in chunk if x and y]
             blank += len(chunk) - len(whole)
             scored = iter(
-                translator.score(*map(list, zip(*whole, strict=True)), batch_tokens=batch_tokens) if whole else []
+                translator.score(*map(list, zip(*whole, strict=True)), weights=False, batch_tokens=batch_tokens)
+                if whole
+                else []
             )
             for x, y in chunk:
+                notes.add((), [*translator.unknown(x), *translator.unknown(y, target=True)] if x and y else ())
                 _print(x, y, next(scored) if x and y else None, json)
+    notes.say()
     if blank:
         say(f"{blank:,} line{'s' * (blank > 1)} with an empty side have no score")
 

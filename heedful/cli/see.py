@@ -130,5 +130,7 @@ def _write(path: Path, trace: Trace, caption: str, confidence: bool) -> None:
     from heedful.disk import write_whole
     from heedful.draw import svg
 
+    if trace.weights is None:
+        raise ConfigError("this model has no attention: there is nothing to draw")
     write_whole(path, svg.heatmap(trace, caption, confidence=confidence).encode())
     say(f"the picture is in {path}")

@@ -66,7 +66,8 @@ def _plain(tokens: Iterator[Token]) -> list[str]:
     held, begun = "", False  # space is held back until a word follows it
     try:
         for written in _sentences(tokens, notes):
-            piece = held + one_line(written[-1].text)
+            # A text that was typed keeps its line breaks; a line of a file has none.
+            piece = held + "\n".join(one_line(line) for line in written[-1].text.split("\n"))
             body = piece.rstrip()
             held = piece[len(body) :]
             print(body if begun else body.lstrip(), end="", flush=True)

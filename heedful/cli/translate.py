@@ -82,8 +82,18 @@ def translate(
         from heedful.translator import load
 
         how = Decoding(
-            *(beam, n_best, penalty, alpha, min_length, max_length),
-            *(no_repeat, sample, temperature, top_k, top_p, seed),
+            beam=beam,
+            n_best=n_best,
+            penalty=penalty,
+            alpha=alpha,
+            min_length=min_length,
+            max_length=max_length,
+            no_repeat=no_repeat,
+            sample=sample,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            seed=seed,
         )
         use_threads(threads)
         translator = load([model, *with_] if with_ else model, device)
@@ -132,7 +142,9 @@ def _refuse_stream(beam: int, n_best: int, copy_unknown: bool) -> None:
 
 def _print(translation: Translation, how: Decoding, show: bool, ascii_only: bool) -> None:
     for rank, one in enumerate(translation.n_best or (translation,), 1):
-        text = one_line(one.text).strip()
+        # A line of a file is a line again; a text that was typed keeps the line breaks it had.
+        lines = one.text.split("\n") if "\n" in translation.source and not translation.n_best else [one.text]
+        text = "\n".join(map(one_line, lines)).strip()
         if translation.n_best and one.length:
             text = f"{rank}\t{_compared(one, how):.4f}\t{text.replace(chr(9), ' ')}"
         print(text)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from heedful.decoding.hypothesis import Hypothesis
-from heedful.decoding.rules import Rules, best, log_probs
+from heedful.decoding.rules import Rules, best, log_probs_
 from heedful.decoding.settings import Decoding
 from heedful.decoding.writing import greedy
 from heedful.models import Memory, Seq2Seq
@@ -18,10 +18,12 @@ from heedful.text import END, START
 
 __all__ = ["beam"]
 
+ROOM = 64  # words there is room for at first; when it is full, it is doubled
+
 
 @dataclass
 class _Heap:
-    """K hypotheses of each of B sentences: words (B, K, capacity), the log-probability of each word, and scores."""
+    """K hypotheses of each of B sentences: words (B, K, room), the log-probability of each word, and scores."""
 
     words: Tensor
     values: Tensor
@@ -29,9 +31,9 @@ class _Heap:
     lengths: Tensor  # (B, K)
 
     @classmethod
-    def empty(cls, B: int, K: int, capacity: int, device: torch.device) -> _Heap:
+    def empty(cls, B: int, K: int, room: int, device: torch.device) -> _Heap:
         """Return room for K hypotheses of each sentence, with none in it."""
-        shape = (B, K, capacity)
+        shape = (B, K, room)
         return cls(
             torch.full(shape, END, device=device),
             torch.zeros(shape, device=device),
@@ -48,6 +50,11 @@ class _Heap:
             self.scores.gather(1, which),
             self.lengths.gather(1, which),
         )
+
+    def longer(self) -> _Heap:
+        """Return the same with twice the room."""
+        words = torch.cat([self.words, torch.full_like(self.words, END)], dim=2)
+        return _Heap(words, torch.cat([self.values, torch.zeros_like(self.values)], dim=2), self.scores, self.lengths)
 
     def extend(self, ahead: _Ahead, t: int) -> _Heap:
         """Return hypotheses with one word more, the one in place t."""
@@ -105,14 +112,16 @@ def beam(
     rows = torch.arange(B, device=device)
     state = model.start(memory, rules.capacity).select(rows.repeat_interleave(K))
     y = torch.full((B * K, 1), START, device=device)
-    live = _Heap.empty(B, K, rules.capacity, device)
+    live = _Heap.empty(B, K, min(ROOM, rules.capacity), device)
     live.scores[:, 0] = 0.0  # all K are the same at first: one of them counts
-    done = _Heap.empty(B, K, rules.capacity, device)
+    done = _Heap.empty(B, K, min(ROOM, rules.capacity), device)
     first = torch.arange(B, device=device)[:, None] * K
     most = torch.tensor([settings.divisor(limit) for limit in limits], device=device)
     for t in range(rules.capacity):
+        if t == live.words.shape[2]:
+            live, done = live.longer(), done.longer()
         hidden, state, _ = model.step(y, state, memory)
-        scores = rules.apply(log_probs(model.logits(hidden[:, -1])), live.words.flatten(0, 1)[:, :t])
+        scores = rules.apply(log_probs_(model.logits(hidden[:, -1])), live.words.flatten(0, 1)[:, :t])
         ahead = _continue(scores, live.scores)
         ended = ahead.words == END
         # Only the best K count as finished: the others are there for as many to go on when those end.

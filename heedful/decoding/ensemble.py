@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from heedful.decoding.rules import log_probs
+from heedful.decoding.rules import log_probs_
 from heedful.models import Look, Memory, Seq2Seq, State, Step
 
 __all__ = ["Ensemble"]
@@ -60,7 +60,7 @@ class Ensemble(nn.Module):
     def step(self, y: Tensor, state: _States, memory: _Memories, look: Look | None = None) -> Step:
         """Let every model read n tokens; `hidden` is log p already.  y (R, n) -> hidden (R, n, V)."""
         steps = [m.step(y, own, seen, look) for m, own, seen in zip(self._models, state.each, memory.each, strict=True)]
-        shares = torch.stack([log_probs(m.logits(s.hidden)) for m, s in zip(self._models, steps, strict=True)])
+        shares = torch.stack([log_probs_(m.logits(s.hidden)) for m, s in zip(self._models, steps, strict=True)])
         hidden = shares.logsumexp(0) - math.log(len(steps))
         return Step(hidden, _States(tuple(s.state for s in steps)), _mean([s.weights for s in steps]))
 

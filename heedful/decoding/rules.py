@@ -11,13 +11,18 @@ from heedful.decoding.settings import Decoding
 from heedful.errors import ConfigError
 from heedful.text import END, PAD, START
 
-__all__ = ["Rules", "best", "log_probs"]
+__all__ = ["Rules", "best", "log_probs", "log_probs_"]
 
 BLOCK = 64
 
 
 def log_probs(logits: Tensor) -> Tensor:
     """Return the log-probability of each word.  (…, V) -> (…, V).  `<s>` can follow nothing, and has no share."""
+    return log_probs_(logits.clone())
+
+
+def log_probs_(logits: Tensor) -> Tensor:
+    """Do the same and write into what is given, which spares a copy."""
     logits = logits.float()
     logits[..., START] = -torch.inf
     return logits.log_softmax(-1)
@@ -73,6 +78,7 @@ class Rules:
     def select(self, rows: Tensor) -> None:
         """Keep some sentences."""
         self.limits, self.prefixes = self.limits[rows], self.prefixes[rows]
+        self.shortest = int(self.limits.min()) if len(self.limits) else 0
 
     def apply(self, scores: Tensor, words: Tensor) -> Tensor:
         """Set to -∞, in place, what may not follow.  scores (R, V), words (R, t), those written so far."""

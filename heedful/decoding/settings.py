@@ -13,7 +13,7 @@ __all__ = ["PENALTIES", "Decoding"]
 PENALTIES = ("gnmt", "length", "none")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Decoding:
     """How to write.
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from heedful.decoding.hypothesis import Hypothesis
-from heedful.decoding.rules import Rules, best, log_probs
+from heedful.decoding.rules import Rules, best, log_probs_
 from heedful.decoding.settings import Decoding
 from heedful.models import Look, Memory, Seq2Seq
 from heedful.text import END, START
@@ -65,19 +65,20 @@ class Draw:
         words = None
         if settings.top_k or settings.top_p < 1:
             scores, words = scores.topk(k, dim=-1)  # largest first
+            words = words.cpu()
         # In double precision: the last of many thousand small shares would be lost otherwise.
         # The best is taken off first: divided by next to nothing, all would be -∞ otherwise.
-        scores = scores.double()
+        device, scores = scores.device, scores.cpu().double()  # not every device has them
         shares = torch.softmax((scores - scores.amax(-1, keepdim=True)) / settings.temperature, dim=-1)
         heap = shares.cumsum(-1)
         if settings.top_p < 1:
             heap = torch.where(heap - shares < settings.top_p, shares, 0.0).cumsum(-1)
-        drawn = torch.tensor([[self.random[row].random()] for row in rows], dtype=heap.dtype).to(heap.device)
+        drawn = torch.tensor([[self.random[row].random()] for row in rows], dtype=heap.dtype)
         # The first whose heap is higher than what was drawn: a share of 0 is never that.
         at = torch.searchsorted(heap, drawn * heap[:, -1:], right=True)
         last = (heap < heap[:, -1:]).sum(-1, keepdim=True)
         at = torch.minimum(at, last)
-        return (at if words is None else words.gather(1, at))[:, 0]
+        return (at if words is None else words.gather(1, at))[:, 0].to(device)
 
 
 def _numbers(ids: Sequence[int]) -> list[int]:
@@ -95,14 +96,16 @@ def write(
     rows = list(range(B))
     state = model.start(memory, rules.capacity)
     y = torch.full((B, 1), START, device=device)
-    words = torch.empty((B, rules.capacity), dtype=torch.long, device=device)
+    words = torch.empty((B, min(64, rules.capacity)), dtype=torch.long, device=device)
     for t in range(rules.capacity):
         hidden, state, weights = model.step(y, state, memory, look)
-        scores = rules.apply(log_probs(model.logits(hidden[:, -1])), words[:, :t])
+        scores = rules.apply(log_probs_(model.logits(hidden[:, -1])), words[:, :t])
         chosen = choose(scores, rows, t)
         values = scores.gather(1, chosen[:, None])[:, 0].tolist()
         ids = chosen.tolist()
         yield Written(rows, ids, values, None if weights is None else weights[:, :, :, 0])
+        if t == words.shape[1]:
+            words = torch.cat([words, words], dim=1)
         words[:, t] = chosen
         y = chosen[:, None]
         if END in ids:

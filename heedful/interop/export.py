@@ -71,13 +71,16 @@ def _marian(config: Config) -> TransformerConfig:
     model = config.model
     if not isinstance(model, TransformerConfig):
         raise ConfigError(f"model.family is {config.family}; a Marian model is a transformer")
+    obstacles = []
     for name, value, allowed in (
         ("model.norm", model.norm, ("post",)),
         ("model.tied", model.tied, ("all", "target")),
         ("text.kind", config.text.kind, ("sentencepiece",)),
     ):
         if value not in allowed:
-            raise ConfigError(f"{name} is {value}; a Marian model has {name}={' or '.join(allowed)}")
+            obstacles.append(f"{name} is {value}; a Marian model has {name}={' or '.join(allowed)}")
+    if obstacles:
+        raise ConfigError(". And ".join(obstacles))
     return model
 
 

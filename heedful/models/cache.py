@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
@@ -18,14 +19,15 @@ FIRST = 32  # words there is room for at first; when it is full, the room is dou
 
 
 class Cache:
-    """Keys and values of `length` words in each of L layers; at most `capacity` will come, with their positions.
+    """Keys and values of `length` words in each of L layers; at most `capacity` will come.
 
     They lie in one tensor (L, 2, R, H, room, C): a new word is written into its place, and all words so far are a view
     of it. While gradients are wanted nothing may be written over, and the words are strung together instead.
     """
 
-    def __init__(self, L: int, capacity: int, positions: Tensor) -> None:
+    def __init__(self, L: int, capacity: int, positions: Callable[[int], Tensor]) -> None:
         self.L, self.capacity, self.positions = L, capacity, positions
+        self.table: Tensor | None = None  # of the first positions; it grows as the room does
         self.length = 0
         self.room: Tensor | None = None
         self.spare: Tensor | None = None  # where the rows that are selected go, and the other way next time
@@ -54,7 +56,10 @@ class Cache:
         """Return the positions of the next n words, (n, D)."""
         if self.length + n > self.capacity:
             raise ShapeError(f"{self.length + n} words, but the state was started for {self.capacity} at most")
-        return self.positions[self.length : self.length + n]
+        wanted, size = self.length + n, 0 if self.table is None else len(self.table)
+        if self.table is None or size < wanted:
+            self.table = self.positions(min(max(FIRST, wanted, 2 * size), self.capacity))
+        return self.table[self.length : wanted]
 
     def advance(self, n: int) -> None:
         """Take the last n words as read, by all layers."""

@@ -87,5 +87,5 @@ class Seq2Seq(Protocol):
         ...
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Return the scores of all words of the vocabulary.  hidden (…, D) -> (…, V)."""
+        """Return the scores of all words of the vocabulary, for the caller to write into.  hidden (…, D) -> (…, V)."""
         ...

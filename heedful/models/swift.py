@@ -49,7 +49,7 @@ class Swift:
     def __init__(self, layers: Sequence[DecoderLayer], C: int, pre: bool) -> None:
         self.layers = [_Layer(layer) for layer in layers]
         self.C, self.pre, self.scale = C, pre, C**-0.5
-        self.nothing = layers[0].inside.W.bias.new_empty(())
+        self.nothing = layers[0].inside.W.bias.new_zeros(())
         self.memory: Memory | None = None
         self.keys: list[tuple[Tensor, Tensor]] = []
         self.mask, self.beta = self.nothing, 0.0

@@ -23,11 +23,12 @@ FEW = 64  # rows up to which a product is small
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
 
 
-def positions(n: int, D: int, device: torch.device | None = None) -> Tensor:
+def positions(n: int, D: int, like: Tensor | None = None) -> Tensor:
     """Return p_t = [sin(t ω_1), …, sin(t ω_{D/2}), cos(t ω_1), …], ω_i = 10000^(-2(i-1)/D), for t = 0..n-1.  (n, D)."""
     t = torch.arange(n, dtype=torch.float64)[:, None]
     angles = t * 10000.0 ** (-torch.arange(0, D, 2, dtype=torch.float64) / D)
-    return torch.cat([angles.sin(), angles.cos()], dim=-1).to(device, torch.float32)
+    table = torch.cat([angles.sin(), angles.cos()], dim=-1)
+    return table.float() if like is None else table.to(like)
 
 
 class MultiHead(nn.Module):
@@ -170,6 +171,7 @@ class Transformer(nn.Module):
         self.b_o = nn.Parameter(torch.zeros(target)) if config.bias else None
         self.laid_out: Tensor | None  # what writes words once more, for small products
         self.register_buffer("laid_out", None, persistent=False)
+        self.laid_out_from = (0, 0)
         for module in [*self.encoder.modules(), *self.decoder.modules()]:
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)
@@ -182,11 +184,13 @@ class Transformer(nn.Module):
 
     def encode(self, x: Tensor, keep: Tensor, look: Look | None = None) -> Memory:
         """Read the source and work out the keys.  x (B, S), keep (B, S) -> Memory."""
-        h = self.embed(self.source or self.embedding, x, positions(x.shape[1], self.embedding.embedding_dim, x.device))
+        words = self.source or self.embedding
+        h = self.embed(words, x, positions(x.shape[1], words.embedding_dim, words.weight))
         seen = []
         for layer in self.encoder:
             h, weights = layer(h, keep)
-            seen.append(weights)
+            if look:
+                seen.append(weights)
         h = self.LN_h(h)
         keys = tuple(part for layer in self.decoder for part in layer.across.keys(h))  # type: ignore[union-attr, operator]
         padded = len(x) > 1 or not bool(keep.all())  # a sentence alone has no padding, as a rule
@@ -194,7 +198,8 @@ class Transformer(nn.Module):
 
     def start(self, memory: Memory, capacity: int) -> Cache:
         """Return an empty cache with room for `capacity` tokens."""
-        return Cache(len(self.decoder), capacity, positions(capacity, self.embedding.embedding_dim, memory.h.device))
+        words = self.embedding
+        return Cache(len(self.decoder), capacity, lambda n: positions(n, words.embedding_dim, words.weight.data))
 
     def step(self, y: Tensor, state: Cache, memory: Memory, look: Look | None = None) -> Step:
         """Read n tokens.  y (R, n) -> hidden (R, n, D), the cache with them, weights (R, L, H, n, S) if asked for."""
@@ -208,18 +213,27 @@ class Transformer(nn.Module):
         seen = []
         for number, layer in enumerate(self.decoder):
             s, inside, across = layer(s, state, number, memory)
-            seen.append(inside if look and look.inside else across)
+            if look:
+                seen.append(inside if look.inside else across)
         state.advance(n)
         return Step(self.LN_s(s), state, torch.stack(seen, dim=1) if look else None)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return the scores of all words.  hidden (…, D) -> (…, V)."""
         W = self.embedding.weight if self.W_o is None else self.W_o
-        if self.laid_out is not None and hidden.shape[:-1].numel() <= FEW:
-            W = self.laid_out.t()
+        few = self.laid_out is not None and hidden.shape[:-1].numel() <= FEW and not torch.is_grad_enabled()
+        if few and self.laid_out is not None and self.laid_out_from == (W.data_ptr(), W._version):
+            W = self.laid_out.t()  # as long as nobody has changed what it was made from
         return F.linear(hidden, W, self.b_o)
+
+    def train(self, mode: bool = True) -> Transformer:
+        """Go into training, or out of it; what training changes is not kept twice."""
+        if mode:
+            self.laid_out = None
+        return super().train(mode)
 
     def lay_out(self, decoding: bool) -> None:
         """Keep what writes words in memory by its inputs, too, or no longer: as `layout` has it for other products."""
         W = self.embedding.weight if self.W_o is None else self.W_o
-        self.laid_out = W.detach().t().contiguous() if decoding else None
+        self.laid_out = W.detach().t().contiguous() if decoding and not self.training else None
+        self.laid_out_from = (W.data_ptr(), W._version)

@@ -27,20 +27,27 @@ class Reading(NamedTuple):
 
 
 @torch.inference_mode()
-def read(model: Seq2Seq, memory: Memory, targets: Sequence[Sequence[int]]) -> list[Reading]:
-    """Read given target sentences, each ending with `</s>`, and say where each token looked; padding is cut off."""
+def read(model: Seq2Seq, memory: Memory, targets: Sequence[Sequence[int]], weights: bool = True) -> list[Reading]:
+    """Read given target sentences, each ending with `</s>`, and say where each token looked; padding is cut off.
+
+    Without `weights`, only how probable each token is.
+    """
     if not targets:
         return []
     y = pad([(START, *target) for target in targets]).to(memory.h.device)
-    hidden, _, weights = model.step(y[:, :-1], model.start(memory, y.shape[1] - 1), memory, Look())
+    look = Look() if weights else None
+    hidden, _, looked = model.step(y[:, :-1], model.start(memory, y.shape[1] - 1), memory, look)
     # A few sentences at a time: the scores of all words at all places of a batch would fill the memory.
     some = max(1, PLACES // hidden.shape[1])
     parts = zip(torch.split(hidden, some), torch.split(y[:, 1:], some), strict=True)
     log_probs = torch.cat([_of_words(model.logits(h), words) for h, words in parts]).cpu().numpy()
     lengths = memory.keep.sum(1).tolist()
-    seen = None if weights is None else weights.float().cpu().numpy()
+    seen = None if looked is None else looked.float().cpu().numpy()
+    # Copied: a part would keep the whole batch in memory, with its padding.
     return [
-        Reading(None if seen is None else seen[b, :, :, : len(target), : lengths[b]], log_probs[b, : len(target)])
+        Reading(
+            None if seen is None else seen[b, :, :, : len(target), : lengths[b]].copy(), log_probs[b, : len(target)]
+        )
         for b, target in enumerate(targets)
     ]
 

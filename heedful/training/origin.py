@@ -12,6 +12,7 @@ import torch
 from heedful.config import MODELS, Config
 from heedful.errors import ConfigError, choose
 from heedful.folder import Parts
+from heedful.interop import HUB
 from heedful.models import build, lay_out
 from heedful.text import UNKNOWN, Codec
 from heedful.training.prepare import Prepared
@@ -19,7 +20,6 @@ from heedful.translator import load
 
 __all__ = ["name_of", "open_origin", "place_of", "say_unknown"]
 
-HUB = "hf:"
 # What the weights do not depend on: a model may be trained on with other values.
 FREE = {"model.dropout", "model.attention_dropout", "model.inner_dropout", "text.max_length"}
 TELLING = 0.01  # the share of unknown tokens from which it is said

@@ -13,7 +13,7 @@ from heedful.decoding import Ensemble
 from heedful.device import pick
 from heedful.errors import ConfigError, ModelError
 from heedful.folder import Parts, read_model
-from heedful.interop import fetch, is_marian, read_marian
+from heedful.interop import HUB, fetch, is_marian, read_marian
 from heedful.models import Network
 from heedful.translator.translator import Translator
 
@@ -44,5 +44,5 @@ def load(path: str | Path | Sequence[str | Path], device: str = "auto") -> Trans
 
 
 def _open(path: str | Path, device: torch.device) -> Parts:
-    folder = fetch(str(path)) if str(path).startswith("hf:") else Path(path)
+    folder = fetch(str(path)) if str(path).startswith(HUB) else Path(path)
     return read_marian(folder, device) if is_marian(folder) else read_model(folder, device)

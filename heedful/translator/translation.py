@@ -40,8 +40,8 @@ class Translation:
     """A translation of `source`: its text, its log-probability `score`, and where the model looked.
 
     `length` counts the tokens written; `notes` say what a person should know of it. `n_best` holds the alternatives
-    that were asked for, best first (samples as they were drawn), this one among them; `sentences` are the parts of a
-    text that was split.
+    that were asked for, best first (samples as they were drawn), this one among them; `sentences` are its
+    sentences, or the parts of them that were translated at once.
     """
 
     source: str
@@ -67,6 +67,11 @@ class Translation:
 
     def __str__(self) -> str:
         return self.text
+
+    def __repr__(self) -> str:
+        return (
+            f"Translation({self.source!r} -> {self.text!r}, score={self.score:.4f}, confidence={self.confidence:.4f})"
+        )
 
     def show(self, width: int = 80, ascii_only: bool = False) -> None:
         """Print the heat map of the trace, at most `width` columns wide; one for each sentence."""
@@ -108,7 +113,7 @@ class Translation:
             seen = partial(Trace.join, source, text, starts, [part.trace for part in parts])
         notes = tuple(dict.fromkeys(note for part in parts for note in part.notes))
         score, length = sum(part.score for part in parts), sum(part.length for part in parts)
-        return cls(source, text, score, length, seen, notes, sentences=tuple(parts) if len(parts) > 1 else ())
+        return cls(source, text, score, length, seen, notes, sentences=tuple(parts))
 
 
 def gap_between(before: str, after: str) -> str:

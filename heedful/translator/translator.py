@@ -36,6 +36,10 @@ class Translator:
         if self.device.type == "cpu":
             lay_out(parts.model)
 
+    def __repr__(self) -> str:
+        sizes = f"{len(self.parts.source):,} source tokens, {len(self.parts.target):,} target tokens"
+        return f"Translator({self.config.family}, {sizes}, on {self.device})"
+
     @overload
     def translate(  # type: ignore[overload-overlap]  # a str is a sequence of str, too
         self,
@@ -89,7 +93,7 @@ class Translator:
                 batch_tokens=batch_tokens,
             )[0]
         texts = _checked(text)
-        writer = Writer(self.parts, self.device, how or Decoding())
+        writer = Writer(self.parts, self.device, _way(how))
         found = segments(texts, self.parts.source, self.config.text.max_length, split)
         prefixes = writer.prefixes(found, _prefixes(prefix, len(texts)))
         done = writer.write(found, prefixes, trace, copy_unknown, batch_tokens)
@@ -124,30 +128,41 @@ class Translator:
 
         Joined, the tokens' texts are the translation that `translate` gives, and their weights those of its trace.
         """
-        how = how or Decoding()
+        how = _way(how)
         if how.beam > 1 or how.n_best > 1:
             raise ConfigError("a beam decides nothing before its end; stream greedily (beam 1), or one sample")
-        (text,) = _checked([text])
+        if not isinstance(text, str):
+            raise DataError(f"{text!r} is no text; a stream translates one string")
         writer = Writer(self.parts, self.device, how)
         found = segments([text], self.parts.source, self.config.text.max_length, split)
         return writer.stream(text, found, writer.prefixes(found, _prefixes(prefix, 1)))
 
-    def unknown(self, text: str) -> list[str]:
-        """Return the pieces of a text that are not in the model's vocabulary: it translates without them."""
-        encoded = self.parts.source.encode(text)
+    def unknown(self, text: str, *, target: bool = False) -> list[str]:
+        """Return the pieces of a text that are not in the model's vocabulary, of the source or of the target.
+
+        Those of a source are translated as if they were one word, and those of a target are scored so.
+        """
+        encoded = (self.parts.target if target else self.parts.source).encode(text)
         spans = zip(encoded.ids, encoded.spans, strict=True)
         return [text[start:end] for index, (start, end) in spans if index == UNKNOWN]
 
-    def score(self, sources: Sequence[str], targets: Sequence[str], *, batch_tokens: int = 4096) -> list[Translation]:
-        """Return given translations as the model sees them: how probable, word by word, and where it looks."""
+    def score(
+        self, sources: Sequence[str], targets: Sequence[str], *, weights: bool = True, batch_tokens: int = 4096
+    ) -> list[Translation]:
+        """Return given translations as the model sees them: how probable, word by word, and where it looks.
+
+        `weights=False` leaves out where it looks, which for many long pairs is a lot of memory.
+        """
         found = []
-        for trace in self.reread(sources, targets, batch_tokens=batch_tokens):
+        for trace in self.reread(sources, targets, weights=weights, batch_tokens=batch_tokens):
             total = float(trace.log_probs.sum(dtype=np.float64))
             found.append(Translation(trace.source.text, trace.target.text, total, len(trace.log_probs), trace))
         return found
 
     @torch.inference_mode()
-    def reread(self, sources: Sequence[str], targets: Sequence[str], *, batch_tokens: int = 4096) -> list[Trace]:
+    def reread(
+        self, sources: Sequence[str], targets: Sequence[str], *, weights: bool = True, batch_tokens: int = 4096
+    ) -> list[Trace]:
         """Return where the model looks, and how probable it finds each word, when it reads given translations."""
         sources, targets = _checked(sources), _checked(targets)
         x, y = self.parts.source.encode_all(sources), self.parts.target.encode_all(targets)
@@ -157,7 +172,8 @@ class Translator:
         done: dict[int, Trace] = {}
         for rows in batches([max(len(a.ids), len(b.ids)) for a, b in zip(x, y, strict=True)], batch_tokens):
             with memory_guard(f"reading {len(rows)} pairs", "read fewer at once (batch_tokens)"):
-                readings = read(self.parts.model, writer.encode([x[r] for r in rows]), [y[r].ids for r in rows])
+                memory = writer.encode([x[r] for r in rows])
+                readings = read(self.parts.model, memory, [y[r].ids for r in rows], weights)
             for row, reading in zip(rows, readings, strict=True):
                 source = self.parts.source.trace(sources[row], x[row])
                 target = self.parts.target.trace(targets[row], y[row])
@@ -186,6 +202,12 @@ class Translator:
         if holds_model(Path(path)):
             raise ConfigError(f"{path}: this folder already holds a model; choose another one")
         write_model(Path(path), self.parts)
+
+
+def _way(how: Decoding | None) -> Decoding:
+    if how is not None and not isinstance(how, Decoding):
+        raise ConfigError(f"{how!r} says not how to translate; expected heedful.Decoding(beam=5), say")
+    return how or Decoding()
 
 
 def _checked(texts: Sequence[str]) -> list[str]:

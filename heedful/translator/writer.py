@@ -84,7 +84,8 @@ class Writer:
         if copy_unknown:
             self._check_looks()
         done: dict[int, tuple[Translation, ...]] = {}
-        budget = batch_tokens // self.how.n_best  # all of them are read again, and samples are drawn at once
+        # All hypotheses are there at once: those of a beam, samples, and what is read again.
+        budget = batch_tokens // max(self.how.n_best, self.how.beam)
         for rows in batches([len(s.encoded.ids) for s in found], budget):
             with memory_guard(f"translating {len(rows)} sentences", "translate fewer at once (--batch-tokens)"):
                 some = self._batch([found[r] for r in rows], [prefixes[r] for r in rows], trace, copy_unknown)
@@ -127,7 +128,7 @@ class Writer:
         if trace and source and reading:
             seen = Trace(source, target, reading.weights, reading.log_probs)
         score = float(np.sum(written.log_probs))
-        return Translation(segment.text, target.text, score, len(written.ids), seen, _notes(segment, written))
+        return Translation(segment.text, target.text, score, len(written.ids), seen, _notes(segment, written, self.how))
 
     def _copied(self, source: Text, ids: Sequence[int], reading: Reading) -> dict[int, str]:
         """Return, for each unknown word written, the source word that it looked at most; never `</s>`."""
@@ -166,7 +167,9 @@ class Writer:
                 written, shown = now, shown + added
                 weights = None if step.weights is None else step.weights[0].float().cpu().numpy()
                 done = Hypothesis.of(ids, step.log_probs, limit(len(segment.encoded.ids), self.how, len(prefix)))
-                yield Token(added, step.log_probs[0], weights, source, end, _notes(segment, done) if end else ())
+                yield Token(
+                    added, step.log_probs[0], weights, source, end, _notes(segment, done, self.how) if end else ()
+                )
 
     @torch.inference_mode()
     def _steps(self, segment: Segment, prefix: tuple[int, ...]) -> Iterator[Written]:
@@ -185,7 +188,12 @@ def _word_at(source: Text, token: int) -> str:
     return text[first:last]
 
 
-def _notes(segment: Segment, written: Hypothesis) -> tuple[str, ...]:
+def _notes(segment: Segment, written: Hypothesis, how: Decoding) -> tuple[str, ...]:
     if not written.cut:
         return segment.notes
-    return *segment.notes, f"the translation was cut off after {len(written.ids) - 1:,} tokens (max_length)"
+    count = len(written.ids) - 1
+    tokens = f"{count:,} token{'s' * (count != 1)}"
+    limit = (
+        f"{tokens}, as max_length says" if how.max_length else f"{tokens}, 2n + 20 for n source tokens; see max_length"
+    )
+    return *segment.notes, f"the translation was cut off after {limit}"

@@ -319,5 +319,5 @@ def test_ctrl_c_finishes_the_checkpoint_and_says_how_to_resume(pairs: Path, tmp_
 def test_unknown_words_are_said_on_stderr_once(heedful_cli: Run, tiny: Path) -> None:
     code, out, err = heedful_cli("translate", tiny, "a ज b", "ज a")
     assert (code, len(out.splitlines())) == (0, 2)
-    assert err == "the model does not know 1 of these words, and translates as if they were one: ज\n"
+    assert err == "1 unknown word, read as <unk>: ज\n"
     assert heedful_cli("translate", tiny, "a b").err == ""

@@ -82,9 +82,10 @@ def test_the_options_reach_the_decoder(heedful_cli: Run, tiny: Path) -> None:
     assert heedful_cli("translate", tiny, text, "--prefix", "H G").out.startswith("H G ")
 
 
-def test_inner_line_breaks_become_spaces_and_spacing_stays(heedful_cli: Run, tiny: Path) -> None:
+def test_line_breaks_and_spacing_of_a_typed_text_stay(heedful_cli: Run, tiny: Path) -> None:
     parts = [heedful_cli("translate", tiny, text).out.strip() for text in ("A b!", "C d!")]
-    assert heedful_cli("translate", tiny, "  A b!\n\nC d! \n").out == " ".join(parts) + "\n"
+    assert heedful_cli("translate", tiny, "  A b!\n\nC d! \n").out == "\n\n".join(parts) + "\n"
+    assert heedful_cli("translate", tiny, "A b!\x0b C d!").out == " ".join(parts) + "\n"
     assert heedful_cli("translate", tiny, "A b!   C d!").out == "   ".join(parts) + "\n"
     whole = heedful_cli("translate", tiny, "A b!  C d!", "--no-split").out
     assert whole == heedful.load(tiny, "cpu").translate("A b!  C d!", split=False).text + "\n"
@@ -98,13 +99,13 @@ def test_unknown_words_are_copied(heedful_cli: Run, tmp_path: Path) -> None:
     heedful.train(names, out, settings={**settings, "training": {"steps": 60, "rate": 0.05, "device": "cpu"}})
     plain = heedful_cli("translate", out, "p q")
     assert "<unk>" in plain.out
-    assert "does not know 2 of these words" in plain.err
+    assert "2 unknown words" in plain.err
     copied = heedful_cli("translate", out, "p q", "--copy-unknown")
     assert "<unk>" not in copied.out
     assert set(copied.out.split()) <= {"p", "q"}
     left = {"p", "q"} - set(copied.out.split())
     assert len(left) < 2
-    assert (f"does not know {len(left)} of these words" in copied.err) is bool(left)
+    assert (f"{len(left)} unknown word" in copied.err) is bool(left)
 
 
 def test_an_ensemble(heedful_cli: Run, tiny: Path, tiny_transformer: Path) -> None:
@@ -119,7 +120,10 @@ def test_an_ensemble(heedful_cli: Run, tiny: Path, tiny_transformer: Path) -> No
 
 def test_notes_are_said_once_with_their_lines(heedful_cli: Run, tiny: Path) -> None:
     done = heedful_cli("translate", tiny, "--max-length", "1", stdin=b"a b\n" * 3)
-    assert done.err == "line 1: the translation was cut off after 1 tokens (--max-length); the same in 2 other lines\n"
+    assert (
+        done.err
+        == "line 1: the translation was cut off after 1 token, as --max-length says; the same in 2 other lines\n"
+    )
     assert heedful_cli("translate", tiny, "a b c", "--max-length", "1").err.startswith("the translation was cut off")
 
 

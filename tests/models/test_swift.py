@@ -97,3 +97,50 @@ def test_the_layout_changes_no_value(config: TransformerConfig | RnnConfig) -> N
     lay_out(model, decoding=False)
     assert all(m.weight.is_contiguous() for m in linear)
     assert torch.equal(hidden(), wanted)  # to the bit: a run that goes on depends on it
+
+
+def test_what_is_laid_out_is_dropped_when_weights_change() -> None:
+    model, memory = make(norm="post")
+    lay_out(model)
+    hidden = torch.randn(3, 16)
+    with torch.no_grad():
+        before = model.logits(hidden)
+        torch.testing.assert_close(before, hidden @ model.embedding.weight.t())  # type: ignore[union-attr, operator]
+        model.embedding.weight.mul_(2.0)  # type: ignore[union-attr, operator]
+        torch.testing.assert_close(model.logits(hidden), 2 * before)
+    lay_out(model)
+    model.load_state_dict({name: weight * 3 for name, weight in model.state_dict().items()})
+    with torch.no_grad():
+        torch.testing.assert_close(model.logits(hidden), 6 * before)
+    lay_out(model)
+    model.train()
+    assert model.laid_out is None  # type: ignore[attr-defined]
+    model.logits(hidden).sum().backward()  # type: ignore[no-untyped-call]
+    assert bool((model.embedding.weight.grad.abs().sum(1) > 0).all())  # type: ignore[union-attr]
+
+
+@torch.no_grad()
+def test_the_numbers_are_of_the_weights_kind() -> None:
+    """In double precision here: some CPUs die of products in half precision."""
+    model, _ = make(norm="pre")
+    model.double()
+    x = torch.randint(4, V, (2, 5))
+    memory = model.encode(x, x != 0)
+    y = torch.randint(4, V, (2, 1))
+    swift = model.step(y, model.start(memory, 4), memory).hidden
+    plain = model.step(y, model.start(memory, 4), memory, Look()).hidden
+    assert memory.h.dtype == swift.dtype == plain.dtype == torch.float64
+    torch.testing.assert_close(swift, plain)
+
+
+@torch.no_grad()
+def test_room_is_made_for_what_is_written_not_for_what_may_be() -> None:
+    """A limit of a million words costs nothing until they come."""
+    from heedful.decoding import Decoding, beam, greedy
+
+    model, memory = make(norm="post")
+    model.embedding.weight[3] = 5 * model.embedding.weight.abs().max()  # type: ignore[union-attr, operator, index]
+    short = Decoding(beam=3, alpha=0.0)
+    limits = [10**6] * B
+    assert max(len(h.ids) for h in greedy(model, memory, limits, Decoding(no_repeat=2))) < 1000
+    assert max(len(found[0].ids) for found in beam(model, memory, limits, short)) < 1000
