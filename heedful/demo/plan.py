@@ -46,9 +46,9 @@ RECURRENT = ("model.width=128", "model.embedding=96")
 # The fixed context does best when it is seen at every step and learned fast, the Transformer with smaller batches: each
 # gets what suits it.
 FIXED = Contestant(
-    "fixed", "fixed context", ("model.family=fixed", *RECURRENT, "model.context=every", "training.rate=0.008"), 2_250
+    "fixed", "fixed context", ("model.family=fixed", *RECURRENT, "model.context=every", "training.rate=0.008"), 1_950
 )
-ATTENTION = Contestant("attention", "attention", ("model.family=rnn", *RECURRENT, "training.rate=0.006"), 1_300)
+ATTENTION = Contestant("attention", "attention", ("model.family=rnn", *RECURRENT, "training.rate=0.006"), 1_130)
 TRANSFORMER = Contestant(
     "transformer",
     "Transformer",
@@ -61,7 +61,7 @@ TRANSFORMER = Contestant(
         "training.rate=0.005",
         "training.batch_tokens=512",
     ),
-    3_100,
+    2_700,
 )
 FULL = Plan(
     pairs=40_000,

@@ -100,7 +100,7 @@ def test_the_layout_changes_no_value(config: TransformerConfig | RnnConfig) -> N
 
 
 def test_what_is_laid_out_is_dropped_when_weights_change() -> None:
-    model, memory = make(norm="post")
+    model, _ = make(norm="post")
     lay_out(model)
     hidden = torch.randn(3, 16)
     with torch.no_grad():
