@@ -2,8 +2,8 @@
 
 python benchmarks/hindi.py [--out DIR]
 
-The comparison of `heedful demo` between the fixed context and the attention, with more sentences and longer training. The
-last lines say which of the numbers that this project wants are reached.
+The comparison of `heedful demo` between the fixed context and the attention, with more sentences and longer training.
+The last lines say which of the numbers that this project wants are reached.
 """
 
 from __future__ import annotations
