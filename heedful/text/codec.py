@@ -157,10 +157,15 @@ def _spans(text: str, offsets: Sequence[tuple[int, int]], tokens: Sequence[str])
     A letter and its accent that were composed into one are reported with the letter's span alone, hence up to the next.
     """
     starts = [*(start for start, _ in offsets[1:]), len(text)]
+    first = last = 0  # a normaliser that swallows characters may report spans out of order
     for (start, end), following, token in zip(offsets, starts, tokens, strict=False):
         end = max(end, following)
         while start < end and is_space(text[start]):
             start += 1
         while start < end and is_space(text[end - 1]):
             end -= 1
-        yield (start, start if token == SPACE else end)
+        end = start if token == SPACE else end
+        if start < first or end < last:
+            start = end = last
+        first, last = start, end
+        yield (start, end)

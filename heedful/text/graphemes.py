@@ -38,7 +38,11 @@ def is_boundary(text: str, at: int, since: int = 0) -> bool:
         return (before, here) != ("\r", "\n")
     if unicodedata.category(here)[0] == "M" or here in _MORE or ord(here) in _TAGS:
         return before in "\r\n"
-    if before in _PREPENDED or before in _PREPENDED_FAR or before == "\u200d":
+    if before in _PREPENDED or before in _PREPENDED_FAR:
+        return False
+    if here.isspace():
+        return (before, here) != ("\r", "\n")
+    if before == "\u200d":
         return False
     if "\ud800" <= before <= "\udbff" and "\udc00" <= here <= "\udfff":  # two halves of a character
         return False

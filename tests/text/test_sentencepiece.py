@@ -63,6 +63,7 @@ def test_two_tokens_of_one_character():
 @example(text=" \u00a8´")
 @example(text=">>fra<<  ﬁ")
 @example(text="a \ud800 b")
+@example(text="\x85\ufeff\x85")
 @settings(max_examples=200, deadline=None)
 def test_spans_index_the_given_string(text):
     encoded = PIECES.encode(text)
