@@ -276,14 +276,7 @@ def _value(name: str, wanted: dataclasses.Field[Any], value: object) -> object:
     if "allowed" in wanted.metadata:
         return choose(name, str(value), wanted.metadata["allowed"])
     if isinstance(wanted.default, bool):
-        switches: dict[object, bool] = {
-            "true": True,
-            "yes": True,
-            "on": True,
-            "false": False,
-            "no": False,
-            "off": False,
-        }
+        switches = {**dict.fromkeys(("true", "yes", "on"), True), **dict.fromkeys(("false", "no", "off"), False)}
         found = value if isinstance(value, bool) else switches.get(str(value).lower())
         if found is None:
             raise ConfigError(f"{name} is '{value}', expected true or false")

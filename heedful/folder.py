@@ -110,7 +110,11 @@ def about(path: Path) -> dict[str, Any]:
     if path.is_file():
         raise ModelError(f"{path}: this is a file, expected a model folder")
     if not path.is_dir():
-        hub = f"; if it is a name on the Hugging Face hub, write hf:{path}" if len(path.parts) == 2 else ""
+        hub = (
+            f"; if it is a name on the Hugging Face hub, write hf:{path}"
+            if len(path.parts) == 2 and not path.is_absolute()
+            else ""
+        )
         raise ModelError(f"{path}: there is no such model folder{hub}")
     if not holds_model(path):
         unfinished = (path / "checkpoints").is_dir()

@@ -259,3 +259,16 @@ def test_any_json_value_anywhere_in_the_config(model: Path, data: st.DataObject,
         load_or_refuse(model)
     finally:
         (model / CONFIG).write_bytes(before)
+
+
+def test_what_may_be_meant_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        ModelError, match=r"no such model folder; if it is a name .* write hf:Helsinki-NLP/opus-mt-hi-en"
+    ):
+        read_model(Path("Helsinki-NLP/opus-mt-hi-en"))
+    with pytest.raises(ModelError, match=r"no such model folder$"):
+        read_model(Path("/nowhere-model"))
+    (tmp_path / "config.json").write_text('{"model_type": "bart"}', encoding="utf-8")
+    with pytest.raises(ModelError, match="of the type 'bart'; of others' models only marian is read"):
+        read_model(tmp_path)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -163,7 +164,7 @@ def test_unknown_words_are_named(tiny: Path) -> None:
 
 
 def test_given_translations_are_scored(translator: heedful.Translator) -> None:
-    sources, targets = ["a b c", "a b c", "d", ""], ["A B C", "H zz  A H", "", "A"]
+    sources, targets = ["a b c", "a b c", "d"], ["A B C", "H zz  A H", ""]
     found = translator.score(sources, targets, batch_tokens=5)
     assert [(t.source, t.text) for t in found] == list(zip(sources, targets, strict=True))
     for each, trace in zip(found, translator.reread(sources, targets), strict=True):
@@ -182,7 +183,7 @@ def test_given_translations_are_scored(translator: heedful.Translator) -> None:
 @pytest.mark.parametrize("name", ["transformer", "post"])
 def test_the_attention_inside_a_sentence(name: str) -> None:
     translator = random_translator(name)
-    for text in ("a bead c", "", "  A b. C d "):
+    for text in ("a bead c", "  A b. C d "):
         trace = translator.inside(text)
         S = len(trace.source.tokens)
         assert trace.source == trace.target
@@ -214,3 +215,31 @@ def test_one_layer_or_head() -> None:
             trace.only(*given)
     nothing = random_translator("fixed").translate("a b").trace
     assert nothing.only(1, 1).weights is None
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda t: t.translate("a b", {"beam": 3}), "expected heedful.Decoding"),
+        (lambda t: t.stream(["a b"]), "a stream translates one string"),
+        (lambda t: t.score(["a", " "], ["A", "B"]), "source 2 of 2 is empty"),
+        (lambda t: t.inside(""), "the text is empty"),
+    ],
+)
+def test_likely_mistakes_are_explained(tiny: Path, call: Callable[[heedful.Translator], object], message: str) -> None:
+    with pytest.raises(HeedfulError, match=message):
+        call(heedful.load(tiny, "cpu"))
+
+
+def test_short_words_for_a_prompt(tiny: Path) -> None:
+    translator = heedful.load(tiny, "cpu")
+    translation = translator.translate("a b")
+    assert repr(translation).startswith(f"Translation('a b' -> '{translation.text}', score=")
+    assert "\n" not in repr(translation)
+    assert repr(translator).startswith("Translator(rnn, ")
+
+
+def test_the_default_limit_is_not_blamed_on_a_setting(tiny: Path) -> None:
+    translator = heedful.load(tiny, "cpu")
+    (default,) = translator.translate("a b", heedful.Decoding(min_length=26)).notes  # 2 · 3 + 20, and </s>
+    assert default == "the translation was cut off after 26 tokens, 2n + 20 for n source tokens; see max_length"

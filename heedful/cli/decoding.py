@@ -5,11 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from heedful.cli.options import use_threads
 from heedful.errors import ConfigError
+
+if TYPE_CHECKING:
+    from heedful.translator import Translator
 
 __all__ = [
     "Alpha",
@@ -22,6 +27,7 @@ __all__ = [
     "With",
     "as_options",
     "naming_options",
+    "opened",
 ]
 
 With = Annotated[
@@ -41,6 +47,14 @@ NoRepeat = Annotated[int, typer.Option(metavar="N", help="Let no N tokens in a r
 CopyUnknown = Annotated[
     bool, typer.Option("--copy-unknown", help="For an unknown word, write the source word it looked at.")
 ]
+
+
+def opened(model: Path, others: list[str] | None, device: str, threads: int) -> Translator:
+    """Open a model, or an ensemble of it with others."""
+    from heedful.translator import load
+
+    use_threads(threads)
+    return load([model, *others] if others else model, device)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from heedful.cli.decoding import (
     Penalty,
     With,
     naming_options,
+    opened,
 )
 from heedful.cli.notes import Notes
 from heedful.cli.options import (
@@ -29,7 +30,6 @@ from heedful.cli.options import (
     check_pairs,
     print_json,
     say,
-    use_threads,
 )
 
 if TYPE_CHECKING:
@@ -67,7 +67,6 @@ def evaluate(
     from heedful.metrics import by_length
     from heedful.text import count
     from heedful.training import Inputs
-    from heedful.translator import load
 
     with naming_options():
         how = Decoding(
@@ -78,10 +77,9 @@ def evaluate(
             max_length=max_length,
             no_repeat=no_repeat,
         )
-        use_threads(threads)
         inputs = Inputs(tuple(map(str, pairs or ())), columns, *(str(p) if p else None for p in (source, target)))
         found, _ = inputs.read()
-        translator = load([model, *with_] if with_ else model, device)
+        translator = opened(model, with_, device, threads)
         if found.blank or found.half:
             say(f"passed over {found.blank + found.half:,} lines with an empty side")
         sources = [p.source for p in found.pairs]

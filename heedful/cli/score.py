@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from heedful.cli.decoding import With, naming_options
+from heedful.cli.decoding import With, naming_options, opened
 from heedful.cli.notes import Notes
 from heedful.cli.options import (
     BatchTokens,
@@ -22,7 +22,6 @@ from heedful.cli.options import (
     check_pairs,
     print_json,
     say,
-    use_threads,
 )
 
 if TYPE_CHECKING:
@@ -52,12 +51,9 @@ def score(
     line. --json gives one object a line, with the confidence of each word.
     """
     check_pairs(pairs, source, target)
-    from heedful.translator import load
-
     with naming_options():
-        use_threads(threads)
         rows = _rows(pairs or [], columns, source, target)
-        translator = load([model, *with_] if with_ else model, device)
+        translator = opened(model, with_, device, threads)
         blank, notes = 0, Notes()
         while chunk := list(islice(rows, CHUNK)):
             whole = [(x, y) for x, y in chunk if x and y]

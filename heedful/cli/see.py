@@ -84,7 +84,7 @@ def _across(translator: Translator, text: str, target: str | None) -> tuple[Trac
         notes.add(done.notes, translator.unknown(text))
     else:
         (done,) = translator.score([text], [target])
-        notes.add((), translator.unknown(text))
+        notes.add((), [*translator.unknown(text), *translator.unknown(target, target=True)])
     notes.say()
     return done.trace, [part.trace for part in done.sentences or (done,)]
 

@@ -20,9 +20,10 @@ from heedful.cli.decoding import (
     Penalty,
     With,
     naming_options,
+    opened,
 )
 from heedful.cli.notes import Notes
-from heedful.cli.options import Ascii, BatchTokens, Device, Json, Model, Threads, print_json, use_threads, width
+from heedful.cli.options import Ascii, BatchTokens, Device, Json, Model, Threads, print_json, width
 from heedful.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -79,7 +80,6 @@ def translate(
         _refuse_stream(beam, n_best, copy_unknown)
     with naming_options():
         from heedful.decoding import Decoding
-        from heedful.translator import load
 
         how = Decoding(
             beam=beam,
@@ -95,8 +95,7 @@ def translate(
             top_p=top_p,
             seed=seed,
         )
-        use_threads(threads)
-        translator = load([model, *with_] if with_ else model, device)
+        translator = opened(model, with_, device, threads)
         lines = iter(text) if text else _stdin()
         notes = Notes()
         if stream:
@@ -119,7 +118,10 @@ def translate(
             ):
                 unknown = translator.unknown(done.source)
                 notes.add(done.notes, [word for word in unknown if not (copy_unknown and word in done.text)])
-                print_json(_record(done, how)) if json else _print(done, how, show, ascii_only)
+                if json:
+                    print_json(_record(done, how))
+                else:
+                    _print(done, how, show, ascii_only)
             sys.stdout.flush()
     notes.say()
 

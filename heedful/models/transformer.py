@@ -220,11 +220,15 @@ class Transformer(nn.Module):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return the scores of all words.  hidden (…, D) -> (…, V)."""
-        W = self.embedding.weight if self.W_o is None else self.W_o
-        few = self.laid_out is not None and hidden.shape[:-1].numel() <= FEW and not torch.is_grad_enabled()
-        if few and self.laid_out is not None and self.laid_out_from == (W.data_ptr(), W._version):
-            W = self.laid_out.t()  # as long as nobody has changed what it was made from
+        W, twin = self._written_by, self.laid_out
+        if twin is not None and hidden.shape[:-1].numel() <= FEW and not torch.is_grad_enabled():
+            # As long as nobody has changed what it was made from.
+            W = twin.t() if self.laid_out_from == (W.data_ptr(), W._version) else W
         return F.linear(hidden, W, self.b_o)
+
+    @property
+    def _written_by(self) -> Tensor:
+        return self.embedding.weight if self.W_o is None else self.W_o
 
     def train(self, mode: bool = True) -> Transformer:
         """Go into training, or out of it; what training changes is not kept twice."""
@@ -234,6 +238,6 @@ class Transformer(nn.Module):
 
     def lay_out(self, decoding: bool) -> None:
         """Keep what writes words in memory by its inputs, too, or no longer: as `layout` has it for other products."""
-        W = self.embedding.weight if self.W_o is None else self.W_o
+        W = self._written_by
         self.laid_out = W.detach().t().contiguous() if decoding and not self.training else None
         self.laid_out_from = (W.data_ptr(), W._version)

@@ -153,6 +153,9 @@ class Translator:
 
         `weights=False` leaves out where it looks, which for many long pairs is a lot of memory.
         """
+        sources = _checked(sources)
+        if blank := [i for i, source in enumerate(sources, 1) if not source.strip()]:
+            raise DataError(f"source {blank[0]} of {len(sources)} is empty: there is nothing to translate")
         found = []
         for trace in self.reread(sources, targets, weights=weights, batch_tokens=batch_tokens):
             total = float(trace.log_probs.sum(dtype=np.float64))
@@ -185,6 +188,8 @@ class Translator:
         """Return where each word of a sentence looks in the sentence itself: the encoder's self-attention."""
         (text,) = _checked([text])
         encoded = self.parts.source.encode(text)
+        if len(encoded.ids) == 1:
+            raise DataError("the text is empty: there are no words to look at")
         weights = Writer(self.parts, self.device, Decoding()).encode([encoded], Look()).weights
         if weights is None:
             raise ConfigError(

@@ -165,3 +165,17 @@ def test_the_overview_of_a_long_sentence_has_panels() -> None:
 def test_the_overview_of_nothing_is_nothing() -> None:
     side = line_of(2)
     assert overview(Trace(side, side, None, np.zeros(3, dtype=np.float32))) == ""
+
+
+def test_nothing_is_drawn_without_attention(heedful_cli: Run, tmp_path: Path) -> None:
+    fixed = train_tiny(tmp_path / "m", model={"family": "fixed"}, training={"steps": 5})
+    done = heedful_cli("see", fixed, "a b", "--to", tmp_path / "x.svg")
+    assert (done.code, done.err) == (2, "heedful: this model has no attention: there is nothing to draw\n")
+    assert not (tmp_path / "x.svg").exists()
+
+
+def test_unknown_words_of_both_sides_are_said(heedful_cli: Run, tiny: Path, tmp_path: Path) -> None:
+    pairs = tmp_path / "p.tsv"
+    pairs.write_text("a ज\tA ञ\n", encoding="utf-8")
+    assert "2 unknown words, read as <unk>: ज, ञ" in heedful_cli("score", tiny, pairs).err
+    assert "2 unknown words, read as <unk>: ज, ञ" in heedful_cli("see", tiny, "a ज", "--target", "A ञ").err

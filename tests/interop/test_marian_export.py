@@ -178,6 +178,7 @@ def untrained(**changes: dict[str, object]) -> Parts:
     ("changes", "says"),
     [
         ({"model": {"norm": "pre"}}, "model.norm is pre; a Marian model has model.norm=post"),
+        ({"model": {"norm": "pre", "tied": "none"}}, "model.norm=post. And model.tied is none; a Marian model has"),
         ({"model": {"tied": "none"}}, "model.tied is none; a Marian model has model.tied=all or target"),
         ({"text": {"kind": "bpe"}}, "text.kind is bpe; a Marian model has text.kind=sentencepiece"),
         ({"text": {"kind": "word"}}, "text.kind is word"),

@@ -196,3 +196,15 @@ def test_more_words_than_were_announced_are_refused(pieces):
         state = model.step(piece, state, memory).state
     with pytest.raises(ShapeError, match=r"5 words, but the state was started for 4 at most"):
         model.step(last, state, memory)
+
+
+@torch.no_grad()
+def test_the_table_and_the_room_are_for_what_is_written_not_for_what_may_be() -> None:
+    model, memory = make()
+    state = model.start(memory, 10**6)
+    for token in words(FIRST + 1).unbind(1):
+        state = model.step(token[:, None], state, memory).state
+    assert isinstance(state, Cache)
+    assert state.room is not None
+    assert state.table is not None
+    assert len(state.table) == state.room.shape[4] == 2 * FIRST
