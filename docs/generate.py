@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from heedful.config import MODELS, TextConfig, TrainingConfig
+from heedful.config import MODELS, DataConfig, TextConfig, TrainingConfig
 from heedful.notation import markdown
 from heedful.training.start import CHANGEABLE
 
@@ -58,7 +58,7 @@ def settings_page() -> str:
         "",
     ]
     sections: list[tuple[str, type[Any]]] = [(f"model, with family = {name}", kind) for name, kind in MODELS.items()]
-    sections += [("text", TextConfig), ("training", TrainingConfig)]
+    sections += [("data", DataConfig), ("text", TextConfig), ("training", TrainingConfig)]
     for title, kind in sections:
         lines += [f"## {title}", "", "| key | default | allowed | meaning |", "|---|---|---|---|"]
         for field in dataclasses.fields(kind):

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from heedful.config import MODELS, Config, FixedConfig, RnnConfig, TextConfig, TrainingConfig, settings
+from heedful.config import MODELS, Config, DataConfig, FixedConfig, RnnConfig, TextConfig, TrainingConfig, settings
 from heedful.errors import ConfigError
 
 KINDS = {("model", name): kind for name, kind in MODELS.items()} | {
+    ("data", ""): DataConfig,
     ("text", ""): TextConfig,
     ("training", ""): TrainingConfig,
 }
@@ -111,14 +112,22 @@ def test_any_json_object_builds_or_is_refused(given_):
 WORDS = [
     ({"model": {"widht": 3}}, "unknown setting 'model.widht' of the model 'rnn'; ", "Did you mean 'width'?"),
     ({"model": {"family": "fixed", "score": "dot"}}, "unknown setting 'model.score' of the model 'fixed'; ", ""),
-    ({"text": {"knid": "bpe"}}, "unknown setting 'text.knid'; choose one of joint, kind, max_length, size.", "'kind'?"),
+    (
+        {"text": {"knid": "bpe"}},
+        "unknown setting 'text.knid'; choose one of joint, kind, max_length, regularise, size.",
+        "'kind'?",
+    ),
     (
         {"model": {"family": "rmn"}},
         "unknown model 'rmn'; choose one of fixed, rnn, transformer.",
         "Did you mean 'rnn'?",
     ),
     ({"model": {"cell": "GRU"}}, "unknown model.cell 'GRU'; choose one of gru, lstm, rnn.", "Did you mean 'gru'?"),
-    ({"trainig": {}}, "unknown section 'trainig'; choose one of model, text, training.", "Did you mean 'training'?"),
+    (
+        {"trainig": {}},
+        "unknown section 'trainig'; choose one of data, model, text, training.",
+        "Did you mean 'training'?",
+    ),
     ({"text": None}, "text is None, expected settings by name", ""),
     ({"model": []}, "model is [], expected settings by name", ""),
     ({"model": {"layers": 0}}, "model.layers is '0', expected a whole number from 1 to 32", ""),
@@ -190,7 +199,7 @@ def test_round_trip_through_the_command_line(config):
 
 
 def test_nothing_given_is_the_default():
-    assert Config.build({}) == Config() == Config(RnnConfig(), TextConfig(), TrainingConfig())
+    assert Config.build({}) == Config() == Config(RnnConfig(), DataConfig(), TextConfig(), TrainingConfig())
 
 
 def test_family():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from textwrap import shorten
 
@@ -71,10 +71,11 @@ def digest(*sides: Sequence[Pair]) -> str:
 def learn_codecs(pairs: Sequence[Pair], config: Config) -> tuple[Codec, Codec]:
     """Learn the vocabularies of source and target, or one for both."""
     sources, targets = [p.source for p in pairs], [p.target for p in pairs]
+    text = replace(config.text, size=config.text.size or 4000)
     if config.text.joint:
-        both = Codec.train([*sources, *targets], config.text)
+        both = Codec.train([*sources, *targets], text)
         return both, both
-    return Codec.train(sources, config.text), Codec.train(targets, config.text)
+    return Codec.train(sources, text), Codec.train(targets, text)
 
 
 def prepare(

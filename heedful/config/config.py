@@ -1,0 +1,100 @@
+"""All settings of a run, and where they come from."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from heedful.config.fields import section
+from heedful.config.models import MODELS, ModelConfig, RnnConfig
+from heedful.config.runs import DataConfig, TextConfig, TrainingConfig
+from heedful.errors import ConfigError, choose
+
+__all__ = ["Config", "read_recipe", "settings"]
+
+SECTIONS = ("model", "data", "text", "training")
+
+
+@dataclass(frozen=True)
+class Config:
+    """All settings of a run; `config.json` holds them."""
+
+    model: ModelConfig = field(default_factory=RnnConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    text: TextConfig = field(default_factory=TextConfig)
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+
+    @property
+    def family(self) -> str:
+        """The name of the model's family: a key of `MODELS`."""
+        return next(name for name, kind in MODELS.items() if type(self.model) is kind)
+
+    @classmethod
+    def build(cls, given: Mapping[str, object]) -> Config:
+        """Check nested settings, as they stand in `config.json`, and fill in what is not given.
+
+        >>> Config.build({"model": {"family": "fixed", "width": 64}}).model.width
+        64
+        >>> Config.build({"txt": {}})  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        heedful.errors.ConfigError: unknown section 'txt'; choose one of data, model, text, training. ...
+        """
+        for name, values in given.items():
+            choose("section", name, SECTIONS)
+            if not isinstance(values, Mapping):
+                raise ConfigError(f"{name} is {values!r}, expected settings by name")
+        model = dict(_mapping(given.get("model", {})))
+        family = choose("model", str(model.pop("family", "rnn")), MODELS)
+        return cls(
+            model=section("model", MODELS[family], model, f" of the model '{family}'"),
+            data=section("data", DataConfig, _mapping(given.get("data", {}))),
+            text=section("text", TextConfig, _mapping(given.get("text", {}))),
+            training=section("training", TrainingConfig, _mapping(given.get("training", {}))),
+        )
+
+    def plain(self) -> dict[str, dict[str, object]]:
+        """Return nested dicts that `build` takes back."""
+        return {
+            "model": {"family": self.family, **dataclasses.asdict(self.model)},
+            "data": dataclasses.asdict(self.data),
+            "text": dataclasses.asdict(self.text),
+            "training": dataclasses.asdict(self.training),
+        }
+
+
+def settings(assignments: list[str]) -> dict[str, dict[str, object]]:
+    """Turn `section.key=value` strings into nested settings.
+
+    >>> settings(["training.rate=0.1", "model.cell=lstm"])
+    {'training': {'rate': '0.1'}, 'model': {'cell': 'lstm'}}
+    """
+    nested: dict[str, dict[str, object]] = {}
+    for assignment in assignments:
+        name, equals, value = assignment.partition("=")
+        section, dot, key = name.strip().partition(".")
+        if not (equals and dot and section and key):
+            raise ConfigError(f"cannot read the setting '{assignment}'; expected section.key=value")
+        nested.setdefault(section, {})[key] = value.strip()
+    return nested
+
+
+def read_recipe(path: str | Path) -> dict[str, dict[str, object]]:
+    """Read nested settings from a TOML file; what they are worth is checked when a `Config` is built."""
+    try:
+        found = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: this is not TOML ({error})") from None
+    if stray := [key for key, value in found.items() if not isinstance(value, dict)]:
+        raise ConfigError(
+            f"{path}: '{stray[0]}' stands outside the sections {', '.join(f'[{name}]' for name in SECTIONS)}"
+        )
+    return found
+
+
+def _mapping(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, Mapping) else {}
