@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -62,7 +63,7 @@ def batch_of(sentences: int, length: int, device: torch.device) -> Batch:
     generator = torch.Generator().manual_seed(length)
     x = torch.randint(4, V, (sentences, length), generator=generator)
     y = torch.randint(4, V, (sentences, length + 1), generator=generator)
-    return Batch(x, y, tuple(range(sentences))).to(device)
+    return Batch(x, y, np.arange(sentences), y[:, 1:].numel()).to(device)
 
 
 def products_in_a_row(result: Tensor) -> int:

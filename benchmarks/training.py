@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from heedful.config import RnnConfig, TextConfig
-from heedful.data import Batch, Batches, read_lines
+from heedful.data import Batch, Batches, Corpus, read_lines
 from heedful.models import Network, build
 from heedful.text import START, Codec
 from heedful.training.loss import loss
@@ -103,7 +103,7 @@ def read(data: Path) -> Batches:
     """Multi30k as batches of 64."""
     sides = [[line.strip() for line in read_lines(data / "multi30k" / f"train.{lang}.gz")] for lang in ("en", "de")]
     ids = [[e.ids for e in Codec.train(side, TextConfig(size=V)).encode_all(side)] for side in sides]
-    return Batches(ids[0], ids[1], start=START, tokens=10**9, sentences=64, seed=1)
+    return Batches(Corpus.of(*ids), start=START, tokens=10**9, sentences=64, seed=1)
 
 
 def padding(batches: Batches) -> float:

@@ -16,11 +16,11 @@ from typing import Any
 
 from heedful.config import MODELS, DataConfig, TextConfig, TrainingConfig
 from heedful.notation import markdown
-from heedful.training.start import CHANGEABLE
+from heedful.training.ready import CHANGEABLE
 
 __all__ = ["PAGES"]
 
-VERBS = ("", "demo", "corpus", "train", "translate", "see", "evaluate", "score", "info", "convert")
+VERBS = ("", "demo", "corpus", "train", "translate", "see", "evaluate", "compare", "score", "info", "convert")
 
 
 def commands() -> str:

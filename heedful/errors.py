@@ -9,7 +9,8 @@ HeedfulError             the root: catch this to catch them all
 └── MachineError         not the user's mistake: the machine or the numbers gave way
     ├── DiskError          a file could not be written
     ├── DeviceMemoryError  the device ran out of memory
-    └── NotFiniteError     the loss became infinite or not a number
+    ├── NotFiniteError     the loss became infinite or not a number
+    └── WorkerError        another process of the same run has died
 ```
 
 On the command line a `MachineError` exits with 1 and every other one with 2.
@@ -30,6 +31,7 @@ __all__ = [
     "ModelError",
     "NotFiniteError",
     "ShapeError",
+    "WorkerError",
     "choose",
     "nearest",
 ]
@@ -39,6 +41,7 @@ class HeedfulError(Exception):
     """The root of all errors that heedful raises on purpose; its text is written for a person."""
 
     exit_code = 2
+    told = False  # by another process of the same run
 
 
 class DataError(HeedfulError):
@@ -73,6 +76,10 @@ class DeviceMemoryError(MachineError):
 
 class NotFiniteError(MachineError):
     """The loss became infinite or not a number."""
+
+
+class WorkerError(MachineError):
+    """Another process of the same run has died."""
 
 
 def nearest(word: str, allowed: Iterable[str]) -> str:

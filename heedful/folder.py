@@ -29,10 +29,12 @@ from heedful.text import Codec
 from heedful.version import __version__
 
 __all__ = [
+    "AVERAGE",
     "BEST",
     "CONFIG",
     "FORMAT",
     "OPTIMIZER",
+    "RECENT",
     "RUN",
     "WEIGHTS",
     "Parts",
@@ -49,8 +51,10 @@ __all__ = [
 FORMAT = 1
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 JOINT, SOURCE, TARGET = "tokenizer.json", "source.tokenizer.json", "target.tokenizer.json"
-OPTIMIZER, BEST, RUN = "optimizer.safetensors", "best.safetensors", "run.json"  # a checkpoint has these, too
-KNOWN = {WEIGHTS, JOINT, SOURCE, TARGET, OPTIMIZER, BEST, RUN}
+# A checkpoint has these, too.
+OPTIMIZER, BEST, RUN = "optimizer.safetensors", "best.safetensors", "run.json"
+AVERAGE, RECENT = "average.safetensors", "recent.safetensors"
+KNOWN = {WEIGHTS, JOINT, SOURCE, TARGET, OPTIMIZER, BEST, RUN, AVERAGE, RECENT}
 
 
 @dataclass(frozen=True)

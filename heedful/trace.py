@@ -169,11 +169,16 @@ class LengthRow(NamedTuple):
     bleu: float
     chrf: float
     exact: float
+    ter: float | None = None
 
     @property
     def label(self) -> str:
         """The lengths as a person writes them."""
         return f"{self.low}+" if self.high is None else f"{self.low}–{self.high}"
+
+    def plain(self) -> dict[str, Any]:
+        """Return what JSON can hold; what was not measured is left out."""
+        return {name: value for name, value in self._asdict().items() if name != "ter" or value is not None}
 
 
 @dataclass(frozen=True)
@@ -184,13 +189,15 @@ class LengthTable:
     total: LengthRow
     bleu_signature: str
     chrf_signature: str
+    ter_signature: str = ""
 
     def plain(self) -> dict[str, Any]:
-        """Return what JSON can hold."""
-        total = {k: v for k, v in self.total._asdict().items() if k not in ("low", "high")}
+        """Return what JSON can hold; TER only where it was measured."""
+        total = {k: v for k, v in self.total.plain().items() if k not in ("low", "high")}
         return {
             **total,
             "bleu_signature": self.bleu_signature,
             "chrf_signature": self.chrf_signature,
-            "by_length": [r._asdict() for r in self.rows],
+            **({"ter_signature": self.ter_signature} if self.ter_signature else {}),
+            "by_length": [row.plain() for row in self.rows],
         }

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import io
 import os
 import random
+import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +22,9 @@ settings.register_profile("same", derandomize=True)
 settings.register_profile("random", derandomize=False)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
+# What tests prepare is nobody else's: every process that runs tests has a cache of its own.
+os.environ["HEEDFUL_CACHE"] = tempfile.mkdtemp(prefix="heedful-cache-")
+atexit.register(shutil.rmtree, os.environ["HEEDFUL_CACHE"], ignore_errors=True)
 # Small models gain nothing from threads, and threads that wait for each other on a busy machine cost a lot.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Started in the background by a shell, Ctrl-C is ignored, here and in all processes that are started from here.

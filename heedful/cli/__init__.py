@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import io
+import os
 import sys
+import time
 
 from heedful.errors import HeedfulError
 
@@ -24,7 +26,7 @@ def main() -> None:
 
         app()
     except HeedfulError as error:
-        print(f"heedful: {error}", file=sys.stderr)
+        _say_once(error)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
@@ -38,6 +40,14 @@ def main() -> None:
             sys.stdout.flush()
         except OSError as error:
             _leave_stdout(error)
+
+
+def _say_once(error: HeedfulError) -> None:
+    """Say what was wrong; of several processes on a machine, only the first speaks of what all of them found."""
+    if error.told or (error.exit_code == 2 and os.environ.get("LOCAL_RANK", "0") != "0"):
+        time.sleep(2)  # whoever started them ends all when one ends: the first must have spoken by then
+    else:
+        print(f"heedful: {error}", file=sys.stderr)
 
 
 def _leave_stdout(error: OSError) -> None:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from heedful.cli.compare import compare
 from heedful.cli.convert import convert
 from heedful.cli.corpus import corpus
 from heedful.cli.demo import demo
@@ -27,7 +28,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for verb in (demo, corpus, train, translate, see, evaluate, score, info, convert):
+for verb in (demo, corpus, train, translate, see, evaluate, compare, score, info, convert):
     app.command()(verb)
 
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
+from rich.text import Text
 
+from heedful.cli.clock import clock
 from heedful.cli.options import say
+from heedful.draw.curve import curve
 from heedful.training import Progress, Validation, Watch
 
-__all__ = ["Lines", "Live", "display"]
+__all__ = ["Curve", "Lines", "Live", "Picture", "display"]
 
 
 @contextmanager
@@ -31,12 +34,24 @@ def display() -> Iterator[Watch]:
         live.bar.stop()
 
 
+class Picture(Bar):
+    """A bar, and under it the learning curve."""
+
+    lines: Sequence[str] = ()
+
+    def get_renderables(self) -> Iterator[RenderableType]:
+        """Yield what is drawn."""
+        yield from super().get_renderables()
+        yield Text("\n".join(self.lines), no_wrap=True)
+
+
 class Live:
-    """A bar with loss, accuracy, tokens per second and the time left; messages and validations scroll above it."""
+    """A bar with loss, accuracy, tokens per second and the time left, and the learning curve; messages scroll above."""
 
     def __init__(self) -> None:
         self.console = Console(stderr=True, highlight=False)
-        self.bar = Bar(
+        self.curve = Curve()
+        self.bar = Picture(
             TextColumn("{task.fields[numbers]}"),
             BarColumn(bar_width=None),
             TimeRemainingColumn(compact=True),
@@ -60,10 +75,19 @@ class Live:
         if not self.bar.live.is_started:
             self.bar.start()
         self.bar.update(self.task, total=progress.steps, completed=progress.step, numbers=numbers)
+        self.curve.losses.append((progress.step, progress.loss))
+        self.bar.lines = self.curve.lines(self.console.width)
+
+    def preparing(self, done: int, what: str) -> None:
+        """Show how far the preparing is."""
+        if not self.bar.live.is_started:
+            self.bar.start()
+        self.bar.update(self.task, numbers=f"{what} {done:,}")
 
     def validated(self, validation: Validation, best: bool) -> None:
         """Print the scores above the bar."""
         self.say(_scores(validation, best))
+        self.curve.scores.append((validation.step, validation.bleu))
 
 
 class Lines:
@@ -85,26 +109,41 @@ class Lines:
             return
         self.last = now
         done = progress.step - self.first_step
-        left = f", {_clock((now - self.begin) / done * (progress.steps - progress.step))} left" if done else ""
+        left = f", {clock((now - self.begin) / done * (progress.steps - progress.step))} left" if done else ""
         say(
             f"step {progress.step:,} of {progress.steps:,}: loss {progress.loss:.3f}, "
             f"accuracy {progress.accuracy:.1%}, {progress.tokens_per_second:,.0f} tokens/s{left}"
         )
+
+    def preparing(self, done: int, what: str) -> None:
+        """Print how far the preparing is, now and then."""
+        now = time.monotonic()
+        if now - max(self.begin, self.last) >= 10:
+            self.last = now
+            say(f"{what} {done:,}")
 
     def validated(self, validation: Validation, best: bool) -> None:
         """Print the scores."""
         say(_scores(validation, best))
 
 
+class Curve:
+    """How loss and BLEU went: the loss until there are validations to draw."""
+
+    def __init__(self) -> None:
+        self.losses: list[tuple[float, float]] = []
+        self.scores: list[tuple[float, float]] = []
+
+    def lines(self, width: int) -> list[str]:
+        """Return the picture for a terminal of some width."""
+        some, title = (self.scores, "validation BLEU") if len(self.scores) > 1 else (self.losses, "loss")
+        return curve(some, title, min(width - 1, 72), 6) if len(some) > 1 else []
+
+
 def _scores(validation: Validation, best: bool) -> str:
     mark = ", the best so far" if best else ""
+    chrf = "" if validation.chrf is None else f"chrF {validation.chrf:.1f}, "
     return (
-        f"validation at step {validation.step:,}: BLEU {validation.bleu:.1f}, loss {validation.loss:.3f}, "
+        f"validation at step {validation.step:,}: BLEU {validation.bleu:.1f}, {chrf}loss {validation.loss:.3f}, "
         f"accuracy {validation.accuracy:.1%}{mark}"
     )
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

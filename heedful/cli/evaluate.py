@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
+from heedful.cli.answers import Asking, System, answers, can_be_written, judged, save_answers
 from heedful.cli.decoding import (
     Alpha,
     Beam,
@@ -14,37 +19,38 @@ from heedful.cli.decoding import (
     Penalty,
     With,
     naming_options,
-    opened,
 )
-from heedful.cli.notes import Notes
-from heedful.cli.options import (
-    BatchTokens,
-    Columns,
-    Device,
-    Json,
-    Model,
-    PairFiles,
-    Source,
-    Target,
-    Threads,
-    check_pairs,
-    print_json,
-    say,
-)
+from heedful.cli.exam import Format, ReferenceColumns, ReferenceFiles, TestFiles, read_exam
+from heedful.cli.options import BatchTokens, Device, Json, Source, Threads, print_json
+from heedful.cli.tables import Resamples, Seed, Test, check_test, measured, scores_table, versus
 
 if TYPE_CHECKING:
-    from heedful.trace import LengthRow, LengthTable
+    from heedful.metrics import Difference, Interval
+    from heedful.trace import LengthTable
 
-__all__ = ["evaluate", "table"]
+__all__ = ["evaluate"]
 
 
 def evaluate(
-    model: Model,
-    pairs: PairFiles = None,
+    model: System,
+    pairs: TestFiles = None,
     *,
     source: Source = None,
-    target: Target = None,
-    columns: Columns = "1,2",
+    reference: ReferenceFiles = None,
+    columns: ReferenceColumns = "",
+    format_: Format = "",
+    against: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="MODEL", help="Another model, or a file of translations: do they differ?", show_default=False
+        ),
+    ] = None,
+    test: Test = "randomisation",
+    resamples: Resamples = 1000,
+    seed: Seed = 12345,
+    save: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the translations, one on a line.", show_default=False)
+    ] = None,
     beam: Beam = 1,
     penalty: Penalty = "length",
     alpha: Alpha = 1.0,
@@ -58,15 +64,20 @@ def evaluate(
     batch_tokens: BatchTokens = 4096,
     json: Json = False,
 ) -> None:
-    """Translate test pairs and score the translations: BLEU, chrF and exact match, by source length.
+    """Translate test sentences and score the translations: BLEU, chrF, TER and exact match, by source length.
 
-    Every line is translated as one sentence, whatever marks stand in it.
+    Scores come with the interval that they would lie in for 95 of 100 other test sets of the same kind. --against says
+    for each whether another system is better or worse. A file of translations can stand for a model anywhere: a line
+    for each line of the test set. Every line is translated as one sentence, whatever marks stand in it.
+    What the numbers mean: `docs/evaluate.md`.
     """
-    check_pairs(pairs, source, target)
+    can_be_written("--save", save)
+    if against:
+        check_test(test, resamples)
+    exam = read_exam(pairs, source, reference, columns, format_)
     from heedful.decoding import Decoding
-    from heedful.metrics import by_length
+    from heedful.metrics import differences, intervals, table
     from heedful.text import count
-    from heedful.training import Inputs
 
     with naming_options():
         how = Decoding(
@@ -77,36 +88,32 @@ def evaluate(
             max_length=max_length,
             no_repeat=no_repeat,
         )
-        inputs = Inputs(tuple(map(str, pairs or ())), columns, *(str(p) if p else None for p in (source, target)))
-        found, _ = inputs.read()
-        translator = opened(model, with_, device, threads)
-        if found.blank or found.half:
-            say(f"passed over {found.blank + found.half:,} lines with an empty side")
-        sources = [p.source for p in found.pairs]
-        translations = translator.translate(
-            sources, how, split=False, copy_unknown=copy_unknown, trace=False, batch_tokens=batch_tokens
-        )
-    notes = Notes()
-    for translation in translations:
-        notes.add(translation.notes)
-    notes.say()
-    scores = by_length(
-        [count(p.source) for p in found.pairs], [t.text for t in translations], [p.target for p in found.pairs]
-    )
+        asking = Asking(how, device, threads, batch_tokens, copy_unknown)
+        systems = [model, against] if against else [model]
+        outputs = answers(systems, exam, asking, with_)
+    if save:
+        save_answers(save, exam, outputs[0])
+    first, *other = (judged(str(path), texts, exam) for path, texts in zip(systems, outputs, strict=True))
+    found = table([count(row.source) for row in exam.rows], first)
+    spread = intervals(first, resamples, seed) if resamples else {}
+    apart = differences(first, other[0], test, resamples, seed) if other else {}
     if json:
-        print_json({"model": str(model), **scores.plain()})
-    else:
-        print(table(scores))
+        print_json(_record(model, found, spread, resamples, seed) | _against_record(against, apart, test))
+        return
+    print(scores_table(found, spread))
+    if apart:
+        print(f"\nagainst {against}\n" + versus("", apart, ("", "its scores")))
+    print("\n".join(["", *measured(first.signatures, test if apart else "", resamples, seed)]))
 
 
-def table(scores: LengthTable) -> str:
-    """Return scores as a table for people."""
-    lines = [f"{'source words':<12} {'pairs':>7} {'BLEU':>6} {'chrF':>6} {'exact %':>8}"]
-    lines += [_line(row.label, row) for row in scores.rows]
-    lines += [_line("all", scores.total), "", f"BLEU: {scores.bleu_signature}", f"chrF: {scores.chrf_signature}"]
-    lines.append("both of NFC text")
-    return "\n".join(lines)
+def _record(
+    model: Path, scores: LengthTable, spread: Mapping[str, Interval], resamples: int, seed: int
+) -> dict[str, Any]:
+    ends = {"intervals": {name: list(ends) for name, ends in spread.items()}} if spread else {}
+    return {"model": str(model), **scores.plain(), **ends, "resamples": resamples, "seed": seed}
 
 
-def _line(label: str, row: LengthRow) -> str:
-    return f"{label:<12} {row.pairs:>7,} {row.bleu:>6.1f} {row.chrf:>6.1f} {row.exact:>8.1f}"
+def _against_record(against: Path | None, apart: Mapping[str, Difference], test: str) -> dict[str, Any]:
+    if not apart:
+        return {}
+    return {"against": {"model": str(against), "test": test, **{name: one.plain() for name, one in apart.items()}}}

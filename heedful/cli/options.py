@@ -6,24 +6,29 @@ import json
 import shutil
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from heedful.errors import ConfigError
+
+if TYPE_CHECKING:
+    from heedful.data.formats import PairFile
 
 __all__ = [
     "Ascii",
     "BatchTokens",
     "Columns",
     "Device",
+    "Format",
     "Json",
     "Model",
     "PairFiles",
     "Source",
     "Target",
     "Threads",
-    "check_pairs",
+    "check_sides",
+    "pair_files",
     "print_json",
     "say",
     "use_threads",
@@ -33,9 +38,18 @@ __all__ = [
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder, or hf:ORG/NAME.", show_default=False)]
 PairFiles = Annotated[
     list[Path] | None,
-    typer.Argument(metavar="PAIRS", help="TSV files, plain or .gz: source, tab, target.", show_default=False),
+    typer.Argument(metavar="PAIRS", help="TSV, CSV or JSON lines, plain or .gz; - is stdin.", show_default=False),
 ]
-Columns = Annotated[str, typer.Option(metavar="S,T", help="The TSV columns of source and target, counted from 1.")]
+Columns = Annotated[
+    str,
+    typer.Option(
+        metavar="S,T", help="Where source and target are: columns from 1, or names [1,2 in TSV].", show_default=False
+    ),
+]
+Format = Annotated[
+    str,
+    typer.Option("--format", metavar="tsv|csv|jsonl", help="How PAIRS are written [by the name].", show_default=False),
+]
 Source = Annotated[Path | None, typer.Option(metavar="FILE", help="Source sentences, one on a line, instead of PAIRS.")]
 Target = Annotated[Path | None, typer.Option(metavar="FILE", help="Their translations, line by line.")]
 Device = Annotated[str, typer.Option(metavar="auto|cpu|cuda|mps", help="Where to compute.")]
@@ -45,14 +59,38 @@ Ascii = Annotated[bool, typer.Option("--ascii", help="Draw with ASCII characters
 Json = Annotated[bool, typer.Option("--json", help="Print results as JSON.")]
 
 
-def check_pairs(pairs: list[Path] | None, source: Path | None, target: Path | None) -> None:
-    """Refuse pairs given in two ways, or in half of one."""
+def pair_files(
+    pairs: list[Path] | None, source: Path | None, target: Path | None, columns: str, format_: str
+) -> tuple[PairFile, ...]:
+    """Return where pairs are to be read from; refuse those given in two ways, or in half of one."""
+    from heedful.data.columns import parse_columns
+    from heedful.data.formats import PairFile
+
+    if columns:
+        parse_columns(columns)
+    if not (pairs or source or target):
+        raise ConfigError("no sentence pairs were given; name files of PAIRS, or use --source and --target")
+    check_sides(bool(pairs), source, target)
+    if source:
+        if columns or format_:
+            raise ConfigError(
+                "--columns and --format go with PAIRS; --source and --target hold a sentence on each line"
+            )
+        return (PairFile(str(source), target=str(target)),)
+    return tuple(PairFile(str(path), format_, columns) for path in pairs or ())
+
+
+def check_sides(
+    pairs: bool,
+    source: Path | None,
+    target: Path | None,
+    names: tuple[str, str, str] = ("PAIRS", "--source", "--target"),
+) -> None:
+    """Refuse parallel files beside other pairs, or one without the other; `names` are those of the options."""
     if pairs and (source or target):
-        raise ConfigError("give either PAIRS or --source and --target, not both")
+        raise ConfigError(f"give either {names[0]} or {names[1]} and {names[2]}, not both")
     if bool(source) != bool(target):
-        raise ConfigError("--source and --target belong together; only one of them was given")
-    if not pairs and not source:
-        raise ConfigError("no sentence pairs were given; name TSV files, or use --source and --target")
+        raise ConfigError(f"{names[1]} and {names[2]} belong together; only one of them was given")
 
 
 def use_threads(threads: int) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from heedful.cli.decoding import With, naming_options, opened
@@ -13,18 +12,20 @@ from heedful.cli.options import (
     BatchTokens,
     Columns,
     Device,
+    Format,
     Json,
     Model,
     PairFiles,
     Source,
     Target,
     Threads,
-    check_pairs,
+    pair_files,
     print_json,
     say,
 )
 
 if TYPE_CHECKING:
+    from heedful.data import PairFile
     from heedful.translator import Translation
 
 __all__ = ["score"]
@@ -38,7 +39,8 @@ def score(
     *,
     source: Source = None,
     target: Target = None,
-    columns: Columns = "1,2",
+    columns: Columns = "",
+    format_: Format = "",
     with_: With = None,
     device: Device = "auto",
     threads: Threads = 0,
@@ -50,9 +52,8 @@ def score(
     The confidence is the mean log-probability of the tokens, as a probability. A pair with an empty side is a blank
     line. --json gives one object a line, with the confidence of each word.
     """
-    check_pairs(pairs, source, target)
     with naming_options():
-        rows = _rows(pairs or [], columns, source, target)
+        rows = _rows(pair_files(pairs, source, target, columns, format_))
         translator = opened(model, with_, device, threads)
         blank, notes = 0, Notes()
         while chunk := list(islice(rows, CHUNK)):
@@ -82,11 +83,8 @@ def _print(source: str, target: str, scored: Translation | None, json: bool) -> 
         print_json({name: record[name] for name in names})
 
 
-def _rows(pairs: list[Path], columns: str, source: Path | None, target: Path | None) -> Iterator[tuple[str, str]]:
+def _rows(files: Sequence[PairFile]) -> Iterator[tuple[str, str]]:
     """Return the pairs, those with an empty side as well: a line in is a line out."""
-    from heedful.data import parse_columns
-    from heedful.data.pairs import parallel_rows, tsv_rows
+    from heedful.data import sides
 
-    both = parse_columns(columns)
-    files = [parallel_rows(source, target)] if source and target else [tsv_rows(path, both) for path in pairs]
-    return ((x.strip(), y.strip()) for rows in files for _, x, y in rows)
+    return (pair for file in files for pair in sides(file.rows()))

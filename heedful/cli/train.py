@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from pathlib import Path
 from shlex import quote
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heedful.cli.options import Columns, Json, PairFiles, Source, Target, check_pairs, print_json, say
+from heedful.cli.options import (
+    Columns,
+    Format,
+    Json,
+    PairFiles,
+    Source,
+    Target,
+    check_sides,
+    pair_files,
+    print_json,
+    say,
+)
 from heedful.config import read_recipe, settings
 from heedful.errors import ConfigError
+
+if TYPE_CHECKING:
+    from heedful.data.formats import PairFile
 
 __all__ = ["train"]
 
@@ -21,11 +37,19 @@ def train(
     out: Annotated[Path, typer.Option(metavar="DIR", help="The folder for the model.", show_default=False)],
     source: Source = None,
     target: Target = None,
-    columns: Columns = "1,2",
+    columns: Columns = "",
+    format_: Format = "",
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse pairs that would have to be cleaned or dropped.")
+    ] = False,
     valid: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="TSV pairs for validation; otherwise 2 % of the pairs are held out."),
+        typer.Option(metavar="FILE", help="Pairs for validation; otherwise 2 % of the pairs are held out."),
     ] = None,
+    valid_source: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Source sentences for validation, instead of --valid.")
+    ] = None,
+    valid_target: Annotated[Path | None, typer.Option(metavar="FILE", help="Their translations, line by line.")] = None,
     model: Annotated[
         str | None,
         typer.Option(
@@ -44,9 +68,19 @@ def train(
     steps: Annotated[str | None, typer.Option(metavar="N", help="Updates at most [20000].")] = None,
     seed: Annotated[str | None, typer.Option(metavar="N", help="Everything random follows from it [1].")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in DIR, exactly.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Report data, model, memory and time from a few steps; write nothing.")
+    ] = False,
     device: Annotated[str | None, typer.Option(metavar="auto|cpu|cuda|mps", help="Where to compute [auto].")] = None,
     threads: Annotated[str | None, typer.Option(metavar="N", help="CPU threads [as many as PyTorch takes].")] = None,
     precision: Annotated[str | None, typer.Option(metavar="fp32|bf16", help="Numbers to compute with [fp32].")] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(
+            metavar="auto|tiny|small|medium|large|none",
+            help="Defaults for so many pairs [auto; none with --recipe].",
+        ),
+    ] = None,
     recipe: Annotated[Path | None, typer.Option(metavar="FILE.toml", help="Settings from a file.")] = None,
     set_: Annotated[
         list[str] | None,
@@ -56,7 +90,8 @@ def train(
 ) -> None:
     """Train a translator on sentence pairs.
 
-    PAIRS are TSV files: a sentence, a tab, its translation. The best model on the held-out pairs is written to DIR.
+    PAIRS are files of TSV (a sentence, a tab, its translation), CSV with a header, or JSON lines. What is cleaned and
+    dropped is said. The best model on the held-out pairs is written to DIR.
     Ctrl-C leaves a checkpoint; --resume goes on from it. `heedful train --out m --resume` needs no PAIRS again.
     With --init, a model is trained on with other pairs; its own folder stays as it is.
 
@@ -70,17 +105,28 @@ def train(
     for section, values in [*settings(set_ or []).items(), *named.items()]:
         given.setdefault(section, {}).update({k: v for k, v in values.items() if v is not None})
 
+    preset = preset or ("none" if recipe else "auto")
+
     from heedful.cli.display import display
-    from heedful.training import Inputs, begin, recorded_inputs
+    from heedful.cli.estimate import report
+    from heedful.training import Inputs, begin, recorded_inputs, try_out
 
     if resume and not (pairs or source or target):
-        inputs = _recorded(recorded_inputs(out), out, bool(valid) or columns != "1,2")
+        more = bool(valid or valid_source or valid_target or columns or format_)
+        inputs = replace(_recorded(recorded_inputs(out), out, more), strict=strict)
     else:
-        check_pairs(pairs, source, target)
-        sides = [str(p) if p else None for p in (source, target, valid)]
-        inputs = Inputs(tuple(str(p) for p in pairs or ()), columns, *sides)
+        training = pair_files(pairs, source, target, columns, format_)
+        inputs = Inputs(training, _valid(valid, valid_source, valid_target, columns, format_), strict)
+    if dry_run:
+        if resume or init:
+            raise ConfigError("--dry-run is for a new run; leave out --resume and --init")
+        with display() as watch:
+            found = try_out(inputs, given, watch=watch, preset=preset)
+        return print_json(found.plain()) if json else print(report(found))
     with display() as watch:
-        outcome = begin(inputs.read, inputs.absolute(), out, given, resume, watch, init)
+        outcome = begin(inputs, out, given, resume=resume, watch=watch, init=init, preset=preset)
+    if os.environ.get("RANK", "0") != "0":  # one of several processes: the first one speaks
+        return
     if json:
         best = None if outcome.best is None else outcome.best._asdict()
         print_json({"out": str(out), "reason": outcome.reason, "step": outcome.step, "best": best})
@@ -94,8 +140,20 @@ def _recorded(inputs: Any, out: Path, more: bool) -> Any:  # noqa: ANN401  (its 
     if inputs is None:
         raise ConfigError(f"{out} holds no whole checkpoint that says where its pairs are; name them again")
     if more:
-        raise ConfigError("--valid and --columns go with PAIRS; a run resumed without PAIRS keeps its own")
+        raise ConfigError("--valid, --columns and --format go with PAIRS; a run resumed without PAIRS keeps its own")
     return inputs
+
+
+def _valid(
+    valid: Path | None, source: Path | None, target: Path | None, columns: str, format_: str
+) -> tuple[PairFile, ...]:
+    """Return where the pairs for validation are to be read from; those of PAIRS tell what its own name does not."""
+    from heedful.data.formats import PairFile, format_of
+
+    check_sides(bool(valid), source, target, ("--valid", "--valid-source", "--valid-target"))
+    if valid:
+        return (PairFile(str(valid), format_of(str(valid)) or format_, columns),)
+    return (PairFile(str(source), target=str(target)),) if source else ()
 
 
 def _report(outcome: Any, out: Path) -> None:  # noqa: ANN401  (its class would load torch)

@@ -4,32 +4,41 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from heedful.data.cleaning import Cleaned, Report, clean
 from heedful.data.files import decode, read_lines
-from heedful.data.pairs import Pair, Pairs, parse_columns, read_parallel, read_tsv
-from heedful.data.split import hold_out, sentence_key
+from heedful.data.formats import PairFile, PairList, Raw
+from heedful.data.pairs import Pair, sides
 
 if TYPE_CHECKING:
-    from heedful.data.batches import Batch, Batches, pad
+    from heedful.data.batches import Batch, Batches, Plan, pad
+    from heedful.data.corpus import Corpus
 
 __all__ = [
     "Batch",
     "Batches",
+    "Cleaned",
+    "Corpus",
     "Pair",
-    "Pairs",
+    "PairFile",
+    "PairList",
+    "Plan",
+    "Raw",
+    "Report",
+    "clean",
     "decode",
-    "hold_out",
     "pad",
-    "parse_columns",
     "read_lines",
-    "read_parallel",
-    "read_tsv",
-    "sentence_key",
+    "sides",
 ]
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401
-    """Load torch only when batches are asked for: pairs do without."""
-    if name not in ("Batch", "Batches", "pad"):
+    """Load torch only when batches are asked for, and numpy only for a corpus: pairs do without."""
+    if name == "Corpus":
+        from heedful.data.corpus import Corpus
+
+        return Corpus
+    if name not in ("Batch", "Batches", "Plan", "pad"):
         raise AttributeError(f"module 'heedful.data' has no attribute '{name}'")
     from heedful.data import batches
 

@@ -1,17 +1,26 @@
-"""Batches of sentences of like length, under a budget of tokens; the same seed gives the same batches for ever."""
+"""Batches of sentences of like length, under a budget of tokens; the same seed gives the same batches for ever.
+
+Lengths are rounded up to a grid with four steps to every doubling (8, 10, 12, 14, 16, 20, 24, 28, 32, 40 …), and the
+budget counts the rounded ones. So a batch can be padded to few different shapes when asked (`fixed`), as a GPU wants
+that replays what it recorded for a shape, and is the same batch where it is padded no more than it needs.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import overload
 
 import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["Batch", "Batches", "pad"]
+from heedful.data.corpus import Array, Corpus
+
+__all__ = ["Batch", "Batches", "Plan", "pad", "rounded"]
 
 POOL = 400  # batches' worth of pairs sorted together: little padding, and another mixture every epoch
+GRID = np.array([step << doubling for doubling in range(1, 29) for step in (4, 5, 6, 7)])
 
 
 def pad(rows: Sequence[Sequence[int]], value: int = 0) -> Tensor:
@@ -20,74 +29,125 @@ def pad(rows: Sequence[Sequence[int]], value: int = 0) -> Tensor:
     return torch.tensor([[*row, *[value] * (width - len(row))] for row in rows], dtype=torch.long)
 
 
+def rounded(lengths: Array | int) -> Array:
+    """Return lengths rounded up to the grid.
+
+    >>> rounded(np.array([1, 8, 9, 15, 17, 33, 100])).tolist()
+    [8, 8, 10, 16, 20, 40, 112]
+    """
+    return GRID[np.searchsorted(GRID, lengths)]
+
+
 @dataclass(frozen=True)
 class Batch:
-    """x (B, S) and y (B, T) with the pairs' indices; `y` begins with `<s>` and ends with `</s>`; 0 is padding."""
+    """x (B, S) and y (B, T) with the pairs' rows; `y` begins with `<s>` and ends with `</s>`; 0 is padding.
+
+    There may be more rows in x and y than pairs: these are padding, all zeros. `tokens` says how many target tokens are
+    to be predicted.
+    """
 
     x: Tensor
     y: Tensor
-    rows: tuple[int, ...]
-
-    @property
-    def tokens(self) -> int:
-        """How many target tokens are to be predicted."""
-        return int((self.y[:, 1:] != 0).sum())
+    rows: Array
+    tokens: int
 
     def to(self, device: torch.device) -> Batch:
-        """Return the batch on a device."""
-        return Batch(self.x.to(device), self.y.to(device), self.rows)
+        """Return the batch on a device; from pinned memory, without waiting until it is there."""
+        return replace(self, x=self.x.to(device, non_blocking=True), y=self.y.to(device, non_blocking=True))
+
+    def pin(self) -> Batch:
+        """Return the batch in memory from which a GPU can copy while others work."""
+        return replace(self, x=self.x.pin_memory(), y=self.y.pin_memory())
+
+
+class Plan(Sequence[Array]):
+    """The batches of an epoch in their order; each is an array of rows of the corpus."""
+
+    def __init__(self, rows: Array, cuts: Array, order: Array) -> None:
+        self.rows, self.cuts, self.order = rows, cuts, order
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    @overload
+    def __getitem__(self, index: int) -> Array: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Array]: ...
+
+    def __getitem__(self, index: int | slice) -> Array | list[Array]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        at = self.order[index]
+        return self.rows[self.cuts[at] : self.cuts[at + 1]].astype(np.int64)
 
 
 class Batches:
     """The batches of every epoch; `epoch(n)` needs nothing but the seed, so training can resume anywhere."""
 
-    def __init__(
-        self,
-        sources: Sequence[Sequence[int]],
-        targets: Sequence[Sequence[int]],
-        *,
-        start: int,
-        tokens: int,
-        sentences: int,
-        seed: int,
-    ) -> None:
-        self.sources, self.targets = sources, targets
-        self.start, self.tokens, self.sentences, self.seed = start, tokens, sentences, seed
-        self._lengths = np.array([(len(x), len(y)) for x, y in zip(sources, targets, strict=True)], dtype=np.int64)
-        self._lengths = self._lengths.reshape(-1, 2)
+    def __init__(self, corpus: Corpus, *, start: int, tokens: int, sentences: int, seed: int) -> None:
+        self.corpus, self.start = corpus, start
+        self.budget, self.sentences, self.seed = tokens, sentences, seed
 
-    def epoch(self, number: int) -> list[tuple[int, ...]]:
+    def epoch(self, number: int) -> Plan:
         """Return the rows of each batch of an epoch, shuffled: every pair exactly once."""
         random = np.random.default_rng((self.seed, number))
-        order = random.permutation(len(self._lengths))
-        if not len(order):
-            return []
-        longest = self._lengths.max(axis=1)
-        pool = POOL * max(1, min(self.sentences, self.tokens // max(1, int(longest.mean()))))
-        batches: list[tuple[int, ...]] = []
+        lengths = self.corpus.lengths(number)
+        order = np.arange(len(lengths), dtype=np.uint32)
+        random.shuffle(order)
+        mean = int(lengths.max(axis=1).mean()) if len(lengths) else 1
+        pool = POOL * max(1, min(self.sentences, self.budget // max(1, mean)))
+        cuts = [0]
         for begin in range(0, len(order), pool):
             part = order[begin : begin + pool]
-            # By target length, then source length up and down in turn: neighbours stay alike across the seams.
-            x, y = self._lengths[part, 0], self._lengths[part, 1]
+            x, y = lengths[part].T
+            # By the longer side, then from those with a longer source to those with a longer target and back in turn:
+            # neighbours stay alike across the seams.
+            longest = np.maximum(x, y)
+            found = np.lexsort((np.where(longest % 2, x - y, y - x), longest))
+            order[begin : begin + pool] = part[found]
             # The first batch is cut short at random, which moves all cuts: other neighbours meet in every epoch.
-            batches += self._cut(part[np.lexsort((np.where(y % 2, x, -x), y))], int(random.integers(pool // POOL)) + 1)
-        return [batches[i] for i in random.permutation(len(batches))]
+            first = int(random.integers(pool // POOL)) + 1
+            cuts += [begin + cut for cut in self._cut(rounded(longest[found]), first)]
+        return Plan(order, np.array(cuts), random.permutation(len(cuts) - 1))
 
-    def _cut(self, rows: np.ndarray[tuple[int], np.dtype[np.int64]], first: int) -> list[tuple[int, ...]]:
-        batches: list[tuple[int, ...]] = []
-        current: list[int] = []
-        longest = 0
-        for row in rows.tolist():
-            longest = max(longest, int(self._lengths[row].max()))
-            most = self.sentences if batches else min(first, self.sentences)
-            if current and (len(current) == most or longest * (len(current) + 1) > self.tokens):
-                batches.append(tuple(current))
-                current, longest = [], int(self._lengths[row].max())
-            current.append(row)
-        return [*batches, tuple(current)] if current else batches
+    def _cut(self, longest: Array, first: int) -> list[int]:
+        """Return where batches end, given the rounded length of each pair's longer side, the short ones first."""
+        ends, begin, most = [], 0, first
+        while begin < len(longest):
+            most = self._most(int(longest[begin]), most)
+            part = longest[begin : begin + most]
+            over = part * np.arange(1, len(part) + 1) > self.budget
+            begin += max(1, int(over.argmax())) if over.any() else len(part)
+            ends.append(begin)
+            most = self.sentences
+        return ends
 
-    def batch(self, rows: Sequence[int]) -> Batch:
-        """Return the tensors of some rows."""
-        x = pad([self.sources[r] for r in rows])
-        y = pad([(self.start, *self.targets[r]) for r in rows])
-        return Batch(x, y, tuple(rows))
+    def _most(self, longest: int, sentences: int) -> int:
+        """Return how many sentences fit in a batch whose longer side has a given rounded length."""
+        return max(1, min(sentences, self.sentences, self.budget // longest))
+
+    def tokens(self, rows: Array, epoch: int = 0) -> int:
+        """Return how many target tokens are to be predicted in a whole batch."""
+        return int(self.corpus.target.rows(rows, epoch)[1].sum())
+
+    def batch(self, rows: Array, epoch: int = 0, *, rank: int = 0, world: int = 1, fixed: bool = False) -> Batch:
+        """Return the tensors of some rows, or one process's share of them, padded like the whole batch.
+
+        With `fixed`, lengths are rounded up to the grid, and the number of sentences to the most that fit there. A
+        share without any sentence is one row of padding.
+        """
+        rows = np.asarray(rows, np.int64)
+        x, y = self.corpus.sides(rows, epoch)
+        (source, target), count = (x.shape[1], y.shape[1]), len(rows)
+        if fixed:
+            source, target = int(rounded(source)), int(rounded(target))
+            count = max(count, self._most(max(source, target), self.sentences))
+        share = max(1, -(-(count if fixed else count - rank) // world))
+        mine = slice(rank, None, world)
+        x, y, rows = x[mine], y[mine], rows[mine]
+        wide_x, wide_y = np.zeros((share, source), np.int64), np.zeros((share, target + 1), np.int64)
+        wide_x[: len(rows), : x.shape[1]] = x
+        wide_y[: len(rows), 1 : 1 + y.shape[1]] = y
+        wide_y[: len(rows), 0] = self.start
+        return Batch(torch.from_numpy(wide_x), torch.from_numpy(wide_y), rows, int(np.count_nonzero(y)))

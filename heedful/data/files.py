@@ -1,17 +1,21 @@
-"""Lines from files, plain or gzip, with errors that name the file and the line."""
+"""Lines from files or stdin, plain or gzip, with errors that name the file and the line."""
 
 from __future__ import annotations
 
 import gzip
+import io
+import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from heedful.errors import DataError
 
-__all__ = ["decode", "read_lines"]
+__all__ = ["BOM", "called", "decode", "raw_lines", "read_lines"]
+
+BOM = "\ufeff"
 
 
 def read_lines(path: Path) -> Iterator[str]:
@@ -19,42 +23,71 @@ def read_lines(path: Path) -> Iterator[str]:
 
     Only a line feed ends a line: U+2028 and its like stand inside sentences.
     """
+    return _without_ends(raw_lines(path))
+
+
+def raw_lines(path: Path) -> Iterator[str]:
+    """Yield the lines of a UTF-8 file as they are, with line ends and byte order mark; `-` is stdin."""
+    name = called(path)
     try:
         with _open(path) as file:
-            yield from decode(file, str(path))
+            yield from _decoded(file, name)
     except FileNotFoundError:
-        raise DataError(f"{path}: there is no such file") from None
+        raise DataError(f"{name}: there is no such file") from None
     except IsADirectoryError:
-        raise DataError(f"{path}: this is a folder, expected a file of sentences") from None
+        raise DataError(f"{name}: this is a folder, expected a file of sentences") from None
     except PermissionError:
-        raise DataError(f"{path}: no permission to read it") from None
+        raise DataError(f"{name}: no permission to read it") from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(f"{path}: this gzip file is broken or cut short ({error})") from None
+        raise DataError(f"{name}: this gzip file is broken or cut short ({error})") from None
     except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror or error})") from None
+        raise DataError(f"{name}: cannot be read ({error.strerror or error})") from None
 
 
 def decode(file: IO[bytes], name: str) -> Iterator[str]:
-    """Yield the lines of an open binary file, decoded; `name` is for the errors."""
-    for number, raw in enumerate(file, 1):
-        try:
-            line = raw.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise DataError(
-                f"{name}, line {number}: byte {error.start + 1} is 0x{raw[error.start]:02x}, which is not UTF-8; "
-                "convert the file to UTF-8 first"
-            ) from None
-        if number == 1:
-            line = line.removeprefix("\ufeff")
-        yield line.removesuffix("\n").removesuffix("\r")
+    """Yield the lines of an open binary file, decoded, without line ends; `name` is for the errors."""
+    return _without_ends(_decoded(file, name))
+
+
+def called(path: Path | str) -> str:
+    """Return what a file is called in an error."""
+    return "standard input" if str(path) == "-" else str(path)
 
 
 @contextmanager
 def _open(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file for reading, unzipped if it begins like gzip, whatever its name."""
-    with path.open("rb") as file:
+    """Open a file or stdin for reading, unzipped if it begins like gzip, whatever its name."""
+    with _stdin() if str(path) == "-" else path.open("rb") as file:
         if file.peek(2)[:2] == b"\x1f\x8b":  # a pipe lets us peek, not go back
             with gzip.open(file) as unzipped:
                 yield unzipped  # type: ignore[misc]
         else:
             yield file
+
+
+@contextmanager
+def _stdin() -> Iterator[io.BufferedReader]:
+    if sys.stdin is None:
+        raise DataError("standard input: it is closed")
+    raw: Any = sys.stdin.buffer  # buffered once more, as not all there may be in its place lets us peek
+    reader = io.BufferedReader(raw)
+    try:
+        yield reader
+    finally:
+        reader.detach()  # stdin itself stays open
+
+
+def _decoded(file: IO[bytes], name: str) -> Iterator[str]:
+    for number, raw in enumerate(file, 1):
+        try:
+            yield raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"{name}, line {number}: byte {error.start + 1} is 0x{raw[error.start]:02x}, which is not UTF-8; "
+                "convert the file to UTF-8 first"
+            ) from None
+
+
+def _without_ends(lines: Iterator[str]) -> Iterator[str]:
+    for number, line in enumerate(lines):
+        yield (line if number else line.removeprefix(BOM)).removesuffix("\n").removesuffix("\r")

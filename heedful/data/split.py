@@ -1,17 +1,25 @@
-"""Holding pairs out for validation by their own hash, so that a file can grow without mixing up the two sides."""
+"""Which pairs are learned from and which are held out, from hashes alone.
+
+Pairs are held out by their own hash, so that a file can grow without mixing up the two sides. 64 bits tell ten million
+sentences apart: that any two of them are taken for one happens once in some hundred thousand such files.
+"""
 
 from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
 from hashlib import blake2b
+from typing import NamedTuple
 
-from heedful.data.pairs import Pair
-from heedful.errors import DataError
+import numpy as np
 
-__all__ = ["hold_out", "sentence_key"]
+from heedful.data.corpus import Array
 
-FRACTION = 0.02
+__all__ = ["Hashes", "Split", "among", "hashes", "sentence_key", "split"]
+
+LIMIT = np.uint64(int(0.02 * 2**64))
+LARGEST = np.uint64(2**64 - 1)
+BLOCK = 1 << 20  # pairs looked at together
 
 
 def sentence_key(text: str) -> str:
@@ -19,31 +27,71 @@ def sentence_key(text: str) -> str:
     return " ".join(unicodedata.normalize("NFC", text).split())
 
 
-def hold_out(pairs: Sequence[Pair], most: int) -> tuple[list[Pair], list[Pair]]:
-    """Split pairs into training and validation; no sentence stands on both sides, be it as source or as target.
+class Hashes(NamedTuple):
+    """The hashes of pairs, of their sources and of their targets: uint64 (N,) each."""
+
+    pairs: Array
+    sources: Array
+    targets: Array
+
+
+def hashes(sources: Sequence[str], targets: Sequence[str]) -> Hashes:
+    """Return the hashes of pairs; sentences that only look different have the same."""
+    found = bytearray()
+    for source, target in zip(sources, targets, strict=True):
+        x, y = (sentence_key(side).encode("utf-8", "surrogatepass") for side in (source, target))
+        for content in (x + b"\t" + y, x, y):
+            found += blake2b(content, digest_size=8).digest()
+    return Hashes(*np.frombuffer(found, ">u8").astype(np.uint64).reshape(-1, 3).T)
+
+
+class Split(NamedTuple):
+    """Rows of pairs: `first` without duplicates (or all), `training` and `held` of them, by hash; how many differ."""
+
+    first: Array
+    training: Array
+    held: Array
+    different: int
+
+
+def split(found: Hashes, duplicates: bool) -> Split:
+    """Split pairs; no sentence stands on both sides, be it as source or as target.
 
     A pair is held out when its hash falls under 2 %, whatever else the file holds; in a file so small that none does,
-    the one with the smallest hash is. Pairs that share a sentence with a held-out pair are left out of training. Of the
-    held-out pairs, the `most` with the smallest hashes are used; the others are kept out of training all the same, so
-    that they stay unseen when the file grows.
+    the one with the smallest hash is. Pairs that share a sentence with a held-out pair are left out of training. With
+    `duplicates`, pairs that came before stay in training; they are never held out twice. `held` is in the order of the
+    hashes: of a file that grows, the beginning changes least.
     """
-    keys = [(sentence_key(p.source), sentence_key(p.target)) for p in pairs]
-    order = {key: _hash(*key) for key in dict.fromkeys(keys)}
-    smallest = min(order.values(), default=0.0)
-    held = {key for key, value in order.items() if value < FRACTION or value == smallest}
-    aside = {sentence for key in held for sentence in key}
-    training = [p for p, key in zip(pairs, keys, strict=True) if aside.isdisjoint(key)]
-    if not training:
-        raise DataError(
-            f"too few different sentences to hold some out for validation ({len(order)} different pairs); "
-            "give more pairs, or a validation file with --valid"
-        )
-    chosen = sorted(held, key=lambda key: order[key])[:most]
-    first = dict(zip(reversed(keys), reversed(pairs), strict=True))
-    return training, [first[key] for key in chosen]
+    again = _again(found.pairs)
+    first = np.nonzero(~again)[0].astype(np.uint32)
+    own = found.pairs[first]
+    held = first[(own < LIMIT) | (own == own.min(initial=LARGEST))]
+    held = held[np.argsort(found.pairs[held])]
+    aside = np.concatenate([found.sources[held], found.targets[held]])
+    apart = ~(among(found.sources, aside) | among(found.targets, aside))
+    different = len(first)
+    if duplicates:
+        first = np.arange(len(again), dtype=np.uint32)
+    else:
+        apart &= ~again
+    return Split(first, np.nonzero(apart)[0].astype(np.uint32), held, different)
 
 
-def _hash(source: str, target: str) -> float:
-    """Return a number from 0 to 1 that depends on the pair alone."""
-    digest = blake2b(f"{source}\t{target}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") / 2**64
+def among(values: Array, known: Array) -> Array:
+    """Return which values are among those that are known: bool (N,); `values` may be large and mapped."""
+    known = np.unique(known)
+    found = np.zeros(len(values), bool)
+    for begin in range(0, len(values) if len(known) else 0, BLOCK):
+        part = np.asarray(values[begin : begin + BLOCK])
+        places = np.minimum(np.searchsorted(known, part), len(known) - 1)
+        found[begin : begin + BLOCK] = known[places] == part
+    return found
+
+
+def _again(values: Array) -> Array:
+    """Return which values came before: bool (N,)."""
+    order = np.argsort(values, kind="stable")
+    ranked = values[order]
+    found = np.zeros(len(values), bool)
+    found[order[1:][ranked[1:] == ranked[:-1]]] = True
+    return found

@@ -187,7 +187,8 @@ def _command(
         f"training.valid_every={every}",
         f"training.checkpoint_every={contestant.steps}",
         "training.device=cpu",
+        "training.precision=fp32",
     )
     settings = [part for setting in (*plan.settings, *contestant.settings, *own) for part in ("--set", setting)]
     files = [str(pairs), "--valid", str(valid), "--out", str(out / contestant.key)]
-    return [sys.executable, "-P", "-m", "heedful", "train", *files, *settings]
+    return [sys.executable, "-P", "-m", "heedful", "train", *files, "--preset", "none", *settings]

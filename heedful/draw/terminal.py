@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from heedful.trace import Trace
 
-__all__ = ["SHADES", "heatmap", "shade"]
+__all__ = ["SHADES", "columns", "heatmap", "shade", "visible"]
 
 # The least weight of each shade, with block characters and in plain ASCII.
 SHADES = ((0.0, " ", " "), (0.05, "·", "."), (0.15, "░", "-"), (0.35, "▒", "+"), (0.60, "▓", "#"), (0.85, "█", "@"))
@@ -50,16 +50,16 @@ def heatmap(trace: Trace, width: int = 80, ascii_only: bool = False, confidence:
     if weights is None:
         return "\n".join([*_legend(sources, width, ascii_only), *textwrap.wrap(NOTHING, width)])
     sure = [f"{share:>4.0%} " for share in trace.confidences()] if confidence else [""] * len(targets)
-    tail = 2 + len(sure[0]) + min(WORD, max(map(_columns, targets)))
+    tail = 2 + len(sure[0]) + min(WORD, max(map(columns, targets)))
     cell = max(3, len(str(len(sources))) + 1)  # with the gap before it
     size = max(1, (width - LEFT - tail) // cell)
     panels = []
     for first in range(0, len(sources), size):
-        columns = range(first, min(first + size, len(sources)))
-        numbers = [f"{c + 1:>{cell}}" for c in columns]
+        panel = range(first, min(first + size, len(sources)))
+        numbers = [f"{c + 1:>{cell}}" for c in panel]
         words = [share + _cut(word, WORD, ascii_only) for share, word in zip(sure, targets, strict=True)]
         heading = "".join(numbers) + "  conf" * confidence
-        panels += [*_panel(weights[:, columns], cell, heading, words, ascii_only), ""]
+        panels += [*_panel(weights[:, panel], cell, heading, words, ascii_only), ""]
     return "\n".join([*_legend(sources, width, ascii_only), "", *panels, *_scale(width, ascii_only)])
 
 
@@ -87,27 +87,32 @@ def _scale(width: int, ascii_only: bool) -> list[str]:
 def _wrap(title: str, entries: Sequence[str], width: int) -> list[str]:
     """Put entries on lines of at most `width` columns, the first after the title, the others under it."""
     lines = [title]
-    used = _columns(title)
+    used = columns(title)
     for entry in entries:
-        if used + 2 + _columns(entry) > width:
+        if used + 2 + columns(entry) > width:
             lines.append(" " * (len(title) - 1))
             used = len(title) - 1
         lines[-1] += ("  " if lines[-1].strip() != title else " ") + entry
-        used += 2 + _columns(entry)
+        used += 2 + columns(entry)
     return lines
 
 
-def _columns(text: str) -> int:
+def columns(text: str) -> int:
     """Return about how many columns a terminal gives a text; a mark that some fonts set apart counts as one."""
     return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
 
 
+def visible(text: str, ascii_only: bool = False) -> str:
+    """Return a text that is safe on a terminal: what would move the cursor or turn the line around is shown as �."""
+    bad = "?" if ascii_only else "�"
+    return "".join(bad if unicodedata.category(c) in MOVING or c in TURNING else c for c in text)
+
+
 def _cut(word: str, most: int, ascii_only: bool) -> str:
-    """Shorten a word to its place; characters that would move the cursor or turn the line around are shown as �."""
-    bad, more = ("?", "~") if ascii_only else ("�", "…")
-    word = "".join(bad if unicodedata.category(c) in MOVING or c in TURNING else c for c in word)
-    if _columns(word) <= most:
+    """Shorten a word to its place."""
+    word, more = visible(word, ascii_only), "~" if ascii_only else "…"
+    if columns(word) <= most:
         return word
-    while _columns(word) > most - 1:
+    while columns(word) > most - 1:
         word = word[:-1]
     return word + more

@@ -7,10 +7,14 @@ from torch import Tensor
 
 from heedful.attention import build_score
 from heedful.config import RnnConfig
+from heedful.models.cells import CellState
 from heedful.models.protocol import Look, Memory, Step
-from heedful.models.recurrent import Output, Recurrent, RecurrentState, Stack
+from heedful.models.recurrence_decoder import write
+from heedful.models.recurrent import Output, Recurrent, RecurrentState, Stack, comparable
 
 __all__ = ["Bahdanau"]
+
+Found = tuple[Tensor, tuple[CellState, ...], Tensor | None]  # [s_t; c_t], the last states, weights
 
 
 class Bahdanau(Recurrent):
@@ -31,14 +35,22 @@ class Bahdanau(Recurrent):
     def step(self, y: Tensor, state: RecurrentState, memory: Memory, look: Look | None = None) -> Step:
         """Read n tokens.  y (R, n) -> hidden (R, n, …), the state after them, weights (R, 1, 1, n, S) if asked for."""
         e = self.embed(y)
+        way = self._at_once if self.learns(y, memory, look) else self._one_by_one
+        known, cells, weights = way(e, state, memory)
+        return Step(self.output.hidden(known, e), RecurrentState(cells), weights if look else None)
+
+    def _one_by_one(self, e: Tensor, state: RecurrentState, memory: Memory) -> Found:
         cells = state.cells
-        states, contexts, weights = [], [], []
+        known, weights = [], []
         for x in self.stack.project(0, e).unbind(1):
             c, alpha = self.ask(self.score, cells[-1][0], memory)
             cells = self.stack(x + self.stack.project(1, c), cells)
-            states.append(cells[-1][0])
-            contexts.append(c)
+            known.append(torch.cat([cells[-1][0], c], dim=-1))
             weights.append(alpha)
-        known = torch.cat([torch.stack(states, dim=1), torch.stack(contexts, dim=1)], dim=-1)
-        seen = torch.stack(weights, dim=1)[:, None, None] if look else None
-        return Step(self.output.hidden(known, e), RecurrentState(cells), seen)
+        return torch.stack(known, dim=1), cells, torch.stack(weights, dim=1)[:, None, None]
+
+    def _at_once(self, e: Tensor, state: RecurrentState, memory: Memory) -> Found:
+        given = {"x": e.transpose(0, 1), "W_fed": self.stack.cells[0].W[1].weight}
+        given |= self.stack.tensors(state.cells, e.shape[1]) | comparable(self.score, memory)
+        found = write(self.plan("before", self.score), given)
+        return torch.cat([found.s, found.c], dim=-1).transpose(0, 1), found.last, None

@@ -27,7 +27,7 @@ class Cache:
 
     def __init__(self, L: int, capacity: int, positions: Callable[[int], Tensor]) -> None:
         self.L, self.capacity, self.positions = L, capacity, positions
-        self.table: Tensor | None = None  # of the first positions; it grows as the room does
+        self.table: Tensor | None = None  # of the first positions
         self.length = 0
         self.room: Tensor | None = None
         self.spare: Tensor | None = None  # where the rows that are selected go, and the other way next time
@@ -56,9 +56,9 @@ class Cache:
         """Return the positions of the next n words, (n, D)."""
         if self.length + n > self.capacity:
             raise ShapeError(f"{self.length + n} words, but the state was started for {self.capacity} at most")
-        wanted, size = self.length + n, 0 if self.table is None else len(self.table)
-        if self.table is None or size < wanted:
-            self.table = self.positions(min(max(FIRST, wanted, 2 * size), self.capacity))
+        wanted = self.length + n
+        if self.table is None or len(self.table) < wanted:
+            self.table = self.positions(wanted)
         return self.table[self.length : wanted]
 
     def advance(self, n: int) -> None:

@@ -8,9 +8,12 @@ from torch import Tensor, nn
 from heedful.attention import build_score
 from heedful.config import RnnConfig
 from heedful.models.protocol import Look, Memory, Step
-from heedful.models.recurrent import Output, Recurrent, RecurrentState, Stack
+from heedful.models.recurrence_decoder import write
+from heedful.models.recurrent import Output, Recurrent, RecurrentState, Stack, comparable
 
 __all__ = ["Luong"]
+
+Found = tuple[Tensor, Tensor | None, RecurrentState, Tensor | None]  # [s_t; c_t], a_t, the state after, weights
 
 
 class Luong(Recurrent):
@@ -42,6 +45,11 @@ class Luong(Recurrent):
     def step(self, y: Tensor, state: RecurrentState, memory: Memory, look: Look | None = None) -> Step:
         """Read n tokens.  y (R, n) -> hidden (R, n, …), the state after them, weights (R, 1, 1, n, S) if asked for."""
         e = self.embed(y)
+        way = self._at_once if self.learns(y, memory, look) else self._one_by_one
+        known, mixed, after, weights = way(e, state, memory)
+        return Step(self._hidden(known, mixed, e), after, weights if look else None)
+
+    def _one_by_one(self, e: Tensor, state: RecurrentState, memory: Memory) -> Found:
         cells, fed = state.cells, state.feed
         known, mixed, weights = [], [], []
         for x in self.stack.project(0, e).unbind(1):
@@ -53,12 +61,24 @@ class Luong(Recurrent):
             if fed is not None and self.mix is not None:
                 fed = torch.tanh(self.mix(known[-1]))
                 mixed.append(fed)
-        hidden = self._hidden(torch.stack(known, dim=1), mixed, e)
-        seen = torch.stack(weights, dim=1)[:, None, None] if look else None
-        return Step(hidden, RecurrentState(cells, fed), seen)
+        a = torch.stack(mixed, dim=1) if mixed else None
+        seen = torch.stack(weights, dim=1)[:, None, None]
+        return torch.stack(known, dim=1), a, RecurrentState(cells, fed), seen
 
-    def _hidden(self, known: Tensor, mixed: list[Tensor], e: Tensor) -> Tensor:
+    def _at_once(self, e: Tensor, state: RecurrentState, memory: Memory) -> Found:
+        given = {"x": e.transpose(0, 1), **self.stack.tensors(state.cells, e.shape[1])}
+        given |= comparable(self.score, memory)
+        if state.feed is not None and self.mix is not None:
+            given |= {"W_fed": self.stack.cells[0].W[1].weight, "a": state.feed}
+            given |= {"W_a": self.mix.weight, "b_a": self.mix.bias}
+        found = write(self.plan("after", self.score), given)
+        known = torch.cat([found.s, found.c], dim=-1).transpose(0, 1)
+        if found.a is None:
+            return known, None, RecurrentState(found.last), None
+        return known, found.a.transpose(0, 1), RecurrentState(found.last, found.a[-1]), None
+
+    def _hidden(self, known: Tensor, mixed: Tensor | None, e: Tensor) -> Tensor:
         """Return what `logits` takes; when nothing waited for the attentional states, they are made here at once."""
         if self.tied or self.mix is None:
             return self.output.hidden(known, e)
-        return self.output.hidden(torch.stack(mixed, dim=1) if mixed else torch.tanh(self.mix(known)), e)
+        return self.output.hidden(torch.tanh(self.mix(known)) if mixed is None else mixed, e)

@@ -8,14 +8,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from heedful.attention import Score, attend
+from heedful.attention import Additive, ScaledDot, Score, attend
 from heedful.config import RecurrentConfig
 from heedful.errors import ConfigError
 from heedful.models.cells import CELLS, Cell, CellState
 from heedful.models.encoder import Encoder, embedding
 from heedful.models.protocol import Look, Memory
+from heedful.models.recurrence_decoder import Plan, Tensors
 
-__all__ = ["Bridge", "Output", "Recurrent", "RecurrentState", "Stack"]
+__all__ = ["Bridge", "Output", "Recurrent", "RecurrentState", "Stack", "comparable"]
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,7 @@ class Stack(nn.Module):
         below = [parts, *[(config.width,)] * (config.layers - 1)]
         self.cells = nn.ModuleList(Cell(config.cell, inputs, config.width) for inputs in below)
         self.dropout = nn.Dropout(config.dropout)
+        self.cell = config.cell
 
     def project(self, part: int, x: Tensor) -> Tensor:
         """Return the share of one part of the lowest layer's input.  x (…, part) -> (…, gates·D)."""
@@ -81,6 +83,17 @@ class Stack(nn.Module):
                 x = cell.project(0, self.dropout(after[-1][0]))  # type: ignore[operator]
             after.append(cell(x, state))
         return tuple(after)
+
+    def tensors(self, states: tuple[CellState, ...], T: int) -> Tensors:
+        """Return weights and first states as `write` takes them, with what dropout leaves between the layers."""
+        found = Tensors()
+        for l, (cell, state) in enumerate(zip(self.cells, states, strict=True)):
+            W, U = cell.W[0], cell.U  # type: ignore[index, union-attr]
+            found |= {f"W{l}": W.weight, f"b_W{l}": W.bias, f"U{l}": U.weight, f"b_U{l}": U.bias}  # type: ignore[dict-item]
+            found |= {f"{name}{l}": side for name, side in zip("sm", state, strict=False)}
+            if l and self.training and self.dropout.p:
+                found[f"drop{l}"] = self.dropout(torch.ones(T, *state[0].shape, device=state[0].device))
+        return found
 
 
 class Output(nn.Module):
@@ -141,5 +154,23 @@ class Recurrent(nn.Module):
         return c.flatten(0, 1), weights.flatten(0, 1)
 
     def embed(self, y: Tensor) -> Tensor:
-        """Return the vectors of target tokens.  y (B, n) -> (B, n, embedding)."""
-        return self.dropout(self.embedding(y))  # type: ignore[no-any-return]
+        """Return the vectors of target tokens.  y (B, n) -> (B, n, embedding); they lie in memory by their steps."""
+        return self.dropout(self.embedding(y.t())).transpose(0, 1)  # type: ignore[no-any-return]
+
+    def learns(self, y: Tensor, memory: Memory, look: Look | None) -> bool:
+        """Whether all steps can go through `write` at once: there are several, and gradients but no weights wanted."""
+        return look is None and torch.is_grad_enabled() and y.shape[1] > 1 and y.shape[0] == memory.h.shape[0]
+
+    def plan(self, ask: str = "", score: Score | None = None) -> Plan:
+        """Return what `write` is to do."""
+        stack: Stack = self.stack  # type: ignore[assignment]
+        scale = 1.0
+        if isinstance(score, ScaledDot):
+            scale = stack.cells[0].U.in_features**-0.5  # type: ignore[union-attr, operator, assignment]
+        return Plan(stack.cell, len(stack.cells), ask, scale)
+
+
+def comparable(score: Score, memory: Memory) -> Tensors:
+    """Return what is compared and looked at as `write` takes it."""
+    found = {"keys": memory.keys[0], "values": memory.h, "keep": memory.keep}
+    return found | {"W_q": score.W.weight, "v": score.v} if isinstance(score, Additive) else found

@@ -90,7 +90,7 @@ class Swift:
     def _look_at(self, memory: Memory, BH: int) -> None:
         """Make the keys, the values and the mask of a memory ready: once, until sentences leave it."""
         self.memory = memory
-        flat = [part.view(BH, -1, self.C) for part in memory.keys]
+        flat = [part.reshape(BH, -1, self.C) for part in memory.keys]
         self.keys = [(k.transpose(1, 2), v) for k, v in zip(flat[::2], flat[1::2], strict=True)]
         self.mask, self.beta = self.nothing, 0.0
         if memory.padded:

@@ -9,16 +9,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from heedful.attention import attend, causal, scaled
 from heedful.config import TransformerConfig
 from heedful.errors import ConfigError
 from heedful.models.cache import Cache
 from heedful.models.encoder import embedding
+from heedful.models.heads import MultiHead, Sight
 from heedful.models.protocol import Look, Memory, Step
 from heedful.models.swift import Swift
 
 __all__ = ["DecoderLayer", "EncoderLayer", "FeedForward", "MultiHead", "Residual", "Transformer", "positions"]
 
+PLACES = 256  # positions that are worked out at first
 FEW = 64  # rows up to which a product is small
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
 
@@ -29,45 +30,6 @@ def positions(n: int, D: int, like: Tensor | None = None) -> Tensor:
     angles = t * 10000.0 ** (-torch.arange(0, D, 2, dtype=torch.float64) / D)
     table = torch.cat([angles.sin(), angles.cos()], dim=-1)
     return table.float() if like is None else table.to(like)
-
-
-class MultiHead(nn.Module):
-    """[c¹; …; c^H] W_o with cⁱ = Σ_j αⁱ_tj vⁱ_j, αⁱ = softmax(qⁱ · kⁱ / √C), q = W_q s, k = W_k h, v = W_v h.
-
-    The three matrices stand in one, W = [W_q; W_k; W_v], so that self-attention takes one product.
-    """
-
-    def __init__(self, config: TransformerConfig) -> None:
-        super().__init__()
-        self.C, self.dropout = config.channels, config.attention_dropout
-        self.W = nn.Linear(config.width, 3 * config.width)
-        self.W_o = nn.Linear(config.width, config.width)
-
-    def split(self, x: Tensor) -> Tensor:
-        """Cut into heads.  x (B, n, parts·H·C), parts of D side by side -> (parts, B, H, n, C)."""
-        B, n, width = x.shape
-        D = self.W.in_features
-        return x.view(B, n, width // D, D // self.C, self.C).permute(2, 0, 3, 1, 4)
-
-    def project(self, s: Tensor) -> Tensor:
-        """Return q, k and v of the same states.  s (B, n, D) -> (3, B, H, n, C)."""
-        return self.split(self.W(s))
-
-    def query(self, s: Tensor) -> Tensor:
-        """Return q.  s (B, n, D) -> (B, H, n, C)."""
-        D = self.W.in_features
-        return self.split(F.linear(s, self.W.weight[:D], self.W.bias[:D]))[0]
-
-    def keys(self, h: Tensor) -> tuple[Tensor, Tensor]:
-        """Return k and v, once for a sentence.  h (B, S, D) -> (B, H, S, C) each."""
-        D = self.W.in_features
-        k, v = self.split(F.linear(h, self.W.weight[D:], self.W.bias[D:]))
-        return k.contiguous(), v.contiguous()
-
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Attend with every head.  q (B, H, T, C), k, v (B, H, S, C) -> (B, T, D), weights (B, H, T, S)."""
-        c, weights = attend(scaled(q, k), v, keep, self.dropout if self.training else 0.0)
-        return self.W_o(c.transpose(1, 2).flatten(2)), weights
 
 
 class FeedForward(nn.Module):
@@ -111,10 +73,10 @@ class EncoderLayer(nn.Module):
         self.inside, self.around_inside = MultiHead(config), Residual(config)
         self.forward_layer, self.around_forward = FeedForward(config), Residual(config)
 
-    def forward(self, h: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
-        """h (B, S, D), keep (B, S) -> (B, S, D), weights (B, H, S, S)."""
+    def forward(self, h: Tensor, sight: Sight, look: bool) -> tuple[Tensor, Tensor | None]:
+        """h (B, S, D) -> (B, S, D), weights (B, H, S, S) if asked for."""
         q, k, v = self.inside.project(self.around_inside.before(h))
-        g, weights = self.inside(q, k, v, keep)
+        g, weights = self.inside.attend(q, k, v, sight, look)
         h = self.around_inside.after(h, g)
         return self.around_forward.after(h, self.forward_layer(self.around_forward.before(h))), weights
 
@@ -128,24 +90,27 @@ class DecoderLayer(nn.Module):
         self.across, self.around_across = MultiHead(config), Residual(config)
         self.forward_layer, self.around_forward = FeedForward(config), Residual(config)
 
-    def forward(self, s: Tensor, cache: Cache, layer: int, memory: Memory) -> tuple[Tensor, Tensor, Tensor]:
-        """s (R, n, D) -> (R, n, D), the weights inside (R, H, n, t) and across (R, H, n, S)."""
+    def forward(
+        self, s: Tensor, cache: Cache, layer: int, memory: Memory, sights: tuple[Sight, Sight], look: Look | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """s (R, n, D) -> (R, n, D), weights (R, H, n, S), or inside (R, H, n, t), if asked for."""
         qkv = self.inside.project(self.around_inside.before(s))
         q = qkv[0]
         k, v = cache.extend(layer, qkv[1:])
-        n, t = q.shape[2], k.shape[2]
-        g, inside = self.inside(q, k, v, causal(n, t, s.device) if n > 1 else None)
+        g, inside = self.inside.attend(q, k, v, sights[0], look is not None and look.inside)
         s = self.around_inside.after(s, g)
 
         k, v = memory.keys[2 * layer : 2 * layer + 2]
         R, B = s.shape[0], k.shape[0]
         # K hypotheses of one sentence are K·n queries: (B·K, n, D) is (B, K·n, D).
         q = self.across.query(self.around_across.before(s).view(B, -1, s.shape[-1]))
-        g, across = self.across(q, k, v, memory.keep if memory.padded else None)
+        g, across = self.across.attend(q, k, v, sights[1], look is not None and not look.inside)
         s = self.around_across.after(s, g.view_as(s))
-        across = across if R == B else across.unflatten(2, (-1, n)).transpose(1, 2).flatten(0, 1)
+        if across is not None and R > B:
+            across = across.view(B, across.shape[1], -1, s.shape[1], across.shape[3]).transpose(1, 2).flatten(0, 1)
 
-        return self.around_forward.after(s, self.forward_layer(self.around_forward.before(s))), inside, across
+        s = self.around_forward.after(s, self.forward_layer(self.around_forward.before(s)))
+        return s, across if inside is None else inside
 
 
 class Transformer(nn.Module):
@@ -169,6 +134,7 @@ class Transformer(nn.Module):
         self.LN_s = nn.LayerNorm(D) if self.pre else nn.Identity()
         self.W_o = nn.Parameter(embedding(target, D).weight.data) if config.tied == "none" else None
         self.b_o = nn.Parameter(torch.zeros(target)) if config.bias else None
+        self.table: Tensor | None = None  # of positions; not a buffer, which processes would have to agree on
         self.laid_out: Tensor | None  # what writes words once more, for small products
         self.register_buffer("laid_out", None, persistent=False)
         self.laid_out_from = (0, 0)
@@ -176,6 +142,14 @@ class Transformer(nn.Module):
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)
                 nn.init.zeros_(module.bias)
+
+    def places(self, n: int) -> Tensor:
+        """Return the positions of n words or more, from a table that is made where the words are.  (≥ n, D)."""
+        table, W = self.table, self.embedding.weight
+        if table is None or len(table) < n or table.device != W.device or table.dtype != W.dtype:
+            size = max(PLACES, 1 << (n - 1).bit_length())
+            self.table = table = positions(size, W.shape[1], W.data)
+        return table
 
     def embed(self, words: nn.Embedding, x: Tensor, p: Tensor) -> Tensor:
         """Return E x √D + p.  x (B, n), p (n, D) -> (B, n, D)."""
@@ -185,21 +159,20 @@ class Transformer(nn.Module):
     def encode(self, x: Tensor, keep: Tensor, look: Look | None = None) -> Memory:
         """Read the source and work out the keys.  x (B, S), keep (B, S) -> Memory."""
         words = self.source or self.embedding
-        h = self.embed(words, x, positions(x.shape[1], words.embedding_dim, words.weight))
-        seen = []
+        h = self.embed(words, x, self.places(x.shape[1])[: x.shape[1]])
+        sight, seen = Sight.of(keep, h), []
         for layer in self.encoder:
-            h, weights = layer(h, keep)
-            if look:
-                seen.append(weights)
+            h, weights = layer(h, sight, look is not None)
+            seen.append(weights)
         h = self.LN_h(h)
         keys = tuple(part for layer in self.decoder for part in layer.across.keys(h))  # type: ignore[union-attr, operator]
-        padded = len(x) > 1 or not bool(keep.all())  # a sentence alone has no padding, as a rule
+        # A sentence alone has no padding, as a rule; but to look takes waiting for the device.
+        padded = len(x) > 1 or torch.is_grad_enabled() or not bool(keep.all())
         return Memory(h, keep, keys, (), torch.stack(seen, dim=1) if look else None, padded)
 
     def start(self, memory: Memory, capacity: int) -> Cache:
         """Return an empty cache with room for `capacity` tokens."""
-        words = self.embedding
-        return Cache(len(self.decoder), capacity, lambda n: positions(n, words.embedding_dim, words.weight.data))
+        return Cache(len(self.decoder), capacity, self.places)
 
     def step(self, y: Tensor, state: Cache, memory: Memory, look: Look | None = None) -> Step:
         """Read n tokens.  y (R, n) -> hidden (R, n, D), the cache with them, weights (R, L, H, n, S) if asked for."""
@@ -211,10 +184,11 @@ class Transformer(nn.Module):
             state.advance(1)
             return Step(self.LN_s(s), state, None)
         seen = []
+        back = Sight.back(n, state.length + n, s)
+        across = Sight.of(memory.keep, s) if memory.padded else Sight()
         for number, layer in enumerate(self.decoder):
-            s, inside, across = layer(s, state, number, memory)
-            if look:
-                seen.append(inside if look.inside else across)
+            s, weights = layer(s, state, number, memory, (back, across), look)
+            seen.append(weights)
         state.advance(n)
         return Step(self.LN_s(s), state, torch.stack(seen, dim=1) if look else None)
 

@@ -1,6 +1,18 @@
 """Records of a comparison to one page that opens anywhere: no script, no network, light and dark."""
 
+from heedful.report.compared import Compared, Sentence, compared_page
 from heedful.report.page import html
 from heedful.report.records import Alignment, Corpus, Example, Machine, Model, Report
 
-__all__ = ["Alignment", "Corpus", "Example", "Machine", "Model", "Report", "html"]
+__all__ = [
+    "Alignment",
+    "Compared",
+    "Corpus",
+    "Example",
+    "Machine",
+    "Model",
+    "Report",
+    "Sentence",
+    "compared_page",
+    "html",
+]

@@ -12,7 +12,7 @@ from heedful.report.sections import alignment, cards, learning, run, scores, try
 from heedful.report.sentences import sentences
 from heedful.report.style import STYLE
 
-__all__ = ["html"]
+__all__ = ["document", "html"]
 
 # Whatever a sentence holds, the browser loads nothing and runs nothing.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
@@ -32,19 +32,10 @@ def html(report: Report) -> str:
     lead = "".join(f"<p>{_strong(text)}</p>\n" for text in meaning(report))
     body = "\n".join(text for _, _, text in sections)
     machine = report.machine
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8"/>
-<meta name="viewport" content="width=device-width, initial-scale=1"/>
-<meta name="color-scheme" content="light dark"/>
-<meta http-equiv="Content-Security-Policy" content="{POLICY}"/>
-<meta name="generator" content="heedful {clean(machine.heedful)}"/>
-<title>{clean(report.title)}</title>
-<style>{STYLE}</style>
-</head>
-<body>
-<header>
+    return document(
+        report.title,
+        machine.heedful,
+        f"""<header>
 <h1>{clean(report.title)}</h1>
 <div class="lead">
 {lead}<p class="small">{clean(setting(report))}</p>
@@ -57,7 +48,25 @@ def html(report: Report) -> str:
 </main>
 <footer><p class="small">Made by heedful {clean(machine.heedful)} in {duration(report.seconds)}, {clean(machine.date)}.
 All numbers on this page come from this run.</p></footer>
-</body>
+""",
+    )
+
+
+def document(title: str, version: str, body: str) -> str:
+    """Return a page that carries its style and loads nothing; the body has to be clean already."""
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8"/>
+<meta name="viewport" content="width=device-width, initial-scale=1"/>
+<meta name="color-scheme" content="light dark"/>
+<meta http-equiv="Content-Security-Policy" content="{POLICY}"/>
+<meta name="generator" content="heedful {clean(version)}"/>
+<title>{clean(title)}</title>
+<style>{STYLE}</style>
+</head>
+<body>
+{body}</body>
 </html>
 """
 

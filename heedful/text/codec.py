@@ -8,14 +8,30 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 from heedful.config import TextConfig
+from heedful.errors import ConfigError
 from heedful.text.words import SPACE, is_space, merge
 from heedful.trace import Text
 
-__all__ = ["END", "PAD", "SPECIALS", "START", "UNKNOWN", "Codec", "Encoded", "Pieces", "whole"]
+__all__ = ["END", "PAD", "SPECIALS", "START", "UNKNOWN", "Codec", "Encoded", "Numbers", "Pieces", "whole"]
+
+Numbers = npt.NDArray[np.int32]
 
 SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")
 PAD, UNKNOWN, START, END = range(4)
+
+
+CHANGING = ("bpe", "unigram")
+
+
+def _unchanging(kind: str) -> str:
+    return (
+        f"text.regularise: a vocabulary of {kind} kind cuts a word in one way only; "
+        f"only text.kind={' and text.kind='.join(CHANGING)} cut it differently in every epoch"
+    )
 
 
 @dataclass(frozen=True)
@@ -63,7 +79,17 @@ class Codec(ABC):
 
     @staticmethod
     def train(texts: Iterable[str], config: TextConfig) -> Codec:
-        """Learn a vocabulary of at most `config.size` tokens from texts."""
+        """Learn a vocabulary of at most `config.size` tokens from texts.
+
+        A size of 0 is chosen from these texts: see `heedful.text.size`.
+        """
+        if config.size == 0:
+            from heedful.text.size import count_texts, resolve_size
+
+            texts = list(texts)
+            config = resolve_size(count_texts(texts), config)
+        if config.regularise and config.kind not in CHANGING:
+            raise ConfigError(_unchanging(config.kind))
         if config.kind == "sentencepiece":
             from heedful.text.sentencepiece import SentencePieces
 
@@ -110,6 +136,38 @@ class Codec(ABC):
         """Return the ids of many sentences, each closed by `</s>`, without the spans, in half the time."""
         return [(*e.ids, END) for e in self._cut(texts)]
 
+    def flat(self, texts: Sequence[str]) -> tuple[Numbers, Numbers]:
+        """Return the ids of many sentences, one after the other, each closed by `</s>`, and how many each has."""
+        rows = self.ids(texts)
+        lengths = np.fromiter(map(len, rows), np.int32, len(rows))
+        return np.fromiter((i for row in rows for i in row), np.int32, int(lengths.sum())), lengths
+
+    def numbered(self, texts: Sequence[str]) -> tuple[list[str], npt.NDArray[np.uint32], Numbers]:
+        """Return the distinct words of texts, the running words as indices into them, and how many each text has.
+
+        A word is what is cut without regard to what stands beside it, as it stands after normalisation, with its ▁;
+        `variants` cuts it. Long ones, and those of scripts without spaces, come in parts: the tokens they are cut into.
+        """
+        raise ConfigError(_unchanging("this"))
+
+    def words(self, texts: Sequence[str]) -> list[list[str]]:
+        """Return the words of each text, as `numbered` does.
+
+        >>> Codec.train(["I am eating."], TextConfig(size=40)).words(["I  am!"])
+        [['▁I', '▁am', '!']]
+        """
+        words, indices, lengths = self.numbered(texts)
+        return [[words[i] for i in part] for part in np.split(indices, np.cumsum(lengths)[:-1])] if len(texts) else []
+
+    def variants(
+        self, words: Sequence[str], counts: Sequence[int], rate: float, seed: int
+    ) -> tuple[Numbers, npt.NDArray[np.int64]]:
+        """Cut each word plainly and then so many times by chance: ids without `</s>`, and how many each cut has.
+
+        What is drawn for a word follows from the word, the rate (`text.regularise`) and the seed alone.
+        """
+        raise ConfigError(_unchanging("this"))
+
     def head(self, text: str) -> tuple[int, ...]:
         """Return the ids of what stands at the beginning of a text and concerns all of it: the code of a language."""
         return ()
@@ -154,12 +212,14 @@ def whole(text: str) -> str:
 def _spans(text: str, offsets: Sequence[tuple[int, int]], tokens: Sequence[str]) -> Iterator[tuple[int, int]]:
     """Yield the characters of each token: up to the next token, without the white space at either end.
 
-    A letter and its accent that were composed into one are reported with the letter's span alone, hence up to the next.
+    A letter and its accent that were composed into one are reported with the letter's span alone, hence up to the next;
+    but not over white space, behind which may stand what a normaliser swallowed.
     """
     starts = [*(start for start, _ in offsets[1:]), len(text)]
     first = last = 0  # a normaliser that swallows characters may report spans out of order
     for (start, end), following, token in zip(offsets, starts, tokens, strict=False):
-        end = max(end, following)
+        while end < following and not is_space(text[end]):
+            end += 1
         while start < end and is_space(text[start]):
             start += 1
         while start < end and is_space(text[end - 1]):

@@ -118,7 +118,13 @@ class SentencePieces(Codec):
             shift = sum(map(len, head))
             spans = [(start + shift, end + shift) for start, end in found["offsets"]]
             tokens = [*head, *found["pieces"]]
-            cuts.append(Cut(self._look_up(tokens), tokens, [*((0, len(h)) for h in head), *_filled(text, spans)]))
+            cuts.append(
+                Cut(
+                    self._look_up(tokens),
+                    tokens,
+                    [*((0, len(h)) for h in head), *_filled(text, spans, found["pieces"])],
+                )
+            )
         return cuts
 
     def _split(self, texts: Sequence[str]) -> tuple[list[list[str]], list[str]]:
@@ -140,13 +146,14 @@ class SentencePieces(Codec):
             raise ModelError(f"the tokenizer cannot read this text: {error}") from None
 
 
-def _filled(text: str, spans: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+def _filled(text: str, spans: Sequence[tuple[int, int]], tokens: Sequence[str]) -> Iterator[tuple[int, int]]:
     """Yield spans with something in them: of several pieces that stand for one character, the last alone has it.
 
-    The ligature ﬁ is read as f and i; both get its span.
+    The ligature ﬁ is read as f and i; both get its span. A piece that is white space itself has none.
     """
-    for start, end in spans:
-        if all(map(is_space, text[start:end])) and end < len(text) and not is_space(text[end]):
+    for (start, end), token in zip(spans, tokens, strict=True):
+        bare = all(map(is_space, text[start:end])) and not all(map(is_space, token))
+        if bare and end < len(text) and not is_space(text[end]):
             end += 1
         yield (start, end)
 

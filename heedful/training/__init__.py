@@ -1,7 +1,20 @@
 """Loss, schedule, loop, validation, checkpoints; `train` does it all."""
 
+from heedful.training.estimate import Estimate
 from heedful.training.inputs import Inputs
 from heedful.training.records import Outcome, Progress, Silent, Validation, Watch
-from heedful.training.start import begin, recorded_inputs, train
+from heedful.training.start import begin, recorded_inputs, train, try_out
 
-__all__ = ["Inputs", "Outcome", "Progress", "Silent", "Validation", "Watch", "begin", "recorded_inputs", "train"]
+__all__ = [
+    "Estimate",
+    "Inputs",
+    "Outcome",
+    "Progress",
+    "Silent",
+    "Validation",
+    "Watch",
+    "begin",
+    "recorded_inputs",
+    "train",
+    "try_out",
+]

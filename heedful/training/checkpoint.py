@@ -1,14 +1,17 @@
 """Checkpoints: `checkpoints/STEP/` is a model folder that also holds all that a run needs to go on.
 
-Besides the model: `optimizer.safetensors`, `best.safetensors` (the best weights so far) and `run.json`. The folder is
-filled under another name and renamed when it is whole, and its `config.json` has everything's checksum.
+Besides the model: `optimizer.safetensors`, `best.safetensors` (the best weights so far), `average.safetensors` (the
+moving average, if there is one), `recent.safetensors` (the weights of the last validations, if they are to be averaged)
+and `run.json`. The folder is filled under another name and renamed when it is whole, and its `config.json` has
+everything's checksum.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,36 +20,67 @@ import torch
 from torch import Tensor
 
 from heedful.disk import whole_folder, writing
-from heedful.errors import HeedfulError, ModelError
-from heedful.folder import BEST, OPTIMIZER, RUN, Parts, about, pack, read_files, read_model, unpack, write_model
+from heedful.errors import DiskError, HeedfulError, ModelError
+from heedful.folder import (
+    AVERAGE,
+    BEST,
+    OPTIMIZER,
+    RECENT,
+    RUN,
+    Parts,
+    about,
+    pack,
+    read_files,
+    read_model,
+    unpack,
+    write_model,
+)
 from heedful.training.records import Validation
 
-__all__ = ["Checkpoint", "Position", "folders", "newest", "optimizer_tensors", "restore_optimizer", "save", "tidy"]
+__all__ = [
+    "Checkpoint",
+    "Position",
+    "folders",
+    "newest",
+    "optimizer_tensors",
+    "restore_optimizer",
+    "save",
+    "saying_what_is_left",
+    "tidy",
+]
 
 
 @dataclass(frozen=True)
 class Position:
-    """Where a run stands: updates done, the epoch and the batches done in it, and the best validation so far."""
+    """Where a run stands: updates done, the epoch and the batches done in it, and the best validation so far.
+
+    `without_better` counts the validations since then, `halved` how often the rate was halved on a plateau, and
+    `waited` the validations since it was last halved, or since the best.
+    """
 
     step: int = 0
     epoch: int = 0
     batch: int = 0
     best: Validation | None = None
     without_better: int = 0
+    halved: int = 0
+    waited: int = 0
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A run at one moment: the model, the optimizer's memory, the best weights so far, where it stands, and what it is.
+    """A run at one moment: the model, the optimizer's memory, other weights, where it stands, and what it is.
 
     `run` tells where the pairs came from and their checksum, so that a run goes on with what it began with.
     """
 
     parts: Parts
     optimizer: dict[str, Tensor]
-    best: dict[str, Tensor] | None
     position: Position
     run: dict[str, Any]
+    best: dict[str, Tensor] | None = None
+    average: dict[str, Tensor] | None = None
+    recent: tuple[dict[str, Tensor], ...] = ()
 
 
 def save(out: Path, checkpoint: Checkpoint, keep: int) -> None:
@@ -57,6 +91,10 @@ def save(out: Path, checkpoint: Checkpoint, keep: int) -> None:
     extra = {OPTIMIZER: pack(checkpoint.optimizer), RUN: json.dumps(run).encode()}
     if checkpoint.best is not None:
         extra[BEST] = pack(checkpoint.best)
+    if checkpoint.average is not None:
+        extra[AVERAGE] = pack(checkpoint.average)
+    if checkpoint.recent:
+        extra[RECENT] = pack({f"{i}.{k}": t for i, one in enumerate(checkpoint.recent) for k, t in one.items()})
     with whole_folder(path) as folder:
         write_model(folder, checkpoint.parts, extra)
     older = [folder for folder in folders(out) if int(folder.name) < checkpoint.position.step]
@@ -92,6 +130,19 @@ def tidy(out: Path, damaged: Iterable[Path]) -> None:
         shutil.rmtree(partial, ignore_errors=True)
 
 
+@contextmanager
+def saying_what_is_left(out: Path) -> Iterator[None]:
+    """Add to an error of the disk where the run can go on from when the disk can be written again."""
+    try:
+        yield
+    except DiskError as error:
+        left = "there is no checkpoint yet"
+        if found := folders(out):
+            left = f"the checkpoint of step {int(found[0].name):,} is whole: make room, then go on with --resume"
+        error.args = (f"{error}; {left}",)
+        raise
+
+
 def _read(path: Path) -> Checkpoint:
     files = read_files(path, about(path))
     try:
@@ -101,12 +152,23 @@ def _read(path: Path) -> Checkpoint:
         return Checkpoint(
             read_model(path),
             unpack(files[OPTIMIZER], OPTIMIZER),
-            unpack(files[BEST], BEST) if BEST in files else None,
             Position(**position, best=None if best is None else Validation(**best)),
             run,
+            unpack(files[BEST], BEST) if BEST in files else None,
+            unpack(files[AVERAGE], AVERAGE) if AVERAGE in files else None,
+            _several(unpack(files[RECENT], RECENT)) if RECENT in files else (),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ModelError(f"{path}: not a checkpoint ({type(error).__name__}: {error})") from None
+
+
+def _several(tensors: dict[str, Tensor]) -> tuple[dict[str, Tensor], ...]:
+    """Take apart what was packed with a number before each name."""
+    found: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        number, _, rest = name.partition(".")
+        found.setdefault(int(number), {})[rest] = tensor
+    return tuple(found[number] for number in sorted(found))
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer, names: list[str]) -> dict[str, Tensor]:

@@ -2,52 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from heedful.data import Pair, Pairs, parse_columns, read_parallel, read_tsv
-from heedful.errors import DataError
+from heedful.data import PairFile, PairList
+from heedful.errors import ConfigError
 
-__all__ = ["Inputs", "in_memory"]
-
-SIDES = ("source", "target", "valid")
+__all__ = ["Inputs"]
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """Where sentence pairs come from: TSV files with columns, or two parallel files; and a TSV file for validation."""
+    """The sentence pairs to learn from and, if given, those for validation; `strict`: all must be clean already."""
 
-    pairs: tuple[str, ...] = ()
-    columns: str = "1,2"
-    source: str | None = None
-    target: str | None = None
-    valid: str | None = None
+    training: tuple[PairFile | PairList, ...]
+    valid: tuple[PairFile | PairList, ...] = ()
+    strict: bool = False
 
-    def read(self) -> tuple[Pairs, Pairs | None]:
-        """Read the pairs to learn from and, if given, those for validation."""
-        columns = parse_columns(self.columns)
-        if self.source and self.target:
-            found = read_parallel(Path(self.source), Path(self.target))
-        else:
-            found = read_tsv([Path(p) for p in self.pairs], columns)
-        return found, read_tsv([Path(self.valid)], columns) if self.valid else None
+    def __post_init__(self) -> None:
+        paths = [path for file in self._files() for path in (file.path, file.target)]
+        if paths.count("-") > 1:
+            raise ConfigError("standard input (-) can be read only once; put one of the two into a file")
+
+    @property
+    def piped(self) -> bool:
+        """Whether something comes from standard input."""
+        return any("-" in (file.path, file.target) for file in self._files())
 
     def absolute(self) -> dict[str, Any]:
-        """Return the inputs with full paths, for the record."""
-        sides = {name: path and str(Path(path).resolve()) for name, path in asdict(self).items() if name in SIDES}
-        return {"pairs": [str(Path(p).resolve()) for p in self.pairs], "columns": self.columns, **sides}
+        """Return the inputs with full paths, for the record; nothing for pairs in memory."""
+        if len(self._files()) < len(self.training) + len(self.valid):
+            return {}
+        sides = {"training": self.training, "valid": self.valid}
+        return {side: [asdict(_absolute(f)) for f in files if isinstance(f, PairFile)] for side, files in sides.items()}
+
+    @classmethod
+    def recorded(cls, record: Mapping[str, Any]) -> Inputs | None:
+        """Return the inputs that a record is of, if it is of files."""
+        if not record.get("training"):
+            return None
+        training, valid = (tuple(PairFile(**file) for file in record[side]) for side in ("training", "valid"))
+        return cls(training, valid)
+
+    def _files(self) -> list[PairFile]:
+        return [file for file in (*self.training, *self.valid) if isinstance(file, PairFile)]
 
 
-def in_memory(pairs: Sequence[tuple[str, str]]) -> Pairs:
-    """Take pairs as they are; those with an empty side are counted and left out."""
-    found = []
-    for number, pair in enumerate(pairs, 1):
-        if len(pair) != 2 or not all(isinstance(side, str) for side in pair):
-            raise DataError(f"pair {number} is {pair!r}, expected two strings: a sentence and its translation")
-        found.append(Pair(pair[0].strip(), pair[1].strip(), f"pair {number}"))
-    whole = [p for p in found if p.source and p.target]
-    if not whole:
-        raise DataError("there are no sentence pairs with both a source and a target")
-    return Pairs(whole, half=len(found) - len(whole))
+def _absolute(file: PairFile) -> PairFile:
+    path, target = (side if side in ("", "-") else str(Path(side).resolve()) for side in (file.path, file.target))
+    return replace(file, path=path, target=target)

@@ -33,8 +33,11 @@ class Signals:
 
 
 @contextmanager
-def catch_signals() -> Iterator[Signals]:
-    """Catch Ctrl-C and its like while a run goes on; outside the main thread, where Python forbids it, do nothing."""
+def catch_signals(speak: bool = True) -> Iterator[Signals]:
+    """Catch Ctrl-C and its like while a run goes on, and say so once if it is this process that speaks.
+
+    Outside the main thread, where Python forbids it, do nothing.
+    """
     signals = Signals()
     if threading.current_thread() is not threading.main_thread():
         yield signals
@@ -42,8 +45,8 @@ def catch_signals() -> Iterator[Signals]:
 
     def handler(number: int, frame: FrameType | None) -> None:
         signals.catch(number, frame)
-        # Not print: the signal may have come in the middle of one.
-        os.write(2, b"\nstopping after this step and writing a checkpoint (again to stop at once)\n")
+        if speak:  # not with print: the signal may have come in the middle of one
+            os.write(2, b"\nstopping after this step and writing a checkpoint (again to stop at once)\n")
 
     heard = [n for n in CAUGHT if n == signal.SIGINT or signal.getsignal(n) is not signal.SIG_IGN]  # nohup wants it so
     before = {number: signal.signal(number, handler) for number in heard}

@@ -1,17 +1,17 @@
-"""The loss: cross-entropy with label smoothing, over the tokens that are there."""
+"""The loss of a batch, read by teacher forcing: every y_t is predicted from x and the y before it."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
-from torch.nn import functional as F
+from torch import Tensor, nn
 
 from heedful.data import Batch
-from heedful.models import Seq2Seq
+from heedful.models import Network
+from heedful.training.word_loss import word_loss
 
-__all__ = ["Loss", "loss"]
+__all__ = ["Learner", "Loss", "loss"]
 
 
 class Loss(NamedTuple):
@@ -22,19 +22,41 @@ class Loss(NamedTuple):
     right: Tensor
 
 
-def loss(model: Seq2Seq, batch: Batch, smoothing: float = 0.0) -> Loss:
-    """Read a batch by teacher forcing: every y_t is predicted from x and the y before it.
+class Learner(nn.Module):
+    """A model with its loss: what DistributedDataParallel wraps, and what a graph records."""
 
-    Padding is taken out before the vocabulary projection, so it costs nothing there and weighs nothing.
-    """
-    memory = model.encode(batch.x, batch.x != 0)
-    state = model.start(memory, batch.y.shape[1] - 1)
-    hidden = model.step(batch.y[:, :-1], state, memory).hidden
-    wanted = batch.y[:, 1:]
-    there = wanted != 0
-    words = wanted[there]
-    logits = model.logits(hidden[there]).float()
-    mean = F.cross_entropy(logits, words, label_smoothing=smoothing)
-    with torch.no_grad():  # argmax is far slower than amax on the CPU; a tie for the best counts as right
-        right = (logits.gather(1, words[:, None])[:, 0] == logits.amax(-1)).sum()
-    return Loss(mean, len(words), right)
+    def __init__(self, model: Network, smoothing: float = 0.0, rdrop: float = 0.0) -> None:
+        super().__init__()
+        self.model, self.smoothing, self.rdrop = model, smoothing, rdrop
+
+    def forward(self, x: Tensor, y: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the sum of the tokens' losses times `share`, and how many tokens were right.  x (B, S), y (B, T).
+
+        On the CPU, padding is taken out before the vocabulary projection, so it costs nothing there. Elsewhere that
+        would need the device's answer how much of it there is; it is given the weight 0 instead.
+        """
+        passes = 2 if self.rdrop and self.training else 1
+        x, y = x.repeat(passes, 1), y.repeat(passes, 1)
+        memory = self.model.encode(x, x != 0)
+        state = self.model.start(memory, y.shape[1] - 1)
+        hidden = self.model.step(y[:, :-1], state, memory).hidden
+        wanted = y[:, 1:]
+        there = wanted != 0
+        if x.device.type == "cpu":
+            hidden, words = hidden[there], wanted[there]
+            weights = (share / passes).expand(len(words))
+        else:
+            hidden, words = hidden.flatten(0, 1), wanted.flatten()
+            weights = there.flatten() * (share / passes)
+        total, right = word_loss(
+            self.model.logits(hidden), words, weights, self.smoothing, self.rdrop if passes == 2 else 0.0
+        )
+        return total, (right & (weights > 0)).sum() / passes
+
+
+def loss(model: Network, batch: Batch, smoothing: float = 0.0) -> Loss:
+    """Return the mean loss of one batch."""
+    learner = Learner(model, smoothing)
+    tokens = batch.tokens
+    mean, right = learner(batch.x, batch.y, torch.ones((), device=batch.x.device) / tokens)
+    return Loss(mean, tokens, right)

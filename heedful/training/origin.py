@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from heedful.config import MODELS, Config
@@ -23,6 +24,7 @@ __all__ = ["name_of", "open_origin", "place_of", "say_unknown"]
 # What the weights do not depend on: a model may be trained on with other values.
 FREE = {"model.dropout", "model.attention_dropout", "model.inner_dropout", "text.max_length"}
 TELLING = 0.01  # the share of unknown tokens from which it is said
+LOOKED_AT = 100_000  # pairs in which they are counted
 SAMPLE = 2000  # pairs that are searched for examples of them
 
 
@@ -73,11 +75,13 @@ def _settings(before: Config, settings: Mapping[str, Mapping[str, object]], init
 
 def say_unknown(data: Prepared, codecs: tuple[Codec, Codec], place: str, say: Callable[[str], None]) -> None:
     """Say how much of the pairs the vocabularies do not know, when it is more than a little."""
-    sides = (("source", data.batches.sources), ("target", data.batches.targets))
-    for codec, (side, rows) in zip(codecs, sides, strict=True):
-        share = sum(row.count(UNKNOWN) for row in rows) / max(1, sum(len(row) - 1 for row in rows))
+    rows = np.arange(0, len(data.corpus), max(1, len(data.corpus) // LOOKED_AT))
+    for number, side in enumerate(("source", "target")):
+        ids, lengths = getattr(data.corpus, side).rows(rows, 0)
+        share = np.count_nonzero(ids == UNKNOWN) / max(1, int(lengths.sum()) - len(rows))
         if share > TELLING:
-            some = ", ".join(f"'{piece}'" for piece in _unknown(codec, [getattr(p, side) for p in data.pairs[:SAMPLE]]))
+            texts = [getattr(data.corpus.pair(row), side) for row in rows[:SAMPLE]]
+            some = ", ".join(f"'{piece}'" for piece in _unknown(codecs[number], texts))
             examples = f" ({some})" if some else ""
             say(
                 f"{share:.1%} of the {side} tokens are not in the vocabulary of {place}{examples}: it cannot learn them"

@@ -1,113 +1,217 @@
-"""From pairs to what a run needs: vocabularies, token ids, batches, and a checksum of it all."""
+"""From where the pairs are to what a run needs: vocabularies, token ids, batches, and a checksum of it all."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from importlib.metadata import version
 from textwrap import shorten
 
-from heedful.config import Config
-from heedful.data import Batches, Pair, Pairs, hold_out, sentence_key
+import numpy as np
+
+from heedful.config import Config, DataConfig, TextConfig
+from heedful.data import Batches, Corpus, Pair
+from heedful.data.cache import Writer, key_of, stored
+from heedful.data.split import among
+from heedful.data.store import CHUNK, Chosen, Store, open_store
+from heedful.data.tokens import tokens_of
 from heedful.errors import DataError
 from heedful.text import START, Codec
+from heedful.text.size import count_texts, resolve_size
+from heedful.training.inputs import Inputs
+from heedful.training.records import Watch
 
-__all__ = ["Prepared", "digest", "learn_codecs", "prepare", "split"]
+__all__ = ["Found", "Prepared", "learn_codecs", "open_pairs", "prepare"]
+
+VERSION = 1
+LEARNED = 2_000_000  # pairs that vocabularies are learned from at most
+COUNTED = 500_000  # pairs that are counted to choose their size
+# A set that somebody chose for validation stays as it is, but for what cannot be a pair.
+WHOLE = DataConfig(max_characters=10**9, max_ratio=1e9, duplicates="keep")
+
+
+@dataclass(frozen=True)
+class Found:
+    """The pairs to learn from and those for validation, on disk; their checksum, to know them again."""
+
+    training: Chosen
+    held: Chosen
+    digest: str
+
+    @property
+    def pairs(self) -> int:
+        """How many pairs there are to learn from."""
+        return len(self.training)
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """Batches to learn from, the pairs behind them, and the same for validation."""
+    """Token ids and batches to learn from, pairs and batches for validation, and the checksum of the pairs."""
 
-    pairs: list[Pair]
+    corpus: Corpus
     batches: Batches
     valid_pairs: list[Pair]
     valid_batches: Batches
+    digest: str
 
 
-def split(
-    found: Pairs, valid: Pairs | None, config: Config, say: Callable[[str], None]
-) -> tuple[list[Pair], list[Pair]]:
-    """Return training and validation pairs, and say what was passed over."""
-    for count, what in ((found.blank, "blank lines"), (found.half, "pairs with an empty side")):
-        if count:
-            say(f"passed over {count:,} {what}")
+def open_pairs(inputs: Inputs, config: Config, watch: Watch) -> Found:
+    """Read and clean the pairs, or map them from the cache; say what was found and which are held out."""
+    began = time.perf_counter()
+    store, known = open_store(inputs.training, config.data, watch.say, watch.preparing)
+    if inputs.strict:
+        store.report.refuse()
+    for line in store.report.lines():
+        watch.say(line)
+    if known:
+        watch.say(f"these pairs are read from the cache ({time.perf_counter() - began:.1f} s)")
     most = config.training.valid_pairs
-    if valid is None:
-        training, held = hold_out(found.pairs, most)
-        _show_first(training, say)
-        aside = len(found.pairs) - len(training) - len(held)
-        say(f"{len(training):,} pairs to learn from, {len(held):,} held out for validation")
-        if aside:
-            share = f"{aside:,} more pairs ({aside / len(found.pairs):.1%}) are not learned from"
-            say(f"{share}: held out too, or with a sentence of a held-out pair; --valid FILE uses all")
-        return training, held
-    _show_first(found.pairs, say)
-    held = valid.pairs[:most]
-    if len(valid.pairs) > most:
-        say(f"validation uses the first {most:,} of {len(valid.pairs):,} pairs (training.valid_pairs)")
-    seen = {sentence_key(p.source) for p in found.pairs}
-    both = sum(sentence_key(p.source) in seen for p in held)
+    if inputs.valid:
+        training = Chosen(store, store.split.first, "first")
+        held = _validation(inputs, watch)
+        _say_given(training, held, most, watch.say)
+        held = replace(held, rows=held.rows[:most])
+    else:
+        training, held = _held_out(store, most, watch.say)
+    return Found(training, held, _digest(training, held))
+
+
+def _held_out(store: Store, most: int, say: Callable[[str], None]) -> tuple[Chosen, Chosen]:
+    """Return the pairs to learn from and those held out, and say how many."""
+    found = store.split
+    if not len(found.training):
+        raise DataError(
+            f"too few different sentences to hold some out for validation ({found.different} different pairs); "
+            "give more pairs, or a validation file with --valid"
+        )
+    training, held = Chosen(store, found.training, "training"), Chosen(store, found.held[:most], "held")
+    _show_first(training, say)
+    say(f"{len(training):,} pairs to learn from, {len(held):,} held out for validation")
+    if aside := len(found.first) - len(training) - len(held):
+        share = f"{aside:,} more pairs ({aside / len(found.first):.1%}) are not learned from"
+        say(f"{share}: held out too, or with a sentence of a held-out pair; --valid FILE uses all")
+    return training, held
+
+
+def _validation(inputs: Inputs, watch: Watch) -> Chosen:
+    """Return the pairs that were given for validation."""
+    store, _ = open_store(inputs.valid, WHOLE, watch.say, watch.preparing)
+    if inputs.strict:
+        store.report.refuse()
+    if store.report.counts:
+        for line in store.report.lines():
+            watch.say(f"validation: {line}")
+    return Chosen(store, store.split.first, "first")
+
+
+def _say_given(training: Chosen, valid: Chosen, most: int, say: Callable[[str], None]) -> None:
+    _show_first(training, say)
+    if len(valid) > most:
+        say(f"validation uses the first {most:,} of {len(valid):,} pairs (training.valid_pairs)")
+    sources = valid.store.hashes.sources[valid.rows[:most]]
+    learned = training.store.hashes.sources
+    both = int(among(sources, learned[among(learned, sources)]).sum())
     overlap = f" ({both:,} of their sources are also in training: scores on them flatter)" if both else ""
-    say(f"{len(found.pairs):,} pairs to learn from, {len(held):,} for validation{overlap}")
-    return found.pairs, held
+    say(f"{len(training):,} pairs to learn from, {len(sources):,} for validation{overlap}")
 
 
-def _show_first(pairs: Sequence[Pair], say: Callable[[str], None]) -> None:
+def _show_first(pairs: Chosen, say: Callable[[str], None]) -> None:
     """Say the first pair: a wrong column is seen at once."""
     say("the first pair: " + " → ".join(shorten(side, 60, placeholder=" …") for side in pairs[0][:2]))
 
 
-def digest(*sides: Sequence[Pair]) -> str:
-    """Return a checksum of pairs, to know them again when a run is resumed."""
+def _digest(*sides: Chosen) -> str:
+    """Return a checksum of pairs, to know them again when a run is resumed, wherever they stand then."""
     total = sha256()
-    for pairs in sides:
-        for pair in pairs:
-            total.update(f"{pair.source}\t{pair.target}\n".encode())
+    for chosen in sides:
+        hashes = chosen.store.hashes.pairs
+        for begin in range(0, len(chosen), CHUNK):
+            total.update(hashes[chosen.rows[begin : begin + CHUNK]].tobytes())
         total.update(b"\n")
     return total.hexdigest()
 
 
-def learn_codecs(pairs: Sequence[Pair], config: Config) -> tuple[Codec, Codec]:
-    """Learn the vocabularies of source and target, or one for both."""
-    sources, targets = [p.source for p in pairs], [p.target for p in pairs]
-    text = replace(config.text, size=config.text.size or 4000)
-    if config.text.joint:
-        both = Codec.train([*sources, *targets], text)
-        return both, both
-    return Codec.train(sources, text), Codec.train(targets, text)
+def learn_codecs(found: Found, config: Config, watch: Watch) -> tuple[Codec, Codec]:
+    """Learn the vocabularies of source and target, or one for both; those of the same pairs are in the cache."""
+    text, store = config.text, found.training.store
+    key = None
+    if store.key is not None:
+        which = text.kind, text.size, text.joint, version("tokenizers")
+        key = key_of("vocabularies", VERSION, store.key, found.training.name, which)
+
+    def fill(writer: Writer) -> None:
+        pairs = _some(found.training, LEARNED)
+        if len(pairs) < found.pairs:
+            watch.say(f"vocabularies are learned from {len(pairs):,} of the pairs, evenly spread")
+        for name, sides in vocabularies.items():
+            writer.add(name, _learn(pairs, sides, text, found.pairs, watch).dump().encode())
+
+    vocabularies = {"both": (0, 1)} if text.joint else {"source": (0,), "target": (1,)}
+    arrays, _ = stored(key, fill, watch.say)
+    codecs = [Codec.parse(arrays[name].tobytes().decode()) for name in vocabularies]
+    return codecs[0], codecs[-1]
 
 
-def prepare(
-    training: list[Pair], held: list[Pair], codecs: tuple[Codec, Codec], config: Config, say: Callable[[str], None]
-) -> Prepared:
-    """Encode all pairs; those over the length limit are counted, reported and left out."""
+def _learn(pairs: Chosen, sides: Sequence[int], config: TextConfig, total: int, watch: Watch) -> Codec:
+    if not config.size:
+        counted = _some(pairs, COUNTED)
+        config = resolve_size(count_texts(_texts(counted, sides, watch), total / len(counted)), config)
+    return Codec.train(_texts(pairs, sides, watch), config)
+
+
+def _texts(pairs: Chosen, sides: Sequence[int], watch: Watch) -> Iterator[str]:
+    for side in sides:
+        for number, text in enumerate(pairs.texts(side)):
+            if number % CHUNK == 0:
+                watch.preparing(number, "sentences read for a vocabulary")
+            yield text
+
+
+def _some(pairs: Chosen, most: int) -> Chosen:
+    """Return pairs, or so many of them, evenly spread."""
+    if len(pairs) <= most:
+        return pairs
+    return replace(pairs, rows=pairs.rows[np.arange(most) * len(pairs) // most])
+
+
+def prepare(found: Found, codecs: tuple[Codec, Codec], config: Config, watch: Watch) -> Prepared:
+    """Cut all pairs into tokens, or map those from the cache; pairs over the length limit are said and left out."""
+    began = time.perf_counter()
     most = config.text.max_length
-    pairs, x, y = _encode(training, codecs, most, "pairs", say)
-    valid_pairs, valid_x, valid_y = _encode(held, codecs, most, "validation pairs", say)
-    return Prepared(pairs, _batches(x, y, config), valid_pairs, _batches(valid_x, valid_y, config))
+    tokens = tokens_of(found.training, codecs, config.text, config.training.seed, watch.say, watch.preparing)
+    _say_left_out(tokens.left_out, found.pairs, tokens.longest, "pairs", most, watch.say)
+    if tokens.known:
+        watch.say(f"their tokens are read from the cache ({time.perf_counter() - began:.1f} s)")
+    pairs = [found.held[row] for row in range(len(found.held))]
+    ids = [codec.ids([pair[side] for pair in pairs]) for side, codec in enumerate(codecs)]
+    longest = [max(len(x), len(y)) for x, y in zip(*ids, strict=True)]
+    short = [row for row, length in enumerate(longest) if length <= most]
+    _say_left_out(len(pairs) - len(short), len(pairs), max(longest), "validation pairs", most, watch.say)
+    valid = Corpus.of(*([side[row] for row in short] for side in ids))
+    return Prepared(
+        tokens.corpus,
+        _batches(tokens.corpus, config),
+        [pairs[row] for row in short],
+        _batches(valid, config),
+        found.digest,
+    )
 
 
-def _encode(
-    pairs: list[Pair], codecs: tuple[Codec, Codec], most: int, what: str, say: Callable[[str], None]
-) -> tuple[list[Pair], list[tuple[int, ...]], list[tuple[int, ...]]]:
-    source, target = codecs
-    x = source.ids([p.source for p in pairs])
-    y = target.ids([p.target for p in pairs])
-    longest = [max(len(a), len(b)) for a, b in zip(x, y, strict=True)]
-    short = [i for i, length in enumerate(longest) if length <= most]
-    if len(short) < len(pairs):
-        say(
-            f"left out {len(pairs) - len(short):,} of {len(pairs):,} {what} with a side of more than {most:,} tokens "
-            f"(text.max_length; the longest has {max(longest):,})"
-        )
-    if not short:
+def _say_left_out(count: int, total: int, longest: int, what: str, most: int, say: Callable[[str], None]) -> None:
+    """Say how many pairs are too long; refuse when all are."""
+    if count == total:
         raise DataError(f"all {what} have a side of more than {most} tokens; raise text.max_length")
-    return [pairs[i] for i in short], [x[i] for i in short], [y[i] for i in short]
+    if count:
+        say(
+            f"left out {count:,} of {total:,} {what} with a side of more than {most:,} tokens "
+            f"(text.max_length; the longest has {longest:,})"
+        )
 
 
-def _batches(x: list[tuple[int, ...]], y: list[tuple[int, ...]], config: Config) -> Batches:
+def _batches(corpus: Corpus, config: Config) -> Batches:
     settings = config.training
     return Batches(
-        x, y, start=START, tokens=settings.batch_tokens, sentences=settings.batch_sentences, seed=settings.seed
+        corpus, start=START, tokens=settings.batch_tokens, sentences=settings.batch_sentences, seed=settings.seed
     )

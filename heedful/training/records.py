@@ -20,20 +20,21 @@ class Progress(NamedTuple):
 
 
 class Validation(NamedTuple):
-    """Scores on held-out pairs: loss per token, share of tokens right, BLEU of greedy translations."""
+    """Scores on held-out pairs: loss per token, share of tokens right; BLEU, or chrF if asked for, of greedy output."""
 
     step: int
     loss: float
     accuracy: float
     bleu: float
+    chrf: float | None = None
 
-    def better_than(self, other: Validation | None) -> bool:
-        """Whether this is the better one: by BLEU, then by loss. BLEU under 1 is chance, and counts as 0."""
-        return other is None or self._rank > other._rank
+    def better_than(self, other: Validation | None, metric: str = "bleu") -> bool:
+        """Whether this is the better one: by the metric, then by loss. BLEU under 1 is chance, and counts as 0."""
+        return other is None or self._rank(metric) > other._rank(metric)
 
-    @property
-    def _rank(self) -> tuple[float, float]:
-        return self.bleu if self.bleu >= 1 else 0.0, -self.loss
+    def _rank(self, metric: str) -> tuple[float, float]:
+        score = {"bleu": self.bleu if self.bleu >= 1 else 0.0, "chrf": self.chrf or 0.0, "loss": -self.loss}[metric]
+        return score, -self.loss
 
 
 class Outcome(NamedTuple):
@@ -52,6 +53,10 @@ class Watch(Protocol):
         """Hear something in words."""
         ...
 
+    def preparing(self, done: int, what: str) -> None:
+        """Hear how far the preparing of pairs is."""
+        ...
+
     def progress(self, progress: Progress) -> None:
         """Hear how the run stands."""
         ...
@@ -65,6 +70,9 @@ class Silent:
     """Nobody."""
 
     def say(self, message: str) -> None:
+        """Hear nothing."""
+
+    def preparing(self, done: int, what: str) -> None:
         """Hear nothing."""
 
     def progress(self, progress: Progress) -> None:

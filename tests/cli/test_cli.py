@@ -48,7 +48,7 @@ def test_train_translate_evaluate_info(heedful_cli: Run, pairs: Path, tmp_path: 
     code, out, _ = heedful_cli("evaluate", tmp_path / "m", pairs)
     assert code == 0
     assert "nrefs:1|case:mixed" in out
-    assert out.splitlines()[0].split() == ["source", "words", "pairs", "BLEU", "chrF", "exact", "%"]
+    assert out.splitlines()[0].split() == ["source", "words", "pairs", "BLEU", "chrF", "TER", "exact", "%"]
     code, out, _ = heedful_cli("info", tmp_path / "m")
     assert code == 0
     assert 'family = "rnn"' in out
@@ -154,7 +154,7 @@ def test_a_recipe_gives_way_to_options(heedful_cli: Run, pairs: Path, tmp_path: 
 
 BAD_FILES = {
     "missing": (None, "there is no such file"),
-    "empty": (b"", "the file is empty, expected sentence pairs"),
+    "empty": (b"", "pairs.tsv: empty, expected sentence pairs"),
     "blank": (b"\n  \n\t\n", "only blank lines (3)"),
     "columns": (b"a\tb\nc d\n", "line 2: expected 2 columns separated by a tab, as in line 1, found 1: 'c d'"),
     "one": ("मैं घर जाता हूँ\n".encode(), "line 1: expected 2 columns separated by a tab, found 1: 'मैं घर जाता हूँ'"),

@@ -1,14 +1,20 @@
 """Holding out: what is promised when a file grows, and that nothing leaks."""
 
 import unicodedata
+from hashlib import blake2b
 
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from heedful.data import Pair, hold_out, sentence_key
-from heedful.data.split import _hash
-from heedful.errors import DataError
+from heedful.data import Pair
+from heedful.data.split import among, hashes, sentence_key, split
+
+
+def _hash(source: str, target: str) -> float:
+    """A number from 0 to 1 that depends on the pair alone."""
+    return int.from_bytes(blake2b(f"{source}\t{target}".encode(), digest_size=8).digest(), "big") / 2**64
 
 
 def pair(n: int) -> Pair:
@@ -24,17 +30,56 @@ MIXED = st.lists(
 POOL = st.lists(st.sampled_from(UNDER) | st.sampled_from(OVER), min_size=1, max_size=30)
 
 
-def split(pairs, most=1000):
-    """The split, or None for a file that is too small."""
-    try:
-        return hold_out(pairs, most)
-    except DataError:
+def hold_out(pairs, most=1000, duplicates=True):
+    """Training and held-out pairs; None for a file that is too small."""
+    found = split(hashes([p.source for p in pairs], [p.target for p in pairs]), duplicates)
+    if not len(found.training):
         return None
+    return [pairs[i] for i in found.training], [pairs[i] for i in found.held[:most]]
+
+
+def naive(pairs, most=1000):
+    """The same with Python's sets of sentences."""
+    keys = [(sentence_key(p.source), sentence_key(p.target)) for p in pairs]
+    order = {key: _hash(*key) for key in dict.fromkeys(keys)}
+    smallest = min(order.values(), default=0.0)
+    held = {key for key, value in order.items() if value < 0.02 or value == smallest}
+    aside = {sentence for key in held for sentence in key}
+    training = [p for p, key in zip(pairs, keys, strict=True) if aside.isdisjoint(key)]
+    first = dict(zip(reversed(keys), reversed(pairs), strict=True))
+    chosen = [first[key] for key in sorted(held, key=lambda key: order[key])[:most]]
+    return (training, chosen) if training else None
 
 
 def test_hash_by_hand():
     # blake2b of "a\tb" in 8 bytes; a run resumed with another version must find the same pairs.
-    assert _hash("a", "b") == int.from_bytes(bytes.fromhex("21f240a02ae87773"), "big") / 2**64
+    found = hashes(["a"], ["b"])
+    assert [int(values[0]) for values in found] == [0x21F240A02AE87773, number("a"), number("b")]
+
+
+def number(text: str) -> int:
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")
+
+
+@given(MIXED | POOL, st.integers(1, 3))
+def test_the_same_as_with_sets_of_sentences(pairs, most):
+    assert hold_out(pairs, most) == naive(pairs, most)
+
+
+@given(MIXED | POOL)
+def test_without_duplicates_the_first_of_each_stays(pairs):
+    found = split(hashes([p.source for p in pairs], [p.target for p in pairs]), duplicates=False)
+    first = {p[:2]: p for p in reversed(pairs)}
+    once = [first[key] for key in dict.fromkeys(p[:2] for p in pairs)]
+    assert [pairs[i] for i in found.first] == once
+    assert found.different == len(once)
+    assert hold_out(pairs, duplicates=False) == naive(once)
+
+
+@given(st.lists(st.integers(0, 20)), st.lists(st.integers(0, 20)))
+def test_among(values, known):
+    found = among(np.array(values, np.uint64), np.array(known, np.uint64))
+    assert found.tolist() == [value in known for value in values]
 
 
 def test_about_two_percent_are_held_out():
@@ -45,7 +90,7 @@ def test_about_two_percent_are_held_out():
 
 @given(st.lists(st.sampled_from(UNDER), min_size=1, max_size=5), POOL, POOL)
 def test_what_was_held_out_stays_out_of_training_when_the_file_grows(under, small, more):
-    before, after = split([*small, *under]), split([*more, *small, *under])
+    before, after = hold_out([*small, *under]), hold_out([*more, *small, *under])
     if before and after:
         assert not set(before[1]) & set(after[0])
         assert set(before[1]) <= set(after[1])
@@ -54,14 +99,14 @@ def test_what_was_held_out_stays_out_of_training_when_the_file_grows(under, smal
 @given(MIXED, MIXED)
 @example([pair(1), pair(2)], [pair(n) for n in range(3, 60)])
 def test_what_was_learned_from_is_never_validated_on_when_the_file_grows(small, more):
-    before, after = split(small), split([*small, *more])
+    before, after = hold_out(small), hold_out([*small, *more])
     if before and after:
         assert not set(before[0]) & set(after[1])
 
 
 @given(MIXED | POOL, st.integers(1, 3))
 def test_no_sentence_on_both_sides(pairs, most):
-    found = split(pairs, most)
+    found = hold_out(pairs, most)
     if found:
         training, held = found
         assert 1 <= len(held) <= most
@@ -71,7 +116,7 @@ def test_no_sentence_on_both_sides(pairs, most):
 
 @given(MIXED | POOL)
 def test_only_pairs_that_share_a_sentence_are_lost(pairs):
-    found = split(pairs)
+    found = hold_out(pairs)
     if found:
         training, held = found
         for lost in set(pairs) - set(training) - set(held):
@@ -82,7 +127,7 @@ def test_only_pairs_that_share_a_sentence_are_lost(pairs):
 def test_the_order_of_the_file_does_not_matter(pairs, random):
     other = list(pairs)
     random.shuffle(other)
-    found, again = (split(p) for p in (pairs, other))
+    found, again = (hold_out(p) for p in (pairs, other))
     assert (found is None) == (again is None)
     if found:
         assert sorted(found[0]) == sorted(again[0])
@@ -122,20 +167,11 @@ def test_one_is_held_out_of_the_smallest_file():
 
 @pytest.mark.parametrize(
     ("pairs", "different"),
-    [([pair(1)], 1), ([pair(1)] * 5, 1), ([Pair("a", "b"), Pair("a", "c"), Pair("a", "d")], 3)],
+    [([], 0), ([pair(1)], 1), ([pair(1)] * 5, 1), ([Pair("a", "b"), Pair("a", "c"), Pair("a", "d")], 3)],
 )
 def test_too_few_to_hold_out(pairs, different):
-    with pytest.raises(DataError) as caught:
-        hold_out(pairs, 10)
-    assert str(caught.value) == (
-        f"too few different sentences to hold some out for validation ({different} different pairs); "
-        "give more pairs, or a validation file with --valid"
-    )
-
-
-def test_no_pairs_at_all():
-    with pytest.raises(DataError, match="too few different sentences"):
-        hold_out([], 10)
+    found = split(hashes([p.source for p in pairs], [p.target for p in pairs]), duplicates=False)
+    assert (len(found.training), found.different) == (0, different)
 
 
 @given(st.text())

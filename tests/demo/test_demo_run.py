@@ -166,7 +166,9 @@ def test_scores_are_those_of_evaluate(made: Made, heedful_cli: Run, key: str) ->
     options = ("--json", "--device", "cpu")
     found = json.loads(heedful_cli("evaluate", made.out / key, made.out / "corpus" / "test.tsv", *options).out)
     mine = next(m for m in made.plain["models"] if m["key"] == key)
-    assert mine["scores"] == {name: value for name, value in found.items() if name != "model"}
+    rows = [{name: value for name, value in row.items() if name != "ter"} for row in found["by_length"]]
+    assert mine["scores"] == {name: found[name] for name in mine["scores"]} | {"by_length": rows}
+    assert len(rows) > 1
     # All sentences have up to 20 words, so the main number is that of all.
     assert made.plain["unseen_exact"][key] == pytest.approx(found["exact"])
     assert made.plain["unseen_pairs"] == found["pairs"] == 60

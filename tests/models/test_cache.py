@@ -14,6 +14,7 @@ from heedful.config import TransformerConfig
 from heedful.errors import ShapeError
 from heedful.models import Memory, Network, build
 from heedful.models.cache import FIRST, Cache
+from heedful.models.transformer import PLACES
 
 V, B, S = 9, 3, 4
 
@@ -207,4 +208,5 @@ def test_the_table_and_the_room_are_for_what_is_written_not_for_what_may_be() ->
     assert isinstance(state, Cache)
     assert state.room is not None
     assert state.table is not None
-    assert len(state.table) == state.room.shape[4] == 2 * FIRST
+    assert state.room.shape[4] == 2 * FIRST
+    assert len(state.table) == PLACES

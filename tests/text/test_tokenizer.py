@@ -11,7 +11,7 @@ from heedful.config import TextConfig
 from heedful.errors import HeedfulError, ModelError
 from heedful.text import END, PAD, SPECIALS, START, UNKNOWN, Codec
 
-KINDS = ("word", "bpe", "char")
+KINDS = ("word", "bpe", "unigram", "char")
 CORPUS = [
     "मैं खाना खा रहा हूँ। क्या तुम ज़्यादा पढ़ते हो?",
     "I am eating. Don't you, café?",

@@ -11,7 +11,7 @@ from heedful.config import TextConfig
 from heedful.text import Codec, count, merge
 from heedful.trace import Word
 
-KINDS = ("word", "bpe", "char")
+KINDS = ("word", "bpe", "unigram", "char")
 # Scripts written with spaces, so that white space alone says what a word is.
 SPACED = st.text(st.sampled_from("abcé'.,-?1मैंहूँकखाि्\u200d\u200cπЖ가عرب،😀</s>"), min_size=1, max_size=6)
 SPACES = st.text(st.sampled_from(" \t\u00a0\u3000\u2028"), min_size=1, max_size=3)

@@ -1,0 +1,200 @@
+"""Folders of arrays that are made once and mapped ever after: what was prepared from the same pairs is found again.
+
+They lie in `$HEEDFUL_CACHE`, or else in `heedful` under `$XDG_CACHE_HOME` or `~/.cache`, each named by a hash of all it
+was made from. A folder is renamed into place when it is whole; its head holds the sizes of the others and a checksum
+of itself, and a folder that does not fit its head is made anew. Of two processes that want the same one, the second
+waits for the first. When the cache holds more than 20 GB, what was not used for the longest time is removed. Nothing
+in it is needed: it may be deleted at any time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import tempfile
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from hashlib import blake2b
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from heedful.data.corpus import Array
+from heedful.disk import make_folder, whole_folder, write_whole, writing
+from heedful.errors import DiskError
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["Arrays", "Say", "Writer", "cache_folder", "key_of", "stored"]
+
+HEAD = "head.json"
+NAME = re.compile(r"[0-9a-f]{32}|\.[0-9a-f]{32}\.partial")  # what is ours in the cache
+MOST = 20 * 10**9  # bytes in the cache
+STALE = 24 * 3600  # seconds after which a folder that was never finished is nobody's
+
+Say = Callable[[str], None]
+
+
+def cache_folder() -> Path:
+    """Return where prepared data is kept."""
+    if own := os.environ.get("HEEDFUL_CACHE"):
+        return Path(own)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "heedful"
+
+
+def key_of(*parts: object) -> str:
+    """Return a name for what is made from these parts, which JSON can hold."""
+    return blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+class Writer:
+    """Fills a folder with arrays, piece by piece, and closes it with a head."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.files: dict[str, IO[bytes]] = {}
+        self.kinds: dict[str, str] = {}
+        self.head: dict[str, Any] = {}
+
+    def add(self, name: str, values: Array | bytes) -> None:
+        """Append to an array, which is of the kind of its first piece; bytes are uint8."""
+        values = np.frombuffer(values, np.uint8) if isinstance(values, bytes) else values
+        if name not in self.files:
+            self.files[name] = (self.folder / name).open("wb")
+            self.kinds[name] = values.dtype.str
+        self.files[name].write(np.ascontiguousarray(values, self.kinds[name]).data)
+
+    def __getitem__(self, name: str) -> Array:
+        """Map what was written so far."""
+        self.files[name].flush()
+        return _map(self.folder / name, self.kinds[name])
+
+    def close(self) -> None:
+        """Write the head."""
+        sizes = {}
+        for name, file in self.files.items():
+            file.flush()
+            os.fsync(file.fileno())
+            sizes[name] = [self.kinds[name], file.tell()]
+        body = json.dumps({**self.head, "files": sizes})
+        write_whole(self.folder / HEAD, f"{_checksum(body)}\n{body}".encode())
+
+    def release(self) -> None:
+        """Close all files, written or not."""
+        for file in self.files.values():
+            file.close()
+
+
+class Arrays:
+    """A finished folder: its head, and its arrays, mapped."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        checksum, _, body = (folder / HEAD).read_text(encoding="utf-8").partition("\n")
+        if checksum != _checksum(body):
+            raise ValueError(f"{folder / HEAD} is damaged")
+        self.head: dict[str, Any] = json.loads(body)
+        for name, (_, size) in self.head["files"].items():
+            if (folder / name).stat().st_size != size:
+                raise ValueError(f"{folder / name} is damaged")
+
+    def __getitem__(self, name: str) -> Array:
+        return _map(self.folder / name, self.head["files"][name][0])
+
+
+def stored(key: str | None, fill: Callable[[Writer], None], say: Say) -> tuple[Arrays, bool]:
+    """Return the folder of a key, and whether it was there; if not, `fill` it. Without a key it is a temporary one."""
+    if key is not None:
+        folder = cache_folder() / key
+        try:
+            if found := _opened(folder):
+                return found, True
+            make_folder(folder.parent)
+            with _turn(folder, say):
+                if found := _opened(folder):
+                    return found, True
+                _fill(folder, fill)
+            _tidy(folder)
+            return Arrays(folder), False
+        except (DiskError, OSError) as error:
+            say(f"the cache cannot be used, so the next start prepares the pairs again: {error}")
+    with writing(Path(tempfile.gettempdir())):
+        folder = Path(tempfile.mkdtemp(prefix="heedful-")) / "pairs"
+    try:
+        _fill(folder, fill)
+        found = Arrays(folder)
+    except BaseException:
+        shutil.rmtree(folder.parent, ignore_errors=True)
+        raise
+    weakref.finalize(found, shutil.rmtree, folder.parent, ignore_errors=True)
+    return found, False
+
+
+def _fill(folder: Path, fill: Callable[[Writer], None]) -> None:
+    with whole_folder(folder) as partial:
+        writer = Writer(partial)
+        try:
+            fill(writer)
+            writer.close()
+        finally:
+            writer.release()
+
+
+def _opened(folder: Path) -> Arrays | None:
+    """Open a folder if it is there and whole, and note that it was used."""
+    try:
+        found = Arrays(folder)
+        os.utime(folder / HEAD)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return found
+
+
+@contextmanager
+def _turn(folder: Path, say: Say) -> Iterator[None]:
+    """Wait until no other process makes this folder; there are few locks, shared by many folders."""
+    with (folder.parent / f".lock-{folder.name[0]}").open("w") as file:
+        if fcntl is not None:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                say("another process is preparing sentence pairs: waiting for it")
+                fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _tidy(last: Path) -> None:
+    """Remove what is too much, the longest unused first, and what was never finished; never the last that was made."""
+    used: list[tuple[float, int, Path]] = []
+    for folder in last.parent.iterdir():
+        if NAME.fullmatch(folder.name):
+            try:
+                size = sum(file.stat().st_size for file in folder.iterdir())
+                age = (folder if folder.name.startswith(".") else folder / HEAD).stat().st_mtime
+            except OSError:  # removed by another process meanwhile
+                continue
+            used.append((age, size, folder))
+    total = sum(size for _, size, _ in used)
+    for age, size, folder in sorted(used):
+        unfinished = folder.name.startswith(".")
+        if time.time() - age > STALE if unfinished else total > MOST and folder != last:
+            shutil.rmtree(folder, ignore_errors=True)
+            total -= size
+
+
+def _map(path: Path, kind: str) -> Array:
+    if not path.stat().st_size:
+        return np.empty(0, kind)
+    return np.asarray(np.memmap(path, kind, "r"))
+
+
+def _checksum(text: str) -> str:
+    return blake2b(text.encode(), digest_size=16).hexdigest()

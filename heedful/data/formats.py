@@ -1,0 +1,207 @@
+"""Sentence pairs as they stand in files: TSV, CSV with a header, JSON lines, or two parallel files."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, zip_longest
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from heedful.data.columns import find, guess, no_guess, parse_columns, positions
+from heedful.data.files import BOM, called, raw_lines
+from heedful.data.json_lines import json_cells
+from heedful.errors import ConfigError, DataError, choose
+
+__all__ = ["FORMATS", "PairFile", "PairList", "Raw", "format_of"]
+
+FORMATS = ("tsv", "csv", "jsonl")
+ENDINGS = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
+NOTHING = ("", BOM)  # what a blank line holds
+SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab"}
+
+Cells = Iterator[tuple[int, Sequence[str]]]
+
+
+class Raw(NamedTuple):
+    """A pair as it stands in the file, from line `line` on, counted from 1; nothing is changed but the line feed.
+
+    In TSV and parallel files, a byte order mark and carriage returns are still there: `cleaning` counts them.
+    """
+
+    line: int
+    source: str
+    target: str
+
+
+def format_of(path: str) -> str:
+    """Return the format that a file's name tells, or nothing.
+
+    >>> format_of("pairs.csv.gz"), format_of("pairs.txt")
+    ('csv', '')
+    """
+    return ENDINGS.get(Path(path.lower().removesuffix(".gz")).suffix, "")
+
+
+@dataclass(frozen=True)
+class PairFile:
+    """A file of sentence pairs, or two parallel ones; `-` is stdin.
+
+    `format` is tsv, csv or jsonl, by default what the name says. `columns` are numbers from 1 (of TSV and CSV), or
+    names of JSON fields or of a header; by default the first two of TSV, and what the names say in the others.
+    """
+
+    path: str
+    format: str = ""
+    columns: str = ""
+    target: str = ""
+
+    def __post_init__(self) -> None:
+        if self.format:
+            choose("format", self.format, FORMATS)
+        if self.columns:
+            parse_columns(self.columns, most=1000)
+        if self.path == self.target == "-":
+            raise ConfigError("source and target cannot both come from standard input; pipe in TSV instead")
+
+    @property
+    def name(self) -> str:
+        """What the file is called beside a line number."""
+        return "stdin" if self.path == "-" else Path(self.path).name
+
+    @property
+    def full_name(self) -> str:
+        """What the file, or both files, are called in an error."""
+        return called(self.path) + (f" and {called(self.target)}" if self.target else "")
+
+    def rows(self) -> Iterator[Raw]:
+        """Yield all pairs, blank lines too, as empty ones."""
+        if self.columns:
+            parse_columns(self.columns)
+        for line, (source, target) in self.cells():
+            yield Raw(line, source, target)
+
+    def cells(self) -> Cells:
+        """Yield the number of each line and its columns, of which there may be more than two: several references."""
+        path, columns = Path(self.path), parse_columns(self.columns, most=1000) if self.columns else ()
+        if self.target:
+            return _parallel(path, Path(self.target))
+        kind = self.format or format_of(self.path) or "tsv"
+        if kind == "jsonl":
+            return json_cells(path, columns)
+        return (_csv if kind == "csv" else _tsv)(path, columns)
+
+
+@dataclass(frozen=True)
+class PairList:
+    """Sentence pairs that are in memory already; they are read like those of a file."""
+
+    pairs: Sequence[tuple[str, str]]
+    name: str = "pairs"
+
+    @property
+    def full_name(self) -> str:
+        """What they are called in an error."""
+        return "the pairs"
+
+    def rows(self) -> Iterator[Raw]:
+        """Yield all pairs, counted from 1."""
+        for number, pair in enumerate(self.pairs, 1):
+            if len(pair) != 2 or not all(isinstance(side, str) for side in pair):
+                raise DataError(f"pair {number} is {pair!r}, expected two strings: a sentence and its translation")
+            yield Raw(number, *pair)
+
+
+def _parallel(source: Path, target: Path) -> Cells:
+    number = 0
+    rows = zip_longest(raw_lines(source), raw_lines(target))
+    for number, (x, y) in enumerate(rows, 1):
+        if x is None or y is None:
+            longer, shorter = (target, source) if x is None else (source, target)
+            count = number + sum(1 for _ in rows)
+            raise DataError(
+                f"{called(shorter)} has {number - 1} lines but {called(longer)} has {count}; "
+                f"line {number} of {called(longer)} has no partner. Parallel files need the same number of lines"
+            )
+        yield number, (x.removesuffix("\n"), y.removesuffix("\n"))
+
+
+def _tsv(path: Path, columns: Sequence[str]) -> Cells:
+    """Yield the cells of each line; all lines have as many as the first, which is a header if columns have names."""
+    width = first = 0
+    where = positions(columns or ("1", "2"))
+    pick = itemgetter(*where) if where else None
+    nothing = ("",) * (len(columns) or 2)
+    for number, line in enumerate(raw_lines(path), 1):
+        if line.strip() in NOTHING:
+            yield number, nothing
+            continue
+        cells = line.removesuffix("\n").split("\t")
+        if not width:
+            width, first = max([len(cells), *(i + 1 for i in where or ())]), number
+        if len(cells) != width:
+            raise _wrong_width(f"{called(path)}, line {number}", "\t", width, cells, first if number != first else 0)
+        if pick is None:
+            names = [cell.removeprefix(BOM).strip() for cell in cells]
+            pick = itemgetter(*find(names, columns, f"{called(path)}, line {number}"))
+            continue
+        yield number, pick(cells)
+
+
+def _csv(path: Path, columns: Sequence[str]) -> Cells:
+    """Yield the cells of each row under the header, with the line on which the row begins."""
+    lines = raw_lines(path)
+    head = next(lines, "").removeprefix(BOM)
+    separator = max(SEPARATORS, key=head.count)
+    reader = csv.reader(chain([head], lines) if head else [], delimiter=separator, strict=True)
+    pick, width, first, number = None, 0, 0, 1
+    nothing = ("",) * (len(columns) or 2)
+    while (cells := _next_row(reader, path)) is not None:
+        where = f"{called(path)}, line {number}"
+        if not "".join(cells).strip():
+            yield number, nothing
+        elif pick is None:
+            pick, width, first = itemgetter(*_header(cells, columns, where)), len(cells), number
+        elif len(cells) != width:
+            raise _wrong_width(where, separator, width, cells, first)
+        else:
+            yield number, pick(cells)
+        number = reader.line_num + 1
+
+
+def _next_row(reader: Any, path: Path) -> list[str] | None:  # noqa: ANN401  (csv does not name its class)
+    number = reader.line_num + 1
+    try:
+        row: list[str] | None = next(reader, None)
+    except csv.Error as error:
+        raise DataError(
+            f"{called(path)}, line {number}: this row cannot be read ({error}); is there a quote missing, "
+            "or one too many? A quote inside a quoted cell is written twice"
+        ) from None
+    return row
+
+
+def _header(cells: Sequence[str], columns: Sequence[str], where: str) -> Sequence[int]:
+    """Return where the wanted columns stand, from 0."""
+    names = [cell.strip() for cell in cells]
+    if not columns:
+        found = guess(names)
+        if found is None:
+            raise no_guess(names, where)
+        return found
+    numbers = positions(columns)
+    if numbers is None or all(column in names for column in columns):
+        return find(names, columns, where)
+    if max(numbers) >= len(names):
+        raise DataError(f"{where}: there is no column {max(numbers) + 1}, only {len(names)}: {', '.join(names)}")
+    return numbers
+
+
+def _wrong_width(where: str, separator: str, width: int, cells: Sequence[str], first: int) -> DataError:
+    line = separator.join(cells).removeprefix(BOM).removesuffix("\r")
+    text = line if len(line) <= 60 else line[:59] + "…"
+    reason = f", as in line {first}" if first else ""
+    expected = f"expected {width} columns separated by a {SEPARATORS[separator]}{reason}"
+    return DataError(f"{where}: {expected}, found {len(cells)}: '{text}'")

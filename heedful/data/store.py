@@ -1,0 +1,213 @@
+"""Clean sentence pairs on disk: read once, cleaned on all cores, and mapped ever after.
+
+| array | of | what |
+|---|---|---|
+| source, target | bytes | all sentences of a side, one after the other, in UTF-8 |
+| source.ends, target.ends | pairs | where each sentence ends |
+| line | pairs | the line on which each stands; in which file, the head says |
+| hash, source.hash, target.hash | pairs | what `split` needs to know |
+| first, training, held | rows of them | pairs without duplicates; of these to learn from, or held out, by hash |
+
+A store is named by the bytes of its files, what they are called, how they are read, and the settings of section `data`.
+What cannot be read twice, such as stdin, is copied to a temporary file first. The bytes of 10 million pairs are about
+2 GB here, of which training maps what it needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple, cast
+
+import numpy as np
+
+from heedful.config import DataConfig
+from heedful.data.cache import Arrays, Say, Writer, key_of, stored
+from heedful.data.cleaning import EXAMPLES, Report, clean
+from heedful.data.corpus import Array
+from heedful.data.formats import PairFile, PairList, Raw
+from heedful.data.once import Readable, readable
+from heedful.data.pairs import Pair
+from heedful.data.split import Hashes, Split, hashes, split
+from heedful.data.workers import in_order
+
+__all__ = ["CHUNK", "Chosen", "Progress", "Store", "open_store"]
+
+VERSION = 1
+CHUNK = 10_000  # pairs that a process cleans at a time
+HASHES = ("hash", "source.hash", "target.hash")
+CHOSEN = ("first", "training", "held")
+
+Progress = Callable[[int, str], None]
+
+
+class Store:
+    """Clean pairs on disk."""
+
+    def __init__(self, arrays: Arrays | Writer) -> None:
+        self.arrays, self.head = arrays, arrays.head
+        self.report = Report(**self.head["report"])
+        self.lines = arrays["line"]
+        self._sides = [(arrays[name].data, arrays[f"{name}.ends"]) for name in ("source", "target")]
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    @property
+    def key(self) -> str | None:
+        """What the store is called in the cache, and nowhere else."""
+        return cast("str | None", self.head["key"])
+
+    @property
+    def folder(self) -> Path:
+        """Where it lies."""
+        return self.arrays.folder
+
+    @property
+    def hashes(self) -> Hashes:
+        """The hashes of all pairs."""
+        return Hashes(*(self.arrays[name] for name in HASHES))
+
+    @property
+    def split(self) -> Split:
+        """Which pairs are learned from."""
+        first, training, held = (self.arrays[name] for name in CHOSEN)
+        return Split(first, training, held, self.head["different"])
+
+    def texts(self, side: int, rows: Array) -> list[str]:
+        """Return the sentences of some rows: of side 0, the source, or 1, the target."""
+        content, ends = self._sides[side]
+        rows = np.asarray(rows, np.int64)
+        begins = np.where(rows > 0, ends[rows - 1], 0).tolist()
+        return [
+            str(content[begin:end], "utf-8", "surrogatepass")
+            for begin, end in zip(begins, ends[rows].tolist(), strict=True)
+        ]
+
+    def pair(self, row: int) -> Pair:
+        """Return a pair with its place."""
+        source, target = (self.texts(side, np.array([row]))[0] for side in (0, 1))
+        file = int(np.searchsorted(self.head["bounds"], row, side="right"))
+        return Pair(source, target, f"{self.head['names'][file]}:{self.lines[row]}")
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Some pairs of a store, in an order of their own; the name says how they were chosen."""
+
+    store: Store
+    rows: Array
+    name: str = ""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, row: int) -> Pair:
+        return self.store.pair(int(self.rows[row]))
+
+    def texts(self, side: int) -> Iterator[str]:
+        """Yield all sentences of a side."""
+        for begin in range(0, len(self.rows), CHUNK):
+            yield from self.store.texts(side, self.rows[begin : begin + CHUNK])
+
+
+def open_store(
+    files: Sequence[PairFile | PairList], config: DataConfig, say: Say, progress: Progress
+) -> tuple[Store, bool]:
+    """Return the clean pairs of some files, and whether they were in the cache; pairs in memory are not kept there."""
+    with readable(files) as copies:
+        names = [copy.fingerprint() for copy in copies]
+        key = None if None in names else key_of("pairs", VERSION, names, asdict(config))
+        arrays, known = stored(key, lambda writer: _fill(writer, copies, config, key, progress), say)
+    return Store(arrays), known
+
+
+class _Chunk(NamedTuple):
+    """Some rows of a file, column by column: these travel faster than rows."""
+
+    file: int
+    name: str
+    lines: Sequence[int]
+    sources: Sequence[str]
+    targets: Sequence[str]
+
+
+class _Part(NamedTuple):
+    """What became of a chunk: encoded sentences and the length of each, lines, hashes, and what was done."""
+
+    file: int
+    sides: tuple[tuple[bytes, Array], tuple[bytes, Array]]
+    lines: Array
+    hashes: Hashes
+    report: Report
+
+
+@dataclass(frozen=True)
+class _Cleaner:
+    """The job of a worker."""
+
+    config: DataConfig
+
+    def __call__(self, chunk: _Chunk) -> _Part:
+        rows = list(map(Raw, chunk.lines, chunk.sources, chunk.targets))
+        found = clean(rows, chunk.name, self.config)
+        sides = _encoded(found.sources), _encoded(found.targets)
+        lines = np.array(found.lines, np.uint32)
+        return _Part(chunk.file, sides, lines, hashes(found.sources, found.targets), found.report)
+
+
+def _encoded(texts: Sequence[str]) -> tuple[bytes, Array]:
+    encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
+    return b"".join(encoded), np.fromiter(map(len, encoded), np.uint64, len(encoded))
+
+
+def _chunks(files: Sequence[Readable]) -> Iterator[_Chunk]:
+    for number, file in enumerate(files):
+        rows = file.rows()
+        while some := list(islice(rows, CHUNK)):
+            yield _Chunk(number, file.name, *zip(*some, strict=True))
+
+
+def _fill(writer: Writer, files: Sequence[Readable], config: DataConfig, key: str | None, progress: Progress) -> None:
+    """Read, clean and write all pairs, and find out which are duplicates and which are held out."""
+    reports = [Report() for _ in files]
+    sizes = {"source": np.uint64(0), "target": np.uint64(0)}
+    counts = [0] * len(files)
+    with closing(in_order(_Cleaner(config), _chunks(files))) as parts:
+        for part in parts:
+            for name, (content, lengths) in zip(sizes, part.sides, strict=True):
+                writer.add(name, content)
+                writer.add(f"{name}.ends", sizes[name] + np.cumsum(lengths, dtype=np.uint64))
+                sizes[name] += np.uint64(len(content))
+            writer.add("line", part.lines)
+            for name, values in zip(HASHES, part.hashes, strict=True):
+                writer.add(name, values)
+            reports[part.file].add(part.report)
+            counts[part.file] += len(part.lines)
+            progress(sum(report.read for report in reports), "pairs read and cleaned")
+    report = Report()
+    for one, file in zip(reports, files, strict=True):
+        one.refuse_empty(file.full_name)
+        report.add(one)
+    bounds = np.cumsum(counts).tolist()
+    writer.head = {"key": key, "names": [file.name for file in files], "bounds": bounds, "report": asdict(report)}
+    _choose(writer, config, report)
+
+
+def _choose(writer: Writer, config: DataConfig, report: Report) -> None:
+    """Split the pairs that were written, and count the duplicates."""
+    store = Store(writer)
+    found = split(store.hashes, config.duplicates == "keep")
+    for name, rows in zip(CHOSEN, found[:3], strict=True):
+        writer.add(name, rows)
+    again = np.ones(len(store), bool)
+    again[found.first] = False
+    for row in np.flatnonzero(again)[:EXAMPLES]:
+        pair = store.pair(int(row))
+        report.drop("duplicate", pair.where, pair.source, pair.target)
+    if (count := int(again.sum())) > EXAMPLES:
+        report.counts["duplicate"] = count
+    writer.head.update(report=asdict(report), different=found.different)

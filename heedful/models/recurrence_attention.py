@@ -1,0 +1,144 @@
+"""Attention on the way through T steps, with its gradient written by hand; see `recurrence`.
+
+What grows with T·S·A is never kept: the additive score's tanh is worked out a second time on the way back.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+__all__ = ["Additive", "Asking", "Dot"]
+
+
+class Asking:
+    """T questions to one memory: scores, weights α (T, B, S) and contexts c (T, B, E).
+
+    `q` (T, B, A) are the questions as they are compared with the keys (B, S, A); `keep` (B, S) is True where may be
+    looked. How they are compared is said by the kinds.
+    """
+
+    def __init__(self, keys: Tensor, values: Tensor, keep: Tensor, kept: tuple[Tensor, ...]) -> None:
+        self.keys, self.values = keys, values
+        self.q, self.weights, self.c = kept
+        self.there = keep.to(keys.dtype)
+        self.blocked = torch.zeros_like(self.there).masked_fill_(~keep, torch.finfo(keys.dtype).min)
+
+    @staticmethod
+    def room(T: int, keys: Tensor, values: Tensor) -> tuple[Tensor, ...]:
+        """Return room for T questions: what is kept for the way back."""
+        B, S, A = keys.shape
+        return keys.new_empty(T, B, A), keys.new_empty(T, B, S), keys.new_empty(T, B, values.shape[2])
+
+    @property
+    def kept(self) -> tuple[Tensor, ...]:
+        """What the way back needs."""
+        return self.q, self.weights, self.c
+
+    def go(self, t: int, s: Tensor) -> Tensor:
+        """Ask.  s (B, D) -> c (B, E)."""
+        weights, c = self.weights[t], self.c[t]
+        torch.softmax(self.score(t, s), -1, out=weights)
+        weights.mul_(self.there)  # a sentence with nothing to look at gives zeros
+        torch.bmm(weights[:, None], self.values, out=c[:, None])
+        return c
+
+    def turn(self, dc: Tensor) -> None:
+        """Begin the way back.  dc (T, B, E): what is known of the contexts' gradients; it may be added to."""
+        self.dc = dc
+        self.dq = torch.empty_like(self.q)
+        self.de = torch.empty_like(self.weights)
+
+    def back(self, t: int, ds: Tensor) -> None:
+        """Take question t back; `dc[t]` must be whole. What s gets is added to ds (B, D)."""
+        weights, de = self.weights[t], self.de[t]
+        torch.bmm(self.values, self.dc[t][..., None], out=de[..., None])
+        de.sub_((de * weights).sum(-1, keepdim=True)).mul_(weights)
+        self.unscore(t, ds)
+
+    def d_values(self) -> Tensor:
+        """The gradient of the values: (B, S, E)."""
+        return torch.bmm(self.weights.permute(1, 2, 0), self.dc.transpose(0, 1))
+
+    def score(self, t: int, s: Tensor) -> Tensor:
+        """Return e_t, with the lowest number where may not be looked.  s (B, D) -> (B, S)."""
+        raise NotImplementedError
+
+    def unscore(self, t: int, ds: Tensor) -> None:
+        """From `de[t]` to `dq[t]` and into ds."""
+        raise NotImplementedError
+
+
+class Dot(Asking):
+    """e_tj = q_t · k_j with q = scale · s."""
+
+    def __init__(
+        self, keys: Tensor, values: Tensor, keep: Tensor, kept: tuple[Tensor, ...], scale: float = 1.0
+    ) -> None:
+        super().__init__(keys, values, keep, kept)
+        self.scale = scale
+
+    def score(self, t: int, s: Tensor) -> Tensor:
+        """Return scale · s · k_j.  s (B, D) -> (B, S)."""
+        q = torch.mul(s, self.scale, out=self.q[t])
+        return torch.baddbmm(self.blocked[:, None], q[:, None], self.keys.transpose(1, 2))[:, 0]
+
+    def unscore(self, t: int, ds: Tensor) -> None:
+        """dq = Σ_j de_j k_j."""
+        dq = self.dq[t]
+        torch.bmm(self.de[t][:, None], self.keys, out=dq[:, None])
+        ds.add_(dq, alpha=self.scale)
+
+    def d_keys(self) -> Tensor:
+        """The gradient of the keys: (B, S, A)."""
+        return torch.bmm(self.de.permute(1, 2, 0), self.q.transpose(0, 1))
+
+
+class Additive(Asking):
+    """e_tj = v · tanh(q_t + k_j) with q = W s.
+
+    Of f = tanh(q + k), a slope 1 - f² is asked for at every t and j. The de_j of a question add up to 0, because its
+    weights add up to 1, so that dq = v Σ_j de_j (1 - f_j²) = -v Σ_j de_j f_j²; and v waits until the end.
+    """
+
+    def __init__(
+        self, keys: Tensor, values: Tensor, keep: Tensor, kept: tuple[Tensor, ...], weights: tuple[Tensor, Tensor]
+    ) -> None:
+        super().__init__(keys, values, keep, kept)
+        self.W, self.v = weights
+        self.f = torch.empty_like(keys)
+
+    def bend(self, t: int) -> Tensor:
+        """Return tanh(q_t + k_j), (B·S, A)."""
+        torch.add(self.keys, self.q[t][:, None], out=self.f)
+        return self.f.tanh_().flatten(0, 1)
+
+    def score(self, t: int, s: Tensor) -> Tensor:
+        """Return v · tanh(W s + k_j).  s (B, D) -> (B, S)."""
+        torch.mm(s, self.W.t(), out=self.q[t])
+        return torch.addmv(self.blocked.flatten(), self.bend(t), self.v).view_as(self.blocked)
+
+    def turn(self, dc: Tensor) -> None:
+        """Begin the way back."""
+        super().turn(dc)
+        self.dv = torch.zeros_like(self.v)
+        self.dk = torch.zeros_like(self.keys)
+
+    def unscore(self, t: int, ds: Tensor) -> None:
+        """From `de[t]` to `dq[t]`, ds, dv and the keys' gradient."""
+        de, dq = self.de[t], self.dq[t]
+        f = self.bend(t)
+        self.dv.addmv_(f.t(), de.flatten())
+        f.square_()
+        torch.bmm(de[:, None], self.f, out=dq[:, None])
+        dq.mul_(self.v).neg_()
+        self.dk.addcmul_(self.f, de[..., None])
+        ds.addmm_(dq, self.W)
+
+    def d_keys(self) -> Tensor:
+        """The gradient of the keys: (B, S, A)."""
+        return (self.de.sum(0)[..., None] - self.dk).mul_(self.v)
+
+    def dW(self, s: Tensor) -> Tensor:
+        """The gradient of W.  s (T, B, D): who asked -> (A, D)."""
+        return self.dq.flatten(0, 1).t() @ s.flatten(0, 1)

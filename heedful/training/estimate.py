@@ -1,0 +1,100 @@
+"""What a run would take: memory, and time from a few measured steps."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import torch
+
+from heedful.folder import Parts
+from heedful.training.place import Place
+from heedful.training.prepare import Prepared
+from heedful.training.update import Updater
+
+__all__ = ["Estimate", "estimate"]
+
+WARM, MEASURED = 3, 12  # steps that are not counted, and those that are
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What was counted, and what was measured: seconds a step, tokens a second, bytes at most."""
+
+    pairs: int
+    valid_pairs: int
+    source_tokens: int
+    target_tokens: int
+    vocabularies: tuple[int, int]
+    weights: int
+    steps_per_epoch: int
+    steps: int
+    seconds_per_step: float
+    tokens_per_second: float
+    bytes_at_most: int
+
+    def plain(self) -> dict[str, object]:
+        """Return everything by name."""
+        return {**asdict(self), "seconds_per_epoch": self.seconds_per_epoch, "seconds": self.seconds}
+
+    @property
+    def seconds_per_epoch(self) -> float:
+        """How long all pairs take once."""
+        return self.seconds_per_step * self.steps_per_epoch
+
+    @property
+    def seconds(self) -> float:
+        """How long all steps take, validation and checkpoints not counted; patience may end a run before."""
+        return self.seconds_per_step * self.steps
+
+
+def estimate(parts: Parts, data: Prepared, place: Place) -> Estimate:
+    """Train for a few steps, the first of them with the largest batch, and throw the weights away."""
+    config = parts.config.training
+    model = parts.model.to(place.device).train()
+    updater = Updater(model, config, place.device, place.bf16, place.processes)
+    plan = data.batches.epoch(0)
+    lengths = data.corpus.lengths(0)
+    largest = max(range(len(plan)), key=lambda i: int(lengths[plan[i]].max(0).sum()) * len(plan[i]))
+    spread = np.linspace(0, len(plan) - 1, WARM + MEASURED).astype(int)
+    tokens = spent = 0.0
+    for number, at in enumerate([largest] * WARM + list(spread[WARM:]), 1):
+        begin = time.perf_counter()
+        here = 0
+        batches = []
+        for offset in range(config.accumulate):
+            rows = plan[(int(at) + offset) % len(plan)]
+            here += data.batches.tokens(rows)
+            batches.append(data.batches.batch(rows, fixed=place.fixed).to(place.device))
+        updater(batches, here, number, 0.0)
+        updater.read()
+        if number > WARM:
+            spent += time.perf_counter() - begin
+            tokens += here
+    return Estimate(
+        pairs=len(data.corpus),
+        valid_pairs=len(data.valid_pairs),
+        source_tokens=int(lengths[:, 0].sum()),
+        target_tokens=int(lengths[:, 1].sum()),
+        vocabularies=(len(parts.source), len(parts.target)),
+        weights=sum(p.numel() for p in model.parameters()),
+        steps_per_epoch=-(-len(plan) // config.accumulate),
+        steps=config.steps,
+        seconds_per_step=spent / MEASURED,
+        tokens_per_second=tokens / spent,
+        bytes_at_most=_memory(place.device),
+    )
+
+
+def _memory(device: torch.device) -> int:
+    """Return the most memory that was used so far: the device's, or on the CPU that of this process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak

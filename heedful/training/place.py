@@ -1,0 +1,46 @@
+"""Where a run computes: the device, the numbers' precision, and the processes that share the work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from heedful.config import TrainingConfig
+from heedful.device import check_bf16, faster_in_bf16, pick
+from heedful.training.processes import ALONE, Processes
+
+__all__ = ["Place", "settle"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A device, whether products are in bf16 there, and who shares the work. `fixed`: few shapes are worth padding."""
+
+    device: torch.device
+    bf16: bool = False
+    processes: Processes = ALONE
+
+    @property
+    def fixed(self) -> bool:
+        """Whether batches are padded to a few shapes, so that a recorded step can be replayed."""
+        return self.device.type == "cuda"
+
+    def __str__(self) -> str:
+        many = f", {self.processes.world} processes" if self.processes.world > 1 else ""
+        return f"{self.device.type}{' in bf16' if self.bf16 else ''}{many}"
+
+
+def settle(config: TrainingConfig, processes: Processes = ALONE) -> Place:
+    """Find out where to compute; what cannot work is refused."""
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    device = pick(config.device)
+    if device.type == "cuda":
+        device = torch.device("cuda", processes.local)
+        torch.cuda.set_device(device)
+        torch.set_float32_matmul_precision("high")
+    if config.precision == "bf16":
+        check_bf16(device)
+    bf16 = config.precision == "bf16" or (config.precision == "auto" and faster_in_bf16(device))
+    return Place(device, bf16, processes)

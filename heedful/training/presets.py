@@ -1,0 +1,99 @@
+"""Settings that fit the data: what an expert would choose for so many pairs on such a device.
+
+What a person sets stays; the rest comes from the first row that the pairs fit. docs/recipes.md says which of these
+numbers were measured, and on what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from heedful.config import MODELS, Config
+from heedful.errors import choose
+
+__all__ = ["PRESETS", "Preset", "fit"]
+
+Settings = Mapping[str, Mapping[str, object]]
+
+
+class Preset(NamedTuple):
+    """The pairs that it is for, less than so many; the family that does best with them, and settings for each."""
+
+    pairs: float
+    family: str
+    common: Settings
+    rnn: Settings
+    transformer: Settings
+
+
+PRESETS = {
+    "none": Preset(0, "rnn", {}, {}, {}),
+    "tiny": Preset(5_000, "rnn", {}, {}, {}),
+    "small": Preset(
+        200_000,
+        "transformer",
+        {"training": {"batch_tokens": 4096, "ema": 0.999, "patience": 12}},
+        {
+            "model": {"width": 512, "embedding": 256, "tied": True, "dropout": 0.3},
+            "training": {"rate": 0.001, "warmup": 1000},
+        },
+        {
+            "model": {"layers": 4, "width": 256, "inner": 1024, "heads": 4, "dropout": 0.3, "tied": "all"},
+            "text": {"joint": True},
+            "training": {"rate": 0.001, "warmup": 1000, "rdrop": 2.0},
+        },
+    ),
+    "medium": Preset(
+        2_000_000,
+        "transformer",
+        {"training": {"batch_tokens": 8192, "steps": 60_000, "ema": 0.9995, "valid_every": 1000}},
+        {
+            "model": {"width": 512, "embedding": 512, "tied": True, "dropout": 0.2},
+            "training": {"rate": 0.001, "warmup": 2000},
+        },
+        {
+            "model": {"layers": 6, "width": 512, "inner": 2048, "heads": 8, "dropout": 0.1, "tied": "target"},
+            "training": {"rate": 0.0007, "warmup": 4000},
+        },
+    ),
+    "large": Preset(
+        float("inf"),
+        "transformer",
+        {"training": {"batch_tokens": 16_384, "steps": 200_000, "ema": 0.9999, "valid_every": 2000, "patience": 20}},
+        {
+            "model": {"width": 1024, "embedding": 512, "layers": 2, "cell": "lstm", "tied": True, "dropout": 0.2},
+            "training": {"rate": 0.0007, "warmup": 4000},
+        },
+        {
+            "model": {"layers": 6, "width": 512, "inner": 2048, "heads": 8, "dropout": 0.1, "tied": "target"},
+            "training": {"rate": 0.0007, "warmup": 4000, "accumulate": 2},
+        },
+    ),
+}
+
+
+def fit(settings: Settings, pairs: int, name: str = "auto") -> tuple[Config, str]:
+    """Return all settings for so many pairs, and what was chosen, in words."""
+    if name == "auto":
+        name = next(name for name, preset in PRESETS.items() if pairs < preset.pairs)
+    preset = PRESETS[choose("preset", name, PRESETS)]
+    given = settings.get("model", {}).get("family")
+    family = choose("model", str(given), MODELS) if given else preset.family
+    own = preset.transformer if family == "transformer" else preset.rnn
+    chosen: dict[str, dict[str, object]] = {"model": {"family": family}}
+    for layer in (preset.common, own):
+        for section, values in layer.items():
+            chosen.setdefault(section, {}).update(values)
+    asked = {(section, key) for section, values in settings.items() for key in values}
+    # Ties and joint vocabularies go together: who says one of them says both.
+    if ("text", "joint") in asked or ("model", "tied") in asked:
+        chosen.get("model", {}).pop("tied", None)
+        chosen.get("text", {}).pop("joint", None)
+    kept = {
+        section: {key: value for key, value in values.items() if (section, key) not in asked}
+        for section, values in chosen.items()
+    }
+    merged = {section: {**kept.get(section, {}), **settings.get(section, {})} for section in {**kept, **settings}}
+    words = ", ".join(f"{section}.{key}={value}" for section, values in kept.items() for key, value in values.items())
+    return Config.build(merged), f"preset '{name}' for {pairs:,} pairs: {words}"

@@ -1,0 +1,157 @@
+"""One process or many: who this one is, and what all of them know together.
+
+`torchrun -m heedful train …` starts the processes and tells each its rank by the environment. Everything here works
+with one process, too, and then costs nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from textwrap import shorten
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+from torch import distributed as dist
+
+from heedful.errors import ConfigError, HeedfulError, WorkerError
+
+__all__ = ["ALONE", "Processes", "joined"]
+
+Thing = TypeVar("Thing")
+PATIENCE = timedelta(minutes=60)  # a validation, or the preparing of pairs, may keep the others waiting
+
+
+@dataclass(frozen=True)
+class Processes:
+    """This process among `world`; the first one, of rank 0, writes and speaks for all. `restarts`: times begun anew."""
+
+    rank: int = 0
+    world: int = 1
+    local: int = 0
+    restarts: int = 0
+
+    @property
+    def first(self) -> bool:
+        """Whether this one writes and speaks."""
+        return self.rank == 0
+
+    def add_up(self, values: Tensor) -> Tensor:
+        """Return the sum of a tensor over all processes."""
+        if self.world > 1:
+            with self.together():
+                dist.all_reduce(values)
+        return values
+
+    def any(self, flag: bool) -> bool:
+        """Whether it is so in any process."""
+        if self.world == 1:
+            return flag
+        return bool(self.add_up(torch.tensor([float(flag)])).item())
+
+    def gather(self, thing: Any) -> list[Any]:  # noqa: ANN401
+        """Return what each process has, in the order of their ranks."""
+        if self.world == 1:
+            return [thing]
+        found: list[Any] = [None] * self.world
+        with self.together():
+            dist.all_gather_object(found, thing)
+        return found
+
+    def share(self, make: Callable[[], Thing]) -> Thing:
+        """Return what the first process makes; the others are told. If it fails, all fail, and the first says why."""
+        if self.world == 1:
+            return make()
+        found: list[Any] = [_made(make) if self.first else None]
+        with self.together():
+            dist.broadcast_object_list(found, device=torch.device("cpu"))
+        if isinstance(found[0], HeedfulError):
+            found[0].told = not self.first
+            raise found[0]
+        return found[0]  # type: ignore[no-any-return]
+
+    def in_turn(self, make: Callable[[], Thing]) -> Thing:
+        """Return what `make` gives, in the first process before all others: it may leave them something to find."""
+        made: list[Thing] = []
+        self.share(lambda: made.append(make()))
+        return made[0] if made else make()
+
+    def agree(self, facts: Mapping[str, object]) -> None:
+        """Refuse to go on when a process knows something else than the first one, as on a machine with other files."""
+        known = self.gather(dict(facts))
+        for rank, theirs in enumerate(known):
+            for what, value in theirs.items():
+                if value != known[0][what]:
+                    raise ConfigError(
+                        f"process {rank} of {self.world} has another {what} than process 0 ({_short(value)} and "
+                        f"{_short(known[0][what])}); all machines need the same command, the same pairs and one folder "
+                        "for the model that all of them see"
+                    )
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Turn the loss of another process into an error that says so."""
+        try:
+            yield
+        except RuntimeError as error:
+            if self.world == 1 or not _lost(error):
+                raise
+            raise WorkerError(
+                f"process {self.rank} of {self.world}: another process of this run has died or cannot be reached; "
+                "the last checkpoint is whole: start again with --resume, or let torchrun do it (--max-restarts)"
+            ) from None
+
+
+ALONE = Processes()
+
+
+def _made(make: Callable[[], Thing]) -> Thing | HeedfulError:
+    try:
+        return make()
+    except HeedfulError as error:
+        return error
+
+
+def _short(value: object) -> str:
+    return shorten(str(value), 40, placeholder=" …")
+
+
+def _lost(error: RuntimeError) -> bool:
+    words = str(error).lower()
+    signs = ("connection", "peer", "socket", "timed out", "timeout", "gloo", "nccl", "unhandled system error")
+    return isinstance(error, dist.DistError) or any(sign in words for sign in signs)
+
+
+@contextmanager
+def joined() -> Iterator[Processes]:
+    """Join the other processes that torchrun started, if it did, and part from them at the end.
+
+    Words and small numbers go over gloo; gradients on GPUs go over NCCL.
+    """
+    world = _number("WORLD_SIZE", 1)
+    if world == 1 or dist.is_initialized():
+        yield ALONE if world == 1 else _here(world)
+        return
+    me = _here(world)
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    with me.together():
+        dist.init_process_group(backend, timeout=PATIENCE)
+    try:
+        yield me
+    finally:
+        dist.destroy_process_group()
+
+
+def _here(world: int) -> Processes:
+    return Processes(_number("RANK"), world, _number("LOCAL_RANK", 0), _number("TORCHELASTIC_RESTART_COUNT", 0))
+
+
+def _number(name: str, default: int | None = None) -> int:
+    text = os.environ.get(name, "" if default is None else str(default))
+    if not text.isdecimal():
+        raise ConfigError(f"the environment variable {name} is '{text}', expected a number as torchrun sets it")
+    return int(text)

@@ -1,0 +1,158 @@
+"""All that a run needs before its first step: settings, pairs, vocabularies, a model, a place to compute."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from heedful.config import Config, TransformerConfig
+from heedful.device import memory_guard
+from heedful.errors import ConfigError, DataError, choose
+from heedful.folder import Parts
+from heedful.models import build
+from heedful.text import SPECIALS, Codec
+from heedful.training.checkpoint import Checkpoint
+from heedful.training.inputs import Inputs
+from heedful.training.origin import open_origin, place_of, say_unknown
+from heedful.training.place import Place, settle
+from heedful.training.prepare import Found, Prepared, learn_codecs, open_pairs, prepare
+from heedful.training.presets import PRESETS, fit
+from heedful.training.processes import Processes
+from heedful.training.records import Watch
+
+__all__ = ["Ready", "Settings", "make_ready"]
+
+# What a resumed run may change: how long it runs, what it leaves behind, and where it computes.
+CHANGEABLE = {"steps", "patience", "checkpoint_every", "keep", "log_every", "device", "threads", "precision", "capture"}
+
+Settings = Mapping[str, Mapping[str, object]]
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A model, the pairs to train it on, where to compute, and the model that it begins with, if any."""
+
+    parts: Parts
+    data: Prepared
+    place: Place
+    origin: str | None = None
+
+
+def make_ready(
+    inputs: Inputs,
+    settings: Settings,
+    processes: Processes,
+    watch: Watch,
+    init: str | Path | None = None,
+    preset: str = "auto",
+    resumed: tuple[Path, Checkpoint] | None = None,
+) -> Ready:
+    """Return what a new run needs, or one that is resumed; what cannot work is refused before the pairs are read."""
+    origin = None if init is None else place_of(init)
+    begun = None
+    if resumed is not None:
+        origin = _same_origin(*resumed, origin)
+        config = _resumed(*resumed, settings)
+    elif init is not None:
+        begun = open_origin(init, settings)
+        config = begun.config
+    else:
+        config = Config.build(settings)
+        choose("preset", preset, ("auto", *PRESETS))
+    place = settle(config.training, processes)
+    _try(config)
+    if processes.world > 1 and inputs.piped:
+        raise ConfigError("standard input (-) cannot be read by several processes; put the pairs into a file")
+    found = processes.in_turn(lambda: open_pairs(inputs, config, watch))
+    if resumed is not None:
+        parts = _same_pairs(*resumed, found, config)
+    elif begun is not None and origin is not None:
+        parts = begun
+        watch.say(_beginning(origin, settings, config))
+    else:
+        config, why = fit(settings, found.pairs, preset)
+        _try(config)
+        watch.say(why)
+        parts = _new(config, found, processes, watch)
+    parts = _precise(parts, place)
+    data = processes.in_turn(lambda: prepare(found, (parts.source, parts.target), parts.config, watch))
+    if begun is not None and origin is not None:
+        say_unknown(data, (parts.source, parts.target), origin, watch.say)
+    return Ready(parts, data, place, origin)
+
+
+def _try(config: Config) -> None:
+    """Find out what cannot work before the pairs are read: widths that do not fit, vocabularies that do not."""
+    if isinstance(config.model, TransformerConfig) and config.model.tied == "all" and not config.text.joint:
+        raise ConfigError(
+            "model.tied=all needs one vocabulary for both languages; set text.joint=true as well, or model.tied=target"
+        )
+    with torch.device("meta"):
+        build(config.model, len(SPECIALS), len(SPECIALS))
+
+
+def _precise(parts: Parts, place: Place) -> Parts:
+    """Record the precision that was chosen: a run that is resumed keeps it."""
+    training = replace(parts.config.training, precision="bf16" if place.bf16 else "fp32")
+    return replace(parts, config=replace(parts.config, training=training))
+
+
+def _new(config: Config, found: Found, processes: Processes, watch: Watch) -> Parts:
+    """Return an untrained model with vocabularies learned from the pairs, by the first process for all."""
+    texts = processes.share(lambda: [codec.dump() for codec in learn_codecs(found, config, watch)])
+    source = Codec.parse(texts[0])
+    target = source if config.text.joint else Codec.parse(texts[1])
+    config = replace(config, text=replace(config.text, size=config.text.size or max(len(source), len(target))))
+    torch.manual_seed(config.training.seed)
+    with memory_guard("building the model", "make it smaller (model.width, model.layers, text.size)"):
+        return Parts(config, build(config.model, len(source), len(target)), source, target)
+
+
+def _same_pairs(out: Path, checkpoint: Checkpoint, found: Found, config: Config) -> Parts:
+    """Return the model of a checkpoint, if the pairs are those that it was trained on."""
+    if checkpoint.run.get("digest") != found.digest:
+        raise DataError(
+            f"the sentence pairs are not those that the run in {out} began with; give it the same ones, "
+            "or start a new run in another folder"
+        )
+    return replace(checkpoint.parts, config=config, notes={})
+
+
+def _same_origin(out: Path, checkpoint: Checkpoint, given: str | None) -> str | None:
+    """Return where the run began, which nobody can change any more."""
+    recorded: str | None = checkpoint.run.get("init")
+    if given not in (None, recorded):
+        there = f"with the weights of {recorded}" if recorded else "with new weights"
+        raise ConfigError(f"the run in {out} began {there}; it is resumed without --init")
+    return recorded
+
+
+def _beginning(origin: str, settings: Settings, config: Config) -> str:
+    rate = config.training.rate
+    hint = f"; training.rate is {rate}, as for new weights: a lower one keeps more of what the model knows"
+    return f"beginning with the weights of {origin}{'' if 'rate' in settings.get('training', {}) else hint}"
+
+
+def _resumed(out: Path, checkpoint: Checkpoint, settings: Settings) -> Config:
+    """Return the run's settings with the changes that a resumed run may make."""
+    before = checkpoint.parts.config.plain()
+    wanted = {section: dict(values) for section, values in before.items()}
+    for section, values in settings.items():
+        wanted.setdefault(section, {}).update(values)
+    config = Config.build(wanted)
+    if config.training.decay == "cosine" and config.training.steps != before["training"]["steps"]:
+        raise ConfigError(
+            f"training.steps is {before['training']['steps']} in the run in {out} and cannot become "
+            f"{config.training.steps}: its rate falls to 0 with the last step (training.decay=cosine)"
+        )
+    for section, values in config.plain().items():
+        for key, value in values.items():
+            if value != before[section].get(key) and not (section == "training" and key in CHANGEABLE):
+                raise ConfigError(
+                    f"{section}.{key} is {before[section].get(key)} in the run in {out} and cannot become {value} "
+                    "when it is resumed; start a new run in another folder"
+                )
+    return config
