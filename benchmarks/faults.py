@@ -16,6 +16,7 @@ import argparse
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -90,14 +91,14 @@ class Runs:
         """Begin or resume a run."""
         command = [sys.executable, "-m", "heedful", "train", str(self.pairs), "--out", str(out), "--resume"]
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "HEEDFUL_CACHE": str(self.folder / "cache")}
-        return subprocess.Popen(
-            [*command, *self.options], env=environment, text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-        )
+        command += self.options
+        quiet = subprocess.DEVNULL
+        return subprocess.Popen(command, cwd=ROOT, env=environment, text=True, stdout=quiet, stderr=subprocess.PIPE)
 
-    def finish(self, process: subprocess.Popen[str]) -> str:
-        """Wait until a run is done and return what it said."""
+    def finish(self, process: subprocess.Popen[str], *allowed: int) -> str:
+        """Wait until a run is done, or has died in a way that is allowed, and return what it said."""
         _, said = process.communicate()
-        if process.returncode:
+        if process.returncode not in (0, *allowed):
             raise SystemExit(f"the run ended with status {process.returncode}:\n{said}")
         return said
 
@@ -197,7 +198,7 @@ def ordeal(folder: Path, family: str, kills: int, seed: int) -> Story:
         kind = "end" if number >= kills - ends else pick.choice(("start", "step", "checkpoint", "checkpoint"))
         process = runs.start(out)
         kill(process, out, kind, pick, steps)
-        _, said = process.communicate()
+        said = runs.finish(process, -signal.SIGKILL)
         story.passed_over += expected and PASSED_OVER in said
         expected = expected and "resuming from" not in said  # it was killed before it came to that
         story.kills[kind] += 1

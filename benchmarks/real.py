@@ -3,9 +3,9 @@
 python benchmarks/real.py TASK --data FOLDER --out FOLDER [--recipe FILE.toml …] [--seeds 1,2,3] [--jobs 3]
 python benchmarks/real.py prepare TASK --data FOLDER --out FOLDER
 
-TASK is multi30k-en-de, hindi-english or french-english; without --recipe, all of recipes/TASK-*.toml are run. In the
-folder of --out, TASK gets the prepared files (`data/`), a model for each recipe and seed with its translations, and
-`results.json`; a table is printed last. The tasks and their rules, and what came out: docs/recipes.md.
+TASK is multi30k-en-de, hindi-english, english-hindi or french-english; without --recipe, all of recipes/TASK-*.toml are
+run. In the folder of --out, TASK gets the prepared files (`data/`), a model for each recipe and seed with its
+translations, and `results.json`; a table is printed last. The tasks, their rules and what came out: docs/recipes.md.
 """
 
 from __future__ import annotations
@@ -63,6 +63,9 @@ def _parser() -> argparse.ArgumentParser:
     options.add_argument("--seeds", default="1", help="separated by commas")
     options.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="may be repeated")
     options.add_argument("--name", default="", help="added to the names of the recipes, when settings are changed")
+    options.add_argument(
+        "--more", type=Path, action="append", default=[], metavar="FILE.tsv", help="more training pairs"
+    )
     options.add_argument("--steps", type=int, default=0, help="updates at most, instead of the recipe's")
     options.add_argument("--seconds", type=float, default=0.0, help="seconds of training at most, set-up apart")
     options.add_argument("--alphas", default="0.6,1.0,1.4", help="of which validation chooses the length penalty")
@@ -89,13 +92,14 @@ def _run(given: argparse.Namespace) -> int:
         return 0
     plan = Plan(
         folder,
-        tuple(given.set),
-        given.device,
-        given.steps,
-        given.seconds,
-        given.alphas,
-        given.jobs,
-        given.only_evaluate,
+        settings=tuple(given.set),
+        more=tuple(given.more),
+        device=given.device,
+        steps=given.steps,
+        seconds=given.seconds,
+        alphas=given.alphas,
+        jobs=given.jobs,
+        only_evaluate=given.only_evaluate,
     )
     suffix = f"-{given.name}" if given.name else ""
     runs = [Run(f"{recipe.stem}{suffix}", recipe, seed) for seed in seeds for recipe in chosen]

@@ -25,10 +25,14 @@ HERE = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Plan:
-    """What all runs have in common; `folder` holds the prepared task under `data`, and each run's files."""
+    """What all runs have in common; `folder` holds the prepared task under `data`, and each run's files.
+
+    `more` are files of pairs that are learned from besides.
+    """
 
     folder: Path
     settings: tuple[str, ...] = ()
+    more: tuple[Path, ...] = ()
     device: str = "auto"
     steps: int = 0
     seconds: float = 0.0
@@ -127,7 +131,8 @@ def go(run: Run, plan: Plan, children: Children) -> dict[str, Any]:
     place = run.place(plan)
     place.parent.mkdir(parents=True, exist_ok=True)
     result, scores = (place.with_name(f"{place.name}{end}") for end in (".json", ".exam.json"))
-    record: dict[str, Any] = {"name": run.name, "seed": run.seed, "settings": list(plan.settings), "training": None}
+    record: dict[str, Any] = {"name": run.name, "seed": run.seed, "settings": list(plan.settings)}
+    record |= {"more": [path.name for path in plan.more], "training": None}
     if not plan.only_evaluate:
         record["training"] = _train(run, plan, children)
         write_whole(result, json.dumps(record).encode())
@@ -164,7 +169,8 @@ def _train(run: Run, plan: Plan, children: Children) -> dict[str, Any]:
 
 def _command(run: Run, plan: Plan) -> list[str]:
     data = plan.folder / "data"
-    files = [str(data / "train.tsv"), "--valid", str(data / "valid.tsv"), "--out", str(run.place(plan))]
+    pairs = [str(data / "train.tsv"), *map(str, plan.more)]
+    files = [*pairs, "--valid", str(data / "valid.tsv"), "--out", str(run.place(plan))]
     named = ["--recipe", str(run.recipe), "--seed", str(run.seed), "--device", plan.device]
     steps = ["--steps", str(plan.steps)] if plan.steps else []
     changes = [part for setting in plan.settings for part in ("--set", setting)]

@@ -18,7 +18,20 @@ from heedful.data.files import read_lines
 from heedful.disk import write_whole
 from heedful.errors import DataError
 
-__all__ = ["Known", "Row", "Task", "apart", "by_hash", "key", "lines", "read_task", "shares", "write_task"]
+__all__ = [
+    "Known",
+    "Row",
+    "Task",
+    "apart",
+    "by_hash",
+    "key",
+    "lines",
+    "read_task",
+    "rows_of",
+    "shares",
+    "write_rows",
+    "write_task",
+]
 
 
 class Row(NamedTuple):
@@ -96,7 +109,7 @@ def write_task(task: Task, folder: Path) -> dict[str, Any]:
     known = Known(task.training)
     tests = {}
     for name, rows in task.tests.items():
-        _write(folder / f"test-{name}.tsv", rows)
+        write_rows(folder / f"test-{name}.tsv", rows)
         tests[name] = {
             "rows": len(rows),
             "references": max(len(row.references) for row in rows),
@@ -104,8 +117,8 @@ def write_task(task: Task, folder: Path) -> dict[str, Any]:
             "target_in_training": sum(any(key(t) in known.targets for t in row.references) for row in rows),
             "apart": [number for number, row in enumerate(rows) if not shares(row, known)],
         }
-    _write(folder / "train.tsv", task.training)
-    _write(folder / "valid.tsv", task.validation)
+    write_rows(folder / "train.tsv", task.training)
+    write_rows(folder / "valid.tsv", task.validation)
     counts = {"training": len(task.training), "validation": len(task.validation), "left_out": task.left_out}
     record = {"task": task.name, **counts, "tests": tests}
     write_whole(folder / "task.json", (json.dumps(record, indent=1) + "\n").encode())
@@ -121,17 +134,18 @@ def read_task(folder: Path) -> tuple[dict[str, Any], dict[str, list[Row]]]:
             f"{folder} holds no prepared task; give the folder of the data (--data) to prepare it"
         ) from None
     files = {name: folder / f"test-{name}.tsv" for name in record["tests"]}
-    return record, {name: _read(path) for name, path in {"valid": folder / "valid.tsv", **files}.items()}
+    return record, {name: rows_of(path) for name, path in {"valid": folder / "valid.tsv", **files}.items()}
 
 
-def _write(path: Path, rows: Sequence[Row]) -> None:
+def rows_of(path: Path) -> list[Row]:
+    """Read the rows of a file that `write_task` wrote."""
+    cells = (line.split("\t") for line in read_lines(path))
+    return [Row(source, tuple(filter(None, references))) for source, *references in cells]
+
+
+def write_rows(path: Path, rows: Sequence[Row]) -> None:
     """Write rows of equal width; a reference that is not there is an empty column."""
-    width = max(len(row.references) for row in rows)
+    width = max((len(row.references) for row in rows), default=1)
     cells = ([row.source, *row.references, *[""] * (width - len(row.references))] for row in rows)
     text = "".join("\t".join(" ".join(cell.split()) for cell in row) + "\n" for row in cells)
     write_whole(path, text.encode())
-
-
-def _read(path: Path) -> list[Row]:
-    cells = (line.split("\t") for line in read_lines(path))
-    return [Row(source, tuple(filter(None, references))) for source, *references in cells]

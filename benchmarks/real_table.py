@@ -68,7 +68,7 @@ def _signatures(runs: Sequence[Record]) -> dict[str, str]:
 
 
 def _scores(results: Record) -> str:
-    wide = max(map(len, results["means"]))
+    wide = _wide(results)
     head = f"{'recipe':<{wide}}  {'test set':<18} {'seeds':>5} {'pairs':>6} {'BLEU':>18} {'chrF':>6}"
     lines = [f"{results['task']}: beam 5; without overlap: neither side is in training"]
     lines += [f"{head}   {'without overlap':>15} {'BLEU':>6} {'chrF':>6}"]
@@ -85,8 +85,7 @@ def _scores(results: Record) -> str:
 
 
 def _lengths(results: Record) -> str:
-    """Return BLEU by source length; a length that a test set has too few of says how many."""
-    wide = max(map(len, results["means"]))
+    wide = _wide(results)
     lines = ["BLEU by source words (pairs)"]
     for name, tests in results["means"].items():
         for test, found in tests.items():
@@ -99,7 +98,7 @@ def _lengths(results: Record) -> str:
 
 
 def _training(results: Record) -> str:
-    wide = max(map(len, results["means"]))
+    wide = _wide(results)
     titles = "seed  weights      step  valid BLEU  alpha  set-up s  training s  tokens/s  exam s  device"
     lines = [f"{'recipe':<{wide}}  {titles}"]
     for run in results["runs"]:
@@ -120,6 +119,10 @@ def _training(results: Record) -> str:
         ]
         lines.append("  ".join(cells))
     return "\n".join(lines)
+
+
+def _wide(results: Record) -> int:
+    return max(map(len, ["recipe", *results["means"]]))
 
 
 def _number(value: float | None, wide: int, places: int) -> str:

@@ -45,7 +45,12 @@ def sentences(task: str, count: int, lengths: tuple[int, int], random: np.random
     words = random.integers(WORDS.start, WORDS.stop, (count, lengths[1])).tolist()
     rows = [row[:n] for row, n in zip(words, random.integers(*lengths, count, endpoint=True), strict=True)]
     wanted = rows if task == "copy" else [row[::-1] for row in rows]
-    return Batch(pad([(*row, END) for row in rows]), pad([(START, *row, END) for row in wanted]), tuple(range(count)))
+    return Batch(
+        pad([(*row, END) for row in rows]),
+        pad([(START, *row, END) for row in wanted]),
+        np.arange(count),
+        sum(map(len, rows)) + count,
+    )
 
 
 @cache

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from conftest import TINY, copies
+from conftest import ROOT, TINY, copies
 
 import heedful
 
@@ -18,3 +21,14 @@ def small(**sections: dict[str, Any]) -> dict[str, dict[str, Any]]:
 def train_tiny(out: Path, **sections: dict[str, Any]) -> Path:
     heedful.train(copies(), out, settings=small(**sections))
     return out
+
+
+def benchmark(name: str) -> ModuleType:
+    """Import a file of benchmarks/, which is no package."""
+    spec = importlib.util.spec_from_file_location(f"benchmarks_{name}", ROOT / "benchmarks" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module

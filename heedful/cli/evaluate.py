@@ -72,8 +72,7 @@ def evaluate(
     What the numbers mean: `docs/evaluate.md`.
     """
     can_be_written("--save", save)
-    if against:
-        check_test(test, resamples)
+    check_test(test, resamples if against else 1)
     exam = read_exam(pairs, source, reference, columns, format_)
     from heedful.decoding import Decoding
     from heedful.metrics import differences, intervals, table

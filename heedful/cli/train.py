@@ -128,7 +128,7 @@ def train(
     if os.environ.get("RANK", "0") != "0":  # one of several processes: the first one speaks
         return
     if json:
-        best = None if outcome.best is None else outcome.best._asdict()
+        best = None if outcome.best is None else outcome.best.plain()
         print_json({"out": str(out), "reason": outcome.reason, "step": outcome.step, "best": best})
     _report(outcome, out)
     if outcome.signal:

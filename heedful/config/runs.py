@@ -33,7 +33,9 @@ class TextConfig:
     size: int = whole(0, 0, 1_000_000, "most tokens in a vocabulary; 0: chosen from the data")
     joint: bool = switch(False, "one vocabulary for both languages")
     max_length: int = whole(256, 1, 1_000_000, "training pairs with a side of more tokens are left out")
-    regularise: float = real(0.0, 0.0, 1.0, "words are cut differently in every epoch: share of merges left out")
+    regularise: float = real(
+        0.0, 0.0, 1.0, "words are cut anew in every epoch: share of merges left out; with unigram, α is 0.02 / this"
+    )
 
 
 @dataclass(frozen=True)

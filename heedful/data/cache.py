@@ -25,7 +25,7 @@ from typing import IO, Any
 import numpy as np
 
 from heedful.data.corpus import Array
-from heedful.disk import make_folder, whole_folder, write_whole, writing
+from heedful.disk import make_folder, whole_folder, writing
 from heedful.errors import DiskError
 
 try:
@@ -77,15 +77,16 @@ class Writer:
         self.files[name].flush()
         return _map(self.folder / name, self.kinds[name])
 
-    def close(self) -> None:
-        """Write the head."""
-        sizes = {}
-        for name, file in self.files.items():
-            file.flush()
-            os.fsync(file.fileno())
-            sizes[name] = [self.kinds[name], file.tell()]
+    def close(self, lasting: bool) -> None:
+        """Write the head; what is to last longer than this process must be on the disk before the folder is renamed."""
+        sizes = {name: [self.kinds[name], file.tell()] for name, file in self.files.items()}
         body = json.dumps({**self.head, "files": sizes})
-        write_whole(self.folder / HEAD, f"{_checksum(body)}\n{body}".encode())
+        self.files[HEAD] = (self.folder / HEAD).open("wb")
+        self.files[HEAD].write(f"{_checksum(body)}\n{body}".encode())
+        for file in self.files.values():
+            file.flush()
+            if lasting:
+                os.fsync(file.fileno())
 
     def release(self) -> None:
         """Close all files, written or not."""
@@ -121,7 +122,7 @@ def stored(key: str | None, fill: Callable[[Writer], None], say: Say) -> tuple[A
             with _turn(folder, say):
                 if found := _opened(folder):
                     return found, True
-                _fill(folder, fill)
+                _fill(folder, fill, lasting=True)
             _tidy(folder)
             return Arrays(folder), False
         except (DiskError, OSError) as error:
@@ -129,7 +130,7 @@ def stored(key: str | None, fill: Callable[[Writer], None], say: Say) -> tuple[A
     with writing(Path(tempfile.gettempdir())):
         folder = Path(tempfile.mkdtemp(prefix="heedful-")) / "pairs"
     try:
-        _fill(folder, fill)
+        _fill(folder, fill, lasting=False)
         found = Arrays(folder)
     except BaseException:
         shutil.rmtree(folder.parent, ignore_errors=True)
@@ -138,12 +139,12 @@ def stored(key: str | None, fill: Callable[[Writer], None], say: Say) -> tuple[A
     return found, False
 
 
-def _fill(folder: Path, fill: Callable[[Writer], None]) -> None:
+def _fill(folder: Path, fill: Callable[[Writer], None], lasting: bool) -> None:
     with whole_folder(folder) as partial:
         writer = Writer(partial)
         try:
             fill(writer)
-            writer.close()
+            writer.close(lasting)
         finally:
             writer.release()
 

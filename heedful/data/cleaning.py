@@ -40,7 +40,7 @@ CHANGED = {
     "carriage return": "a carriage return at the end taken off",
     "control characters": "control characters taken out",
     "invisible characters": "characters that cannot be seen taken out",
-    "not NFC": "letters and their marks put together (NFC)",
+    "not NFC": "letters with marks brought into one form (NFC)",
     "odd spaces": "tabs, no-break and other spaces made plain",
     "extra spaces": "extra spaces taken out",
 }

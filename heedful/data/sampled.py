@@ -1,7 +1,8 @@
 """Sentences whose words are cut differently in every epoch, from a table of ways to cut each word.
 
-Subword regularisation needs chance; resuming in the middle of an epoch needs none. So some ways to cut each distinct word
-are drawn once, when the data is prepared, and which of them a word takes follows from the seed, the epoch and its place:
+Subword regularisation needs chance; resuming in the middle of an epoch needs none. So some ways to cut each distinct
+word are drawn once, when the data is prepared; which of them a word takes follows from the seed, the epoch and its
+place:
 
 | array | length | what |
 |---|---|---|
@@ -160,4 +161,4 @@ class Sampled:
         """Return the tokens of sentences that begin at `offsets` among words cut in such ways, with `</s>`."""
         sizes = self.table.offsets[ways + 1] - self.table.offsets[ways]
         ends = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
-        return ends[offsets[1:] - offsets[0]] - ends[offsets[:-1] - offsets[0]] + 1
+        return np.asarray(np.diff(ends[offsets - offsets[0]]) + 1)

@@ -17,7 +17,9 @@ __all__ = ["LOWER", "METRICS", "Judged", "References", "judge", "same", "sign"]
 
 METRICS = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER", "exact": "exact %"}
 LOWER = frozenset({"ter"})  # the lower the better
-CHUNK = 50  # sentences judged at once; sacrebleu keeps all their references' n-grams meanwhile
+# Sentences judged at once. sacrebleu keeps all their references' n-grams meanwhile, and from 100 sentences on that end
+# in " ." it warns that they look tokenised.
+CHUNK = 50
 
 References = Sequence[str | Sequence[str]]  # for each sentence one, or several
 
@@ -109,7 +111,7 @@ def _judge(name: str, tokens: str) -> Any:  # noqa: ANN401  (sacrebleu has no ty
     from sacrebleu.metrics.ter import TER
 
     if name == "bleu":
-        return BLEU(tokenize=tokens, force=True)  # which only keeps it from guessing that texts are tokenised
+        return BLEU(tokenize=tokens)
     if name == "chrf":
         return CHRF()
     metric: Any = TER()

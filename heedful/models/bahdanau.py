@@ -5,12 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from heedful.attention import build_score
+from heedful.attention import Score, build_score
 from heedful.config import RnnConfig
 from heedful.models.cells import CellState
 from heedful.models.protocol import Look, Memory, Step
-from heedful.models.recurrence_decoder import write
-from heedful.models.recurrent import Output, Recurrent, RecurrentState, Stack, comparable
+from heedful.models.recurrent import Output, Recurrent, RecurrentState, Stack
 
 __all__ = ["Bahdanau"]
 
@@ -19,6 +18,8 @@ Found = tuple[Tensor, tuple[CellState, ...], Tensor | None]  # [s_t; c_t], the l
 
 class Bahdanau(Recurrent):
     """c_t from s_{t-1}; s_t = RNN(s_{t-1}, [c_t, y_{t-1}]); W_o[s_t; c_t] + b_o."""
+
+    score: Score
 
     def __init__(self, config: RnnConfig, source: int, target: int) -> None:
         super().__init__(config, source, target)
@@ -50,7 +51,5 @@ class Bahdanau(Recurrent):
         return torch.stack(known, dim=1), cells, torch.stack(weights, dim=1)[:, None, None]
 
     def _at_once(self, e: Tensor, state: RecurrentState, memory: Memory) -> Found:
-        given = {"x": e.transpose(0, 1), "W_fed": self.stack.cells[0].W[1].weight}
-        given |= self.stack.tensors(state.cells, e.shape[1]) | comparable(self.score, memory)
-        found = write(self.plan("before", self.score), given)
-        return torch.cat([found.s, found.c], dim=-1).transpose(0, 1), found.last, None
+        found = self.at_once(e, state, {"W_fed": self.stack.weights(1)}, "before", memory)
+        return found.known, found.last, None

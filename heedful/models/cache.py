@@ -34,12 +34,13 @@ class Cache:
         self.strung: dict[int, Tensor] = {}
         self.swift: Swift | None = None
 
-    def extend(self, layer: int, kv: Tensor) -> tuple[Tensor, Tensor]:
-        """Add the keys and values of n words in a layer; return those of all.  kv (2, R, H, n, C) -> 2 (R, H, t, C)."""
-        n, t = kv.shape[3], self.length
+    def extend(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Add the keys and values of n words in a layer; return those of all.  (R, H, n, C) -> (R, H, t, C) each."""
+        n, t = k.shape[2], self.length
         if n == self.capacity:  # all words at once: nothing will follow
-            k, v = kv.unbind(0)
-        elif torch.is_grad_enabled() or self.strung:
+            return k, v
+        kv = torch.stack([k, v])
+        if torch.is_grad_enabled() or self.strung:
             before = self.strung.get(layer)
             if before is None and self.room is not None:
                 before = self.room[layer, :, :, :, :t]

@@ -78,6 +78,15 @@ class Cell(nn.Module):
         """Return one part of the input's share.  x (…, part) -> (…, gates·D)."""
         return self.W[part](x)  # type: ignore[no-any-return]
 
+    def weights(self, part: int) -> Tensor:
+        """Return W of one part of the input: (gates·D, part)."""
+        return self.W[part].weight  # type: ignore[return-value]
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the weights of the first part of the input and of the state, and their biases, by name."""
+        W, U = self.W[0], self.U
+        return {"W": W.weight, "b_W": W.bias, "U": U.weight, "b_U": U.bias}  # type: ignore[dict-item]
+
     def forward(self, x: Tensor, state: CellState) -> CellState:
         """Go one step.  x (B, gates·D), projected; state before -> state after."""
         return self.kind.function(x, F.linear(state[0], self.U.weight, self.U.bias), state)

@@ -8,7 +8,6 @@ from torch import Tensor
 from heedful.config import FixedConfig
 from heedful.models.cells import CellState
 from heedful.models.protocol import Look, Memory, Step
-from heedful.models.recurrence_decoder import write
 from heedful.models.recurrent import Output, Recurrent, RecurrentState, Stack
 
 __all__ = ["Fixed"]
@@ -23,7 +22,7 @@ class Fixed(Recurrent):
         super().__init__(config, source, target)
         context = (config.memory_width,) if config.context == "every" else ()
         self.every = bool(context)
-        self.layers = config.layers
+        self.layers, self.score = config.layers, None
         self.stack = Stack(config, (config.embedding, *context))
         self.output = Output(config.width + sum(context), self.embedding, config)
 
@@ -48,9 +47,9 @@ class Fixed(Recurrent):
         return torch.stack(tops, dim=1), cells
 
     def _at_once(self, e: Tensor, state: RecurrentState, context: Tensor) -> Found:
-        given = {"x": e.transpose(0, 1), **self.stack.tensors(state.cells, e.shape[1])}
+        more = {}
         if self.every:  # W_e e + W_c c = [W_e, W_c] [e; c]
-            given["x"] = torch.cat([given["x"], context.transpose(0, 1)], dim=-1)
-            given["W0"] = torch.cat([part.weight for part in self.stack.cells[0].W], dim=1)
-        found = write(self.plan(), given)
-        return found.s.transpose(0, 1), found.last
+            e = torch.cat([e, context], dim=-1)
+            more = {"W0": torch.cat([self.stack.weights(0), self.stack.weights(1)], dim=1)}
+        found = self.at_once(e, state, more)
+        return found.known, found.last

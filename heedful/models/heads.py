@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from heedful.attention import attend, causal, scaled
 from heedful.config import TransformerConfig
 
 __all__ = ["MultiHead", "Sight"]
 
+# All but cuDNN's: with torch 2.11 its gradients in bf16 were NaN for some shapes, 64 by 80 words say.
+SAFE = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 BLOCKED = -30_000.0  # added to a score, no weight is left of it; in every precision a number that can still be summed
-
-
-def has_kernel(x: Tensor) -> bool:
-    """Is PyTorch's own attention the fastest where x is? On a CPU, for sentences, it is not."""
-    return x.is_cuda
 
 
 @dataclass(frozen=True)
@@ -38,8 +37,6 @@ class Sight:
     @classmethod
     def of(cls, keep: Tensor, like: Tensor) -> Sight:
         """Look at some words of each sentence.  keep (B, S); the products will have the type of `like`."""
-        if not has_kernel(keep):
-            return cls(keep)
         dtype = _dtype(like)
         return cls(keep, _bias(keep[:, None], dtype), keep.any(1)[:, None, None, None].to(dtype))
 
@@ -49,8 +46,6 @@ class Sight:
         if n == 1:
             return cls()
         keep = causal(n, t, like.device)
-        if not has_kernel(like):
-            return cls(keep)
         return cls(keep, in_order=True) if n == t else cls(keep, _bias(keep, _dtype(like)))
 
 
@@ -80,14 +75,13 @@ class MultiHead(nn.Module):
         self.W = nn.Linear(config.width, 3 * config.width)
         self.W_o = nn.Linear(config.width, config.width)
 
-    def split(self, x: Tensor) -> Tensor:
-        """Cut into heads.  x (B, n, parts·H·C), parts of D side by side -> (parts, B, H, n, C)."""
-        B, n, width = x.shape
-        D = self.W.in_features
-        return x.view(B, n, width // D, D // self.C, self.C).permute(2, 0, 3, 1, 4)
+    def split(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Cut into heads.  x (B, n, parts·H·C), parts of D side by side -> (B, H, n, C) for each."""
+        B, n, _ = x.shape
+        return tuple(part.view(B, n, -1, self.C).transpose(1, 2) for part in torch.split(x, self.W.in_features, -1))
 
-    def project(self, s: Tensor) -> Tensor:
-        """Return q, k and v of the same states.  s (B, n, D) -> (3, B, H, n, C)."""
+    def project(self, s: Tensor) -> tuple[Tensor, ...]:
+        """Return q, k and v of the same states.  s (B, n, D) -> 3 (B, H, n, C)."""
         return self.split(self.W(s))
 
     def query(self, s: Tensor) -> Tensor:
@@ -108,10 +102,11 @@ class MultiHead(nn.Module):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, sight: Sight, look: bool) -> tuple[Tensor, Tensor | None]:
         """The same, but weights only if asked for.  q (B, H, T, C), k, v (B, H, S, C) -> (B, T, D)."""
-        if look or not has_kernel(q):
+        if look:
             c, weights = self(q, k, v, sight.keep)
             return c, weights if look else None
         dropout = self.dropout if self.training else 0.0
-        c = F.scaled_dot_product_attention(q, k, v, sight.bias, dropout, is_causal=sight.in_order)
+        with sdpa_kernel(SAFE) if q.is_cuda else nullcontext():
+            c = F.scaled_dot_product_attention(q, k, v, sight.bias, dropout, is_causal=sight.in_order)
         c = c.transpose(1, 2).flatten(2)
         return self.W_o(c if sight.some is None else c * sight.some[:, 0]), None

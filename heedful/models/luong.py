@@ -5,11 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from heedful.attention import build_score
+from heedful.attention import Score, build_score
 from heedful.config import RnnConfig
 from heedful.models.protocol import Look, Memory, Step
-from heedful.models.recurrence_decoder import write
-from heedful.models.recurrent import Output, Recurrent, RecurrentState, Stack, comparable
+from heedful.models.recurrent import Output, Recurrent, RecurrentState, Stack
 
 __all__ = ["Luong"]
 
@@ -22,6 +21,8 @@ class Luong(Recurrent):
     Without input feeding the cell sees y_{t-1} alone. With tied embeddings the words are written as everywhere,
     E·tanh(W[s_t; c_t; y_{t-1}]).
     """
+
+    score: Score
 
     def __init__(self, config: RnnConfig, source: int, target: int) -> None:
         super().__init__(config, source, target)
@@ -66,16 +67,13 @@ class Luong(Recurrent):
         return torch.stack(known, dim=1), a, RecurrentState(cells, fed), seen
 
     def _at_once(self, e: Tensor, state: RecurrentState, memory: Memory) -> Found:
-        given = {"x": e.transpose(0, 1), **self.stack.tensors(state.cells, e.shape[1])}
-        given |= comparable(self.score, memory)
+        more = {}
         if state.feed is not None and self.mix is not None:
-            given |= {"W_fed": self.stack.cells[0].W[1].weight, "a": state.feed}
-            given |= {"W_a": self.mix.weight, "b_a": self.mix.bias}
-        found = write(self.plan("after", self.score), given)
-        known = torch.cat([found.s, found.c], dim=-1).transpose(0, 1)
+            more = {"W_fed": self.stack.weights(1), "a": state.feed, "W_a": self.mix.weight, "b_a": self.mix.bias}
+        found = self.at_once(e, state, more, "after", memory)
         if found.a is None:
-            return known, None, RecurrentState(found.last), None
-        return known, found.a.transpose(0, 1), RecurrentState(found.last, found.a[-1]), None
+            return found.known, None, RecurrentState(found.last), None
+        return found.known, found.a.transpose(0, 1), RecurrentState(found.last, found.a[-1]), None
 
     def _hidden(self, known: Tensor, mixed: Tensor | None, e: Tensor) -> Tensor:
         """Return what `logits` takes; when nothing waited for the attentional states, they are made here at once."""

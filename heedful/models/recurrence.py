@@ -11,12 +11,27 @@ N layers go side by side (the two directions of an encoder; 1 for a decoder), ea
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-__all__ = ["LAYERS", "GruLayer", "Layer", "LstmLayer", "RnnLayer"]
+__all__ = ["LAYERS", "GruLayer", "Layer", "LstmLayer", "RnnLayer", "own_precision", "span"]
+
+
+def span(T: int, device: torch.device) -> int:
+    """How many steps are taken together where they need not wait for each other, and no product is worked out.
+
+    One on the CPU, where what a step has just written is still in the cache; all where every call has its price.
+    """
+    return 1 if device.type == "cpu" else T
+
+
+def own_precision(device: torch.device) -> AbstractContextManager[Any]:
+    """Compute in the weights' precision, also where autocast is on: what sums are added to must not be rounded."""
+    known = torch.amp.is_autocast_available(device.type)
+    return torch.autocast(device.type, enabled=False) if known else nullcontext()
 
 
 class Layer(ABC):
@@ -31,16 +46,23 @@ class Layer(ABC):
     state: ClassVar[int] = 0  # the first block that U s is added to
     rows: ClassVar[tuple[int, ...]]  # which gate of the input, in PyTorch's order, is added to each block
 
+    bias: Tensor  # (N, 1, 1, blocks·D), on the way there
+    ds: Tensor  # on the way back: the states' gradients, and those of the sums in the gates
+    dm: Tensor | None
+    d: Tensor
+
     def __init__(self, U: Tensor, gates: Tensor, s: Tensor, m: Tensor | None = None) -> None:
         self.U, self.gates, self.s, self.m = U, gates, s, m
         self.D, T = s.shape[-1], gates.shape[1]
         self.by_state, self.by_input = self._parts(gates)
         self.U_t = U.transpose(1, 2)
-        # What is elementwise is done for one step at a time where caches are small, and for all where calls are dear.
-        self.span = T if gates.is_cuda else 1
+        self.span = span(T, gates.device)
 
     def _parts(self, gates: Tensor) -> tuple[Tensor, Tensor]:
         return gates[..., self.state * self.D :], gates[..., : len(self.rows) * self.D]
+
+    def _blocks(self, gates: Tensor) -> Tensor:
+        return gates.view(*gates.shape[:-1], self.blocks, self.D)
 
     @classmethod
     def begin(cls, T: int, U: Tensor, bias: tuple[Tensor, Tensor], first: tuple[Tensor, ...]) -> Layer:
@@ -93,7 +115,7 @@ class Layer(ABC):
         """From the sums in the gates to the next state."""
 
     def turn(self, ds: Tensor, dm: Tensor | None = None) -> None:
-        """Begin the way back.  ds (N, T+1, B, D): what is known of the states' gradients; it is added to. dm likewise."""
+        """Begin the way back.  ds, dm (N, T+1, B, D): what is known of the states' gradients; they are added to."""
         self.ds, self.dm = ds, dm
         self.d = torch.empty_like(self.gates)
         self.d_state, self.d_input = self._parts(self.d)
@@ -121,7 +143,7 @@ class Layer(ABC):
 
     def dx(self, W: Tensor) -> Tensor:
         """The gradient of what was projected.  W (N, gates·D, K), arranged -> (N, T, B, K)."""
-        return torch.bmm(self.d_input.flatten(1, 2), W).unflatten(1, self.gates.shape[1:3])
+        return torch.bmm(self.d_input.flatten(1, 2), W).view(*self.gates.shape[:3], -1)
 
     def dW(self, x: Tensor) -> Tensor:
         """The gradient of the weights of an input.  x (N, T, B, K) -> (N, gates·D, K)."""
@@ -174,8 +196,8 @@ class LstmLayer(Layer):
 
     def slopes(self, at: slice) -> None:
         """How much dm changes i, f and g, how much ds changes o, and how much ds changes dm."""
-        i, f, g, o = self.gates[:, at].unflatten(-1, (4, self.D)).unbind(-2)
-        to_i, to_f, to_g, to_o = self.slope.unflatten(-1, (4, self.D)).unbind(-2)
+        i, f, g, o = self._blocks(self.gates[:, at]).unbind(-2)
+        to_i, to_f, to_g, to_o = self._blocks(self.slope).unbind(-2)
         bent = torch.tanh(self.m[:, 1:][:, at])
         torch.mul(i, g, out=to_i)
         torch.addcmul(i, to_i, g, value=-1, out=to_g)  # i (1 - g²)
@@ -189,7 +211,7 @@ class LstmLayer(Layer):
     def differentiate(self, t: int, i: int) -> None:
         """dm += ds o (1 - tanh² m); di, df and dg of dm, do of ds; m_{t-1} gets dm f."""
         D, ds, dm = self.D, self.ds[:, t + 1], self.dm[:, t + 1]
-        d, slope = self.d[:, t].unflatten(-1, (4, D)), self.slope[:, i].unflatten(-1, (4, D))
+        d, slope = self._blocks(self.d[:, t]), self._blocks(self.slope[:, i])
         dm.addcmul_(ds, self.to_m[:, i])
         torch.mul(slope[..., :3, :], dm[..., None, :], out=d[..., :3, :])
         torch.mul(slope[..., 3, :], ds, out=d[..., 3, :])
@@ -215,7 +237,7 @@ class GruLayer(Layer):
 
     def restore(self, d: Tensor, dim: int) -> Tensor:
         """n, r, z -> r, z, n."""
-        n, r_z = d.split([self.D, 2 * self.D], dim)
+        n, r_z = torch.split(d, [self.D, 2 * self.D], dim)
         return torch.cat([r_z, n], dim)
 
     def open(self, at: slice) -> None:
@@ -232,8 +254,8 @@ class GruLayer(Layer):
 
     def slopes(self, at: slice) -> None:
         """How much ds changes each block; all of them are multiples of ds."""
-        n, r, z, u = self.gates[:, at].unflatten(-1, (4, self.D)).unbind(-2)
-        to_n, to_r, to_z, to_u = self.slope.unflatten(-1, (4, self.D)).unbind(-2)
+        n, r, z, u = self._blocks(self.gates[:, at]).unbind(-2)
+        to_n, to_r, to_z, to_u = self._blocks(self.slope).unbind(-2)
         free = 1 - z
         torch.mul(n, n, out=to_n)
         torch.addcmul(free, free, to_n, value=-1, out=to_n)  # (1 - z) (1 - n²)
@@ -245,8 +267,7 @@ class GruLayer(Layer):
     def differentiate(self, t: int, i: int) -> None:
         """All blocks at once; what ds gives to s_{t-1} directly is ds z."""
         D, ds = self.D, self.ds[:, t + 1]
-        blocks = (4, D)
-        torch.mul(self.slope[:, i].unflatten(-1, blocks), ds[..., None, :], out=self.d[:, t].unflatten(-1, blocks))
+        torch.mul(self._blocks(self.slope[:, i]), ds[..., None, :], out=self._blocks(self.d[:, t]))
         self.ds[:, t].addcmul_(ds, self.gates[:, t, :, 2 * D : 3 * D])
 
 

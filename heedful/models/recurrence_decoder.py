@@ -7,14 +7,14 @@ training. See `recurrence`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+from torch.autograd.function import FunctionCtx, once_differentiable
 
 from heedful.models.cells import CellState
-from heedful.models.recurrence import LAYERS, Layer
+from heedful.models.recurrence import LAYERS, Layer, own_precision
 from heedful.models.recurrence_attention import Additive, Asking, Dot
 
 __all__ = ["Plan", "Written", "write"]
@@ -45,6 +45,11 @@ class Written(NamedTuple):
     a: Tensor | None
     last: tuple[CellState, ...]
 
+    @property
+    def known(self) -> Tensor:
+        """[s_t; c_t], or s_t where nobody asks, batch first: (B, T, …)."""
+        return (self.s if self.c is None else torch.cat([self.s, self.c], dim=-1)).transpose(0, 1)
+
 
 def write(plan: Plan, tensors: Tensors) -> Written:
     """Go through T steps. What `tensors` may hold, with l for the layers from 0 on, and PyTorch's order of gates:
@@ -57,7 +62,7 @@ def write(plan: Plan, tensors: Tensors) -> Written:
     W_fed: the weights of what is fed into the lowest layer: a_{t-1} if there is one, else c_t.
     """
     names, kind = tuple(tensors), tensors["U0"].dtype
-    with torch.autocast(tensors["x"].device.type, enabled=False):
+    with own_precision(tensors["x"].device):
         values = [tensor.to(kind) if tensor.is_floating_point() else tensor for tensor in tensors.values()]
         found = list(_Write.apply(plan, names, *values))  # type: ignore[no-untyped-call]
     s = found.pop(0)
@@ -82,7 +87,7 @@ class _Course:
         self.W = [arrange(given[f"W{number}"][None]) for number in range(plan.layers)]
         self.W_fed = arrange(given["W_fed"][None]) if "W_fed" in given else None
         if self.a is not None:
-            self.W_s, self.W_c = given["W_a"].split([self.top.D, given["values"].shape[2]], dim=1)
+            self.W_s, self.W_c = torch.split(given["W_a"], [self.top.D, given["values"].shape[2]], dim=1)
 
     def _layer(self, number: int, room: list[Tensor] | None) -> Layer:
         given, plan = self.given, self.plan
@@ -231,11 +236,19 @@ def _add(into: Tensor, gradient: Tensor | None) -> None:
         into.add_(gradient)
 
 
+class _Context(FunctionCtx):
+    """What the way there leaves for the way back."""
+
+    saved_tensors: tuple[Tensor, ...]
+    plan: Plan
+    names: tuple[str, ...]
+
+
 class _Write(torch.autograd.Function):
     """The operation of `write`."""
 
     @staticmethod
-    def forward(ctx: Any, plan: Plan, names: tuple[str, ...], *tensors: Tensor) -> tuple[Tensor, ...]:
+    def forward(ctx: _Context, plan: Plan, names: tuple[str, ...], *tensors: Tensor) -> tuple[Tensor, ...]:
         course = _Course(plan, dict(zip(names, tensors, strict=True)))
         course.go()
         ctx.plan, ctx.names = plan, names
@@ -245,9 +258,9 @@ class _Write(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+    def backward(ctx: _Context, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         n = len(ctx.names)
         given = dict(zip(ctx.names, ctx.saved_tensors[:n], strict=True))
-        with torch.autocast(given["x"].device.type, enabled=False):
+        with own_precision(given["x"].device):
             found = _Course(ctx.plan, given, list(ctx.saved_tensors[n:])).back(list(gradients))
         return None, None, *(found.get(name) for name in ctx.names)

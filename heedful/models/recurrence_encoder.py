@@ -7,13 +7,11 @@ end is never used, and gets no gradient.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+from torch.autograd.function import FunctionCtx, once_differentiable
 
-from heedful.models.recurrence import LAYERS
+from heedful.models.recurrence import LAYERS, own_precision
 
 __all__ = ["read", "turned"]
 
@@ -24,7 +22,7 @@ def read(cell: str, x: Tensor, weights: tuple[Tensor, ...], lengths: Tensor) -> 
     `weights` are PyTorch's W (N, gates·D, K), U (N, gates·D, D), b_W and b_U (N, gates·D). The last states are where
     each sentence ends; for the LSTM the cell state follows.
     """
-    with torch.autocast(x.device.type, enabled=False):
+    with own_precision(x.device):
         s, *last = _Read.apply(cell, x.to(weights[0].dtype), *weights, lengths)  # type: ignore[no-untyped-call]
     return s, tuple(last)
 
@@ -38,16 +36,23 @@ def turned(x: Tensor, lengths: Tensor) -> Tensor:
     return _Rows.apply(x.flatten(0, 1), rows.flatten()).view(x.shape)  # type: ignore[no-untyped-call, no-any-return]
 
 
+class _Context(FunctionCtx):
+    """What the way there leaves for the way back."""
+
+    saved_tensors: tuple[Tensor, ...]
+    cell: str
+
+
 class _Rows(torch.autograd.Function):
     """Rows in another order, which, taken twice, is the first: so the gradient goes the same way."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, rows: Tensor) -> Tensor:
+    def forward(ctx: _Context, x: Tensor, rows: Tensor) -> Tensor:
         ctx.save_for_backward(rows)
         return x.index_select(0, rows)
 
     @staticmethod
-    def backward(ctx: Any, d: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: _Context, d: Tensor) -> tuple[Tensor, None]:
         (rows,) = ctx.saved_tensors
         return _Rows.apply(d, rows), None  # type: ignore[no-untyped-call]
 
@@ -57,7 +62,7 @@ class _Read(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, cell: str, x: Tensor, W: Tensor, U: Tensor, b_W: Tensor, b_U: Tensor, lengths: Tensor
+        ctx: _Context, cell: str, x: Tensor, W: Tensor, U: Tensor, b_W: Tensor, b_U: Tensor, lengths: Tensor
     ) -> tuple[Tensor, ...]:
         N, S, B, _ = x.shape
         zero = x.new_zeros(N, B, U.shape[-1])
@@ -77,9 +82,9 @@ class _Read(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d: Tensor | None, *d_last: Tensor | None) -> tuple[Tensor | None, ...]:
+    def backward(ctx: _Context, d: Tensor | None, *d_last: Tensor | None) -> tuple[Tensor | None, ...]:
         x, W, ends, U, gates, *states = ctx.saved_tensors
-        with torch.autocast(U.device.type, enabled=False):
+        with own_precision(U.device):
             layer = LAYERS[ctx.cell](U, gates, *states)
             sides = [torch.zeros_like(side) for side in states]
             if d is not None:

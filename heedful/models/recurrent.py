@@ -8,15 +8,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from heedful.attention import Additive, ScaledDot, Score, attend
+from heedful.attention import SCORES, Additive, ScaledDot, Score, attend
 from heedful.config import RecurrentConfig
 from heedful.errors import ConfigError
 from heedful.models.cells import CELLS, Cell, CellState
-from heedful.models.encoder import Encoder, embedding
+from heedful.models.encoder import Dropout, Encoder, embedding
 from heedful.models.protocol import Look, Memory
-from heedful.models.recurrence_decoder import Plan, Tensors
+from heedful.models.recurrence_decoder import Plan, Tensors, Written, write
 
-__all__ = ["Bridge", "Output", "Recurrent", "RecurrentState", "Stack", "comparable"]
+__all__ = ["Bridge", "Output", "Recurrent", "RecurrentState", "Stack"]
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Stack(nn.Module):
         super().__init__()
         below = [parts, *[(config.width,)] * (config.layers - 1)]
         self.cells = nn.ModuleList(Cell(config.cell, inputs, config.width) for inputs in below)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.cell = config.cell
 
     def project(self, part: int, x: Tensor) -> Tensor:
@@ -84,15 +84,18 @@ class Stack(nn.Module):
             after.append(cell(x, state))
         return tuple(after)
 
+    def weights(self, part: int) -> Tensor:
+        """Return the lowest layer's weights of one part of its input: (gates·D, part)."""
+        return self.cells[0].weights(part)  # type: ignore[operator, no-any-return]
+
     def tensors(self, states: tuple[CellState, ...], T: int) -> Tensors:
         """Return weights and first states as `write` takes them, with what dropout leaves between the layers."""
         found = Tensors()
-        for l, (cell, state) in enumerate(zip(self.cells, states, strict=True)):
-            W, U = cell.W[0], cell.U  # type: ignore[index, union-attr]
-            found |= {f"W{l}": W.weight, f"b_W{l}": W.bias, f"U{l}": U.weight, f"b_U{l}": U.bias}  # type: ignore[dict-item]
-            found |= {f"{name}{l}": side for name, side in zip("sm", state, strict=False)}
-            if l and self.training and self.dropout.p:
-                found[f"drop{l}"] = self.dropout(torch.ones(T, *state[0].shape, device=state[0].device))
+        for number, (cell, state) in enumerate(zip(self.cells, states, strict=True)):
+            own: Tensors = cell.tensors() | dict(zip("sm", state, strict=False))  # type: ignore[operator]
+            if number and self.training and self.dropout.p:
+                own["drop"] = self.dropout(torch.ones(T, *state[0].shape, device=state[0].device))
+            found |= {f"{name}{number}": tensor for name, tensor in own.items()}
         return found
 
 
@@ -102,7 +105,7 @@ class Output(nn.Module):
     def __init__(self, width: int, target: nn.Embedding, config: RecurrentConfig) -> None:
         super().__init__()
         self.target = [target]  # in a list: the weights belong to the decoder, not to both
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.tied = config.tied
         if self.tied:
             self.W = nn.Linear(width + target.embedding_dim, target.embedding_dim, bias=False)
@@ -124,13 +127,15 @@ class Recurrent(nn.Module):
     """The common part of a recurrent translator; its kinds add `step`."""
 
     output: Output
+    stack: Stack
+    score: Score | None
 
     def __init__(self, config: RecurrentConfig, source: int, target: int) -> None:
         super().__init__()
         self.encoder = Encoder(config, source)
         self.bridge = Bridge(config)
         self.embedding = embedding(target, config.embedding)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def encode(self, x: Tensor, keep: Tensor, look: Look | None = None) -> Memory:
         """Read the source.  x (B, S), keep (B, S) -> Memory."""
@@ -159,18 +164,18 @@ class Recurrent(nn.Module):
 
     def learns(self, y: Tensor, memory: Memory, look: Look | None) -> bool:
         """Whether all steps can go through `write` at once: there are several, and gradients but no weights wanted."""
-        return look is None and torch.is_grad_enabled() and y.shape[1] > 1 and y.shape[0] == memory.h.shape[0]
+        known = self.score is None or type(self.score) in SCORES.values()  # somebody's own score goes step by step
+        one_each = y.shape[0] == memory.h.shape[0]
+        return look is None and torch.is_grad_enabled() and y.shape[1] > 1 and one_each and known
 
-    def plan(self, ask: str = "", score: Score | None = None) -> Plan:
-        """Return what `write` is to do."""
-        stack: Stack = self.stack  # type: ignore[assignment]
-        scale = 1.0
-        if isinstance(score, ScaledDot):
-            scale = stack.cells[0].U.in_features**-0.5  # type: ignore[union-attr, operator, assignment]
-        return Plan(stack.cell, len(stack.cells), ask, scale)
-
-
-def comparable(score: Score, memory: Memory) -> Tensors:
-    """Return what is compared and looked at as `write` takes it."""
-    found = {"keys": memory.keys[0], "values": memory.h, "keep": memory.keep}
-    return found | {"W_q": score.W.weight, "v": score.v} if isinstance(score, Additive) else found
+    def at_once(
+        self, e: Tensor, state: RecurrentState, more: Tensors, ask: str = "", memory: Memory | None = None
+    ) -> Written:
+        """Go through all steps of teacher forcing in one operation.  e (B, T, …); `more` and `ask`: see `write`."""
+        given = {"x": e.transpose(0, 1), **self.stack.tensors(state.cells, e.shape[1]), **more}
+        if memory is not None:
+            given |= {"keys": memory.keys[0], "values": memory.h, "keep": memory.keep}
+        if isinstance(self.score, Additive):
+            given |= {"W_q": self.score.W.weight, "v": self.score.v}
+        scale = state.top.shape[-1] ** -0.5 if isinstance(self.score, ScaledDot) else 1.0
+        return write(Plan(self.stack.cell, len(self.stack.cells), ask, scale), given)

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from heedful.config import TransformerConfig
 from heedful.errors import ConfigError
 from heedful.models.cache import Cache
+from heedful.models.dropout import dropout
 from heedful.models.encoder import embedding
 from heedful.models.heads import MultiHead, Sight
 from heedful.models.protocol import Look, Memory, Step
@@ -44,7 +45,7 @@ class FeedForward(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """x (B, n, D) -> (B, n, D)."""
         x = self.f(self.W_1(x))
-        return self.W_2(F.dropout(x, self.dropout) if self.training else x)  # type: ignore[no-any-return]
+        return self.W_2(dropout(x, self.dropout) if self.training else x)  # type: ignore[no-any-return]
 
 
 class Residual(nn.Module):
@@ -61,7 +62,7 @@ class Residual(nn.Module):
 
     def after(self, x: Tensor, g: Tensor) -> Tensor:
         """Return what stands after it."""
-        x = x + (F.dropout(g, self.dropout) if self.training else g)
+        x = x + (dropout(g, self.dropout) if self.training else g)
         return x if self.pre else self.LN(x)
 
 
@@ -94,9 +95,8 @@ class DecoderLayer(nn.Module):
         self, s: Tensor, cache: Cache, layer: int, memory: Memory, sights: tuple[Sight, Sight], look: Look | None
     ) -> tuple[Tensor, Tensor | None]:
         """s (R, n, D) -> (R, n, D), weights (R, H, n, S), or inside (R, H, n, t), if asked for."""
-        qkv = self.inside.project(self.around_inside.before(s))
-        q = qkv[0]
-        k, v = cache.extend(layer, qkv[1:])
+        q, k, v = self.inside.project(self.around_inside.before(s))
+        k, v = cache.extend(layer, k, v)
         g, inside = self.inside.attend(q, k, v, sights[0], look is not None and look.inside)
         s = self.around_inside.after(s, g)
 
@@ -154,7 +154,7 @@ class Transformer(nn.Module):
     def embed(self, words: nn.Embedding, x: Tensor, p: Tensor) -> Tensor:
         """Return E x √D + p.  x (B, n), p (n, D) -> (B, n, D)."""
         e = torch.add(p, F.embedding(x, words.weight), alpha=self.scale)
-        return F.dropout(e, self.dropout) if self.training else e
+        return dropout(e, self.dropout) if self.training else e
 
     def encode(self, x: Tensor, keep: Tensor, look: Look | None = None) -> Memory:
         """Read the source and work out the keys.  x (B, S), keep (B, S) -> Memory."""

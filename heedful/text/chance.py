@@ -1,4 +1,4 @@
-"""Random numbers without a state: each follows from a key and a place alone, so that any of them can be had at any time.
+"""Random numbers without a state: each follows from a key and a place alone, so that any can be had at any time.
 
 The mixing is that of SplitMix64, which passes the usual tests of randomness on consecutive numbers.
 """
@@ -57,4 +57,5 @@ def spread(starts: npt.NDArray[Any], lengths: npt.NDArray[Any]) -> npt.NDArray[n
     lengths = lengths.astype(np.int64)
     ends = np.cumsum(lengths)
     total = int(ends[-1]) if len(ends) else 0
-    return np.arange(total, dtype=np.int64) + np.repeat(starts.astype(np.int64) - (ends - lengths), lengths)
+    shifts: npt.NDArray[np.int64] = np.repeat(starts.astype(np.int64) - (ends - lengths), lengths)
+    return np.arange(total, dtype=np.int64) + shifts

@@ -27,10 +27,10 @@ PAD, UNKNOWN, START, END = range(4)
 CHANGING = ("bpe", "unigram")
 
 
-def _unchanging(kind: str) -> str:
+def _unchanging(what: str) -> str:
     return (
-        f"text.regularise: a vocabulary of {kind} kind cuts a word in one way only; "
-        f"only text.kind={' and text.kind='.join(CHANGING)} cut it differently in every epoch"
+        f"text.regularise: {what} cuts a word in one way only; text.kind={' and text.kind='.join(CHANGING)} "
+        "cut it differently in every epoch"
     )
 
 
@@ -89,7 +89,7 @@ class Codec(ABC):
             texts = list(texts)
             config = resolve_size(count_texts(texts), config)
         if config.regularise and config.kind not in CHANGING:
-            raise ConfigError(_unchanging(config.kind))
+            raise ConfigError(_unchanging(f"text.kind={config.kind}"))
         if config.kind == "sentencepiece":
             from heedful.text.sentencepiece import SentencePieces
 
@@ -148,7 +148,7 @@ class Codec(ABC):
         A word is what is cut without regard to what stands beside it, as it stands after normalisation, with its ▁;
         `variants` cuts it. Long ones, and those of scripts without spaces, come in parts: the tokens they are cut into.
         """
-        raise ConfigError(_unchanging("this"))
+        raise ConfigError(_unchanging("this vocabulary"))
 
     def words(self, texts: Sequence[str]) -> list[list[str]]:
         """Return the words of each text, as `numbered` does.
@@ -166,7 +166,7 @@ class Codec(ABC):
 
         What is drawn for a word follows from the word, the rate (`text.regularise`) and the seed alone.
         """
-        raise ConfigError(_unchanging("this"))
+        raise ConfigError(_unchanging("this vocabulary"))
 
     def head(self, text: str) -> tuple[int, ...]:
         """Return the ids of what stands at the beginning of a text and concerns all of it: the code of a language."""

@@ -1,8 +1,8 @@
 """All ways to cut words into pieces with log-probabilities, and one of them drawn by chance (Kudo, 2018).
 
-A way to cut a word has the product of its pieces' probabilities. Forward filtering adds up, for every place in a word, the
-ways that lead there; backward sampling then draws the last piece, the one before it, and so on. Words of one length n
-are looked at together, as W rows; pieces are found by where they end, 1..n, and by how long they are, 1..M.
+A way to cut a word has the product of its pieces' probabilities. Forward filtering adds up, for every place in a word,
+the ways that lead there; backward sampling then draws the last piece, the one before it, and so on. Words of one length
+n are looked at together, as W rows; pieces are found by where they end, 1..n, and by how long they are, 1..M.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _added(terms: Reals, axis: int) -> Reals:
     top = terms.max(axis=axis, keepdims=True)
     top = np.where(np.isfinite(top), top, 0.0)
     with np.errstate(divide="ignore"):
-        return np.log(np.exp(terms - top).sum(axis=axis)) + top.squeeze(axis)
+        return np.asarray(np.log(np.exp(terms - top).sum(axis=axis)) + top.squeeze(axis))
 
 
 def forward(scores: Reals) -> Reals:

@@ -190,7 +190,7 @@ def _counted(texts: Iterable[str], tokenizer: Tokenizer) -> Counter[str]:
     """Return how often each word was seen in texts."""
     parts: Counter[str] = Counter()
     for text in texts:
-        parts.update(text.replace(SPACE, " ").split())
+        parts.update(text.split())
     words: Counter[str] = Counter()
     for part, count in parts.items():
         normal = tokenizer.normalizer.normalize_str(whole(part))
@@ -201,7 +201,7 @@ def _counted(texts: Iterable[str], tokenizer: Tokenizer) -> Counter[str]:
 
 def _looked_up(texts: Sequence[str], known: dict[str, T], cut: Callable[[list[str]], list[T]]) -> list[list[T]]:
     """Return what becomes of each part of texts between white space, cutting only what is not known already."""
-    rows = [text.replace(SPACE, " ").split() for text in texts]
+    rows = [text.split() for text in texts]
     if len(known) > REMEMBERED:
         known.clear()
     new = [part for part in dict.fromkeys(chain.from_iterable(rows)) if part not in known]

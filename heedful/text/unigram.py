@@ -1,4 +1,4 @@
-"""A unigram vocabulary, learned by pruning (Kudo, 2018): begin with all strings that come often, drop what is missed least.
+"""A unigram vocabulary, learned by pruning (Kudo, 2018): of all strings that come often, drop what is missed least.
 
 The `tokenizers` library has a trainer, too, but it adds up numbers in an order that differs from run to run, and so
 learns other pieces each time; this one gives the same vocabulary from the same words for ever.

@@ -14,7 +14,7 @@ from heedful.text.chance import Keys, key, mixed, spread
 __all__ = ["Cutter", "variants"]
 
 Numbers = npt.NDArray[np.int32]
-BLOCK = 1 << 20  # symbols looked at together
+BLOCK = 1 << 18  # symbols looked at together
 
 
 class Cutter(Protocol):

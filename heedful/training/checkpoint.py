@@ -87,7 +87,7 @@ def save(out: Path, checkpoint: Checkpoint, keep: int) -> None:
     """Write a checkpoint, then remove all but the newest `keep`."""
     path = out / "checkpoints" / f"{checkpoint.position.step:09d}"
     best = checkpoint.position.best
-    run = {**checkpoint.run, "position": {**asdict(checkpoint.position), "best": best and best._asdict()}}
+    run = {**checkpoint.run, "position": {**asdict(checkpoint.position), "best": best and best.plain()}}
     extra = {OPTIMIZER: pack(checkpoint.optimizer), RUN: json.dumps(run).encode()}
     if checkpoint.best is not None:
         extra[BEST] = pack(checkpoint.best)

@@ -23,7 +23,7 @@ from heedful.training.records import Outcome, Validation, Watch
 from heedful.training.update import Updater
 from heedful.training.validation import Validator
 
-__all__ = ["Keeper"]
+__all__ = ["Keeper", "tell"]
 
 Tensors = dict[str, Tensor]
 
@@ -115,7 +115,7 @@ class Keeper:
         if position.step:
             notes = {
                 "step": best.step if best else position.step,
-                "validation": None if best is None else best._asdict(),
+                "validation": None if best is None else best.plain(),
                 "pairs": self.pairs,
                 **({"init": name_of(self.run["init"])} if self.run.get("init") else {}),
             }
@@ -170,5 +170,5 @@ def tell(found: Validation, better: bool, watch: Watch, metrics: MetricsFile | N
     """Report scores; those of the end are no part of a run that is made longer, and are marked for that."""
     watch.validated(found, better)
     if metrics is not None:
-        scores = {f"valid_{k}": v for k, v in found._asdict().items() if k != "step" and v is not None}
+        scores = {f"valid_{k}": v for k, v in found.plain().items() if k != "step"}
         metrics.write({"step": found.step, **scores, "best": better, **({"final": True} if final else {})})

@@ -7,12 +7,14 @@ with one process, too, and then costs nothing.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from textwrap import shorten
 from typing import Any, TypeVar
+from uuid import uuid4
 
 import torch
 from torch import Tensor
@@ -139,11 +141,37 @@ def joined() -> Iterator[Processes]:
     me = _here(world)
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     with me.together():
-        dist.init_process_group(backend, timeout=PATIENCE)
+        store, _, _ = next(dist.rendezvous("env://", me.rank, me.world, timeout=PATIENCE))
+        store = _unused(store, me)
+        dist.init_process_group(backend, store=store, rank=me.rank, world_size=me.world, timeout=PATIENCE)
     try:
         yield me
     finally:
         dist.destroy_process_group()
+
+
+def _unused(store: dist.Store, me: Processes) -> dist.Store:
+    """Return a part of the store that no earlier attempt has used.
+
+    torchrun keeps its store when it starts the processes again, with the addresses of those that died; whoever reads one
+    of these never finds the others. So the first process draws a name, and tells each of the others that asks for it.
+    """
+    mine = uuid4().hex
+    if me.first:
+        store.set("heedful", mine)
+        for rank in range(1, me.world):
+            store.set(f"{mine}/{rank}", store.get(f"{mine}/{rank}/asks"))
+        return dist.PrefixStore(mine, store)
+    end = time.monotonic() + PATIENCE.total_seconds()
+    while time.monotonic() < end:
+        name = store.get("heedful").decode()
+        store.set(f"{name}/{me.rank}/asks", mine)
+        with suppress(dist.DistStoreError):  # nobody answers: the name is of an earlier attempt
+            store.wait([f"{name}/{me.rank}"], timedelta(seconds=1))
+            if store.get(f"{name}/{me.rank}").decode() == mine:
+                return dist.PrefixStore(name, store)
+        time.sleep(0.01)
+    raise dist.DistStoreError("timed out")
 
 
 def _here(world: int) -> Processes:

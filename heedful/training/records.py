@@ -28,6 +28,10 @@ class Validation(NamedTuple):
     bleu: float
     chrf: float | None = None
 
+    def plain(self) -> dict[str, float]:
+        """Return the scores that were measured, by name."""
+        return {name: value for name, value in self._asdict().items() if value is not None}
+
     def better_than(self, other: Validation | None, metric: str = "bleu") -> bool:
         """Whether this is the better one: by the metric, then by loss. BLEU under 1 is chance, and counts as 0."""
         return other is None or self._rank(metric) > other._rank(metric)

@@ -68,7 +68,8 @@ def begin(
     with joined() as processes:
         heard = watch if watch is not None and processes.first else Silent()
         # After a process died, torchrun runs the same command again: then it means to go on.
-        resume = resume or processes.share(lambda: processes.restarts > 0 and bool(folders(out)))
+        again = processes.any(processes.restarts > 0)  # not everywhere: each machine counts its own
+        resume = resume or processes.share(lambda: again and bool(folders(out)))
         checkpoint, damaged = processes.in_turn(lambda: _find(out, heard)) if resume else (None, {})
         processes.agree({"checkpoint": checkpoint and checkpoint.position.step})
         if not resume:

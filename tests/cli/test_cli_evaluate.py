@@ -180,6 +180,8 @@ def test_what_is_wrong_is_said(heedful_cli: Run, model: Path, pairs: Path, tmp_p
             [model, pairs, "--test", "bootstrp"],
             "unknown test 'bootstrp'; choose one of bootstrap, randomisation. Did you",
         ),
+        ([model, lines(tmp_path / "empty.tsv", [])], "empty.tsv: empty, expected sentences with references"),
+        ([model, pairs, "--against", model, "--test", "bootstrap", "--resamples", "0"], "bootstrap needs --resamples"),
         ([model, pairs, "--save", tmp_path], "this is a folder; choose another name"),
         ([model, pairs, "--save", tmp_path / "no" / "o"], f"there is no folder {tmp_path / 'no'}"),
         ([tmp_path / "nowhere", pairs], "there is no such model folder"),

@@ -61,7 +61,10 @@ def test_an_error_of_the_consumer_ends_the_thread():
         while True:
             yield 1
 
-    with pytest.raises(ZeroDivisionError), ahead(for_ever(), 2) as made:
-        next(made)
-        raise ZeroDivisionError
+    def consume():
+        with ahead(for_ever(), 2) as made:
+            raise ZeroDivisionError(next(made))
+
+    with pytest.raises(ZeroDivisionError):
+        consume()
     assert not threads()

@@ -39,6 +39,8 @@ def cleaned(*pairs, **settings):
         ("今日\u3000は", "今日 は", ("odd spaces",)),
         ("か\u3099", "が", ("not NFC",)),
         ("今日\ufeffは", "今日 は", ("odd spaces",)),
+        # A zero width space, as in Thai and Khmer.
+        ("ไป\u200bบ้าน", "ไป บ้าน", ("odd spaces",)),
         # Korean letters in parts.
         ("\u1112\u1161\u11ab", "한", ("not NFC",)),
         # Line ends and marks of the file.

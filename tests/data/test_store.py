@@ -48,7 +48,7 @@ def tsv(path: Path, pairs: list[tuple[str, str]]) -> PairFile:
     return PairFile(str(path))
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(PAIRS, st.sampled_from(["drop", "keep"]))
 def test_the_same_as_in_memory(pairs, duplicates):
     config = DataConfig(duplicates=duplicates)
@@ -82,14 +82,15 @@ def mixed(folder: Path) -> list[PairFile]:
 
 
 def test_several_files(tmp_path):
-    store, known = opened(*mixed(tmp_path))
+    files = mixed(tmp_path)
+    store, _ = opened(*files)
     places = ["a.tsv:1", "a.tsv:2", "b.jsonl:1", "b.jsonl:2", "c.src:1", "c.src:3"]
     numbers = [0, 1, 1, 2, 3, 4]
     assert every(store) == [Pair(f"s {n}", f"t {n}", place) for n, place in zip(numbers, places, strict=True)]
     assert store.split.first.tolist() == [0, 1, 3, 4, 5]
     assert store.report.counts == {"extra spaces": 1, "blank line": 1, "duplicate": 1}
     assert store.report.examples["duplicate"] == ["b.jsonl:1: 's 1' → 't 1'"]
-    again, known = opened(*mixed(tmp_path))
+    again, known = opened(*files)
     assert known
     assert every(again) == every(store)
     assert again.report == store.report

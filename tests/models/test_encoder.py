@@ -1,4 +1,4 @@
-"""The encoder: packing must give what PyTorch's own modules give sentence by sentence, without padding."""
+"""The encoder: its two ways must give what PyTorch's own modules give sentence by sentence, without padding."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from torch import Tensor, nn
 
 from heedful.attention import until
 from heedful.config import FixedConfig
+from heedful.models import recurrence, recurrence_encoder
+from heedful.models.cells import CELLS
 from heedful.models.encoder import Encoder
 
 MODULES = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}
@@ -41,12 +43,13 @@ def sentences() -> tuple[Tensor, Tensor]:
 
 
 @every
-@torch.no_grad()
-def test_equals_pytorchs_modules_sentence_by_sentence(cell, layers, both):
+@pytest.mark.parametrize("learning", [False, True])
+def test_equals_pytorchs_modules_sentence_by_sentence(cell, layers, both, learning):
     encoder, (x, keep) = build(cell, layers, both), sentences()
     theirs = MODULES[cell](5, W, layers, batch_first=True, bidirectional=both).double()
     theirs.load_state_dict(encoder.rnn.state_dict())
-    h, last = encoder(x, keep)
+    with torch.set_grad_enabled(learning):
+        h, last = encoder(x, keep)
     assert h.shape == (4, 6, W * (1 + both))
     assert len(last) == layers * (2 if cell == "lstm" else 1)
     for b, length in enumerate(LENGTHS):
@@ -144,3 +147,56 @@ def test_recurrent_weights_begin_orthogonal_and_the_forget_gate_open():
         for gate in getattr(rnn, f"weight_hh_{end}").detach().split(4):
             torch.testing.assert_close(gate @ gate.T, torch.eye(4), atol=1e-5, rtol=0)
         assert getattr(rnn, f"bias_hh_{end}").tolist() == [0.0] * 4 + [1.0] * 4 + [0.0] * 8
+
+
+def learned(encoder: Encoder, way: str, x: Tensor, keep: Tensor) -> tuple[list[Tensor], tuple[Tensor, ...]]:
+    """Read in one of the encoder's two ways: what comes out, and the gradients of all weights."""
+    h, last = getattr(encoder, way)(encoder.embedding(x), keep.sum(1))
+    generator = torch.Generator().manual_seed(1)
+    loss = sum((f * torch.randn(f.shape, generator=generator, dtype=f.dtype)).sum() for f in (h, *last))
+    return [h, *last], torch.autograd.grad(loss, list(encoder.parameters()))
+
+
+@every
+@pytest.mark.parametrize("together", [False, True], ids=["step by step", "together"])
+def test_learning_equals_packing_and_so_do_its_gradients(cell, layers, both, together, monkeypatch):
+    if together:  # as on a GPU
+        monkeypatch.setattr(recurrence, "span", lambda T, device: T)
+    encoder, (x, keep) = build(cell, layers, both), sentences()
+    found, wanted = (learned(encoder, way, x, keep) for way in ("_learn", "_packed"))
+    torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("cell", MODULES)
+def test_gradient_of_the_operation(cell):
+    N, S, B, K, D, gates = 2, 3, 2, 2, 2, CELLS[cell].gates
+    shapes = [(N, S, B, K), (N, gates * D, K), (N, gates * D, D), (N, gates * D), (N, gates * D)]
+    torch.manual_seed(0)
+    tensors = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+    lengths = torch.tensor([2, 3])
+
+    def function(x: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
+        s, last = recurrence_encoder.read(cell, x, weights, lengths)
+        return s, *last
+
+    assert torch.autograd.gradcheck(function, tensors)
+
+
+def test_a_sentence_is_turned_round_within_its_length():
+    x = torch.arange(8.0).view(4, 2, 1).requires_grad_()
+    found = recurrence_encoder.turned(x, torch.tensor([4, 2]))
+    assert found[..., 0].T.tolist() == [[6, 4, 2, 0], [3, 1, 5, 7]]
+    wish = torch.randn(4, 2, 1)
+    (gradient,) = torch.autograd.grad(found, x, wish)
+    assert torch.equal(gradient, recurrence_encoder.turned(wish, torch.tensor([4, 2])))
+    assert torch.autograd.gradcheck(lambda x: recurrence_encoder.turned(x, torch.tensor([4, 2])), x.double())
+
+
+def test_padding_gets_no_gradient():
+    encoder, (x, keep) = build("lstm", 2, True), sentences()
+    e = encoder.embedding(x).detach().requires_grad_()
+    h, last = encoder._learn(e, keep.sum(1))
+    (h.sum() + sum(side.sum() for side in last)).backward()
+    assert e.grad is not None
+    assert not e.grad[~keep].any()
+    assert bool(e.grad[keep].any(-1).all())

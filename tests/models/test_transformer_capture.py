@@ -11,17 +11,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from heedful.attention import until
 from heedful.config import TransformerConfig
-from heedful.models import Look, Network, build, heads
+from heedful.models import Look, Network, build
 from heedful.models.transformer import PLACES
 
 V, B, S, T = 11, 4, 7, 5
 VALUES = ("_local_scalar_dense", "nonzero", "masked_select", "index.Tensor")  # their results hang on values
-
-
-@pytest.fixture
-def with_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a GPU."""
-    monkeypatch.setattr(heads, "has_kernel", lambda x: True)
 
 
 def make(**own: object) -> Network:
@@ -71,7 +65,6 @@ def _tensors(tree: object) -> Iterator[Tensor]:
             yield from _tensors(part)
 
 
-@pytest.mark.usefixtures("with_kernel")
 @pytest.mark.parametrize("own", [{"dropout": 0.1, "attention_dropout": 0.1, "inner_dropout": 0.1}, {"norm": "post"}])
 @pytest.mark.parametrize("rows", [1, B])
 def test_a_training_step_needs_nothing_from_the_host(own: dict[str, object], rows: int) -> None:
@@ -105,21 +98,20 @@ def test_the_table_of_positions_grows_and_stays() -> None:
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
-def test_pytorchs_attention_is_ours(monkeypatch: pytest.MonkeyPatch, norm: str) -> None:
-    """States and gradients, with a sentence that has nothing to look at."""
-    model, batch = make(norm=norm).double(), sentences()
+def test_pytorchs_attention_is_ours(norm: str) -> None:
+    """States and gradients, with a sentence that has nothing to look at. Looking, attention is ours, else PyTorch's."""
+    model, (x, keep, y) = make(norm=norm).double(), sentences()
     found = []
-    for kernel in (False, True):
-        monkeypatch.setattr(heads, "has_kernel", lambda x, kernel=kernel: kernel)
-        logits = read(model, *batch)
+    for encoder, decoder in ((None, None), (Look(), Look()), (Look(), Look(inside=True))):
+        memory = model.encode(x, keep, encoder)
+        logits = model.logits(model.step(y, model.start(memory, T), memory, decoder).hidden)
         found.append((logits, *torch.autograd.grad(logits.square().sum(), list(model.parameters()))))
-    torch.testing.assert_close(found[1], found[0])
+    torch.testing.assert_close(found[0], found[1])
+    torch.testing.assert_close(found[0], found[2])
 
 
-@pytest.mark.usefixtures("with_kernel")
 @torch.no_grad()
 def test_pytorchs_attention_after_a_prefix_and_for_hypotheses() -> None:
-    """Looking, a step goes through our own attention; not looking, through PyTorch's."""
     model, (x, keep, y) = make().eval(), sentences()
     memory, rows = model.encode(x, keep), torch.arange(B).repeat_interleave(3)
     y = torch.cat([y] * 3).view(B * 3, T)

@@ -72,7 +72,7 @@ def test_every_character_has_one_token(kind, text):
         encoded = codec.encode(text)
         covered = [0] * len(text)
         starts, ends = zip(*encoded.spans, strict=True)
-        assert 0 <= starts[0]
+        assert starts[0] >= 0
         assert ends[-1] == len(text)
         assert all(start <= end for start, end in encoded.spans)
         assert list(starts) == sorted(starts)
@@ -125,6 +125,15 @@ def pieces() -> tuple[Codec, Any]:
     package = pytest.importorskip("sentencepiece")
     codec = Codec.train([*CORPUS, "fine office 株式会社"], TextConfig(kind="sentencepiece", size=300))
     return codec, package.SentencePieceNormalizer(rule_name="nmt_nfkc")
+
+
+def test_sentencepiece_takes_a_line_end_for_a_letter():
+    pytest.importorskip("sentencepiece")
+    codec = Codec.train(["a\x85b \x85 a b"] * 3, TextConfig(kind="sentencepiece", size=50))
+    encoded = codec.encode("a\x85b")
+    shown = [(codec.token(i), span) for i, span in zip(encoded.ids, encoded.spans, strict=True)]
+    assert [span for token, span in shown if token == "b"] == [(2, 3)]
+    assert [span[0] - span[1] for token, span in shown if token == "\x85"] == [0]
 
 
 DROPPED = {c for c in map(chr, range(32)) if c not in "\t\n\r"} | {"\x85"}

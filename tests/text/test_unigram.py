@@ -31,7 +31,7 @@ def cut(word: str, known: dict[str, float]) -> list[str]:
 def test_stems_and_ends_are_found():
     known = dict(learn(WORDS, 110))
     assert len(known) == 110
-    assert cut("▁walking", known) == ["▁walk", "ing"]
+    assert cut("▁walkable", known) == ["▁walk", "able"]
     assert cut("▁spentable", known) == ["▁spent", "able"]
     assert set("".join(WORDS)) <= set(known)
     assert sum(map(exp, known.values())) == pytest.approx(1.0, abs=0.1)
@@ -45,7 +45,7 @@ def test_as_good_as_the_library():
     theirs.train_from_iterator(texts, trainers.UnigramTrainer(vocab_size=110, show_progress=False, unk_token="<unk>"))
     ours = dict(learn(WORDS, 110))
     pieces_of_ours = sum(count * len(cut(word, ours)) for word, count in WORDS.items())
-    assert pieces_of_ours <= 1.05 * sum(len(theirs.encode(text).ids) for text in texts)
+    assert pieces_of_ours <= sum(len(theirs.encode(text).ids) for text in texts)
 
 
 def test_the_same_in_every_process():

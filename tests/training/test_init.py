@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 import torch
 from conftest import TINY, copies, write_pairs
-from test_run import Crash, Ear
+from test_run import Crash, Ear, Never
 
 import heedful
 from heedful.config import Config
-from heedful.data import Pair, Pairs
+from heedful.data import PairList
 from heedful.errors import ConfigError, ModelError
 from heedful.folder import Parts, read_model, write_model
 from heedful.models import build
 from heedful.text import Codec
-from heedful.training import Validation, begin
-from heedful.training import run as run_module
+from heedful.training import Inputs, Validation, begin
+from heedful.training import keeper as keeper_module
 
 Run = Callable[..., tuple[int, str, str]]
 OTHERS = copies(200, seed=3)
@@ -38,8 +38,8 @@ def go(
 ) -> Ear:
     watch = watch or Ear()
     training = {**TINY["training"], "steps": 30, "log_every": 1, **sections.pop("training", {})}
-    found = Pairs([Pair(x, y) for x, y in pairs])
-    begin(lambda: (found, None), {}, out, {**sections, "training": training}, resume, watch, init)
+    found = Inputs((PairList(pairs),))
+    begin(found, out, {**sections, "training": training}, resume=resume, watch=watch, init=init)
     return watch
 
 
@@ -115,12 +115,10 @@ def test_the_same_settings_may_be_given_again(tiny: Path, tmp_path: Path) -> Non
 
 
 def test_other_settings_are_refused_by_name_before_anything_is_read(tiny: Path, tmp_path: Path) -> None:
-    def read() -> tuple[Pairs, None]:
-        raise AssertionError("read")
-
+    never = Inputs((Never([]),))
     given = {"model": {"width": "32", "dropout": "0.3", "cell": "lstm", "embedding": 8}, "text": {"size": 10}}
     with pytest.raises(ConfigError) as caught:
-        begin(read, {}, tmp_path / "m", given, False, Ear(), tiny)
+        begin(never, tmp_path / "m", given, init=tiny)
     assert str(caught.value) == (
         f"a run that begins with {tiny} keeps the settings that its weights and vocabularies were made with: "
         "model.cell is gru and cannot become lstm; model.width is 16 and cannot become 32; "
@@ -135,9 +133,9 @@ def test_other_settings_are_refused_by_name_before_anything_is_read(tiny: Path, 
     ]
     for settings, message in wrong:
         with pytest.raises(ConfigError, match=message):
-            begin(read, {}, tmp_path / "m", settings, False, Ear(), tiny)
+            begin(never, tmp_path / "m", settings, init=tiny)
     with pytest.raises(ModelError, match="there is no such model folder"):
-        begin(read, {}, tmp_path / "m", {}, False, Ear(), tmp_path / "nowhere")
+        begin(never, tmp_path / "m", {}, init=tmp_path / "nowhere")
     assert not (tmp_path / "m").exists()
 
 
@@ -178,7 +176,7 @@ def test_a_crash_before_the_first_checkpoint_needs_the_origin_again(
     def crash(*args: object) -> None:
         raise Crash
 
-    monkeypatch.setattr(run_module, "save", crash)
+    monkeypatch.setattr(keeper_module, "save", crash)
     with pytest.raises(Crash):
         go(tmp_path / "m", tiny)
     monkeypatch.undo()

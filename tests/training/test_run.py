@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +21,20 @@ from conftest import copies
 from tests_helpers import small
 
 import heedful
-from heedful.data import Pair, Pairs
+from heedful.data import PairList, Raw
 from heedful.errors import ConfigError, DataError, DeviceMemoryError, DiskError, ModelError, NotFiniteError
 from heedful.folder import read_model
-from heedful.training import Progress, Silent, Validation, begin
-from heedful.training import loss as loss_module
-from heedful.training import run as run_module
+from heedful.training import Inputs, Progress, Silent, Validation, begin
+from heedful.training.loss import Learner
 
-PAIRS = Pairs([Pair(x, y, f"pairs.tsv:{i}") for i, (x, y) in enumerate(copies(), 1)])
+PAIRS = Inputs((PairList(copies(), "pairs.tsv"),))
+
+
+class Never(PairList):
+    """Pairs that nobody may read."""
+
+    def rows(self) -> Iterator[Raw]:
+        raise AssertionError("read")
 
 
 class Crash(BaseException):
@@ -58,7 +65,7 @@ class Ear(Silent):
 def go(out: Path, watch: Ear | None = None, resume: bool = False, **sections: dict[str, Any]) -> Ear:
     watch = watch or Ear()
     settings = small(**{**sections, "training": {"log_every": 1, **sections.get("training", {})}})
-    begin(lambda: (PAIRS, None), {}, out, settings, resume, watch)
+    begin(PAIRS, out, settings, resume=resume, watch=watch)
     return watch
 
 
@@ -248,7 +255,7 @@ def test_a_signal_lets_the_step_end_and_leaves_a_checkpoint(whole: bytes, tmp_pa
 
     watch = Impatient()
     settings = small(training={"log_every": 1})
-    outcome = begin(lambda: (PAIRS, None), {}, tmp_path / "m", settings, False, watch)
+    outcome = begin(PAIRS, tmp_path / "m", settings, watch=watch)
     assert (outcome.reason, outcome.step, outcome.signal) == ("interrupted", 23, signal.SIGINT)
     assert (tmp_path / "m" / "checkpoints" / "000000023").is_dir()
     assert heedful.load(tmp_path / "m", "cpu").parts.notes["step"] == 20
@@ -258,34 +265,27 @@ def test_a_signal_lets_the_step_end_and_leaves_a_checkpoint(whole: bytes, tmp_pa
 
 
 def test_a_loss_that_is_not_finite_names_step_and_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, calls = loss_module.loss, 0
+    real, calls = Learner.forward, 0
 
-    def broken(*args: Any) -> loss_module.Loss:
+    def broken(*args: Any) -> tuple[torch.Tensor, torch.Tensor]:
         nonlocal calls
         calls += 1
-        found = real(*args)
-        return found._replace(mean=found.mean * math.nan) if calls == 26 else found
+        total, right = real(*args)
+        return (total * math.nan if calls == 26 else total), right
 
-    monkeypatch.setattr(run_module, "loss", broken)
-    with pytest.raises(NotFiniteError, match=r"step 26: the loss is nan, in epoch \d+ on the batch of pairs.tsv:\d+, "):
+    monkeypatch.setattr(Learner, "forward", broken)
+    message = r"step 26: the loss or its gradient is not finite, in epoch \d+ on the batch of pairs.tsv:\d+, "
+    with pytest.raises(NotFiniteError, match=message):
         go(tmp_path / "m", training={"valid_every": 1000})
     kept = read_model(tmp_path / "m" / "checkpoints" / "000000020").model.state_dict()
     assert all(tensor.isfinite().all() for tensor in kept.values())
-
-
-def test_a_gradient_that_is_not_finite_stops_before_the_weights_are_touched(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", lambda *args: torch.tensor(math.inf))
-    with pytest.raises(NotFiniteError, match="step 1: the gradient is not finite"):
-        go(tmp_path / "m")
 
 
 def test_out_of_memory_says_what_to_lower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*args: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(run_module, "loss", full)
+    monkeypatch.setattr(Learner, "forward", full)
     with pytest.raises(
         DeviceMemoryError, match=r"step 1, a batch of 32 pairs .* lower training.batch_tokens \(now 2048\)"
     ):
@@ -435,12 +435,9 @@ def test_pairs_that_are_no_pairs(tmp_path: Path, pair: tuple[Any, ...]) -> None:
 
 
 def test_what_cannot_work_is_refused_before_anything_is_read(tmp_path: Path) -> None:
-    def read() -> tuple[Pairs, None]:
-        raise AssertionError("read")
-
     for settings in ({"model": {"score": "dot", "encoder_width": 5}}, {"training": {"device": "nowhere"}}):
         with pytest.raises(ConfigError):
-            begin(read, {}, tmp_path / "m", settings, False, Silent())
+            begin(Inputs((Never([]),)), tmp_path / "m", settings)
     assert not (tmp_path / "m").exists()
 
 
@@ -459,9 +456,9 @@ def test_a_resumed_run_keeps_its_settings(tmp_path: Path) -> None:
 
 def test_a_resumed_run_needs_the_same_pairs(tmp_path: Path) -> None:
     go(tmp_path / "m", training={"steps": 10})
-    fewer = Pairs(PAIRS.pairs[:-1])
+    fewer = Inputs((PairList(copies()[:-1]),))
     with pytest.raises(DataError, match=r"not those that the run in .* began with"):
-        begin(lambda: (fewer, None), {}, tmp_path / "m", small(training={"steps": 20}), True, Silent())
+        begin(fewer, tmp_path / "m", small(training={"steps": 20}), resume=True)
 
 
 def test_long_pairs_are_counted_and_training_goes_on(tmp_path: Path) -> None:

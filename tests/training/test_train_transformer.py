@@ -12,16 +12,16 @@ import pytest
 import torch
 from conftest import copies, write_pairs
 from safetensors import safe_open
-from test_run import Crash, Ear
+from test_run import Crash, Ear, Never
 from tests_helpers import small
 
 import heedful
 from heedful.config import TransformerConfig
-from heedful.data import Pair, Pairs
+from heedful.data import PairList
 from heedful.errors import ConfigError
 from heedful.folder import read_model
 from heedful.models import build
-from heedful.training import Silent, begin
+from heedful.training import Inputs, begin
 
 Run = Callable[..., tuple[int, str, str]]
 SIZE = {"width": 32, "heads": 2, "inner": 64, "layers": 1}
@@ -35,8 +35,7 @@ def transformer(training: dict[str, Any] | None = None, text: dict[str, Any] | N
 
 def go(out: Path, settings: Any, watch: Ear | None = None, resume: bool = False) -> Ear:
     watch = watch or Ear()
-    pairs = Pairs([Pair(x, y) for x, y in copies()])
-    begin(lambda: (pairs, None), {}, out, settings, resume, watch)
+    begin(Inputs((PairList(copies()),)), out, settings, resume=resume, watch=watch)
     return watch
 
 
@@ -133,13 +132,11 @@ def test_a_joint_table_learns_from_both_languages(tmp_path: Path) -> None:
 
 
 def test_one_table_needs_one_vocabulary_and_that_is_said_before_anything_is_read(tmp_path: Path) -> None:
-    def read() -> tuple[Pairs, None]:
-        raise AssertionError("read")
-
+    never = Inputs((Never([]),))
     # Letters and capital letters are equally many: the shapes alone would not have told.
     with pytest.raises(ConfigError, match=r"model.tied=all needs one vocabulary .* set text.joint=true as well, or"):
-        begin(read, {}, tmp_path / "m", transformer(tied="all"), False, Silent())
+        begin(never, tmp_path / "m", transformer(tied="all"))
     for wrong, message in (({"heads": 3}, "3 heads .* cannot share evenly"), ({"width": 7, "heads": 1}, "even number")):
         with pytest.raises(ConfigError, match=message):
-            begin(read, {}, tmp_path / "m", transformer(**wrong), False, Silent())
+            begin(never, tmp_path / "m", transformer(**wrong))
     assert not (tmp_path / "m").exists()

@@ -1,0 +1,248 @@
+"""Several processes that share a run, started as users start them; killed, interrupted, and told nonsense."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import ROOT, Done
+from safetensors.torch import load_file
+from tests_helpers import benchmark
+
+from heedful.data.formats import PairFile
+from heedful.errors import ConfigError, DataError
+from heedful.training import Inputs, Silent
+from heedful.training.processes import ALONE, Processes, joined
+from heedful.training.ready import make_ready
+
+faults = benchmark("faults")
+Cli = Callable[..., Done]
+SAID = "another process of this run has died or cannot be reached; the last checkpoint is whole"
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+linux = pytest.mark.skipif(sys.platform != "linux", reason="a process's rank is read from /proc")
+
+
+def train(out: Path, steps: int, family: str = "rnn") -> list[str]:
+    """A command without dropout, which is drawn by each process; batches of 3 sometimes leave one with no sentence."""
+    pairs = out.parent / "pairs.tsv"
+    if not pairs.exists():
+        faults.write_pairs(pairs)
+    more = ["--set", "model.dropout=0", "--set", "training.batch_sentences=3", "--json"]
+    return ["train", str(pairs), "--out", str(out), *faults.options(family, steps), *more]
+
+
+@contextmanager
+def started(command: Sequence[str], environment: dict[str, str], **more: str) -> Iterator[subprocess.Popen[str]]:
+    """A process whose stdout and stderr are read at its end; never left behind."""
+    process = subprocess.Popen(
+        command, cwd=ROOT, env={**environment, **more}, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    try:
+        yield process
+    finally:
+        process.terminate()  # torchrun passes it on
+        process.communicate()
+
+
+def torchrun(command: Sequence[str], environment: dict[str, str]) -> Done:
+    with started([*TORCHRUN, "-m", "heedful", *command], environment) as process:
+        out, err = process.communicate(timeout=300)
+        return Done(process.returncode, out, err)
+
+
+def until(happened: Callable[[], bool], process: subprocess.Popen[str], seconds: float = 120) -> None:
+    end = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < end
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.01)
+
+
+def workers(process: subprocess.Popen[str]) -> list[int]:
+    """The processes that torchrun started, in the order of their ranks."""
+    found = {}
+    for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
+        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        found[next(v for v in variables if v.startswith(b"RANK="))] = int(pid)
+    return [found[rank] for rank in sorted(found)]
+
+
+def alike(one: Path, other: Path) -> None:
+    """Two runs have the same losses and weights, to rounding."""
+    found = [[json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()] for out in (one, other)]
+    for mine, theirs in zip(*found, strict=True):
+        for name in ("tokens_per_second", "best"):
+            assert (mine.pop(name, None) is None) == (theirs.pop(name, None) is None)
+        assert theirs == pytest.approx(mine, rel=1e-5, abs=1e-6)
+    weights, others = (load_file(out / "model.safetensors") for out in (one, other))
+    for name, tensor in weights.items():
+        torch.testing.assert_close(others[name], tensor, rtol=1e-3, atol=1e-5)
+
+
+def test_one_process_then_two_then_one_is_one_run(
+    tmp_path: Path, heedful_cli: Cli, environment: dict[str, str]
+) -> None:
+    assert heedful_cli(*train(tmp_path / "whole", 30)).code == 0
+    assert heedful_cli(*train(tmp_path / "m", 6)).code == 0
+    two = torchrun([*train(tmp_path / "m", 24), "--resume"], environment)
+    assert two.code == 0, two.err
+    assert [json.loads(line)["step"] for line in two.out.splitlines()] == [24]
+    assert two.err.count("resuming from step 6") == two.err.count("on cpu, 2 processes") == 1
+    assert two.err.count("all steps done, after step 24") == 1
+    assert heedful_cli(*train(tmp_path / "m", 30), "--resume").code == 0
+    alike(tmp_path / "whole", tmp_path / "m")
+
+
+@pytest.mark.slow
+def test_two_processes_from_the_beginning(tmp_path: Path, heedful_cli: Cli, environment: dict[str, str]) -> None:
+    assert heedful_cli(*train(tmp_path / "one", 40, "transformer")).code == 0
+    assert torchrun(train(tmp_path / "two", 40, "transformer"), environment).code == 0
+    alike(tmp_path / "one", tmp_path / "two")
+
+
+@pytest.mark.slow
+@linux
+@pytest.mark.parametrize("rank", [0, 1])
+def test_when_a_worker_dies_torchrun_goes_on_from_the_last_checkpoint(
+    tmp_path: Path, heedful_cli: Cli, environment: dict[str, str], rank: int
+) -> None:
+    out = tmp_path / "m"
+    assert heedful_cli(*train(tmp_path / "whole", 300)).code == 0
+    command = [*TORCHRUN, "--max-restarts", "1", "-m", "heedful", *train(out, 300)]
+    with started(command, environment) as process:
+        until(lambda: faults.step_of(out) > 20, process)
+        os.kill(workers(process)[rank], signal.SIGKILL)
+        _, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    assert f"process {1 - rank} of 2: {SAID}" in err
+    assert err.count("resuming from step") == 1
+    alike(tmp_path / "whole", out)
+
+
+@contextmanager
+def by_hand(
+    commands: Sequence[Sequence[str]], environment: dict[str, str]
+) -> Iterator[tuple[subprocess.Popen[str], subprocess.Popen[str]]]:
+    """Two processes without torchrun, which would end the other one when one ends."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": "2"}
+    first, second = ([sys.executable, "-m", "heedful", *command] for command in commands)
+    with (
+        started(first, environment, **place, RANK="0", LOCAL_RANK="0") as one,
+        started(second, environment, **place, RANK="1", LOCAL_RANK="1") as other,
+    ):
+        yield one, other
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_others_stop_with_a_message_when_one_is_killed(
+    tmp_path: Path, environment: dict[str, str], rank: int
+) -> None:
+    out = tmp_path / "m"
+    with by_hand([train(out, 100_000)] * 2, environment) as processes:
+        until(lambda: faults.step_of(out) > 5, processes[0])
+        processes[rank].kill()
+        _, err = processes[1 - rank].communicate(timeout=60)
+    assert processes[1 - rank].returncode == 1
+    assert err.splitlines()[-1].startswith(f"heedful: process {1 - rank} of 2: {SAID}")
+    assert "Traceback" not in err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_torchrun_leaves_a_checkpoint(
+    tmp_path: Path, heedful_cli: Cli, environment: dict[str, str], number: signal.Signals
+) -> None:
+    out = tmp_path / "m"
+    command = train(out, 100_000)
+    command[command.index("training.checkpoint_every=3")] = "training.checkpoint_every=100000"
+    with started([*TORCHRUN, "-m", "heedful", *command], environment) as process:
+        until(lambda: faults.step_of(out) > 5, process)
+        process.send_signal(number)
+        _, err = process.communicate(timeout=60)
+    assert err.count("stopping after this step and writing a checkpoint") == 1
+    assert err.count("stopped after step") == 1
+    (left,) = (out / "checkpoints").glob("0*")
+    step = int(left.name)
+    assert step == faults.step_of(out) > 5
+    assert f"resuming from step {step}" in heedful_cli(*command, "--resume", "--steps", step + 1).err
+
+
+@pytest.mark.slow
+def test_a_mistake_is_said_once(tmp_path: Path, environment: dict[str, str]) -> None:
+    done = torchrun([*train(tmp_path / "m", 5), str(tmp_path / "nosuch.tsv")], environment)
+    assert done.err.count("nosuch.tsv: there is no such file") == 1
+    assert done.err.count("heedful: ") == 1
+    assert "exitcode  : 2" in done.err
+    assert 'heedful/training/start.py"' not in done.err  # as a traceback of ours would have it
+
+
+@pytest.mark.slow
+def test_a_disk_that_cannot_be_written_stops_all(tmp_path: Path, environment: dict[str, str]) -> None:
+    command = train(tmp_path / "m", 5)
+    (tmp_path / "m" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "m" / "checkpoints" / ".000000003.partial").write_text("in the way")
+    with by_hand([command] * 2, environment) as processes:
+        said = [process.communicate(timeout=120)[1] for process in processes]
+    assert [process.returncode for process in processes] == [1, 1]
+    assert "000000003: cannot be written" in said[0]
+    assert "heedful: " not in said[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("more", "what"),
+    [
+        (["--set", "training.clip=2"], "another training.clip than process 0 (2.0 and 1.0)"),
+        (["--set", "data.max_characters=20"], "another data.max_characters than process 0 (20 and 2000)"),
+    ],
+)
+def test_processes_that_were_told_different_things(
+    tmp_path: Path, environment: dict[str, str], more: list[str], what: str
+) -> None:
+    command = train(tmp_path / "m", 5)
+    with by_hand([command, [*command, *more]], environment) as processes:
+        said = [process.communicate(timeout=120)[1] for process in processes]
+    assert [process.returncode for process in processes] == [2, 2]
+    assert f"process 1 of 2 has {what}; all machines need the same command" in said[0]
+
+
+def test_stdin_is_refused_with_several_processes() -> None:
+    inputs = Inputs((PairFile("-"),))
+    with pytest.raises(ConfigError, match=r"standard input \(-\) cannot be read by several processes"):
+        make_ready(inputs, {"training": {"device": "cpu"}}, Processes(rank=1, world=2), Silent())
+
+
+def test_one_process_alone_needs_no_others() -> None:
+    assert ALONE.first
+    assert ALONE.gather(3) == [3]
+    assert ALONE.share(lambda: 4) == ALONE.in_turn(lambda: 4) == 4
+    ALONE.agree({"anything": object()})
+    with pytest.raises(DataError, match="a mistake"):
+        ALONE.share(mistake)
+    with pytest.raises(RuntimeError, match="connection"), ALONE.together():  # nobody there who could have gone
+        raise RuntimeError("connection closed by peer")
+    with joined() as processes:
+        assert processes is ALONE
+
+
+def mistake() -> None:
+    raise DataError("a mistake")
+
+
+def test_an_environment_that_torchrun_did_not_make(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "two")
+    with pytest.raises(ConfigError, match="WORLD_SIZE is 'two', expected a number as torchrun sets it"), joined():
+        pass
