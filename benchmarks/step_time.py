@@ -76,7 +76,9 @@ def products_in_a_row(result: Tensor) -> int:
             continue
         before = [following for following, _ in node.next_functions if following is not None]
         if seen:
-            here = int(node.name().removesuffix("Backward0").split("::")[-1] in PRODUCTS)
+            name = node.name().removesuffix("Backward0").split("::")[-1]
+            # PyTorch's own attention is two of them: the scores, and the sum of the values.
+            here = 2 if name.startswith("ScaledDotProduct") else int(name in PRODUCTS)
             longest[node] = here + max((longest[one] for one in before), default=0)
         else:
             waiting.append((node, True))

@@ -4,10 +4,10 @@ python benchmarks/ten_million.py [--pairs 10000000] [--steps 300] [--folder DIR]
 
 The pairs are made up: phrases of made-up words, Devanagari on one side and Latin on the other, whose frequencies fall
 as those of real words do (Zipf), joined to sentences of 3 to 40 words, one in five with a name that hardly ever comes
-twice. One in a hundred is a duplicate, one in a hundred holds an odd space. (The grammar of `heedful corpus hindi` would take an
-hour for so many.) They are trained on by `heedful train`, twice, with an empty cache the first time; the model is so
-small that steps cost little. Memory is that of all processes together, looked at five times a second: anonymous memory
-is theirs alone; the rest is the disk's, mapped, and given back when somebody needs it.
+twice. One in a hundred is a duplicate, one in a hundred holds an odd space. (The grammar of `heedful corpus hindi`
+would take an hour for so many.) They are trained on by `heedful train`, twice, with an empty cache the first time; the
+model is so small that steps cost little. Memory is that of all processes together, looked at five times a second:
+anonymous memory is theirs alone; the rest is the disk's, mapped, and given back when somebody needs it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,11 @@ import numpy as np
 PHRASES, TYPES, NAMES, CHUNK = 200_000, 400_000, 5000, 50_000
 SYLLABLES = (
     [c + v for c in "कखगघचजटडतदनपबभमयरलवसह" for v in ("", "ा", "ि", "ी", "ु", "े", "ो")],
-    [c + v for c in "b ch d f g h k l m n p r s st t w".split() for v in "aeiou"],
+    [
+        c + v
+        for c in ("b", "d", "f", "g", "h", "k", "l", "m", "n", "p", "r", "s", "t", "w", "ch", "st")
+        for v in "aeiou"
+    ],
 )
 SETTINGS = {
     "model.family": "rnn",

@@ -3,11 +3,11 @@
 python benchmarks/training.py --data DIR     (DIR/multi30k holds train.en.gz and train.de.gz)
 
 Additive attention, hidden 256 (encoder 256 per direction), embeddings 256, vocabularies of 8,000, Multi30k English to
-German, batches of 2,048 tokens. `gru` is heedful's default: Bahdanau's order, s_t and c_t write the word. `lstm` is what
-Joey NMT trains by that name: Luong's order with input feeding, 8.6 M weights. Three take each batch in turn: the plain
-loop, heedful's own plain loop with a packed encoder, and heedful as it trains. All have the same weights, must give
-the same loss before anything is timed, and use the fused AdamW. The ratios are taken within a round, and medians over
-rounds are printed.
+German, batches of 2,048 tokens. `gru` is heedful's default: Bahdanau's order, s_t and c_t write the word. `lstm` is
+what Joey NMT trains by that name: Luong's order with input feeding, 8.6 M weights. Three take each batch in turn: the
+plain loop, heedful's own plain loop with a packed encoder, and heedful as it trains. All have the same weights, must
+give the same loss before anything is timed, and use the fused AdamW. The ratios are taken within a round, and medians
+over rounds are printed.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -31,12 +32,12 @@ from heedful.text import START, Codec
 from heedful.training.loss import loss
 
 V, D = 8000, 256
-SHAPE = {"width": D, "encoder_width": D, "embedding": D, "dropout": 0.0}
-CONFIGS = {"gru": RnnConfig(**SHAPE), "lstm": RnnConfig(cell="lstm", order="luong", **SHAPE)}
+GRU = RnnConfig(width=D, encoder_width=D, embedding=D, dropout=0.0)
+CONFIGS = {"gru": GRU, "lstm": replace(GRU, cell="lstm", order="luong")}
 
 
 class Plain(nn.Module):
-    """What a good tutorial would write: a packed encoder for both directions, keys projected once, a loop over cells."""
+    """What a good tutorial would write: a packed encoder, keys projected once, a loop over cells."""
 
     def __init__(self, kind: str) -> None:
         super().__init__()
@@ -100,7 +101,7 @@ def copy_weights(plain: Plain, ours: Network) -> None:
 
 def step_by_step(ours: Network) -> Network:
     """Keep heedful's model from taking all steps in one operation, and its encoder from doing so."""
-    ours.learns = lambda *_: False  # type: ignore[attr-defined, assignment]
+    ours.learns = lambda *_: False  # type: ignore[assignment]
     ours.encoder._learn = ours.encoder._packed  # type: ignore[union-attr]
     return ours
 

@@ -120,6 +120,8 @@ def train(
     if dry_run:
         if resume or init:
             raise ConfigError("--dry-run is for a new run; leave out --resume and --init")
+        if os.environ.get("WORLD_SIZE", "1") != "1":
+            raise ConfigError("--dry-run measures one process; run it without torchrun")
         with display() as watch:
             found = try_out(inputs, given, watch=watch, preset=preset)
         return print_json(found.plain()) if json else print(report(found))

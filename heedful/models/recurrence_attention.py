@@ -23,6 +23,7 @@ class Asking:
         self.q, self.weights, self.c = kept
         self.there = keep.to(keys.dtype)
         self.blocked = torch.zeros_like(self.there).masked_fill_(~keep, torch.finfo(keys.dtype).min)
+        self.steps = list(zip(*(buffer.unbind(0) for buffer in kept), strict=True))
 
     @staticmethod
     def room(T: int, keys: Tensor, values: Tensor) -> tuple[Tensor, ...]:
@@ -37,8 +38,8 @@ class Asking:
 
     def go(self, t: int, s: Tensor) -> Tensor:
         """Ask.  s (B, D) -> c (B, E)."""
-        weights, c = self.weights[t], self.c[t]
-        torch.softmax(self.score(t, s), -1, out=weights)
+        q, weights, c = self.steps[t]
+        torch.softmax(self.score(q, s), -1, out=weights)
         weights.mul_(self.there)  # a sentence with nothing to look at gives zeros
         torch.bmm(weights[:, None], self.values, out=c[:, None])
         return c
@@ -48,24 +49,30 @@ class Asking:
         self.dc = dc
         self.dq = torch.empty_like(self.q)
         self.de = torch.empty_like(self.weights)
+        self.steps_back = list(zip(*(buffer.unbind(0) for buffer in (self.dq, self.de, dc)), strict=True))
 
     def back(self, t: int, ds: Tensor) -> None:
         """Take question t back; `dc[t]` must be whole. What s gets is added to ds (B, D)."""
-        weights, de = self.weights[t], self.de[t]
-        torch.bmm(self.values, self.dc[t][..., None], out=de[..., None])
+        (q, weights, _), (dq, de, dc) = self.steps[t], self.steps_back[t]
+        torch.bmm(self.values, dc[..., None], out=de[..., None])
         de.sub_((de * weights).sum(-1, keepdim=True)).mul_(weights)
-        self.unscore(t, ds)
+        self.unscore(q, dq, de)
+        self.give(dq, ds)
 
     def d_values(self) -> Tensor:
         """The gradient of the values: (B, S, E)."""
         return torch.bmm(self.weights.permute(1, 2, 0), self.dc.transpose(0, 1))
 
-    def score(self, t: int, s: Tensor) -> Tensor:
-        """Return e_t, with the lowest number where may not be looked.  s (B, D) -> (B, S)."""
+    def score(self, q: Tensor, s: Tensor) -> Tensor:
+        """Return a question's scores, the lowest number where may not be looked.  q (B, A) is room, s (B, D) -> (B, S)."""
         raise NotImplementedError
 
-    def unscore(self, t: int, ds: Tensor) -> None:
-        """From `de[t]` to `dq[t]` and into ds."""
+    def unscore(self, q: Tensor, dq: Tensor, de: Tensor) -> None:
+        """From the gradient of the scores, de (B, S), to that of the question, dq (B, A)."""
+        raise NotImplementedError
+
+    def give(self, dq: Tensor, ds: Tensor) -> None:
+        """Add what s gets.  dq (B, A), ds (B, D)."""
         raise NotImplementedError
 
 
@@ -78,15 +85,17 @@ class Dot(Asking):
         super().__init__(keys, values, keep, kept)
         self.scale = scale
 
-    def score(self, t: int, s: Tensor) -> Tensor:
+    def score(self, q: Tensor, s: Tensor) -> Tensor:
         """Return scale · s · k_j.  s (B, D) -> (B, S)."""
-        q = torch.mul(s, self.scale, out=self.q[t])
+        torch.mul(s, self.scale, out=q)
         return torch.baddbmm(self.blocked[:, None], q[:, None], self.keys.transpose(1, 2))[:, 0]
 
-    def unscore(self, t: int, ds: Tensor) -> None:
+    def unscore(self, q: Tensor, dq: Tensor, de: Tensor) -> None:
         """dq = Σ_j de_j k_j."""
-        dq = self.dq[t]
-        torch.bmm(self.de[t][:, None], self.keys, out=dq[:, None])
+        torch.bmm(de[:, None], self.keys, out=dq[:, None])
+
+    def give(self, dq: Tensor, ds: Tensor) -> None:
+        """ds += scale · dq."""
         ds.add_(dq, alpha=self.scale)
 
     def d_keys(self) -> Tensor:
@@ -98,7 +107,7 @@ class Additive(Asking):
     """e_tj = v · tanh(q_t + k_j) with q = W s.
 
     Of f = tanh(q + k), a slope 1 - f² is asked for at every t and j. The de_j of a question add up to 0, because its
-    weights add up to 1, so that dq = v Σ_j de_j (1 - f_j²) = -v Σ_j de_j f_j²; and v waits until the end.
+    weights add up to 1, so that dq = v Σ_j de_j (1 - f_j²) = -v Σ_j de_j f_j²; what the keys get waits until the end.
     """
 
     def __init__(
@@ -107,16 +116,17 @@ class Additive(Asking):
         super().__init__(keys, values, keep, kept)
         self.W, self.v = weights
         self.f = torch.empty_like(keys)
+        self.rows = self.f.flatten(0, 1)
 
-    def bend(self, t: int) -> Tensor:
-        """Return tanh(q_t + k_j), (B·S, A)."""
-        torch.add(self.keys, self.q[t][:, None], out=self.f)
-        return self.f.tanh_().flatten(0, 1)
+    def bend(self, q: Tensor) -> Tensor:
+        """Return tanh(q + k_j), (B·S, A)."""
+        torch.add(self.keys, q[:, None], out=self.f).tanh_()
+        return self.rows
 
-    def score(self, t: int, s: Tensor) -> Tensor:
+    def score(self, q: Tensor, s: Tensor) -> Tensor:
         """Return v · tanh(W s + k_j).  s (B, D) -> (B, S)."""
-        torch.mm(s, self.W.t(), out=self.q[t])
-        return torch.addmv(self.blocked.flatten(), self.bend(t), self.v).view_as(self.blocked)
+        torch.mm(s, self.W.t(), out=q)
+        return torch.addmv(self.blocked.flatten(), self.bend(q), self.v).view_as(self.blocked)
 
     def turn(self, dc: Tensor) -> None:
         """Begin the way back."""
@@ -124,15 +134,17 @@ class Additive(Asking):
         self.dv = torch.zeros_like(self.v)
         self.dk = torch.zeros_like(self.keys)
 
-    def unscore(self, t: int, ds: Tensor) -> None:
-        """From `de[t]` to `dq[t]`, ds, dv and the keys' gradient."""
-        de, dq = self.de[t], self.dq[t]
-        f = self.bend(t)
+    def unscore(self, q: Tensor, dq: Tensor, de: Tensor) -> None:
+        """dq = -v Σ_j de_j f_j²; dv and the keys' gradient are added up."""
+        f = self.bend(q)
         self.dv.addmv_(f.t(), de.flatten())
         f.square_()
         torch.bmm(de[:, None], self.f, out=dq[:, None])
         dq.mul_(self.v).neg_()
         self.dk.addcmul_(self.f, de[..., None])
+
+    def give(self, dq: Tensor, ds: Tensor) -> None:
+        """ds += dq W."""
         ds.addmm_(dq, self.W)
 
     def d_keys(self) -> Tensor:

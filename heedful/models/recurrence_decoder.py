@@ -14,8 +14,9 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
 from heedful.models.cells import CellState
-from heedful.models.recurrence import LAYERS, Layer, own_precision
+from heedful.models.recurrence import Layer, own_precision
 from heedful.models.recurrence_attention import Additive, Asking, Dot
+from heedful.models.recurrence_cells import LAYERS
 
 __all__ = ["Plan", "Written", "write"]
 
@@ -125,8 +126,7 @@ class _Course:
         for upper in self.layers[1:]:
             upper.gates.copy_(upper.bias)
         for t in range(self.T):
-            if t % lowest.span == 0:
-                lowest.open(slice(t, t + lowest.span))
+            lowest.open(t)
             self._step(t)
 
     def _step(self, t: int) -> None:

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
-from heedful.models.recurrence import LAYERS, own_precision
+from heedful.models.recurrence import own_precision
+from heedful.models.recurrence_cells import LAYERS
 
 __all__ = ["read", "turned"]
 
@@ -70,8 +71,7 @@ class _Read(torch.autograd.Function):
         W = layer.arrange(W)
         layer.project(x, W)
         for t in range(S):
-            if t % layer.span == 0:
-                layer.open(slice(t, t + layer.span))
+            layer.open(t)
             layer.go(t)
         ends = lengths * B + torch.arange(B, device=x.device)
         ctx.cell = cell

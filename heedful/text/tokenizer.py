@@ -202,12 +202,11 @@ def _counted(texts: Iterable[str], tokenizer: Tokenizer) -> Counter[str]:
 def _looked_up(texts: Sequence[str], known: dict[str, T], cut: Callable[[list[str]], list[T]]) -> list[list[T]]:
     """Return what becomes of each part of texts between white space, cutting only what is not known already."""
     rows = [text.split() for text in texts]
-    if len(known) > REMEMBERED:
-        known.clear()
+    full = len(known) > REMEMBERED  # of what is frequent, most came early
     new = [part for part in dict.fromkeys(chain.from_iterable(rows)) if part not in known]
     known.update(zip(new, cut(new), strict=True))
     found = [[known[part] for part in row] for row in rows]
     for part in new:
-        if len(part) > LONG:
+        if full or len(part) > LONG:
             del known[part]
     return found

@@ -19,6 +19,7 @@ from uuid import uuid4
 import torch
 from torch import Tensor
 from torch import distributed as dist
+from torch.distributed.rendezvous import rendezvous
 
 from heedful.errors import ConfigError, HeedfulError, WorkerError
 
@@ -141,8 +142,8 @@ def joined() -> Iterator[Processes]:
     me = _here(world)
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     with me.together():
-        store, _, _ = next(dist.rendezvous("env://", me.rank, me.world, timeout=PATIENCE))
-        store = _unused(store, me)
+        store, _, _ = next(rendezvous("env://", me.rank, me.world, timeout=PATIENCE))
+        store = dist.PrefixStore(_new_name(store, me), store)  # type: ignore[attr-defined]
         dist.init_process_group(backend, store=store, rank=me.rank, world_size=me.world, timeout=PATIENCE)
     try:
         yield me
@@ -150,26 +151,26 @@ def joined() -> Iterator[Processes]:
         dist.destroy_process_group()
 
 
-def _unused(store: dist.Store, me: Processes) -> dist.Store:
-    """Return a part of the store that no earlier attempt has used.
+def _new_name(store: Any, me: Processes) -> str:  # noqa: ANN401  (a class that PyTorch does not export)
+    """Agree on a name for this attempt, under which nothing is in the store.
 
-    torchrun keeps its store when it starts the processes again, with the addresses of those that died; whoever reads one
-    of these never finds the others. So the first process draws a name, and tells each of the others that asks for it.
+    When torchrun starts the processes again it keeps its store, with the addresses of those that died; whoever reads
+    one of these never finds the others. So the first process draws a name, and answers each of the others that asks.
     """
     mine = uuid4().hex
     if me.first:
         store.set("heedful", mine)
         for rank in range(1, me.world):
             store.set(f"{mine}/{rank}", store.get(f"{mine}/{rank}/asks"))
-        return dist.PrefixStore(mine, store)
+        return mine
     end = time.monotonic() + PATIENCE.total_seconds()
     while time.monotonic() < end:
-        name = store.get("heedful").decode()
+        name: str = store.get("heedful").decode()
         store.set(f"{name}/{me.rank}/asks", mine)
         with suppress(dist.DistStoreError):  # nobody answers: the name is of an earlier attempt
             store.wait([f"{name}/{me.rank}"], timedelta(seconds=1))
             if store.get(f"{name}/{me.rank}").decode() == mine:
-                return dist.PrefixStore(name, store)
+                return name
         time.sleep(0.01)
     raise dist.DistStoreError("timed out")
 

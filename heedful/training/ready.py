@@ -62,6 +62,7 @@ def make_ready(
     else:
         config = Config.build(settings)
         choose("preset", preset, ("auto", *PRESETS))
+        _check_vocabularies(config)
     place = settle(config.training, processes)
     _try(config)
     if processes.world > 1 and inputs.piped:
@@ -74,6 +75,7 @@ def make_ready(
         watch.say(_beginning(origin, settings, config))
     else:
         config, why = fit(settings, found.pairs, preset)
+        _check_vocabularies(config)
         _try(config)
         watch.say(why)
         parts = _new(config, found, processes, watch)
@@ -85,13 +87,17 @@ def make_ready(
 
 
 def _try(config: Config) -> None:
-    """Find out what cannot work before the pairs are read: widths that do not fit, vocabularies that do not."""
+    """Find out what cannot work before the pairs are read: widths that do not fit."""
+    with torch.device("meta"):
+        build(config.model, len(SPECIALS), len(SPECIALS))
+
+
+def _check_vocabularies(config: Config) -> None:
+    """Refuse one table of word vectors for two vocabularies, even if these should happen to be of the same size."""
     if isinstance(config.model, TransformerConfig) and config.model.tied == "all" and not config.text.joint:
         raise ConfigError(
             "model.tied=all needs one vocabulary for both languages; set text.joint=true as well, or model.tied=target"
         )
-    with torch.device("meta"):
-        build(config.model, len(SPECIALS), len(SPECIALS))
 
 
 def _precise(parts: Parts, place: Place) -> Parts:

@@ -202,5 +202,6 @@ def test_many_rows_are_shared_by_processes(tmp_path, monkeypatch):
     shared, _ = open_store([file], DataConfig(), print, lambda done, what: seen.append((done, what)))
     assert every(shared) == every(alone)
     assert shared.report == alone.report
+    assert shared.report.counts == {"extra spaces": 1000, "duplicate": 100}
     assert [a.tolist() for a in shared.split[:3]] == [a.tolist() for a in alone.split[:3]]
     assert seen == [(n, "pairs read and cleaned") for n in range(100, 1001, 100)]

@@ -114,13 +114,23 @@ def test_nobody_stays_behind(number: signal.Signals, environment: dict[str, str]
     # A script as people write them: without a word about __main__.
     (tmp_path / "script.py").write_text(SCRIPT.format(folder=str(Path(__file__).parent)))
     process = subprocess.Popen(
-        [sys.executable, "script.py"], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        [sys.executable, "script.py"],
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     assert process.stdout is not None
     makers = {int(process.stdout.readline()) for _ in range(20)}
-    process.send_signal(number)
-    process.communicate(timeout=20)
-    assert process.returncode == -number if number == signal.SIGKILL else process.returncode
+    if number == signal.SIGINT:
+        os.killpg(process.pid, number)  # as a terminal does
+    else:
+        process.kill()
+    _, err = process.communicate(timeout=20)
+    assert process.returncode != 0
+    assert err.count("Traceback") == (number == signal.SIGINT)
     until = time.time() + 10
     while any(alive(maker) for maker in makers) and time.time() < until:
         time.sleep(0.05)

@@ -45,7 +45,7 @@ def test_only_so_much_is_remembered(monkeypatch):
     for _ in range(3):
         for text in (*CORPUS, "a b c d e f", "x" * 100):
             alike(codec, [text], AGAIN["bpe"])
-    assert len(codec._ids) < 10
+    assert len(codec._ids) <= 10
     assert "x" * 100 not in codec._ids
 
 

@@ -62,15 +62,15 @@ def whole(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 def test_the_first_checkpoint_is_the_model_it_began_with(tiny: Path, tmp_path: Path) -> None:
     before = files(tiny)
-    ear = go(tmp_path / "m", tiny, training={"steps": 2, "keep": 9})
+    ear = go(tmp_path / "m", tiny, training={"steps": 30, "keep": 9})
     assert files(tiny) == before
     origin, first, last = (read_model(p) for p in (tiny, tmp_path / "m/checkpoints/000000000", tmp_path / "m"))
     assert same(origin, first)
     assert not same(origin, last)
     assert (last.source.dump(), last.target.dump()) == (origin.source.dump(), origin.target.dump())
     assert (last.config.model, last.config.text) == (origin.config.model, origin.config.text)
-    assert last.config.training.steps == 2
-    assert json.loads((tmp_path / "m/checkpoints/000000002/run.json").read_text())["init"] == str(tiny.resolve())
+    assert last.config.training.steps == 30
+    assert json.loads((tmp_path / "m/checkpoints/000000030/run.json").read_text())["init"] == str(tiny.resolve())
     assert last.notes["init"] == tiny.name  # the path is nobody else's business
     assert f"beginning with the weights of {tiny.resolve()}" in ear.said
     assert ear.validations[0].step == 0
@@ -110,7 +110,7 @@ def hints(tiny: Path, out: Path, training: dict[str, Any]) -> list[str]:
 
 def test_the_same_settings_may_be_given_again(tiny: Path, tmp_path: Path) -> None:
     model = {"family": "rnn", **{key: str(value) for key, value in TINY["model"].items()}}
-    go(tmp_path / "m", tiny, model=model, text={"kind": "word", "size": 4000}, training={"steps": 1})
+    go(tmp_path / "m", tiny, model=model, text={"kind": "word", "size": 12}, training={"steps": 1})
     assert read_model(tmp_path / "m").config.model == read_model(tiny).config.model
 
 
@@ -122,7 +122,7 @@ def test_other_settings_are_refused_by_name_before_anything_is_read(tiny: Path, 
     assert str(caught.value) == (
         f"a run that begins with {tiny} keeps the settings that its weights and vocabularies were made with: "
         "model.cell is gru and cannot become lstm; model.width is 16 and cannot become 32; "
-        "text.size is 4000 and cannot become 10"
+        "text.size is 12 and cannot become 10"
     )
     wrong: list[tuple[dict[str, dict[str, Any]], str]] = [
         ({"model": {"family": "transformer"}}, "is a model of the family rnn, which cannot become transformer"),

@@ -113,7 +113,7 @@ def test_a_crash_inside_a_checkpoint_changes_nothing(
 
     monkeypatch.setattr("os.fsync", fsync)
     # A killed process cannot tidy up after itself.
-    monkeypatch.setattr("shutil.rmtree", lambda path, ignore_errors=False: None)
+    monkeypatch.setattr("shutil.rmtree", lambda *args, **more: None)
     with pytest.raises(Crash):
         go(tmp_path / "m")
     monkeypatch.undo()
@@ -477,13 +477,13 @@ def test_given_validation_pairs_are_used_and_overlap_is_said(tmp_path: Path) -> 
     valid = [("a b", "A B"), ("q q q", "Q Q Q")]
     heedful.train(copies(), tmp_path / "m", valid=valid, settings=small(training={"steps": 2}), watch=ear)
     assert (
-        "400 pairs to learn from, 2 for validation (1 of their sources are also in training: scores on them flatter)"
+        "289 pairs to learn from, 2 for validation (1 of their sources are also in training: scores on them flatter)"
         in ear.said
     )
 
 
 def test_training_without_pairs(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no sentence pairs"):
+    with pytest.raises(DataError, match="no pair has both a source and a target"):
         heedful.train([("a", " ")], tmp_path / "m")
     assert not (tmp_path / "m").exists()
 
