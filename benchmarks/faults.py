@@ -43,7 +43,7 @@ SETTINGS = {
     "training.patience": 1_000_000,
     "training.ema": 0.9,
     "training.average": 3,
-    "training.valid_every": 25,
+    "training.valid_every": 5,
     "training.valid_pairs": 8,
     "training.checkpoint_every": 3,
     "training.keep": 3,
@@ -188,7 +188,7 @@ def _metrics(out: Path) -> list[dict[str, object]]:
 
 def ordeal(folder: Path, family: str, kills: int, seed: int) -> Story:
     """Kill a run so many times, let it finish, and compare it with one that was left alone."""
-    steps = max(25, 12 * kills)
+    steps = max(18, 6 * kills)
     runs, story, pick = Runs(folder, family, steps), Story(), random.Random(seed)
     whole = runs.start(folder / "whole")
     out = folder / "killed"

@@ -52,7 +52,8 @@ def main() -> None:
     for name, model in MODELS.items():
         if given.only in (None, name):
             for way in given.ways.split(","):
-                config = Config.build({"model": model, "text": {"joint": True}, "training": {"capture": "eager" not in way}})
+                training = {"capture": "eager" not in way}
+                config = Config.build({"model": model, "text": {"joint": True}, "training": training})
                 measure(name, way, config, batches, len(codec), given)
 
 

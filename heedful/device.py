@@ -68,9 +68,8 @@ def faster_in_bf16(device: torch.device) -> bool:
 
 def _has_matrix_bf16() -> bool:
     """Whether the CPU says that it has products in bf16; if not, they are slow, and not worth a trial."""
-    return (
-        torch.backends.cpu.get_cpu_capability() in ("AVX512", "SVE256") and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    )
+    announced = torch.backends.cpu.get_cpu_capability() in ("AVX512", "SVE256")
+    return announced and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 @cache

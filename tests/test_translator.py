@@ -6,11 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from random_translators import random_translator
 from tests_helpers import train_tiny
 
 import heedful
 from heedful.errors import ConfigError, DataError, HeedfulError
+from heedful.text import END
 from heedful.trace import Trace
 
 
@@ -241,5 +243,7 @@ def test_short_words_for_a_prompt(tiny: Path) -> None:
 
 def test_the_default_limit_is_not_blamed_on_a_setting(tiny: Path) -> None:
     translator = heedful.load(tiny, "cpu")
+    with torch.no_grad():
+        translator.parts.model.output.W.bias[END] = -100.0  # type: ignore[union-attr, index, operator]
     (default,) = translator.translate("a b", heedful.Decoding(min_length=26)).notes  # 2 · 3 + 20, and </s>
     assert default == "the translation was cut off after 26 tokens, 2n + 20 for n source tokens; see max_length"

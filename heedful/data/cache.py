@@ -10,6 +10,7 @@ in it is needed: it may be deleted at any time.
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import re
 import shutil
@@ -75,7 +76,7 @@ class Writer:
     def __getitem__(self, name: str) -> Array:
         """Map what was written so far."""
         self.files[name].flush()
-        return _map(self.folder / name, self.kinds[name])
+        return _array(_map(self.folder / name), self.kinds[name])
 
     def close(self, lasting: bool) -> None:
         """Write the head; what is to last longer than this process must be on the disk before the folder is renamed."""
@@ -107,8 +108,18 @@ class Arrays:
             if (folder / name).stat().st_size != size:
                 raise ValueError(f"{folder / name} is damaged")
 
+        self._maps: dict[str, mmap.mmap | None] = {}
+
     def __getitem__(self, name: str) -> Array:
-        return _map(self.folder / name, self.head["files"][name][0])
+        if name not in self._maps:
+            self._maps[name] = _map(self.folder / name)
+        return _array(self._maps[name], self.head["files"][name][0])
+
+    def forget(self) -> None:
+        """Give back the memory of what was read; it is read from the disk again when it is asked for."""
+        for found in self._maps.values():
+            if found is not None and hasattr(found, "madvise"):
+                found.madvise(mmap.MADV_DONTNEED)
 
 
 def stored(key: str | None, fill: Callable[[Writer], None], say: Say) -> tuple[Arrays, bool]:
@@ -191,10 +202,14 @@ def _tidy(last: Path) -> None:
             total -= size
 
 
-def _map(path: Path, kind: str) -> Array:
-    if not path.stat().st_size:
-        return np.empty(0, kind)
-    return np.asarray(np.memmap(path, kind, "r"))
+def _map(path: Path) -> mmap.mmap | None:
+    with path.open("rb") as file:
+        # What is empty cannot be mapped.
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if path.stat().st_size else None
+
+
+def _array(content: mmap.mmap | None, kind: str) -> Array:
+    return np.empty(0, kind) if content is None else np.frombuffer(content, kind)
 
 
 def _checksum(text: str) -> str:

@@ -87,6 +87,11 @@ class Store:
             for begin, end in zip(begins, ends[rows].tolist(), strict=True)
         ]
 
+    def forget(self) -> None:
+        """Give back the memory of what was read."""
+        if isinstance(self.arrays, Arrays):
+            self.arrays.forget()
+
     def pair(self, row: int) -> Pair:
         """Return a pair with its place."""
         source, target = (self.texts(side, np.array([row]))[0] for side in (0, 1))
@@ -112,6 +117,7 @@ class Chosen:
         """Yield all sentences of a side."""
         for begin in range(0, len(self.rows), CHUNK):
             yield from self.store.texts(side, self.rows[begin : begin + CHUNK])
+            self.store.forget()
 
 
 def open_store(

@@ -119,6 +119,7 @@ class _Cutter:
 
     def __call__(self, rows: Array) -> _Part:
         texts = [self._store.texts(side, rows) for side in (0, 1)]
+        self._store.forget()
         found = [codec.flat(part) for codec, part in zip(self._codecs, texts, strict=True)]
         longest = np.maximum(found[0][1], found[1][1])
         short = longest <= self.most

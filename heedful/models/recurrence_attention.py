@@ -8,6 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from heedful.models.recurrence import Views
+
 __all__ = ["Additive", "Asking", "Dot"]
 
 
@@ -23,7 +25,7 @@ class Asking:
         self.q, self.weights, self.c = kept
         self.there = keep.to(keys.dtype)
         self.blocked = torch.zeros_like(self.there).masked_fill_(~keep, torch.finfo(keys.dtype).min)
-        self.steps = list(zip(*(buffer.unbind(0) for buffer in kept), strict=True))
+        self.steps: list[Views] = list(zip(*(buffer.unbind(0) for buffer in kept), strict=True))
 
     @staticmethod
     def room(T: int, keys: Tensor, values: Tensor) -> tuple[Tensor, ...]:
@@ -49,7 +51,7 @@ class Asking:
         self.dc = dc
         self.dq = torch.empty_like(self.q)
         self.de = torch.empty_like(self.weights)
-        self.steps_back = list(zip(*(buffer.unbind(0) for buffer in (self.dq, self.de, dc)), strict=True))
+        self.steps_back: list[Views] = list(zip(self.dq.unbind(0), self.de.unbind(0), dc.unbind(0), strict=True))
 
     def back(self, t: int, ds: Tensor) -> None:
         """Take question t back; `dc[t]` must be whole. What s gets is added to ds (B, D)."""
@@ -64,7 +66,7 @@ class Asking:
         return torch.bmm(self.weights.permute(1, 2, 0), self.dc.transpose(0, 1))
 
     def score(self, q: Tensor, s: Tensor) -> Tensor:
-        """Return a question's scores, the lowest number where may not be looked.  q (B, A) is room, s (B, D) -> (B, S)."""
+        """Write the question of s (B, D) into q (B, A), and return its scores (B, S): the lowest where not to look."""
         raise NotImplementedError
 
     def unscore(self, q: Tensor, dq: Tensor, de: Tensor) -> None:

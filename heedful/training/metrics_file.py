@@ -48,4 +48,4 @@ def _board(out: Path, step: int) -> Any:  # noqa: ANN401  (a class of a package 
     except ImportError:
         return None
     with writing(out / "tensorboard"):
-        return SummaryWriter(str(out / "tensorboard"), purge_step=step + 1 if step else None)  # type: ignore[no-untyped-call]
+        return SummaryWriter(str(out / "tensorboard"), purge_step=step + 1 if step else None)

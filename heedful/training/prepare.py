@@ -26,7 +26,7 @@ from heedful.training.records import Watch
 __all__ = ["Found", "Prepared", "learn_codecs", "open_pairs", "prepare"]
 
 VERSION = 1
-LEARNED = 2_000_000  # pairs that vocabularies are learned from at most
+LEARNED = 1_000_000  # pairs that vocabularies are learned from at most
 COUNTED = 500_000  # pairs that are counted to choose their size
 # A set that somebody chose for validation stays as it is, but for what cannot be a pair.
 WHOLE = DataConfig(max_characters=10**9, max_ratio=1e9, duplicates="keep")
@@ -75,7 +75,9 @@ def open_pairs(inputs: Inputs, config: Config, watch: Watch) -> Found:
         held = replace(held, rows=held.rows[:most])
     else:
         training, held = _held_out(store, most, watch.say)
-    return Found(training, held, _digest(training, held))
+    digest = _digest(training, held)
+    store.forget()
+    return Found(training, held, digest)
 
 
 def _held_out(store: Store, most: int, say: Callable[[str], None]) -> tuple[Chosen, Chosen]:

@@ -44,8 +44,9 @@ def train(
     """Train a translator on sentence pairs, write it to the folder `out` and return it.
 
     `settings` are nested by section: `{"model": {"family": "fixed"}, "training": {"steps": 500}}`; what they do not say
-    is chosen to fit the pairs (`preset="none"`: the plain defaults). With `init`, the run begins with the weights and vocabularies of another model, which is
-    left as it is. Ctrl-C leaves a checkpoint to resume from, and raises `KeyboardInterrupt`.
+    is chosen to fit the pairs (`preset="none"`: the plain defaults). With `init`, the run begins with the weights and
+    vocabularies of another model, which is left as it is. Ctrl-C leaves a checkpoint to resume from, and raises
+    `KeyboardInterrupt`.
     """
     inputs = Inputs((PairList(pairs),), () if valid is None else (PairList(valid, "validation pairs"),))
     outcome = begin(inputs, Path(out), settings or {}, resume=resume, watch=watch, init=init, preset=preset)

@@ -62,7 +62,7 @@ class Updater:
         self.step = torch.zeros((), device=device)
         self.sums = torch.zeros(2, device=device)
         self.bad = torch.zeros((), device=device)  # the first step that was not finite
-        self.stream = torch.cuda.Stream(device) if cuda else None
+        self.stream = torch.cuda.Stream(device) if cuda else None  # type: ignore[no-untyped-call]
         recorded = cuda and config.capture and processes.world == 1
         pool = torch.cuda.graph_pool_handle() if recorded else None
         self._learn = Recorder(self._gradients, pool) if recorded else self._gradients
@@ -140,4 +140,4 @@ class Updater:
         """Let gradients travel between processes only with the last of several batches."""
         if last or not isinstance(self.learner, DistributedDataParallel):
             return nullcontext()
-        return self.learner.no_sync()  # type: ignore[no-any-return]
+        return self.learner.no_sync()

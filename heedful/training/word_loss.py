@@ -19,7 +19,7 @@ ROWS = 32  # at a time on the CPU: about a megabyte of scores
 
 class _WordLoss(torch.autograd.Function):
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any,  # noqa: ANN401
         scores: Tensor,
         words: Tensor,
@@ -47,7 +47,7 @@ class _WordLoss(torch.autograd.Function):
         return (losses * weights.flatten()).sum(), right
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor, None, None, None, None]:  # type: ignore[override]  # noqa: ANN401
+    def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor, None, None, None, None]:  # noqa: ANN401
         (scores,) = ctx.saved_tensors
         return scores.mul_(gradient), None, None, None, None
 

@@ -174,9 +174,9 @@ def test_bad_pairs(heedful_cli: Run, tmp_path: Path, case: str) -> None:
     code, out, err = heedful_cli("train", path, "--out", tmp_path / "m", *FAST)
     assert (code, out) == (2, "")
     assert message in err
-    if case != "single":
+    if case != "single":  # whose pairs were read, and said
         assert str(path) in err
-    assert err.count("\n") == 1
+        assert err.count("\n") == 1
     assert not (tmp_path / "m").exists()
 
 

@@ -95,6 +95,7 @@ def test_items_are_taken_a_few_ahead():
         _, maker = next(results)
         assert len(taken) < 10
         assert alive(maker)
+        assert os.getpgid(maker) != os.getpgid(0)  # Ctrl-C in a terminal is not for the workers
     assert not alive(maker)
 
 

@@ -189,7 +189,8 @@ def test_the_command_is_one_that_anybody_can_type(tmp_path: Path) -> None:
     command = race_module._command(PLAN, contestant, tmp_path, pairs, valid, 7, 2)
     files = [str(pairs), "--valid", str(valid), "--out", str(tmp_path / "fixed")]
     assert command[: 5 + len(files)] == [sys.executable, "-P", "-m", "heedful", "train", *files]
-    options = command[5 + len(files) :]
+    assert command[5 + len(files) :][:2] == ["--preset", "none"]
+    options = command[7 + len(files) :]
     assert set(options[::2]) == {"--set"}
     settings = dict(setting.split("=") for setting in options[1::2])
     assert settings == {
@@ -202,6 +203,7 @@ def test_the_command_is_one_that_anybody_can_type(tmp_path: Path) -> None:
         "training.valid_every": "34",  # three times in 100 steps, the last time with the last step or after it
         "training.checkpoint_every": "100",
         "training.device": "cpu",
+        "training.precision": "fp32",
     }
 
 

@@ -1,0 +1,58 @@
+"""The benchmark of ten million pairs, with a few thousand."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from conftest import ROOT
+
+
+@pytest.fixture(scope="module")
+def ten_million() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("benchmarks_ten_million", ROOT / "benchmarks" / "ten_million.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.PHRASES, module.TYPES = 500, 1000
+    return module
+
+
+def test_the_pairs_are_like_real_ones(ten_million: ModuleType, tmp_path: Path) -> None:
+    ten_million.write_pairs(tmp_path / "pairs.tsv", 3000)
+    lines = (tmp_path / "pairs.tsv").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == 3000
+    sources, targets = zip(*(line.split("\t") for line in lines), strict=True)
+    lengths = np.array([[len(side.split()) for side in pair] for pair in zip(sources, targets, strict=True)])
+    assert 10 < lengths.mean() < 20
+    assert lengths.max() <= 45
+    assert sum("\u00a0" in line for line in lines) in range(20, 40)
+    words = " ".join(targets).split()
+    assert 500 < len(set(words)) < 3000
+    assert len(lines) - len(set(lines)) >= 25
+
+
+def test_memory_of_this_process(ten_million: ModuleType) -> None:
+    before = ten_million.memory(os.getpid())
+    kept = np.ones(50_000_000, np.uint8)
+    after = ten_million.memory(os.getpid())
+    assert 45e6 < after.anonymous - before.anonymous < 60e6
+    assert after.all > after.anonymous
+    assert kept.sum()
+
+
+@pytest.mark.slow
+def test_two_starts(ten_million: ModuleType, tmp_path: Path) -> None:
+    ten_million.write_pairs(tmp_path / "pairs.tsv", 60_000)
+    first, second = (
+        ten_million.run(tmp_path / "pairs.tsv", tmp_path / name, 3, tmp_path / "cache") for name in ("first", "second")
+    )
+    for parts in (first, second):
+        assert [part.name for part in parts] == ["read and cleaned", "vocabularies, tokens", "steps"]
+        assert all(1e8 < part.peak.anonymous < 2e9 for part in parts)
+    assert second[1].seconds < first[1].seconds
