@@ -138,7 +138,6 @@ def run(pairs: Path, out: Path, steps: int, cache: Path) -> list[Part]:
     command = [sys.executable, "-m", "heedful", "train", str(pairs), "--out", str(out), "--steps", str(steps), *options]
     environment = {**os.environ, "HEEDFUL_CACHE": str(cache)}
     began = time.perf_counter()
-    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
     peaks = [Memory(0, 0)]
 
     def look() -> None:
@@ -146,11 +145,12 @@ def run(pairs: Path, out: Path, steps: int, cache: Path) -> list[Part]:
             peaks[0] = Memory(*map(max, peaks[0], memory(process.pid)))
             time.sleep(0.2)
 
-    looking = threading.Thread(target=look)
-    looking.start()
-    parts = list(_parts(process, peaks, began))
-    looking.join()
-    if process.wait():
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        looking = threading.Thread(target=look)
+        looking.start()
+        parts = list(_parts(process, peaks, began))
+        looking.join()
+    if process.returncode:
         raise SystemExit(f"training ended with status {process.returncode}")
     return parts
 

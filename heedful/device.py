@@ -59,7 +59,7 @@ def check_bf16(device: torch.device) -> None:
 def faster_in_bf16(device: torch.device) -> bool:
     """Whether products in bf16 pay: on GPUs that have them, and on CPUs where a trial is twice as fast and survives."""
     if device.type == "cuda":
-        return torch.cuda.is_bf16_supported()
+        return bool(torch.cuda.is_bf16_supported())
     if device.type != "cpu" or not _has_matrix_bf16():
         return False
     status, ratio = _try_bf16()

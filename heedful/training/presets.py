@@ -6,6 +6,7 @@ numbers were measured, and on what.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -33,21 +34,38 @@ PRESETS = {
     "small": Preset(
         200_000,
         "transformer",
-        {"training": {"batch_tokens": 4096, "ema": 0.999, "patience": 12}},
         {
-            "model": {"width": 512, "embedding": 256, "tied": True, "dropout": 0.3},
-            "training": {"rate": 0.001, "warmup": 1000},
+            "text": {"joint": True},
+            "training": {
+                "batch_tokens": 4096,
+                "batch_sentences": 1024,
+                "rate": 0.002,
+                "ema": 0.999,
+                "steps": 10_000,
+                "patience": 12,
+            },
         },
         {
-            "model": {"layers": 4, "width": 256, "inner": 1024, "heads": 4, "dropout": 0.3, "tied": "all"},
-            "text": {"joint": True},
-            "training": {"rate": 0.001, "warmup": 1000, "rdrop": 2.0},
+            "model": {"width": 512, "embedding": 256, "tied": True, "dropout": 0.3},
+            "training": {"warmup": 500, "rdrop": 3.0},
+        },
+        {
+            "model": {"layers": 4, "width": 256, "inner": 512, "heads": 4, "dropout": 0.3, "tied": "all"},
+            "training": {"warmup": 1000, "rdrop": 5.0},
         },
     ),
     "medium": Preset(
         2_000_000,
         "transformer",
-        {"training": {"batch_tokens": 8192, "steps": 60_000, "ema": 0.9995, "valid_every": 1000}},
+        {
+            "training": {
+                "batch_tokens": 8192,
+                "batch_sentences": 2048,
+                "steps": 60_000,
+                "ema": 0.9995,
+                "valid_every": 1000,
+            }
+        },
         {
             "model": {"width": 512, "embedding": 512, "tied": True, "dropout": 0.2},
             "training": {"rate": 0.001, "warmup": 2000},
@@ -60,7 +78,16 @@ PRESETS = {
     "large": Preset(
         float("inf"),
         "transformer",
-        {"training": {"batch_tokens": 16_384, "steps": 200_000, "ema": 0.9999, "valid_every": 2000, "patience": 20}},
+        {
+            "training": {
+                "batch_tokens": 16_384,
+                "batch_sentences": 4096,
+                "steps": 200_000,
+                "ema": 0.9999,
+                "valid_every": 2000,
+                "patience": 20,
+            }
+        },
         {
             "model": {"width": 1024, "embedding": 512, "layers": 2, "cell": "lstm", "tied": True, "dropout": 0.2},
             "training": {"rate": 0.0007, "warmup": 4000},
@@ -73,18 +100,19 @@ PRESETS = {
 }
 
 
-def fit(settings: Settings, pairs: int, name: str = "auto") -> tuple[Config, str]:
-    """Return all settings for so many pairs, and what was chosen, in words."""
+def fit(settings: Settings, pairs: int, name: str = "auto", device: str = "cpu") -> tuple[Config, str]:
+    """Return all settings for so many pairs, and what was chosen, in words; on a CPU R-Drop would take too long."""
     if name == "auto":
         name = next(name for name, preset in PRESETS.items() if pairs < preset.pairs)
     preset = PRESETS[choose("preset", name, PRESETS)]
-    given = settings.get("model", {}).get("family")
-    family = choose("model", str(given), MODELS) if given else preset.family
+    family = _family(settings.get("model", {}), preset.family)
     own = preset.transformer if family == "transformer" else preset.rnn
     chosen: dict[str, dict[str, object]] = {"model": {"family": family}}
     for layer in (preset.common, own):
         for section, values in layer.items():
             chosen.setdefault(section, {}).update(values)
+    if device == "cpu":
+        chosen.get("training", {}).pop("rdrop", None)
     asked = {(section, key) for section, values in settings.items() for key in values}
     # Ties and joint vocabularies go together: who says one of them says both.
     if ("text", "joint") in asked or ("model", "tied") in asked:
@@ -97,3 +125,11 @@ def fit(settings: Settings, pairs: int, name: str = "auto") -> tuple[Config, str
     merged = {section: {**kept.get(section, {}), **settings.get(section, {})} for section in {**kept, **settings}}
     words = ", ".join(f"{section}.{key}={value}" for section, values in kept.items() for key, value in values.items())
     return Config.build(merged), f"preset '{name}' for {pairs:,} pairs: {words}"
+
+
+def _family(asked: Mapping[str, object], preferred: str) -> str:
+    """Return the family that was asked for; otherwise the preferred one, or one that has the settings asked for."""
+    if "family" in asked:
+        return choose("model", str(asked["family"]), MODELS)
+    having = [name for name, kind in MODELS.items() if {f.name for f in dataclasses.fields(kind)} >= asked.keys()]
+    return preferred if preferred in having or not having else "rnn" if "rnn" in having else having[0]

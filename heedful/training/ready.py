@@ -10,7 +10,7 @@ import torch
 
 from heedful.config import Config, TransformerConfig
 from heedful.device import memory_guard
-from heedful.errors import ConfigError, DataError, choose
+from heedful.errors import ConfigError, DataError
 from heedful.folder import Parts
 from heedful.models import build
 from heedful.text import SPECIALS, Codec
@@ -19,7 +19,7 @@ from heedful.training.inputs import Inputs
 from heedful.training.origin import open_origin, place_of, say_unknown
 from heedful.training.place import Place, settle
 from heedful.training.prepare import Found, Prepared, learn_codecs, open_pairs, prepare
-from heedful.training.presets import PRESETS, fit
+from heedful.training.presets import fit
 from heedful.training.processes import Processes
 from heedful.training.records import Watch
 
@@ -60,8 +60,7 @@ def make_ready(
         begun = open_origin(init, settings)
         config = begun.config
     else:
-        config = Config.build(settings)
-        choose("preset", preset, ("auto", *PRESETS))
+        config, _ = fit(settings, 0, preset)  # once more when it is known how many pairs there are
         _check_vocabularies(config)
     place = settle(config.training, processes)
     _try(config)
@@ -74,7 +73,7 @@ def make_ready(
         parts = begun
         watch.say(_beginning(origin, settings, config))
     else:
-        config, why = fit(settings, found.pairs, preset)
+        config, why = fit(settings, found.pairs, preset, place.device.type)
         _check_vocabularies(config)
         _try(config)
         watch.say(why)

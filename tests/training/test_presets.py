@@ -1,0 +1,77 @@
+"""Settings that fit the data; what a person sets stays."""
+
+from __future__ import annotations
+
+import pytest
+
+from heedful.config import Config, RnnConfig, TransformerConfig
+from heedful.errors import ConfigError
+from heedful.training.presets import PRESETS, fit
+
+
+@pytest.mark.parametrize("pairs", [1, 4_999, 5_000, 199_999, 200_000, 10**7, 10**9])
+@pytest.mark.parametrize("family", [None, "rnn", "fixed", "transformer"])
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_every_choice_is_a_whole_set_of_settings(pairs: int, family: str | None, device: str) -> None:
+    config, words = fit({"model": {"family": family}} if family else {}, pairs, device=device)
+    assert family in (None, config.family)
+    assert f"for {pairs:,} pairs" in words
+
+
+def test_more_pairs_get_larger_models() -> None:
+    tiny, small, medium = (fit({}, pairs)[0] for pairs in (1_000, 30_000, 1_000_000))
+    assert isinstance(tiny.model, RnnConfig)
+    assert isinstance(small.model, TransformerConfig)
+    assert isinstance(medium.model, TransformerConfig)
+    assert small.model.width < medium.model.width
+    assert small.training.batch_tokens < medium.training.batch_tokens
+
+
+def test_what_is_set_stays_and_is_not_said() -> None:
+    config, words = fit({"training": {"rate": "0.5"}, "model": {"dropout": "0.9"}}, 30_000)
+    assert config.training.rate == 0.5
+    assert config.model.dropout == 0.9
+    assert "training.rate" not in words
+    assert "model.dropout" not in words
+    assert "model.width=256" in words
+
+
+def test_who_says_joint_or_tied_says_both() -> None:
+    config, _ = fit({"text": {"joint": False}}, 30_000)
+    assert isinstance(config.model, TransformerConfig)
+    assert config.model.tied == "target"
+    config, _ = fit({"model": {"tied": "none"}}, 30_000)
+    assert not config.text.joint
+
+
+@pytest.mark.parametrize(
+    ("asked", "family"),
+    [
+        ({"cell": "lstm"}, "rnn"),
+        ({"score": "dot"}, "rnn"),
+        ({"context": "every"}, "fixed"),
+        ({"heads": 8}, "transformer"),
+        ({"width": 64}, "transformer"),
+    ],
+)
+def test_the_family_is_one_that_has_what_is_asked_for(asked: dict[str, object], family: str) -> None:
+    assert fit({"model": asked}, 30_000)[0].family == family
+
+
+def test_what_no_family_has_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"unknown setting 'model.widht' .* Did you mean 'width'"):
+        fit({"model": {"widht": 3}}, 30_000)
+
+
+def test_r_drop_is_for_gpus() -> None:
+    assert fit({}, 30_000, device="cuda")[0].training.rdrop > 0
+    assert fit({}, 30_000, device="cpu")[0].training.rdrop == 0
+    assert fit({"training": {"rdrop": 1}}, 30_000, device="cpu")[0].training.rdrop == 1
+
+
+def test_by_name() -> None:
+    assert fit({}, 30_000, "none")[0] == Config()
+    assert fit({}, 10, "large")[0].training.batch_tokens == 16_384
+    with pytest.raises(ConfigError, match="unknown preset 'smal'; choose one of .* Did you mean 'small'"):
+        fit({}, 10, "smal")
+    assert list(PRESETS) == ["none", "tiny", "small", "medium", "large"]
