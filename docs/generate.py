@@ -14,8 +14,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from heedful.config import MODELS, DataConfig, TextConfig, TrainingConfig
+from heedful.config import MODELS, Config, DataConfig, TextConfig, TrainingConfig
 from heedful.notation import markdown
+from heedful.training.presets import PRESETS, fit
 from heedful.training.ready import CHANGEABLE
 
 __all__ = ["PAGES"]
@@ -64,7 +65,44 @@ def settings_page() -> str:
         for field in dataclasses.fields(kind):
             lines.append(f"| `{field.name}` | {_plain(field.default)} | {_allowed(field)} | {field.metadata['doc']} |")
         lines.append("")
-    return "\n".join(lines)
+    return "\n".join([*lines, *_presets()])
+
+
+def _presets() -> list[str]:
+    """Return for how many pairs each preset is chosen, and what it sets."""
+    columns = [(name, family) for name in PRESETS for family in ("rnn", "transformer")]
+    found = {column: _chosen(*column) for column in columns}
+    columns = [column for column in columns if found[column]]
+    keys = sorted({key for column in columns for key in found[column]})
+    lines = [
+        "## Presets",
+        "",
+        "`heedful train` takes the one that the pairs fit, counted after cleaning, unless `--preset` names one. What",
+        "you set yourself stays as you set it. `none` is what `--recipe` takes, so that a recipe says all it means.",
+        "",
+        "| preset | pairs | family |",
+        "|---|---|---|",
+    ]
+    for name, preset in PRESETS.items():
+        pairs = "any" if not preset.pairs else "more" if preset.pairs == float("inf") else f"under {preset.pairs:,}"
+        lines.append(f"| {name} | {pairs} | {preset.family} |")
+    lines += ["", "What they set; where nothing stands, the default. `fixed` has what `rnn` has.", ""]
+    lines += [f"| key | {' | '.join(', '.join(column) for column in columns)} |", "|---" * (len(columns) + 1) + "|"]
+    for key in keys:
+        lines.append(f"| `{key}` | {' | '.join(found[column].get(key, '') for column in columns)} |")
+    return [*lines, ""]
+
+
+def _chosen(name: str, family: str) -> dict[str, str]:
+    """Return the settings of a preset that are not the defaults."""
+    plain = Config.build({"model": {"family": family}}).plain()
+    there, on_cpu = (fit({"model": {"family": family}}, 0, name, device)[0].plain() for device in ("cuda", "cpu"))
+    return {
+        f"{section}.{key}": _plain(value) + ("" if on_cpu[section][key] == value else " (not on a CPU)")
+        for section, values in there.items()
+        for key, value in values.items()
+        if value != plain[section][key]
+    }
 
 
 def _plain(value: object) -> str:

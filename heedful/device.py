@@ -12,7 +12,7 @@ import torch
 
 from heedful.errors import ConfigError, DeviceMemoryError, choose
 
-__all__ = ["check_bf16", "faster_in_bf16", "memory_guard", "pick"]
+__all__ = ["check_bf16", "fast_products", "faster_in_bf16", "memory_guard", "pick"]
 
 TRIAL = """
 import time, torch
@@ -77,6 +77,20 @@ def _try_bf16() -> tuple[int, float]:
     """Return another process's exit status after products in bf16, and how much faster they were than in fp32."""
     done = subprocess.run([sys.executable, "-c", TRIAL], capture_output=True, check=False, text=True)
     return done.returncode, float(done.stdout or 0.0)
+
+
+@contextmanager
+def fast_products(device: torch.device) -> Iterator[None]:
+    """Let a GPU round the factors of products in fp32 to 11 bits (TF32) for a while: training does not mind."""
+    if device.type != "cuda":
+        yield
+        return
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 @contextmanager

@@ -107,7 +107,6 @@ class Arrays:
         for name, (_, size) in self.head["files"].items():
             if (folder / name).stat().st_size != size:
                 raise ValueError(f"{folder / name} is damaged")
-
         self._maps: dict[str, mmap.mmap | None] = {}
 
     def __getitem__(self, name: str) -> Array:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import closing
 from dataclasses import asdict, dataclass
 
 import numpy as np
 import torch
 
+from heedful.device import fast_products
 from heedful.folder import Parts
 from heedful.training.place import Place
 from heedful.training.prepare import Prepared
@@ -16,7 +18,7 @@ from heedful.training.update import Updater
 
 __all__ = ["Estimate", "estimate"]
 
-WARM, MEASURED = 3, 12  # steps that are not counted, and those that are
+WARM, MEASURED = 4, 12  # times that a GPU meets a batch before it counts, and batches that count
 
 
 @dataclass(frozen=True)
@@ -58,21 +60,20 @@ def estimate(parts: Parts, data: Prepared, place: Place) -> Estimate:
     plan = data.batches.epoch(0)
     lengths = data.corpus.lengths(0)
     largest = max(range(len(plan)), key=lambda i: int(lengths[plan[i]].max(0).sum()) * len(plan[i]))
-    spread = np.linspace(0, len(plan) - 1, WARM + MEASURED).astype(int)
-    tokens = spent = 0.0
-    for number, at in enumerate([largest] * WARM + list(spread[WARM:]), 1):
-        begin = time.perf_counter()
-        here = 0
-        batches = []
-        for offset in range(config.accumulate):
-            rows = plan[(int(at) + offset) % len(plan)]
-            here += data.batches.tokens(rows)
-            batches.append(data.batches.batch(rows, fixed=place.fixed).to(place.device))
-        updater(batches, here, number, 0.0)
-        updater.read()
-        if number > WARM:
-            spent += time.perf_counter() - begin
-            tokens += here
+    chosen = [largest, *np.linspace(0, len(plan) - 1, MEASURED).astype(int).tolist()]
+    times, tokens = [], []
+    with fast_products(place.device), closing(updater):
+        for at in chosen:
+            rows = [plan[(at + offset) % len(plan)] for offset in range(config.accumulate)]
+            tokens.append(sum(data.batches.tokens(part) for part in rows))
+            for _ in range(WARM if place.fixed else 1):  # as often as it takes until a step is recorded
+                begin = time.perf_counter()
+                batches = [data.batches.batch(part, fixed=place.fixed).to(place.device) for part in rows]
+                updater(batches, tokens[-1], 1, 0.0)
+                updater.read()
+                spent = time.perf_counter() - begin
+            times.append(spent)
+    seconds = sum(times[1:])
     return Estimate(
         pairs=len(data.corpus),
         valid_pairs=len(data.valid_pairs),
@@ -82,8 +83,8 @@ def estimate(parts: Parts, data: Prepared, place: Place) -> Estimate:
         weights=sum(p.numel() for p in model.parameters()),
         steps_per_epoch=-(-len(plan) // config.accumulate),
         steps=config.steps,
-        seconds_per_step=spent / MEASURED,
-        tokens_per_second=tokens / spent,
+        seconds_per_step=seconds / MEASURED,
+        tokens_per_second=sum(tokens[1:]) / seconds,
         bytes_at_most=_memory(place.device),
     )
 

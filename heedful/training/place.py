@@ -39,7 +39,6 @@ def settle(config: TrainingConfig, processes: Processes = ALONE) -> Place:
     if device.type == "cuda":
         device = torch.device("cuda", processes.local)
         torch.cuda.set_device(device)
-        torch.set_float32_matmul_precision("high")
     if config.precision == "bf16":
         check_bf16(device)
     bf16 = config.precision == "bf16" or (config.precision == "auto" and faster_in_bf16(device))

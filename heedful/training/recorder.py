@@ -51,6 +51,13 @@ class Recorder:
         places = [t.clone() for t in inputs]
         graph = torch.cuda.CUDAGraph()
         torch.cuda.synchronize()
-        with torch.cuda.graph(graph, pool=self.pool, stream=torch.cuda.current_stream()):
+        # Other threads, which make the next batches, may ask the driver for memory meanwhile.
+        stream = torch.cuda.current_stream()
+        with torch.cuda.graph(graph, pool=self.pool, stream=stream, capture_error_mode="thread_local"):
             self.work(*places)
         return graph, places
+
+    def close(self) -> None:
+        """Let go of what was recorded, and of its memory."""
+        self.recorded.clear()
+        self.seen.clear()

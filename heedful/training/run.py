@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from heedful.data import Batch
 from heedful.data.ahead import ahead
 from heedful.data.corpus import Array
-from heedful.device import memory_guard
+from heedful.device import fast_products, memory_guard
 from heedful.errors import DiskError, NotFiniteError
 from heedful.folder import Parts
 from heedful.training.checkpoint import Checkpoint, Position
@@ -67,7 +68,7 @@ class Run:
         if self.run.get("init") and self.position.step == 0 and self.position.best is None:
             self.position = self.keeper.keep_origin(self.position, self.watch, metrics)
         meter = Meter(self.config.steps)
-        with ahead(self._works(), AHEAD) as works:
+        with fast_products(self.place.device), closing(self.updater), ahead(self._works(), AHEAD) as works:
             while not (reason := self._over(stop)):
                 self._one(next(works), meter, metrics)
         try:

@@ -100,6 +100,12 @@ class Updater:
             self.sums.zero_()
         return Happened(loss, right, bad)
 
+    def close(self) -> None:
+        """Let go of what was recorded on a GPU."""
+        for work in (self._learn, self._move):
+            if isinstance(work, Recorder):
+                work.close()
+
     def _gradients(self, x: Tensor, y: Tensor) -> None:
         """Add the gradients of one batch, and what it tells."""
         with self.processes.together():

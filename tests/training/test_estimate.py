@@ -1,0 +1,50 @@
+"""What a run would take."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from conftest import copies, write_pairs
+from tests_helpers import small
+
+from heedful.data import PairList
+from heedful.training import Inputs, try_out
+
+
+def test_what_is_counted_is_what_training_would_see(tmp_path: Path) -> None:
+    settings = small(training={"steps": 400, "accumulate": 2})
+    found = try_out(Inputs((PairList(copies()),)), settings)
+    assert (found.pairs, found.valid_pairs) == (283, 6)
+    assert found.vocabularies == (12, 12)
+    assert found.steps == 400
+    assert found.steps_per_epoch == 5  # 283 pairs, 32 in a batch, two batches in a step
+    assert found.seconds == 400 * found.seconds_per_step > 0
+    assert found.seconds_per_epoch == 5 * found.seconds_per_step
+    assert found.tokens_per_second > 0
+    assert found.bytes_at_most > 2**20
+    assert found.weights > 1000
+
+
+def test_the_command_line_writes_nothing(tmp_path: Path, heedful_cli: Callable[..., Any]) -> None:
+    pairs = write_pairs(tmp_path / "pairs.tsv", copies())
+    sets = [part for name in ("model.width=8", "model.embedding=4") for part in ("--set", name)]
+    done = heedful_cli("train", pairs, "--out", tmp_path / "m", "--dry-run", "--json", *sets)
+    assert done.code == 0
+    assert json.loads(done.out)["pairs"] == 283
+    done = heedful_cli("train", pairs, "--out", tmp_path / "m", "--dry-run", *sets)
+    assert [line.split("  ")[0] for line in done.out.splitlines()] == [
+        "pairs",
+        "tokens",
+        "vocabularies",
+        "weights",
+        "memory",
+        "speed",
+        "one epoch",
+        "at most",
+    ]
+    assert not (tmp_path / "m").exists()
+    done = heedful_cli("train", pairs, "--out", tmp_path / "m", "--dry-run", "--resume")
+    assert (done.code, "leave out --resume and --init" in done.err) == (2, True)
