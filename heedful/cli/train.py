@@ -53,7 +53,7 @@ def train(
     model: Annotated[
         str | None,
         typer.Option(
-            metavar="rnn|fixed|transformer", help="Recurrent with attention, or without; self-attention [rnn]."
+            metavar="rnn|fixed|transformer", help="Recurrent with attention, or without; self-attention [by preset]."
         ),
     ] = None,
     cell: Annotated[str | None, typer.Option(metavar="gru|lstm|rnn", help="The recurrent cell [gru].")] = None,
@@ -65,7 +65,7 @@ def train(
         str | None,
         typer.Option(metavar="MODEL", help="Begin with the weights of a model: heedful's, Marian's or hf:ORG/NAME."),
     ] = None,
-    steps: Annotated[str | None, typer.Option(metavar="N", help="Updates at most [20000].")] = None,
+    steps: Annotated[str | None, typer.Option(metavar="N", help="Updates at most [by preset].")] = None,
     seed: Annotated[str | None, typer.Option(metavar="N", help="Everything random follows from it [1].")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in DIR, exactly.")] = False,
     dry_run: Annotated[
@@ -73,7 +73,9 @@ def train(
     ] = False,
     device: Annotated[str | None, typer.Option(metavar="auto|cpu|cuda|mps", help="Where to compute [auto].")] = None,
     threads: Annotated[str | None, typer.Option(metavar="N", help="CPU threads [as many as PyTorch takes].")] = None,
-    precision: Annotated[str | None, typer.Option(metavar="fp32|bf16", help="Numbers to compute with [fp32].")] = None,
+    precision: Annotated[
+        str | None, typer.Option(metavar="auto|fp32|bf16", help="Numbers to compute with [auto].")
+    ] = None,
     preset: Annotated[
         str | None,
         typer.Option(
