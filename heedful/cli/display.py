@@ -32,6 +32,8 @@ def display() -> Iterator[Watch]:
         yield live
     finally:
         live.bar.stop()
+        for line in live.curve.lines(live.console.width):  # what is left to look at
+            live.console.print(line, markup=False)
 
 
 class Picture(Bar):

@@ -47,3 +47,36 @@ def test_plain_lines_come_now_and_then(monkeypatch: pytest.MonkeyPatch, capsys: 
     assert len(err) == 2
     # 40 steps took 40 s, 150 are left.
     assert err[1] == "step 50 of 200: loss 1.234, accuracy 50.0%, 12,346 tokens/s, 2:30 left"
+
+
+def test_the_learning_curve_is_of_the_loss_and_then_of_bleu() -> None:
+    live = Live()
+    file = io.StringIO()
+    live.console = live.bar.live.console = Console(file=file, force_terminal=True, width=60, highlight=False)
+    live.progress(AT._replace(step=10, loss=5.0))
+    assert live.bar.lines == []  # one point is no curve
+    live.progress(AT._replace(step=20, loss=3.0))
+    assert live.bar.lines[0] == "loss 3.00"
+    live.validated(Validation(20, 0.9, 0.6, 12.0), True)
+    live.validated(Validation(40, 0.9, 0.6, 20.5), True)
+    live.progress(AT._replace(step=41))
+    live.bar.stop()
+    assert live.bar.lines[0] == "validation BLEU 20.50"
+    assert max(map(len, live.bar.lines)) < 60
+    assert "validation BLEU 20.50" in file.getvalue()
+
+
+def test_preparing_is_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    live = Live()
+    file = io.StringIO()
+    live.console = live.bar.live.console = Console(file=file, force_terminal=True, width=60, highlight=False)
+    live.preparing(20_000, "pairs read")
+    live.bar.stop()
+    assert "pairs read 20,000" in file.getvalue()
+    now = 100.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    lines = Lines()
+    lines.preparing(1, "pairs read")  # not at once: most files are short
+    now = 111.0
+    lines.preparing(30_000, "pairs read")
+    assert capsys.readouterr().err == "pairs read 30,000\n"
