@@ -135,6 +135,7 @@ class Transformer(nn.Module):
         self.W_o = nn.Parameter(embedding(target, D).weight.data) if config.tied == "none" else None
         self.b_o = nn.Parameter(torch.zeros(target)) if config.bias else None
         self.table: Tensor | None = None  # of positions; not a buffer, which processes would have to agree on
+        self.earlier: list[Tensor] = []  # all such tables: a recorded step goes on reading its own
         self.laid_out: Tensor | None  # what writes words once more, for small products
         self.register_buffer("laid_out", None, persistent=False)
         self.laid_out_from = (0, 0)
@@ -148,7 +149,9 @@ class Transformer(nn.Module):
         table, W = self.table, self.embedding.weight
         if table is None or len(table) < n or table.device != W.device or table.dtype != W.dtype:
             size = max(PLACES, 1 << (n - 1).bit_length())
-            self.table = table = positions(size, W.shape[1], W.data)
+            with torch.inference_mode(False):  # training will use it, too
+                self.table = table = positions(size, W.shape[1], W.data)
+            self.earlier.append(table)
         return table
 
     def embed(self, words: nn.Embedding, x: Tensor, p: Tensor) -> Tensor:

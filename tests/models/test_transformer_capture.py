@@ -121,3 +121,16 @@ def test_pytorchs_attention_after_a_prefix_and_for_hypotheses() -> None:
         theirs = model.step(piece, found, memory)
         torch.testing.assert_close(theirs.hidden, ours.hidden, atol=1e-5, rtol=1e-5)
         assert theirs.weights is None
+
+
+def test_a_table_of_positions_stays_where_it_is() -> None:
+    """A recorded step reads it by its address, whatever longer tables are made afterwards."""
+    model = build(TransformerConfig(layers=1, width=8, heads=2, inner=8), 9, 9)
+    with torch.inference_mode():
+        first = model.places(3)  # type: ignore[operator]
+    assert not first.is_inference()  # training reads it, too
+    address = first.data_ptr()
+    del first
+    longer = model.places(10 * PLACES)  # type: ignore[operator]
+    assert len(longer) >= 10 * PLACES
+    assert any(table.data_ptr() == address for table in model.earlier)  # type: ignore[union-attr]
