@@ -23,8 +23,8 @@ runpy.run_module("heedful", run_name="__main__", alter_sys=True)
 
 
 def test_kills_change_nothing(tmp_path: Path) -> None:
-    story = faults.ordeal(tmp_path, "rnn", kills=3, seed=24)
-    assert (story.different, story.kills.total()) == ([], 3)
+    story = faults.ordeal(tmp_path, "rnn", kills=2, seed=11)
+    assert (story.different, story.kills.total()) == ([], 2)
     assert story.passed_over == story.damaged
 
 
