@@ -84,7 +84,7 @@ class Live:
         """Show how far the preparing is."""
         if not self.bar.live.is_started:
             self.bar.start()
-        self.bar.update(self.task, numbers=f"{what} {done:,}")
+        self.bar.update(self.task, numbers=f"{done:,} {what}")
 
     def validated(self, validation: Validation, best: bool) -> None:
         """Print the scores above the bar."""
@@ -122,7 +122,7 @@ class Lines:
         now = time.monotonic()
         if now - max(self.begin, self.last) >= 10:
             self.last = now
-            say(f"{what} {done:,}")
+            say(f"{done:,} {what}")
 
     def validated(self, validation: Validation, best: bool) -> None:
         """Print the scores."""

@@ -27,7 +27,7 @@ def report(found: Estimate) -> str:
         "speed": f"{found.tokens_per_second:,.0f} target tokens/s, {1000 * found.seconds_per_step:.0f} ms a step",
         "one epoch": f"{found.steps_per_epoch:,} steps, {clock(found.seconds_per_epoch)}",
         "at most": (
-            f"{found.steps:,} steps ({found.steps / found.steps_per_epoch:.1f} epochs), {clock(found.seconds)}, "
+            f"{found.steps:,} steps ({found.steps / found.steps_per_epoch:,.1f} epochs), {clock(found.seconds)}, "
             "besides validations and checkpoints; training.patience may end it before"
         ),
     }

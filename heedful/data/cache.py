@@ -18,7 +18,7 @@ import tempfile
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import IO, Any
@@ -163,9 +163,10 @@ def _opened(folder: Path) -> Arrays | None:
     """Open a folder if it is there and whole, and note that it was used."""
     try:
         found = Arrays(folder)
-        os.utime(folder / HEAD)
     except (OSError, ValueError, KeyError, TypeError):
         return None
+    with suppress(OSError):  # somebody else's cache may be read all the same
+        os.utime(folder / HEAD)
     return found
 
 

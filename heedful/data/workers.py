@@ -62,10 +62,10 @@ def in_order(
             free.put(worker)
 
     try:
-        for _ in range(processes):
-            crew.append(_Worker(job))
-            free.put(crew[-1])
         for item in chain(first, items):
+            if len(crew) < processes:  # no more of them than there are items
+                crew.append(_Worker(job))
+                free.put(crew[-1])
             waiting.append(threads.submit(ask, item))
             if len(waiting) > 2 * processes:
                 yield waiting.popleft().result()

@@ -104,7 +104,7 @@ class MultiHead(nn.Module):
         """The same, but weights only if asked for.  q (B, H, T, C), k, v (B, H, S, C) -> (B, T, D)."""
         if look:
             c, weights = self(q, k, v, sight.keep)
-            return c, weights if look else None
+            return c, weights
         dropout = self.dropout if self.training else 0.0
         with sdpa_kernel(SAFE) if q.is_cuda else nullcontext():
             c = F.scaled_dot_product_attention(q, k, v, sight.bias, dropout, is_causal=sight.in_order)

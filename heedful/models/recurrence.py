@@ -187,4 +187,5 @@ class Layer(ABC):
     def db(self) -> tuple[Tensor, Tensor]:
         """The gradients of the biases of the input and of the state: (N, gates·D)."""
         of_state, of_input = self._parts(self.d.sum((1, 2)))
-        return self.restore(of_input, 1), of_state
+        # Copies: for some cells both are the same numbers, and autograd would keep one piece of memory for two weights.
+        return self.restore(of_input, 1).clone(), of_state.clone()

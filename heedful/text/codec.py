@@ -83,9 +83,10 @@ class Codec(ABC):
 
         A size of 0 is chosen from these texts: see `heedful.text.size`.
         """
-        if config.size == 0:
-            from heedful.text.size import count_texts, resolve_size
+        from heedful.text.size import check_size, count_texts, resolve_size
 
+        check_size(config)
+        if config.size == 0:
             texts = list(texts)
             config = resolve_size(count_texts(texts), config)
         if config.regularise and config.kind not in CHANGING:

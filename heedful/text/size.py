@@ -27,14 +27,22 @@ from math import log10
 from unicodedata import normalize
 
 from heedful.config import TextConfig
+from heedful.errors import ConfigError
 from heedful.text.codec import SPECIALS
 from heedful.text.words import unspaced
 
-__all__ = ["TextCounts", "count_texts", "resolve_size", "vocabulary_size"]
+__all__ = ["TextCounts", "check_size", "count_texts", "resolve_size", "vocabulary_size"]
 
 LARGEST = 32_000
+LEAST = len(SPECIALS) + 1
 WORDS, MOST_WORDS = 10_000, 50_000
 JOINT = 1.5
+
+
+def check_size(config: TextConfig) -> None:
+    """Refuse a vocabulary that has room for nothing but the special tokens."""
+    if 0 < config.size < LEAST:
+        raise ConfigError(f"text.size is {config.size}, expected {LEAST} or more, or 0: chosen from the data")
 
 
 @dataclass(frozen=True)

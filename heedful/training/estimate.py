@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import torch
 
-from heedful.device import fast_products
+from heedful.device import fast_products, memory_guard
 from heedful.folder import Parts
 from heedful.training.place import Place
 from heedful.training.prepare import Prepared
@@ -62,7 +62,8 @@ def estimate(parts: Parts, data: Prepared, place: Place) -> Estimate:
     largest = max(range(len(plan)), key=lambda i: int(lengths[plan[i]].max(0).sum()) * len(plan[i]))
     chosen = [largest, *np.linspace(0, len(plan) - 1, MEASURED).astype(int).tolist()]
     times, tokens = [], []
-    with fast_products(place.device), closing(updater):
+    remedy = f"lower training.batch_tokens (now {config.batch_tokens}) and raise training.accumulate"
+    with memory_guard("trying the largest batch", remedy), fast_products(place.device), closing(updater):
         for at in chosen:
             rows = [plan[(at + offset) % len(plan)] for offset in range(config.accumulate)]
             tokens.append(sum(data.batches.tokens(part) for part in rows))

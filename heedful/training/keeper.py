@@ -140,7 +140,8 @@ class Keeper:
             return self._weights()
 
     def _weights(self) -> Tensors:
-        return {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
+        """Return a copy in the CPU's memory: there may be many of them, and a checkpoint's are there, too."""
+        return {name: tensor.detach().to("cpu", copy=True) for name, tensor in self.model.state_dict().items()}
 
     @contextmanager
     def _holding(self, weights: Tensors) -> Iterator[None]:

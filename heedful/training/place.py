@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -31,8 +32,11 @@ class Place:
         return f"{self.device.type}{' in bf16' if self.bf16 else ''}{many}"
 
 
-def settle(config: TrainingConfig, processes: Processes = ALONE) -> Place:
-    """Find out where to compute; what cannot work is refused."""
+def settle(config: TrainingConfig, processes: Processes = ALONE, before: Sequence[object] = ()) -> Place:
+    """Find out where to compute; what cannot work is refused.
+
+    `before` are the kind of device and the choice of bf16 in the run that is resumed: on the same kind it stays.
+    """
     if config.threads:
         torch.set_num_threads(config.threads)
     device = pick(config.device)
@@ -41,5 +45,9 @@ def settle(config: TrainingConfig, processes: Processes = ALONE) -> Place:
         torch.cuda.set_device(device)
     if config.precision == "bf16":
         check_bf16(device)
-    bf16 = config.precision == "bf16" or (config.precision == "auto" and faster_in_bf16(device))
-    return Place(device, bf16, processes)
+    if config.precision != "auto":
+        return Place(device, config.precision == "bf16", processes)
+    if len(before) == 2 and before[0] == device.type:
+        return Place(device, bool(before[1]), processes)
+    # It is found out with a clock: all processes go by the first one's.
+    return Place(device, processes.share(lambda: faster_in_bf16(device)), processes)

@@ -6,12 +6,11 @@ numbers were measured, and on what.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from heedful.config import MODELS, Config
-from heedful.errors import choose
+from heedful.errors import ConfigError, choose
 
 __all__ = ["PRESETS", "Preset", "fit"]
 
@@ -102,9 +101,10 @@ PRESETS = {
 
 def fit(settings: Settings, pairs: int, name: str = "auto", device: str = "cpu") -> tuple[Config, str]:
     """Return all settings for so many pairs, and what was chosen, in words; on a CPU R-Drop would take too long."""
+    choose("preset", name, ("auto", *PRESETS))
     if name == "auto":
         name = next(name for name, preset in PRESETS.items() if pairs < preset.pairs)
-    preset = PRESETS[choose("preset", name, PRESETS)]
+    preset = PRESETS[name]
     family = _family(settings.get("model", {}), preset.family)
     own = preset.transformer if family == "transformer" else preset.rnn
     chosen: dict[str, dict[str, object]] = {"model": {"family": family}}
@@ -124,12 +124,21 @@ def fit(settings: Settings, pairs: int, name: str = "auto", device: str = "cpu")
     }
     merged = {section: {**kept.get(section, {}), **settings.get(section, {})} for section in {**kept, **settings}}
     words = ", ".join(f"{section}.{key}={value}" for section, values in kept.items() for key, value in values.items())
-    return Config.build(merged), f"preset '{name}' for {pairs:,} pairs: {words}"
+    return Config.build(merged), f"preset '{name}' for {pairs:,} pairs: {words or 'the defaults'}"
 
 
 def _family(asked: Mapping[str, object], preferred: str) -> str:
     """Return the family that was asked for; otherwise the preferred one, or one that has the settings asked for."""
     if "family" in asked:
         return choose("model", str(asked["family"]), MODELS)
-    having = [name for name, kind in MODELS.items() if {f.name for f in dataclasses.fields(kind)} >= asked.keys()]
-    return preferred if preferred in having or not having else "rnn" if "rnn" in having else having[0]
+    having = [name for name in ("rnn", "fixed", "transformer") if _builds(name, asked)]
+    return preferred if preferred in having or not having else having[0]
+
+
+def _builds(family: str, asked: Mapping[str, object]) -> bool:
+    """Whether a family has such settings, and allows such values."""
+    try:
+        Config.build({"model": {"family": family, **asked}})
+    except ConfigError:
+        return False
+    return True

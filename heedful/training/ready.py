@@ -14,6 +14,7 @@ from heedful.errors import ConfigError, DataError
 from heedful.folder import Parts
 from heedful.models import build
 from heedful.text import SPECIALS, Codec
+from heedful.text.size import check_size
 from heedful.training.checkpoint import Checkpoint
 from heedful.training.inputs import Inputs
 from heedful.training.origin import open_origin, place_of, say_unknown
@@ -62,7 +63,7 @@ def make_ready(
     else:
         config, _ = fit(settings, 0, preset)  # once more when it is known how many pairs there are
         _check_vocabularies(config)
-    place = settle(config.training, processes)
+    place = settle(config.training, processes, resumed[1].run.get("numbers") or () if resumed else ())
     _try(config)
     if processes.world > 1 and inputs.piped:
         raise ConfigError("standard input (-) cannot be read by several processes; put the pairs into a file")
@@ -78,7 +79,6 @@ def make_ready(
         _try(config)
         watch.say(why)
         parts = _new(config, found, processes, watch)
-    parts = _precise(parts, place)
     data = processes.in_turn(lambda: prepare(found, (parts.source, parts.target), parts.config, watch))
     if begun is not None and origin is not None:
         say_unknown(data, (parts.source, parts.target), origin, watch.say)
@@ -92,17 +92,12 @@ def _try(config: Config) -> None:
 
 
 def _check_vocabularies(config: Config) -> None:
-    """Refuse one table of word vectors for two vocabularies, even if these should happen to be of the same size."""
+    """Refuse vocabularies without room, and one table of word vectors for two that happen to be of the same size."""
+    check_size(config.text)
     if isinstance(config.model, TransformerConfig) and config.model.tied == "all" and not config.text.joint:
         raise ConfigError(
             "model.tied=all needs one vocabulary for both languages; set text.joint=true as well, or model.tied=target"
         )
-
-
-def _precise(parts: Parts, place: Place) -> Parts:
-    """Record the precision that was chosen: a run that is resumed keeps it."""
-    training = replace(parts.config.training, precision="bf16" if place.bf16 else "fp32")
-    return replace(parts, config=replace(parts.config, training=training))
 
 
 def _new(config: Config, found: Found, processes: Processes, watch: Watch) -> Parts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple, Protocol
 
 __all__ = ["Outcome", "Progress", "Silent", "Validation", "Watch"]
@@ -33,8 +34,11 @@ class Validation(NamedTuple):
         return {name: value for name, value in self._asdict().items() if value is not None}
 
     def better_than(self, other: Validation | None, metric: str = "bleu") -> bool:
-        """Whether this is the better one: by the metric, then by loss. BLEU under 1 is chance, and counts as 0."""
-        return other is None or self._rank(metric) > other._rank(metric)
+        """Whether this is the better one: by the metric, then by loss. BLEU under 1 is chance, and counts as 0.
+
+        What has no finite loss is never the better one.
+        """
+        return math.isfinite(self.loss) and (other is None or self._rank(metric) > other._rank(metric))
 
     def _rank(self, metric: str) -> tuple[float, float]:
         score = {"bleu": self.bleu if self.bleu >= 1 else 0.0, "chrf": self.chrf or 0.0, "loss": -self.loss}[metric]

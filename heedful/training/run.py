@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -55,7 +54,7 @@ class Run:
         self.updater = Updater(parts.model, self.config, place.device, place.bf16, self.processes)
         self.keeper = Keeper(out, parts, data, run, self.updater, self.processes)
         self.position = Position()
-        self.works: deque[Work] = deque(maxlen=max(self.config.log_every, 1))
+        self.recent: dict[int, Work] = {}  # the updates that the device has not told of yet, without their batches
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Go on from a checkpoint; the model is already its."""
@@ -83,7 +82,7 @@ class Run:
         config = self.config
         step = self.position.step + 1
         self.position = replace(self.position, step=step, epoch=work.after[0], batch=work.after[1])
-        self.works.append(work)
+        self.recent[step] = replace(work, batches=[])
         self._update(work)
         meter.count(work.tokens)
         logged = step % config.log_every == 0
@@ -119,7 +118,7 @@ class Run:
                 rows.append(plan[number])
                 batch = batches.batch(plan[number], epoch, rank=rank, world=world, fixed=self.place.fixed)
                 made.append(batch.pin() if self.place.device.type == "cuda" else batch)
-                tokens += batches.tokens(plan[number], epoch)
+                tokens += batch.tokens if world == 1 else batches.tokens(plan[number], epoch)
                 number += 1
             yield Work(made, rows, tokens, begun, (epoch, number))
 
@@ -148,16 +147,17 @@ class Run:
         meter.add(happened.loss, happened.right)
         if happened.bad:
             self._not_finite(happened.bad)
+        self.recent.clear()
 
     def _not_finite(self, step: int) -> None:
-        back = self.position.step - step
-        work = self.works[-1 - back] if back < len(self.works) else None
+        work = self.recent.get(step)
         rows = [int(row) for part in work.rows for row in part] if work else []
         places = [self.data.corpus.where(row) for row in rows]
         some = ", ".join(places[:5]) + (f" and {len(places) - 5} more" if len(places) > 5 else "")
         epoch = f", in epoch {work.epoch + 1} on the batch of {some}" if work else ""
+        clip = f"lower training.clip (now {self.config.clip})" if self.config.clip else "set training.clip=1"
         raise NotFiniteError(
-            f"step {step}: the loss or its gradient is not finite{epoch}. The weights were left as they were; the last "
-            f"checkpoint is whole. Lower training.rate (now {self.config.rate}) or training.clip (now "
-            f"{self.config.clip}), or look at these pairs"
+            f"step {step}: the loss or its gradient is not finite{epoch}. The weights were left as they were, and "
+            f"earlier checkpoints are whole. Lower training.rate (now {self.config.rate}), {clip}, "
+            "or look at these pairs"
         )

@@ -81,13 +81,20 @@ def begin(
         with ExitStack() as held:
             processes.share(lambda: held.enter_context(locked(out / "checkpoints")))
             processes.share(lambda: _clear(out, resume, checkpoint is None, damaged, heard))
-            record = {"inputs": inputs.absolute(), "digest": ready.data.digest, "init": ready.origin}
+            record = {
+                "inputs": inputs.absolute(),
+                "digest": ready.data.digest,
+                "init": ready.origin,
+                "numbers": [ready.place.device.type, ready.place.bf16],
+            }
             run = Run(out, ready.parts, ready.data, record, heard, ready.place)
             if checkpoint is not None:
                 run.restore(checkpoint)
             heard.say(_summary(ready.parts, ready.place))
             with catch_signals(processes.first) as stop, saying_what_is_left(out):
-                return run.go(stop)._replace(signal=stop.received)
+                outcome = run.go(stop)
+                signal = max(processes.gather(stop.received)) if outcome.reason == "interrupted" else 0
+                return outcome._replace(signal=signal)
 
 
 def try_out(inputs: Inputs, settings: Settings, *, watch: Watch | None = None, preset: str = "auto") -> Estimate:

@@ -120,7 +120,7 @@ class Updater:
         """Move the weights, unless something is not finite: then nothing moves any more."""
         gradients = [p.grad for p in self.parameters if p.grad is not None]
         norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
-        broken = ~(torch.isfinite(norm) & torch.isfinite(self.sums[0]))
+        broken = ~torch.isfinite(norm)  # the same in all processes, and not finite where the loss is not
         self.bad += torch.where(broken & (self.bad == 0), self.step, torch.zeros_like(self.step))
         stop = (self.bad > 0).float()
         # AdamW divides by the first and does nothing when the second is 1: the clipping costs no pass of its own.

@@ -72,11 +72,11 @@ def test_preparing_is_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     live.console = live.bar.live.console = Console(file=file, force_terminal=True, width=60, highlight=False)
     live.preparing(20_000, "pairs read")
     live.bar.stop()
-    assert "pairs read 20,000" in file.getvalue()
+    assert "20,000 pairs read" in file.getvalue()
     now = 100.0
     monkeypatch.setattr("time.monotonic", lambda: now)
     lines = Lines()
     lines.preparing(1, "pairs read")  # not at once: most files are short
     now = 111.0
     lines.preparing(30_000, "pairs read")
-    assert capsys.readouterr().err == "pairs read 30,000\n"
+    assert capsys.readouterr().err == "30,000 pairs read\n"

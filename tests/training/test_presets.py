@@ -52,10 +52,16 @@ def test_who_says_joint_or_tied_says_both() -> None:
         ({"context": "every"}, "fixed"),
         ({"heads": 8}, "transformer"),
         ({"width": 64}, "transformer"),
+        ({"tied": "none"}, "transformer"),
+        ({"tied": "true"}, "rnn"),
     ],
 )
 def test_the_family_is_one_that_has_what_is_asked_for(asked: dict[str, object], family: str) -> None:
     assert fit({"model": asked}, 30_000)[0].family == family
+
+
+def test_values_tell_the_family_before_it_is_known_how_many_pairs_there_are() -> None:
+    assert fit({"model": {"tied": "all"}, "text": {"joint": "true"}}, 0)[0].family == "transformer"
 
 
 def test_what_no_family_has_is_refused() -> None:

@@ -99,6 +99,15 @@ def test_a_crash_at_any_step_changes_nothing(whole: bytes, tmp_path: Path, step:
     assert ear.steps == list(range(resumed + 1, 41))
 
 
+@pytest.mark.parametrize("model", [{"cell": "lstm"}, {"cell": "rnn", "layers": 2}, {"family": "fixed", "cell": "lstm"}])
+def test_a_crash_changes_nothing_in_other_models(tmp_path: Path, model: dict[str, Any]) -> None:
+    go(tmp_path / "whole", model=model)
+    with pytest.raises(Crash):
+        go(tmp_path / "m", Ear(crash_at=13), model=model)
+    go(tmp_path / "m", resume=True, model=model)
+    assert weights(tmp_path / "m") == weights(tmp_path / "whole")
+
+
 @pytest.mark.parametrize("call", range(1, 24, 2))
 def test_a_crash_inside_a_checkpoint_changes_nothing(
     whole: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: int

@@ -11,19 +11,20 @@ from torch.nn import functional as F
 
 from heedful.config import RnnConfig, TrainingConfig, TransformerConfig
 from heedful.data import Batch, pad
-from heedful.models import Network, build
+from heedful.models import Look, Network, build
 from heedful.training.average import mean
+from heedful.training.loss import loss
 from heedful.training.update import Updater
 
 CPU = torch.device("cpu")
 PAIRS = [([4, 5, 3], [2, 4, 3]), ([6, 3], [2, 5, 6, 4, 3]), ([8, 7, 4, 5, 3], [2, 3]), ([4, 4, 3], [2, 6, 6, 3])]
 
 
-def make(dropout: float = 0.0, transformer: bool = False) -> Network:
+def make(dropout: float = 0.0, kind: str = "gru") -> Network:
     torch.manual_seed(0)
-    if transformer:
+    if kind == "transformer":
         return build(TransformerConfig(layers=1, width=8, heads=2, inner=8, dropout=dropout), 9, 7).train()
-    return build(RnnConfig(width=8, embedding=6, dropout=dropout), 9, 7).train()
+    return build(RnnConfig(cell=kind, width=8, embedding=6, dropout=dropout), 9, 7).train()
 
 
 def batch(*chosen: int) -> Batch:
@@ -43,30 +44,48 @@ def after(batches: list[Batch], steps: int = 3, *, dropout: float = 0.0, rate: f
     return weights(model), updater
 
 
-@pytest.mark.parametrize("transformer", [False, True])
+@pytest.mark.parametrize("kind", ["gru", "lstm", "rnn", "transformer"])
 @pytest.mark.parametrize("clip", [0.0, 0.05, 1e9])
-def test_like_the_parts_that_everybody_uses(clip: float, transformer: bool) -> None:
-    model, plain = make(transformer=transformer), make(transformer=transformer)
+def test_like_the_parts_that_everybody_uses(clip: float, kind: str) -> None:
+    model, plain = make(kind=kind), make(kind=kind)
     updater = Updater(model, TrainingConfig(clip=clip, smoothing=0.1), CPU, bf16=False)
     optimizer = torch.optim.AdamW(plain.parameters(), lr=0.01, betas=(0.9, 0.98), weight_decay=0.01)
     one = batch(0, 1, 2, 3)
     for step in range(1, 6):
         updater([one], one.tokens, step, 0.01)
         memory = plain.encode(one.x, one.x != 0)
-        hidden = plain.step(one.y[:, :-1], plain.start(memory, one.y.shape[1] - 1), memory).hidden
-        loss = F.cross_entropy(
+        # With a look, which takes the plain loop.
+        hidden = plain.step(one.y[:, :-1], plain.start(memory, one.y.shape[1] - 1), memory, Look()).hidden
+        wanted = F.cross_entropy(
             plain.logits(hidden).flatten(0, 1), one.y[:, 1:].flatten(), ignore_index=0, label_smoothing=0.1
         )
         optimizer.zero_grad()
-        loss.backward()
+        wanted.backward()
         torch.nn.utils.clip_grad_norm_(plain.parameters(), clip or math.inf)
         optimizer.step()
         happened = updater.read()
-        assert happened.loss / one.tokens == pytest.approx(loss.item(), rel=1e-4)
+        assert happened.loss / one.tokens == pytest.approx(wanted.item(), rel=1e-4)
         assert happened.bad == 0
     for name, tensor in weights(plain).items():
-        if not name.endswith("W.bias"):  # a bias of the keys has no gradient but rounding, which Adam makes large
+        if kind != "transformer" or not name.endswith(
+            "W.bias"
+        ):  # a bias of the keys has no gradient but rounding, which Adam makes large
             torch.testing.assert_close(weights(model)[name], tensor, rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("kind", ["gru", "lstm", "rnn", "transformer"])
+def test_gradients_add_up_and_share_no_memory(kind: str) -> None:
+    model, one = make(kind=kind), batch(0, 1, 2, 3)
+    first: dict[str, torch.Tensor] = {}
+    for _ in range(2):
+        loss(model, one).mean.backward()
+        first = first or {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    places = set()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None
+        torch.testing.assert_close(parameter.grad, 2 * first[name])
+        places |= set(range(parameter.grad.data_ptr(), parameter.grad.data_ptr() + 4 * parameter.grad.numel(), 4))
+    assert len(places) == sum(p.numel() for p in model.parameters())
 
 
 def test_several_batches_are_like_one() -> None:
