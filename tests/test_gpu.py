@@ -125,3 +125,17 @@ def test_streams_ensembles_and_the_view_inside_on_the_gpu(transformer: Path) -> 
     assert "".join(token.text for token in tokens) == there.translate("a b c").text
     assert all(token.weights is not None for token in tokens)
     np.testing.assert_allclose(there.inside("a b c").weights, here.inside("a b c").weights, atol=2e-3)
+
+
+@pytest.mark.parametrize(
+    "model", [{"family": "rnn", "cell": "lstm"}, {"family": "transformer", "heads": 2, "inner": 16}]
+)
+def test_recorded_steps_do_what_others_do(tmp_path: Path, model: dict[str, object]) -> None:
+    losses = []
+    for capture in (True, False):
+        training = {"device": "cuda", "precision": "fp32", "capture": capture, "steps": 60}
+        given = {"width": 16, **({"embedding": 8} if model["family"] == "rnn" else {}), "dropout": 0.0, **model}
+        settings = {**small(training=training), "model": given}
+        translator = heedful.train(copies(), tmp_path / str(capture), settings=settings)
+        losses.append(translator.parts.notes["validation"]["loss"])
+    assert losses[0] == pytest.approx(losses[1], abs=0.02)

@@ -87,8 +87,8 @@ def word_loss(
 ) -> tuple[Tensor, Tensor]:
     """Return Σ_i weights_i · loss_i, and which words had the best score.  scores (N, V), words, weights (N,).
 
-    loss_i = (1 - ε)(-log p_i) + ε · mean over the vocabulary of -log p. The scores are written over. A word of weight 0
-    costs nothing. A tie for the best counts as right.
+    loss_i = (1 - ε)(-log p_i) + ε · mean over the vocabulary of -log p. The scores must be finite, and are
+    written over. A word of weight 0 costs nothing. A tie for the best counts as right.
 
     With R-Drop (Liang et al. 2021) the first and the second half of the rows are two passes over the same words, with
     other dropout, and each row's loss grows by α/2 · J, J = ½(KL(p¹‖p²) + KL(p²‖p¹)): half of what the paper has, as
