@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import os
+import platform
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
+from hashlib import blake2b
+from pathlib import Path
 
 import torch
 
-from heedful.errors import ConfigError, DeviceMemoryError, choose
+from heedful.disk import cache_folder, make_folder, write_whole
+from heedful.errors import ConfigError, DeviceMemoryError, DiskError, choose
 
 __all__ = ["check_bf16", "fast_products", "faster_in_bf16", "memory_guard", "pick"]
 
@@ -74,9 +80,30 @@ def _has_matrix_bf16() -> bool:
 
 @cache
 def _try_bf16() -> tuple[int, float]:
-    """Return another process's exit status after products in bf16, and how much faster they were than in fp32."""
-    done = subprocess.run([sys.executable, "-c", TRIAL], capture_output=True, check=False, text=True)
-    return done.returncode, float(done.stdout or 0.0)
+    """Return another process's exit status after products in bf16, and how much faster they were than in fp32.
+
+    It takes seconds, so the answer is kept, for this processor and this PyTorch.
+    """
+    words = (_processor(), torch.__version__, os.environ.get("ONEDNN_MAX_CPU_ISA", ""))
+    known = cache_folder() / f"bf16-{blake2b(repr(words).encode(), digest_size=8).hexdigest()}.json"
+    try:
+        status, ratio = json.loads(known.read_bytes())
+    except (OSError, ValueError, TypeError):
+        done = subprocess.run([sys.executable, "-c", TRIAL], capture_output=True, check=False, text=True)
+        status, ratio = done.returncode, float(done.stdout or 0.0)
+        with suppress(DiskError):
+            make_folder(known.parent)
+            write_whole(known, json.dumps([status, ratio]).encode())
+    return int(status), float(ratio)
+
+
+def _processor() -> str:
+    """Return the name of the processor, as far as the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line for line in lines if line.startswith("model name")), platform.processor())
 
 
 @contextmanager

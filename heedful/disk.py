@@ -15,7 +15,7 @@ try:
 except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["locked", "make_folder", "whole_folder", "write_whole", "writing"]
+__all__ = ["cache_folder", "locked", "make_folder", "whole_folder", "write_whole", "writing"]
 
 
 @contextmanager
@@ -47,6 +47,13 @@ def write_whole(path: Path, content: bytes) -> None:
         except BaseException:
             partial.unlink(missing_ok=True)
             raise
+
+
+def cache_folder() -> Path:
+    """Return where is kept what need not be worked out twice."""
+    if own := os.environ.get("HEEDFUL_CACHE"):
+        return Path(own)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "heedful"
 
 
 @contextmanager

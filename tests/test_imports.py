@@ -12,8 +12,8 @@ from conftest import ROOT
 
 PACKAGE = ROOT / "heedful"
 FLOORS = [
-    {"errors", "notation", "config", "trace", "version"},
-    {"text", "align", "metrics", "kernels", "draw", "device", "disk"},
+    {"errors", "notation", "config", "trace", "version", "disk"},
+    {"text", "align", "metrics", "kernels", "draw", "device"},
     {"data", "attention", "report"},
     {"models"},
     {"decoding", "observe", "folder"},

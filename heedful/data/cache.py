@@ -26,7 +26,7 @@ from typing import IO, Any
 import numpy as np
 
 from heedful.data.corpus import Array
-from heedful.disk import make_folder, whole_folder, writing
+from heedful.disk import cache_folder, make_folder, whole_folder, writing
 from heedful.errors import DiskError
 
 try:
@@ -34,7 +34,7 @@ try:
 except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["Arrays", "Say", "Writer", "cache_folder", "key_of", "stored"]
+__all__ = ["Arrays", "Say", "Writer", "key_of", "stored"]
 
 HEAD = "head.json"
 NAME = re.compile(r"[0-9a-f]{32}|\.[0-9a-f]{32}\.partial")  # what is ours in the cache
@@ -42,13 +42,6 @@ MOST = 20 * 10**9  # bytes in the cache
 STALE = 24 * 3600  # seconds after which a folder that was never finished is nobody's
 
 Say = Callable[[str], None]
-
-
-def cache_folder() -> Path:
-    """Return where prepared data is kept."""
-    if own := os.environ.get("HEEDFUL_CACHE"):
-        return Path(own)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "heedful"
 
 
 def key_of(*parts: object) -> str:

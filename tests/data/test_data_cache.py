@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from heedful.data import cache
-from heedful.data.cache import Arrays, Writer, cache_folder, key_of, stored
+from heedful.data.cache import Arrays, Writer, key_of, stored
+from heedful.disk import cache_folder
 from heedful.errors import DataError, DiskError
 
 KEY = key_of("test")
