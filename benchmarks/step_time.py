@@ -66,8 +66,13 @@ def batch_of(sentences: int, length: int, device: torch.device) -> Batch:
     return Batch(x, y, np.arange(sentences), y[:, 1:].numel()).to(device)
 
 
-def products_in_a_row(result: Tensor) -> int:
-    """Return the most matrix products on a path through the graph of a result."""
+def products_in_a_row(result: Tensor, length: int = 1) -> int:
+    """Return the most matrix products on a path through the graph of a result, for sentences of some length.
+
+    Operations that hold several count as what they do one after the other. PyTorch's attention: the scores, and the sum
+    of the values. Our recurrences: one product for each source word, and four for each target word (q, e_t, c_t, W c_t).
+    """
+    several = {"_Read": length, "_Write": 4 * length}
     longest: dict[Any, int] = {}
     waiting: list[tuple[Any, bool]] = [(result.grad_fn, False)]
     while waiting:
@@ -76,9 +81,8 @@ def products_in_a_row(result: Tensor) -> int:
             continue
         before = [following for following, _ in node.next_functions if following is not None]
         if seen:
-            name = node.name().removesuffix("Backward0").split("::")[-1]
-            # PyTorch's own attention is two of them: the scores, and the sum of the values.
-            here = 2 if name.startswith("ScaledDotProduct") else int(name in PRODUCTS)
+            name = node.name().removesuffix("0").removesuffix("Backward").split("::")[-1]
+            here = 2 if name.startswith("ScaledDotProduct") else several.get(name, int(name in PRODUCTS))
             longest[node] = here + max((longest[one] for one in before), default=0)
         else:
             waiting.append((node, True))
@@ -116,12 +120,11 @@ def measure(lengths: Sequence[int], tokens: int, rounds: int, device: torch.devi
                 seconds = update(models[name], optimizers[name], batches[length])
                 if turn:
                     spent[length, name].append(seconds)
-    # on the CPU, where PyTorch's GRU is not one operation
     small = {name: build(config, V, V) for name, config in configs(8).items()}
     rows = []
     for length in lengths:
         one = batch_of(1, length, torch.device("cpu"))
-        chain = {name: products_in_a_row(loss(model, one).mean) for name, model in small.items()}
+        chain = {name: products_in_a_row(loss(model, one).mean, length) for name, model in small.items()}
         median = {name: statistics.median(spent[length, name]) for name in models}
         rows.append(Row(length, len(batches[length].rows), median, chain))
     return rows
