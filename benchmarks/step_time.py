@@ -70,7 +70,7 @@ def products_in_a_row(result: Tensor, length: int = 1) -> int:
     """Return the most matrix products on a path through the graph of a result, for sentences of some length.
 
     Operations that hold several count as what they do one after the other. PyTorch's attention: the scores, and the sum
-    of the values. Our recurrences: one product for each source word, and four for each target word (q, e_t, c_t, W c_t).
+    of the values. Our recurrences: one product for a source word, and four for a target word (q, e_t, c_t, W c_t).
     """
     several = {"_Read": length, "_Write": 4 * length}
     longest: dict[Any, int] = {}
