@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
@@ -143,6 +144,8 @@ def _recorded(inputs: Any, out: Path, more: bool) -> Any:  # noqa: ANN401  (its 
     """Return where a run that is resumed has its pairs from; `more`: whether other columns or pairs were asked for."""
     if inputs is None:
         raise ConfigError(f"{out} holds no whole checkpoint that says where its pairs are; name them again")
+    if inputs.piped and sys.stdin.isatty():
+        raise ConfigError(f"the run in {out} took its pairs from standard input; pipe them in again")
     if more:
         raise ConfigError("--valid, --columns and --format go with PAIRS; a run resumed without PAIRS keeps its own")
     return inputs

@@ -32,8 +32,8 @@ class Inputs:
         return any("-" in (file.path, file.target) for file in self._files())
 
     def absolute(self) -> dict[str, Any]:
-        """Return the inputs with full paths, for the record; nothing for what cannot be read again: memory, stdin."""
-        if self.piped or len(self._files()) < len(self.training) + len(self.valid):
+        """Return the inputs with full paths, for the record; nothing for pairs in memory."""
+        if len(self._files()) < len(self.training) + len(self.valid):
             return {}
         sides = {"training": self.training, "valid": self.valid}
         return {side: [asdict(_absolute(f)) for f in files if isinstance(f, PairFile)] for side, files in sides.items()}

@@ -52,6 +52,8 @@ def make_ready(
     resumed: tuple[Path, Checkpoint] | None = None,
 ) -> Ready:
     """Return what a new run needs, or one that is resumed; what cannot work is refused before the pairs are read."""
+    if processes.world > 1 and inputs.piped:
+        raise ConfigError("standard input (-) cannot be read by several processes; put the pairs into a file")
     origin = None if init is None else place_of(init)
     begun = None
     if resumed is not None:
@@ -65,8 +67,6 @@ def make_ready(
         _check_vocabularies(config)
     place = settle(config.training, processes, resumed[1].run.get("numbers") or () if resumed else ())
     _try(config)
-    if processes.world > 1 and inputs.piped:
-        raise ConfigError("standard input (-) cannot be read by several processes; put the pairs into a file")
     found = processes.in_turn(lambda: open_pairs(inputs, config, watch))
     if resumed is not None:
         parts = _same_pairs(*resumed, found, config)

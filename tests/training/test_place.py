@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,7 +21,7 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture
-def trial(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
+def trial(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[SimpleNamespace]:
     """A processor that announces bf16; what its trial gives, and how often it was made."""
     found = SimpleNamespace(returncode=0, stdout="3.0\n", times=0)
 
@@ -32,7 +33,8 @@ def trial(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
     monkeypatch.setattr(device_module, "_has_matrix_bf16", lambda: True)
     monkeypatch.setattr(subprocess, "run", run)
     device_module._try_bf16.cache_clear()
-    return found
+    yield found
+    device_module._try_bf16.cache_clear()  # what was made up here must not be believed elsewhere
 
 
 @pytest.mark.parametrize(("status", "said", "fast"), [(0, "3.0\n", True), (0, "1.1\n", False), (-4, "", False)])
