@@ -108,6 +108,8 @@ def train(
     for section, values in [*settings(set_ or []).items(), *named.items()]:
         given.setdefault(section, {}).update({k: v for k, v in values.items() if v is not None})
 
+    if resume and preset not in (None, "none"):
+        raise ConfigError("--preset is for a new run; one that is resumed keeps its settings")
     preset = preset or ("none" if recipe else "auto")
 
     from heedful.cli.display import display
@@ -142,6 +144,8 @@ def train(
 
 def _recorded(inputs: Any, out: Path, more: bool) -> Any:  # noqa: ANN401  (its class would load torch)
     """Return where a run that is resumed has its pairs from; `more`: whether other columns or pairs were asked for."""
+    if inputs is None and not (out / "checkpoints").is_dir():
+        raise ConfigError(f"{out} holds no run to go on with")
     if inputs is None:
         raise ConfigError(f"{out} holds no whole checkpoint that says where its pairs are; name them again")
     if inputs.piped and sys.stdin.isatty():

@@ -108,8 +108,13 @@ class PairList:
 
     def rows(self) -> Iterator[Raw]:
         """Yield all pairs, counted from 1."""
+        if isinstance(self.pairs, str | Path):
+            raise DataError(
+                f"'{self.pairs}' is a name, expected pairs: a list of (sentence, translation). "
+                "Files are read by heedful train on the command line"
+            )
         for number, pair in enumerate(self.pairs, 1):
-            if len(pair) != 2 or not all(isinstance(side, str) for side in pair):
+            if isinstance(pair, str) or len(pair) != 2 or not all(isinstance(side, str) for side in pair):
                 raise DataError(f"pair {number} is {pair!r}, expected two strings: a sentence and its translation")
             yield Raw(number, *pair)
 

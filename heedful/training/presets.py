@@ -102,6 +102,11 @@ PRESETS = {
 def fit(settings: Settings, pairs: int, name: str = "auto", device: str = "cpu") -> tuple[Config, str]:
     """Return all settings for so many pairs, and what was chosen, in words; on a CPU R-Drop would take too long."""
     choose("preset", name, ("auto", *PRESETS))
+    for section, values in settings.items():
+        if not isinstance(values, Mapping):
+            raise ConfigError(
+                f"settings are given by section, as in {{'training': {{'steps': 500}}}}, but '{section}' is {values!r}"
+            )
     if name == "auto":
         name = next(name for name, preset in PRESETS.items() if pairs < preset.pairs)
     preset = PRESETS[name]

@@ -140,6 +140,10 @@ def _resumed(out: Path, checkpoint: Checkpoint, settings: Settings) -> Config:
     """Return the run's settings with the changes that a resumed run may make."""
     before = checkpoint.parts.config.plain()
     wanted = {section: dict(values) for section, values in before.items()}
+    family = settings.get("model", {}).get("family", before["model"]["family"])
+    if family != before["model"]["family"]:
+        there = before["model"]["family"]
+        raise ConfigError(f"the run in {out} trains a model of the family {there}, which cannot become {family}")
     for section, values in settings.items():
         wanted.setdefault(section, {}).update(values)
     config = Config.build(wanted)

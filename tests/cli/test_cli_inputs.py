@@ -171,3 +171,17 @@ def test_options_that_cannot_be(
     assert (code, out) == (2, "")
     assert message in err
     assert "--resume" in options or not (tmp_path / "m").exists()
+
+
+@pytest.mark.parametrize("columns", ["2,2", "en,en"])
+def test_the_same_column_twice(heedful_cli: Run, tmp_path: Path, columns: str) -> None:
+    path = write_pairs(tmp_path / "p.tsv", PAIRS)
+    code, _, err = heedful_cli("train", path, "--out", tmp_path / "m", "--columns", columns)
+    assert (code, "the same one is given twice" in err) == (2, True)
+
+
+def test_nothing_to_go_on_with(heedful_cli: Run, tmp_path: Path) -> None:
+    code, _, err = heedful_cli("train", "--out", tmp_path / "m", "--resume")
+    assert (code, "holds no run to go on with" in err) == (2, True)
+    code, _, err = heedful_cli("train", "--out", tmp_path / "m", "--resume", "--preset", "small")
+    assert (code, "--preset is for a new run" in err) == (2, True)

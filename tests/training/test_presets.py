@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from heedful.config import Config, RnnConfig, TransformerConfig
@@ -81,3 +83,9 @@ def test_by_name() -> None:
     with pytest.raises(ConfigError, match="unknown preset 'smal'; choose one of .* Did you mean 'small'"):
         fit({}, 10, "smal")
     assert list(PRESETS) == ["none", "tiny", "small", "medium", "large"]
+
+
+@pytest.mark.parametrize("settings", [{"steps": 5}, {"training.steps": 5}])
+def test_settings_without_sections(settings: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"settings are given by section, as in .* but '.*steps' is 5"):
+        fit(settings, 100)

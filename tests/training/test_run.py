@@ -443,6 +443,20 @@ def test_pairs_that_are_no_pairs(tmp_path: Path, pair: tuple[Any, ...]) -> None:
         heedful.train([*copies(), pair], tmp_path / "m")
 
 
+@pytest.mark.parametrize("pairs", ["pairs.tsv", Path("pairs.tsv")])
+def test_a_name_is_not_pairs(tmp_path: Path, pairs: Any) -> None:
+    with pytest.raises(DataError, match="'pairs.tsv' is a name, expected pairs"):
+        heedful.train(pairs, tmp_path / "m")
+    with pytest.raises(DataError, match="pair 1 is 'ab', expected two strings"):
+        heedful.train(["ab", "cd"], tmp_path / "m")  # type: ignore[list-item]
+
+
+def test_a_resumed_run_keeps_its_family(tmp_path: Path) -> None:
+    go(tmp_path / "m", training={"steps": 2})
+    with pytest.raises(ConfigError, match="trains a model of the family rnn, which cannot become transformer"):
+        begin(PAIRS, tmp_path / "m", {"model": {"family": "transformer"}}, resume=True)
+
+
 def test_what_cannot_work_is_refused_before_anything_is_read(tmp_path: Path) -> None:
     for settings in ({"model": {"score": "dot", "encoder_width": 5}}, {"training": {"device": "nowhere"}}):
         with pytest.raises(ConfigError):
