@@ -86,7 +86,12 @@ def _presets() -> list[str]:
     for name, preset in PRESETS.items():
         pairs = "any" if not preset.pairs else "more" if preset.pairs == float("inf") else f"under {preset.pairs:,}"
         lines.append(f"| {name} | {pairs} | {preset.family} |")
-    lines += ["", "What they set; where nothing stands, the default. `fixed` has what `rnn` has; `none` and `tiny` set nothing.", ""]
+    lines += [
+        "",
+        "What they set; where nothing stands, the default. `fixed` has what `rnn` has; `none` and `tiny`",
+        "set nothing.",
+        "",
+    ]
     lines += [f"| key | {' | '.join(', '.join(column) for column in columns)} |", "|---" * (len(columns) + 1) + "|"]
     for key in keys:
         lines.append(f"| `{key}` | {' | '.join(found[column].get(key, '') for column in columns)} |")
