@@ -30,8 +30,6 @@ def parse_columns(text: str, most: int = 2) -> tuple[str, ...]:
     numbers = all(part.isdecimal() for part in parts)
     if not 2 <= len(parts) <= most or not all(parts) or (numbers and not all(map(int, parts))):
         how = "two numbers from 1, or two names, source then target"
-        if most > 2:
-            how = "numbers from 1 or names, the source and then its references"
         raise ConfigError(f"columns are '{text}', expected {how}, such as 2,1 or en,hi")
     if len(set(parts)) < len(parts):
         raise ConfigError(f"columns are '{text}'; the same one is given twice")

@@ -234,7 +234,7 @@ def test_no_pairs_at_all(heedful_cli: Run, tmp_path: Path) -> None:
     assert "no sentence pairs were given" in err
     code, _, err = heedful_cli("train", "--out", tmp_path / "m", "--resume")
     assert code == 2
-    assert "holds no whole checkpoint that says where its pairs are; name them again" in err
+    assert "holds no run to go on with" in err
 
 
 def test_an_unknown_verb_gets_a_guess(heedful_cli: Run) -> None:
