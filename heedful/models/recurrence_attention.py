@@ -5,6 +5,8 @@ What grows with T·S·A is never kept: the additive score's tanh is worked out a
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import torch
 from torch import Tensor
 
@@ -13,7 +15,7 @@ from heedful.models.recurrence import Views
 __all__ = ["Additive", "Asking", "Dot"]
 
 
-class Asking:
+class Asking(ABC):
     """T questions to one memory: scores, weights α (T, B, S) and contexts c (T, B, E).
 
     `q` (T, B, A) are the questions as they are compared with the keys (B, S, A); `keep` (B, S) is True where may be
@@ -65,17 +67,17 @@ class Asking:
         """The gradient of the values: (B, S, E)."""
         return torch.bmm(self.weights.permute(1, 2, 0), self.dc.transpose(0, 1))
 
+    @abstractmethod
     def score(self, q: Tensor, s: Tensor) -> Tensor:
         """Write the question of s (B, D) into q (B, A), and return its scores (B, S): the lowest where not to look."""
-        raise NotImplementedError
 
+    @abstractmethod
     def unscore(self, q: Tensor, dq: Tensor, de: Tensor) -> None:
         """From the gradient of the scores, de (B, S), to that of the question, dq (B, A)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def give(self, dq: Tensor, ds: Tensor) -> None:
         """Add what s gets.  dq (B, A), ds (B, D)."""
-        raise NotImplementedError
 
 
 class Dot(Asking):

@@ -1,5 +1,6 @@
 """Scores: those of sacrebleu, shared out by length."""
 
+import metric_samples
 import pytest
 import sacrebleu
 from hypothesis import given, settings
@@ -8,22 +9,8 @@ from hypothesis import strategies as st
 from heedful.errors import DataError
 from heedful.metrics import EDGES, bleu, by_length
 
-OUTPUTS = [
-    "I am eating food .",
-    "The cat sat on the mat today, didn't it?",
-    "मैं घर जाता हूँ।",
-    "",
-    "nothing alike whatever in these words here",
-    "He went home early yesterday evening.",
-]
-REFERENCES = [
-    "I am eating food .",
-    "The cat sat on a mat today, did it not?",
-    "मैं घर जा रहा हूँ।",
-    "Something should stand here.",
-    "a wholly different sentence of eight words follows",
-    "he went home early yesterday evening.",
-]
+OUTPUTS = metric_samples.OUTPUTS[:6]
+REFERENCES = [several[0] for several in metric_samples.REFERENCES[:6]]
 LENGTHS = [5, 6, 10, 11, 41, 0]
 
 VOCABULARY = st.lists(st.sampled_from(["the", "cat", "sat", "on", "a", "मैं", "घर", "."]), max_size=8).map(" ".join)
