@@ -160,9 +160,9 @@ def _parts(process: subprocess.Popen[str], peaks: list[Memory], began: float) ->
         print(f"  {time.perf_counter() - began:7.1f} s  {line}", end="", flush=True)
         for mark, name in MARKS.items():
             if mark in line:
-                now = time.perf_counter()
-                yield Part(name, now - began, peaks[0])
-                began, peaks[0] = now, Memory(0, 0)
+                now, here = time.perf_counter(), memory(process.pid)
+                yield Part(name, now - began, Memory(*map(max, peaks[0], here)))
+                began, peaks[0] = now, here  # a part that is over before the next look has what it began with
 
 
 def report(name: str, parts: list[Part]) -> None:
