@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.errors import ConfigError, DataError
+from heedful.errors import DataError
+from heedful.readout import Readout
 
 __all__ = ["LengthRow", "LengthTable", "Text", "Trace", "Word"]
 
@@ -46,6 +48,21 @@ class Text:
             "words": [w._asdict() for w in self.words],
         }
 
+    def spaced(self) -> Text:
+        """Return the same text with words as white space separates them, in every script: what Pharaoh lines count.
+
+        A word that no token stands for has none of them: its `first` is its `last`.
+        """
+        words, first = [], 0
+        for match in re.finditer(r"\S+", self.text):
+            last = first
+            while last < len(self.spans) - 1 and self.spans[last][0] < match.end():
+                last += 1
+            words.append(Word(match[0], match.start(), match.end(), first, last))
+            first = last
+        n = len(self.text)
+        return replace(self, words=(*words, Word("</s>", n, n, len(self.tokens) - 1, len(self.tokens))))
+
     @classmethod
     def join(cls, text: str, starts: Sequence[int], parts: Sequence[Text]) -> Text:
         """Return the text that parts make, which begin at the given characters of it."""
@@ -76,37 +93,56 @@ class Trace:
     """What a model saw when it re-read its own words: for each token written, where it looked.
 
     `weights` is (L, H, T, S) over tokens, or None for a model that has nothing to look at.
-    `log_probs` is (T,): how probable each token was.
+    `log_probs` is (T,): how probable each token was. `read` (T, S) is what `readout` makes of the weights, where that
+    takes more than a mean of them: another step, or norms.
     """
 
     source: Text
     target: Text
     weights: NDArray[np.float32] | None
     log_probs: NDArray[np.float32]
+    readout: Readout = field(default_factory=Readout)
+    read: NDArray[np.float32] | None = None
 
     def only(self, layer: int | None = None, head: int | None = None) -> Trace:
-        """Return the trace with the weights of one layer, or one head, or one head of one layer; counted from 1."""
-        if self.weights is None:
+        """Return the trace as one layer, or one head, or one head of one layer has it; counted from 1."""
+        if self.weights is None or (layer is None and head is None):
             return self
-        cuts = []
-        for what, number, size in zip(("layer", "head"), (layer, head), self.weights.shape[:2], strict=True):
-            if number is not None and not 1 <= number <= size:
-                raise ConfigError(f"there is no {what} {number}; choose one from 1 to {size}")
-            cuts.append(slice(None) if number is None else slice(number - 1, number))
-        return Trace(self.source, self.target, self.weights[cuts[0], cuts[1]], self.log_probs)
+        chosen = Readout(layer, () if head is None else (head,))
+        chosen.check(*self.weights.shape[:2])
+        layers, heads = (slice(None) if i is None else slice(i - 1, i) for i in (layer, head))
+        return replace(self, weights=self.weights[layers, heads], readout=chosen, read=None)
+
+    def spaced(self) -> Trace:
+        """Return the trace with words as white space separates them, in every script."""
+        return replace(self, source=self.source.spaced(), target=self.target.spaced())
+
+    def tokens(self) -> NDArray[np.float32] | None:
+        """Return the weights between tokens as the read-out has them.  (T, S)."""
+        if self.read is not None or self.weights is None:
+            return self.read
+        layer, L = self.readout.layer, len(self.weights)
+        # Of a trace that holds one layer alone (`only`), the layer is that one.
+        layers = self.weights if layer is None or L == 1 else self.weights[layer - 1 : layer]
+        heads = self.readout.heads
+        picked = layers if not heads or layers.shape[1] == 1 else layers[:, [head - 1 for head in heads]]
+        mean: NDArray[np.float32] = picked.mean(axis=(0, 1)).astype(np.float32)
+        return mean
 
     def words(self) -> NDArray[np.float32] | None:
         """Return the weights between words, (words of the target, words of the source), each row summing to 1.
 
-        Layers and heads are averaged. The weight of a source word is the sum over its tokens; that of a target word
-        is the mean over its tokens.
+        Layers and heads are those of the read-out, averaged. The weight of a source word is the sum over its tokens;
+        that of a target word is the mean over its tokens. The row of a word without tokens is 0.
         """
-        if self.weights is None:
+        tokens = self.tokens()
+        if tokens is None:
             return None
-        tokens = self.weights.mean(axis=(0, 1))
         columns = np.stack([tokens[:, w.first : w.last].sum(1) for w in self.source.words], axis=1)
-        rows = np.stack([columns[w.first : w.last].mean(0) for w in self.target.words])
-        return rows.astype(np.float32)
+        sums = np.stack([columns[w.first : w.last].sum(0) for w in self.target.words])
+        counts = np.array([[max(1, w.last - w.first)] for w in self.target.words])
+        rows: NDArray[np.float32] = (sums / counts).astype(np.float32)
+        return rows
 
     @classmethod
     def join(cls, source: str, target: str, starts: Sequence[tuple[int, int]], parts: Sequence[Trace]) -> Trace:
@@ -118,17 +154,26 @@ class Trace:
             Text.join(source, [start for start, _ in starts], [part.source for part in parts]),
             Text.join(target, [start for _, start in starts], [part.target for part in parts]),
         )
+        places, row, column = [], 0, 0
+        for part in parts:
+            T, S = len(part.target.tokens), len(part.source.tokens)
+            places.append((part, slice(row, row + T), slice(column, column + S)))
+            row, column = row + T, column + S
         weights: NDArray[np.float32] | None = None
         given = [part.weights for part in parts if part.weights is not None]
         if given:
             weights = np.zeros((*given[0].shape[:2], *(len(t.tokens) for t in reversed(texts))), dtype=np.float32)
-            row = column = 0
-            for part in parts:
-                T, S = len(part.target.tokens), len(part.source.tokens)
+            for part, rows, columns in places:
                 if part.weights is not None:
-                    weights[:, :, row : row + T, column : column + S] = part.weights
-                row, column = row + T, column + S
-        return cls(*texts, weights, np.concatenate([part.log_probs for part in parts]))
+                    weights[:, :, rows, columns] = part.weights
+        seen: NDArray[np.float32] | None = None
+        if any(part.read is not None for part in parts):
+            seen = np.zeros([len(t.tokens) for t in reversed(texts)], dtype=np.float32)
+            for part, rows, columns in places:
+                if part.read is not None:
+                    seen[rows, columns] = part.read
+        log_probs = np.concatenate([part.log_probs for part in parts])
+        return cls(*texts, weights, log_probs, parts[0].readout, seen)
 
     def confidences(self) -> tuple[float, ...]:
         """Return the confidence of each target word: the mean log-probability of its tokens, as a probability."""
@@ -141,6 +186,8 @@ class Trace:
             "target": self.target.plain(),
             "weights": None if self.weights is None else self.weights.tolist(),
             "log_probs": self.log_probs.tolist(),
+            "readout": self.readout.plain(),
+            "read": None if self.read is None else self.read.tolist(),
         }
 
     @classmethod
@@ -151,13 +198,20 @@ class Trace:
             given = plain["weights"]
             weights = None if given is None else np.asarray(given, dtype=np.float32)
             log_probs = np.asarray(plain["log_probs"], dtype=np.float32)
+            seen = None if plain.get("read") is None else np.asarray(plain["read"], dtype=np.float32)
+            readout = Readout.build(plain.get("readout", {}))
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise DataError(f"this is not a trace: {type(error).__name__} at {error}") from None
         T, S = len(target.tokens), len(source.tokens)
-        fits = weights is None or (weights.ndim == 4 and weights.shape[2:] == (T, S))
-        if not fits or log_probs.shape != (T,):
+        fits = weights is None or (weights.ndim == 4 and weights.shape[2:] == (T, S) and 0 not in weights.shape)
+        if not fits or log_probs.shape != (T,) or (seen is not None and seen.shape != (T, S)):
             raise DataError(f"this is not a trace: its numbers do not fit {T} target and {S} source tokens")
-        return cls(source, target, weights, log_probs)
+        for name, numbers in (("weights", weights), ("read", seen)):
+            if numbers is not None and not np.isfinite(numbers).all():
+                raise DataError(f"this is not a trace: its {name} are not all numbers")
+        if weights is not None and seen is None and len(weights) > 1:
+            readout.check(*weights.shape[:2])
+        return cls(source, target, weights, log_probs, readout, seen)
 
 
 class LengthRow(NamedTuple):

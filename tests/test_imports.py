@@ -12,7 +12,7 @@ from conftest import ROOT
 
 PACKAGE = ROOT / "heedful"
 FLOORS = [
-    {"errors", "notation", "config", "trace", "version", "disk"},
+    {"alignment", "errors", "notation", "config", "readout", "trace", "version", "disk"},
     {"text", "align", "metrics", "kernels", "draw", "device"},
     {"data", "attention", "report"},
     {"models"},
@@ -24,7 +24,19 @@ FLOORS = [
     {"serve", "cli", "__main__"},
 ]
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
-WITHOUT_TORCH = {"errors", "config", "trace", "version", "align", "metrics", "draw", "disk", "report"}
+WITHOUT_TORCH = {
+    "alignment",
+    "errors",
+    "config",
+    "readout",
+    "trace",
+    "version",
+    "align",
+    "metrics",
+    "draw",
+    "disk",
+    "report",
+}
 # Loaded only by the room that needs them, and there only when it needs them.
 LATE = {"matplotlib", "triton", "fastapi", "uvicorn", "sentencepiece", "sacrebleu", "transformers", "huggingface_hub"}
 FILES = sorted(p.relative_to(ROOT) for p in PACKAGE.rglob("*.py"))

@@ -109,7 +109,7 @@ def test_any_string_survives_json(text, token):
 PLAIN = Trace(text_of(2), text_of(1), np.zeros((1, 1, 2, 3), dtype=np.float32), np.zeros(2, dtype=np.float32)).plain()
 
 
-@pytest.mark.parametrize("name", sorted(PLAIN))
+@pytest.mark.parametrize("name", sorted(set(PLAIN) - {"read", "readout"}))
 def test_a_missing_part_is_named(name):
     with pytest.raises(DataError, match=f"^this is not a trace: .*{name}"):
         Trace.build({k: v for k, v in PLAIN.items() if k != name})

@@ -1,0 +1,84 @@
+"""Links between the words of two texts, with their weights: what a read-out, or an aligner, says belongs together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heedful.errors import DataError
+from heedful.readout import Readout
+from heedful.trace import Word
+
+__all__ = ["Alignment", "Link"]
+
+
+class Link(NamedTuple):
+    """A source word and a target word, counted from 0, and how much weight stands between them."""
+
+    source: int
+    target: int
+    weight: float
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """Which words of two texts belong together.
+
+    `source` and `target` are the words with their characters' places in the original strings, without `</s>`; `links`
+    are sorted by source and target word; `weights` (target words, source words) is the soft form, from which
+    the links were read.
+    """
+
+    source: tuple[Word, ...]
+    target: tuple[Word, ...]
+    links: tuple[Link, ...]
+    weights: NDArray[np.float32]
+    readout: Readout = field(default_factory=Readout)
+
+    def __str__(self) -> str:
+        """The links as Pharaoh writes them, `0-0 1-2`: source word and target word, counted from 0."""
+        return " ".join(f"{link.source}-{link.target}" for link in self.links)
+
+    @property
+    def pairs(self) -> frozenset[tuple[int, int]]:
+        """The links without their weights, as `heedful.align` scores them."""
+        return frozenset((link.source, link.target) for link in self.links)
+
+    def soft(self, least: float = 0.05) -> tuple[Link, ...]:
+        """Return every pair of words that has some weight: for one target word there may be many source words."""
+        found = zip(*np.nonzero(least <= self.weights.T), strict=True)
+        return tuple(Link(int(s), int(t), float(self.weights[t, s])) for s, t in found)
+
+    def plain(self) -> dict[str, Any]:
+        """Return what JSON can hold; `build` takes it back, its weights to four digits."""
+        return {
+            "source_words": [list(word[:3]) for word in self.source],
+            "target_words": [list(word[:3]) for word in self.target],
+            "links": [[link.source, link.target, round(link.weight, 4)] for link in self.links],
+            "soft": np.round(self.weights.astype(float), 4).tolist(),
+            "readout": self.readout.plain(),
+        }
+
+    @classmethod
+    def build(cls, plain: Mapping[str, Any]) -> Alignment:
+        """Return the alignment that `plain` was made from."""
+        try:
+            source, target = (
+                tuple(Word(str(text), int(start), int(end), i, i + 1) for i, (text, start, end) in enumerate(words))
+                for words in (plain["source_words"], plain["target_words"])
+            )
+            links = tuple(sorted(Link(int(s), int(t), float(weight)) for s, t, weight in plain["links"]))
+            weights = np.asarray(plain["soft"], dtype=np.float32).reshape(len(target), len(source))
+            readout = Readout.build(plain["readout"])
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise DataError(f"this is not an alignment: {type(error).__name__} at {error}") from None
+        for link in links:
+            if not (0 <= link.source < len(source) and 0 <= link.target < len(target)):
+                raise DataError(
+                    f"link {link.source}-{link.target}: there are {len(source)} source and {len(target)} target words"
+                )
+        return cls(source, target, links, weights, readout)
