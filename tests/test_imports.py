@@ -12,7 +12,7 @@ from conftest import ROOT
 
 PACKAGE = ROOT / "heedful"
 FLOORS = [
-    {"alignment", "errors", "notation", "config", "readout", "trace", "version", "disk"},
+    {"alarms", "alignment", "errors", "notation", "config", "readout", "trace", "version", "disk"},
     {"text", "align", "metrics", "kernels", "draw", "device"},
     {"data", "attention", "report"},
     {"models"},

@@ -1,0 +1,176 @@
+"""What the weights of a translation warn of: words left out, places looked at again and again, looking nowhere.
+
+Each alarm has a measure, a number from 0 (nothing) to 1, and the words it is about. The measures are of one sentence;
+docs/alignments.md says how well each of them tells bad translations from good ones.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heedful.errors import ConfigError
+from heedful.trace import Trace, Word
+
+__all__ = ["KINDS", "Alarm", "Limits", "Measures", "alarms", "is_mark", "measure"]
+
+KINDS = ("unseen", "repeated", "sink", "flat")
+MOST = 5  # words that a message names
+
+
+class Alarm(NamedTuple):
+    """Something to be looked into: its kind, its measure, the words it is about, and what it says to a person.
+
+    `source` and `target` are the numbers of words, counted from 0.
+    """
+
+    kind: str
+    measure: float
+    source: tuple[int, ...]
+    target: tuple[int, ...]
+    message: str
+
+    def plain(self) -> dict[str, Any]:
+        """Return what JSON can hold."""
+        return {
+            **self._asdict(),
+            "measure": round(self.measure, 4),
+            "source": list(self.source),
+            "target": list(self.target),
+        }
+
+
+@dataclass(frozen=True)
+class Limits:
+    """From where on a measure is an alarm.
+
+    `unseen`: a source word that got at most this share of one row, all rows together, was not looked at. `repeated`: a
+    source word that got as much as this many rows was looked at again and again (up to twice as many, where the source is
+    shorter). `sink`: the share of all weight that went to `</s>` and punctuation.
+    `flat`: how even a row is, 1 being all words alike.
+    """
+
+    unseen: float = 0.1
+    repeated: float = 3.0
+    sink: float = 0.5
+    flat: float = 0.85
+
+    def __post_init__(self) -> None:
+        """Refuse what can never, or must always, be reached."""
+        for each in fields(self):
+            if not getattr(self, each.name) > 0:
+                raise ConfigError(f"the limit of the alarm '{each.name}' is {getattr(self, each.name)}; it is above 0")
+
+
+class Measures(NamedTuple):
+    """One number for each kind of alarm, from 0, nothing, to 1.
+
+    `unseen`: the part of the source that nothing looked at, 1 - mean_j min(1, r_j), where r_j is the sum of all rows at
+    word j. `repeated`: the share of all looking that a word got beyond twice its part. `sink`: the share that went to
+    `</s>` and punctuation. `flat`: the mean entropy of a row, log S being 1.
+    """
+
+    unseen: float
+    repeated: float
+    sink: float
+    flat: float
+
+
+def is_mark(word: str) -> bool:
+    """Whether a word is all punctuation or symbols."""
+    return all(unicodedata.category(c)[0] in "PS" for c in word)
+
+
+class _Seen(NamedTuple):
+    """The weights between words without the row of `</s>`, and what is asked of them."""
+
+    weights: NDArray[np.float64]  # (target words, source words with </s>)
+    real: NDArray[np.bool_]  # source words that are neither </s> nor punctuation
+    written: NDArray[np.bool_]  # target words that are not punctuation
+
+
+def _seen(trace: Trace) -> _Seen | None:
+    weights = trace.words()
+    if weights is None or not np.isfinite(weights).all():
+        return None
+    sources, targets = trace.source.words, trace.target.words
+    real = np.array([word.text != "</s>" and not is_mark(word.text) for word in sources])
+    keep = [t for t, word in enumerate(targets) if not _ends(word)]
+    written = np.array([not is_mark(targets[t].text) for t in keep], dtype=bool)
+    return _Seen(weights[keep].astype(np.float64), real, written)
+
+
+def _ends(word: Word) -> bool:
+    """Whether a word is the end of a sentence, `</s>`."""
+    return word.text == "</s>" and word.start == word.end
+
+
+def measure(trace: Trace) -> Measures | None:
+    """Return the measures of a sentence; None for a model that has nothing to look at, and for a blank one."""
+    seen = _seen(trace)
+    if seen is None or not seen.real.any() or not seen.written.any():
+        return None
+    received, part = _received(seen)
+    T = len(seen.weights)
+    unseen = 1 - float(np.minimum(received[seen.real], 1).mean())
+    repeated = float(np.maximum(received[seen.real] - 2 * part, 0).sum()) / T
+    return Measures(unseen, min(1.0, repeated), _sunk(seen), float(_flatness(seen).mean()))
+
+
+def alarms(trace: Trace, limits: Limits | None = None) -> tuple[Alarm, ...]:
+    """Return what the weights of a sentence warn of, in the order of `KINDS`."""
+    limits, seen, total = limits or Limits(), _seen(trace), measure(trace)
+    if seen is None or total is None:
+        return ()
+    sources, targets = ([w.text for w in side.words if not _ends(w)] for side in (trace.source, trace.target))
+    found = []
+    received, part = _received(seen)
+    if unseen := _where(seen.real & (received <= limits.unseen)):
+        found.append(Alarm("unseen", total.unseen, unseen, (), f"nothing looked at {_named(sources, unseen)}"))
+    for s in _where(seen.real & (received >= limits.repeated * part)):
+        rows = _where(seen.weights.argmax(1) == s)
+        told = f"{received[s]:.1f} words' worth of looking went to {_named(sources, (s,))}: {_named(targets, rows)}"
+        found.append(Alarm("repeated", total.repeated, (s,), rows, told))
+    if total.sink >= limits.sink:
+        told = f"{total.sink:.0%} of the looking went to punctuation and the end of the sentence"
+        found.append(Alarm("sink", total.sink, (), (), told))
+    if rows := _where(seen.written & (_flatness(seen) >= limits.flat)):
+        found.append(Alarm("flat", total.flat, (), rows, f"looked everywhere and nowhere for {_named(targets, rows)}"))
+    return tuple(found)
+
+
+def _received(seen: _Seen) -> tuple[NDArray[np.float64], float]:
+    """Return how much each source word got of all rows, and what its part is: a row, or two for a short source.
+
+    Not more: a translation that goes round in circles is long, too.
+    """
+    return seen.weights.sum(0), min(max(1.0, len(seen.weights) / max(1, int(seen.real.sum()))), 2.0)
+
+
+def _sunk(seen: _Seen) -> float:
+    rows = seen.weights[seen.written]
+    return float(rows[:, ~seen.real].sum() / max(rows.sum(), 1e-12))
+
+
+def _flatness(seen: _Seen) -> NDArray[np.float64]:
+    """Return the entropy of each row as a share of the largest there can be.  (target words,)."""
+    shares = seen.weights / np.maximum(seen.weights.sum(1, keepdims=True), 1e-12)
+    entropy = -(shares * np.log(np.maximum(shares, 1e-12))).sum(1)
+    flat: NDArray[np.float64] = np.clip(entropy / np.log(max(2, seen.weights.shape[1])), 0.0, 1.0)
+    return flat
+
+
+def _where(which: NDArray[np.bool_]) -> tuple[int, ...]:
+    return tuple(map(int, np.flatnonzero(which)))
+
+
+def _named(words: Sequence[str], numbers: Sequence[int]) -> str:
+    """Return words as a person lists them, the first of many."""
+    shown = [f"'{words[n]}'" for n in numbers[:MOST]]
+    more = len(numbers) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")

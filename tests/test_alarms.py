@@ -1,0 +1,128 @@
+"""What weights warn of, by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from heedful.alarms import KINDS, Alarm, Limits, alarms, is_mark, measure
+from heedful.errors import ConfigError
+from heedful.trace import Text, Trace, Word
+
+
+def text_of(sentence: str) -> Text:
+    """A sentence with one token for each word."""
+    words, at = [], 0
+    for i, word in enumerate(sentence.split()):
+        start = sentence.index(word, at)
+        at = start + len(word)
+        words.append(Word(word, start, at, i, i + 1))
+    n = len(words)
+    words.append(Word("</s>", len(sentence), len(sentence), n, n + 1))
+    return Text(sentence, tuple(w.text for w in words), tuple((w.start, w.end) for w in words), tuple(words))
+
+
+def trace_of(source: str, target: str, rows: Sequence[Sequence[float]]) -> Trace:
+    weights = np.array(rows, dtype=np.float32)[None, None]
+    return Trace(text_of(source), text_of(target), weights, np.zeros(len(rows), dtype=np.float32))
+
+
+GOOD = trace_of(
+    "a b c .", "x y z !", [[1, 0, 0, 0, 0], [0, 1, 0, 0, 0], [0, 0, 1, 0, 0], [0, 0, 0, 1, 0], [0, 0, 0, 0, 1]]
+)
+
+
+def test_a_good_one_has_none() -> None:
+    assert alarms(GOOD) == ()
+    found = measure(GOOD)
+    assert found is not None
+    assert found == pytest.approx((0, 0, 0, 0), abs=1e-9)
+
+
+def test_a_word_that_nothing_looked_at() -> None:
+    trace = trace_of("a b c .", "x z .", [[0.95, 0.05, 0, 0, 0], [0, 0, 1, 0, 0], [0, 0, 0, 1, 0], [0, 0, 0, 0, 1]])
+    (found,) = alarms(trace)
+    assert found._replace(measure=0) == Alarm("unseen", 0, (1,), (), "nothing looked at 'b'")
+    assert found.measure == pytest.approx((0.05 + 0.95) / 3)
+    assert alarms(trace, Limits(unseen=0.04)) == ()
+
+
+def test_looking_again_and_again() -> None:
+    rows = [[0, 0.96, 0.02, 0.02, 0]] * 5 + [[0.9, 0, 0.1, 0, 0], [0, 0, 0, 0, 1]]
+    trace = trace_of("a b c d", "x x x x x y", rows)
+    found = [alarm for alarm in alarms(trace) if alarm.kind == "repeated"]
+    assert [(alarm.source, alarm.target) for alarm in found] == [((1,), (0, 1, 2, 3, 4))]
+    part = 6 / 4
+    assert found[0].measure == pytest.approx((4.8 - 2 * part) / 6)
+    assert found[0].message == "4.8 words' worth of looking went to 'b': 'x', 'x', 'x', 'x', 'x'"
+    assert not any(alarm.kind == "repeated" for alarm in alarms(trace, Limits(repeated=3.3)))
+    assert any(alarm.kind == "repeated" for alarm in alarms(trace, Limits(repeated=3.2)))
+
+
+def test_a_short_source_is_looked_at_often_by_right() -> None:
+    trace = trace_of("a", "w x y z", [[1, 0]] * 4 + [[0, 1]])
+    assert alarms(trace) == ()
+
+
+def test_going_round_in_circles() -> None:
+    trace = trace_of("a b", "x " * 30, [[1, 0, 0]] * 30 + [[0, 0, 1]])
+    assert "repeated" in [alarm.kind for alarm in alarms(trace)]
+
+
+def test_mass_lost_to_sinks() -> None:
+    trace = trace_of("a b .", "x y .", [[0.4, 0, 0.3, 0.3], [0, 0.5, 0.2, 0.3], [0, 0, 1, 0], [0, 0, 0, 1]])
+    (found,) = alarms(trace)
+    assert found.kind == "sink"
+    assert found.measure == pytest.approx(1.1 / 2)
+    assert found.message == "55% of the looking went to punctuation and the end of the sentence"
+    assert alarms(trace, Limits(sink=0.56)) == ()
+
+
+def test_flat_rows_are_of_words() -> None:
+    trace = trace_of("a b c", "x y .", [[1, 0, 0, 0], [0.25, 0.3, 0.25, 0.2], [0.25] * 4, [0, 0, 0, 1]])
+    found = [alarm for alarm in alarms(trace) if alarm.kind == "flat"]
+    assert [(alarm.target, alarm.message) for alarm in found] == [((1,), "looked everywhere and nowhere for 'y'")]
+
+
+def test_many_words_are_not_all_named() -> None:
+    trace = trace_of("a b c d e f g h", "x", [[1] + [0] * 8, [0] * 8 + [1]])
+    (found,) = alarms(trace)
+    assert found.source == (1, 2, 3, 4, 5, 6, 7)
+    assert found.message == "nothing looked at 'b', 'c', 'd', 'e', 'f' and 2 more"
+
+
+def test_nothing_to_look_at() -> None:
+    nothing = Trace(text_of("a"), text_of("x"), None, np.zeros(2, dtype=np.float32))
+    assert measure(nothing) is None
+    assert alarms(nothing) == ()
+    assert alarms(trace_of("", "", [[1]])) == ()
+    assert alarms(trace_of("! ?", "x", [[0.5, 0.5, 0], [0, 0, 1]])) == ()
+
+
+def test_sentences_of_a_text_end_each_for_itself() -> None:
+    whole = Trace.join("a b c . a b c .", "x y z ! x y z !", [(0, 0), (8, 8)], [GOOD, GOOD])
+    assert alarms(whole) == ()
+
+
+def test_as_json() -> None:
+    (found,) = alarms(trace_of("a b", "x", [[1, 0, 0], [0, 0, 1]]))
+    assert found.plain() == {
+        "kind": "unseen",
+        "measure": 0.5,
+        "source": [1],
+        "target": [],
+        "message": "nothing looked at 'b'",
+    }
+    assert found.kind in KINDS
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_limits_are_above_zero(kind: str) -> None:
+    with pytest.raises(ConfigError, match=f"'{kind}' is 0"):
+        Limits(**{kind: 0.0})
+
+
+def test_marks() -> None:
+    assert [is_mark(word) for word in (".", "।", "…”", "$", "a.", "है", "7")] == [True] * 4 + [False] * 3
