@@ -58,7 +58,7 @@ def test_looking_again_and_again() -> None:
     assert found[0].measure == pytest.approx((4.8 - 2 * part) / 6)
     assert found[0].message == "4.8 words' worth of looking went to 'b': 'x', 'x', 'x', 'x', 'x'"
     assert not any(alarm.kind == "repeated" for alarm in alarms(trace, Limits(repeated=3.3)))
-    assert any(alarm.kind == "repeated" for alarm in alarms(trace, Limits(repeated=3.2)))
+    assert any(alarm.kind == "repeated" for alarm in alarms(trace, Limits(repeated=3.1)))
 
 
 def test_a_short_source_is_looked_at_often_by_right() -> None:
