@@ -138,11 +138,25 @@ def kill(process: subprocess.Popen[str], out: Path, kind: str, pick: random.Rand
         aim = steps if kind == "end" else min(steps, step_of(out) + pick.randint(1, 12))
         until(lambda: step_of(out) >= aim, process, 0.0005)
     if kind in ("checkpoint", "end"):
-        until(lambda: half_written(out), process, 0)
-        time.sleep(pick.random() * 0.004)
+        while not caught_writing(process, out, pick.random() * 0.004):
+            pass
     elif kind == "step":
         time.sleep(pick.random() * 0.02)
     process.kill()
+
+
+def caught_writing(process: subprocess.Popen[str], out: Path, pause: float) -> bool:
+    """Hold a process a moment after it began to write; return whether it still wrote then, or has ended."""
+    until(lambda: half_written(out), process, 0)
+    time.sleep(pause)
+    if process.poll() is not None:
+        return True
+    process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+    if half_written(out):
+        return True
+    process.send_signal(signal.SIGCONT)
+    return False
 
 
 def damage(out: Path, pick: random.Random) -> bool:
@@ -150,9 +164,12 @@ def damage(out: Path, pick: random.Random) -> bool:
     folders = sorted(p for p in (out / "checkpoints").glob("*") if p.name.isdecimal())
     if len(folders) < 2:
         return False
-    file = pick.choice(sorted(p for p in folders[-1].iterdir() if not p.name.startswith(".")))
+    files = [p for p in folders[-1].iterdir() if not p.name.startswith(".") and p.stat().st_size > 2]
+    if not files:  # all that it had is damaged already
+        return False
+    file = pick.choice(sorted(files))
     content = bytearray(file.read_bytes())
-    at = pick.randrange(len(content))
+    at = pick.randrange(len(content) - 2)  # without its last brace, JSON is none; without its last newline, it is
     content[at] ^= 1
     match pick.choice(("truncate", "change", "remove")):
         case "truncate":
@@ -199,8 +216,8 @@ def ordeal(folder: Path, family: str, kills: int, seed: int) -> Story:
         process = runs.start(out)
         kill(process, out, kind, pick, steps)
         said = runs.finish(process, -signal.SIGKILL)
-        story.passed_over += expected and PASSED_OVER in said
-        expected = expected and "resuming from" not in said  # it was killed before it came to that
+        if expected and PASSED_OVER in said:  # not if it was killed before it came to that
+            story.passed_over, expected = story.passed_over + 1, False
         story.kills[kind] += 1
         story.half_written += kind != "start" and half_written(out)  # one killed early has not tidied up yet
         if pick.random() < 0.2 and not expected:

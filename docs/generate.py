@@ -16,12 +16,15 @@ from typing import Any
 
 from heedful.config import MODELS, Config, DataConfig, TextConfig, TrainingConfig
 from heedful.notation import markdown
-from heedful.training.presets import PRESETS, fit
+from heedful.training.presets import ON_CPU, PRESETS, fit
 from heedful.training.ready import CHANGEABLE
 
 __all__ = ["PAGES"]
 
-VERBS = ("", "demo", "corpus", "train", "translate", "see", "evaluate", "compare", "score", "info", "convert")
+VERBS = (
+    *("", "demo", "corpus", "train", "translate", "see", "evaluate", "compare", "report", "score", "align", "readout"),
+    *("info", "convert"),
+)
 
 
 def commands() -> str:
@@ -70,41 +73,47 @@ def settings_page() -> str:
 
 def _presets() -> list[str]:
     """Return for how many pairs each preset is chosen, and what it sets."""
-    columns = [(name, family) for name in PRESETS for family in ("rnn", "transformer")]
-    found = {column: _chosen(*column) for column in columns}
-    columns = [column for column in columns if found[column]]
-    keys = sorted({key for column in columns for key in found[column]})
     lines = [
         "## Presets",
         "",
         "`heedful train` takes the one that the pairs fit, counted after cleaning, unless `--preset` names one. What",
         "you set yourself stays as you set it. `none` is what `--recipe` takes, so that a recipe says all it means.",
         "",
-        "| preset | pairs | family |",
-        "|---|---|---|",
+        "| preset | pairs | family | on a CPU |",
+        "|---|---|---|---|",
     ]
     for name, preset in PRESETS.items():
         pairs = "any" if not preset.pairs else "more" if preset.pairs == float("inf") else f"under {preset.pairs:,}"
-        lines.append(f"| {name} | {pairs} | {preset.family} |")
+        lines.append(f"| {name} | {pairs} | {preset.family} | {ON_CPU.get(name, preset).family} |")
     lines += [
         "",
         "What they set; where nothing stands, the default. `fixed` has what `rnn` has; `none` and `tiny`",
         "set nothing.",
-        "",
     ]
-    lines += [f"| key | {' | '.join(', '.join(column) for column in columns)} |", "|---" * (len(columns) + 1) + "|"]
-    for key in keys:
-        lines.append(f"| `{key}` | {' | '.join(found[column].get(key, '') for column in columns)} |")
+    for title, device in (
+        ("On a GPU:", "cuda"),
+        ("On a CPU, which learns from far fewer words in the same time:", "cpu"),
+    ):
+        lines += ["", title, "", *_table(device)]
     return [*lines, ""]
 
 
-def _chosen(name: str, family: str) -> dict[str, str]:
+def _table(device: str) -> list[str]:
+    """Return what all presets set on a kind of device."""
+    found = {(name, family): _chosen(name, family, device) for name in PRESETS for family in ("rnn", "transformer")}
+    columns = [column for column, chosen in found.items() if chosen]
+    lines = [f"| key | {' | '.join(', '.join(column) for column in columns)} |", "|---" * (len(columns) + 1) + "|"]
+    for key in sorted({key for column in columns for key in found[column]}):
+        lines.append(f"| `{key}` | {' | '.join(found[column].get(key, '') for column in columns)} |")
+    return lines
+
+
+def _chosen(name: str, family: str, device: str) -> dict[str, str]:
     """Return the settings of a preset that are not the defaults."""
     plain = Config.build({"model": {"family": family}}).plain()
-    there, on_cpu = (fit({"model": {"family": family}}, 0, name, device)[0].plain() for device in ("cuda", "cpu"))
     return {
-        f"{section}.{key}": _plain(value) + ("" if on_cpu[section][key] == value else " (not on a CPU)")
-        for section, values in there.items()
+        f"{section}.{key}": _plain(value)
+        for section, values in fit({"model": {"family": family}}, 0, name, device)[0].plain().items()
         for key, value in values.items()
         if value != plain[section][key]
     }

@@ -36,7 +36,7 @@ class Alignment:
     source: tuple[Word, ...]
     target: tuple[Word, ...]
     links: tuple[Link, ...]
-    weights: NDArray[np.float32]
+    weights: NDArray[np.float32] = field(compare=False)
     readout: Readout = field(default_factory=Readout)
 
     def __str__(self) -> str:

@@ -3,6 +3,9 @@
 `model.safetensors` holds the weights, `tokenizer.json` (or `source.tokenizer.json` and `target.tokenizer.json`) the
 vocabularies, and `config.json` the settings, a format version and the other files' checksums. `config.json` is renamed
 into place last: a reader sees a whole model or none. There is no pickle.
+
+`readout.json`, where there is one, says how links between words are read from the model's weights. It is found out
+after the model was written, and may be written by hand, so that it stands beside the list of files, not in it.
 """
 
 from __future__ import annotations
@@ -20,11 +23,12 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from heedful.config import Config
+from heedful.config import Config, TransformerConfig
 from heedful.device import memory_guard
 from heedful.disk import make_folder, write_whole, writing
 from heedful.errors import HeedfulError, ModelError
 from heedful.models import Network, build
+from heedful.readout import Readout
 from heedful.text import Codec
 from heedful.version import __version__
 
@@ -34,22 +38,26 @@ __all__ = [
     "CONFIG",
     "FORMAT",
     "OPTIMIZER",
+    "READOUT",
     "RECENT",
     "RUN",
     "WEIGHTS",
     "Parts",
     "about",
     "holds_model",
+    "model_of",
     "pack",
     "read_files",
     "read_model",
+    "read_readout",
     "set_aside",
     "unpack",
     "write_model",
+    "write_readout",
 ]
 
 FORMAT = 1
-CONFIG, WEIGHTS = "config.json", "model.safetensors"
+CONFIG, WEIGHTS, READOUT = "config.json", "model.safetensors", "readout.json"
 JOINT, SOURCE, TARGET = "tokenizer.json", "source.tokenizer.json", "target.tokenizer.json"
 # A checkpoint has these, too.
 OPTIMIZER, BEST, RUN = "optimizer.safetensors", "best.safetensors", "run.json"
@@ -59,13 +67,17 @@ KNOWN = {WEIGHTS, JOINT, SOURCE, TARGET, OPTIMIZER, BEST, RUN, AVERAGE, RECENT}
 
 @dataclass(frozen=True)
 class Parts:
-    """What a model folder holds; `notes` tell where the weights come from."""
+    """What a model folder holds; `notes` tell where the weights come from, `readout` how links are read from it.
+
+    Without a read-out, it is the usual one for such a model.
+    """
 
     config: Config
     model: Network
     source: Codec
     target: Codec
     notes: Mapping[str, Any] = field(default_factory=dict)
+    readout: Readout | None = None
 
 
 def holds_model(path: Path) -> bool:
@@ -84,6 +96,9 @@ def write_model(path: Path, parts: Parts, extra: Mapping[str, bytes] | None = No
     # Without its config a folder is no model: a reader never sees a mixture of the old one and the new one.
     with writing(path):
         (path / CONFIG).unlink(missing_ok=True)
+        (path / READOUT).unlink(missing_ok=True)  # it was of other weights
+    if parts.readout is not None:
+        write_readout(path, parts.readout)
     for name, content in files.items():
         write_whole(path / name, content)
     head = {
@@ -103,7 +118,7 @@ def set_aside(path: Path) -> Path:
         number += 1
     make_folder(aside)
     with writing(aside):
-        for name in (CONFIG, WEIGHTS, JOINT, SOURCE, TARGET):
+        for name in (CONFIG, WEIGHTS, JOINT, SOURCE, TARGET, READOUT):
             if (path / name).exists():
                 (path / name).rename(aside / name)
     return aside
@@ -150,7 +165,13 @@ def about(path: Path) -> dict[str, Any]:
 def read_model(path: Path, device: torch.device | None = None) -> Parts:
     """Read a model folder; anything in it that is not as it should be is a `ModelError`."""
     head = about(path)
-    files = read_files(path, head)
+    return model_of(path, head, read_files(path, head), device)
+
+
+def model_of(
+    path: Path, head: Mapping[str, Any], files: Mapping[str, bytes], device: torch.device | None = None
+) -> Parts:
+    """Return the model in files that were read and checked already."""
     try:
         config = Config.build(head["config"])
         names = (JOINT, JOINT) if config.text.joint else (SOURCE, TARGET)
@@ -161,8 +182,35 @@ def read_model(path: Path, device: torch.device | None = None) -> Parts:
         model = _fill(config, len(source), len(target), unpack(files[WEIGHTS], WEIGHTS))
     except HeedfulError as error:
         raise ModelError(f"{path}: {error}") from None
+    readout = read_readout(path, config)
     with memory_guard(f"opening {path}", "use --device cpu"):
-        return Parts(config, model.to(device).eval(), source, target, head["notes"])
+        return Parts(config, model.to(device).eval(), source, target, head["notes"], readout)
+
+
+def read_readout(path: Path, config: Config) -> Readout | None:
+    """Read the read-out of a model folder, if there is one, and hold it to the layers and heads that the model has."""
+    file = path / READOUT
+    try:
+        if not stat.S_ISREG(file.stat().st_mode):
+            raise ModelError(f"{file}: this is not a plain file")
+        readout = Readout.build(json.loads(file.read_bytes()), str(file))
+        of = config.model
+        readout.check(*((of.depth, of.heads) if isinstance(of, TransformerConfig) else (1, 1)))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ModelError(f"{file}: cannot be read ({error.strerror})") from None
+    except (ValueError, RecursionError):
+        raise ModelError(f"{file}: this is not JSON; remove it, or make it anew with heedful readout") from None
+    except HeedfulError as error:
+        where = "" if str(error).startswith(str(file)) else f"{file}: "
+        raise ModelError(f"{where}{error}; remove the file, or make it anew with heedful readout") from None
+    return readout
+
+
+def write_readout(path: Path, readout: Readout) -> None:
+    """Write the read-out of a model into its folder; one that was there is replaced."""
+    write_whole(path / READOUT, (json.dumps(readout.plain(), indent=2, ensure_ascii=False) + "\n").encode())
 
 
 def read_files(path: Path, head: Mapping[str, Any]) -> dict[str, bytes]:
@@ -191,7 +239,7 @@ def read_files(path: Path, head: Mapping[str, Any]) -> dict[str, bytes]:
 def _check_notes(notes: Mapping[str, Any], path: Path) -> None:
     """Hold the notes to what a run writes: numbers, the scores of a validation or none, the name of its `init`."""
     scores = notes.get("validation")
-    if scores is not None and not (isinstance(scores, dict) and {"loss", "accuracy", "bleu"} <= scores.keys()):
+    if scores is not None and not (isinstance(scores, dict) and {"loss", "accuracy"} <= scores.keys()):
         raise ModelError(f"{path}: the notes' validation is {scores!r}, expected its scores; the file is damaged")
     if not isinstance(notes.get("init", ""), str):
         raise ModelError(f"{path}: 'init' in the notes is {notes['init']!r}, expected a name; the file is damaged")

@@ -6,14 +6,19 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from heedful.config import ModelConfig, TransformerConfig
 from heedful.errors import ConfigError, DataError
 
-__all__ = ["ENDS", "MARKS", "STEPS", "SYMMETRIES", "Readout"]
+__all__ = ["ENDS", "MARKS", "STEPS", "SYMMETRIES", "Readout", "Weights", "weighted"]
 
+Weights = NDArray[np.float32]
 STEPS = ("same", "next")
 ENDS = ("stop", "drop")
 MARKS = ("keep", "apart")
-SYMMETRIES = ("none", "intersection", "union", "grow-diag", "grow-diag-final", "grow-diag-final-and")
+SYMMETRIES = ("none", "intersection", "union", "grow-diag", "grow-diag-final-and")
 
 
 @dataclass(frozen=True)
@@ -28,7 +33,8 @@ class Readout:
     left out, and the rest decides. With `marks` "apart", punctuation is linked to punctuation alone, and words to
     words. A target word is linked to every source word that has at least `threshold` times the largest weight of its
     row. `symmetry` joins the links with those of a model for the other direction. `chosen` says on what it was chosen,
-    and what was measured.
+    and what was measured; `label` is what figures say in place of layer and heads where these do not tell, as for
+    several models at once. `attention` is False for weights that are none, but say what words depended on.
     """
 
     layer: int | None = None
@@ -40,14 +46,14 @@ class Readout:
     threshold: float = 1.0
     symmetry: str = "none"
     chosen: str = ""
+    label: str = ""
+    attention: bool = True
 
     def __post_init__(self) -> None:
         """Refuse what makes no sense."""
         for name, allowed in (("step", STEPS), ("end", ENDS), ("marks", MARKS), ("symmetry", SYMMETRIES)):
             if getattr(self, name) not in allowed:
                 raise ConfigError(f"read-out: {name} is {getattr(self, name)!r}; choose from {', '.join(allowed)}")
-        if (self.layer is not None and self.layer < 1) or any(head < 1 for head in self.heads):
-            raise ConfigError("read-out: layers and heads are counted from 1")
         if len(set(self.heads)) < len(self.heads):
             raise ConfigError(f"read-out: a head is named twice in {self.heads}")
         if not 0 < self.threshold <= 1:
@@ -59,17 +65,51 @@ class Readout:
         """The choice in words, for figures: all that differs from the mean of everything."""
         heads = f"head{'s' * (len(self.heads) > 1)} {', '.join(map(str, self.heads))}" if self.heads else ""
         layer = "" if self.layer is None else f"layer {self.layer}"
+        if self.label:
+            return self.label
         parts = [", ".join(filter(None, (layer, heads))) or "mean of all layers and heads"]
         parts += ["read at the next step"] * (self.step == "next") + ["weighted by norms"] * self.norms
         return "; ".join(parts)
 
     def check(self, layers: int, heads: int) -> None:
         """Refuse a layer or a head that a model has not."""
-        if self.layer is not None and self.layer > layers:
+        if self.layer is not None and not 1 <= self.layer <= layers:
             raise ConfigError(f"there is no layer {self.layer}; choose one from 1 to {layers}")
         for head in self.heads:
-            if head > heads:
+            if not 1 <= head <= heads:
                 raise ConfigError(f"there is no head {head}; choose one from 1 to {heads}")
+
+    def mix(self, weights: Weights, after: Weights | None = None, norms: Weights | None = None) -> Weights:
+        """Return one weight for each pair of tokens.  weights (L, H, T, S) -> (T, S).
+
+        `after` (L, H, S) is where the model looked when it had read the last token, which reading at the next step
+        takes; `norms` (L, H, S) are the lengths of what it let through, which weighting by norms takes.
+        """
+        self.check(*weights.shape[:2])
+        layers = slice(None) if self.layer is None else slice(self.layer - 1, self.layer)
+        heads = [head - 1 for head in self.heads] if self.heads else slice(None)
+        picked = weights[layers][:, heads]
+        if self.step == "next":
+            assert after is not None
+            picked = np.concatenate([picked[:, :, 1:], after[layers][:, heads, None]], axis=2)
+        if self.norms:
+            assert norms is not None
+            picked = weighted(picked, norms[layers][:, heads])
+        mean: Weights = picked.mean(axis=(0, 1), dtype=np.float32)
+        return mean
+
+    @classmethod
+    def usual(cls, config: ModelConfig) -> Readout:
+        """Return what a model without a read-out of its own is read by: its one head, or the mean of all there are.
+
+        One layer or head may be far better, and far worse (docs/alignments.md): which one, `heedful readout` finds out.
+        """
+        return cls() if isinstance(config, TransformerConfig) else cls(1, (1,))
+
+    @classmethod
+    def naive(cls, config: ModelConfig) -> Readout:
+        """Return what everybody tries first: the last layer, the mean of its heads, while y_t is written."""
+        return cls(config.depth if isinstance(config, TransformerConfig) else 1)
 
     def plain(self) -> dict[str, Any]:
         """Return what JSON can hold; `build` takes it back."""
@@ -82,19 +122,29 @@ class Readout:
         if not isinstance(plain, Mapping) or (strange := sorted(set(plain) - names)):
             unknown = f": it has no {', '.join(map(repr, strange))}" if isinstance(plain, Mapping) else ""
             raise DataError(f"{where}: this is not a read-out{unknown}; its keys are {', '.join(sorted(names))}")
-        given = dict(plain)
         try:
-            given["heads"] = tuple(int(head) for head in given.get("heads", ()))
-            given["layer"] = None if given.get("layer") is None else int(given["layer"])
-            given["threshold"] = float(given.get("threshold", 1.0))
-            given["norms"] = bool(given.get("norms", False))
+            layer = plain.get("layer")
             return cls(
-                **{
-                    name: str(v) if name in ("step", "end", "marks", "symmetry", "chosen") else v
-                    for name, v in given.items()
-                }
+                None if layer is None else int(layer),
+                tuple(int(head) for head in plain.get("heads", ())),
+                str(plain.get("step", "same")),
+                bool(plain.get("norms", False)),
+                str(plain.get("end", "stop")),
+                str(plain.get("marks", "keep")),
+                float(plain.get("threshold", 1.0)),
+                str(plain.get("symmetry", "none")),
+                str(plain.get("chosen", "")),
+                str(plain.get("label", "")),
             )
         except (TypeError, ValueError) as error:
             raise DataError(f"{where}: this is not a read-out: {error}") from None
         except ConfigError as error:
             raise DataError(f"{where}: {error}") from None
+
+
+def weighted(weights: Weights, norms: Weights) -> Weights:
+    """Return weights by what they let through, α‖f(h_j)‖ as shares of each row.  (…, T, S), norms (…, S)."""
+    lengths = weights * norms[..., None, :]
+    sums: Weights = lengths.sum(-1, keepdims=True)
+    shares: Weights = np.divide(lengths, sums, out=np.zeros_like(lengths), where=sums > 0)
+    return shares

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -13,7 +14,9 @@ from numpy.typing import NDArray
 from heedful.errors import DataError
 from heedful.readout import Readout
 
-__all__ = ["LengthRow", "LengthTable", "Text", "Trace", "Word"]
+__all__ = ["END", "LengthRow", "LengthTable", "Text", "Trace", "Word"]
+
+END = "</s>"  # the token, and the word, that ends a sentence
 
 
 class Word(NamedTuple):
@@ -24,6 +27,16 @@ class Word(NamedTuple):
     end: int
     first: int
     last: int
+
+    @property
+    def is_end(self) -> bool:
+        """Whether this is no word of the text, but the end of a sentence."""
+        return self.text == END and self.start == self.end
+
+    @property
+    def is_mark(self) -> bool:
+        """Whether this is punctuation and nothing else."""
+        return bool(self.text) and not self.is_end and all(unicodedata.category(c)[0] == "P" for c in self.text)
 
 
 @dataclass(frozen=True)
@@ -51,17 +64,32 @@ class Text:
     def spaced(self) -> Text:
         """Return the same text with words as white space separates them, in every script: what Pharaoh lines count.
 
-        A word that no token stands for has none of them: its `first` is its `last`.
+        A word that no token stands for has none of them: its `first` is its `last`. Sentences that stand side by side
+        without a space share a word, with the `</s>` between them.
         """
-        words, first = [], 0
+        words, at = [], 0
         for match in re.finditer(r"\S+", self.text):
-            last = first
-            while last < len(self.spans) - 1 and self.spans[last][0] < match.end():
-                last += 1
-            words.append(Word(match[0], match.start(), match.end(), first, last))
-            first = last
-        n = len(self.text)
-        return replace(self, words=(*words, Word("</s>", n, n, len(self.tokens) - 1, len(self.tokens))))
+            while at < len(self.tokens) and self.ends[at] and self.spans[at][0] <= match.start():
+                words.append(self._end(at))
+                at += 1
+            first = at
+            while at < len(self.tokens) - 1 and self.spans[at][0] < match.end():
+                at += 1
+            words.append(Word(match[0], match.start(), match.end(), first, at))
+        return replace(self, words=(*words, *(self._end(i) for i in range(at, len(self.tokens)) if self.ends[i])))
+
+    @property
+    def ends(self) -> tuple[bool, ...]:
+        """Which tokens end a sentence."""
+        return tuple(t == END and a == b for t, (a, b) in zip(self.tokens, self.spans, strict=True))
+
+    @property
+    def written(self) -> tuple[Word, ...]:
+        """The words that can be seen: without `</s>`, and without a token that is nothing but a space."""
+        return tuple(word for word in self.words if word.text and not word.is_end)
+
+    def _end(self, at: int) -> Word:
+        return Word(END, *self.spans[at], at, at + 1)
 
     @classmethod
     def join(cls, text: str, starts: Sequence[int], parts: Sequence[Text]) -> Text:
@@ -121,13 +149,10 @@ class Trace:
         """Return the weights between tokens as the read-out has them.  (T, S)."""
         if self.read is not None or self.weights is None:
             return self.read
-        layer, L = self.readout.layer, len(self.weights)
-        # Of a trace that holds one layer alone (`only`), the layer is that one.
-        layers = self.weights if layer is None or L == 1 else self.weights[layer - 1 : layer]
-        heads = self.readout.heads
-        picked = layers if not heads or layers.shape[1] == 1 else layers[:, [head - 1 for head in heads]]
-        mean: NDArray[np.float32] = picked.mean(axis=(0, 1)).astype(np.float32)
-        return mean
+        L, H = self.weights.shape[:2]
+        # Of a trace that holds one layer alone, or one head (`only`), it is that one.
+        layer, heads = (None if L == 1 else self.readout.layer), (() if H == 1 else self.readout.heads)
+        return Readout(layer, heads).mix(self.weights)
 
     def words(self) -> NDArray[np.float32] | None:
         """Return the weights between words, (words of the target, words of the source), each row summing to 1.

@@ -10,16 +10,17 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-# The same examples every time, so that what passes here passes elsewhere; others with HYPOTHESIS_PROFILE=random.
-settings.register_profile("same", derandomize=True)
-settings.register_profile("random", derandomize=False)
+# The same examples every time, so that what passes here passes elsewhere; others with HYPOTHESIS_PROFILE=random. How
+# long an example takes says how busy the machine is, and nothing about the code.
+settings.register_profile("same", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("random", settings.get_profile("same"), derandomize=False)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 # What tests prepare is nobody else's: every process that runs tests has a cache of its own.
@@ -70,6 +71,17 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("tiny") / "model"
     heedful.train(copies(), out, settings=TINY)
     return out
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """Widths this small gain nothing from a second one, and lose much when another process wants it."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 class Done(NamedTuple):

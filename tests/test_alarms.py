@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from heedful.alarms import KINDS, Alarm, Limits, alarms, is_mark, measure
+from heedful.alarms import KINDS, Alarm, Limits, alarms, measure
 from heedful.errors import ConfigError
+from heedful.readout import Readout
 from heedful.trace import Text, Trace, Word
 
 
@@ -41,12 +43,14 @@ def test_a_good_one_has_none() -> None:
     assert found == pytest.approx((0, 0, 0, 0), abs=1e-9)
 
 
-def test_a_word_that_nothing_looked_at() -> None:
-    trace = trace_of("a b c .", "x z .", [[0.95, 0.05, 0, 0, 0], [0, 0, 1, 0, 0], [0, 0, 0, 1, 0], [0, 0, 0, 0, 1]])
+def test_words_that_nothing_looked_at() -> None:
+    """The neighbours' states know of a word: it counts as looked at when they are."""
+    rows: list[list[float]] = [[0.95, 0, 0, 0.05, 0, 0], [0, 0.1, 0.2, 0.2, 0.5, 0], [0, 0, 0, 0, 0, 1]]
+    trace = trace_of("a b c d e", "x z", rows)
     (found,) = alarms(trace)
-    assert found._replace(measure=0) == Alarm("unseen", 0, (1,), (), "nothing looked at 'b'")
-    assert found.measure == pytest.approx((0.05 + 0.95) / 3)
-    assert alarms(trace, Limits(unseen=0.04)) == ()
+    assert found._replace(measure=0) == Alarm("unseen", 0, (2,), (), "nothing looked at 'c'")
+    assert found.measure == pytest.approx(1 - (0.95 + 0.1 + 0.2 + 0.2 + 0.5) / 5)
+    assert alarms(trace, Limits(unseen=0.2)) == ()  # 'd' got 0.25
 
 
 def test_looking_again_and_again() -> None:
@@ -54,8 +58,7 @@ def test_looking_again_and_again() -> None:
     trace = trace_of("a b c d", "x x x x x y", rows)
     found = [alarm for alarm in alarms(trace) if alarm.kind == "repeated"]
     assert [(alarm.source, alarm.target) for alarm in found] == [((1,), (0, 1, 2, 3, 4))]
-    part = 6 / 4
-    assert found[0].measure == pytest.approx((4.8 - 2 * part) / 6)
+    assert found[0].measure == pytest.approx(4 / 6)
     assert found[0].message == "4.8 words' worth of looking went to 'b': 'x', 'x', 'x', 'x', 'x'"
     assert not any(alarm.kind == "repeated" for alarm in alarms(trace, Limits(repeated=3.3)))
     assert any(alarm.kind == "repeated" for alarm in alarms(trace, Limits(repeated=3.1)))
@@ -89,8 +92,8 @@ def test_flat_rows_are_of_words() -> None:
 def test_many_words_are_not_all_named() -> None:
     trace = trace_of("a b c d e f g h", "x", [[1] + [0] * 8, [0] * 8 + [1]])
     (found,) = alarms(trace)
-    assert found.source == (1, 2, 3, 4, 5, 6, 7)
-    assert found.message == "nothing looked at 'b', 'c', 'd', 'e', 'f' and 2 more"
+    assert found.source == (2, 3, 4, 5, 6, 7)
+    assert found.message == "nothing looked at 'c', 'd', 'e', 'f', 'g' and 1 more"
 
 
 def test_nothing_to_look_at() -> None:
@@ -104,16 +107,29 @@ def test_nothing_to_look_at() -> None:
 def test_sentences_of_a_text_end_each_for_itself() -> None:
     whole = Trace.join("a b c . a b c .", "x y z ! x y z !", [(0, 0), (8, 8)], [GOOD, GOOD])
     assert alarms(whole) == ()
+    bad = trace_of("a b c d", "x y", [[0.4, 0, 0.6, 0, 0], [0.2, 0.2, 0.2, 0.2, 0.2], [0, 0, 0, 0, 1]])
+    both = Trace.join("a b c . a b c d", "x y z ! x y", [(0, 0), (8, 8)], [GOOD, bad])
+    (found,) = alarms(bad)
+    (again,) = alarms(both)
+    assert (found.kind, found.target, again.target) == ("flat", (1,), (6,))
+    assert found.message == again.message
+
+
+def test_what_is_no_whole_translation_by_attention_has_none() -> None:
+    trace = trace_of("a b c", "x", [[1, 0, 0, 0], [0, 0, 0, 1]])
+    assert alarms(trace)
+    assert not alarms(replace(trace, readout=Readout(attention=False)))
+    assert not alarms(replace(trace, target=replace(trace.target, words=trace.target.words[:-1])))
 
 
 def test_as_json() -> None:
-    (found,) = alarms(trace_of("a b", "x", [[1, 0, 0], [0, 0, 1]]))
+    (found,) = alarms(trace_of("a b c", "x", [[1, 0, 0, 0], [0, 0, 0, 1]]))
     assert found.plain() == {
         "kind": "unseen",
-        "measure": 0.5,
-        "source": [1],
+        "measure": 0.6667,
+        "source": [2],
         "target": [],
-        "message": "nothing looked at 'b'",
+        "message": "nothing looked at 'c'",
     }
     assert found.kind in KINDS
 
@@ -122,7 +138,3 @@ def test_as_json() -> None:
 def test_limits_are_above_zero(kind: str) -> None:
     with pytest.raises(ConfigError, match=f"'{kind}' is 0"):
         Limits(**{kind: 0.0})
-
-
-def test_marks() -> None:
-    assert [is_mark(word) for word in (".", "।", "…”", "$", "a.", "है", "7")] == [True] * 4 + [False] * 3

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from itertools import islice
 from types import ModuleType
@@ -10,19 +9,14 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT
+from tests_helpers import benchmark
 
 from heedful.data.hindi import Side
 
 
 @pytest.fixture(scope="module")
 def antecedent() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("benchmarks_antecedent", ROOT / "benchmarks" / "antecedent.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return benchmark("antecedent")
 
 
 # The animal didn't cross the street because it was too wide

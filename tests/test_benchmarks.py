@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from dataclasses import replace
 from types import ModuleType
 
 import pytest
 from conftest import ROOT
+from tests_helpers import benchmark
 
 sys.path.insert(0, str(ROOT / "tests" / "report"))
 from sample_report import report
@@ -18,12 +18,7 @@ from heedful.report import Report
 
 @pytest.fixture(scope="module")
 def hindi() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("benchmarks_hindi", ROOT / "benchmarks" / "hindi.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return benchmark("hindi")
 
 
 def changed(unseen: float, long: tuple[float, float], gap: float, rate: float, seconds: float) -> Report:

@@ -38,7 +38,8 @@ WITHOUT_TORCH = {
     "report",
 }
 # Loaded only by the room that needs them, and there only when it needs them.
-LATE = {"matplotlib", "triton", "fastapi", "uvicorn", "sentencepiece", "sacrebleu", "transformers", "huggingface_hub"}
+LATE = {"triton", "fastapi", "uvicorn", "sentencepiece", "sacrebleu", "transformers", "huggingface_hub"}
+LATE |= {"resvg_py", "fontTools"}
 FILES = sorted(p.relative_to(ROOT) for p in PACKAGE.rglob("*.py"))
 
 

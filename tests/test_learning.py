@@ -17,6 +17,7 @@ from heedful.observe import read
 from heedful.text import END, START
 from heedful.training.loss import loss
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 WORDS = range(4, 12)  # after <pad>, <unk>, <s>, </s>
 SHORT, LONG = (3, 6), (10, 14)
 SIZE = {"width": 32, "embedding": 16, "dropout": 0.0}
@@ -30,15 +31,6 @@ QUICK = [
     ("concat", "lstm", "luong"),
 ]
 REST = sorted(set(product(SCORES, ("rnn", "lstm", "gru"), ("bahdanau", "luong"))) - set(QUICK))
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Models this small gain nothing from a second one."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def sentences(task: str, count: int, lengths: tuple[int, int], random: np.random.Generator) -> Batch:

@@ -23,7 +23,8 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_wheel_and_the_sdist_hold_the_package(dist: Path) -> None:
-    modules = {str(p.relative_to(ROOT)) for p in (ROOT / "heedful").rglob("*.py")} | {"heedful/py.typed"}
+    modules = {str(p.relative_to(ROOT)) for end in ("py", "js", "css") for p in (ROOT / "heedful").rglob(f"*.{end}")}
+    modules |= {"heedful/py.typed"}
     (wheel,) = dist.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from types import ModuleType
 from xml.etree import ElementTree
 
 import pytest
 import torch
-from conftest import ROOT
+from tests_helpers import benchmark
 
 
 @pytest.fixture(scope="module")
 def step_time() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("benchmarks_step_time", ROOT / "benchmarks" / "step_time.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return benchmark("step_time")
 
 
 def test_products_by_hand(step_time):

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from heedful.errors import DataError
+from heedful.readout import Readout
 from heedful.trace import LengthRow, LengthTable, Text, Trace, Word
 
 
@@ -155,3 +157,66 @@ def test_length_table_plain():
         "chrf_signature": "c",
         "by_length": [{"low": 1, "high": 5, "pairs": 2, "bleu": 10.0, "chrf": 20.0, "exact": 30.0}],
     }
+
+
+def test_tokens_are_as_the_readout_has_them():
+    weights = np.arange(16, dtype=np.float32).reshape(2, 2, 2, 2)
+    trace = Trace(text_of(1), text_of(1), weights, np.zeros(2, dtype=np.float32))
+    np.testing.assert_array_equal(trace.tokens(), weights.mean((0, 1)))
+    np.testing.assert_array_equal(replace(trace, readout=Readout(2, (1,))).tokens(), weights[1, 0])
+    # What was read from other steps, or by norms, is there already.
+    read = np.array([[0.25, 0.75], [1, 0]], dtype=np.float32)
+    np.testing.assert_array_equal(replace(trace, readout=Readout(1, step="next"), read=read).words(), read)
+    # One layer, or head, of such a trace is what it is, not what was read.
+    np.testing.assert_array_equal(replace(trace, read=read).only(2, 2).tokens(), weights[1, 1])
+    np.testing.assert_array_equal(
+        replace(trace, readout=Readout(2, (2,)), read=read).only(head=1).tokens(), [[4, 5], [6, 7]]
+    )
+
+
+def spaced(text: str, spans: list[tuple[int, int]], ends: set[int]) -> list[tuple[str, int, int]]:
+    tokens = tuple("</s>" if i in ends else text[a:b] for i, (a, b) in enumerate(spans))
+    return [(w.text, w.first, w.last) for w in Text(text, tokens, tuple(spans), ()).spaced().words]
+
+
+@pytest.mark.parametrize(
+    ("text", "spans", "ends", "wanted"),
+    [
+        ("ab c", [(0, 1), (1, 2), (3, 4), (4, 4)], {3}, [("ab", 0, 2), ("c", 2, 3), ("</s>", 3, 4)]),
+        ("", [(0, 0)], {0}, [("</s>", 0, 1)]),
+        # A word that no token stands for has none.
+        ("a ☃ b", [(0, 1), (4, 5), (5, 5)], {2}, [("a", 0, 1), ("☃", 1, 1), ("b", 1, 2), ("</s>", 2, 3)]),
+        ("a ☃", [(0, 1), (3, 3)], {1}, [("a", 0, 1), ("☃", 1, 1), ("</s>", 1, 2)]),
+        # In scripts without spaces, what white space separates is long.
+        ("我看 你", [(0, 1), (1, 2), (3, 4), (4, 4)], {3}, [("我看", 0, 2), ("你", 2, 3), ("</s>", 3, 4)]),
+        # Two sentences: each keeps its end.
+        ("a. b", [(0, 2), (2, 2), (3, 4), (4, 4)], {1, 3}, [("a.", 0, 1), ("</s>", 1, 2), ("b", 2, 3), ("</s>", 3, 4)]),
+        # Side by side, they share a word.
+        ("看。去", [(0, 2), (2, 2), (2, 3), (3, 3)], {1, 3}, [("看。去", 0, 3), ("</s>", 3, 4)]),
+        # A token of a space alone.
+        ("a b", [(0, 1), (2, 2), (2, 3), (3, 3)], {3}, [("a", 0, 1), ("b", 1, 3), ("</s>", 3, 4)]),
+    ],
+)
+def test_words_as_white_space_has_them(text, spans, ends, wanted):
+    assert spaced(text, spans, ends) == wanted
+
+
+def test_what_is_punctuation_and_what_is_the_end():
+    assert [Word(text, 0, len(text), 0, 1).is_mark for text in ("।", "--", "؟", "a.", "</s>", "$", "")] == [
+        True,
+        True,
+        True,
+        False,
+        False,
+        False,
+        False,
+    ]
+    assert Word("</s>", 4, 4, 0, 1).is_end
+    assert not Word("</s>", 0, 4, 0, 1).is_end
+    assert not Word("</s>", 4, 4, 0, 1).is_mark
+
+
+def test_a_text_that_says_how_a_sentence_ends_ends_where_it_ends():
+    text = Text("</s> a", ("</s>", "a", "</s>"), ((0, 4), (5, 6), (6, 6)), ())
+    assert text.ends == (False, False, True)
+    assert [(w.text, w.is_end) for w in text.spaced().words] == [("</s>", False), ("a", False), ("</s>", True)]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -180,6 +181,25 @@ def test_given_translations_are_scored(translator: heedful.Translator) -> None:
         translator.score(["a", "b"], ["A"])
     with pytest.raises(DataError, match="is no list of texts"):
         translator.score("a", "A")
+
+
+def test_what_is_too_long_to_be_read_at_once() -> None:
+    """Sources have at most text.max_length tokens, here 6; targets 2 · 6 + 20: longer ones would fill the memory."""
+    translator = random_translator("transformer", "word", max_length=6)
+    longest = "a b c d e", " ".join("A" * 31)
+    assert translator.too_long(*longest) == ""
+    assert translator.score([longest[0]], [longest[1]])[0].length == 32
+    assert len(translator.inside(longest[0]).source.tokens) == 6
+    said = "a sentence of 7 tokens is longer than this model reads at once (6, text.max_length)"
+    assert translator.too_long("a b c d e f") == said
+    wide = "a translation of 33 tokens is longer than this model reads at once (32, 2n + 20 for n = text.max_length, 6)"
+    assert translator.too_long("a", " ".join("A" * 32)) == wide
+    with pytest.raises(DataError, match=re.escape(f"pair 2 of 2: {said}")):
+        translator.score(["a", "a b c d e f"], ["A", "B"])
+    with pytest.raises(DataError, match=re.escape(wide)):
+        translator.reread(["a"], [" ".join("A" * 32)])
+    with pytest.raises(DataError, match=re.escape(said)):
+        translator.inside("a b c d e f")
 
 
 @pytest.mark.parametrize("name", ["transformer", "post"])

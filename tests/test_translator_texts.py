@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -167,6 +169,50 @@ def test_alternatives_have_their_traces(name, how):
         assert len(found.plain()["n_best"]) == 4
     ranked = translator.translate("a b c", Decoding(beam=5, n_best=4)).n_best
     assert [t.confidence for t in ranked] == sorted((t.confidence for t in ranked), reverse=True)
+
+
+def spaced_translator():
+    """One that writes A, B and spaces, about as probable: many of its translations read alike."""
+    translator = random_translator("rnn", "char")
+    model, codec = translator.parts.model, translator.parts.target
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.zero_()
+        model.output.W.bias[:] = -30
+        for token, bias in (("▁", 0.9), ("A", 1.0), ("B", 0.5)):
+            (index,) = (i for i in range(len(codec)) if codec.token(i) == token)
+            model.output.W.bias[index] = bias
+        model.output.W.bias[END] = 0.8
+    return translator
+
+
+def test_alternatives_read_differently():
+    translator = spaced_translator()
+    for beam, n_best, most in ((4, 3, 6), (5, 4, 9), (16, 9, 5)):
+        how = Decoding(beam=beam, n_best=n_best, max_length=most, penalty="none")
+        found = translator.translate(["a b", "c"], how)
+        for each in found:
+            texts = [t.text for t in each.n_best]
+            assert len(set(texts)) == len(texts) == n_best
+            scores = [t.score for t in each.n_best]
+            assert scores == sorted(scores, reverse=True)
+            assert each.text == translator.translate("a b", replace(how, n_best=1)).text
+            assert not any("n_best" in note for note in each.notes)
+    # of each text the best way to write it: "" without a space, "A" and "B" with none before them
+    wide = translator.translate("a", Decoding(beam=90, n_best=3, max_length=2, penalty="none")).n_best
+    assert [(t.text, t.length) for t in wide] == [("", 1), ("A", 2), ("B", 2)]
+
+
+def test_fewer_alternatives_than_were_asked_for_are_said():
+    found = spaced_translator().translate("a", Decoding(beam=5, n_best=5, max_length=1, no_repeat=1, penalty="none"))
+    texts = [t.text for t in found.n_best]
+    assert texts[:3] == ["", "A", "B"]
+    found = spaced_translator().translate("a", Decoding(beam=3, n_best=3, max_length=2), prefix="A")
+    assert [t.text for t in found.n_best] == ["A"]
+    assert found.notes == (
+        "only 1 different translation was found, fewer than n_best, 3; a wider beam may find more",
+        "the translation was cut off after 2 tokens, as max_length says",
+    )
 
 
 def test_alternatives_of_nothing():

@@ -2,18 +2,73 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from heedful.align.pharaoh import Links
+from heedful.alignment import Alignment, Link
 from heedful.errors import ConfigError, ShapeError
+from heedful.readout import Readout
+from heedful.trace import Text, Trace, Word
 
-__all__ = ["links"]
+__all__ = ["align", "between_words", "linked", "links"]
+
+Numbers = NDArray[np.floating[Any]]
+Marks = NDArray[np.bool_]
 
 
-def links(weights: NDArray[np.floating[Any]], threshold: float) -> Links:
+def align(trace: Trace, readout: Readout | None = None, spaced: bool = False) -> Alignment:
+    """Return the links that the weights of a trace speak for.
+
+    A read-out that is given says what makes a link (`end`, `marks`, `threshold`) in place of the trace's own; which
+    weights are read was settled when the trace was made. Words are those of the trace, each token one in scripts
+    without spaces; `spaced`, what white space separates, as Pharaoh lines count them in every script.
+    """
+    tokens, rule = trace.tokens(), readout or trace.readout
+    seen = trace.spaced() if spaced else trace
+    source, target = seen.source.written, seen.target.written
+    if not source or not target:
+        return Alignment(source, target, (), np.zeros((len(target), len(source)), dtype=np.float32), rule)
+    if tokens is None:
+        raise ConfigError(
+            "this model has no attention, so that nothing says which words belong together; "
+            "models of the families rnn and transformer have"
+        )
+    weights = between_words(tokens, seen.source, seen.target)
+    found = linked(weights, rule, _marks(source), _marks(target))
+    pairs = sorted((int(s), int(t)) for t, s in zip(*np.nonzero(found), strict=True))
+    return Alignment(source, target, tuple(Link(s, t, float(weights[t, s])) for s, t in pairs), weights[:, :-1], rule)
+
+
+def between_words(tokens: Numbers, source: Text, target: Text) -> NDArray[np.float32]:
+    """Return weights between words from those between tokens.  (…, T, S) -> (…, target words, source words + 1).
+
+    The weight of a source word is the sum over its tokens, that of a target word the mean over its tokens; the last
+    column is what went to the source's `</s>`, or to all of them in a text of several sentences.
+    """
+    into = np.concatenate([_tokens(source), [source.ends]]).astype(np.float32)
+    of = _tokens(target).astype(np.float32)
+    of /= np.maximum(of.sum(1, keepdims=True), 1)
+    return (of @ tokens.astype(np.float32, copy=False) @ into.T).astype(np.float32, copy=False)
+
+
+def linked(weights: Numbers, readout: Readout, source: Marks, target: Marks) -> NDArray[np.bool_]:
+    """Return which words are linked.  (target words, source words + 1), the last column `</s>` -> (target, source).
+
+    `source` and `target` say which words are punctuation.
+    """
+    words, end = weights[:, :-1], weights[:, -1:]
+    if readout.marks == "apart":
+        words = np.where(target[:, None] == source, words, 0)
+    best = words.max(axis=1, keepdims=True, initial=0)
+    found: NDArray[np.bool_] = (words >= readout.threshold * best) & (words > 0)
+    return found & (best >= end) if readout.end == "stop" else found
+
+
+def links(weights: Numbers, threshold: float) -> Links:
     """Return the links that weights between words speak for.  (target words, source words) as `Trace.words` has them.
 
     The last row and the last column are `</s>`, which is never linked. A target word is linked to every source word
@@ -32,3 +87,16 @@ def links(weights: NDArray[np.floating[Any]], threshold: float) -> Links:
     best = words.max(axis=1, keepdims=True, initial=0)
     linked = (words >= threshold * best) & (words > 0) & (best >= end)
     return frozenset((int(source), int(target)) for target, source in zip(*np.nonzero(linked), strict=True))
+
+
+def _marks(words: Sequence[Word]) -> Marks:
+    return np.array([word.is_mark for word in words], dtype=np.bool_)
+
+
+def _tokens(text: Text) -> NDArray[np.bool_]:
+    """Which tokens are of which word, without `</s>`.  (words, tokens)."""
+    found = np.zeros((len(text.written), len(text.tokens)), dtype=np.bool_)
+    for row, word in enumerate(text.written):
+        found[row, word.first : word.last] = True
+    found[:, np.array(text.ends)] = False
+    return found

@@ -18,6 +18,8 @@ THEIRS = {errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.E
 
 def main() -> None:
     """Run `heedful`: 0 done, 2 the user's mistake, 1 anything else, 130 for Ctrl-C."""
+    # What was closed before the start is None: nothing can be written there, and messages go nowhere.
+    sys.stdout, sys.stderr = sys.stdout or _Closed(), sys.stderr or io.StringIO()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
@@ -42,10 +44,18 @@ def main() -> None:
             _leave_stdout(error)
 
 
+class _Closed(io.StringIO):
+    """Standard output that was closed: what is written there fails, as it would for any other program."""
+
+    def write(self, text: str) -> int:
+        """Refuse."""
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+
+
 def _say_once(error: HeedfulError) -> None:
     """Say what was wrong; of several processes on a machine, only the first speaks of what all of them found."""
     if error.told or (error.exit_code == 2 and os.environ.get("LOCAL_RANK", "0") != "0"):
-        time.sleep(2)  # whoever started them ends all when one ends: the first must have spoken by then
+        time.sleep(5)  # whoever started them ends all when one ends: the first must have spoken by then
     else:
         print(f"heedful: {error}", file=sys.stderr)
 

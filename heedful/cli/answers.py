@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,7 @@ import typer
 from heedful.cli.decoding import opened
 from heedful.cli.exam import Exam
 from heedful.cli.notes import Notes
+from heedful.cli.options import refuse_idle
 from heedful.cli.progress import counting
 from heedful.cli.translate import one_line
 from heedful.errors import ConfigError, DataError
@@ -49,6 +51,8 @@ def answers(systems: Sequence[Path], exam: Exam, asking: Asking, others: list[st
 
     Files are read before models are asked: what is wrong with them is found at once.
     """
+    if all(map(_is_file, systems)):
+        _refuse_idle(systems, asking)
     if others and _is_file(systems[0]):
         raise ConfigError(f"--with adds models to a model, but {systems[0]} is a file of translations")
     if [*map(str, systems), *exam.files].count("-") > 1:
@@ -86,6 +90,22 @@ def can_be_written(option: str, path: Path | None, ending: str = "") -> None:
     if path.is_dir() or not path.parent.is_dir():
         what = "this is a folder" if path.is_dir() else f"there is no folder {path.parent}"
         raise ConfigError(f"{option} {path}: {what}; choose another name")
+    if not os.access(path.parent, os.W_OK):
+        raise ConfigError(f"{option} {path}: no permission to write to {path.parent}; choose another folder")
+
+
+def _refuse_idle(systems: Sequence[Path], asking: Asking) -> None:
+    """Refuse ways to translate where nothing is translated."""
+    from heedful.decoding import Decoding
+
+    given = {}
+    for mine, plain in ((asking.how, Decoding()), (asking, Asking(Decoding()))):
+        for field in fields(mine):
+            if field.name != "how":
+                option = f"--{field.name.replace('_', '-')}"
+                given[option] = getattr(mine, field.name) != getattr(plain, field.name)
+    what = "is a file of translations" if len(systems) == 1 else "are files of translations"
+    refuse_idle(f"where {' and '.join(map(str, systems))} {what}", given)
 
 
 def _is_file(path: Path) -> bool:
@@ -105,6 +125,8 @@ def _from_file(path: Path, exam: Exam) -> list[str]:
 
 
 def _from_model(path: Path, exam: Exam, asking: Asking, others: list[str] | None) -> list[str]:
+    if not path.exists() and not str(path).startswith("hf:"):
+        raise DataError(f"{path}: there is no such model folder, nor such a file of translations")
     translator = opened(path, others, asking.device, asking.threads)
     sources = [row.source for row in exam.rows]
     done = []

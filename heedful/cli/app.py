@@ -6,12 +6,15 @@ from typing import Annotated
 
 import typer
 
+from heedful.cli.align import align
 from heedful.cli.compare import compare
 from heedful.cli.convert import convert
 from heedful.cli.corpus import corpus
 from heedful.cli.demo import demo
 from heedful.cli.evaluate import evaluate
 from heedful.cli.info import info
+from heedful.cli.readout import readout
+from heedful.cli.report import report
 from heedful.cli.score import score
 from heedful.cli.see import see
 from heedful.cli.train import train
@@ -28,7 +31,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for verb in (demo, corpus, train, translate, see, evaluate, compare, score, info, convert):
+for verb in (demo, corpus, train, translate, see, evaluate, compare, report, score, align, readout, info, convert):
     app.command()(verb)
 
 

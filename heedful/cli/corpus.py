@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from heedful.cli.options import Json, print_json
+from heedful.cli.options import Json, print_json, refuse_idle
 from heedful.errors import choose
 
 __all__ = ["corpus"]
@@ -40,6 +40,9 @@ def corpus(
     from heedful.data.hindi import DIRECTIONS, generate
 
     choose("corpus", name, ("hindi",))
+    refuse_idle(
+        "with --json, which has it anyway", {"--alignments": json and alignments, "--antecedents": json and antecedents}
+    )
     to_hindi = choose("direction", direction, DIRECTIONS) == "en-hi"
     for example in islice(generate(seed, split, min_words, max_words, count_english=to_hindi), pairs):
         side = example.seen_from(direction)

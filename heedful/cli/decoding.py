@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heedful.cli.options import use_threads
+from heedful.cli.options import refuse_idle, use_threads
 from heedful.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ __all__ = [
     "Penalty",
     "With",
     "as_options",
+    "check_penalty",
     "naming_options",
     "opened",
 ]
@@ -55,6 +56,13 @@ def opened(model: Path, others: list[str] | None, device: str, threads: int) -> 
 
     use_threads(threads)
     return load([model, *others] if others else model, device)
+
+
+def check_penalty(penalty: str, alpha: float, compared: bool) -> None:
+    """Refuse a penalty where no translations are compared by it."""
+    if not compared:
+        refuse_idle("without --beam", {"--penalty": penalty != "length", "--alpha": alpha != 1.0})
+    refuse_idle("with --penalty none", {"--alpha": penalty == "none" and alpha != 1.0})
 
 
 @contextmanager

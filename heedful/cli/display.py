@@ -71,7 +71,7 @@ class Live:
     def progress(self, progress: Progress) -> None:
         """Move the bar."""
         numbers = (
-            f"step {progress.step:,}/{progress.steps:,}  loss {progress.loss:.3f}  "
+            f"step {progress.step:,}/{progress.steps:,}  loss {progress.loss:.3f}  {_guided(progress, '  ')}"
             f"accuracy {progress.accuracy:.1%}  {progress.tokens_per_second:,.0f} tokens/s"
         )
         if not self.bar.live.is_started:
@@ -89,7 +89,8 @@ class Live:
     def validated(self, validation: Validation, best: bool) -> None:
         """Print the scores above the bar."""
         self.say(_scores(validation, best))
-        self.curve.scores.append((validation.step, validation.bleu))
+        if validation.bleu is not None:
+            self.curve.scores.append((validation.step, validation.bleu))
 
 
 class Lines:
@@ -113,7 +114,7 @@ class Lines:
         done = progress.step - self.first_step
         left = f", {clock((now - self.begin) / done * (progress.steps - progress.step))} left" if done else ""
         say(
-            f"step {progress.step:,} of {progress.steps:,}: loss {progress.loss:.3f}, "
+            f"step {progress.step:,} of {progress.steps:,}: loss {progress.loss:.3f}, {_guided(progress, ', ')}"
             f"accuracy {progress.accuracy:.1%}, {progress.tokens_per_second:,.0f} tokens/s{left}"
         )
 
@@ -142,10 +143,10 @@ class Curve:
         return curve(some, title, min(width - 1, 72), 6) if len(some) > 1 else []
 
 
+def _guided(progress: Progress, then: str) -> str:
+    return "" if progress.guided is None else f"links {progress.guided:.3f}{then}"
+
+
 def _scores(validation: Validation, best: bool) -> str:
     mark = ", the best so far" if best else ""
-    chrf = "" if validation.chrf is None else f"chrF {validation.chrf:.1f}, "
-    return (
-        f"validation at step {validation.step:,}: BLEU {validation.bleu:.1f}, {chrf}loss {validation.loss:.3f}, "
-        f"accuracy {validation.accuracy:.1%}{mark}"
-    )
+    return f"validation at step {validation.step:,}: {validation}, accuracy {validation.accuracy:.1%}{mark}"

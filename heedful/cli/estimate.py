@@ -23,7 +23,10 @@ def report(found: Estimate) -> str:
         ),
         "vocabularies": f"{found.vocabularies[0]:,} and {found.vocabularies[1]:,} tokens",
         "weights": f"{found.weights:,}",
-        "memory": f"{found.bytes_at_most / 2**30:.2f} GiB at most in these steps, one of them with the largest batch",
+        "memory": (
+            f"{found.bytes_at_most / 2**30:.2f} GiB at most in these steps, one of them with the largest batch; "
+            f"{found.bytes_kept / 2**30:.2f} GiB more on the CPU for the best weights and checkpoints"
+        ),
         "speed": f"{found.tokens_per_second:,.0f} target tokens/s, {1000 * found.seconds_per_step:.0f} ms a step",
         "one epoch": f"{found.steps_per_epoch:,} steps, {clock(found.seconds_per_epoch)}",
         "at most": (

@@ -18,10 +18,11 @@ from heedful.cli.decoding import (
     NoRepeat,
     Penalty,
     With,
+    check_penalty,
     naming_options,
 )
 from heedful.cli.exam import Format, ReferenceColumns, ReferenceFiles, TestFiles, read_exam
-from heedful.cli.options import BatchTokens, Device, Json, Source, Threads, print_json
+from heedful.cli.options import BatchTokens, Device, Json, Source, Threads, print_json, refuse_idle
 from heedful.cli.tables import Resamples, Seed, Test, check_test, measured, scores_table, versus
 
 if TYPE_CHECKING:
@@ -73,6 +74,10 @@ def evaluate(
     """
     can_be_written("--save", save)
     check_test(test, resamples if against else 1)
+    check_penalty(penalty, alpha, compared=beam > 1)
+    if not against:
+        refuse_idle("without --against", {"--test": test != "randomisation"})
+        refuse_idle("with --resamples 0", {"--seed": seed != 12345 and not resamples})
     exam = read_exam(pairs, source, reference, columns, format_)
     from heedful.decoding import Decoding
     from heedful.metrics import differences, intervals, table

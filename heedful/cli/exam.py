@@ -9,7 +9,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from heedful.cli.options import say
+from heedful.cli.options import refuse_idle, say, say_of
 from heedful.errors import ConfigError, DataError
 
 __all__ = ["Exam", "Format", "ReferenceColumns", "ReferenceFiles", "Row", "TestFiles", "read_exam"]
@@ -84,6 +84,8 @@ def read_exam(
     if bool(source) != bool(references):
         raise ConfigError("--source and --reference belong together; only one of them was given")
     if source and references:
+        why = "with --source and --reference, which hold a sentence on each line"
+        refuse_idle(why, {"--columns": bool(columns), "--format": bool(format_)})
         exam = Exam((str(source), *map(str, references)), list(_parallel(source, references)))
     elif pairs:
         exam = Exam(tuple(map(str, pairs)), [row for path in pairs for row in _columns(path, columns, format_)])
@@ -102,7 +104,7 @@ def _columns(path: Path, columns: str, format_: str) -> Iterator[Row]:
     from heedful.data.formats import PairFile
 
     file = PairFile(str(path), format_, columns)
-    for number, cells in file.cells():
+    for number, cells in file.cells(say_of(file.name)):
         yield _row(f"{file.name}:{number}", cells)
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from heedful.cli.options import Json, Model, print_json
+
+if TYPE_CHECKING:
+    from heedful.translator import Translator
 
 __all__ = ["info"]
 
@@ -17,7 +20,8 @@ def info(model: Model, *, json: Json = False) -> None:
     from heedful.translator import load
 
     folder = fetch(str(model)) if str(model).startswith(HUB) else model
-    parts = load(folder, "cpu").parts
+    translator = load(folder, "cpu")
+    parts = translator.parts
     head = _marian(folder) if is_marian(folder) else about(folder)
     record: dict[str, Any] = {
         "path": str(model),
@@ -26,10 +30,11 @@ def info(model: Model, *, json: Json = False) -> None:
         "weights": sum(p.numel() for p in parts.model.parameters()),
         "vocabulary": {"source": len(parts.source), "target": len(parts.target)},
         "notes": head["notes"],
+        "readout": translator.readout.plain(),
         "config": parts.config.plain(),
         "files": head["files"],
     }
-    print_json(record) if json else print(_text(record))
+    print_json(record) if json else print(_text(record, _read_by(translator)))
 
 
 def _marian(folder: Path) -> dict[str, Any]:
@@ -38,7 +43,20 @@ def _marian(folder: Path) -> dict[str, Any]:
     return {"format": "marian", "notes": {}, "files": files}
 
 
-def _text(record: dict[str, Any]) -> str:
+def _read_by(translator: Translator) -> str:
+    """Say how links between words are read from the model, and what that was chosen on."""
+    readout, own = translator.readout, translator.parts.readout
+    if translator.config.family == "fixed":
+        return "links between words cannot be read: it has no attention"
+    rules = [f"links between words: {readout}"]
+    rules += [f"at least {readout.threshold:g} of the largest weight"] * (readout.threshold < 1)
+    rules += ["</s> left out"] * (readout.end == "drop") + ["punctuation apart"] * (readout.marks == "apart")
+    rules += [f"{readout.symmetry} of two directions"] * (readout.symmetry != "none")
+    chosen = readout.chosen if own else "not chosen: see heedful readout"
+    return "; ".join(rules) + (f" ({chosen})" if chosen else "")
+
+
+def _text(record: dict[str, Any], read_by: str) -> str:
     vocabulary, notes = record["vocabulary"], record["notes"]
     tokens = f"{vocabulary['source']:,} source tokens, {vocabulary['target']:,} target tokens"
     ours = f"a heedful model (format {record['format']}, written by heedful {record['heedful']})"
@@ -51,8 +69,10 @@ def _text(record: dict[str, Any]) -> str:
     if notes.get("init"):
         lines.append(f"the run began with the weights of {notes['init']}")
     if found := notes.get("validation"):
-        scores = f"BLEU {found['bleu']:.1f}, loss {found['loss']:.3f}, {found['accuracy']:.1%} of the tokens right"
+        bleu = f"BLEU {found['bleu']:.1f}, " if "bleu" in found else ""  # a run that goes by its loss has none
+        scores = f"{bleu}loss {found['loss']:.3f}, {found['accuracy']:.1%} of the tokens right"
         lines.append(f"on the held-out pairs: {scores}")
+    lines.append(read_by)
     sections = {name: values for name, values in record["config"].items() if name != "training" or notes}
     for section, values in sections.items():
         lines += ["", f"[{section}]", *(f"{key} = {_toml(value)}" for key, value in values.items())]

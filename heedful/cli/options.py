@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -29,8 +30,11 @@ __all__ = [
     "Threads",
     "check_sides",
     "pair_files",
+    "pair_rows",
     "print_json",
+    "refuse_idle",
     "say",
+    "say_of",
     "use_threads",
     "width",
 ]
@@ -80,6 +84,14 @@ def pair_files(
     return tuple(PairFile(str(path), format_, columns) for path in pairs or ())
 
 
+def pair_rows(files: Iterable[PairFile]) -> Iterator[tuple[str, str]]:
+    """Yield the pairs of files, those with an empty side as well: a line in is a line out."""
+    from heedful.data import sides
+
+    for file in files:
+        yield from sides(file.rows(say_of(file.name)))
+
+
 def check_sides(
     pairs: bool,
     source: Path | None,
@@ -91,6 +103,13 @@ def check_sides(
         raise ConfigError(f"give either {names[0]} or {names[1]} and {names[2]}, not both")
     if bool(source) != bool(target):
         raise ConfigError(f"{names[1]} and {names[2]} belong together; only one of them was given")
+
+
+def refuse_idle(why: str, given: Mapping[str, bool]) -> None:
+    """Refuse options that were given although they change nothing; `why` says when that is."""
+    for option, there in given.items():
+        if there:
+            raise ConfigError(f"{option} has no effect {why}; leave it out")
 
 
 def use_threads(threads: int) -> None:
@@ -109,6 +128,11 @@ def print_json(record: object) -> None:
 def say(message: str) -> None:
     """Print a message on stderr."""
     print(message, file=sys.stderr, flush=True)
+
+
+def say_of(name: str) -> Callable[[str], None]:
+    """Return what prints messages that are about a file of that name."""
+    return lambda message: say(f"{name}: {message}")
 
 
 def width() -> int:

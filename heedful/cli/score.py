@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import compress, islice
 from typing import TYPE_CHECKING
 
 from heedful.cli.decoding import With, naming_options, opened
@@ -22,11 +22,12 @@ from heedful.cli.options import (
     pair_files,
     print_json,
     say,
+    say_of,
 )
 
 if TYPE_CHECKING:
     from heedful.data import PairFile
-    from heedful.translator import Translation
+    from heedful.translator import Translation, Translator
 
 __all__ = ["score"]
 
@@ -50,26 +51,31 @@ def score(
     """Say how probable given translations are: for each pair its log-probability, a tab, and its confidence.
 
     The confidence is the mean log-probability of the tokens, as a probability. A pair with an empty side is a blank
-    line. --json gives one object a line, with the confidence of each word.
+    line, and so is one too long for the model. --json gives one object a line, with the confidence of each word.
     """
     with naming_options():
         rows = _rows(pair_files(pairs, source, target, columns, format_))
         translator = opened(model, with_, device, threads)
         blank, notes = 0, Notes()
         while chunk := list(islice(rows, CHUNK)):
-            whole = [(x, y) for x, y in chunk if x and y]
-            blank += len(chunk) - len(whole)
-            scored = iter(
-                translator.score(*map(list, zip(*whole, strict=True)), weights=False, batch_tokens=batch_tokens)
-                if whole
-                else []
-            )
-            for x, y in chunk:
-                notes.add((), [*translator.unknown(x), *translator.unknown(y, target=True)] if x and y else ())
-                _print(x, y, next(scored) if x and y else None, json)
+            blank += sum(not (x and y) for x, y in chunk)
+            long = [translator.too_long(x, y) if x and y else "" for x, y in chunk]
+            whole = [bool(x and y and not why) for (x, y), why in zip(chunk, long, strict=True)]
+            sides = [[pair[side] for pair in compress(chunk, whole)] for side in (0, 1)]
+            scored = iter(translator.score(*sides, weights=False, batch_tokens=batch_tokens))
+            for (x, y), why, read in zip(chunk, long, whole, strict=True):
+                said = f"{why}; it has no score"
+                notes.add([said] if why else (), _unknown(translator, x, y) if read else ())
+                _print(x, y, next(scored) if read else None, json)
     notes.say()
+    if not notes.lines:
+        say("there are no pairs to score")
     if blank:
         say(f"{blank:,} line{'s' * (blank > 1)} with an empty side have no score")
+
+
+def _unknown(translator: Translator, source: str, target: str) -> list[str]:
+    return [*translator.unknown(source), *translator.unknown(target, target=True)]
 
 
 def _print(source: str, target: str, scored: Translation | None, json: bool) -> None:
@@ -84,7 +90,8 @@ def _print(source: str, target: str, scored: Translation | None, json: bool) -> 
 
 
 def _rows(files: Sequence[PairFile]) -> Iterator[tuple[str, str]]:
-    """Return the pairs, those with an empty side as well: a line in is a line out."""
+    """Yield the pairs, those with an empty side as well: a line in is a line out."""
     from heedful.data import sides
 
-    return (pair for file in files for pair in sides(file.rows()))
+    for file in files:
+        yield from sides(file.rows(say_of(file.name)))

@@ -2,41 +2,69 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from heedful.cli.notes import Notes
-from heedful.cli.options import Ascii, Device, Json, Model, Threads, print_json, say, use_threads, width
+from heedful.cli.options import Ascii, Device, Json, Threads, print_json, say, use_threads, width
 from heedful.cli.translate import one_line
 from heedful.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
+    from heedful.draw.views import View
     from heedful.trace import Trace
     from heedful.translator import Translator
 
 __all__ = ["see"]
 
 
+class _Seen(NamedTuple):
+    """What one model saw: its name, the trace of the whole text, and those of its sentences."""
+
+    name: str
+    whole: Trace
+    parts: list[Trace]
+
+
 def see(
-    model: Model,
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="A sentence, or several.", show_default=False)],
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="A model folder, hf:ORG/NAME, or a saved trace.", show_default=False)
+    ],
+    text: Annotated[
+        str | None, typer.Argument(metavar="TEXT", help="A sentence, or several.", show_default=False)
+    ] = None,
     *,
     target: Annotated[
         str | None,
         typer.Option(metavar="TEXT", help="Look at this translation, not at the model's own.", show_default=False),
     ] = None,
+    others: Annotated[
+        list[Path] | None, typer.Option("--with", metavar="MODEL", help="Another model beside it.", show_default=False)
+    ] = None,
+    view: Annotated[
+        str, typer.Option(metavar="heatmap|braid|heads|self", help="What the picture is; braid only with --to.")
+    ] = "heatmap",
     inside: Annotated[bool, typer.Option("--self", help="Where each word looks inside the sentence itself.")] = False,
     layer: Annotated[
-        int | None, typer.Option(metavar="N", help="Only this layer, from 1; otherwise their mean.", show_default=False)
+        int | None, typer.Option(metavar="N", help="Only this layer, from 1 [as the read-out].", show_default=False)
     ] = None,
     head: Annotated[
-        int | None, typer.Option(metavar="N", help="Only this head, from 1; otherwise their mean.", show_default=False)
+        int | None, typer.Option(metavar="N", help="Only this head, from 1 [as the read-out].", show_default=False)
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Beside the weights, what the words really depended on.")
+    ] = False,
+    mass: Annotated[
+        float | None, typer.Option(metavar="SHARE", help="Of each word's weight, how much ribbons show [0.9].")
     ] = None,
     to: Annotated[
-        Path | None, typer.Option(metavar="FILE.svg", help="Write the picture to a file.", show_default=False)
+        Path | None,
+        typer.Option(metavar="FILE", help="Write to FILE.svg, .png, .html or .json.", show_default=False),
     ] = None,
+    font: Annotated[Path | None, typer.Option(metavar="FILE", help="A font for .png.", show_default=False)] = None,
     ascii_only: Ascii = False,
     device: Device = "auto",
     threads: Threads = 0,
@@ -44,36 +72,112 @@ def see(
 ) -> None:
     """See where a model looks: for each word that it writes, or inside the sentence.
 
-    Every row is a word that was written, every column a word of the source, and the shade is the weight. --self shows
-    the self-attention of a Transformer's encoder: the mean of all heads, and for each head where every word looks most.
-    --json gives the record of the tokens, words and weights.
+    In a heat map every row is a word that was written, every column a word of the source, and the shade is the weight.
+    The braid has the source above, the translation below, and ribbons as wide as the weight. --view heads has every
+    head of every layer. --view self, or --self with another view, shows the self-attention of a Transformer's encoder.
+    --check leaves each source word out in turn, and takes gradients, to see what the words depended on, and says how
+    far the weights agree with that. --json prints the record of the tokens, words and weights; --to FILE.json saves it,
+    and a saved one can be given in place of MODEL and TEXT.
     """
-    if to is not None and to.suffix.lower() != ".svg":
-        raise ConfigError(f"{to}: pictures are written as .svg; choose a name that ends with it")
-    if to is not None and not to.parent.is_dir():
-        raise ConfigError(f"{to}: there is no folder {to.parent}")
-    if inside and target is not None:
+    from heedful.draw.views import View, record, write
+
+    inside = inside or view == "self"
+    how = View(view, mass, *((layer, head) if view == "heads" else (None, None)))
+    _check(how, to, {"text": text, "target": target}, inside)
+    if check and (inside or others or model.suffix.lower() == ".json"):
+        raise ConfigError("--check is for one model and a text; leave out --self, --with and saved traces")
+    use_threads(threads)
+    if model.suffix.lower() == ".json" and model.is_file():
+        seen = _saved(model, [text, target, *(others or ())])
+    else:
+        models = (model, *(others or ()))
+        alike = len({path.name for path in models}) < len(models)
+        seen = [_look(path, text, target, inside, device) for path in models]
+        seen += _depended(model, seen[0], device) if check else []
+        if alike:
+            seen = [one._replace(name=str(path)) for one, path in zip(seen, models, strict=True)]
+    if view != "heads":
+        seen = [_Seen(s.name, s.whole.only(layer, head), [p.only(layer, head) for p in s.parts]) for s in seen]
+    wholes, names = [one.whole for one in seen], [one.name for one in seen]
+    if json:
+        print_json(record(wholes, names))
+    for i, one in enumerate(() if json else seen):
+        gap, name = "\n" * (i > 0 and to is None), f"{one.name}: " * (len(seen) > 1)
+        print(gap + name + one_line(one.whole.target.text).strip())
+        if to is None:
+            _print(one.parts, view == "heads" or (inside and layer is None and head is None), ascii_only)
+    if to is not None:
+        write(to, wholes, how, "Self-attention" if inside else "", names, font)
+        say(f"the {'record' if to.suffix.lower() == '.json' else 'picture'} is in {to}")
+
+
+def _check(how: View, to: Path | None, texts: dict[str, str | None], inside: bool) -> None:
+    """Refuse what does not fit together before a model is loaded."""
+    from heedful.draw.views import check_place
+
+    how.check()
+    if to is not None:
+        check_place(to)
+    elif how.name == "braid":
+        raise ConfigError("--view braid is a picture: name a file for it with --to, say --to braid.svg")
+    if inside and texts["target"] is not None:
         raise ConfigError("--self looks inside the source, and --target at a translation; choose one")
-    for name, given in (("text", text), ("target", target)):
-        if given is not None and not given.strip():
+    for name, text in texts.items():
+        if text is not None and not text.strip():
             raise DataError(f"the {name} is blank: there are no words to look at")
+
+
+def _saved(path: Path, others: Sequence[object]) -> list[_Seen]:
+    """Return what a file holds that was saved as JSON."""
+    from heedful.draw.views import read_traces
+
+    if any(given is not None for given in others):
+        raise ConfigError(f"{path} is a saved trace: it has its text and its translation; give no others")
+    return [_Seen(name, trace, [trace]) for trace, name in zip(*read_traces(path), strict=True)]
+
+
+def _look(path: Path, text: str | None, target: str | None, inside: bool, device: str) -> _Seen:
+    """Return what a model sees."""
     from heedful.translator import load
 
-    use_threads(threads)
-    translator = load(model, device)
-    whole, parts = _inside(translator, text) if inside else _across(translator, text, target)
-    caption = _caption(whole, inside, layer, head)
-    whole, chosen = whole.only(layer, head), [part.only(layer, head) for part in parts]
-    if json:
-        print_json(whole.plain())
-    else:
-        print(one_line(whole.target.text).strip())
-    if to is not None:
-        _write(to, whole, caption, not inside)
-    elif not json:
-        print(f"\n{caption}\n" * bool(caption), end="")
-        for part in chosen:
-            _print(part, inside, inside and layer is None and head is None, ascii_only)
+    if text is None:
+        raise ConfigError(f"there is no text to look at; give one after {path}")
+    translator = load(path, device)
+    return _Seen(path.name, *(_inside(translator, text) if inside else _across(translator, text, target)))
+
+
+def _depended(path: Path, seen: _Seen, device: str) -> list[_Seen]:
+    """Return what the words depended on, in every way there is, and say how far the weights agree with it."""
+    from heedful.observe import WAYS, agreement
+    from heedful.trace import Trace
+    from heedful.translator import load
+
+    translator, found = load(path, device), []
+    for way in WAYS:
+        parts = [translator.influence(part.source.text, part.target.text, way) for part in seen.parts]
+        again = translator.reread([p.source.text for p in parts], [p.target.text for p in parts])
+        matrices = [(a.words(), b.words()) for a, b in zip(again, parts, strict=True)]
+        rows = [agreement(a[:-1, :-1], b[:-1, :-1]) for a, b in matrices if a is not None and b is not None]
+        counted = [row for row in rows if row.words]
+        words = sum(row.words for row in counted)
+        if words:
+            mean = [sum(row[i] * row.words for row in counted) / words for i in (0, 1)]
+            say(f"{way}: rank correlation with the weights {mean[0]:+.2f}, the same source word first {mean[1]:.0%}")
+        found.append(
+            _Seen(way, Trace.join(seen.whole.source.text, seen.whole.target.text, _starts(seen), parts), parts)
+        )
+    return found
+
+
+def _starts(seen: _Seen) -> list[tuple[int, int]]:
+    """Return at which characters of either text each of its sentences begins."""
+    starts, before = [], [0, 0]
+    for part in seen.parts:
+        source, target = (side.words for side in (seen.whole.source, seen.whole.target))
+        mine = part.source.words, part.target.words
+        starts.append((source[before[0]].start - mine[0][0].start, target[before[1]].start - mine[1][0].start))
+        before = [number + len(words) for number, words in zip(before, mine, strict=True)]
+    return starts
 
 
 def _across(translator: Translator, text: str, target: str | None) -> tuple[Trace, list[Trace]]:
@@ -102,35 +206,13 @@ def _inside(translator: Translator, text: str) -> tuple[Trace, list[Trace]]:
     return Trace.join(text, text, [(one.start, one.start) for one in found], parts), parts
 
 
-def _caption(trace: Trace, inside: bool, layer: int | None, head: int | None) -> str:
-    """Say which weights are shown; nothing of a model that has one head in one layer."""
-    if trace.weights is None:
-        return ""
-    L, H = trace.weights.shape[:2]
-    layers, heads = f"{L} layer{'s' * (L > 1)}", f"{H} head{'s' * (H > 1)}"
-    if layer is None and head is None:
-        shown = f"the mean of {layers} with {heads} each" if L * H > 1 else ""
-    elif head is None:
-        shown = f"layer {layer}, the mean of {heads}"
-    else:
-        shown = f"head {head}, the mean of {layers}" if layer is None else f"layer {layer}, head {head}"
-    return ("self-attention: " * inside + shown).removesuffix(": ").capitalize()
-
-
-def _print(trace: Trace, inside: bool, all_heads: bool, ascii_only: bool) -> None:
+def _print(parts: Sequence[Trace], all_heads: bool, ascii_only: bool) -> None:
+    """Print a heat map for each sentence, and a table of all heads where it is asked for."""
     from heedful.draw import heatmap, overview
 
-    print("\n" + heatmap(trace, width=width(), ascii_only=ascii_only, confidence=not inside))
-    if all_heads and trace.weights is not None and trace.weights[:, :, 0, 0].size > 1:
-        print("\nFor each layer.head, the number of the word that every word looks at most:\n")
-        print(overview(trace, width()))
-
-
-def _write(path: Path, trace: Trace, caption: str, confidence: bool) -> None:
-    from heedful.disk import write_whole
-    from heedful.draw import svg
-
-    if trace.weights is None:
-        raise ConfigError("this model has no attention: there is nothing to draw")
-    write_whole(path, svg.heatmap(trace, caption, confidence=confidence).encode())
-    say(f"the picture is in {path}")
+    for trace in parts:
+        written = trace.source != trace.target
+        print("\n" + heatmap(trace, width=width(), ascii_only=ascii_only, confidence=written))
+        if all_heads and trace.weights is not None and trace.weights[:, :, 0, 0].size > 1:
+            print("\nFor each layer.head, the number of the word that every word looks at most:\n")
+            print(overview(trace, width()))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from heedful.draw.terminal import columns, visible
+from heedful.draw.terminal import visible
+from heedful.draw.widths import columns
 from heedful.report.changes import Piece, changes, pieces
 
 if TYPE_CHECKING:

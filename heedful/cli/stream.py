@@ -98,13 +98,13 @@ def _lines(number: int, tokens: Iterator[Token], ascii_only: bool) -> list[str]:
     notes: list[str] = []
     if number > 1:
         print()
-    done = 0
     for written in _sentences(tokens, notes):
         trace = so_far(written)
         whole = len(trace.target.words) - (not written[-1].end)  # the last word may get more tokens
-        for at in range(done, whole):
+        for at in range(whole):
             print(_line(trace, at, ascii_only), flush=True)
-        done = 0 if written[-1].end else max(done, whole)
+        if whole > 0:  # what was printed need not be gone through again
+            del written[: trace.target.words[whole - 1].last]
     return notes
 
 

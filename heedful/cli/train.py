@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
@@ -51,6 +50,13 @@ def train(
         Path | None, typer.Option(metavar="FILE", help="Source sentences for validation, instead of --valid.")
     ] = None,
     valid_target: Annotated[Path | None, typer.Option(metavar="FILE", help="Their translations, line by line.")] = None,
+    links: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Word links that attention learns, such as 0-0 1-2: source word-target word, a line for each pair.",
+        ),
+    ] = None,
     model: Annotated[
         str | None,
         typer.Option(
@@ -114,13 +120,16 @@ def train(
 
     from heedful.cli.display import display
     from heedful.cli.estimate import report
-    from heedful.training import Inputs, begin, recorded_inputs, try_out
+    from heedful.training import Inputs, begin, try_out
 
     if resume and not (pairs or source or target):
-        more = bool(valid or valid_source or valid_target or columns or format_)
-        inputs = replace(_recorded(recorded_inputs(out), out, more), strict=strict)
+        if valid or valid_source or valid_target or columns or format_ or links:
+            raise ConfigError(
+                "--valid, --links, --columns and --format go with PAIRS; a run resumed without PAIRS keeps its own"
+            )
+        inputs = Inputs((), strict=strict)
     else:
-        training = pair_files(pairs, source, target, columns, format_)
+        training = _linked(pair_files(pairs, source, target, columns, format_), links)
         inputs = Inputs(training, _valid(valid, valid_source, valid_target, columns, format_), strict)
     if dry_run:
         if resume or init:
@@ -142,17 +151,13 @@ def train(
         raise typer.Exit(128 + outcome.signal)
 
 
-def _recorded(inputs: Any, out: Path, more: bool) -> Any:  # noqa: ANN401  (its class would load torch)
-    """Return where a run that is resumed has its pairs from; `more`: whether other columns or pairs were asked for."""
-    if inputs is None and not (out / "checkpoints").is_dir():
-        raise ConfigError(f"{out} holds no run to go on with")
-    if inputs is None:
-        raise ConfigError(f"{out} holds no whole checkpoint that says where its pairs are; name them again")
-    if inputs.piped and sys.stdin.isatty():
-        raise ConfigError(f"the run in {out} took its pairs from standard input; pipe them in again")
-    if more:
-        raise ConfigError("--valid, --columns and --format go with PAIRS; a run resumed without PAIRS keeps its own")
-    return inputs
+def _linked(files: tuple[PairFile, ...], links: Path | None) -> tuple[PairFile, ...]:
+    """Return files of pairs with the links that were given."""
+    if links is None:
+        return files
+    if len(files) > 1:
+        raise ConfigError(f"--links goes with one file of pairs, but there are {len(files)}; put them into one")
+    return (replace(files[0], links=str(links)),)
 
 
 def _valid(
@@ -169,7 +174,7 @@ def _valid(
 
 def _report(outcome: Any, out: Path) -> None:  # noqa: ANN401  (its class would load torch)
     best = outcome.best
-    scores = f"; the best, of step {best.step:,}: BLEU {best.bleu:.1f}, loss {best.loss:.3f}" if best else ""
+    scores = f"; the best, of step {best.step:,}: {best}" if best else ""
     if outcome.reason == "interrupted":
         if outcome.step:
             say(f"stopped after step {outcome.step:,}{scores}")

@@ -19,12 +19,13 @@ from heedful.cli.decoding import (
     NoRepeat,
     Penalty,
     With,
+    check_penalty,
     naming_options,
     opened,
 )
 from heedful.cli.notes import Notes
-from heedful.cli.options import Ascii, BatchTokens, Device, Json, Model, Threads, print_json, width
-from heedful.errors import ConfigError
+from heedful.cli.options import Ascii, BatchTokens, Device, Json, Model, Threads, print_json, refuse_idle, width
+from heedful.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from heedful.decoding import Decoding
@@ -64,6 +65,9 @@ def translate(
     with_: With = None,
     stream: Annotated[bool, typer.Option("--stream", help="Print each word as soon as it is decided.")] = False,
     show: Annotated[bool, typer.Option("--show", help="Draw, for each word written, where the model looked.")] = False,
+    alignments: Annotated[
+        bool, typer.Option("--alignments", help="After each translation a tab and its links, source word-target word.")
+    ] = False,
     ascii_only: Ascii = False,
     device: Device = "auto",
     threads: Threads = 0,
@@ -73,11 +77,19 @@ def translate(
     """Translate sentences, one a line; a blank line stays blank.
 
     With --n-best every translation has a line: its rank, what they are compared by, and the text, separated by tabs.
-    --json gives one object a line, with log-probability, confidence, and with --show the weights between words.
+    Links (--alignments) are Pharaoh's, `0-0 1-2`, between words as white space separates them, counted from 0.
+    --json gives one object a line, with log-probability, confidence, and with --show or --alignments the weights
+    between words and their links.
     How each way to write works: `docs/decoding.md`.
     """
     if stream:
-        _refuse_stream(beam, n_best, copy_unknown)
+        _refuse_stream(beam, n_best, copy_unknown, alignments)
+        refuse_idle("with --stream, which writes one sentence at a time", {"--batch-tokens": batch_tokens != 4096})
+    check_penalty(penalty, alpha, compared=beam > 1 or n_best > 1)
+    if not sample:
+        drawing = {"--temperature": temperature != 1, "--top-k": top_k != 0, "--top-p": top_p != 1, "--seed": seed != 1}
+        refuse_idle("without --sample", drawing)
+    refuse_idle("with --json" if json else "without --show", {"--ascii": ascii_only and (json or not show)})
     with naming_options():
         from heedful.decoding import Decoding
 
@@ -113,7 +125,7 @@ def translate(
                 prefix=prefix,
                 split=not no_split,
                 copy_unknown=copy_unknown,
-                trace=show,
+                trace=show or alignments,
                 batch_tokens=batch_tokens,
             ):
                 unknown = translator.unknown(done.source)
@@ -121,7 +133,7 @@ def translate(
                 if json:
                     print_json(_record(done, how))
                 else:
-                    _print(done, how, show, ascii_only)
+                    _print(done, how, (show, alignments), ascii_only)
             sys.stdout.flush()
     notes.say()
 
@@ -131,24 +143,32 @@ def one_line(text: str) -> str:
     return BREAKS.sub(" ", text)
 
 
-def _refuse_stream(beam: int, n_best: int, copy_unknown: bool) -> None:
+def _refuse_stream(beam: int, n_best: int, copy_unknown: bool, alignments: bool) -> None:
     """Refuse what cannot be decided word by word."""
     for name, given, why in (
         ("--beam", beam > 1, "a beam decides nothing before its end"),
         ("--n-best", n_best > 1, "several translations cannot be written at once"),
         ("--copy-unknown", copy_unknown, "it is worked out when the translation is whole"),
+        ("--alignments", alignments, "links are read when the translation is whole"),
     ):
         if given:
             raise ConfigError(f"--stream and {name} exclude each other: {why}")
 
 
-def _print(translation: Translation, how: Decoding, show: bool, ascii_only: bool) -> None:
+def _print(translation: Translation, how: Decoding, more: tuple[bool, bool], ascii_only: bool) -> None:
+    from heedful.align.readout import align
+
+    show, alignments = more
     for rank, one in enumerate(translation.n_best or (translation,), 1):
         # A line of a file is a line again; a text that was typed keeps the line breaks it had.
-        lines = one.text.split("\n") if "\n" in translation.source and not translation.n_best else [one.text]
+        columns = bool(translation.n_best or alignments)
+        lines = one.text.split("\n") if "\n" in translation.source and not columns else [one.text]
         text = "\n".join(map(one_line, lines)).strip()
+        text = text.replace("\t", " ") if columns else text
         if translation.n_best and one.length:
-            text = f"{rank}\t{_compared(one, how):.4f}\t{text.replace(chr(9), ' ')}"
+            text = f"{rank}\t{_compared(one, how):.4f}\t{text}"
+        if alignments and one.length:
+            text += f"\t{align(one.trace, spaced=True)}"
         print(text)
         if show:
             print()
@@ -172,4 +192,6 @@ def _compared(translation: Translation, how: Decoding) -> float:
 def _stdin() -> Iterator[str]:
     from heedful.data import decode
 
+    if sys.stdin is None:
+        raise DataError("standard input: it is closed, and no TEXT was given")
     return decode(sys.stdin.buffer, "standard input")

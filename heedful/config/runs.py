@@ -62,6 +62,15 @@ class TrainingConfig:
     rdrop: float = real(
         0.0, 0.0, 100.0, "R-Drop: weight of the difference between two passes with other dropout; 0: one"
     )
+    guided: float = real(1.0, 0.0, 100.0, "with --links: weight of the loss between attention and links; 0: none")
+    guided_layer: int = whole(0, 0, 64, "the Transformer's decoder layer that links guide; 0: the last but one")
+    guided_heads: int = whole(1, 0, 1024, "how many heads of that layer links guide, the first ones; 0: all")
+    guided_step: str = choice(
+        "auto",
+        "same",
+        "next",
+        doc="links guide the step that writes a token, or the one that reads it; auto: the Transformer's next",
+    )
     ema: float = real(0.0, 0.0, 0.999999, "keep a moving average of the weights with this decay; 0: none")
     average: int = whole(1, 1, 1000, "weights of so many last validations are averaged at the end, if that is better")
     metric: str = choice("bleu", "chrf", "loss", doc="what makes a validation the best")

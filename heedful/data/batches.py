@@ -7,6 +7,7 @@ that replays what it recorded for a shape, and is the same batch where it is pad
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import overload
@@ -43,21 +44,31 @@ class Batch:
     """x (B, S) and y (B, T) with the pairs' rows; `y` begins with `<s>` and ends with `</s>`; 0 is padding.
 
     There may be more rows in x and y than pairs: these are padding, all zeros. `tokens` says how many target tokens are
-    to be predicted.
+    to be predicted. `links` (N,), where pairs have any, are places in an array (B, T, S), flattened, of the T tokens to
+    be predicted and the S of the source; a place past its end is none.
     """
 
     x: Tensor
     y: Tensor
     rows: Array
     tokens: int
+    links: Tensor | None = None
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """What is learned from: x, y, and the links if there are any."""
+        return (self.x, self.y) if self.links is None else (self.x, self.y, self.links)
 
     def to(self, device: torch.device) -> Batch:
         """Return the batch on a device; from pinned memory, without waiting until it is there."""
-        return replace(self, x=self.x.to(device, non_blocking=True), y=self.y.to(device, non_blocking=True))
+        return self._with([tensor.to(device, non_blocking=True) for tensor in self.tensors])
 
     def pin(self) -> Batch:
         """Return the batch in memory from which a GPU can copy while others work."""
-        return replace(self, x=self.x.pin_memory(), y=self.y.pin_memory())
+        return self._with([tensor.pin_memory() for tensor in self.tensors])
+
+    def _with(self, tensors: Sequence[Tensor]) -> Batch:
+        return replace(self, x=tensors[0], y=tensors[1], links=tensors[2] if len(tensors) > 2 else None)
 
 
 class Plan(Sequence[Array]):
@@ -150,4 +161,21 @@ class Batches:
         wide_x[: len(rows), : x.shape[1]] = x
         wide_y[: len(rows), 1 : 1 + y.shape[1]] = y
         wide_y[: len(rows), 0] = self.start
-        return Batch(torch.from_numpy(wide_x), torch.from_numpy(wide_y), rows, int(np.count_nonzero(y)))
+        links = self._links(rows, epoch, (share, target, source), fixed)
+        return Batch(torch.from_numpy(wide_x), torch.from_numpy(wide_y), rows, int(np.count_nonzero(y)), links)
+
+    def _links(self, rows: Array, epoch: int, shape: tuple[int, int, int], fixed: bool) -> Tensor | None:
+        """Return the places of links in an array of a shape, B, T and S.
+
+        With `fixed`, there are as many as target tokens, or twice as many, four times, and so on.
+        """
+        found = self.corpus.token_links(rows, epoch)
+        if found is None:
+            return None
+        places = np.ravel_multi_index(found, shape)
+        if fixed:
+            count = shape[0] * shape[1]
+            while count < len(places):
+                count *= 2
+            places = np.pad(places, (0, count - len(places)), constant_values=math.prod(shape))
+        return torch.from_numpy(places.astype(np.int64))

@@ -3,8 +3,8 @@
 They lie in `$HEEDFUL_CACHE`, or else in `heedful` under `$XDG_CACHE_HOME` or `~/.cache`, each named by a hash of all it
 was made from. A folder is renamed into place when it is whole; its head holds the sizes of the others and a checksum
 of itself, and a folder that does not fit its head is made anew. Of two processes that want the same one, the second
-waits for the first. When the cache holds more than 20 GB, what was not used for the longest time is removed. Nothing
-in it is needed: it may be deleted at any time.
+waits for the first. When the cache holds more than 20 GB, what was not used for the longest time is removed, and never
+what some process has open. Nothing in it is needed: it may be deleted at any time.
 """
 
 from __future__ import annotations
@@ -16,10 +16,13 @@ import re
 import shutil
 import tempfile
 import time
+import unicodedata
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from hashlib import blake2b
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import IO, Any
 
@@ -37,7 +40,7 @@ except ImportError:  # not on Windows
 __all__ = ["Arrays", "Say", "Writer", "key_of", "stored"]
 
 HEAD = "head.json"
-NAME = re.compile(r"[0-9a-f]{32}|\.[0-9a-f]{32}\.partial")  # what is ours in the cache
+NAME = re.compile(r"[0-9a-f]{32}|\.[0-9a-f]{32}\.(partial|gone)")  # what is ours in the cache
 MOST = 20 * 10**9  # bytes in the cache
 STALE = 24 * 3600  # seconds after which a folder that was never finished is nobody's
 
@@ -45,8 +48,18 @@ Say = Callable[[str], None]
 
 
 def key_of(*parts: object) -> str:
-    """Return a name for what is made from these parts, which JSON can hold."""
-    return blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=16).hexdigest()
+    """Return a name for what is made from these parts, which JSON can hold, by the packages that are installed."""
+    return blake2b(json.dumps([parts, _makers()], sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+@cache
+def _makers() -> dict[str, str]:
+    """Return the versions of what cleaning and cutting depend on: another one may clean or cut otherwise."""
+    found = {"unicode": unicodedata.unidata_version}
+    for package in ("tokenizers", "sentencepiece"):
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
 
 
 class Writer:
@@ -89,22 +102,24 @@ class Writer:
 
 
 class Arrays:
-    """A finished folder: its head, and its arrays, mapped."""
+    """A finished folder: its head, and its arrays, mapped. As long as it is open, `_tidy` leaves it alone."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        checksum, _, body = (folder / HEAD).read_text(encoding="utf-8").partition("\n")
+        self._use = (folder / HEAD).open(encoding="utf-8")
+        weakref.finalize(self, self._use.close)
+        _lock(self._use, shared=True)
+        checksum, _, body = self._use.read().partition("\n")
         if checksum != _checksum(body):
             raise ValueError(f"{folder / HEAD} is damaged")
         self.head: dict[str, Any] = json.loads(body)
+        self._maps: dict[str, mmap.mmap | None] = {}
         for name, (_, size) in self.head["files"].items():
             if (folder / name).stat().st_size != size:
                 raise ValueError(f"{folder / name} is damaged")
-        self._maps: dict[str, mmap.mmap | None] = {}
+            self._maps[name] = _map(folder / name)  # at once: what is mapped stays, even if somebody empties the cache
 
     def __getitem__(self, name: str) -> Array:
-        if name not in self._maps:
-            self._maps[name] = _map(self.folder / name)
         return _array(self._maps[name], self.head["files"][name][0])
 
     def forget(self) -> None:
@@ -126,8 +141,9 @@ def stored(key: str | None, fill: Callable[[Writer], None], say: Say) -> tuple[A
                 if found := _opened(folder):
                     return found, True
                 _fill(folder, fill, lasting=True)
+                found = Arrays(folder)
             _tidy(folder)
-            return Arrays(folder), False
+            return found, False
         except (DiskError, OSError) as error:
             say(f"the cache cannot be used, so the next start prepares the pairs again: {error}")
     with writing(Path(tempfile.gettempdir())):
@@ -182,17 +198,42 @@ def _tidy(last: Path) -> None:
     for folder in last.parent.iterdir():
         if NAME.fullmatch(folder.name):
             try:
-                size = sum(file.stat().st_size for file in folder.iterdir())
-                age = (folder if folder.name.startswith(".") else folder / HEAD).stat().st_mtime
+                files = [file.stat() for file in folder.iterdir()]
+                times = [file.st_mtime for file in files] + [folder.stat().st_mtime]
+                age = max(times) if folder.name.startswith(".") else (folder / HEAD).stat().st_mtime
             except OSError:  # removed by another process meanwhile
                 continue
-            used.append((age, size, folder))
+            used.append((age, sum(file.st_size for file in files), folder))
     total = sum(size for _, size, _ in used)
     for age, size, folder in sorted(used):
-        unfinished = folder.name.startswith(".")
-        if time.time() - age > STALE if unfinished else total > MOST and folder != last:
-            shutil.rmtree(folder, ignore_errors=True)
+        if folder.name.startswith("."):
+            if time.time() - age > STALE:
+                shutil.rmtree(folder, ignore_errors=True)
+        elif total > MOST and folder != last and _removed(folder):
             total -= size
+
+
+def _removed(folder: Path) -> bool:
+    """Remove a folder if no process has it open; one that is about to open it finds it gone, and makes it anew."""
+    gone = folder.with_name(f".{folder.name}.gone")
+    try:
+        with (folder / HEAD).open("r+") as head:
+            _lock(head, shared=False)
+            folder.rename(gone)  # at once, so that nobody finds half of it
+    except OSError:
+        return False
+    shutil.rmtree(gone, ignore_errors=True)
+    return True
+
+
+def _lock(file: IO[str], shared: bool) -> None:
+    """Mark a file until it is closed: as in use (shared), or as nobody else's; an OSError if that cannot be."""
+    if fcntl is not None:
+        try:
+            fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except OSError as error:
+            if isinstance(error, BlockingIOError) or not shared:  # some file systems have no locks
+                raise
 
 
 def _map(path: Path) -> mmap.mmap | None:

@@ -73,11 +73,15 @@ STEPS_IF_PRINTABLE = tuple(step for step in STEPS if step[0] in ("not NFC", "ext
 
 @dataclass
 class Report:
-    """How many pairs were read, how many were dropped or changed for each reason, and the first of them."""
+    """How many pairs were read, how many were dropped or changed for each reason, and the first of them.
+
+    `notes` are on whole files.
+    """
 
     read: int = 0
     counts: dict[str, int] = field(default_factory=dict)
     examples: dict[str, list[str]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
     @property
     def kept(self) -> int:
@@ -99,6 +103,7 @@ class Report:
     def add(self, other: Report) -> None:
         """Add what was found in the pairs that follow."""
         self.read += other.read
+        self.notes += other.notes
         for reason, count in other.counts.items():
             self.counts[reason] = self.counts.get(reason, 0) + count
             known = self.examples.setdefault(reason, [])
@@ -108,7 +113,8 @@ class Report:
         """Return what to say to a person: one line for each reason, and one for each example."""
         said = [
             f"read {self.read:,} pair{'s' * (self.read != 1)}"
-            + (f", kept {self.kept:,}" if self.kept < self.read else "")
+            + (f", kept {self.kept:,}" if self.kept < self.read else ""),
+            *self.notes,
         ]
         for reason in REASONS:
             if reason in self.counts:
@@ -118,7 +124,7 @@ class Report:
 
     def refuse(self) -> None:
         """Refuse pairs of which any was dropped or changed."""
-        if self.counts:
+        if self.counts or self.notes:
             raise DataError("the sentence pairs are not clean, as --strict asks for:\n" + "\n".join(self.lines()))
 
     def refuse_empty(self, name: str) -> None:

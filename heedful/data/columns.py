@@ -1,12 +1,13 @@
-"""Which columns of a file, or fields of a record, are the source and the target."""
+"""Which columns of a file, or fields of a record, are the source and the target, and whether a line names them."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from heedful.errors import ConfigError, DataError, nearest
 
-__all__ = ["find", "guess", "no_guess", "parse_columns", "positions"]
+__all__ = ["find", "guess", "ids_first", "no_guess", "parse_columns", "positions", "surely_names", "usual"]
 
 # What people call the two sides when they do not name the languages.
 USUAL = (
@@ -17,7 +18,25 @@ USUAL = (
     ("input", "output"),
     ("text", "translation"),
 )
-SENTENCE_ENDS = (".", "!", "?", "।", "؟", "。", "！", "？", "…")
+MORE = ("sentence", "original", "translated", "reference", "question", "answer", "prompt", "completion")
+# Languages by their codes, of two letters and the most common ones of three, and by name.
+CODES = """
+aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee el en eo
+es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie ig ii ik io is it iu ja jv ka kg
+ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu lv mg mh mi mk ml mn mr ms mt my na nb nd ne ng nl nn
+no nr nv ny oc oj om or os pa pi pl ps pt qu rm rn ro ru rw sa sc sd se sg si sk sl sm sn so sq sr ss st su sv sw ta
+te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu ara ben bul cat ces cmn dan deu
+ell eng est eus fas fin fra fre ger glg guj hau heb hin hrv hun ind isl ita jpn kan kat kaz khm kor lat lav lit mal
+mar mkd mon nep nld nob nor ori pan pol por ron rus sin slk slv spa sqi srp swa swe tam tel tgl tha tur ukr urd uzb
+vie yor zho zul
+"""
+NAMES = """
+arabic basque bengali bulgarian catalan chinese croatian czech danish dutch english estonian finnish french german
+greek gujarati hebrew hindi hungarian icelandic indonesian italian japanese kannada korean latin latvian lithuanian
+malayalam marathi nepali norwegian persian polish portuguese punjabi romanian russian sanskrit serbian slovak
+slovenian spanish swahili swedish tamil telugu thai turkish ukrainian urdu vietnamese
+"""
+REGION = re.compile(r"[-_][A-Za-z]{2,4}$")  # en-US, eng_Latn
 
 
 def parse_columns(text: str, most: int = 2) -> tuple[str, ...]:
@@ -54,19 +73,55 @@ def find(names: Sequence[str], wanted: Sequence[str], where: str, what: str = "c
 
 
 def guess(names: Sequence[str]) -> tuple[int, int] | None:
-    """Return which names are source and target: usual words, or else the only two there are.
+    """Return which names of a header or of fields are source and target: usual words, or else the only two there are.
 
     >>> guess(["id", "Target", "Source"]), guess(["hi", "en"]), guess(["id", "hi", "en"])
     ((2, 1), (0, 1), None)
+    """
+    return usual(names) or ((0, 1) if len(names) == 2 else None)
+
+
+def usual(names: Sequence[str]) -> tuple[int, int] | None:
+    """Return which names are usual words for source and target.
+
+    >>> usual(["id", "Target", "Source"]), usual(["hi", "en"])
+    ((2, 1), None)
     """
     small = [name.lower() for name in names]
     for source, target in USUAL:
         if source in small and target in small:
             return small.index(source), small.index(target)
-    # A pair of sentences is no header: whoever forgot the header should not lose a pair without a word.
-    if len(names) == 2 and not any(name.endswith(SENTENCE_ENDS) for name in names):
-        return 0, 1
     return None
+
+
+def surely_names(cells: Sequence[str]) -> bool:
+    """Tell whether cells are the names of columns: usual words, languages, or what has an underscore.
+
+    >>> surely_names(["en", "Hindi"]), surely_names(["text_en", "source"]), surely_names(["Hi", "Salut"])
+    (True, True, False)
+    """
+    return all(map(_surely_name, cells))
+
+
+def _surely_name(cell: str) -> bool:
+    small, code = cell.lower(), REGION.sub("", cell)
+    words = {*NAMES.split(), *MORE, *(word for pair in USUAL for word in pair)}
+    return (
+        small.rstrip("0123456789 ") in words
+        or ("_" in cell and " " not in cell)
+        or (code in (code.lower(), code.upper()) and code.lower() in CODES.split())  # "No" is no language
+    )
+
+
+def ids_first(rows: Sequence[Sequence[str]]) -> str:
+    """Return which columns to take instead of the first two when column 1 of all rows is a number; otherwise nothing.
+
+    >>> ids_first([["1", "a", "7", "b"], ["2", "c", "8", "d"]]), ids_first([["2", "two", "0-0"], ["x", "y", "z"]])
+    ('2,4', '')
+    """
+    numbers = [all(cell.strip().isdecimal() for cell in column) for column in zip(*rows, strict=False)]
+    words = [str(i) for i, number in enumerate(numbers, 1) if not number]
+    return ",".join(words[:2]) if len(numbers) > 2 and numbers[0] and len(words) > 1 else ""
 
 
 def no_guess(names: Sequence[str], where: str, what: str = "columns") -> DataError:
@@ -75,10 +130,16 @@ def no_guess(names: Sequence[str], where: str, what: str = "columns") -> DataErr
         return DataError(f"{where}: expected {what} for source and target with their names, found only '{names[0]}'")
     if len(names) == 2:
         return DataError(
-            f"{where}: expected the names of the {what}, found sentences: '{names[0]}' and '{names[1]}'; "
-            "put a line such as source,target above them"
+            f"{where}: '{_short(names[0])}' and '{_short(names[1])}' may be names or a pair; if they name the {what}, "
+            "give them with --columns, and if they are a pair already, say --columns 1,2"
         )
+    pair = f"; if this is a pair already, such as --columns {len(names) - 1},{len(names)}"
+    pair = "" if what == "fields" or surely_names(names[-2:]) else pair
     return DataError(
-        f"{where}: the {what} are {', '.join(names)}; say which hold source and target, "
-        f"such as --columns {names[-2]},{names[-1]}"
+        f"{where}: the {what} are {', '.join(map(_short, names))}; say which hold source and target, "
+        f"such as --columns {_short(names[-2])},{_short(names[-1])}{pair}"
     )
+
+
+def _short(text: str, length: int = 40) -> str:
+    return text if len(text) <= length else text[: length - 1] + "…"

@@ -14,7 +14,7 @@ import numpy as np
 from heedful.data.pairs import Pair
 from heedful.text.chance import spread
 
-__all__ = ["Array", "Corpus", "Flat", "Side", "Texts"]
+__all__ = ["Array", "Corpus", "Flat", "Links", "Side", "Texts"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -30,6 +30,18 @@ class Side(Protocol):
 
     def rows(self, indices: Array, epoch: int) -> tuple[Array, Array]:
         """Return the ids of some rows in an epoch, one row after the other, and how many each has."""
+        ...
+
+    def units(self, indices: Array, epoch: int) -> Array | None:
+        """Return into how many tokens each running word of some rows is cut in an epoch; None where ids are kept."""
+        ...
+
+
+class Links(Protocol):
+    """The links between tokens of pairs."""
+
+    def tokens(self, rows: Array, units: tuple[Array | None, Array | None]) -> tuple[Array, Array, Array]:
+        """Return the links of some rows, whose words have so many tokens: which row, target token, source token."""
         ...
 
 
@@ -71,20 +83,32 @@ class Flat:
         lengths = self.offsets[indices + 1].astype(np.int64) - begin
         return self.ids[spread(begin, lengths)], lengths
 
+    def units(self, indices: Array, epoch: int) -> None:
+        """Ids are kept, not words."""
+
 
 class Corpus:
-    """The token ids of pairs and, if they are known, the pairs themselves."""
+    """The token ids of pairs and, if they are known, the pairs themselves and links between their words."""
 
-    def __init__(self, source: Side, target: Side, texts: Texts | None = None, keep: object = None) -> None:
-        self.source, self.target, self.texts = source, target, texts
+    def __init__(
+        self,
+        source: Side,
+        target: Side,
+        texts: Texts | None = None,
+        keep: object = None,
+        links: Links | None = None,
+    ) -> None:
+        self.source, self.target, self.texts, self.links = source, target, texts, links
         self._keep = keep  # a temporary folder is there as long as somebody knows it
         if len(source) != len(target):
             raise ValueError(f"{len(source)} sources and {len(target)} targets are no pairs")
 
     @classmethod
-    def of(cls, sources: Iterable[Sequence[int]], targets: Iterable[Sequence[int]]) -> Corpus:
+    def of(
+        cls, sources: Iterable[Sequence[int]], targets: Iterable[Sequence[int]], *, links: Links | None = None
+    ) -> Corpus:
         """Make a corpus of rows of ids, each closed by `</s>`."""
-        return cls(Flat.of(sources), Flat.of(targets))
+        return cls(Flat.of(sources), Flat.of(targets), links=links)
 
     def __len__(self) -> int:
         return len(self.source)
@@ -98,6 +122,12 @@ class Corpus:
     def sides(self, rows: Array, epoch: int = 0) -> tuple[Array, Array]:
         """Return some pairs in an epoch, filled up with 0 to the longest of each side: int64 (B, S) and (B, T)."""
         return _padded(*self.source.rows(rows, epoch)), _padded(*self.target.rows(rows, epoch))
+
+    def token_links(self, rows: Array, epoch: int = 0) -> tuple[Array, Array, Array] | None:
+        """Return the links of some pairs in an epoch, if there are any: which of the rows, target and source token."""
+        if self.links is None:
+            return None
+        return self.links.tokens(rows, (self.source.units(rows, epoch), self.target.units(rows, epoch)))
 
     def pair(self, row: int) -> Pair:
         """Return a pair as text."""

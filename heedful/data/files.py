@@ -16,6 +16,8 @@ from heedful.errors import DataError
 __all__ = ["BOM", "called", "decode", "raw_lines", "read_lines"]
 
 BOM = "\ufeff"
+UTF_16 = "it is UTF-16, which iconv -f utf-16 -t utf-8 converts"
+STARTS = {b"\xff\xfe": UTF_16, b"\xfe\xff": UTF_16, b"\x1f\x8b": "it is gzip, which zcat unpacks"}
 
 
 def read_lines(path: Path) -> Iterator[str]:
@@ -82,10 +84,9 @@ def _decoded(file: IO[bytes], name: str) -> Iterator[str]:
         try:
             yield raw.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise DataError(
-                f"{name}, line {number}: byte {error.start + 1} is 0x{raw[error.start]:02x}, which is not UTF-8; "
-                "convert the file to UTF-8 first"
-            ) from None
+            byte = f"byte {error.start + 1} is 0x{raw[error.start]:02x}, which is not UTF-8"
+            advice = STARTS.get(raw[:2] if number == 1 else b"", "convert the file to UTF-8 first")
+            raise DataError(f"{name}, line {number}: {byte}; {advice}") from None
 
 
 def _without_ends(lines: Iterator[str]) -> Iterator[str]:

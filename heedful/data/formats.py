@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, zip_longest
+from itertools import chain, islice, zip_longest
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from heedful.data.columns import find, guess, no_guess, parse_columns, positions
+from heedful.data.columns import find, guess, ids_first, no_guess, parse_columns, positions, surely_names, usual
 from heedful.data.files import BOM, called, raw_lines
 from heedful.data.json_lines import json_cells
 from heedful.errors import ConfigError, DataError, choose
@@ -21,8 +21,10 @@ FORMATS = ("tsv", "csv", "jsonl")
 ENDINGS = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
 NOTHING = ("", BOM)  # what a blank line holds
 SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab"}
+SAMPLE = 100  # lines that are looked at to tell what the columns hold
 
 Cells = Iterator[tuple[int, Sequence[str]]]
+Say = Callable[[str], None]
 
 
 class Raw(NamedTuple):
@@ -50,13 +52,16 @@ class PairFile:
     """A file of sentence pairs, or two parallel ones; `-` is stdin.
 
     `format` is tsv, csv or jsonl, by default what the name says. `columns` are numbers from 1 (of TSV and CSV), or
-    names of JSON fields or of a header; by default the first two of TSV, and what the names say in the others.
+    names of JSON fields or of a header: with numbers there is none. By default the first two of TSV, and what the names
+    say in the others.
+    `links` is a file with the word links of each pair: see `heedful.data.links`.
     """
 
     path: str
     format: str = ""
     columns: str = ""
     target: str = ""
+    links: str = ""
 
     def __post_init__(self) -> None:
         if self.format:
@@ -76,38 +81,37 @@ class PairFile:
         """What the file, or both files, are called in an error."""
         return called(self.path) + (f" and {called(self.target)}" if self.target else "")
 
-    def rows(self) -> Iterator[Raw]:
-        """Yield all pairs, blank lines too, as empty ones."""
+    def rows(self, say: Say | None = None) -> Iterator[Raw]:
+        """Yield all pairs, blank lines too, as empty ones; `say` is told what a person should know of the file."""
         if self.columns:
             parse_columns(self.columns)
-        for line, (source, target) in self.cells():
+        for line, (source, target) in self.cells(say):
             yield Raw(line, source, target)
 
-    def cells(self) -> Cells:
+    def cells(self, say: Say | None = None) -> Cells:
         """Yield the number of each line and its columns, of which there may be more than two: several references."""
         path, columns = Path(self.path), parse_columns(self.columns, most=1000) if self.columns else ()
         if self.target:
             return _parallel(path, Path(self.target))
         kind = self.format or format_of(self.path) or "tsv"
-        if kind == "jsonl":
-            return json_cells(path, columns)
-        return (_csv if kind == "csv" else _tsv)(path, columns)
+        return {"jsonl": json_cells, "csv": _csv, "tsv": _tsv}[kind](path, columns, say or _nobody)
 
 
 @dataclass(frozen=True)
 class PairList:
-    """Sentence pairs that are in memory already; they are read like those of a file."""
+    """Sentence pairs that are in memory already, and maybe lines of links; they are read like those of a file."""
 
     pairs: Sequence[tuple[str, str]]
     name: str = "pairs"
+    links: Sequence[str] | None = None
 
     @property
     def full_name(self) -> str:
         """What they are called in an error."""
         return "the pairs"
 
-    def rows(self) -> Iterator[Raw]:
-        """Yield all pairs, counted from 1."""
+    def rows(self, say: Say | None = None) -> Iterator[Raw]:
+        """Yield all pairs, counted from 1; there is nothing to say of them."""
         if isinstance(self.pairs, str | Path):
             raise DataError(
                 f"'{self.pairs}' is a name, expected pairs: a list of (sentence, translation). "
@@ -117,6 +121,10 @@ class PairList:
             if isinstance(pair, str) or len(pair) != 2 or not all(isinstance(side, str) for side in pair):
                 raise DataError(f"pair {number} is {pair!r}, expected two strings: a sentence and its translation")
             yield Raw(number, *pair)
+
+
+def _nobody(message: str) -> None:
+    """Tell nobody."""
 
 
 def _parallel(source: Path, target: Path) -> Cells:
@@ -133,13 +141,15 @@ def _parallel(source: Path, target: Path) -> Cells:
         yield number, (x.removesuffix("\n"), y.removesuffix("\n"))
 
 
-def _tsv(path: Path, columns: Sequence[str]) -> Cells:
+def _tsv(path: Path, columns: Sequence[str], say: Say) -> Cells:
     """Yield the cells of each line; all lines have as many as the first, which is a header if columns have names."""
-    width = first = 0
+    lines, width, first = raw_lines(path), 0, 0
+    if not columns:
+        lines = _first_two(lines, path, say)
     where = positions(columns or ("1", "2"))
     pick = itemgetter(*where) if where else None
     nothing = ("",) * (len(columns) or 2)
-    for number, line in enumerate(raw_lines(path), 1):
+    for number, line in enumerate(lines, 1):
         if line.strip() in NOTHING:
             yield number, nothing
             continue
@@ -151,14 +161,40 @@ def _tsv(path: Path, columns: Sequence[str]) -> Cells:
         if pick is None:
             names = [cell.removeprefix(BOM).strip() for cell in cells]
             pick = itemgetter(*find(names, columns, f"{called(path)}, line {number}"))
+            _tell_mark(line, say)
             continue
         yield number, pick(cells)
 
 
-def _csv(path: Path, columns: Sequence[str]) -> Cells:
-    """Yield the cells of each row under the header, with the line on which the row begins."""
+def _first_two(lines: Iterator[str], path: Path, say: Say) -> Iterator[str]:
+    """Give the lines again; say that there are more columns than two, and refuse to take numbers for sentences."""
+    head = list(islice(lines, SAMPLE))
+    rows = [line.removesuffix("\n").split("\t") for line in head if line.strip() not in NOTHING]
+    width = len(rows[0]) if rows else 0
+    if rows and (named := usual([cell.strip(BOM + " \r") for cell in rows[0]])):
+        names = ",".join(rows[0][i].strip(BOM + " \r") for i in named)
+        raise DataError(f"{called(path)}, line 1: these are names of columns, no pair; say --columns {names}")
+    if better := ids_first(rows):
+        raise DataError(
+            f"{called(path)}: {width} columns, and the first holds numbers, not sentences; say which hold source and "
+            f"target, such as --columns {better}"
+        )
+    if width > 2:
+        say(f"{width} columns; taking 1 and 2 (--columns 2,3 for others)")
+    return chain(head, lines)
+
+
+def _tell_mark(line: str, say: Say) -> None:
+    if line.startswith(BOM):
+        say("a byte order mark taken off")
+
+
+def _csv(path: Path, columns: Sequence[str], say: Say) -> Cells:
+    """Yield the cells of each row under the header, if there is one, with the line on which the row begins."""
     lines = raw_lines(path)
-    head = next(lines, "").removeprefix(BOM)
+    head = next(lines, "")
+    _tell_mark(head, say)
+    head = head.removeprefix(BOM)
     separator = max(SEPARATORS, key=head.count)
     reader = csv.reader(chain([head], lines) if head else [], delimiter=separator, strict=True)
     pick, width, first, number = None, 0, 0, 1
@@ -169,6 +205,8 @@ def _csv(path: Path, columns: Sequence[str]) -> Cells:
             yield number, nothing
         elif pick is None:
             pick, width, first = itemgetter(*_header(cells, columns, where)), len(cells), number
+            if positions(columns):
+                yield number, pick(cells)
         elif len(cells) != width:
             raise _wrong_width(where, separator, width, cells, first)
         else:
@@ -189,18 +227,24 @@ def _next_row(reader: Any, path: Path) -> list[str] | None:  # noqa: ANN401  (cs
 
 
 def _header(cells: Sequence[str], columns: Sequence[str], where: str) -> Sequence[int]:
-    """Return where the wanted columns stand, from 0."""
+    """Return where the wanted columns stand, from 0, by the first row: a pair with numbers, a header otherwise."""
     names = [cell.strip() for cell in cells]
     if not columns:
         found = guess(names)
-        if found is None:
+        if found is None or not surely_names([names[i] for i in found]):
             raise no_guess(names, where)
         return found
     numbers = positions(columns)
-    if numbers is None or all(column in names for column in columns):
+    if numbers is None:
         return find(names, columns, where)
     if max(numbers) >= len(names):
         raise DataError(f"{where}: there is no column {max(numbers) + 1}, only {len(names)}: {', '.join(names)}")
+    wanted = [names[i] for i in numbers]
+    if surely_names(wanted):
+        raise DataError(
+            f"{where}: {' and '.join(wanted)} are names of columns; give them, --columns {','.join(wanted)}, "
+            "as with numbers the first line is a pair"
+        )
     return numbers
 
 

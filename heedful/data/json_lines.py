@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from heedful.data.columns import find, guess, no_guess
+from heedful.data.columns import find, guess, no_guess, positions
 from heedful.data.files import BOM, called, raw_lines
 from heedful.errors import DataError
 
 __all__ = ["json_cells"]
 
 
-def json_cells(path: Path, wanted: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:
+def json_cells(path: Path, wanted: Sequence[str], say: Callable[[str], None]) -> Iterator[tuple[int, Sequence[str]]]:
     """Yield the number of each line and the fields that are wanted; without names, the first line tells which.
 
     The fields may stand in an object inside, as in `{"translation": {"en": …, "hi": …}}`.
@@ -24,12 +25,14 @@ def json_cells(path: Path, wanted: Sequence[str]) -> Iterator[tuple[int, Sequenc
     name, outer, names = called(path), "", tuple(wanted)
     pick, nothing = None, ("",) * max(2, len(names))
     for number, line in enumerate(raw_lines(path), 1):
+        if line.startswith(BOM):
+            say("a byte order mark taken off")
         line = line.removeprefix(BOM).strip()
         if not line:
             yield number, nothing
             continue
         where = f"{name}, line {number}"
-        record = _object(line, where)
+        record = _object(line, where, first=pick is None)
         if pick is None:
             outer, names = _choose(record, wanted, where)
             pick = itemgetter(*names)
@@ -49,12 +52,17 @@ def json_cells(path: Path, wanted: Sequence[str]) -> Iterator[tuple[int, Sequenc
         yield number, cells
 
 
-def _object(line: str, where: str) -> Any:  # noqa: ANN401  (what JSON holds)
+def _object(line: str, where: str, first: bool) -> Any:  # noqa: ANN401  (what JSON holds)
+    if first and re.match(r"\[\s*(\{|\[|$)", line):
+        raise DataError(
+            f"{where}: this is one list of all pairs, expected an object on each line; jq -c '.[]' makes these of it"
+        )
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
         reason = f"{error.msg}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
-        raise DataError(f"{where}: this is not JSON ({reason}): '{_short(line)}'") from None
+        more = "; expected an object on each line" if first else ""
+        raise DataError(f"{where}: this is not JSON ({reason}): '{_short(line)}'{more}") from None
     if not isinstance(record, dict):
         raise DataError(f'{where}: expected an object such as {{"source": "…", "target": "…"}}, found: {_short(line)}')
     return record
@@ -71,7 +79,12 @@ def _choose(record: dict[str, Any], wanted: Sequence[str], where: str) -> tuple[
         for outer, fields in inside.items():
             if all(name in fields for name in wanted):
                 return outer, tuple(wanted)
-        find(list(dict.fromkeys(chain.from_iterable(inside.values()))), wanted, where, "field")
+        names = list(dict.fromkeys(chain.from_iterable(inside.values())))
+        if positions(wanted):
+            raise DataError(
+                f"{where}: fields have names, not numbers: {', '.join(names)}; give two of them to --columns"
+            )
+        find(names, wanted, where, "field")
         raise DataError(f"{where}: the fields {' and '.join(wanted)} do not stand in one object")
     for outer, names in levels.items():
         if (found := guess(names)) is not None:

@@ -6,17 +6,20 @@ import hashlib
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
-from heedful.data.files import called, raw_lines
+from heedful.data.files import called, raw_lines, read_lines
 from heedful.data.formats import PairFile, PairList, Raw, format_of
 from heedful.disk import writing
 from heedful.errors import DataError
 
 __all__ = ["Readable", "readable"]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -37,10 +40,20 @@ class Readable:
         """What it is called in an error."""
         return self.file.full_name
 
-    def rows(self) -> Iterator[Raw]:
-        """Yield all pairs; errors name the original."""
+    def rows(self, say: Callable[[str], None] | None = None) -> Iterator[Raw]:
+        """Yield all pairs; errors, and what is said, name the original."""
+        return self._named(self.copy.rows(say and (lambda message: say(f"{self.name}: {message}"))))
+
+    def links(self) -> Iterator[str] | None:
+        """Yield the links that were given with the pairs, a line for each pair, if any were."""
+        links = self.copy.links
+        if not isinstance(links, str):
+            return None if links is None else iter(links)
+        return self._named(read_lines(Path(links))) if links else None
+
+    def _named(self, items: Iterator[T]) -> Iterator[T]:
         try:
-            yield from self.copy.rows()
+            yield from items
         except DataError as error:
             message = str(error)
             for copied, original in self.originals.items():
@@ -49,11 +62,24 @@ class Readable:
 
     def fingerprint(self) -> list[str] | None:
         """Return what the pairs depend on: names, how they are read, and all bytes; None for pairs in memory."""
-        if isinstance(self.copy, PairList) or isinstance(self.file, PairList):
+        if isinstance(self.copy, PairList):
             return None
         contents = [_digest(Path(path)) if path else "" for path in (self.copy.path, self.copy.target)]
         kind = self.copy.format or format_of(self.copy.path)
-        return [self.name, kind, self.copy.columns, *contents]
+        links = [_digest(Path(self.copy.links))] if self.copy.links else []
+        return [self.name, kind, self.copy.columns, *contents, *links]
+
+    def stamps(self) -> dict[str, tuple[int, int, int] | None]:
+        """Return for each file what changes when somebody writes to it: to be compared by `refuse_changes`."""
+        if isinstance(self.copy, PairList):
+            return {}
+        return {path: _stamp(Path(path)) for path in (self.copy.path, self.copy.target, self.copy.links) if path}
+
+    def refuse_changes(self, before: dict[str, tuple[int, int, int] | None]) -> None:
+        """Refuse files that were written to since: what was read first and last may not belong together."""
+        for path, stamp in before.items():
+            if _stamp(Path(path)) != stamp:
+                raise DataError(f"{path}: it changed while it was being read; start again when it is whole")
 
 
 @contextmanager
@@ -72,6 +98,9 @@ def _readable(file: PairFile | PairList, place: Path) -> Readable:
         if file.target and _once(file.target):
             originals[_copied(file.target, place.with_suffix(".target"))] = file.target
             copy = replace(copy, target=str(place.with_suffix(".target")))
+        if file.links and _once(file.links):
+            originals[_copied(file.links, place.with_suffix(".links"))] = file.links
+            copy = replace(copy, links=str(place.with_suffix(".links")))
     return Readable(file, copy, originals)
 
 
@@ -90,6 +119,14 @@ def _copied(path: str, place: Path) -> str:
             with Path(path).open("rb") as file:
                 shutil.copyfileobj(file, copy, 1 << 20)
     return str(place)
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None  # reading it says what is wrong with it
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _digest(path: Path) -> str:

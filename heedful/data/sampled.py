@@ -132,6 +132,21 @@ class Sampled:
 
     def rows(self, indices: Array, epoch: int | None) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
         """Return the ids of sentences in an epoch, one after the other, and their lengths, each closed by `</s>`."""
+        ways, sums = self._cuts(indices, epoch)
+        begins = self.table.offsets[ways]
+        ids = np.full(int(sums.sum()), END, np.int32)
+        inner = np.ones(len(ids), bool)
+        inner[np.cumsum(sums) - 1] = False
+        ids[inner] = self.table.ids[spread(begins, self.table.offsets[ways + 1] - begins)]
+        return ids, sums
+
+    def units(self, indices: Array, epoch: int | None) -> npt.NDArray[np.int64]:
+        """Return into how many tokens each running word of sentences is cut in an epoch."""
+        ways, _ = self._cuts(indices, epoch)
+        return np.asarray(self.table.offsets[ways + 1] - self.table.offsets[ways]).astype(np.int64)
+
+    def _cuts(self, indices: Array, epoch: int | None) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return which way each running word of sentences is cut, and how many tokens each sentence has."""
         starts = np.asarray(self.offsets[indices]).astype(np.int64)
         counts = np.asarray(self.offsets[np.asarray(indices) + 1]).astype(np.int64) - starts
         offsets = np.concatenate([[0], np.cumsum(counts)])
@@ -142,12 +157,7 @@ class Sampled:
         if epoch is not None and (sums > self.most).any():
             ways = np.where(np.repeat(sums > self.most, counts), self._ways(words, places, None), ways)
             sums = self._sums(ways, offsets)
-        begins = self.table.offsets[ways]
-        ids = np.full(int(sums.sum()), END, np.int32)
-        inner = np.ones(len(ids), bool)
-        inner[np.cumsum(sums) - 1] = False
-        ids[inner] = self.table.ids[spread(begins, self.table.offsets[ways + 1] - begins)]
-        return ids, sums
+        return ways, sums
 
     def _ways(self, words: Array, places: Array, epoch: int | None) -> npt.NDArray[np.int64]:
         """Return which way each word is cut: its number in the table."""

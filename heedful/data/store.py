@@ -7,6 +7,7 @@
 | line | pairs | the line on which each stands; in which file, the head says |
 | hash, source.hash, target.hash | pairs | what `split` needs to know |
 | first, training, held | rows of them | pairs without duplicates; of these to learn from, or held out, by hash |
+| links, links.ends | links; pairs | links that were given, between words of clean pairs, and where each pair's end |
 
 A store is named by the bytes of its files, what they are called, how they are read, and the settings of section `data`.
 What cannot be read twice, such as stdin, is copied to a temporary file first. The bytes of 10 million pairs are about
@@ -29,14 +30,16 @@ from heedful.data.cache import Arrays, Say, Writer, key_of, stored
 from heedful.data.cleaning import EXAMPLES, Report, clean
 from heedful.data.corpus import Array
 from heedful.data.formats import PairFile, PairList, Raw
+from heedful.data.links import Given, Lines, checked
 from heedful.data.once import Readable, readable
 from heedful.data.pairs import Pair
 from heedful.data.split import Hashes, Split, hashes, split
 from heedful.data.workers import in_order
+from heedful.text.chance import spread
 
 __all__ = ["CHUNK", "Chosen", "Progress", "Store", "open_store"]
 
-VERSION = 1
+VERSION = 2
 CHUNK = 10_000  # pairs that a process cleans at a time
 HASHES = ("hash", "source.hash", "target.hash")
 CHOSEN = ("first", "training", "held")
@@ -65,6 +68,18 @@ class Store:
     def folder(self) -> Path:
         """Where it lies."""
         return self.arrays.folder
+
+    @property
+    def linked(self) -> bool:
+        """Whether links were given with the pairs, or some of them."""
+        return bool(self.head.get("linked"))
+
+    def links(self, rows: Array) -> tuple[Array, Array]:
+        """Return the links of some rows, source word and target word, (N, 2), and how many each row has."""
+        ends, rows = self.arrays["links.ends"], np.asarray(rows, np.int64)
+        begins = np.where(rows > 0, ends[rows - 1], 0).astype(np.int64)
+        counts = ends[rows].astype(np.int64) - begins
+        return self.arrays["links"].reshape(-1, 2)[spread(begins, counts)], counts
 
     @property
     def hashes(self) -> Hashes:
@@ -125,9 +140,16 @@ def open_store(
 ) -> tuple[Store, bool]:
     """Return the clean pairs of some files, and whether they were in the cache; pairs in memory are not kept there."""
     with readable(files) as copies:
+        stamps = [copy.stamps() for copy in copies]  # from before the bytes are looked at
         names = [copy.fingerprint() for copy in copies]
         key = None if None in names else key_of("pairs", VERSION, names, asdict(config))
-        arrays, known = stored(key, lambda writer: _fill(writer, copies, config, key, progress), say)
+
+        def fill(writer: Writer) -> None:
+            _fill(writer, copies, config, key, progress)
+            for copy, stamp in zip(copies, stamps, strict=True):
+                copy.refuse_changes(stamp)
+
+        arrays, known = stored(key, fill, say)
     return Store(arrays), known
 
 
@@ -136,19 +158,21 @@ class _Chunk(NamedTuple):
 
     file: int
     name: str
+    links: Given | None
     lines: Sequence[int]
     sources: Sequence[str]
     targets: Sequence[str]
 
 
 class _Part(NamedTuple):
-    """What became of a chunk: encoded sentences and the length of each, lines, hashes, and what was done."""
+    """What became of a chunk: encoded sentences and the length of each, lines, hashes, what was done, and links."""
 
     file: int
     sides: tuple[tuple[bytes, Array], tuple[bytes, Array]]
     lines: Array
     hashes: Hashes
     report: Report
+    links: tuple[Array, Array] | None
 
 
 @dataclass(frozen=True)
@@ -162,7 +186,8 @@ class _Cleaner:
         found = clean(rows, chunk.name, self.config)
         sides = _encoded(found.sources), _encoded(found.targets)
         lines = np.array(found.lines, np.uint32)
-        return _Part(chunk.file, sides, lines, hashes(found.sources, found.targets), found.report)
+        links = None if chunk.links is None else checked(chunk.links, rows, found)
+        return _Part(chunk.file, sides, lines, hashes(found.sources, found.targets), found.report, links)
 
 
 def _encoded(texts: Sequence[str]) -> tuple[bytes, Array]:
@@ -170,11 +195,12 @@ def _encoded(texts: Sequence[str]) -> tuple[bytes, Array]:
     return b"".join(encoded), np.fromiter(map(len, encoded), np.uint64, len(encoded))
 
 
-def _chunks(files: Sequence[Readable]) -> Iterator[_Chunk]:
+def _chunks(files: Sequence[Readable], reports: Sequence[Report]) -> Iterator[_Chunk]:
     for number, file in enumerate(files):
-        rows = file.rows()
+        rows, lines = file.rows(reports[number].notes.append), Lines(file)
         while some := list(islice(rows, CHUNK)):
-            yield _Chunk(number, file.name, *zip(*some, strict=True))
+            yield _Chunk(number, file.name, lines.take(len(some)), *zip(*some, strict=True))
+        lines.end()
 
 
 def _fill(writer: Writer, files: Sequence[Readable], config: DataConfig, key: str | None, progress: Progress) -> None:
@@ -182,7 +208,8 @@ def _fill(writer: Writer, files: Sequence[Readable], config: DataConfig, key: st
     reports = [Report() for _ in files]
     sizes = {"source": np.uint64(0), "target": np.uint64(0)}
     counts = [0] * len(files)
-    with closing(in_order(_Cleaner(config), _chunks(files))) as parts:
+    linked, total = any(file.links() is not None for file in files), np.uint64(0)
+    with closing(in_order(_Cleaner(config), _chunks(files, reports))) as parts:
         for part in parts:
             for name, (content, lengths) in zip(sizes, part.sides, strict=True):
                 writer.add(name, content)
@@ -191,6 +218,11 @@ def _fill(writer: Writer, files: Sequence[Readable], config: DataConfig, key: st
             writer.add("line", part.lines)
             for name, values in zip(HASHES, part.hashes, strict=True):
                 writer.add(name, values)
+            if linked:
+                flat, lengths = part.links or (np.zeros((0, 2), np.uint32), np.zeros(len(part.lines), np.uint64))
+                writer.add("links", flat)
+                writer.add("links.ends", total + np.cumsum(lengths, dtype=np.uint64))
+                total += np.uint64(len(flat))
             reports[part.file].add(part.report)
             counts[part.file] += len(part.lines)
             progress(sum(report.read for report in reports), "pairs read and cleaned")
@@ -200,6 +232,8 @@ def _fill(writer: Writer, files: Sequence[Readable], config: DataConfig, key: st
         report.add(one)
     bounds = np.cumsum(counts).tolist()
     writer.head = {"key": key, "names": [file.name for file in files], "bounds": bounds, "report": asdict(report)}
+    if linked:
+        writer.head["linked"] = True
     _choose(writer, config, report)
 
 

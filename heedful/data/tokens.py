@@ -7,6 +7,7 @@
 | source.begins, target.begins | pairs + 1 | where each sentence begins among them |
 
 With `text.regularise` the numbers are those of running words, and the ways to cut each are beside them: see `sampled`.
+Where links were given with the pairs, they are here, too: see `links`.
 The folder is named by the pairs it is of, the vocabularies, and what of section `text` matters.
 """
 
@@ -24,6 +25,7 @@ import numpy as np
 from heedful.config import TextConfig
 from heedful.data.cache import Arrays, Say, Writer, key_of, stored
 from heedful.data.corpus import Array, Corpus, Flat, Side
+from heedful.data.links import CorpusLinks, Words, word_sizes
 from heedful.data.sampled import Lexicon, Sampled, Table, draw_table
 from heedful.data.store import CHUNK, Chosen, Progress, Store
 from heedful.data.workers import in_order
@@ -33,6 +35,7 @@ __all__ = ["Tokens", "tokens_of"]
 
 VERSION = 1
 SIDES = ("source", "target")
+BEGINS = {"links": "links.begins", "source.sizes": "source.words", "target.sizes": "target.words"}
 DRAWN = 1  # the seed of the ways to cut a word; which of them is taken follows from the seed of the run
 
 
@@ -58,7 +61,7 @@ def tokens_of(
     key = chosen.store.key
     if key is not None:
         key = key_of("tokens", VERSION, key, chosen.name, dumps, config.max_length, config.regularise)
-    job = _Cutter(str(chosen.store.folder), dumps, config.max_length, config.regularise > 0)
+    job = _Cutter(str(chosen.store.folder), dumps, config.max_length, config.regularise > 0, chosen.store.linked)
 
     def fill(writer: Writer) -> None:
         lexicons = _write(writer, job, chosen.rows, [len(codec) for codec in codecs], progress)
@@ -72,7 +75,8 @@ def tokens_of(
     arrays, known = stored(key, fill, say)
     source, target = (_side(arrays, side, config, seed) for side in SIDES)
     rows = arrays["row"]
-    corpus = Corpus(source, target, Chosen(chosen.store, rows, chosen.name), arrays)
+    links = _links(arrays) if chosen.store.linked else None
+    corpus = Corpus(source, target, Chosen(chosen.store, rows, chosen.name), arrays, links)
     return Tokens(corpus, len(chosen) - len(rows), arrays.head["longest"], known)
 
 
@@ -84,6 +88,11 @@ def _side(arrays: Arrays, side: str, config: TextConfig, seed: int) -> Side:
     return Sampled(numbers, begins, table, seed=seed, side=side, most=config.max_length)
 
 
+def _links(arrays: Arrays) -> CorpusLinks:
+    words = [Words(arrays[f"{side}.sizes"], arrays[f"{side}.words"]) for side in SIDES]
+    return CorpusLinks(arrays["links"].reshape(-1, 2), arrays["links.begins"], *words)
+
+
 class _Side(NamedTuple):
     """Some sentences of one side: ids of tokens, or numbers of distinct words, one after the other; how many each."""
 
@@ -93,11 +102,15 @@ class _Side(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """What became of some rows: those that are not too long, both sides of them, and the longest of all."""
+    """What became of some rows: those that are not too long, both sides of them, the longest of all, and links.
+
+    `links` are arrays by name, each with how many of its rows every pair has.
+    """
 
     rows: Array
     sides: list[_Side]
     longest: int
+    links: dict[str, tuple[Array, Array]]
 
 
 @dataclass(frozen=True)
@@ -108,6 +121,7 @@ class _Cutter:
     dumps: list[str]
     most: int
     words: bool
+    linked: bool
 
     @cached_property
     def _store(self) -> Store:
@@ -130,7 +144,16 @@ class _Cutter:
                 sides.append(_Side(numbers, counts, words))
             else:
                 sides.append(_Side(ids[np.repeat(short, lengths)], lengths[short], []))
-        return _Part(rows[short], sides, int(longest.max(initial=0)))
+        return _Part(rows[short], sides, int(longest.max(initial=0)), self._links(rows[short], texts, short))
+
+    def _links(self, rows: Array, texts: list[list[str]], short: Array) -> dict[str, tuple[Array, Array]]:
+        """Return the links of rows, and the sizes of the words on both sides, if links were given."""
+        if not self.linked:
+            return {}
+        found = {"links": self._store.links(rows)}
+        for side, codec, part in zip(SIDES, self._codecs, texts, strict=True):
+            found[f"{side}.sizes"] = word_sizes(codec, list(compress(part, short)), self.words)
+        return found
 
 
 def _write(writer: Writer, job: _Cutter, rows: Array, sizes: list[int], progress: Progress) -> list[Lexicon]:
@@ -142,6 +165,10 @@ def _write(writer: Writer, job: _Cutter, rows: Array, sizes: list[int], progress
     for number, side in enumerate(SIDES):
         writer.add(f"{side}.begins", np.zeros(1, np.uint64))
         writer.add(f"{side}.numbers", np.zeros(0, kinds[number]))
+    begins = dict.fromkeys(BEGINS if job.linked else (), 0)
+    for name in begins:
+        writer.add(name, np.zeros(0, np.uint32 if name == "links" else np.uint16))
+        writer.add(BEGINS[name], np.zeros(1, np.uint64))
     chunks = (np.asarray(rows[begin : begin + CHUNK]) for begin in range(0, len(rows), CHUNK))
     with closing(in_order(job, chunks)) as parts:
         for part in parts:
@@ -151,6 +178,10 @@ def _write(writer: Writer, job: _Cutter, rows: Array, sizes: list[int], progress
                 writer.add(f"{side}.numbers", own)
                 writer.add(f"{side}.begins", totals[number] + np.cumsum(found.lengths, dtype=np.uint64))
                 totals[number] += len(own)
+            for name, (values, counts) in part.links.items():
+                writer.add(name, values)
+                writer.add(BEGINS[name], begins[name] + np.cumsum(counts, dtype=np.uint64))
+                begins[name] += int(counts.sum())
             longest, done = max(longest, part.longest), min(done + CHUNK, len(rows))
             progress(done, "pairs cut into tokens")
     writer.head = {"longest": longest}

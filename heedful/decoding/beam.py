@@ -29,6 +29,7 @@ class _Heap:
     values: Tensor
     scores: Tensor  # (B, K), -inf where there is none
     lengths: Tensor  # (B, K)
+    cut: Tensor  # (B, K), whether the limit ended it
 
     @classmethod
     def empty(cls, B: int, K: int, room: int, device: torch.device) -> _Heap:
@@ -39,6 +40,7 @@ class _Heap:
             torch.zeros(shape, device=device),
             torch.full((B, K), -torch.inf, device=device),
             torch.zeros((B, K), dtype=torch.long, device=device),
+            torch.zeros((B, K), dtype=torch.bool, device=device),
         )
 
     def pick(self, which: Tensor) -> _Heap:
@@ -49,12 +51,14 @@ class _Heap:
             self.values.gather(1, wide),
             self.scores.gather(1, which),
             self.lengths.gather(1, which),
+            self.cut.gather(1, which),
         )
 
     def longer(self) -> _Heap:
         """Return the same with twice the room."""
         words = torch.cat([self.words, torch.full_like(self.words, END)], dim=2)
-        return _Heap(words, torch.cat([self.values, torch.zeros_like(self.values)], dim=2), self.scores, self.lengths)
+        values = torch.cat([self.values, torch.zeros_like(self.values)], dim=2)
+        return _Heap(words, values, self.scores, self.lengths, self.cut)
 
     def extend(self, ahead: _Ahead, t: int) -> _Heap:
         """Return hypotheses with one word more, the one in place t."""
@@ -72,8 +76,8 @@ class _Heap:
         """Return the hypotheses of some sentences."""
         return _Heap(*(tensor[rows] for tensor in self._all()))
 
-    def _all(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        return self.words, self.values, self.scores, self.lengths
+    def _all(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        return self.words, self.values, self.scores, self.lengths, self.cut
 
 
 class _Ahead(NamedTuple):
@@ -96,25 +100,25 @@ def beam(
     limits: Sequence[int],
     settings: Decoding,
     prefixes: Sequence[Sequence[int]] | None = None,
+    n: int = 0,
 ) -> list[list[Hypothesis]]:
-    """Return the `n_best` best hypotheses that a beam of K finds for each of the memory's sentences, best first.
+    """Return the n best hypotheses, or `n_best`, that a beam of K finds for each sentence of a memory, best first.
 
-    The search ends for a sentence when it cannot matter any more. A hypothesis that goes on only loses
-    log-probability, and at its longest it is divided by the most: log P / lp(limit) is the most it can ever score. When
-    the n-th best finished one has at least that of the best that is still going, nothing to come can enter the n best.
-    A beam of 1 has nothing to compare and ends with its first `</s>`: it is `greedy`.
+    n may be more than K: what is finished makes room for others. The search ends for a sentence when it cannot matter
+    any more. A hypothesis that goes on only loses log-probability, and at its longest it is divided by the most: log P
+    / lp(limit) is the most it can ever score. When the n-th best finished one has at least that of the best that is
+    still going, nothing to come can enter the n best. A beam of 1 has nothing to compare: it is `greedy`.
     """
     if settings.beam == 1:
         return [[one] for one in greedy(model, memory, limits, settings, prefixes)]
-    B, K, device = memory.keep.shape[0], settings.beam, memory.keep.device
+    B, K, n, device = memory.keep.shape[0], settings.beam, n or settings.n_best, memory.keep.device
     rules = Rules(limits, device, settings, prefixes)
     found: list[list[Hypothesis]] = [[] for _ in range(B)]
     rows = torch.arange(B, device=device)
     state = model.start(memory, rules.capacity).select(rows.repeat_interleave(K))
     y = torch.full((B * K, 1), START, device=device)
-    live = _Heap.empty(B, K, min(ROOM, rules.capacity), device)
+    live, done = (_Heap.empty(B, size, min(ROOM, rules.capacity), device) for size in (K, n))
     live.scores[:, 0] = 0.0  # all K are the same at first: one of them counts
-    done = _Heap.empty(B, K, min(ROOM, rules.capacity), device)
     first = torch.arange(B, device=device)[:, None] * K
     most = torch.tensor([settings.divisor(limit) for limit in limits], device=device)
     for t in range(rules.capacity):
@@ -122,6 +126,8 @@ def beam(
             live, done = live.longer(), done.longer()
         hidden, state, _ = model.step(y, state, memory)
         scores = rules.apply(log_probs_(model.logits(hidden[:, -1])), live.words.flatten(0, 1)[:, :t])
+        if (cut := rules.end(scores, t)) is not None:
+            live.cut = cut.view(-1, K)  # of those that end here, and of no others
         ahead = _continue(scores, live.scores)
         ended = ahead.words == END
         # Only the best K count as finished: the others are there for as many to go on when those end.
@@ -132,10 +138,9 @@ def beam(
         ahead = ahead._replace(scores=ahead.scores.masked_fill(ended, -torch.inf))
         ahead = ahead.pick(ahead.scores.topk(K, dim=1).indices)
         live, parents = live.extend(ahead, t), ahead.parents
-
-        over = done.scores[:, settings.n_best - 1] >= live.scores[:, 0] / most
+        over = done.scores[:, n - 1] >= live.scores[:, 0] / most
         if over.any():
-            _take(found, rows, done, over, rules, settings.n_best)
+            _take(found, rows, done, over)
             kept = (~over).nonzero()[:, 0]
             if not len(kept):
                 break
@@ -159,13 +164,11 @@ def _continue(scores: Tensor, live: Tensor) -> _Ahead:
     return _Ahead(parents, words, scores.view(B, K * V).gather(1, at), total)
 
 
-def _take(found: list[list[Hypothesis]], rows: Tensor, done: _Heap, over: Tensor, rules: Rules, n_best: int) -> None:
-    """Put the best finished hypotheses of the sentences that are over into their places."""
+def _take(found: list[list[Hypothesis]], rows: Tensor, done: _Heap, over: Tensor) -> None:
+    """Put the finished hypotheses of the sentences that are over into their places."""
     at = over.nonzero()[:, 0]
     ready = done.select(at)
-    tensors = (rows[at], rules.limits[at], ready.words, ready.values, ready.scores, ready.lengths)
-    for row, limit, words, values, scores, lengths in zip(*(tensor.tolist() for tensor in tensors), strict=True):
-        for i in range(n_best):
-            if scores[i] > -torch.inf:
-                n = lengths[i]
-                found[row].append(Hypothesis.of(words[i][:n], values[i][:n], limit))
+    for row, *each in zip(rows[at].tolist(), *(tensor.tolist() for tensor in ready._all()), strict=True):
+        for words, values, score, length, cut in zip(*each, strict=True):
+            if score > -torch.inf:
+                found[row].append(Hypothesis(tuple(words[:length]), tuple(values[:length]), cut))

@@ -64,6 +64,14 @@ class Ensemble(nn.Module):
         hidden = shares.logsumexp(0) - math.log(len(steps))
         return Step(hidden, _States(tuple(s.state for s in steps)), _mean([s.weights for s in steps]))
 
+    def norms(self, memory: _Memories) -> Tensor | None:
+        """Return the mean of what the models let through.  (B, L, H, S)."""
+        return _mean([model.norms(own) for model, own in self.members(memory)])
+
+    def members(self, memory: _Memories) -> list[tuple[Seq2Seq, Memory]]:
+        """Return each model with what it has to look at."""
+        return list(zip(self._models, memory.each, strict=True))
+
     def logits(self, hidden: Tensor) -> Tensor:
         """Return log p(y), which is what `step` gave.  hidden (…, V) -> (…, V)."""
         return hidden

@@ -81,7 +81,10 @@ class Rules:
         self.shortest = int(self.limits.min()) if len(self.limits) else 0
 
     def apply(self, scores: Tensor, words: Tensor) -> Tensor:
-        """Set to -∞, in place, what may not follow.  scores (R, V), words (R, t), those written so far."""
+        """Set to -∞, in place, what may not follow.  scores (R, V), words (R, t), those written so far.
+
+        In the `last` place `</s>` follows, whatever is left here.
+        """
         t = words.shape[1]
         K = scores.shape[0] // max(len(self.limits), 1)
         given = scores.clone() if t < self.forced else None
@@ -93,11 +96,23 @@ class Rules:
             self._forbid_repeats(scores, words)
             if end is not None:  # where every word would be a repetition, the sentence ends all the same
                 scores[:, END] = torch.where(scores.amax(-1) == -torch.inf, end, -torch.inf)
-        if t + 1 >= self.shortest:
-            self._force(scores, scores, torch.where(self.limits == t + 1, END, -1).repeat_interleave(K))
         if given is not None:
             self._force(scores, given, self.prefixes[:, t].repeat_interleave(K))
         return scores
+
+    def last(self, t: int) -> Tensor | None:
+        """Return which sentences have to end with the word in place t, counted from 0: (B,), or None for none."""
+        return self.limits == t + 1 if t + 1 >= self.shortest else None
+
+    def end(self, scores: Tensor, t: int) -> Tensor | None:
+        """Leave only `</s>` in the last place; return where another word was more probable: (R,), or None for none."""
+        last = self.last(t)
+        if last is None:
+            return None
+        last = last.repeat_interleave(scores.shape[0] // max(len(self.limits), 1))
+        cut = last & (scores.amax(-1) > scores[:, END])
+        self._force(scores, scores, torch.where(last, END, -1))
+        return cut
 
     @staticmethod
     def _force(scores: Tensor, given: Tensor, words: Tensor) -> None:

@@ -22,13 +22,15 @@ __all__ = ["Choose", "Draw", "Written", "argmax", "greedy", "sample", "write"]
 class Written(NamedTuple):
     """One step: for each sentence still going, its number, its new word, and how probable that was.
 
-    `weights` (sentences, L, H, S) say where each looked, if that was asked for and there is something to look at.
+    `weights` (sentences, L, H, S) say where each looked, if that was asked for and there is something to look at;
+    `cut`, for which the limit put `</s>` in the place of the word that was chosen.
     """
 
     rows: list[int]
     ids: list[int]
     log_probs: list[float]
     weights: Tensor | None
+    cut: list[bool]
 
 
 class Choose(Protocol):
@@ -100,10 +102,14 @@ def write(
     for t in range(rules.capacity):
         hidden, state, weights = model.step(y, state, memory, look)
         scores = rules.apply(log_probs_(model.logits(hidden[:, -1])), words[:, :t])
-        chosen = choose(scores, rows, t)
+        chosen, cut = choose(scores, rows, t), None
+        if (last := rules.last(t)) is not None:
+            cut = last & (chosen != END)
+            chosen = chosen.masked_fill(cut, END)
         values = scores.gather(1, chosen[:, None])[:, 0].tolist()
         ids = chosen.tolist()
-        yield Written(rows, ids, values, None if weights is None else weights[:, :, :, 0])
+        seen = None if weights is None else weights[:, :, :, 0]
+        yield Written(rows, ids, values, seen, [False] * len(rows) if cut is None else cut.tolist())
         if t == words.shape[1]:
             words = torch.cat([words, words], dim=1)
         words[:, t] = chosen
@@ -127,7 +133,7 @@ def greedy(
     prefixes: Sequence[Sequence[int]] | None = None,
 ) -> list[Hypothesis]:
     """Take the most probable word at every step, of at most `limits[b]` ≥ 1 tokens, `</s>` among them."""
-    return _collect(write(model, memory, Rules(limits, memory.keep.device, settings, prefixes)), limits)
+    return _collect(write(model, memory, Rules(limits, memory.keep.device, settings, prefixes)), len(limits))
 
 
 @torch.inference_mode()
@@ -146,15 +152,17 @@ def sample(
     memory = memory.select(torch.tensor(rows, dtype=torch.long, device=memory.keep.device)) if n > 1 else memory
     each = [limits[b] for b in rows]
     rules = Rules(each, memory.keep.device, settings, [prefixes[b] for b in rows] if prefixes else None)
-    drawn = _collect(write(model, memory, rules, draw), each)
+    drawn = _collect(write(model, memory, rules, draw), len(each))
     return [drawn[b * n : (b + 1) * n] for b in range(len(limits))]
 
 
-def _collect(steps: Iterator[Written], limits: Sequence[int]) -> list[Hypothesis]:
-    ids: list[list[int]] = [[] for _ in limits]
-    values: list[list[float]] = [[] for _ in limits]
+def _collect(steps: Iterator[Written], count: int) -> list[Hypothesis]:
+    ids: list[list[int]] = [[] for _ in range(count)]
+    values: list[list[float]] = [[] for _ in range(count)]
+    short = [False] * count
     for step in steps:
-        for row, word, value in zip(step.rows, step.ids, step.log_probs, strict=True):
+        for row, word, value, cut in zip(step.rows, step.ids, step.log_probs, step.cut, strict=True):
             ids[row].append(word)
             values[row].append(value)
-    return [Hypothesis.of(i, v, limit) for i, v, limit in zip(ids, values, limits, strict=True)]
+            short[row] = cut
+    return [Hypothesis(tuple(i), tuple(v), cut) for i, v, cut in zip(ids, values, short, strict=True)]

@@ -82,7 +82,7 @@ FAST = Plan(
     test=250,
     max_words=12,
     settings=(*COMMON, "training.warmup=60", "training.batch_tokens=512"),
-    contestants=(FIXED._replace(steps=600), ATTENTION._replace(steps=430), TRANSFORMER._replace(steps=400)),
+    contestants=(FIXED._replace(steps=540), ATTENTION._replace(steps=390), TRANSFORMER._replace(steps=360)),
     lengths=((9, 9), (11, 11), (12, 12)),
     validations=2,
 )

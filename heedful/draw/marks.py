@@ -7,6 +7,7 @@ stand alone or inside a page. How wide a text will be is only guessed, on the ge
 from __future__ import annotations
 
 import math
+import re
 import unicodedata
 import zlib
 from collections.abc import Sequence
@@ -102,6 +103,8 @@ _STYLE = (
     ".heedful .c{fill:var(--h-shade)}"
     ".heedful .n{fill:var(--h-pale);font-size:11px;text-anchor:middle;pointer-events:none}"
     ".heedful .f{fill:var(--h-full)}"
+    ".heedful .w{fill:currentColor;stroke:currentColor;stroke-width:.75}.heedful .i{fill:var(--h-soft)}"
+    ".heedful .e{fill:none;stroke:var(--h-soft)}.heedful .t{fill:var(--h-soft)}"
     ".heedful .a{stroke:currentColor;stroke-width:2;fill:none;stroke-linejoin:round}"
     ".heedful .b{fill:currentColor;stroke:currentColor}"
     + "".join(f".heedful .s{i}{{color:var(--h-s{i})}}.heedful .s{i} .p{{fill:var(--h-p{i})}}" for i in range(5))
@@ -170,7 +173,7 @@ def _joined(text: str, at: int) -> bool:
 def wrap(text: str, width: float, size: float = 14) -> list[str]:
     """Return a text as lines that are not wider than `width`, as far as its spaces allow."""
     lines: list[str] = []
-    for word in text.split():
+    for word in filter(None, re.split(r"[^\S\u00a0]+", text)):
         if lines and width_of(f"{lines[-1]} {word}", size) <= width:
             lines[-1] += f" {word}"
         else:

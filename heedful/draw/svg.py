@@ -7,11 +7,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.draw.marks import Entry, Picture, clean, cut, decimal, isolate, legend, width_of, wrap
+from heedful.draw.figure import heading, keep, message, notes, said, warned, weights_of
+from heedful.draw.marks import Entry, Picture, cut, decimal, isolate, legend, width_of
 from heedful.errors import DataError
 from heedful.trace import Trace
 
-__all__ = ["heatmap"]
+__all__ = ["heatmap", "picture"]
 
 LONGEST = 170  # of a word
 NARROWEST = 340  # of a picture
@@ -19,8 +20,6 @@ NUMBER = 0.05  # the least weight that is written into its cell
 SEEN = 0.01  # the least weight that is drawn: less cannot be seen
 FULL = 0.67  # from this weight on a number is written in the colour of the ground
 SLANT = 0.7072
-NOTHING = "This model has no attention: there is nothing to show."
-BLANK = "There are no words to look at."
 
 
 class _Grid(NamedTuple):
@@ -52,17 +51,20 @@ def heatmap(
     its weight in per cent, and the column at the right says how sure the model was of each word, unless `confidence`
     is False: words that were only read have none.
     """
-    weights = trace.words()
+    return str(picture(trace, title, gold, confidence))
+
+
+def picture(
+    trace: Trace, title: str = "", gold: frozenset[tuple[int, int]] | None = None, confidence: bool = True
+) -> Picture:
+    """Return the heat map before it is a document, to be a part of another."""
+    weights = weights_of(trace)
     if weights is None:
-        return _message(title, BLANK if trace.source.tokens == ("</s>",) else NOTHING)
-    if not np.isfinite(weights).all():
-        raise DataError("the weights of this trace are not all numbers: they cannot be drawn")
-    sources, targets = [w.text for w in trace.source.words], [w.text for w in trace.target.words]
+        return message(trace, title)
+    T, S = weights.shape
     for source, target in sorted(gold or ()):
-        if not (0 <= source < len(sources) and 0 <= target < len(targets)):
-            raise DataError(
-                f"gold link {source}-{target}: there are {len(sources)} source and {len(targets)} target words"
-            )
+        if not (0 <= source < S and 0 <= target < T):
+            raise DataError(f"gold link {source}-{target}: there are {S} source and {T} target words")
     return _draw(trace, weights, title, gold, trace.confidences() if confidence else None)
 
 
@@ -72,28 +74,31 @@ def _draw(
     title: str,
     gold: frozenset[tuple[int, int]] | None,
     confidences: tuple[float, ...] | None,
-) -> str:
+) -> Picture:
     sources, targets = [w.text for w in trace.source.words], [w.text for w in trace.target.words]
     font, wide, high = _sizes(*weights.shape)
     across, down = [cut(w, LONGEST, font) for w in sources], [cut(w, LONGEST, font) for w in targets]
     left = max(width_of(w, font) for w in down) + 14
     overhang = max((i + 0.5) * wide + width_of(w, font) * SLANT for i, w in enumerate(across))
     width = max(NARROWEST, left + len(sources) * wide + (84 if confidences else 14), left + overhang + 14)
-    lines = wrap(title, width - 16, 15)
-    head = 24 * len(lines) + max(width_of(w, font) for w in across) * SLANT + 26
+    body, top = heading(title, width)
+    head = top + max(width_of(w, font) for w in across) * SLANT + 26
     grid = _Grid(left, head, wide, high, len(targets), len(sources), font)
     key, key_height = legend(_entries(gold is not None, confidences is not None), 8, grid.bottom + 18, width - 16)
-    body = [
-        *(f'<text class="h" x="8" y="{20 + 24 * i}">{clean(line)}</text>' for i, line in enumerate(lines)),
+    kept = keep(weights, least=SEEN)
+    below, below_height = notes([said(trace), kept.words, *warned(trace)], grid.bottom + 18 + key_height, width)
+    body += [
         *_words(grid, across, down),
         *_sure(grid, confidences),
         *(_row(grid, t, sources, targets[t], weights[t]) for t in range(grid.rows)),
         *_lines(grid),
         *(_outline(grid, source, target) for source, target in sorted(gold or ())),
         key,
+        *below,
     ]
-    height = grid.bottom + 18 + key_height + 4
-    return str(Picture(width, height, title or "Where the model looked", _describe(trace, weights), "\n".join(body)))
+    height = grid.bottom + 18 + key_height + below_height + 6
+    told = f"{_describe(trace, weights)}. {said(trace).capitalize()}"
+    return Picture(width, height, title or "Where the model looked", told, "\n".join(body))
 
 
 def _sizes(rows: int, columns: int) -> tuple[float, float, float]:
@@ -189,11 +194,3 @@ def _describe(trace: Trace, weights: NDArray[np.float32]) -> str:
         best = int(row.argmax())
         found.append(f"{target.text}: {trace.source.words[best].text} {round(100 * float(row[best]))} %")
     return "Most looked at, word by word. " + "; ".join(found)
-
-
-def _message(title: str, message: str) -> str:
-    lines = wrap(title, 384, 15)
-    body = [f'<text class="h" x="8" y="{20 + 24 * i}">{clean(line)}</text>' for i, line in enumerate(lines)]
-    y = 24 * len(lines) + 20
-    body.append(f'<text class="q" x="8" y="{y}">{clean(message)}</text>')
-    return str(Picture(400, y + 14, title or "Where the model looked", message, "\n".join(body)))

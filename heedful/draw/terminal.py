@@ -13,9 +13,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from heedful.draw.figure import BLANK, NOTHING, said, warned, weights_of
+from heedful.draw.widths import columns, signs
 from heedful.trace import Trace
 
-__all__ = ["SHADES", "columns", "heatmap", "shade", "visible"]
+__all__ = ["SHADES", "heatmap", "shade", "visible"]
 
 # The least weight of each shade, with block characters and in plain ASCII.
 SHADES = ((0.0, " ", " "), (0.05, "·", "."), (0.15, "░", "-"), (0.35, "▒", "+"), (0.60, "▓", "#"), (0.85, "█", "@"))
@@ -23,7 +25,6 @@ LEFT = 4  # columns of the row's number
 WORD = 18  # columns for the word at the end of a row at most
 MOVING = {"Cc", "Cs", "Zl", "Zp"}
 TURNING = {chr(c) for c in (0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))}
-NOTHING = "This model has no attention: there is nothing to show."
 
 
 def shade(weight: float, ascii_only: bool = False) -> str:
@@ -40,13 +41,13 @@ def heatmap(trace: Trace, width: int = 80, ascii_only: bool = False, confidence:
     """Return the weights between words as text of at most `width` columns; long sentences get several panels.
 
     At the right stands how sure the model was of each word, unless `confidence` is False: words that were only read
-    have none.
+    have none. Below stands which weights these are.
     """
-    weights = trace.words()
+    weights = weights_of(trace)
     sources = [w.text for w in trace.source.words]
     targets = [w.text for w in trace.target.words]
     if weights is None and trace.source.tokens == ("</s>",):
-        return "There are no words to look at."
+        return BLANK
     if weights is None:
         return "\n".join([*_legend(sources, width, ascii_only), *textwrap.wrap(NOTHING, width)])
     sure = [f"{share:>4.0%} " for share in trace.confidences()] if confidence else [""] * len(targets)
@@ -60,14 +61,18 @@ def heatmap(trace: Trace, width: int = 80, ascii_only: bool = False, confidence:
         words = [share + _cut(word, WORD, ascii_only) for share, word in zip(sure, targets, strict=True)]
         heading = "".join(numbers) + "  conf" * confidence
         panels += [*_panel(weights[:, panel], cell, heading, words, ascii_only), ""]
-    return "\n".join([*_legend(sources, width, ascii_only), "", *panels, *_scale(width, ascii_only)])
+    told = [line for text in (said(trace), *warned(trace)) for line in _lines(text, width, ascii_only)]
+    below = [*_scale(width, ascii_only), *told]
+    return "\n".join([*_legend(sources, width, ascii_only), "", *panels, *below])
 
 
 def _panel(weights: NDArray[np.float32], cell: int, heading: str, words: Sequence[str], ascii_only: bool) -> list[str]:
     """Return the rows of one panel: the numbers of its columns over the shades, the words at the right."""
     lines = [f"{'':{LEFT}}{heading}"]
-    for number, (row, word) in enumerate(zip(weights, words, strict=True), 1):
-        cells = "".join(f"{shade(float(w), ascii_only) * 2:>{cell}}" for w in row)
+    marks = [f"{(plain if ascii_only else block) * 2:>{cell}}" for _, block, plain in SHADES]
+    levels = np.searchsorted([low for low, _, _ in SHADES[1:]], weights.astype(float), side="right").tolist()
+    for number, (row, word) in enumerate(zip(levels, words, strict=True), 1):
+        cells = "".join([marks[level] for level in row])
         lines.append(f"{number:>{LEFT}}{cells}  {word}")
     return lines
 
@@ -97,9 +102,15 @@ def _wrap(title: str, entries: Sequence[str], width: int) -> list[str]:
     return lines
 
 
-def columns(text: str) -> int:
-    """Return about how many columns a terminal gives a text; a mark that some fonts set apart counts as one."""
-    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+def _lines(text: str, width: int, ascii_only: bool) -> list[str]:
+    """Put a text on lines of at most `width` columns."""
+    lines = [""]
+    for word in (_cut(word, width, ascii_only) for word in text.split(" ")):
+        if lines[-1] and columns(lines[-1]) + 1 + columns(word) > width:
+            lines.append(word)
+        else:
+            lines[-1] += " " * bool(lines[-1]) + word
+    return lines
 
 
 def visible(text: str, ascii_only: bool = False) -> str:
@@ -113,6 +124,10 @@ def _cut(word: str, most: int, ascii_only: bool) -> str:
     word, more = visible(word, ascii_only), "~" if ascii_only else "…"
     if columns(word) <= most:
         return word
-    while columns(word) > most - 1:
-        word = word[:-1]
-    return word + more
+    kept, used = "", 0
+    for sign in signs(word):
+        used += columns(sign)
+        if used > most - 1:
+            break
+        kept += sign
+    return kept + more

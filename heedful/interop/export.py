@@ -13,7 +13,7 @@ from torch import Tensor
 from heedful.config import Config, TransformerConfig
 from heedful.disk import make_folder, write_whole
 from heedful.errors import ConfigError
-from heedful.folder import Parts
+from heedful.folder import Parts, write_readout
 from heedful.interop.names import (
     BIAS,
     CONFIG,
@@ -62,6 +62,8 @@ def write_marian(path: Path, parts: Parts) -> None:
     make_folder(path)
     for name, content in files.items():
         write_whole(path / name, content)
+    if parts.readout is not None:
+        write_readout(path, parts.readout)
     # Last: without its config a folder is no model.
     write_whole(path / CONFIG, _json(_settings(parts.config, config, orders)))
 

@@ -36,7 +36,7 @@ class Bahdanau(Recurrent):
     def step(self, y: Tensor, state: RecurrentState, memory: Memory, look: Look | None = None) -> Step:
         """Read n tokens.  y (R, n) -> hidden (R, n, …), the state after them, weights (R, 1, 1, n, S) if asked for."""
         e = self.embed(y)
-        way = self._at_once if self.learns(y, memory, look) else self._one_by_one
+        way = self._at_once if self.learns(y, memory) else self._one_by_one
         known, cells, weights = way(e, state, memory)
         return Step(self.output.hidden(known, e), RecurrentState(cells), weights if look else None)
 
@@ -52,4 +52,4 @@ class Bahdanau(Recurrent):
 
     def _at_once(self, e: Tensor, state: RecurrentState, memory: Memory) -> Found:
         found = self.at_once(e, state, {"W_fed": self.stack.weights(1)}, "before", memory)
-        return found.known, found.last, None
+        return found.known, found.last, found.seen

@@ -31,7 +31,7 @@ class Fixed(Recurrent):
         e = self.embed(y)
         K = y.shape[0] // memory.h.shape[0]
         context = memory.last[self.layers - 1].repeat_interleave(K, 0)[:, None].expand(-1, y.shape[1], -1)
-        way = self._at_once if self.learns(y, memory, look) else self._one_by_one
+        way = self._at_once if self.learns(y, memory) else self._one_by_one
         s, cells = way(e, state, context)
         known = torch.cat([s, context], dim=-1) if self.every else s
         return Step(self.output.hidden(known, e), RecurrentState(cells), None)

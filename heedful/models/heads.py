@@ -95,6 +95,14 @@ class MultiHead(nn.Module):
         k, v = self.split(F.linear(h, self.W.weight[D:], self.W.bias[D:]))
         return (k, v) if torch.is_grad_enabled() else (k.contiguous(), v.contiguous())
 
+    def norms(self, v: Tensor) -> Tensor:
+        """Return ‖W_o^i vⁱ_j‖, the length of what each head lets through.  v (B, H, S, C) -> (B, H, S).
+
+        As √(vᵀ W_oᵀ W_o v): the vectors themselves would be C times as many numbers.
+        """
+        W = self.W_o.weight.view(self.W_o.out_features, -1, self.C).transpose(0, 1).to(v.dtype)  # (H, D, C)
+        return ((v @ (W.transpose(1, 2) @ W)) * v).sum(-1).clamp_min(0).sqrt()
+
     def forward(self, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> tuple[Tensor, Tensor]:
         """Attend with every head.  q (B, H, T, C), k, v (B, H, S, C) -> (B, T, D), weights (B, H, T, S)."""
         c, weights = attend(scaled(q, k), v, keep, self.dropout if self.training else 0.0)

@@ -46,7 +46,7 @@ class Luong(Recurrent):
     def step(self, y: Tensor, state: RecurrentState, memory: Memory, look: Look | None = None) -> Step:
         """Read n tokens.  y (R, n) -> hidden (R, n, …), the state after them, weights (R, 1, 1, n, S) if asked for."""
         e = self.embed(y)
-        way = self._at_once if self.learns(y, memory, look) else self._one_by_one
+        way = self._at_once if self.learns(y, memory) else self._one_by_one
         known, mixed, after, weights = way(e, state, memory)
         return Step(self._hidden(known, mixed, e), after, weights if look else None)
 
@@ -72,8 +72,8 @@ class Luong(Recurrent):
             more = {"W_fed": self.stack.weights(1), "a": state.feed, "W_a": self.mix.weight, "b_a": self.mix.bias}
         found = self.at_once(e, state, more, "after", memory)
         if found.a is None:
-            return found.known, None, RecurrentState(found.last), None
-        return found.known, found.a.transpose(0, 1), RecurrentState(found.last, found.a[-1]), None
+            return found.known, None, RecurrentState(found.last), found.seen
+        return found.known, found.a.transpose(0, 1), RecurrentState(found.last, found.a[-1]), found.seen
 
     def _hidden(self, known: Tensor, mixed: Tensor | None, e: Tensor) -> Tensor:
         """Return what `logits` takes; when nothing waited for the attentional states, they are made here at once."""

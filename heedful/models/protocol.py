@@ -50,10 +50,13 @@ class State(Protocol):
 class Look:
     """A wish to be told weights: without it, nobody returns or keeps any.
 
-    `inside` asks `step` for the decoder's self-attention instead of what it saw of the source.
+    `inside` asks `step` for the decoder's self-attention instead of what it saw of the source. `layer`, from 0 on, asks
+    for one layer of the decoder alone, where there are several: weights (R, 1, H, n, S). Training asks for one to guide
+    it, and the others stay fast.
     """
 
     inside: bool = False
+    layer: int | None = None
 
 
 class Step(NamedTuple):
@@ -88,4 +91,11 @@ class Seq2Seq(Protocol):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return the scores of all words of the vocabulary, for the caller to write into.  hidden (…, D) -> (…, V)."""
+        ...
+
+    def norms(self, memory: Memory) -> Tensor | None:
+        """Return ‖f(h_j)‖: how long the vector is that a weight of 1 would let through.  (B, L, H, S).
+
+        None for a model that has nothing to look at.
+        """
         ...

@@ -48,9 +48,12 @@ class Asking(ABC):
         torch.bmm(weights[:, None], self.values, out=c[:, None])
         return c
 
-    def turn(self, dc: Tensor) -> None:
-        """Begin the way back.  dc (T, B, E): what is known of the contexts' gradients; it may be added to."""
-        self.dc = dc
+    def turn(self, dc: Tensor, d_weights: Tensor | None = None) -> None:
+        """Begin the way back.  dc (T, B, E): what is known of the contexts' gradients; it may be added to.
+
+        d_weights (T, B, S): the gradients of the weights themselves, besides what they get from the contexts.
+        """
+        self.dc, self.d_weights = dc, d_weights
         self.dq = torch.empty_like(self.q)
         self.de = torch.empty_like(self.weights)
         self.steps_back: list[Views] = list(zip(self.dq.unbind(0), self.de.unbind(0), dc.unbind(0), strict=True))
@@ -59,6 +62,8 @@ class Asking(ABC):
         """Take question t back; `dc[t]` must be whole. What s gets is added to ds (B, D)."""
         (q, weights, _), (dq, de, dc) = self.steps[t], self.steps_back[t]
         torch.bmm(self.values, dc[..., None], out=de[..., None])
+        if self.d_weights is not None:
+            de.add_(self.d_weights[t])
         de.sub_((de * weights).sum(-1, keepdim=True)).mul_(weights)
         self.unscore(q, dq, de)
         self.give(dq, ds)
@@ -132,9 +137,9 @@ class Additive(Asking):
         torch.mm(s, self.W.t(), out=q)
         return torch.addmv(self.blocked.flatten(), self.bend(q), self.v).view_as(self.blocked)
 
-    def turn(self, dc: Tensor) -> None:
+    def turn(self, dc: Tensor, d_weights: Tensor | None = None) -> None:
         """Begin the way back."""
-        super().turn(dc)
+        super().turn(dc, d_weights)
         self.dv = torch.zeros_like(self.v)
         self.dk = torch.zeros_like(self.keys)
 

@@ -39,10 +39,11 @@ class Plan:
 
 
 class Written(NamedTuple):
-    """What T steps give: s (T, B, D), c (T, B, E), a (T, B, D) where there are any, and the layers' last states."""
+    """What T steps give: s (T, B, D), c (T, B, E), α (T, B, S) and a (T, B, D) where there are any, the last states."""
 
     s: Tensor
     c: Tensor | None
+    weights: Tensor | None
     a: Tensor | None
     last: tuple[CellState, ...]
 
@@ -50,6 +51,11 @@ class Written(NamedTuple):
     def known(self) -> Tensor:
         """[s_t; c_t], or s_t where nobody asks, batch first: (B, T, …)."""
         return (self.s if self.c is None else torch.cat([self.s, self.c], dim=-1)).transpose(0, 1)
+
+    @property
+    def seen(self) -> Tensor | None:
+        """The weights as `step` returns them, of one layer with one head: (B, 1, 1, T, S)."""
+        return None if self.weights is None else self.weights.transpose(0, 1)[:, None, None]
 
 
 def write(plan: Plan, tensors: Tensors) -> Written:
@@ -67,10 +73,10 @@ def write(plan: Plan, tensors: Tensors) -> Written:
         values = [tensor.to(kind) if tensor.is_floating_point() else tensor for tensor in tensors.values()]
         found = list(_Write.apply(plan, names, *values))  # type: ignore[no-untyped-call]
     s = found.pop(0)
-    c = found.pop(0) if plan.ask else None
+    c, weights = (found.pop(0), found.pop(0)) if plan.ask else (None, None)
     a = found.pop(0) if "a" in tensors else None
     n = len(plan.states)
-    return Written(s, c, a, tuple(tuple(found[n * layer : n * layer + n]) for layer in range(plan.layers)))
+    return Written(s, c, weights, a, tuple(tuple(found[n * layer : n * layer + n]) for layer in range(plan.layers)))
 
 
 class _Course:
@@ -151,10 +157,10 @@ class _Course:
         return s if drop is None else s * drop[t]
 
     def outputs(self) -> tuple[Tensor, ...]:
-        """s, c and a where there are any, then the last states, layer by layer."""
+        """s, c, α and a where there are any, then the last states, layer by layer."""
         found = [self.top.s[0, 1:]]
         if self.asking:
-            found.append(self.asking.c)
+            found += [self.asking.c, self.asking.weights]
         if self.a is not None:
             found.append(self.a[1:])
         lasts = [side[0, -1] for layer in self.layers for side in layer.kept[2:]]
@@ -167,7 +173,7 @@ class _Course:
         if self.asking:
             dc = torch.zeros_like(self.asking.c)
             _add(dc, gradients.pop(0))
-            self.asking.turn(dc)
+            self.asking.turn(dc, gradients.pop(0))
         if self.a is not None:
             self.da = torch.zeros_like(self.a)
             _add(self.da[1:], gradients.pop(0))

@@ -137,6 +137,11 @@ class Recurrent(nn.Module):
         self.embedding = embedding(target, config.embedding)
         self.dropout = Dropout(config.dropout)
 
+    @property
+    def source_words(self) -> nn.Embedding:
+        """The vectors of source words."""
+        return self.encoder.embedding
+
     def encode(self, x: Tensor, keep: Tensor, look: Look | None = None) -> Memory:
         """Read the source.  x (B, S), keep (B, S) -> Memory."""
         h, last = self.encoder(x, keep)
@@ -150,6 +155,10 @@ class Recurrent(nn.Module):
         """Return the scores of all words.  hidden (…, width) -> (…, V)."""
         return self.output.logits(hidden)
 
+    def norms(self, memory: Memory) -> Tensor | None:
+        """Return ‖h_j‖, which is what a context is a mixture of; None where nobody asks.  (B, 1, 1, S)."""
+        return memory.h.norm(dim=-1)[:, None, None] if memory.keys else None
+
     def ask(self, score: Score, s: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
         """Return what states find in the source.  s (R, D) -> c (R, E), weights (R, S).
 
@@ -162,11 +171,11 @@ class Recurrent(nn.Module):
         """Return the vectors of target tokens.  y (B, n) -> (B, n, embedding); they lie in memory by their steps."""
         return self.dropout(self.embedding(y.t())).transpose(0, 1)  # type: ignore[no-any-return]
 
-    def learns(self, y: Tensor, memory: Memory, look: Look | None) -> bool:
-        """Whether all steps can go through `write` at once: there are several, and gradients but no weights wanted."""
+    def learns(self, y: Tensor, memory: Memory) -> bool:
+        """Whether all steps can go through `write` at once: there are several, and gradients are wanted."""
         known = self.score is None or type(self.score) in SCORES.values()  # somebody's own score goes step by step
         one_each = y.shape[0] == memory.h.shape[0]
-        return look is None and torch.is_grad_enabled() and y.shape[1] > 1 and one_each and known
+        return torch.is_grad_enabled() and y.shape[1] > 1 and one_each and known
 
     def at_once(
         self, e: Tensor, state: RecurrentState, more: Tensors, ask: str = "", memory: Memory | None = None

@@ -11,11 +11,13 @@ from torch.nn import functional as F
 
 from heedful.config import TransformerConfig
 from heedful.errors import ConfigError
+from heedful.kernels import Chance, relu_dropout
 from heedful.models.cache import Cache
 from heedful.models.dropout import dropout
 from heedful.models.encoder import embedding
 from heedful.models.heads import MultiHead, Sight
 from heedful.models.protocol import Look, Memory, Step
+from heedful.models.stream import Residual, Stream, add_and_norm
 from heedful.models.swift import Swift
 
 __all__ = ["DecoderLayer", "EncoderLayer", "FeedForward", "MultiHead", "Residual", "Transformer", "positions"]
@@ -42,28 +44,13 @@ class FeedForward(nn.Module):
         self.W_1 = nn.Linear(config.width, config.inner)
         self.W_2 = nn.Linear(config.inner, config.width)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x (B, n, D) -> (B, n, D)."""
+    def forward(self, x: Tensor, chance: Chance | None = None) -> Tensor:
+        """x (B, n, D) -> (B, n, D). With a chance, by a kernel that has ReLU only."""
+        if chance is not None and self.f is F.relu:
+            x = F.linear(x, self.W_1.weight)
+            return self.W_2(relu_dropout(x, self.W_1.bias, self.dropout, chance))  # type: ignore[no-any-return]
         x = self.f(self.W_1(x))
         return self.W_2(dropout(x, self.dropout) if self.training else x)  # type: ignore[no-any-return]
-
-
-class Residual(nn.Module):
-    """What stands around every sub-layer g: x + g(LN(x)) with `norm=pre`, LN(x + g(x)) with `norm=post`."""
-
-    def __init__(self, config: TransformerConfig) -> None:
-        super().__init__()
-        self.pre, self.dropout = config.norm == "pre", config.dropout
-        self.LN = nn.LayerNorm(config.width)
-
-    def before(self, x: Tensor) -> Tensor:
-        """Return what the sub-layer reads."""
-        return self.LN(x) if self.pre else x
-
-    def after(self, x: Tensor, g: Tensor) -> Tensor:
-        """Return what stands after it."""
-        x = x + (dropout(g, self.dropout) if self.training else g)
-        return x if self.pre else self.LN(x)
 
 
 class EncoderLayer(nn.Module):
@@ -74,12 +61,14 @@ class EncoderLayer(nn.Module):
         self.inside, self.around_inside = MultiHead(config), Residual(config)
         self.forward_layer, self.around_forward = FeedForward(config), Residual(config)
 
-    def forward(self, h: Tensor, sight: Sight, look: bool) -> tuple[Tensor, Tensor | None]:
+    def forward(self, h: Stream, sight: Sight, look: bool) -> tuple[Stream, Tensor | None]:
         """h (B, S, D) -> (B, S, D), weights (B, H, S, S) if asked for."""
-        q, k, v = self.inside.project(self.around_inside.before(h))
+        h, n = self.around_inside.before(h)
+        q, k, v = self.inside.project(n)
         g, weights = self.inside.attend(q, k, v, sight, look)
         h = self.around_inside.after(h, g)
-        return self.around_forward.after(h, self.forward_layer(self.around_forward.before(h))), weights
+        h, n = self.around_forward.before(h)
+        return self.around_forward.after(h, self.forward_layer(n, h.chance)), weights
 
 
 class DecoderLayer(nn.Module):
@@ -92,24 +81,27 @@ class DecoderLayer(nn.Module):
         self.forward_layer, self.around_forward = FeedForward(config), Residual(config)
 
     def forward(
-        self, s: Tensor, cache: Cache, layer: int, memory: Memory, sights: tuple[Sight, Sight], look: Look | None
-    ) -> tuple[Tensor, Tensor | None]:
+        self, s: Stream, cache: Cache, layer: int, memory: Memory, sights: tuple[Sight, Sight], look: Look | None
+    ) -> tuple[Stream, Tensor | None]:
         """s (R, n, D) -> (R, n, D), weights (R, H, n, S), or inside (R, H, n, t), if asked for."""
-        q, k, v = self.inside.project(self.around_inside.before(s))
+        s, n = self.around_inside.before(s)
+        q, k, v = self.inside.project(n)
         k, v = cache.extend(layer, k, v)
         g, inside = self.inside.attend(q, k, v, sights[0], look is not None and look.inside)
         s = self.around_inside.after(s, g)
 
         k, v = memory.keys[2 * layer : 2 * layer + 2]
-        R, B = s.shape[0], k.shape[0]
+        s, n = self.around_across.before(s)
+        R, B = n.shape[0], k.shape[0]
         # K hypotheses of one sentence are K·n queries: (B·K, n, D) is (B, K·n, D).
-        q = self.across.query(self.around_across.before(s).view(B, -1, s.shape[-1]))
+        q = self.across.query(n.view(B, -1, n.shape[-1]))
         g, across = self.across.attend(q, k, v, sights[1], look is not None and not look.inside)
-        s = self.around_across.after(s, g.view_as(s))
+        s = self.around_across.after(s, g.view_as(n))
         if across is not None and R > B:
-            across = across.view(B, across.shape[1], -1, s.shape[1], across.shape[3]).transpose(1, 2).flatten(0, 1)
+            across = across.view(B, across.shape[1], -1, n.shape[1], across.shape[3]).transpose(1, 2).flatten(0, 1)
 
-        s = self.around_forward.after(s, self.forward_layer(self.around_forward.before(s)))
+        s, n = self.around_forward.before(s)
+        s = self.around_forward.after(s, self.forward_layer(n, s.chance))
         return s, across if inside is None else inside
 
 
@@ -159,15 +151,20 @@ class Transformer(nn.Module):
         e = torch.add(p, F.embedding(x, words.weight), alpha=self.scale)
         return dropout(e, self.dropout) if self.training else e
 
+    @property
+    def source_words(self) -> nn.Embedding:
+        """The vectors of source words."""
+        return self.source or self.embedding
+
     def encode(self, x: Tensor, keep: Tensor, look: Look | None = None) -> Memory:
         """Read the source and work out the keys.  x (B, S), keep (B, S) -> Memory."""
-        words = self.source or self.embedding
-        h = self.embed(words, x, self.places(x.shape[1])[: x.shape[1]])
+        h = self.embed(self.source_words, x, self.places(x.shape[1])[: x.shape[1]])
         sight, seen = Sight.of(keep, h), []
+        stream = Stream.of(h, self.training)
         for layer in self.encoder:
-            h, weights = layer(h, sight, look is not None)
+            stream, weights = layer(stream, sight, look is not None)
             seen.append(weights)
-        h = self.LN_h(h)
+        _, h = add_and_norm(stream, self.LN_h, self.dropout if self.training else 0.0)
         keys = tuple(part for layer in self.decoder for part in layer.across.keys(h))  # type: ignore[union-attr, operator]
         # A sentence alone has no padding, as a rule; but to look takes waiting for the device.
         padded = len(x) > 1 or torch.is_grad_enabled() or not bool(keep.all())
@@ -189,11 +186,14 @@ class Transformer(nn.Module):
         seen = []
         back = Sight.back(n, state.length + n, s)
         across = Sight.of(memory.keep, s) if memory.padded else Sight()
+        stream = Stream.of(s, self.training)
         for number, layer in enumerate(self.decoder):
-            s, weights = layer(s, state, number, memory, (back, across), look)
-            seen.append(weights)
+            seeing = look if look is not None and look.layer in (None, number) else None
+            stream, weights = layer(stream, state, number, memory, (back, across), seeing)
+            seen += [] if weights is None else [weights]
         state.advance(n)
-        return Step(self.LN_s(s), state, torch.stack(seen, dim=1) if look else None)
+        _, s = add_and_norm(stream, self.LN_s, self.dropout if self.training else 0.0)
+        return Step(s, state, torch.stack(seen, dim=1) if look else None)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return the scores of all words.  hidden (…, D) -> (…, V)."""
@@ -202,6 +202,11 @@ class Transformer(nn.Module):
             # As long as nobody has changed what it was made from.
             W = twin.t() if self.laid_out_from == (W.data_ptr(), W._version) else W
         return F.linear(hidden, W, self.b_o)
+
+    def norms(self, memory: Memory) -> Tensor:
+        """Return ‖W_o^i (W_v^i h_j + b_v)‖ of every layer's heads.  (B, L, H, S)."""
+        values = zip(self.decoder, memory.keys[1::2], strict=True)
+        return torch.stack([layer.across.norms(v) for layer, v in values], dim=1)  # type: ignore[union-attr, operator]
 
     @property
     def _written_by(self) -> Tensor:

@@ -22,7 +22,7 @@ from heedful.models import Network
 from heedful.observe.reading import read
 from heedful.text import PAD, START
 
-__all__ = ["WAYS", "Agreement", "agreement", "gradient", "leave_one_out"]
+__all__ = ["WAYS", "Agreement", "agreement", "gradient", "leave_one_out", "ranks"]
 
 WAYS = ("leave-one-out", "gradient")
 ROWS = 2048  # tokens at a time
@@ -120,16 +120,14 @@ def agreement(weights: NDArray[np.floating[Any]], influence: NDArray[np.floating
     found = []
     for one, other in zip(weights, influence, strict=True):
         if len(one) > 1 and np.ptp(one) > 0 and np.ptp(other) > 0:
-            found.append(
-                (float(np.corrcoef(_ranks(one), _ranks(other))[0, 1]), int(one.argmax()) == int(other.argmax()))
-            )
+            found.append((float(np.corrcoef(ranks(one), ranks(other))[0, 1]), int(one.argmax()) == int(other.argmax())))
     if not found:
         return Agreement(float("nan"), float("nan"), 0)
     correlation, same = np.mean(np.array(found, dtype=float), axis=0)
     return Agreement(float(correlation), float(same), len(found))
 
 
-def _ranks(values: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+def ranks(values: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
     """Return the rank of each value; those alike share the mean of theirs."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from heedful.data import pad
 from heedful.models import Look, Memory, Seq2Seq
+from heedful.readout import Readout, Weights
 from heedful.text import START
 
 __all__ = ["Reading", "read"]
@@ -20,36 +19,65 @@ PLACES = 1024
 
 
 class Reading(NamedTuple):
-    """What a model saw in one sentence: weights (L, H, T, S) or None, and the log-probability of each token (T,)."""
+    """What a model saw in one sentence: weights (L, H, T, S) or None, and the log-probability of each token (T,).
 
-    weights: NDArray[np.float32] | None
-    log_probs: NDArray[np.float32]
+    If asked for: `after` (L, H, S), where it looked when it had read `</s>`, too; and `norms` (L, H, S), the length of
+    the vector that each head takes from each source token.
+    """
+
+    weights: Weights | None
+    log_probs: Weights
+    after: Weights | None = None
+    norms: Weights | None = None
+
+    def by(self, readout: Readout) -> Weights | None:
+        """Return one weight for each pair of tokens, as a read-out has it.  (T, S)."""
+        return None if self.weights is None else readout.mix(self.weights, self.after, self.norms)
 
 
 @torch.inference_mode()
-def read(model: Seq2Seq, memory: Memory, targets: Sequence[Sequence[int]], weights: bool = True) -> list[Reading]:
+def read(
+    model: Seq2Seq,
+    memory: Memory,
+    targets: Sequence[Sequence[int]],
+    weights: bool = True,
+    *,
+    after: bool = False,
+    norms: bool = False,
+) -> list[Reading]:
     """Read given target sentences, each ending with `</s>`, and say where each token looked; padding is cut off.
 
-    Without `weights`, only how probable each token is.
+    Without `weights`, only how probable each token is. Row t of the weights is from the step that writes y_t, when
+    y_{t-1} is read; with `after` the model reads `</s>` as well, so that the row of the step that reads y_t is there
+    for every token.
     """
     if not targets:
         return []
     y = pad([(START, *target) for target in targets]).to(memory.h.device)
+    T = y.shape[1] - 1
     look = Look() if weights else None
-    hidden, _, looked = model.step(y[:, :-1], model.start(memory, y.shape[1] - 1), memory, look)
+    given = y if look and after else y[:, :-1]
+    hidden, _, looked = model.step(given, model.start(memory, given.shape[1]), memory, look)
     # A few sentences at a time: the scores of all words at all places of a batch would fill the memory.
-    some = max(1, PLACES // hidden.shape[1])
-    parts = zip(torch.split(hidden, some), torch.split(y[:, 1:], some), strict=True)
+    some = max(1, PLACES // T)
+    parts = zip(torch.split(hidden[:, :T], some), torch.split(y[:, 1:], some), strict=True)
     log_probs = torch.cat([_of_words(model.logits(h), words) for h, words in parts]).cpu().numpy()
-    lengths = memory.keep.sum(1).tolist()
     seen = None if looked is None else looked.float().cpu().numpy()
-    # Copied: a part would keep the whole batch in memory, with its padding.
-    return [
-        Reading(
-            None if seen is None else seen[b, :, :, : len(target), : lengths[b]].copy(), log_probs[b, : len(target)]
+    sizes = model.norms(memory) if look and norms else None
+    let_through = None if sizes is None else sizes.float().cpu().numpy()
+    found = []
+    for b, (target, S) in enumerate(zip(targets, memory.keep.sum(1).tolist(), strict=True)):
+        n = len(target)
+        # Copied: a part would keep the whole batch in memory, with its padding.
+        found.append(
+            Reading(
+                None if seen is None else seen[b, :, :, :n, :S].copy(),
+                log_probs[b, :n],
+                None if seen is None or not after else seen[b, :, :, n, :S].copy(),
+                None if let_through is None else let_through[b, :, :, :S].copy(),
+            )
         )
-        for b, target in enumerate(targets)
-    ]
+    return found
 
 
 def _of_words(logits: Tensor, words: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
-"""Records of a comparison to one page that opens anywhere: no script, no network, light and dark."""
+"""Records of a comparison to one page that opens anywhere: no network, light and dark."""
 
 from heedful.report.compared import Compared, Sentence, compared_page
+from heedful.report.outcome import Outcome, Shown, Standing, outcome_page
 from heedful.report.page import html
 from heedful.report.records import Alignment, Corpus, Example, Machine, Model, Report
 
@@ -11,8 +12,12 @@ __all__ = [
     "Example",
     "Machine",
     "Model",
+    "Outcome",
     "Report",
     "Sentence",
+    "Shown",
+    "Standing",
     "compared_page",
     "html",
+    "outcome_page",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from heedful.draw import html as drawn
 from heedful.draw.marks import clean
 from heedful.report.meaning import meaning, setting
 from heedful.report.phrases import duration
@@ -19,11 +20,11 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-a
 
 
 def html(report: Report) -> str:
-    """Return the report as one HTML document that is well-formed XML too; it needs no script and no other file."""
+    """Return the report as one HTML document that is well-formed XML too, and needs no other file."""
     sections = [
         ("scores", "Scores", scores(report)),
         ("sentences", "Sentences", sentences(report)),
-        ("learning", "Learning", learning(report)),
+        ("learning", "Learning", learning(report.models)),
         ("alignment", "Alignment", alignment(report)),
         ("run", "The run", run(report)),
         ("next", "Next", try_next(report)),
@@ -49,24 +50,30 @@ def html(report: Report) -> str:
 <footer><p class="small">Made by heedful {clean(machine.heedful)} in {duration(report.seconds)}, {clean(machine.date)}.
 All numbers on this page come from this run.</p></footer>
 """,
+        figures=any(example.trace.weights is not None for example in report.examples),
     )
 
 
-def document(title: str, version: str, body: str) -> str:
-    """Return a page that carries its style and loads nothing; the body has to be clean already."""
+def document(title: str, version: str, body: str, figures: bool = False) -> str:
+    """Return a page that carries its style and loads nothing; the body has to be clean already.
+
+    With `figures` it carries the script that draws them, and may run that one alone.
+    """
+    policy, style = (drawn.policy(), STYLE + drawn.style()) if figures else (POLICY, STYLE)
+    end = f"<script>{drawn.script()}</script>\n" if figures else ""
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8"/>
 <meta name="viewport" content="width=device-width, initial-scale=1"/>
 <meta name="color-scheme" content="light dark"/>
-<meta http-equiv="Content-Security-Policy" content="{POLICY}"/>
+<meta http-equiv="Content-Security-Policy" content="{policy}"/>
 <meta name="generator" content="heedful {clean(version)}"/>
 <title>{clean(title)}</title>
-<style>{STYLE}</style>
+<style>{style}</style>
 </head>
 <body>
-{body}</body>
+{body}{end}</body>
 </html>
 """
 

@@ -11,7 +11,7 @@ from heedful.report.phrases import duration, listed, percent
 from heedful.report.records import Model, Report
 from heedful.trace import LengthRow
 
-__all__ = ["alignment", "cards", "learning", "run", "scores", "try_next"]
+__all__ = ["alignment", "by_length", "cards", "facts", "learning", "links_table", "run", "scores", "scroll", "try_next"]
 
 
 def cards(report: Report) -> str:
@@ -22,43 +22,59 @@ def cards(report: Report) -> str:
         row = rows.get((found.long[0].low, found.long[0].high)) if found else None
         of = f"the longest sentences ({row.label} words)" if row else "all test sentences"
         total = model.scores.total
-        facts = [("of all sentences", percent(total.exact))] if row else []
+        told = [("of all sentences", percent(total.exact))] if row else []
         if model.key in report.unseen_exact:
-            facts.append(("up to 20 words", percent(report.unseen_exact[model.key])))
-        facts.append(("BLEU", f"{total.bleu:.1f}"))
+            told.append(("up to 20 words", percent(report.unseen_exact[model.key])))
+        told.append(("BLEU", f"{total.bleu:.1f}"))
         if model.alignment:
-            facts.append(("alignment error rate", percent(100 * model.alignment.error_rate)))
+            told.append(("alignment error rate", percent(100 * model.alignment.error_rate)))
         made.append(
             f'<div class="card"><h3>{chart.swatch(i)}{clean(model.title)}</h3>'
             f'<p class="big">{percent((row or total).exact)}</p><p class="small">of {of} exactly right</p>'
-            f"{_facts(facts)}</div>"
+            f"{facts(told)}</div>"
         )
     return f'<div class="cards">{"".join(made)}</div>'
 
 
 def scores(report: Report) -> str:
     """Return the figures by sentence length, and the table with all their numbers."""
-    keys = _lengths(report.models)
-    if not keys:
+    if not _lengths(report.models):
         return ""
-    exact = _bars(report, "Exactly right, by sentence length", "per cent of the test sentences", lambda row: row.exact)
-    bleu = _bars(report, "BLEU, by sentence length", "BLEU, from 0 to 100", lambda row: row.bleu)
+    told = ""
+    if report.unseen_exact:
+        exact = [
+            f"{clean(m.title)} {percent(report.unseen_exact[m.key])}"
+            for m in report.models
+            if m.key in report.unseen_exact
+        ]
+        many = f"the {report.unseen_pairs:,} " if report.unseen_pairs else "the "
+        told = f"<p>Of {many}test sentences of up to 20 words, exactly right: {listed(exact)}.</p>"
+    return by_length(report.models, told)
+
+
+def by_length(models: Sequence[Model], told: str = "") -> str:
+    """Return the section of scores by the length of the source; `told` stands below its table."""
+    keys = _lengths(models)
+    exact = _bars(models, "Exactly right, by sentence length", "per cent of the test sentences", lambda row: row.exact)
+    bleu = _bars(models, "BLEU, by sentence length", "BLEU, from 0 to 100", lambda row: row.bleu)
     return f"""<section id="scores"><h2>By sentence length</h2>
 {exact}
 <p class="small">Exactly right means the same words as the reference, and no others. Lengths are those of the source, in
 words.</p>
 {bleu}
 <p class="small">BLEU counts shared runs of up to four words, and so also sees what is nearly right.</p>
-{_table(report, keys)}</section>"""
+{_table(models, keys, told)}</section>"""
 
 
-def learning(report: Report) -> str:
-    """Return the learning curves: BLEU and loss on held-out pairs against the seconds of training."""
-    models = [m for m in report.models if m.curve]
+def learning(models: Sequence[Model], unit: str = "seconds of training") -> str:
+    """Return the learning curves: BLEU and loss on held-out pairs against the seconds, or steps, of training."""
+    models = [m for m in models if m.curve]
     if not models:
         return ""
-    bleu = _lines([chart.Series(m.title, *_columns(m, 1)) for m in models], "BLEU on held-out pairs", "BLEU")
-    loss = _lines([chart.Series(m.title, *_columns(m, 2)) for m in models], "Loss on held-out pairs", "loss per token")
+    scored = [chart.Series(m.title, *_columns(m, 1)) for m in models]
+    lost = [chart.Series(m.title, *_columns(m, 2)) for m in models]
+    bleu = _lines(scored, "BLEU on held-out pairs", "BLEU", unit)
+    loss = _lines(lost, "Loss on held-out pairs", "loss per token", unit)
     best = listed([f"{clean(m.title)} {max(point[1] for point in m.curve):.1f}" for m in models])
     return f"""<section id="learning"><h2>While they learned</h2>
 <p>Each point is a validation on pairs that were held out from training. The best BLEU reached there: {best}.</p>
@@ -73,6 +89,15 @@ def alignment(report: Report) -> str:
     models = [m for m in report.models if m.alignment]
     if not models:
         return ""
+    who = "it" if len(models) == 1 else "they"
+    return f"""<section id="alignment"><h2>Did {who} look at the right words?</h2>
+<p>Nobody told a model which word comes from which: it only ever saw whole sentences. The corpus knows, though. Its
+gold links say for each word where it comes from, and the links read from the weights are held against them.</p>
+{links_table(models)}</section>"""
+
+
+def links_table(models: Sequence[Model]) -> str:
+    """Return how well the links read from the weights agree with gold links, and what the numbers mean."""
     rows = "".join(
         f"<tr><td>{clean(m.title)}</td><td>{percent(100 * a.error_rate)}</td><td>{percent(100 * a.precision)}</td>"
         f'<td>{percent(100 * a.recall)}</td><td>{a.pairs:,}</td><td class="text">{clean(a.rule)}</td></tr>'
@@ -82,20 +107,16 @@ def alignment(report: Report) -> str:
     names = "".join(f"<th>{name}</th>" for name in ("model", "error rate", "precision", "recall", "pairs"))
     head = f'<tr>{names}<th class="text">how links were read</th></tr>'
     table = f"<table><thead>{head}</thead><tbody>{rows}</tbody></table>"
-    who = "it" if len(models) == 1 else "they"
-    return f"""<section id="alignment"><h2>Did {who} look at the right words?</h2>
-<p>Nobody told a model which word comes from which: it only ever saw whole sentences. The corpus knows, though. Its
-gold links say for each word where it comes from, and the links read from the weights are held against them.</p>
-{_scroll(table, "Alignment error rate")}
+    return f"""{scroll(table, "Alignment error rate")}
 <p class="small">Precision is the share of the links found that are gold links; recall is the share of the gold links
 that were found. The alignment error rate takes both together: at 0 % none is missing and none is too many, at 100 %
-none is right.</p></section>"""
+none is right.</p>"""
 
 
 def run(report: Report) -> str:
     """Return how the run was made: corpus, models, settings and machine."""
     corpus, machine = report.corpus, report.machine
-    facts = [
+    known = [
         ("learned from", f"{corpus.pairs:,} sentence pairs, the longest of {corpus.longest} words"),
         ("tested on", f"{corpus.test_pairs:,} sentence pairs"),
         ("different words", f"{corpus.source_words:,} in the source, {corpus.target_words:,} in the target"),
@@ -103,9 +124,9 @@ def run(report: Report) -> str:
     ]
     for model in report.models:
         told = f"{model.weights:,} weights, {model.steps:,} steps in {duration(model.seconds)}"
-        facts.append((model.title, f"{told}, kept in {model.folder}"))
-    facts += report.settings
-    facts += [
+        known.append((model.title, f"{told}, kept in {model.folder}"))
+    known += report.settings
+    known += [
         ("time in all", duration(report.seconds)),
         *([("memory at most", f"{report.memory:,.0f} MB")] if report.memory else []),
         ("machine", f"{machine.cpus} processor core{'' if machine.cpus == 1 else 's'}"),
@@ -113,7 +134,7 @@ def run(report: Report) -> str:
         ("date", machine.date),
     ]
     return f"""<section id="run" class="facts"><h2>How the run was made</h2>
-{_facts(facts)}</section>"""
+{facts(known)}</section>"""
 
 
 def try_next(report: Report) -> str:
@@ -133,27 +154,24 @@ def _lengths(models: Sequence[Model]) -> list[tuple[int, int | None]]:
     return [key for key in found[0] if all(key in other for other in found)] if found else []
 
 
-def _bars(report: Report, title: str, label: str, of: Callable[[LengthRow], float]) -> str:
-    keys = _lengths(report.models)
-    rows = [{(row.low, row.high): row for row in m.scores.rows} for m in report.models]
+def _bars(models: Sequence[Model], title: str, label: str, of: Callable[[LengthRow], float]) -> str:
+    keys = _lengths(models)
+    rows = [{(row.low, row.high): row for row in m.scores.rows} for m in models]
     groups = [rows[0][key].label for key in keys]
-    series = [(m.title, [of(mine[key]) for key in keys]) for m, mine in zip(report.models, rows, strict=True)]
+    series = [(m.title, [of(mine[key]) for key in keys]) for m, mine in zip(models, rows, strict=True)]
     return _figure(chart.bars(groups, series, title, label), chart.rows(groups, series, title, label), title)
 
 
-def _lines(series: Sequence[chart.Series], title: str, label: str) -> str:
-    """Return a chart of lines over the seconds of training; the loss, which falls by ratios, on a logarithmic scale."""
+def _lines(series: Sequence[chart.Series], title: str, label: str, unit: str) -> str:
+    """Return a chart of lines over the training; the loss, which falls by ratios, on a logarithmic scale."""
     log = label.startswith("loss") and all(y > 0 for one in series for y in one.y)
     label += ", logarithmic scale" if log else ""
-    wide, narrow = (
-        chart.lines(series, title, "seconds of training", label, log, width) for width in (chart.WIDTH, chart.NARROW)
-    )
+    wide, narrow = (chart.lines(series, title, unit, label, log, width) for width in (chart.WIDTH, chart.NARROW))
     return _figure(wide, narrow, title)
 
 
-def _table(report: Report, keys: Sequence[tuple[int, int | None]]) -> str:
+def _table(models: Sequence[Model], keys: Sequence[tuple[int, int | None]], told: str) -> str:
     """Return all scores: a row to a length, three columns to a model."""
-    models = report.models
     rows = [{(row.low, row.high): row for row in m.scores.rows} for m in models]
     body = "".join(
         f"<tr><th>{rows[0][key].label}</th><td>{rows[0][key].pairs:,}</td>{_cells([mine[key] for mine in rows])}</tr>"
@@ -168,16 +186,8 @@ def _table(report: Report, keys: Sequence[tuple[int, int | None]]) -> str:
         f"<tr><th>words</th><th>sentences</th>{heads}</tr></thead><tbody>{body}</tbody>"
         f"<tfoot><tr><th>all</th><td>{totals[0].pairs:,}</td>{_cells(totals)}</tr></tfoot></table>"
     )
-    told = ""
-    if report.unseen_exact:
-        exact = [
-            f"{clean(m.title)} {percent(report.unseen_exact[m.key])}" for m in models if m.key in report.unseen_exact
-        ]
-        many = f"the {report.unseen_pairs:,} " if report.unseen_pairs else "the "
-        which = f"{many}test sentences of up to 20 words"
-        told = f"<p>Of {which}, exactly right: {listed(exact)}.</p>"
     made = " · ".join(f"<code>{clean(s)}</code>" for s in signatures)
-    return f'{_scroll(table, "All scores")}{told}<p class="small">Scores by sacrebleu: {made}</p>'
+    return f'{scroll(table, "All scores")}{told}<p class="small">Scores by sacrebleu: {made}</p>'
 
 
 def _cells(rows: Sequence[LengthRow]) -> str:
@@ -190,17 +200,18 @@ def _columns(model: Model, which: int) -> tuple[tuple[float, ...], tuple[float, 
     return tuple(point[0] for point in model.curve), tuple(point[which] for point in model.curve)
 
 
-def _facts(facts: Sequence[tuple[str, str]]) -> str:
-    return f"<dl>{''.join(f'<dt>{clean(name)}</dt><dd>{clean(value)}</dd>' for name, value in facts)}</dl>"
+def facts(known: Sequence[tuple[str, str]]) -> str:
+    """Return names and what is known of them as a list."""
+    return f"<dl>{''.join(f'<dt>{clean(name)}</dt><dd>{clean(value)}</dd>' for name, value in known)}</dl>"
 
 
 def _figure(wide: str, narrow: str, label: str) -> str:
     """Return a picture in two shapes: the page shows the one that fits the screen."""
-    shown = _scroll(wide, label, "chart")
+    shown = scroll(wide, label, "chart")
     return f'<figure><div class="on-wide">{shown}</div><div class="on-narrow">{narrow}</div></figure>'
 
 
-def _scroll(inside: str, label: str, kind: str = "") -> str:
+def scroll(inside: str, label: str, kind: str = "") -> str:
     """Return a box that scrolls sideways by itself, also by the keyboard."""
     kinds = f"scroll {kind}".strip()
     return f'<div class="{kinds}" tabindex="0" role="region" aria-label="{clean(label)}">{inside}</div>'

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from heedful.draw import chart, svg
+from heedful.draw import chart
+from heedful.draw.html import figure
 from heedful.draw.marks import clean
 from heedful.metrics import same
 from heedful.report.phrases import compare, count, verdict
 from heedful.report.records import Example, Report
 from heedful.trace import Trace
 
-__all__ = ["article", "sentences"]
+__all__ = ["ROOM", "article", "marked", "sentences"]
 
+ROOM = 30_000  # bytes for the weights of a figure: a page has many
 LONG = 20  # words; of the sentences with more, only the first shows its picture unasked
 TAGS = {"same": "", "extra": "mark", "missing": "del"}
 
@@ -29,13 +31,14 @@ def sentences(report: Report) -> str:
 reference that are missing.</p>
 <h3>How to read the pictures</h3>
 <ul class="read">
-<li>Each row is a word that was written, from top to bottom; each column is a word of the source.</li>
-<li>The stronger the shade of a cell, the more of the looking went to that source word while the word of the row was
-written. The number is the weight in per cent, and each row adds up to 100.</li>
+<li>The braid: a ribbon leads from each word that was written to the source words that were looked at for it, and is
+as wide as its weight. Point at a word, or tap it, to see its numbers.</li>
+<li>The heat map: each row is a word that was written, each column a word of the source. The stronger the shade of a
+cell, the more of the looking went there. The number is the weight in per cent, and each row adds up to 100.</li>
 <li>An outlined cell is a gold link: the word really comes from there. Shaded and outlined: the model looked where
 it should. A row without an outline is a word that has no counterpart in the source.</li>
-<li>The confidence at the right is how probable the model found its own word. <code>&lt;/s&gt;</code> is the end of the
-sentence, on both sides.</li>
+<li>The confidence is how probable the model found its own word. <code>&lt;/s&gt;</code> is the end of the sentence, on
+both sides.</li>
 </ul>
 {"".join(parts)}</section>"""
 
@@ -64,14 +67,14 @@ def article(report: Report, example: Example, unfold: bool = True) -> str:
         said = f'<span class="{"right" if right else "wrong"}">{verdict(output, example.reference)}</span>'
         parts.append(
             f'<p><span class="who">{chart.swatch(i)}{clean(model.title)} · {said}</span> '
-            f'<span{target} dir="auto">{_marked(output, example.reference)}</span></p>'
+            f'<span{target} dir="auto">{marked(output, example.reference)}</span></p>'
         )
     pictures = [_picture(report, example, example.traced, example.trace, unfold)]
     pictures += [_picture(report, example, key, trace, False) for key, trace in example.more.items()]
     return "\n".join([*parts, *pictures, "</article>\n"])
 
 
-def _marked(output: str, reference: str) -> str:
+def marked(output: str, reference: str) -> str:
     """Return what was written, with the words that do not belong there and those that are missing marked."""
     if not output.split():
         return '<em class="soft">nothing</em>'
@@ -83,12 +86,12 @@ def _marked(output: str, reference: str) -> str:
 
 
 def _picture(report: Report, example: Example, key: str, trace: Trace, unfold: bool) -> str:
-    """Return a model's heat map; gold links only where the words that they are for stand in it."""
+    """Return a model's figure; gold links only where the words that they are for stand in it."""
     if trace.weights is None:
         return ""
     title = next((m.title for m in report.models if m.key == key), key)
     fits = same(trace.target.text, example.reference)
-    drawn = svg.heatmap(trace, gold=example.gold if fits and example.gold else None)
+    drawn = figure([trace], gold=[example.gold if fits else frozenset()], room=ROOM)
     L, H = trace.weights.shape[:2]
     notes = [f"Shown is the mean of {count(L, 'layer')} with {count(H, 'head')} each."] if L * H > 1 else []
     if example.gold and not fits:
@@ -96,6 +99,5 @@ def _picture(report: Report, example: Example, key: str, trace: Trace, unfold: b
             "The gold links are not drawn here: they belong to the words of the reference, and the model wrote others."
         )
     told = f"<figcaption>{' '.join(notes)}</figcaption>" if notes else ""
-    box = f'<div class="scroll" tabindex="0" role="region" aria-label="Heat map">{drawn}</div>'
     opened = ' open="open"' if unfold else ""
-    return f"<details{opened}><summary>Where {clean(title)} looked</summary><figure>{box}{told}</figure></details>"
+    return f"<details{opened}><summary>Where {clean(title)} looked</summary><figure>{drawn}{told}</figure></details>"

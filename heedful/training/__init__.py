@@ -3,7 +3,7 @@
 from heedful.training.estimate import Estimate
 from heedful.training.inputs import Inputs
 from heedful.training.records import Outcome, Progress, Silent, Validation, Watch
-from heedful.training.start import begin, recorded_inputs, train, try_out
+from heedful.training.start import begin, train, try_out
 
 __all__ = [
     "Estimate",
@@ -14,7 +14,6 @@ __all__ = [
     "Validation",
     "Watch",
     "begin",
-    "recorded_inputs",
     "train",
     "try_out",
 ]

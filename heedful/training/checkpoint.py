@@ -29,13 +29,13 @@ from heedful.folder import (
     RUN,
     Parts,
     about,
+    model_of,
     pack,
     read_files,
-    read_model,
     unpack,
     write_model,
 )
-from heedful.training.records import Validation
+from heedful.training.records import RESUME, Validation
 
 __all__ = [
     "Checkpoint",
@@ -138,19 +138,20 @@ def saying_what_is_left(out: Path) -> Iterator[None]:
     except DiskError as error:
         left = "there is no checkpoint yet"
         if found := folders(out):
-            left = f"the checkpoint of step {int(found[0].name):,} is whole: make room, then go on with --resume"
+            left = f"the checkpoint of step {int(found[0].name):,} is whole: make room, then go on with {RESUME}"
         error.args = (f"{error}; {left}",)
         raise
 
 
 def _read(path: Path) -> Checkpoint:
-    files = read_files(path, about(path))
+    head = about(path)
+    files = read_files(path, head)
     try:
         run = json.loads(files[RUN])
         position = run.pop("position")
         best = position.pop("best")
         return Checkpoint(
-            read_model(path),
+            model_of(path, head, files),
             unpack(files[OPTIMIZER], OPTIMIZER),
             Position(**position, best=None if best is None else Validation(**best)),
             run,

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from contextlib import closing
 from dataclasses import asdict, dataclass
 
 import numpy as np
-import torch
 
-from heedful.device import fast_products, memory_guard
+from heedful.device import fast_products
 from heedful.folder import Parts
+from heedful.training.memory import batch_guard, kept, peak
 from heedful.training.place import Place
 from heedful.training.prepare import Prepared
 from heedful.training.update import Updater
@@ -23,7 +22,10 @@ WARM, MEASURED = 4, 12  # times that a GPU meets a batch before it counts, and b
 
 @dataclass(frozen=True)
 class Estimate:
-    """What was counted, and what was measured: seconds a step, tokens a second, bytes at most."""
+    """What was counted, and what was measured: seconds a step, tokens a second, bytes at most.
+
+    `bytes_kept` are those of the best weights and of a checkpoint that is written, in the CPU's memory.
+    """
 
     pairs: int
     valid_pairs: int
@@ -36,6 +38,7 @@ class Estimate:
     seconds_per_step: float
     tokens_per_second: float
     bytes_at_most: int
+    bytes_kept: int
 
     def plain(self) -> dict[str, object]:
         """Return everything by name."""
@@ -56,14 +59,13 @@ def estimate(parts: Parts, data: Prepared, place: Place) -> Estimate:
     """Train for a few steps, the first of them with the largest batch, and throw the weights away."""
     config = parts.config.training
     model = parts.model.to(place.device).train()
-    updater = Updater(model, config, place.device, place.bf16, place.processes)
+    updater = Updater(model, config, place.device, place.bf16, place.processes, data.guide)
     plan = data.batches.epoch(0)
     lengths = data.corpus.lengths(0)
     largest = max(range(len(plan)), key=lambda i: int(lengths[plan[i]].max(0).sum()) * len(plan[i]))
     chosen = [largest, *np.linspace(0, len(plan) - 1, MEASURED).astype(int).tolist()]
     times, tokens = [], []
-    remedy = f"lower training.batch_tokens (now {config.batch_tokens}) and raise training.accumulate"
-    with memory_guard("trying the largest batch", remedy), fast_products(place.device), closing(updater):
+    with batch_guard("trying the largest batch", config), fast_products(place.device), closing(updater):
         for at in chosen:
             rows = [plan[(at + offset) % len(plan)] for offset in range(config.accumulate)]
             tokens.append(sum(data.batches.tokens(part) for part in rows))
@@ -86,17 +88,6 @@ def estimate(parts: Parts, data: Prepared, place: Place) -> Estimate:
         steps=config.steps,
         seconds_per_step=seconds / MEASURED,
         tokens_per_second=sum(tokens[1:]) / seconds,
-        bytes_at_most=_memory(place.device),
+        bytes_at_most=peak(place.device),
+        bytes_kept=kept(model, config),
     )
-
-
-def _memory(device: torch.device) -> int:
-    """Return the most memory that was used so far: the device's, or on the CPU that of this process."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    try:
-        import resource
-    except ImportError:  # not on Windows
-        return 0
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else 1024 * peak

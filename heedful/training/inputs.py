@@ -15,21 +15,35 @@ __all__ = ["Inputs"]
 
 @dataclass(frozen=True)
 class Inputs:
-    """The sentence pairs to learn from and, if given, those for validation; `strict`: all must be clean already."""
+    """The sentence pairs to learn from and, if given, those for validation; `strict`: all must be clean already.
+
+    Without any, they are those of the run that is resumed.
+    """
 
     training: tuple[PairFile | PairList, ...]
     valid: tuple[PairFile | PairList, ...] = ()
     strict: bool = False
 
     def __post_init__(self) -> None:
-        paths = [path for file in self._files() for path in (file.path, file.target)]
+        paths = [path for file in self._files() for path in (file.path, file.target, file.links)]
         if paths.count("-") > 1:
             raise ConfigError("standard input (-) can be read only once; put one of the two into a file")
 
     @property
     def piped(self) -> bool:
         """Whether something comes from standard input."""
-        return any("-" in (file.path, file.target) for file in self._files())
+        return any("-" in (file.path, file.target, file.links) for file in self._files())
+
+    @property
+    def linked(self) -> bool:
+        """Whether links between words were given with the pairs to learn from."""
+        return any(file.links not in ("", None) for file in self.training)
+
+    @property
+    def missing(self) -> list[str]:
+        """The files that are not there."""
+        paths = [path for file in self._files() for path in (file.path, file.target, file.links)]
+        return [path for path in paths if path not in ("", "-") and not Path(path).exists()]
 
     def absolute(self) -> dict[str, Any]:
         """Return the inputs with full paths, for the record; nothing for pairs in memory."""
@@ -51,5 +65,6 @@ class Inputs:
 
 
 def _absolute(file: PairFile) -> PairFile:
-    path, target = (side if side in ("", "-") else str(Path(side).resolve()) for side in (file.path, file.target))
-    return replace(file, path=path, target=target)
+    given = (file.path, file.target, file.links)
+    path, target, links = (name if name in ("", "-") else str(Path(name).resolve()) for name in given)
+    return replace(file, path=path, target=target, links=links)

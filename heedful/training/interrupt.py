@@ -1,15 +1,20 @@
-"""Ctrl-C and its like, kept until the step is done."""
+"""Ctrl-C and its like: kept until the step is done, heard by all processes, and answered while pairs are prepared."""
 
 from __future__ import annotations
 
 import os
 import signal
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["Signals", "catch_signals"]
+import torch
+
+from heedful.training.processes import Processes
+
+__all__ = ["Heard", "Signals", "catch_signals", "nothing_is_lost"]
 
 # Ctrl-C, a polite kill, and (not on Windows) the closing of the terminal.
 CAUGHT = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
@@ -30,6 +35,39 @@ class Signals:
         if self.received:
             raise KeyboardInterrupt
         self.received = number
+
+
+class Heard:
+    """Whether any process was asked to stop. They ask each other about once a second, all at the same steps."""
+
+    def __init__(self, stop: Callable[[], bool], processes: Processes, step: int) -> None:
+        self.stop, self.processes = stop, processes
+        self.asked, self.when, self.next = step, time.perf_counter(), step
+
+    def __call__(self, step: int) -> bool:
+        """Whether the run should stop before another step."""
+        if self.processes.world == 1:
+            return self.stop()
+        if step < self.next:
+            return False
+        now = time.perf_counter()
+        seconds = (now - self.when) / max(1, step - self.asked)
+        told = torch.tensor([float(self.stop()), seconds if self.processes.first else 0.0], dtype=torch.float64)
+        stop, seconds = self.processes.add_up(told).tolist()
+        # The first one's clock tells all of them when to ask again; the first step of all tells nothing.
+        self.next = step + (max(1, min(100, int(1 / max(seconds, 1e-3)))) if step > self.asked else 1)
+        self.asked, self.when = step, now
+        return bool(stop)
+
+
+@contextmanager
+def nothing_is_lost(say: Callable[[str], None], stands: str) -> Iterator[None]:
+    """Say what Ctrl-C leaves behind before the first step; `stands` tells of the run."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        say(f"stopped before the first step: {stands}; pairs that are prepared already stay in the cache")
+        raise
 
 
 @contextmanager

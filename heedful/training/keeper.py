@@ -38,7 +38,13 @@ class Keeper:
         self.config, self.model = parts.config.training, parts.model
         self.pairs = len(data.corpus)
         self.validate = Validator(
-            data.valid_pairs, data.valid_batches, parts.target, updater.device, self.config.metric, processes
+            data.valid_pairs,
+            data.valid_batches,
+            parts.target,
+            updater.device,
+            self.config.metric,
+            processes,
+            data.guide,
         )
         self.names = [name for name, _ in self.model.named_parameters()]
         self.best: Tensors | None = None

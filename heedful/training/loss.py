@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from heedful.data import Batch
 from heedful.models import Network
+from heedful.training.guided import Guide, links_loss, wanted_weights
 from heedful.training.word_loss import word_loss
 
 __all__ = ["Learner", "Loss", "loss"]
@@ -25,12 +26,14 @@ class Loss(NamedTuple):
 class Learner(nn.Module):
     """A model with its loss: what DistributedDataParallel wraps, and what a graph records."""
 
-    def __init__(self, model: Network, smoothing: float = 0.0, rdrop: float = 0.0) -> None:
+    def __init__(self, model: Network, smoothing: float = 0.0, rdrop: float = 0.0, guide: Guide | None = None) -> None:
         super().__init__()
-        self.model, self.smoothing, self.rdrop = model, smoothing, rdrop
+        self.model, self.smoothing, self.rdrop, self.guide = model, smoothing, rdrop, guide
 
-    def forward(self, x: Tensor, y: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, y: Tensor, share: Tensor, links: Tensor | None = None) -> tuple[Tensor, ...]:
         """Return the sum of the tokens' losses times `share`, and how many tokens were right.  x (B, S), y (B, T).
+
+        With links, theirs is part of the loss, and is told after it: summed over linked tokens, and how many those are.
 
         On the CPU, padding is taken out before the vocabulary projection, so it costs nothing there. Elsewhere that
         would need the device's answer how much of it there is; it is given the weight 0 instead.
@@ -39,7 +42,8 @@ class Learner(nn.Module):
         x, y = x.repeat(passes, 1), y.repeat(passes, 1)
         memory = self.model.encode(x, x != 0)
         state = self.model.start(memory, y.shape[1] - 1)
-        hidden = self.model.step(y[:, :-1], state, memory).hidden
+        guide = None if links is None else self.guide
+        hidden, _, seen = self.model.step(y[:, :-1], state, memory, None if guide is None else guide.look)
         wanted = y[:, 1:]
         there = wanted != 0
         if x.device.type == "cpu":
@@ -51,12 +55,17 @@ class Learner(nn.Module):
         total, right = word_loss(
             self.model.logits(hidden), words, weights, self.smoothing, self.rdrop if passes == 2 else 0.0
         )
-        return total, (right & (weights > 0)).sum() / passes
+        right = (right & (weights > 0)).sum() / passes
+        if guide is None or links is None or seen is None:
+            return total, right
+        wished = wanted_weights(links, (x.shape[0] // passes, y.shape[1] - 1, x.shape[1]), guide.late)
+        found, linked = links_loss(guide.seen(seen), wished)
+        return total + found * (share * guide.weight), right, found.detach(), linked
 
 
 def loss(model: Network, batch: Batch, smoothing: float = 0.0) -> Loss:
     """Return the mean loss of one batch."""
     learner = Learner(model, smoothing)
     tokens = batch.tokens
-    mean, right = learner(batch.x, batch.y, torch.ones((), device=batch.x.device) / tokens)
+    mean, right, *_ = learner(batch.x, batch.y, torch.ones((), device=batch.x.device) / tokens)
     return Loss(mean, tokens, right)

@@ -20,19 +20,23 @@ class Meter:
     def clear(self) -> None:
         """Begin anew."""
         self.begin, self.spent = time.perf_counter(), 0.0
-        self.loss, self.right, self.tokens = 0.0, 0.0, 0
+        self.loss, self.right, self.tokens, self.updates = 0.0, 0.0, 0, 0
+        self.guided, self.linked = 0.0, 0.0
 
     def count(self, tokens: int) -> None:
         """Take in one update of so many tokens."""
         self.tokens += tokens
+        self.updates += 1
 
-    def add(self, loss: float, right: float) -> None:
-        """Take in what the updates since the last time gave, now that the device has told."""
+    def add(self, loss: float, right: float, guided: float = 0.0, linked: float = 0.0) -> None:
+        """Take in what the updates since the last time gave, now that the device has told: see `Happened`."""
         now = time.perf_counter()
         self.spent += now - self.begin
         self.begin = now
         self.loss += loss
         self.right += right
+        self.guided += guided
+        self.linked += linked
 
     def due(self) -> bool:
         """Whether the last report is more than two seconds old: slow steps are shown one by one."""
@@ -47,4 +51,5 @@ class Meter:
         self.shown = time.perf_counter()
         n = max(self.tokens, 1)
         speed = self.tokens / max(self.spent, 1e-9)
-        return Progress(step, self.steps, epoch + 1, self.loss / n, self.right / n, rate, speed)
+        guided = self.guided / self.linked if self.linked else None
+        return Progress(step, self.steps, epoch + 1, self.loss / n, self.right / n, rate, speed, guided)

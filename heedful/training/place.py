@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -11,7 +12,7 @@ from heedful.config import TrainingConfig
 from heedful.device import check_bf16, faster_in_bf16, pick
 from heedful.training.processes import ALONE, Processes
 
-__all__ = ["Place", "settle"]
+__all__ = ["Place", "left_as_found", "settle"]
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,21 @@ class Place:
     def __str__(self) -> str:
         many = f", {self.processes.world} processes" if self.processes.world > 1 else ""
         return f"{self.device.type}{' in bf16' if self.bf16 else ''}{many}"
+
+
+@contextmanager
+def left_as_found() -> Iterator[None]:
+    """Give the caller back what a run changes for the whole process: random numbers, threads, the current GPU."""
+    threads = torch.get_num_threads()
+    used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    device = torch.cuda.current_device() if used else 0
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if used else ()):
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
+            if used:
+                torch.cuda.set_device(device)
 
 
 def settle(config: TrainingConfig, processes: Processes = ALONE, before: Sequence[object] = ()) -> Place:

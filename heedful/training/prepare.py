@@ -14,12 +14,14 @@ import numpy as np
 from heedful.config import Config, DataConfig, TextConfig
 from heedful.data import Batches, Corpus, Pair
 from heedful.data.cache import Writer, key_of, stored
+from heedful.data.links import CorpusLinks, word_sizes
 from heedful.data.split import among
 from heedful.data.store import CHUNK, Chosen, Store, open_store
 from heedful.data.tokens import tokens_of
 from heedful.errors import DataError
 from heedful.text import START, Codec
 from heedful.text.size import count_texts, resolve_size
+from heedful.training.guided import Guide, guide_of
 from heedful.training.inputs import Inputs
 from heedful.training.records import Watch
 
@@ -48,13 +50,17 @@ class Found:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Token ids and batches to learn from, pairs and batches for validation, and the checksum of the pairs."""
+    """Token ids and batches to learn from, pairs and batches for validation, and the checksum of the pairs.
+
+    `guide` says how links between their words guide attention, if there are any.
+    """
 
     corpus: Corpus
     batches: Batches
     valid_pairs: list[Pair]
     valid_batches: Batches
     digest: str
+    guide: Guide | None = None
 
 
 def open_pairs(inputs: Inputs, config: Config, watch: Watch) -> Found:
@@ -85,8 +91,9 @@ def _held_out(store: Store, most: int, say: Callable[[str], None]) -> tuple[Chos
     found = store.split
     if not len(found.training):
         raise DataError(
-            f"too few different sentences to hold some out for validation ({found.different} different pairs); "
-            "give more pairs, or a validation file with --valid"
+            f"too few different sentences to hold some out for validation ({found.different} different "
+            f"pair{'s' if found.different != 1 else ''}); give more pairs, or pairs for validation: --valid FILE "
+            "(in Python, valid=…)"
         )
     training, held = Chosen(store, found.training, "training"), Chosen(store, found.held[:most], "held")
     _show_first(training, say)
@@ -102,7 +109,7 @@ def _validation(inputs: Inputs, watch: Watch) -> Chosen:
     store, _ = open_store(inputs.valid, WHOLE, watch.say, watch.preparing)
     if inputs.strict:
         store.report.refuse()
-    if store.report.counts:
+    if store.report.counts or store.report.notes:
         for line in store.report.lines():
             watch.say(f"validation: {line}")
     return Chosen(store, store.split.first, "first")
@@ -125,12 +132,16 @@ def _show_first(pairs: Chosen, say: Callable[[str], None]) -> None:
 
 
 def _digest(*sides: Chosen) -> str:
-    """Return a checksum of pairs, to know them again when a run is resumed, wherever they stand then."""
+    """Return a checksum of pairs and links, to know them again when a run is resumed, wherever they stand then."""
     total = sha256()
     for chosen in sides:
         hashes = chosen.store.hashes.pairs
         for begin in range(0, len(chosen), CHUNK):
-            total.update(hashes[chosen.rows[begin : begin + CHUNK]].tobytes())
+            rows = chosen.rows[begin : begin + CHUNK]
+            total.update(hashes[rows].tobytes())
+            if chosen.store.linked:
+                for numbers in chosen.store.links(rows):
+                    total.update(numbers.astype(np.uint32).tobytes())
         total.update(b"\n")
     return total.hexdigest()
 
@@ -191,14 +202,21 @@ def prepare(found: Found, codecs: tuple[Codec, Codec], config: Config, watch: Wa
     longest = [max(len(x), len(y)) for x, y in zip(*ids, strict=True)]
     short = [row for row, length in enumerate(longest) if length <= most]
     _say_left_out(len(pairs) - len(short), len(pairs), max(longest), "validation pairs", most, watch.say)
-    valid = Corpus.of(*([side[row] for row in short] for side in ids))
-    return Prepared(
-        tokens.corpus,
-        _batches(tokens.corpus, config),
-        [pairs[row] for row in short],
-        _batches(valid, config),
-        found.digest,
-    )
+    guide = guide_of(config) if found.training.store.linked else None
+    if guide is None:
+        tokens.corpus.links = None
+    else:
+        watch.say(f"links between words guide attention: {guide}")
+    pairs, kept = [pairs[row] for row in short], replace(found.held, rows=found.held.rows[short])
+    links = _links(kept, pairs, codecs) if guide is not None and found.held.store.linked else None
+    valid = Corpus.of(*([side[row] for row in short] for side in ids), links=links)
+    return Prepared(tokens.corpus, _batches(tokens.corpus, config), pairs, _batches(valid, config), found.digest, guide)
+
+
+def _links(chosen: Chosen, pairs: Sequence[Pair], codecs: tuple[Codec, Codec]) -> CorpusLinks:
+    """Return the links of pairs for validation."""
+    words = [word_sizes(codec, [pair[side] for pair in pairs]) for side, codec in enumerate(codecs)]
+    return CorpusLinks.of(chosen.store.links(chosen.rows), *words)
 
 
 def _say_left_out(count: int, total: int, longest: int, what: str, most: int, say: Callable[[str], None]) -> None:

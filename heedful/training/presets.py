@@ -12,7 +12,7 @@ from typing import NamedTuple
 from heedful.config import MODELS, Config
 from heedful.errors import ConfigError, choose
 
-__all__ = ["PRESETS", "Preset", "fit"]
+__all__ = ["ON_CPU", "PRESETS", "Preset", "fit"]
 
 Settings = Mapping[str, Mapping[str, object]]
 
@@ -25,6 +25,11 @@ class Preset(NamedTuple):
     common: Settings
     rnn: Settings
     transformer: Settings
+
+    @property
+    def steps(self) -> int:
+        """Updates at most."""
+        return Config.build({"training": self.common.get("training", {})}).training.steps
 
 
 PRESETS = {
@@ -98,9 +103,31 @@ PRESETS = {
     ),
 }
 
+# A CPU learns from a hundredth of the words in the same time. What its products cost there is the vocabulary and the
+# width, so both are small; a Transformer of that size is half as fast as an RNN. No more steps than an evening has.
+SMALL_RNN: Settings = {
+    "model": {"width": 256, "embedding": 256, "tied": True, "dropout": 0.3},
+    "training": {"warmup": 300},
+}
+SMALL_TRANSFORMER: Settings = {
+    "model": {"layers": 2, "width": 256, "inner": 512, "heads": 4, "dropout": 0.2, "tied": "target"},
+    "training": {"warmup": 600},
+}
+ON_CPU = {
+    "small": Preset(
+        200_000,
+        "rnn",
+        {"training": {"ema": 0.998, "steps": 5_000, "valid_every": 250}},
+        SMALL_RNN,
+        SMALL_TRANSFORMER,
+    ),
+    "medium": Preset(2_000_000, "rnn", {"training": {"ema": 0.999, "steps": 20_000}}, SMALL_RNN, SMALL_TRANSFORMER),
+    "large": Preset(float("inf"), "rnn", {"training": {"ema": 0.999, "steps": 40_000}}, SMALL_RNN, SMALL_TRANSFORMER),
+}
+
 
 def fit(settings: Settings, pairs: int, name: str = "auto", device: str = "cpu") -> tuple[Config, str]:
-    """Return all settings for so many pairs, and what was chosen, in words; on a CPU R-Drop would take too long."""
+    """Return all settings for so many pairs on a kind of device, and what was chosen, in words."""
     choose("preset", name, ("auto", *PRESETS))
     for section, values in settings.items():
         if not isinstance(values, Mapping):
@@ -109,15 +136,13 @@ def fit(settings: Settings, pairs: int, name: str = "auto", device: str = "cpu")
             )
     if name == "auto":
         name = next(name for name, preset in PRESETS.items() if pairs < preset.pairs)
-    preset = PRESETS[name]
-    family = _family(settings.get("model", {}), preset.family)
+    preset = ON_CPU.get(name, PRESETS[name]) if device == "cpu" else PRESETS[name]
+    family, because = _family(settings.get("model", {}), preset.family)
     own = preset.transformer if family == "transformer" else preset.rnn
     chosen: dict[str, dict[str, object]] = {"model": {"family": family}}
     for layer in (preset.common, own):
         for section, values in layer.items():
             chosen.setdefault(section, {}).update(values)
-    if device == "cpu":
-        chosen.get("training", {}).pop("rdrop", None)
     asked = {(section, key) for section, values in settings.items() for key in values}
     # Ties and joint vocabularies go together: who says one of them says both.
     if ("text", "joint") in asked or ("model", "tied") in asked:
@@ -129,15 +154,19 @@ def fit(settings: Settings, pairs: int, name: str = "auto", device: str = "cpu")
     }
     merged = {section: {**kept.get(section, {}), **settings.get(section, {})} for section in {**kept, **settings}}
     words = ", ".join(f"{section}.{key}={value}" for section, values in kept.items() for key, value in values.items())
-    return Config.build(merged), f"preset '{name}' for {pairs:,} pairs: {words or 'the defaults'}"
+    where = " on a CPU" if name in ON_CPU and device == "cpu" else ""
+    return Config.build(merged), f"preset '{name}' for {pairs:,} pairs{where}: {words or 'the defaults'}{because}"
 
 
-def _family(asked: Mapping[str, object], preferred: str) -> str:
-    """Return the family that was asked for; otherwise the preferred one, or one that has the settings asked for."""
+def _family(asked: Mapping[str, object], preferred: str) -> tuple[str, str]:
+    """Return the family that was asked for, or the preferred one, or one that has the settings asked for, and why."""
     if "family" in asked:
-        return choose("model", str(asked["family"]), MODELS)
+        return choose("model", str(asked["family"]), MODELS), ""
     having = [name for name in ("rnn", "fixed", "transformer") if _builds(name, asked)]
-    return preferred if preferred in having or not having else having[0]
+    if preferred in having or not having:
+        return preferred, ""
+    lacking = ", ".join(f"model.{key}" for key, value in asked.items() if not _builds(preferred, {key: value}))
+    return having[0], f"; the family is {having[0]}, not {preferred}, because of {lacking}"
 
 
 def _builds(family: str, asked: Mapping[str, object]) -> bool:

@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from textwrap import shorten
 from typing import Any, TypeVar
@@ -22,21 +22,29 @@ from torch import distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
 from heedful.errors import ConfigError, HeedfulError, WorkerError
+from heedful.training.records import RESUME
 
 __all__ = ["ALONE", "Processes", "joined"]
 
 Thing = TypeVar("Thing")
-PATIENCE = timedelta(minutes=60)  # a validation, or the preparing of pairs, may keep the others waiting
+JOINING = timedelta(hours=1)  # machines may be started one by one
+# A process that dies closes its connections, which is noticed at once. Only one that vanishes without a word is waited
+# for: in a step, where all do the same, not for long; while one prepares or writes for all, as long as it takes.
+STEP, PREPARING = timedelta(minutes=10), timedelta(days=1)
 
 
 @dataclass(frozen=True)
 class Processes:
-    """This process among `world`; the first one, of rank 0, writes and speaks for all. `restarts`: times begun anew."""
+    """This process among `world`; the first one, of rank 0, writes and speaks for all.
+
+    `restarts`: times begun anew; `patient`: the same processes, for what may have to wait for one that prepares.
+    """
 
     rank: int = 0
     world: int = 1
     local: int = 0
     restarts: int = 0
+    patient: dist.ProcessGroup | None = None
 
     @property
     def first(self) -> bool:
@@ -62,7 +70,7 @@ class Processes:
             return [thing]
         found: list[Any] = [None] * self.world
         with self.together():
-            dist.all_gather_object(found, thing)
+            dist.all_gather_object(found, thing, group=self.patient)
         return found
 
     def share(self, make: Callable[[], Thing]) -> Thing:
@@ -71,7 +79,7 @@ class Processes:
             return make()
         found: list[Any] = [_made(make) if self.first else None]
         with self.together():
-            dist.broadcast_object_list(found, device=torch.device("cpu"))
+            dist.broadcast_object_list(found, group=self.patient, device=torch.device("cpu"))
         if isinstance(found[0], HeedfulError):
             found[0].told = not self.first
             raise found[0]
@@ -96,16 +104,20 @@ class Processes:
                     )
 
     @contextmanager
-    def together(self) -> Iterator[None]:
-        """Turn the loss of another process into an error that says so."""
+    def together(self, working: bool = False) -> Iterator[None]:
+        """Turn the loss of another process into an error that says so.
+
+        An exchange fails for no other reason. With `working`, this process computes as well, and what goes wrong there
+        is left as it is.
+        """
         try:
             yield
         except RuntimeError as error:
-            if self.world == 1 or not _lost(error):
+            if self.world == 1 or (working and not _lost(error)):
                 raise
             raise WorkerError(
                 f"process {self.rank} of {self.world}: another process of this run has died or cannot be reached; "
-                "the last checkpoint is whole: start again with --resume, or let torchrun do it (--max-restarts)"
+                f"the last checkpoint is whole: start again with {RESUME}, or let torchrun do it (--max-restarts)"
             ) from None
 
 
@@ -124,9 +136,11 @@ def _short(value: object) -> str:
 
 
 def _lost(error: RuntimeError) -> bool:
-    words = str(error).lower()
-    signs = ("connection", "peer", "socket", "timed out", "timeout", "gloo", "nccl", "unhandled system error")
-    return isinstance(error, dist.DistError) or any(sign in words for sign in signs)
+    """Whether it is an error of what the processes exchange.
+
+    NCCL and the store have classes of their own. Gloo has none, but names the place in its source that has failed.
+    """
+    return isinstance(error, dist.DistError) or "/gloo/" in str(error).replace("\\", "/")
 
 
 @contextmanager
@@ -142,11 +156,13 @@ def joined() -> Iterator[Processes]:
     me = _here(world)
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     with me.together():
-        store, _, _ = next(rendezvous("env://", me.rank, me.world, timeout=PATIENCE))
+        store, _, _ = next(rendezvous("env://", me.rank, me.world, timeout=JOINING))
         store = dist.PrefixStore(_new_name(store, me), store)  # type: ignore[attr-defined]
-        dist.init_process_group(backend, store=store, rank=me.rank, world_size=me.world, timeout=PATIENCE)
+        dist.init_process_group(backend, store=store, rank=me.rank, world_size=me.world, timeout=STEP)
     try:
-        yield me
+        with me.together():
+            patient = dist.new_group(backend="gloo", timeout=PREPARING)
+        yield replace(me, patient=patient)
     finally:
         dist.destroy_process_group()
 
@@ -163,7 +179,7 @@ def _new_name(store: Any, me: Processes) -> str:  # noqa: ANN401  (a class that 
         for rank in range(1, me.world):
             store.set(f"{mine}/{rank}", store.get(f"{mine}/{rank}/asks"))
         return mine
-    end = time.monotonic() + PATIENCE.total_seconds()
+    end = time.monotonic() + JOINING.total_seconds()
     while time.monotonic() < end:
         name: str = store.get("heedful").decode()
         store.set(f"{name}/{me.rank}/asks", mine)

@@ -9,14 +9,15 @@ from pathlib import Path
 import torch
 
 from heedful.config import Config, TransformerConfig
-from heedful.device import memory_guard
 from heedful.errors import ConfigError, DataError
 from heedful.folder import Parts
 from heedful.models import build
 from heedful.text import SPECIALS, Codec
 from heedful.text.size import check_size
 from heedful.training.checkpoint import Checkpoint
+from heedful.training.guided import guide_of
 from heedful.training.inputs import Inputs
+from heedful.training.memory import model_guard
 from heedful.training.origin import open_origin, place_of, say_unknown
 from heedful.training.place import Place, settle
 from heedful.training.prepare import Found, Prepared, learn_codecs, open_pairs, prepare
@@ -77,9 +78,13 @@ def make_ready(
         config, why = fit(settings, found.pairs, preset, place.device.type)
         _check_vocabularies(config)
         _try(config)
+        if inputs.linked:
+            guide_of(config)  # which may refuse
         watch.say(why)
         parts = _new(config, found, processes, watch)
     data = processes.in_turn(lambda: prepare(found, (parts.source, parts.target), parts.config, watch))
+    if data.guide is not None:
+        parts = replace(parts, readout=data.guide.readout)
     if begun is not None and origin is not None:
         say_unknown(data, (parts.source, parts.target), origin, watch.say)
     return Ready(parts, data, place, origin)
@@ -107,7 +112,7 @@ def _new(config: Config, found: Found, processes: Processes, watch: Watch) -> Pa
     target = source if config.text.joint else Codec.parse(texts[1])
     config = replace(config, text=replace(config.text, size=config.text.size or max(len(source), len(target))))
     torch.manual_seed(config.training.seed)
-    with memory_guard("building the model", "make it smaller (model.width, model.layers, text.size)"):
+    with model_guard("building the model"):
         return Parts(config, build(config.model, len(source), len(target)), source, target)
 
 
@@ -126,7 +131,7 @@ def _same_origin(out: Path, checkpoint: Checkpoint, given: str | None) -> str | 
     recorded: str | None = checkpoint.run.get("init")
     if given not in (None, recorded):
         there = f"with the weights of {recorded}" if recorded else "with new weights"
-        raise ConfigError(f"the run in {out} began {there}; it is resumed without --init")
+        raise ConfigError(f"the run in {out} began {there}; it is resumed without --init (in Python, init)")
     return recorded
 
 

@@ -5,11 +5,16 @@ from __future__ import annotations
 import math
 from typing import NamedTuple, Protocol
 
-__all__ = ["Outcome", "Progress", "Silent", "Validation", "Watch"]
+__all__ = ["RESUME", "Outcome", "Progress", "Silent", "Validation", "Watch"]
+
+RESUME = "--resume (in Python, resume=True)"
 
 
 class Progress(NamedTuple):
-    """How a run stands after some step; loss, accuracy and speed are those since the last report."""
+    """How a run stands after some step; loss, accuracy and speed are those since the last report.
+
+    `guided` is the loss of linked tokens, where links guide attention.
+    """
 
     step: int
     steps: int
@@ -18,16 +23,22 @@ class Progress(NamedTuple):
     accuracy: float
     rate: float
     tokens_per_second: float
+    guided: float | None = None
 
 
 class Validation(NamedTuple):
-    """Scores on held-out pairs: loss per token, share of tokens right; BLEU, or chrF if asked for, of greedy output."""
+    """Scores on held-out pairs: loss per token, share of tokens right; BLEU, and chrF if it decides, of greedy output.
+
+    Where the loss decides (training.metric=loss), nothing is translated, and there is no BLEU. Where links guide
+    attention, `links` is the share of linked tokens that look most at a token they are linked to.
+    """
 
     step: int
     loss: float
     accuracy: float
-    bleu: float
+    bleu: float | None = None
     chrf: float | None = None
+    links: float | None = None
 
     def plain(self) -> dict[str, float]:
         """Return the scores that were measured, by name."""
@@ -41,8 +52,16 @@ class Validation(NamedTuple):
         return math.isfinite(self.loss) and (other is None or self._rank(metric) > other._rank(metric))
 
     def _rank(self, metric: str) -> tuple[float, float]:
-        score = {"bleu": self.bleu if self.bleu >= 1 else 0.0, "chrf": self.chrf or 0.0, "loss": -self.loss}[metric]
+        bleu = self.bleu or 0.0
+        score = {"bleu": bleu if bleu >= 1 else 0.0, "chrf": self.chrf or 0.0, "loss": -self.loss}[metric]
         return score, -self.loss
+
+    def __str__(self) -> str:
+        """The scores in words."""
+        names = (("BLEU", self.bleu), ("chrF", self.chrf))
+        links = "" if self.links is None else f", {self.links:.1%} of the links"
+        scores = "".join(f"{name} {value:.1f}, " for name, value in names if value is not None)
+        return f"{scores}loss {self.loss:.3f}{links}"
 
 
 class Outcome(NamedTuple):

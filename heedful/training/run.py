@@ -11,11 +11,13 @@ from typing import Any
 from heedful.data import Batch
 from heedful.data.ahead import ahead
 from heedful.data.corpus import Array
-from heedful.device import fast_products, memory_guard
+from heedful.device import fast_products
 from heedful.errors import DiskError, NotFiniteError
 from heedful.folder import Parts
 from heedful.training.checkpoint import Checkpoint, Position
+from heedful.training.interrupt import Heard
 from heedful.training.keeper import Keeper
+from heedful.training.memory import batch_guard, model_guard
 from heedful.training.meter import Meter
 from heedful.training.metrics_file import MetricsFile
 from heedful.training.place import Place
@@ -26,6 +28,7 @@ from heedful.training.update import Updater
 
 __all__ = ["Run", "Work"]
 
+FEW = 10  # updates that tell how fast a run is
 AHEAD = 4  # updates whose batches are made while the device is busy with earlier ones
 
 
@@ -49,11 +52,12 @@ class Run:
         self.out, self.data, self.run, self.watch, self.place = out, data, run, watch, place
         self.processes = place.processes
         self.config = parts.config.training
-        with memory_guard("moving the model to the device", "make it smaller (model.width, model.layers, text.size)"):
+        with model_guard("moving the model to the device"):
             parts = replace(parts, model=parts.model.to(place.device).train())
-        self.updater = Updater(parts.model, self.config, place.device, place.bf16, self.processes)
+        self.updater = Updater(parts.model, self.config, place.device, place.bf16, self.processes, data.guide)
         self.keeper = Keeper(out, parts, data, run, self.updater, self.processes)
         self.position = Position()
+        self.told = False  # how long it will take
         self.recent: dict[int, Work] = {}  # the updates that the device has not told of yet, without their batches
 
     def restore(self, checkpoint: Checkpoint) -> None:
@@ -67,8 +71,9 @@ class Run:
         if self.run.get("init") and self.position.step == 0 and self.position.best is None:
             self.position = self.keeper.keep_origin(self.position, self.watch, metrics)
         meter = Meter(self.config.steps)
+        heard = Heard(stop, self.processes, self.position.step)
         with fast_products(self.place.device), closing(self.updater), ahead(self._works(), AHEAD) as works:
-            while not (reason := self._over(stop)):
+            while not (reason := self._over(heard)):
                 self._one(next(works), meter, metrics)
         try:
             self.keeper.save(self.position)
@@ -93,8 +98,9 @@ class Run:
             self._look(meter)
             progress = meter.read(step, work.epoch, rate(step, config, self.position.halved))
             self.watch.progress(progress)
+            self._say_how_long(meter)
             if logged and metrics:
-                metrics.write({k: v for k, v in progress._asdict().items() if k != "steps"})
+                metrics.write({k: v for k, v in progress._asdict().items() if k != "steps" and v is not None})
             if logged:
                 meter.clear()
         if validated:
@@ -103,6 +109,20 @@ class Run:
             self.keeper.save(self.position)
         if validated or saved:
             meter.pause()
+
+    def _say_how_long(self, meter: Meter) -> None:
+        """Say once how long a run on a CPU will take at most, if that is more than a minute or two."""
+        if self.told or meter.updates < FEW or self.place.device.type != "cpu":
+            return
+        self.told = True
+        left = self.config.steps - self.position.step
+        minutes = meter.spent / meter.updates * left / 60
+        if minutes > 2:
+            hours = f"{minutes / 60:.1f} hours" if minutes > 90 else f"{minutes:.0f} minutes"
+            self.watch.say(
+                f"at this speed {left:,} more steps take {hours}, besides validations; it ends sooner when nothing "
+                "gets better (training.patience), and Ctrl-C leaves the best model so far"
+            )
 
     def _works(self) -> Iterator[Work]:
         """Yield the batches of every update from here on."""
@@ -122,20 +142,19 @@ class Run:
                 number += 1
             yield Work(made, rows, tokens, begun, (epoch, number))
 
-    def _over(self, stop: Callable[[], bool]) -> str:
+    def _over(self, stop: Heard) -> str:
         """Return why the run is over, or nothing."""
         if self.position.without_better >= self.config.patience:
             return "patience"
         if self.position.step >= self.config.steps:
             return "steps"
-        return "interrupted" if self.processes.any(stop()) else ""
+        return "interrupted" if stop(self.position.step) else ""
 
     def _update(self, work: Work) -> None:
         step, config = self.position.step, self.config
         shape = [max(b.x.shape[1] for b in work.batches), max(b.y.shape[1] for b in work.batches)]
         sizes = f"{max(map(len, work.rows))} pairs of up to {shape[0]} and {shape[1]} tokens"
-        remedy = f"lower training.batch_tokens (now {config.batch_tokens}) and raise training.accumulate"
-        with memory_guard(f"step {step}, a batch of {sizes}", remedy):
+        with batch_guard(f"step {step}, a batch of {sizes}", config):
             batches = [b.to(self.place.device) for b in work.batches]
             self.updater(batches, work.tokens, step, rate(step, config, self.position.halved))
         if self.place.device.type == "cpu" and self.updater.bad:
@@ -144,7 +163,7 @@ class Run:
     def _look(self, meter: Meter) -> None:
         """Ask the device what happened."""
         happened = self.updater.read()
-        meter.add(happened.loss, happened.right)
+        meter.add(happened.loss, happened.right, happened.guided, happened.linked)
         if happened.bad:
             self._not_finite(happened.bad)
         self.recent.clear()

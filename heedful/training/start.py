@@ -2,39 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 
 from heedful.data import PairList
+from heedful.data.links import as_lines
 from heedful.disk import locked
-from heedful.errors import ConfigError
+from heedful.errors import ConfigError, DataError
 from heedful.folder import Parts, holds_model, set_aside
 from heedful.training.checkpoint import Checkpoint, folders, newest, saying_what_is_left, tidy
 from heedful.training.estimate import Estimate, estimate
 from heedful.training.inputs import Inputs
-from heedful.training.interrupt import catch_signals
-from heedful.training.place import Place
+from heedful.training.interrupt import catch_signals, nothing_is_lost
+from heedful.training.place import Place, left_as_found
 from heedful.training.processes import ALONE, joined
 from heedful.training.ready import Ready, Settings, make_ready
-from heedful.training.records import Outcome, Silent, Watch
+from heedful.training.records import RESUME, Outcome, Silent, Watch
 from heedful.training.run import Run
 from heedful.translator import Translator, load
 
-__all__ = ["begin", "recorded_inputs", "train", "try_out"]
+__all__ = ["begin", "train", "try_out"]
 
 
-def recorded_inputs(out: Path) -> Inputs | None:
-    """Return where the run in a folder took its pairs from, if it has a whole checkpoint that says so."""
-    checkpoint, _ = newest(out)
-    return Inputs.recorded(checkpoint.run.get("inputs") or {}) if checkpoint else None
-
-
-def train(
+def train(  # noqa: PLR0913  (what a run can be given)
     pairs: Sequence[tuple[str, str]],
     out: str | Path,
     *,
     valid: Sequence[tuple[str, str]] | None = None,
+    links: Sequence[str | Iterable[tuple[int, int]]] | None = None,
     settings: Settings | None = None,
     init: str | Path | None = None,
     resume: bool = False,
@@ -45,16 +44,19 @@ def train(
 
     `settings` are nested by section: `{"model": {"family": "fixed"}, "training": {"steps": 500}}`; what they do not say
     is chosen to fit the pairs (`preset="none"`: the plain defaults). With `init`, the run begins with the weights and
-    vocabularies of another model, which is left as it is. Ctrl-C leaves a checkpoint to resume from, and raises
-    `KeyboardInterrupt`.
+    vocabularies of another model, which is left as it is. With `links`, for each pair either `"0-0 1-2"` or the same as
+    numbers, source word and target word from 0, attention learns to look there. Ctrl-C leaves a checkpoint to resume
+    from, and raises `KeyboardInterrupt`; `resume=True`, with the same pairs, goes on from there.
     """
-    inputs = Inputs((PairList(pairs),), () if valid is None else (PairList(valid, "validation pairs"),))
+    lines = None if links is None else as_lines(links)
+    inputs = Inputs((PairList(pairs, links=lines),), () if valid is None else (PairList(valid, "validation pairs"),))
     outcome = begin(inputs, Path(out), settings or {}, resume=resume, watch=watch, init=init, preset=preset)
     if outcome.signal:
         raise KeyboardInterrupt
     return load(out, str((settings or {}).get("training", {}).get("device", "auto")))
 
 
+@left_as_found()
 def begin(
     inputs: Inputs,
     out: Path,
@@ -75,8 +77,13 @@ def begin(
         processes.agree({"checkpoint": checkpoint and checkpoint.position.step})
         if not resume:
             processes.share(lambda: _refuse_taken(out))
+        if not inputs.training:
+            inputs = replace(_recorded(out, checkpoint), strict=inputs.strict)
+        elif resume and checkpoint is None:
+            heard.say(f"{out} holds no whole checkpoint: starting over")
         found = None if checkpoint is None else (out, checkpoint)
-        ready = make_ready(inputs, settings, processes, heard, init, preset, found)
+        with nothing_is_lost(heard.say, _standing(out, checkpoint)):
+            ready = make_ready(inputs, settings, processes, heard, init, preset, found)
         processes.agree(_facts(ready))
         with ExitStack() as held:
             processes.share(lambda: held.enter_context(locked(out / "checkpoints")))
@@ -97,10 +104,12 @@ def begin(
                 return outcome._replace(signal=signal)
 
 
+@left_as_found()
 def try_out(inputs: Inputs, settings: Settings, *, watch: Watch | None = None, preset: str = "auto") -> Estimate:
     """Find out what a run would take, from a few steps; nothing is left behind but what was read, in the cache."""
     heard = watch or Silent()
-    ready = make_ready(inputs, settings, ALONE, heard, preset=preset)
+    with nothing_is_lost(heard.say, "nothing was tried"):
+        ready = make_ready(inputs, settings, ALONE, heard, preset=preset)
     heard.say(_summary(ready.parts, ready.place))
     return estimate(ready.parts, ready.data, ready.place)
 
@@ -120,10 +129,10 @@ def _refuse_taken(out: Path) -> None:
         raise ConfigError(f"{out}: this is a file, expected a folder to write the model to")
     if holds_model(out):
         raise ConfigError(
-            f"{out}: this folder already holds a model; choose another one, or add --resume to train it on"
+            f"{out}: this folder already holds a model; choose another one, or add {RESUME} to train it on"
         )
     if folders(out):
-        raise ConfigError(f"{out}: an unfinished run is in this folder; add --resume to go on, or choose another one")
+        raise ConfigError(f"{out}: an unfinished run is in this folder; add {RESUME} to go on, or choose another one")
 
 
 def _find(out: Path, watch: Watch) -> tuple[Checkpoint | None, dict[Path, str]]:
@@ -131,11 +140,33 @@ def _find(out: Path, watch: Watch) -> tuple[Checkpoint | None, dict[Path, str]]:
     checkpoint, damaged = newest(out)
     for reason in damaged.values():
         watch.say(f"passed over a checkpoint that is not whole: {reason}")
-    if checkpoint is None:
-        watch.say(f"{out} holds no whole checkpoint: starting over")
-    else:
+    if checkpoint is not None:
         watch.say(f"resuming from step {checkpoint.position.step:,}")
     return checkpoint, damaged
+
+
+def _recorded(out: Path, checkpoint: Checkpoint | None) -> Inputs:
+    """Return where the run in a folder took its pairs from."""
+    inputs = None if checkpoint is None else Inputs.recorded(checkpoint.run.get("inputs") or {})
+    if inputs is None and not (out / "checkpoints").is_dir():
+        raise ConfigError(f"{out} holds no run to go on with")
+    if inputs is None:
+        raise ConfigError(f"{out} holds no whole checkpoint that says where its pairs are; name them again")
+    if inputs.piped and sys.stdin.isatty():
+        raise ConfigError(f"the run in {out} took its pairs from standard input; pipe them in again")
+    if missing := inputs.missing:
+        raise DataError(
+            f"{', '.join(missing)}: there is no such file, and the run in {out} took its pairs from there; if they are "
+            f"elsewhere now, name them all again: heedful train PAIRS … --out {quote(str(out))} --resume"
+        )
+    return inputs
+
+
+def _standing(out: Path, checkpoint: Checkpoint | None) -> str:
+    """Say how a run stands that is stopped before its first step."""
+    if checkpoint is None:
+        return "nothing was begun that could be lost"
+    return f"the run in {out} stands where it stood, after step {checkpoint.position.step:,}"
 
 
 def _facts(ready: Ready) -> dict[str, object]:

@@ -19,6 +19,7 @@ from heedful.config import TrainingConfig
 from heedful.data import Batch
 from heedful.models import Network
 from heedful.training.average import Average
+from heedful.training.guided import Guide
 from heedful.training.loss import Learner
 from heedful.training.processes import ALONE, Processes
 from heedful.training.recorder import Recorder
@@ -27,26 +28,37 @@ __all__ = ["Happened", "Updater"]
 
 
 class Happened(NamedTuple):
-    """What happened since it was last asked: losses summed over tokens, tokens right, and the first bad step, or 0."""
+    """What happened since it was last asked: losses summed over tokens, tokens right, and the first bad step, or 0.
+
+    Where links guide attention, `guided` is the loss of linked tokens, summed, and `linked` how many there were.
+    """
 
     loss: float
     right: float
     bad: int
+    guided: float = 0.0
+    linked: float = 0.0
 
 
 class Updater:
     """A model, its optimizer and, if wished, the moving average of its weights."""
 
     def __init__(
-        self, model: Network, config: TrainingConfig, device: torch.device, bf16: bool, processes: Processes = ALONE
+        self,
+        model: Network,
+        config: TrainingConfig,
+        device: torch.device,
+        bf16: bool,
+        processes: Processes = ALONE,
+        guide: Guide | None = None,
     ) -> None:
         self.config, self.device, self.bf16, self.processes = config, device, bf16, processes
         self.model = model
         self.parameters = list(model.parameters())
-        self.learner: nn.Module = Learner(model, config.smoothing, config.rdrop)
+        self.learner: nn.Module = Learner(model, config.smoothing, config.rdrop, guide)
         if processes.world > 1:
             ids = [device.index] if device.type == "cuda" else None
-            with processes.together():
+            with processes.together(working=True):
                 self.learner = DistributedDataParallel(self.learner, device_ids=ids, gradient_as_bucket_view=True)
         cuda = device.type == "cuda"
         self.optimizer = torch.optim.AdamW(
@@ -60,7 +72,8 @@ class Updater:
         self.average = Average(self.parameters, config.ema, device) if config.ema else None
         self.share = torch.zeros((), device=device)
         self.step = torch.zeros((), device=device)
-        self.sums = torch.zeros(2, device=device)
+        self.guide = guide
+        self.sums = torch.zeros(2 if guide is None else 4, device=device)
         self.bad = torch.zeros((), device=device)  # the first step that was not finite
         self.stream = torch.cuda.Stream(device) if cuda else None  # type: ignore[no-untyped-call]
         recorded = cuda and config.capture and processes.world == 1
@@ -80,7 +93,7 @@ class Updater:
             self._set_rate(rate)
             for number, batch in enumerate(batches):
                 with self._quiet(last=number == len(batches) - 1):
-                    self._learn(batch.x, batch.y)
+                    self._learn(*batch.tensors)
             if self.average is not None:
                 self.average.at(step)
             self._move()
@@ -95,10 +108,10 @@ class Updater:
     def read(self) -> Happened:
         """Return what happened since the last time, over all processes, and begin anew."""
         with self._streaming():
-            loss, right = self.processes.add_up(self.sums.cpu()).tolist()
+            loss, right, *links = self.processes.add_up(self.sums.cpu()).tolist()
             bad = int(self.bad.item())
             self.sums.zero_()
-        return Happened(loss, right, bad)
+        return Happened(loss, right, bad, *links)
 
     def close(self) -> None:
         """Let go of what was recorded on a GPU."""
@@ -106,14 +119,17 @@ class Updater:
             if isinstance(work, Recorder):
                 work.close()
 
-    def _gradients(self, x: Tensor, y: Tensor) -> None:
+    def _gradients(self, x: Tensor, y: Tensor, links: Tensor | None = None) -> None:
         """Add the gradients of one batch, and what it tells."""
-        with self.processes.together():
+        with self.processes.together(working=True):
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
-                total, right = self.learner(x, y, self.share)
+                total, right, *guided = self.learner(x, y, self.share, links)
             total.backward()
         with torch.no_grad():
-            self.sums += torch.stack([total.detach().float() / self.share, right.float()])
+            words = total.detach().float() / self.share
+            if self.guide is not None:
+                words -= guided[0] * self.guide.weight
+            self.sums += torch.stack([words, right.float(), *guided])
 
     @torch.no_grad()
     def _apply(self) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 
-from heedful.data import Batches, Pair
+from heedful.data import Batch, Batches, Pair
+from heedful.data.corpus import Array
 from heedful.decoding import greedy
 from heedful.metrics import bleu, chrf
 from heedful.models import Network
 from heedful.text import Codec
+from heedful.training.guided import Guide, agreement
 from heedful.training.loss import loss
 from heedful.training.processes import ALONE, Processes
 from heedful.training.records import Validation
@@ -20,7 +22,10 @@ __all__ = ["Validator"]
 
 
 class Validator:
-    """Measures a model on the same pairs each time; of several processes, each takes its share of the batches."""
+    """Measures a model on the same pairs each time; of several processes, each takes its share of the batches.
+
+    Where the loss is the metric, nothing is translated: that takes most of a validation's time.
+    """
 
     def __init__(
         self,
@@ -30,30 +35,43 @@ class Validator:
         device: torch.device,
         metric: str = "bleu",
         processes: Processes = ALONE,
+        guide: Guide | None = None,
     ) -> None:
         self.references = [p.target for p in pairs]
         self.batches = batches
         plan = batches.epoch(0)
         self.rows = [plan[i] for i in range(processes.rank, len(plan), processes.world)]
         self.target, self.device, self.metric, self.processes = target, device, metric, processes
+        self.guide = guide if batches.corpus.links is not None else None
 
     @torch.inference_mode()
     def __call__(self, model: Network, step: int) -> Validation:
         """Return the scores of the model as it is; dropout is off meanwhile."""
         model.eval()
-        sums = torch.zeros(3, dtype=torch.float64)
+        sums = torch.zeros(5, dtype=torch.float64)
         outputs: dict[int, str] = {}
         for rows in self.rows:
             batch = self.batches.batch(rows).to(self.device)
             found = loss(model, batch)
-            sums += torch.tensor([float(found.mean) * found.tokens, float(found.right), found.tokens])
-            memory = model.encode(batch.x, batch.x != 0)
-            lengths = (batch.x != 0).sum(1).tolist()
-            for row, hypothesis in zip(rows, greedy(model, memory, [limit(n) for n in lengths]), strict=True):
-                outputs[int(row)] = self.target.decode(hypothesis.ids)
+            sums[:3] += torch.tensor([float(found.mean) * found.tokens, float(found.right), found.tokens])
+            if self.guide is not None:
+                sums[3:] += torch.stack(agreement(model, batch, self.guide)).cpu()
+            if self.metric != "loss":
+                outputs.update(self._translated(model, batch, rows))
         model.train()
-        total, right, tokens = self.processes.add_up(sums).tolist()
+        total, right, tokens, hits, linked = self.processes.add_up(sums).tolist()
+        links = hits / linked if linked else None
+        if self.metric == "loss":
+            return Validation(step, total / tokens, right / tokens, links=links)
         everything = {row: text for share in self.processes.gather(outputs) for row, text in share.items()}
         texts = [everything[row] for row in range(len(self.references))]
         score = chrf(texts, self.references) if self.metric == "chrf" else None
-        return Validation(step, total / tokens, right / tokens, bleu(texts, self.references), score)
+        return Validation(step, total / tokens, right / tokens, bleu(texts, self.references), score, links)
+
+    def _translated(self, model: Network, batch: Batch, rows: Array) -> Iterator[tuple[int, str]]:
+        """Yield the greedy translation of each row."""
+        keep = batch.x != 0
+        memory = model.encode(batch.x, keep)
+        found = greedy(model, memory, [limit(n) for n in keep.sum(1).tolist()])
+        for row, hypothesis in zip(rows, found, strict=True):
+            yield int(row), self.target.decode(hypothesis.ids)

@@ -2,7 +2,7 @@
 
 The loss is the last thing that happens to the scores, and their gradient is as large as they are: (words, vocabulary),
 by far the largest tensor of a step. So the gradient is worked out at once and written over them, a few rows at a time
-on the CPU, so that they stay in its cache.
+on the CPU, so that they stay in its cache, and by one kernel on a GPU (`heedful.kernels.word_loss`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+from heedful.kernels import scaled_, usable, word_losses
 
 __all__ = ["word_loss"]
 
@@ -27,33 +29,47 @@ class _WordLoss(torch.autograd.Function):
         smoothing: float,
         rdrop: float,
     ) -> tuple[Tensor, Tensor]:
-        losses = scores.new_empty(len(scores))
-        right = torch.empty(len(scores), dtype=torch.bool, device=scores.device)
-        if rdrop:
-            # Both passes of the same word are worked on together.
-            views = [t.view(2, -1, *t.shape[1:]) for t in (scores, losses, right)]
-            words, weights = words.view(2, -1), weights.view(2, -1)
-        else:
-            views = [t[None] for t in (scores, losses, right)]
-            words, weights = words[None], weights[None]
-        n = views[0].shape[1]
-        rows = ROWS if scores.device.type == "cpu" else n
-        for begin in range(0, n, rows):
-            part = slice(begin, begin + rows)
-            s, out, hit = (v[:, part] for v in views)
-            _part(s, words[:, part], weights[:, part], smoothing, rdrop, out, hit)
+        ctx.fused = scores.dtype != torch.float64 and usable(scores)
+        work = word_losses if ctx.fused else _in_parts
+        losses, right = work(scores, words, weights, smoothing, rdrop, ctx.needs_input_grad[0])
         ctx.save_for_backward(scores)
         ctx.mark_non_differentiable(right)
-        return (losses * weights.flatten()).sum(), right
+        return losses.sum(), right
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor, None, None, None, None]:  # noqa: ANN401
         (scores,) = ctx.saved_tensors
-        return scores.mul_(gradient), None, None, None, None
+        slope = scaled_(scores, gradient) if ctx.fused else scores.mul_(gradient)
+        return slope, None, None, None, None
+
+
+def _in_parts(
+    scores: Tensor, words: Tensor, weights: Tensor, smoothing: float, rdrop: float, learning: bool
+) -> tuple[Tensor, Tensor]:
+    """Return weights_i · loss_i, and which words had the best score.  scores (N, V) -> (N,) each.
+
+    The gradient is written over the scores; when nobody learns from it, as in a validation, there is no need for it.
+    """
+    losses = scores.new_empty(len(scores))
+    right = torch.empty(len(scores), dtype=torch.bool, device=scores.device)
+    passes = 2 if rdrop else 1  # of R-Drop both are worked on together
+    s, out, hit, words, heavy = (t.view(passes, -1, *t.shape[1:]) for t in (scores, losses, right, words, weights))
+    rows = ROWS if scores.device.type == "cpu" else s.shape[1]
+    for begin in range(0, s.shape[1], rows):
+        part = slice(begin, begin + rows)
+        _part(s[:, part], words[:, part], heavy[:, part], smoothing, rdrop, out[:, part], hit[:, part], learning)
+    return losses * weights, right
 
 
 def _part(
-    s: Tensor, words: Tensor, weights: Tensor, smoothing: float, rdrop: float, losses: Tensor, right: Tensor
+    s: Tensor,
+    words: Tensor,
+    weights: Tensor,
+    smoothing: float,
+    rdrop: float,
+    losses: Tensor,
+    right: Tensor,
+    learning: bool,
 ) -> None:
     """Work out losses, and the gradient over the scores.  s (P, n, V), words (P, n), weights (P, n), P passes."""
     V = s.shape[-1]
@@ -63,6 +79,8 @@ def _part(
     average = s.mean(-1) if smoothing else 0.0
     lse = torch.logsumexp(s, -1)
     losses.copy_(lse - (1 - smoothing) * picked[..., 0] - smoothing * average)
+    if not (learning or rdrop):
+        return
     s.sub_(lse[..., None])  # log p
     if rdrop:
         log_p = s.clone()
@@ -94,6 +112,8 @@ def word_loss(
     other dropout, and each row's loss grows by α/2 · J, J = ½(KL(p¹‖p²) + KL(p²‖p¹)): half of what the paper has, as
     everything here is the mean of the two passes.
     """
-    exact = scores if scores.dtype in (torch.float32, torch.float64) else scores.float()
+    # Half precision is too coarse for PyTorch's sums; and a gradient in fp16 could vanish.
+    wide = scores.dtype in (torch.float32, torch.float64) or (scores.dtype == torch.bfloat16 and usable(scores))
+    exact = scores if wide else scores.float()
     with torch.autocast(scores.device.type, enabled=False):
         return _WordLoss.apply(exact, words, weights, smoothing, rdrop)  # type: ignore[no-any-return, no-untyped-call]

@@ -15,6 +15,7 @@ from heedful.errors import ConfigError, ModelError
 from heedful.folder import Parts, read_model
 from heedful.interop import HUB, fetch, is_marian, read_marian
 from heedful.models import Network
+from heedful.translator.looking import reads
 from heedful.translator.translator import Translator
 
 __all__ = ["load"]
@@ -40,7 +41,8 @@ def load(path: str | Path | Sequence[str | Path], device: str = "auto") -> Trans
                 )
     model = cast(Network, Ensemble([member.model for member in members]))
     shortest = min((member.config for member in members), key=lambda config: config.text.max_length)
-    return Translator(replace(members[0], model=model, config=shortest), chosen)
+    parts = replace(members[0], model=model, config=shortest)
+    return Translator(parts, chosen, [reads(member) for member in members])
 
 
 def _open(path: str | Path, device: torch.device) -> Parts:

@@ -6,13 +6,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.draw import heatmap
-from heedful.errors import HeedfulError
+from heedful.alarms import Alarm, alarms
+from heedful.align.readout import align
+from heedful.alignment import Alignment
+from heedful.draw import heatmap, overview, views
+from heedful.errors import ConfigError, HeedfulError
 from heedful.text.words import unspaced
 from heedful.trace import Text, Trace
 
@@ -65,6 +69,19 @@ class Translation:
             raise HeedfulError("this translation was made without a trace; use translate(…, trace=True)")
         return self._trace if isinstance(self._trace, Trace) else self._trace()
 
+    @cached_property
+    def alignment(self) -> Alignment:
+        """Which words of source and translation belong together, as the model's read-out has it.
+
+        Words are those of the trace: in scripts without spaces each token is one.
+        """
+        return align(self.trace)
+
+    @cached_property
+    def alarms(self) -> tuple[Alarm, ...]:
+        """What the weights warn of: words that nothing looked at, the same place again and again, sinks, flat rows."""
+        return alarms(self.trace)
+
     def __str__(self) -> str:
         return self.text
 
@@ -73,13 +90,33 @@ class Translation:
             f"Translation({self.source!r} -> {self.text!r}, score={self.score:.4f}, confidence={self.confidence:.4f})"
         )
 
-    def show(self, width: int = 80, ascii_only: bool = False) -> None:
-        """Print the heat map of the trace, at most `width` columns wide; one for each sentence."""
+    def show(self, width: int = 80, ascii_only: bool = False, view: str = "heatmap") -> None:
+        """Print the heat map of the trace, at most `width` columns wide; one for each sentence.
+
+        With view="heads" the word that each head looks at most is printed too; other views are pictures: see `save`.
+        """
+        if view not in ("heatmap", "heads"):
+            raise ConfigError(f'the view {view!r} is a picture: use save("x.svg", view="{view}")')
         for i, part in enumerate(self.sentences or (self,)):
             print("\n" * bool(i) + heatmap(part.trace, width=width, ascii_only=ascii_only))
+            if view == "heads":
+                print("\n" + overview(part.trace, width))
+
+    def save(self, path: str | Path, view: str = "heatmap", title: str = "") -> None:
+        """Write where the model looked to a file: .svg, .png or .html, or .json for the trace itself.
+
+        Views are "heatmap", "braid" and "heads"; `heedful.draw.views` has more to say how.
+        """
+        views.write(Path(path), [self.trace], views.View(view), title)
+
+    def _repr_html_(self) -> str | None:
+        """The heat map, for notebooks; nothing where there is no trace."""
+        if self._trace is None:
+            return None
+        return "".join(views.view([part.trace]) for part in self.sentences or (self,))
 
     def plain(self) -> dict[str, Any]:
-        """Return what JSON can hold, with the weights between words when there is a trace."""
+        """Return what JSON can hold, with the weights between words, and the links, when there is a trace."""
         record: dict[str, Any] = {
             "source": self.source,
             "text": self.text,
@@ -94,6 +131,8 @@ class Translation:
             record["target_words"] = [list(w[:3]) for w in self.trace.target.words]
             record["word_confidences"] = list(self.trace.confidences())
             record["weights"] = None if weights is None else np.round(weights.astype(float), 4).tolist()
+            record["alignment"] = None if weights is None else self.alignment.plain()
+            record["alarms"] = [alarm.plain() for alarm in self.alarms]
         if self.n_best:
             record["n_best"] = [other.plain() for other in self.n_best]
         return record

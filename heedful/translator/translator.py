@@ -2,39 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import overload
+from typing import TypeVar, overload
 
 import numpy as np
 import torch
 
+from heedful.alignment import Alignment
 from heedful.decoding import Decoding, Ensemble
 from heedful.device import memory_guard
 from heedful.errors import ConfigError, DataError
 from heedful.folder import Parts, holds_model, write_model
-from heedful.models import Look, lay_out
-from heedful.observe import read
+from heedful.models import Look, Memory, lay_out
+from heedful.readout import Readout
 from heedful.text import UNKNOWN
 from heedful.text.segments import Segment, segments
-from heedful.trace import Trace
+from heedful.trace import Text, Trace
+from heedful.translator.aligning import align_pairs
+from heedful.translator.given import checked, prefixes, way
+from heedful.translator.influence import influence
+from heedful.translator.looking import Looker, Seen, reads
 from heedful.translator.translation import Token, Translation
-from heedful.translator.writer import Writer, batches
+from heedful.translator.writer import Writer, batches, limit
 
 __all__ = ["Translator"]
 
+S = TypeVar("S")
+
 
 class Translator:
-    """A model with its vocabularies, ready to translate."""
+    """A model with its vocabularies, ready to translate.
 
-    def __init__(self, parts: Parts, device: torch.device | None = None) -> None:
+    `readouts` say how links are read from the weights, for each model of an ensemble; by default as the model's folder
+    has it, or as is usual for such a model. `readout` is that of the whole.
+    """
+
+    def __init__(
+        self, parts: Parts, device: torch.device | None = None, readouts: Sequence[Readout] | None = None
+    ) -> None:
         self.parts = parts
         self.config = parts.config
         self.device = device or torch.device("cpu")
         parts.model.to(self.device).eval()
         if self.device.type == "cpu":
             lay_out(parts.model)
+        self.looker = Looker(parts.model, readouts or (reads(parts),))
+        self.readout = self.looker.readout
 
     def __repr__(self) -> str:
         sizes = f"{len(self.parts.source):,} source tokens, {len(self.parts.target):,} target tokens"
@@ -92,11 +107,11 @@ class Translator:
                 trace=trace,
                 batch_tokens=batch_tokens,
             )[0]
-        texts = _checked(text)
-        writer = Writer(self.parts, self.device, _way(how))
+        texts = checked(text)
+        writer = Writer(self.parts, self.device, way(how), self.looker)
         found = segments(texts, self.parts.source, self.config.text.max_length, split)
-        prefixes = writer.prefixes(found, _prefixes(prefix, len(texts)))
-        done = writer.write(found, prefixes, trace, copy_unknown, batch_tokens)
+        begun = writer.prefixes(found, prefixes(prefix, len(texts)))
+        done = writer.write(found, begun, trace, copy_unknown, batch_tokens)
         mine: list[list[int]] = [[] for _ in texts]
         for i, segment in enumerate(found):
             mine[segment.number].append(i)
@@ -111,7 +126,7 @@ class Translator:
         """Return the translation of a text; its n-th alternative has the n-th of each segment, or the last there is."""
         if not found:
             empty = self.parts.source.trace(text, self.parts.source.encode(text)), self.parts.target.read(())
-            seen = Trace(*empty, None, np.zeros(1, dtype=np.float32)) if trace else None
+            seen = Trace(*empty, None, np.zeros(1, dtype=np.float32), self.readout) if trace else None
             blank = Translation(text, "", 0.0, 0, seen)
             return replace(blank, n_best=(blank,)) if n_best > 1 else blank
         spans = [(segment.start, segment.end) for segment in found]
@@ -128,14 +143,14 @@ class Translator:
 
         Joined, the tokens' texts are the translation that `translate` gives, and their weights those of its trace.
         """
-        how = _way(how)
+        how = way(how)
         if how.beam > 1 or how.n_best > 1:
             raise ConfigError("a beam decides nothing before its end; stream greedily (beam 1), or one sample")
         if not isinstance(text, str):
             raise DataError(f"{text!r} is no text; a stream translates one string")
-        writer = Writer(self.parts, self.device, how)
+        writer = Writer(self.parts, self.device, how, self.looker)
         found = segments([text], self.parts.source, self.config.text.max_length, split)
-        return writer.stream(text, found, writer.prefixes(found, _prefixes(prefix, 1)))
+        return writer.stream(text, found, writer.prefixes(found, prefixes(prefix, 1)))
 
     def unknown(self, text: str, *, target: bool = False) -> list[str]:
         """Return the pieces of a text that are not in the model's vocabulary, of the source or of the target.
@@ -146,14 +161,30 @@ class Translator:
         spans = zip(encoded.ids, encoded.spans, strict=True)
         return [text[start:end] for index, (start, end) in spans if index == UNKNOWN]
 
+    def too_long(self, source: str, target: str = "") -> str:
+        """Return why a pair of sentences has too many tokens to be read at once, or nothing.
+
+        A source may have `text.max_length` of them, and a target as many as a translation of the longest source.
+        """
+        return self._too_long(len(self.parts.source.encode(source).ids), len(self.parts.target.encode(target).ids))
+
+    def _too_long(self, source: int, target: int = 0) -> str:
+        most = self.config.text.max_length
+        for what, size, allowed in (("sentence", source, max(most, 2)), ("translation", target, limit(most))):
+            if size > allowed:
+                rule = "text.max_length" if what == "sentence" else f"2n + 20 for n = text.max_length, {most:,}"
+                return f"a {what} of {size:,} tokens is longer than this model reads at once ({allowed:,}, {rule})"
+        return ""
+
     def score(
         self, sources: Sequence[str], targets: Sequence[str], *, weights: bool = True, batch_tokens: int = 4096
     ) -> list[Translation]:
         """Return given translations as the model sees them: how probable, word by word, and where it looks.
 
+        They are read whole, so that what is `too_long` is refused.
         `weights=False` leaves out where it looks, which for many long pairs is a lot of memory.
         """
-        sources = _checked(sources)
+        sources = checked(sources)
         if blank := [i for i, source in enumerate(sources, 1) if not source.strip()]:
             raise DataError(f"source {blank[0]} of {len(sources)} is empty: there is nothing to translate")
         found = []
@@ -162,35 +193,81 @@ class Translator:
             found.append(Translation(trace.source.text, trace.target.text, total, len(trace.log_probs), trace))
         return found
 
-    @torch.inference_mode()
     def reread(
         self, sources: Sequence[str], targets: Sequence[str], *, weights: bool = True, batch_tokens: int = 4096
     ) -> list[Trace]:
         """Return where the model looks, and how probable it finds each word, when it reads given translations."""
-        sources, targets = _checked(sources), _checked(targets)
+
+        def look(memory: Memory, ids: Sequence[Sequence[int]]) -> list[Seen]:
+            return self.looker.look(memory, ids, weights)
+
+        found = self.pairs(sources, targets, look, batch_tokens)
+        done = {row: Trace(source, target, *seen) for row, source, target, seen in found}
+        return [done[row] for row in range(len(done))]
+
+    def pairs(
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        look: Callable[[Memory, Sequence[Sequence[int]]], Sequence[S]],
+        batch_tokens: int = 4096,
+    ) -> Iterator[tuple[int, Text, Text, S]]:
+        """Yield what `look` gives for each pair, with its number and its texts; those of like length come together."""
+        sources, targets = checked(sources), checked(targets)
         x, y = self.parts.source.encode_all(sources), self.parts.target.encode_all(targets)
         if len(x) != len(y):
             raise DataError(f"{len(x)} sentences but {len(y)} translations")
-        writer = Writer(self.parts, self.device, Decoding())
-        done: dict[int, Trace] = {}
+        for number, sizes in enumerate(zip(x, y, strict=True), 1):
+            if why := self._too_long(*(len(side.ids) for side in sizes)):
+                raise DataError(f"pair {number} of {len(x)}: {why}" if len(x) > 1 else why)
+        writer = Writer(self.parts, self.device, Decoding(), self.looker)
         for rows in batches([max(len(a.ids), len(b.ids)) for a, b in zip(x, y, strict=True)], batch_tokens):
-            with memory_guard(f"reading {len(rows)} pairs", "read fewer at once (batch_tokens)"):
+            guard = memory_guard(f"reading {len(rows)} pairs", "read fewer at once (batch_tokens)")
+            with guard, torch.inference_mode():
                 memory = writer.encode([x[r] for r in rows])
-                readings = read(self.parts.model, memory, [y[r].ids for r in rows], weights)
-            for row, reading in zip(rows, readings, strict=True):
+                found = look(memory, [y[r].ids for r in rows])
+            for row, seen in zip(rows, found, strict=True):
                 source = self.parts.source.trace(sources[row], x[row])
-                target = self.parts.target.trace(targets[row], y[row])
-                done[row] = Trace(source, target, reading.weights, reading.log_probs)
-        return [done[i] for i in range(len(x))]
+                yield row, source, self.parts.target.trace(targets[row], y[row]), seen
+
+    def align(
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        *,
+        reverse: Translator | None = None,
+        symmetry: str = "",
+        spaced: bool = True,
+        batch_tokens: int = 4096,
+    ) -> list[Alignment]:
+        """Return which words of given pairs belong together, as the read-out of the model has it.
+
+        With a `reverse` model, which translates the other way, the links of both are joined by `symmetry`: that of the
+        read-out, or `grow-diag-final-and`. Words are what white space separates, or with `spaced=False` those of
+        the trace, where in scripts without spaces each token is one. A pair with an empty side has no links.
+        """
+        return align_pairs(
+            self, sources, targets, reverse=reverse, symmetry=symmetry, spaced=spaced, batch_tokens=batch_tokens
+        )
+
+    def influence(self, source: str, target: str, way: str = "leave-one-out") -> Trace:
+        """Return what each word of a translation depended on, as a trace: weights only say where it looked.
+
+        `way` is "leave-one-out" or "gradient"; `heedful.observe.agreement` compares two such matrices.
+        """
+        (trace,) = self.reread([source], [target])
+        return influence(self.parts, trace, way)
 
     @torch.inference_mode()
     def inside(self, text: str) -> Trace:
         """Return where each word of a sentence looks in the sentence itself: the encoder's self-attention."""
-        (text,) = _checked([text])
+        (text,) = checked([text])
         encoded = self.parts.source.encode(text)
         if len(encoded.ids) == 1:
             raise DataError("the text is empty: there are no words to look at")
-        weights = Writer(self.parts, self.device, Decoding()).encode([encoded], Look()).weights
+        if why := self._too_long(len(encoded.ids)):
+            raise DataError(why)
+        weights = Writer(self.parts, self.device, Decoding(), self.looker).encode([encoded], Look()).weights
         if weights is None:
             raise ConfigError(
                 f"a model of the family '{self.config.family}' reads by recurrence and has no self-attention; "
@@ -207,27 +284,3 @@ class Translator:
         if holds_model(Path(path)):
             raise ConfigError(f"{path}: this folder already holds a model; choose another one")
         write_model(Path(path), self.parts)
-
-
-def _way(how: Decoding | None) -> Decoding:
-    if how is not None and not isinstance(how, Decoding):
-        raise ConfigError(f"{how!r} says not how to translate; expected heedful.Decoding(beam=5), say")
-    return how or Decoding()
-
-
-def _checked(texts: Sequence[str]) -> list[str]:
-    if isinstance(texts, str) or not isinstance(texts, Iterable):
-        raise DataError(f"{texts!r} is no list of texts; expected strings in a list")
-    found = list(texts)
-    for text in found:
-        if not isinstance(text, str):
-            raise DataError(f"{text!r} is no text; expected a string, or a list of strings")
-    return found
-
-
-def _prefixes(given: str | Sequence[str] | None, count: int) -> list[str]:
-    """Return a prefix for each text, or none at all."""
-    found = [given] * count if isinstance(given, str) else _checked(given or ())
-    if found and len(found) != count:
-        raise DataError(f"{count} texts but {len(found)} prefixes; give one for all, or one for each")
-    return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -14,13 +15,15 @@ from heedful.device import memory_guard
 from heedful.errors import ConfigError, DataError
 from heedful.folder import Parts
 from heedful.models import Look, Memory
-from heedful.observe import Reading, read
 from heedful.text import END, PAD, UNKNOWN, Encoded
 from heedful.text.segments import Segment
 from heedful.trace import Text, Trace
+from heedful.translator.looking import Looker, Seen
 from heedful.translator.translation import Token, Translation, gap_between
 
 __all__ = ["Writer", "batches", "limit"]
+
+MANY = 8  # times n_best: so many of a beam's hypotheses are looked through for some that read differently
 
 
 def limit(length: int, how: Decoding | None = None, prefix: int = 0) -> int:
@@ -45,8 +48,8 @@ def batches(lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:
 class Writer:
     """Writes translations of segments in one way."""
 
-    def __init__(self, parts: Parts, device: torch.device, how: Decoding) -> None:
-        self.parts, self.device, self.how = parts, device, how
+    def __init__(self, parts: Parts, device: torch.device, how: Decoding, looker: Looker) -> None:
+        self.parts, self.device, self.how, self.looker = parts, device, how, looker
 
     def encode(self, encoded: Sequence[Encoded], look: Look | None = None) -> Memory:
         """Let the model read sentences."""
@@ -97,13 +100,14 @@ class Writer:
     ) -> list[tuple[Translation, ...]]:
         memory = self.encode([s.encoded for s in found])
         written = self._decode(memory, [s.encoded.ids for s in found], prefixes)
+        found = [self._told(segment, len(each)) for segment, each in zip(found, written, strict=True)]
         owners = [b for b, each in enumerate(written) for _ in each]
         every = [hypothesis for each in written for hypothesis in each]
-        seen: Sequence[Reading | None] = [None] * len(every)
+        seen: Sequence[Seen | None] = [None] * len(every)
         if trace or (copy_unknown and any(UNKNOWN in h.ids for h in every)):
             rows = torch.tensor(owners, device=self.device)
             again = memory if self.how.n_best == 1 else memory.select(rows)
-            seen = read(self.parts.model, again, [h.ids for h in every])
+            seen = self.looker.look(again, [h.ids for h in every])
         done: list[list[Translation]] = [[] for _ in found]
         for b, hypothesis, reading in zip(owners, every, seen, strict=True):
             done[b].append(self._translation(found[b], hypothesis, reading, trace, copy_unknown))
@@ -116,31 +120,69 @@ class Writer:
         limits = [limit(len(i), how, len(p)) for i, p in zip(ids, prefixes, strict=True)]
         if how.sample:
             return sample(model, memory, limits, how, ids, prefixes)
-        return beam(model, memory, limits, how, prefixes)
+        found = beam(model, memory, limits, how, prefixes)
+        return found if how.n_best == 1 else self._distinct(found, memory, limits, prefixes)
+
+    def _distinct(
+        self, found: list[list[Hypothesis]], memory: Memory, limits: list[int], prefixes: list[tuple[int, ...]]
+    ) -> list[list[Hypothesis]]:
+        """Return the n best that read differently: of one text cut into tokens in several ways, the best.
+
+        Where some read alike, the same search goes on for more; the first of them stay what they are.
+        """
+        n = asked = self.how.n_best
+        kept = [self._differing(each) for each in found]
+        while asked < MANY * n:
+            short = [b for b, each in enumerate(kept) if len(each) < n and len(found[b]) == asked]
+            if not short:
+                break
+            asked *= 2
+            rows = torch.tensor(short, device=self.device)
+            some = [limits[b] for b in short], self.how, [prefixes[b] for b in short]
+            for b, each in zip(short, beam(self.parts.model, memory.select(rows), *some, asked), strict=True):
+                found[b], kept[b] = each, self._differing(each)
+        return [each[:n] for each in kept]
+
+    def _differing(self, found: Sequence[Hypothesis]) -> list[Hypothesis]:
+        texts: dict[str, Hypothesis] = {}
+        for hypothesis in found:
+            texts.setdefault(self.parts.target.decode(hypothesis.ids), hypothesis)
+        return list(texts.values())
+
+    def _told(self, segment: Segment, count: int) -> Segment:
+        """Return a segment that says so if fewer translations of it were found than were asked for."""
+        if count >= self.how.n_best:
+            return segment
+        found = f"{count} different translation{'s were' if count > 1 else ' was'} found"
+        return replace(
+            segment,
+            notes=(*segment.notes, f"only {found}, fewer than n_best, {self.how.n_best}; a wider beam may find more"),
+        )
 
     def _translation(
-        self, segment: Segment, written: Hypothesis, reading: Reading | None, trace: bool, copy_unknown: bool
+        self, segment: Segment, written: Hypothesis, reading: Seen | None, trace: bool, copy_unknown: bool
     ) -> Translation:
         source = self.parts.source.trace(segment.text, segment.encoded) if reading else None
         copied = self._copied(source, written.ids, reading) if copy_unknown and source and reading else {}
         target = self.parts.target.read(written.ids, copied)
         seen = None
         if trace and source and reading:
-            seen = Trace(source, target, reading.weights, reading.log_probs)
+            seen = Trace(source, target, *reading)
         score = float(np.sum(written.log_probs))
-        return Translation(segment.text, target.text, score, len(written.ids), seen, _notes(segment, written, self.how))
+        size = len(written.ids)
+        return Translation(segment.text, target.text, score, size, seen, self._notes(segment, size, written.cut))
 
-    def _copied(self, source: Text, ids: Sequence[int], reading: Reading) -> dict[int, str]:
+    def _copied(self, source: Text, ids: Sequence[int], reading: Seen) -> dict[int, str]:
         """Return, for each unknown word written, the source word that it looked at most; never `</s>`."""
         n = len(source.tokens) - 1
-        if reading.weights is None or not n:
+        if reading.tokens is None or not n:
             return {}
-        weights = reading.weights.mean(axis=(0, 1))[:, :n]
+        weights = reading.tokens[:, :n]
         return {t: _word_at(source, int(weights[t].argmax())) for t, word in enumerate(ids) if word == UNKNOWN}
 
     def _check_looks(self) -> None:
         """Refuse a model whose weights nothing can be copied by."""
-        (reading,) = read(self.parts.model, self.encode([Encoded((END,), ((0, 0),))]), [(END,)])
+        (reading,) = self.looker.look(self.encode([Encoded((END,), ((0, 0),))]), [(END,)])
         if reading.weights is None:
             raise ConfigError(
                 f"copy_unknown needs a model that looks at the source; '{self.parts.config.family}' has nothing to "
@@ -153,23 +195,26 @@ class Writer:
         for segment, prefix in zip(found, prefixes, strict=True):
             gap, at = text[at : segment.start], segment.end
             source = self.parts.source.trace(segment.text, segment.encoded)
-            ids: list[int] = []
-            written = ""
-            for step in self._steps(segment, prefix):
-                ids += step.ids
-                end = ids[-1] == END
-                now = self.parts.target.read(ids).text
-                added = now[len(written) :]
-                if (added or end) and not written:
+            tail: list[int] = []  # the last token that can be seen, and those after it
+            begun = False
+            for count, step in enumerate(self._steps(segment, prefix), 1):
+                (word,), (cut,), end = step.ids, step.cut, step.ids == [END]
+                added = "" if end else self._added(tail, word)
+                tail = [word] if added else [*tail, word]
+                if (added or end) and not begun:
+                    begun = bool(added)
                     added = (gap or gap_between(shown, added)) + added
                 if end and segment is found[-1]:
                     added += text[at:]
-                written, shown = now, shown + added
+                shown = (shown + added)[-1:]
                 weights = None if step.weights is None else step.weights[0].float().cpu().numpy()
-                done = Hypothesis.of(ids, step.log_probs, limit(len(segment.encoded.ids), self.how, len(prefix)))
-                yield Token(
-                    added, step.log_probs[0], weights, source, end, _notes(segment, done, self.how) if end else ()
-                )
+                notes = self._notes(segment, count, cut) if end else ()
+                yield Token(added, step.log_probs[0], weights, source, end, notes)
+
+    def _added(self, tail: Sequence[int], word: int) -> str:
+        """Return what a token adds to a text that ends with others; space is seen when something follows it."""
+        decode = self.parts.target.decode
+        return decode([*tail, word])[len(decode(tail)) :]
 
     @torch.inference_mode()
     def _steps(self, segment: Segment, prefix: tuple[int, ...]) -> Iterator[Written]:
@@ -177,6 +222,14 @@ class Writer:
         rules = Rules([limit(len(ids), self.how, len(prefix))], self.device, self.how, [prefix])
         choose = Draw(self.how, [ids], [0]) if self.how.sample else argmax
         yield from write(self.parts.model, self.encode([segment.encoded]), rules, choose, Look())
+
+    def _notes(self, segment: Segment, size: int, cut: bool) -> tuple[str, ...]:
+        """Return what a person should know of a translation of `size` tokens, `</s>` among them."""
+        if not cut:
+            return segment.notes
+        tokens = f"{size - 1:,} token{'s' * (size != 2)}"
+        why = ", as max_length says" if self.how.max_length else ", 2n + 20 for n source tokens; see max_length"
+        return *segment.notes, f"the translation was cut off after {tokens}{why}"
 
 
 def _word_at(source: Text, token: int) -> str:
@@ -186,14 +239,3 @@ def _word_at(source: Text, token: int) -> str:
     first = next((i for i in range(word.start, start) if unicodedata.category(text[i])[0] != "P"), start)
     last = next((i for i in range(word.end, end, -1) if unicodedata.category(text[i - 1])[0] != "P"), end)
     return text[first:last]
-
-
-def _notes(segment: Segment, written: Hypothesis, how: Decoding) -> tuple[str, ...]:
-    if not written.cut:
-        return segment.notes
-    count = len(written.ids) - 1
-    tokens = f"{count:,} token{'s' * (count != 1)}"
-    limit = (
-        f"{tokens}, as max_length says" if how.max_length else f"{tokens}, 2n + 20 for n source tokens; see max_length"
-    )
-    return *segment.notes, f"the translation was cut off after {limit}"

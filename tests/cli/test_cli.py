@@ -300,15 +300,16 @@ def test_results_that_cannot_be_written(tiny: Path) -> None:
 
 def test_ctrl_c_finishes_the_checkpoint_and_says_how_to_resume(pairs: Path, tmp_path: Path) -> None:
     out = tmp_path / "m"
-    options = [*FAST, "--steps", "1000000", "--set", "training.log_every=1", "--set", "training.valid_every=1000000"]
+    rare = ("--set", "training.valid_every=1000000", "--set", "training.checkpoint_every=1000000")
+    options = [*FAST, "--steps", "1000000", "--set", "training.log_every=1", *rare]
     process = heedful_process("train", pairs, "--out", out, *options, stderr=subprocess.PIPE)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while not (out / "metrics.jsonl").exists() or (out / "metrics.jsonl").stat().st_size < 500:
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.05)
     process.send_signal(2)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=300)
     assert process.returncode == 130
     assert f"to go on: heedful train --out {out} --resume" in err.decode()
     assert "Traceback" not in err.decode()

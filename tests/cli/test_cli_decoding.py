@@ -119,7 +119,7 @@ def test_an_ensemble(heedful_cli: Run, tiny: Path, tiny_transformer: Path) -> No
 
 
 def test_notes_are_said_once_with_their_lines(heedful_cli: Run, tiny: Path) -> None:
-    done = heedful_cli("translate", tiny, "--max-length", "1", stdin=b"a b\n" * 3)
+    done = heedful_cli("translate", tiny, "--max-length", "1", stdin=b"a b c d e f\n" * 3)
     assert (
         done.err
         == "line 1: the translation was cut off after 1 token, as --max-length says; the same in 2 other lines\n"
@@ -153,12 +153,12 @@ def test_a_long_sentence_is_reported(heedful_cli: Run, tmp_path: Path) -> None:
         (["--beam", "0"], "--beam is 0, expected a whole number from 1 to 1000"),
         (["--beam", "many"], "'--beam'"),
         (["--beam", "2", "--sample"], "--sample and --beam exclude each other"),
-        (["--temperature", "0.5"], "--temperature is 0.5, but nothing is drawn at random; add --sample"),
+        (["--temperature", "0.5"], "--temperature has no effect without --sample; leave it out"),
         (["--sample", "--top-p", "0"], "--top-p is 0.0, expected a number above 0 and at most 1"),
         (["--sample", "--top-p", "nan"], "--top-p is nan"),
         (["--sample", "--top-k", "-1"], "--top-k is -1, expected"),
         (["--min-length", "5", "--max-length", "3"], "--min-length is 5, which is more than --max-length, 3"),
-        (["--penalty", "lenght"], "unknown --penalty 'lenght'; choose one of gnmt, length, none. Did you mean"),
+        (["--beam", "2", "--penalty", "lenght"], "unknown --penalty 'lenght'; choose one of gnmt, length, none."),
         (["--prefix", "Z beam"], "the prefix 'Z beam' has words that this model cannot write: Z, beam"),
         (["--prefix", "A B", "--max-length", "1"], "the prefix 'A B' has 2 tokens, more than --max-length, 1"),
         (["--stream", "--beam", "2"], "--stream and --beam exclude each other: a beam decides nothing before its end"),

@@ -76,14 +76,14 @@ def test_a_demo_that_is_stopped_leaves_no_process_behind(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while not (out / "fixed.log").exists() or b"pairs to learn from" not in (out / "fixed.log").read_bytes():
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    assert len(processes(out)) == 4
+    assert len(processes(out)) > 1  # the demo, and those that have not finished yet
     process.send_signal(number)
-    said, err = process.communicate(timeout=120)
+    said, err = process.communicate(timeout=300)
     assert process.returncode == 128 + number
     assert said == b""
     assert b"Traceback" not in err

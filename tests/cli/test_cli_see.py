@@ -34,15 +34,17 @@ def test_it_shows_what_translate_shows(heedful_cli: Run, tiny: Path) -> None:
 
 
 def test_which_weights_are_shown_is_said(heedful_cli: Run, transformer: Path) -> None:
-    for options, caption in (
-        ([], "The mean of 2 layers with 4 heads each"),
-        (["--layer", "2"], "Layer 2, the mean of 4 heads"),
-        (["--head", "3"], "Head 3, the mean of 2 layers"),
-        (["--layer", "1", "--head", "4"], "Layer 1, head 4"),
-        (["--self"], "Self-attention: the mean of 2 layers with 4 heads each"),
-        (["--self", "--layer", "1", "--head", "4"], "Self-attention: layer 1, head 4"),
+    usual = str(heedful.load(transformer, "cpu").translate("a b").trace.readout)
+    for options, said in (
+        ([], usual),
+        (["--layer", "2"], "layer 2"),
+        (["--head", "3"], "head 3"),
+        (["--layer", "1", "--head", "4"], "layer 1, head 4"),
+        (["--self"], "mean of all layers and heads"),
+        (["--view", "self"], "mean of all layers and heads"),
+        (["--self", "--layer", "1", "--head", "4"], "layer 1, head 4"),
     ):
-        assert heedful_cli("see", transformer, "a b", *options).out.splitlines()[2] == caption
+        assert f"read-out: {said}" in heedful_cli("see", transformer, "a b", *options).out.splitlines()
 
 
 def test_one_head_is_that_head(heedful_cli: Run, transformer: Path) -> None:
@@ -99,13 +101,79 @@ def test_json_is_the_trace(heedful_cli: Run, transformer: Path) -> None:
 
 
 def test_the_picture_is_written(heedful_cli: Run, transformer: Path, tmp_path: Path) -> None:
-    for more, caption, confidence in (([], "The mean of", True), (["--self", "--head", "2"], "Self-attention:", False)):
+    for more, said, confidence in (([], "read-out: ", True), (["--self", "--head", "2"], "read-out: head 2", False)):
         path = tmp_path / "a.svg"
         code, out, err = heedful_cli("see", transformer, "a b", "--to", path, *more)
         assert (code, out.count("\n"), err) == (0, 1, f"the picture is in {path}\n")
         texts = " ".join(ElementTree.parse(path).getroot().itertext())
-        assert caption in texts
+        assert said in texts
         assert ("confidence" in texts) is confidence
+
+
+@pytest.mark.parametrize("more", [["--view", "braid"], ["--view", "heads", "--head", "2"], ["--view", "self"]])
+def test_every_view_from_the_model_and_from_a_saved_trace(
+    heedful_cli: Run, transformer: Path, tmp_path: Path, more: list[str]
+) -> None:
+    direct, saved, again = tmp_path / "direct.svg", tmp_path / "seen.json", tmp_path / "again.svg"
+    assert heedful_cli("see", transformer, "a b c", "--to", direct, *more).code == 0
+    inside = ["--self"] if "self" in more else []
+    done = heedful_cli("see", transformer, "a b c", "--to", saved, *inside)
+    assert done.err == f"the record is in {saved}\n"
+    assert heedful_cli("see", saved, "--to", again, *more).code == 0
+    shown = [
+        [e.text for e in ElementTree.parse(path).getroot().iter() if e.tag.endswith(("text", "title"))]
+        for path in (direct, again)
+    ]
+    assert shown[0][-5:] == shown[1][-5:]
+    assert "the picture" in heedful_cli("see", saved, "--to", tmp_path / "p.html", *more).err
+
+
+def test_heads_in_the_terminal(heedful_cli: Run, transformer: Path) -> None:
+    trace = heedful.load(transformer, "cpu").translate("a b").trace
+    assert heedful_cli("see", transformer, "a b", "--view", "heads").out.endswith(f"{overview(trace)}\n")
+
+
+def test_several_models(heedful_cli: Run, tiny: Path, transformer: Path, tmp_path: Path) -> None:
+    path, saved = tmp_path / "two.svg", tmp_path / "two.json"
+    out = heedful_cli("see", tiny, "a b", "--with", transformer, "--target", "A B", "--view", "braid", "--to", path).out
+    assert out == f"{tiny}: A B\n{transformer}: A B\n"  # both folders have one name
+    headings = [e.text for e in ElementTree.parse(path).getroot().iter() if e.get("class") == "h"]
+    assert len(headings) == 2
+    out = heedful_cli("see", tiny, "a b", "--with", transformer).out
+    assert out.count("weight from:") == 2
+    heedful_cli("see", tiny, "a b", "--with", transformer, "--to", saved)
+    assert heedful_cli("see", saved).out == out
+
+
+def test_ribbons_have_the_mass_that_is_asked_for(heedful_cli: Run, tiny: Path, tmp_path: Path) -> None:
+    path = tmp_path / "a.svg"
+    heedful_cli("see", tiny, "a b", "--view", "braid", "--mass", "0.4", "--to", path)
+    assert "up to 40\u00a0%" in path.read_text(encoding="utf-8")
+
+
+def test_a_picture_as_png(heedful_cli: Run, tiny: Path, tmp_path: Path) -> None:
+    pytest.importorskip("resvg_py", reason="pip install 'heedful[png]'")
+    path = tmp_path / "a.png"
+    assert heedful_cli("see", tiny, "a b", "--to", path).err == f"the picture is in {path}\n"
+    assert path.read_bytes().startswith(b"\x89PNG")
+    done = heedful_cli("see", tiny, "a b", "--to", path, "--font", tmp_path / "none.ttf")
+    assert (done.code, "this is not a font file" in done.err) == (2, True)
+
+
+def test_bad_traces(heedful_cli: Run, tiny: Path, tmp_path: Path) -> None:
+    saved = tmp_path / "seen.json"
+    heedful_cli("see", tiny, "a b", "--to", saved)
+    for arguments, message in (
+        ([saved, "a b"], "seen.json is a saved trace: it has its text and its translation; give no others"),
+        ([saved, "--target", "A"], "give no others"),
+        ([saved, "--with", tiny], "give no others"),
+        ([tiny], "there is no text to look at; give one after"),
+        ([tmp_path / "none.json", "a"], "none.json"),
+    ):
+        done = heedful_cli("see", *arguments)
+        assert (done.code, message in done.err) == (2, True), done.err
+    saved.write_text(saved.read_text(encoding="utf-8").replace('"log_probs": [', '"log_probs": [1, '), encoding="utf-8")
+    assert "its numbers do not fit" in heedful_cli("see", saved).err
 
 
 def test_unknown_words_are_said(heedful_cli: Run, tiny: Path) -> None:
@@ -118,7 +186,11 @@ def test_unknown_words_are_said(heedful_cli: Run, tiny: Path) -> None:
         (["a", "--self"], "reads by recurrence and has no self-attention"),
         (["a", "--layer", "2"], "there is no layer 2; choose one from 1 to 1"),
         (["a", "--head", "0"], "there is no head 0; choose one from 1 to 1"),
-        (["a", "--to", "a.png"], "a.png: pictures are written as .svg"),
+        (["a", "--to", "a.pdf"], "a.pdf: pictures are written as .svg, .png, .html, .json"),
+        (["a", "--view", "brade"], "unknown view 'brade'; choose one of braid, heads, heatmap, self."),
+        (["a", "--view", "braid"], "--view braid is a picture: name a file for it with --to"),
+        (["a", "--view", "self", "--target", "A"], "--self looks inside the source"),
+        (["a", "--view", "braid", "--mass", "7", "--to", "x.svg"], "it is over 0 and up to 1"),
         (["a", "--to", "nowhere/a.svg"], "nowhere/a.svg: there is no folder nowhere"),
         (["a", "--self", "--target", "A"], "--self looks inside the source, and --target at a translation"),
         ([" "], "the text is blank: there are no words to look at"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -210,6 +211,41 @@ def test_what_was_not_used_for_long_is_removed(folder, monkeypatch):
     make(keys[3])
     left = {path.name for path in folder.iterdir() if path.is_dir()}
     assert left == {keys[0], keys[3], "not ours", new.name}
+
+
+def test_what_is_open_is_not_removed(folder, monkeypatch, environment):
+    """Neither what this process has open, nor what another one has."""
+    keys = [key_of(n) for n in range(4)]
+    mine, _ = stored(keys[0], fill, print)
+    for key in keys[1:3]:
+        make(key)
+    script = f"from heedful.data.cache import *; a = stored('{keys[1]}', None, print); print(flush=True); input()"
+    environment = {**environment, "HEEDFUL_CACHE": str(folder)}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", script], env=environment, text=True, **pipes) as other:
+        assert other.stdout.readline() == "\n"
+        monkeypatch.setattr(cache, "MOST", 1)
+        make(keys[3])
+        assert {path.name for path in folder.iterdir() if path.is_dir()} == {keys[0], keys[1], keys[3]}
+        other.communicate("\n", timeout=60)
+    check(mine)
+    del mine
+    make(key_of("last"))
+    assert {path.name for path in folder.iterdir() if path.is_dir()} == {key_of("last")}
+
+
+def test_what_is_mapped_outlives_its_folder(folder):
+    arrays, _ = stored(KEY, fill, print)
+    shutil.rmtree(folder)
+    check(arrays)
+
+
+def test_another_version_of_what_cuts_has_another_key(monkeypatch):
+    monkeypatch.setattr(cache, "_makers", lambda: {"unicode": "1.1", "tokenizers": "0.0"})
+    assert key_of("test") != KEY
+    monkeypatch.undo()
+    assert set(cache._makers()) >= {"unicode", "tokenizers"}
+    assert key_of("test") == KEY
 
 
 def test_use_is_noted(folder):

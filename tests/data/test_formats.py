@@ -116,8 +116,11 @@ def test_csv_by_hand(write):
         ("id,Source,note, Target\n1,a,n,b\n", "", ("a", "b")),
         ("id,tgt,src\n1,a,b\n", "", ("b", "a")),
         ("id,en,hi\n1,a,b\n", "hi,en", ("b", "a")),
-        ("id,en,hi\n1,a,b\n", "3,2", ("b", "a")),
-        ("2,1,x\na,b,c\n", "1,2", ("b", "a")),
+        ("id,English,Hindi\n1,a,b\n", "English,Hindi", ("a", "b")),
+        ("English,Hindi\na,b\n", "", ("a", "b")),
+        ("en-US,hin_Deva\na,b\n", "", ("a", "b")),
+        ("sentence1,sentence2\na,b\n", "", ("a", "b")),
+        ("Hi,Salut\na,b\n", "Hi,Salut", ("a", "b")),
         ("en;hi\na,1;b\n", "", ("a,1", "b")),
         ('en\thi\n"a\tb"\tc\n', "", ("a\tb", "c")),
         ("\n\nen,hi\na,b\n", "", None),
@@ -126,6 +129,19 @@ def test_csv_by_hand(write):
 def test_csv_columns(write, text, columns, first):
     found = rows(write(text, "p.csv"), "", columns)
     assert found == [(1, "", ""), (2, "", ""), (4, "a", "b")] if first is None else found == [(2, *first)]
+
+
+@pytest.mark.parametrize("pair", ["Hi,Salut", "Je suis.,I am.", "No,Si", "Go away,Va-t-en", "1,one", "bye-bye,x"])
+def test_a_csv_without_a_header_loses_no_pair(write, pair):
+    """In doubt it is refused; with numbers there is no header."""
+    path = write(f"{pair}\nYes,Oui\n", "p.csv")
+    x, y = pair.split(",")
+    assert refusal(path) == (
+        f"{path}, line 1: '{x}' and '{y}' may be names or a pair; if they name the columns, give them with --columns, "
+        "and if they are a pair already, say --columns 1,2"
+    )
+    assert rows(path, "", "1,2") == [(1, x, y), (2, "Yes", "Oui")]
+    assert rows(path, "", "2,1") == [(1, y, x), (2, "Oui", "Yes")]
 
 
 @pytest.mark.parametrize(
@@ -138,13 +154,19 @@ def test_csv_columns(write, text, columns, first):
         ),
         ("id,en,hi\n", "en,hin", "line 1: there is no column 'hin', only id, en, hi. Did you mean 'hi'?"),
         ("id,en,hi\n", "1,4", "line 1: there is no column 4, only 3: id, en, hi"),
-        ("a b\nc\n", "", "line 1: expected columns for source and target with their names, found only 'a b'"),
         (
-            "Je suis.,I am.\n",
-            "",
-            "line 1: expected the names of the columns, found sentences: 'Je suis.' and 'I am.'; "
-            "put a line such as source,target above them",
+            "id,en,hi\n1,a,b\n",
+            "3,2",
+            "line 1: hi and en are names of columns; give them, --columns hi,en, as with numbers the first line is "
+            "a pair",
         ),
+        (
+            "1,Hi,Salut\n2,a,b\n",
+            "",
+            "line 1: the columns are 1, Hi, Salut; say which hold source and target, such as --columns Hi,Salut; if "
+            "this is a pair already, such as --columns 2,3",
+        ),
+        ("a b\nc\n", "", "line 1: expected columns for source and target with their names, found only 'a b'"),
         ("en,hi\na,b\n\nc\n", "", "line 4: expected 2 columns separated by a comma, as in line 1, found 1: 'c'"),
         (
             'en;hi\n"a\nb";c\nd;e;f\n',
@@ -157,6 +179,87 @@ def test_csv_columns(write, text, columns, first):
 def test_wrong_csv(write, text, columns, words):
     path = write(text, "p.csv")
     assert refusal(path, "", columns) == f"{path}, {words}"
+
+
+# ---- more columns than two, and what is said of a file
+
+
+def said(path, *options):
+    heard: list[str] = []
+    found = [tuple(raw) for raw in PairFile(path, *options).rows(heard.append)]
+    return found, heard
+
+
+def test_more_columns_than_two_are_said(write):
+    path = write("a b\tc\t0-0 1-0\n\nd\te\t0-0\n")
+    taken = "3 columns; taking 1 and 2 (--columns 2,3 for others)"
+    assert said(path) == ([(1, "a b", "c"), (2, "", ""), (3, "d", "e")], [taken])
+    assert said(path, "", "1,2")[1] == []
+    assert said(write("a\tb\n"))[1] == []
+
+
+@pytest.mark.parametrize(("row", "better"), [("{}\ta\tb", "2,3"), ("{}\ta\t{}0\tb", "2,4"), ("{}\ta\tb\t0.5", "2,3")])
+def test_numbers_are_not_taken_for_sentences(write, row, better):
+    text = "".join(row.format(n, n) + "\n" for n in range(1, 300))
+    path, width = write(text), row.count("\t") + 1
+    assert refusal(path) == (
+        f"{path}: {width} columns, and the first holds numbers, not sentences; say which hold source and target, such "
+        f"as --columns {better}"
+    )
+    assert len(rows(path, "", better)) == len(rows(path, "", "1,2")) == 299
+    assert len(rows(write(text + row.format("x", 1).replace("x", "word") + "\n"), "", "1,2")) == 300
+    # with one word among the first, it may be a text; and numbers with words beside them are a task
+    assert len(rows(write("word" + text[1:]))) == 299
+    assert len(rows(write("1\tone\n2\ttwo\n"))) == 2
+
+
+def test_a_tsv_header_is_not_taken_for_a_pair(write):
+    path = write("\ufeffid\tSource\tTarget\r\n1\ta\tb\r\n")
+    assert refusal(path) == f"{path}, line 1: these are names of columns, no pair; say --columns Source,Target"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "columns"),
+    [
+        ("p.csv", "en,hi\na,b\n", ""),
+        ("p.jsonl", '{"en": "a", "hi": "b"}\n', ""),
+        ("p.tsv", "en\thi\na\tb\n", "en,hi"),
+    ],
+)
+def test_a_byte_order_mark_is_said(write, name, text, columns):
+    assert said(write("\ufeff" + text, name), "", columns)[1] == ["a byte order mark taken off"]
+    assert said(write(text, name), "", columns)[1] == []
+
+
+KINDS = {
+    "plain.tsv": "a\tb\n",
+    "head.tsv": "en\thi\na\tb\n",
+    "p.csv": "hi,en\nb,a\n",
+    "bare.csv": "a one,b two\n",
+    "p.jsonl": '{"hi": "b", "en": "a"}\n',
+}
+
+
+@pytest.mark.parametrize("columns", ["", "en,hi", "1,2", "en,fr"])
+@pytest.mark.parametrize("name", KINDS)
+def test_of_many_kinds_at_once_each_is_read_or_named(write, name, columns):
+    """The same columns are asked of all files: there, or refused with the name of the file."""
+    path = write(KINDS[name], name)
+    named = {"head.tsv": [(2, "a", "b")], "p.csv": [(2, "a", "b")], "p.jsonl": [(1, "a", "b")]}
+    numbered = {"plain.tsv": [(1, "a", "b")], "bare.csv": [(1, "a one", "b two")]}
+    if columns == "en,hi" and name in named:
+        assert rows(path, "", columns) == named[name]
+    elif columns == "1,2" and name in numbered:
+        assert rows(path, "", columns) == numbered[name]
+    elif name.endswith("tsv") and columns in ("", "1,2"):
+        assert rows(path, "", columns)[-1][1:] == ("a", "b")
+    elif columns == "" and name in ("p.csv", "p.jsonl"):
+        assert rows(path)[0][1:] == ("b", "a")
+    else:
+        words = refusal(path, "", columns)
+        assert words.startswith(f"{path}, line 1: ")
+        if columns == "1,2" and name == "p.jsonl":
+            assert words.endswith("fields have names, not numbers: hi, en; give two of them to --columns")
 
 
 @pytest.mark.parametrize(
@@ -205,7 +308,19 @@ GOOD = '{"en": "a", "hi": "b"}\n'
     ("text", "columns", "words"),
     [
         (GOOD + '{"en": "a"\n', "", """line 2: this is not JSON (Expecting ',' delimiter, column 11): '{"en": "a"'"""),
-        ("a\tb\n", "", "line 1: this is not JSON (Expecting value, column 1): 'a\tb'"),
+        (
+            "a\tb\n",
+            "",
+            "line 1: this is not JSON (Expecting value, column 1): 'a\tb'; expected an object on each line",
+        ),
+        *(
+            (
+                text,
+                "",
+                "line 1: this is one list of all pairs, expected an object on each line; jq -c '.[]' makes these of it",
+            )
+            for text in ('[{"en": "a", "hi": "b"}, {"en": "c", "hi": "d"}]', "[\n" + GOOD + "]\n", '[["a", "b"]]', "[")
+        ),
         ('["a", "b"]', "", 'line 1: expected an object such as {"source": "…", "target": "…"}, found: ["a", "b"]'),
         (GOOD + '{"en": "a", "id": 3}', "", "line 2: there is no field 'hi', only en, id"),
         (GOOD + "{}", "", "line 2: there is no field 'en', only an empty object"),

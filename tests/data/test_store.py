@@ -48,6 +48,37 @@ def tsv(path: Path, pairs: list[tuple[str, str]]) -> PairFile:
     return PairFile(str(path))
 
 
+def test_a_file_that_is_written_to_while_it_is_read_is_refused(tmp_path):
+    """Its bytes were looked at before: what is read now would be kept under the name of what was there then."""
+    file = tsv(tmp_path / "p.tsv", [("a", "b")] * 3)
+
+    def write_more(done, what):
+        with (tmp_path / "p.tsv").open("a") as more:
+            more.write("c\td\n")
+
+    with pytest.raises(DataError, match=r"p\.tsv: it changed while it was being read; start again when it is whole"):
+        open_store([file], DataConfig(), print, write_more)
+    assert not [path for path in Path(os.environ["HEEDFUL_CACHE"]).iterdir() if path.is_dir()]
+    store, known = opened(file)
+    assert not known
+    assert store.report.read == 4
+
+
+def test_what_is_said_of_a_file_is_said_again_from_the_cache(tmp_path):
+    (tmp_path / "p.tsv").write_text("a\tb\t0-0\n")
+    (tmp_path / "p.csv").write_text("\ufeffsource,target\nc,d\n")
+    for again in (False, True):
+        store, known = opened(PairFile(str(tmp_path / "p.tsv")), PairFile(str(tmp_path / "p.csv")))
+        assert known == again
+        assert store.report.lines() == [
+            "read 2 pairs",
+            "p.tsv: 3 columns; taking 1 and 2 (--columns 2,3 for others)",
+            "p.csv: a byte order mark taken off",
+        ]
+        with pytest.raises(DataError, match="taking 1 and 2"):
+            store.report.refuse()
+
+
 @settings(deadline=None, max_examples=40)
 @given(PAIRS, st.sampled_from(["drop", "keep"]))
 def test_the_same_as_in_memory(pairs, duplicates):

@@ -155,8 +155,8 @@ def allowed(
     return free
 
 
-def plain_beam(after: Following, limit: int, how: Decoding, prefix: Sequence[int] = ()) -> list[tuple]:
-    """(score, ids) of all that a beam finds, best first, when it never stops before the limit."""
+def plain_beam(after: Following, limit: int, how: Decoding, prefix: Sequence[int] = (), n: int = 0) -> list[tuple]:
+    """(score, ids) of the best n, or K, that a beam finds, best first, when it never stops before the limit."""
     K = how.beam
     live: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
     done = []
@@ -169,7 +169,7 @@ def plain_beam(after: Following, limit: int, how: Decoding, prefix: Sequence[int
         ahead = sorted(ahead, reverse=True)[: 2 * K]
         done += [(score / how.divisor(t + 1), ids) for score, ids in ahead[:K] if ids[-1] == END]
         live = [(score, ids) for score, ids in ahead if ids[-1] != END][:K]
-    return sorted(done, reverse=True)[:K]
+    return sorted(done, reverse=True)[: n or K]
 
 
 def plain_greedy(after: Following, limit: int, how: Decoding, prefix: Sequence[int] = ()) -> tuple[int, ...]:

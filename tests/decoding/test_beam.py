@@ -232,3 +232,29 @@ def test_cut_short():
     ((found,),) = beam(model, model.encode(x), [4], Decoding(beam=2, min_length=3))
     assert found.ids == (A, A, A, END)
     assert not found.cut
+
+
+def test_what_is_cut_short_is_known_and_not_guessed():
+    """Of what ends in the last place there is, some wanted to end there, however improbable `</s>` was."""
+    x = torch.full((1, 6, 6), 0.1)
+    x[0, START, A] = x[0, START, B] = 1.0
+    x[0, A, END] = 0.12  # the most probable of all, with a share of less than a quarter
+    x[0, B, B] = 0.12
+    model = Table()
+    (found,) = beam(model, model.encode(x), [2], Decoding(beam=3, n_best=3))
+    assert {h.ids: h.cut for h in found}[A, END] is False
+    assert {h.ids: h.cut for h in found}[B, END] is True
+    (found,) = beam(model, model.encode(x), [9], Decoding(beam=3, n_best=3, max_length=8))
+    assert {h.cut for h in found if len(h.ids) < 9} <= {False}
+
+
+@pytest.mark.parametrize("K", [2, 4])
+def test_more_can_be_asked_for_than_the_beam_is_wide(K):
+    model, x = Table(), random_tables(3, 7, seed=3)
+    how = Decoding(beam=K, n_best=K)
+    few, many = (beam(model, model.encode(x), [8, 3, 8], how, n=n) for n in (K, 3 * K))
+    for b, (some, more) in enumerate(zip(few, many, strict=True)):
+        assert [h.ids for h in more[:K]] == [h.ids for h in some]
+        after = following(model, model.encode(x[b : b + 1]))
+        same(more, plain_beam(after, [8, 3, 8][b], how, n=3 * K), how)
+        assert len(more) > K

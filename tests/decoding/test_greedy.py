@@ -69,6 +69,13 @@ def test_each_sentence_has_its_own_limit():
     same(found[4], [B, END], [0.8, 0.2])
 
 
+def test_what_is_cut_short():
+    limits = [5, 9, 3, 2, 4]
+    found, _ = decode([ROUND, SHORT, STRAIGHT, STRAIGHT, ROUND], limits)
+    # the third wanted to end in the last place there is
+    assert [h.cut for h in found] == [True, False, False, True, True]
+
+
 def test_padding_and_start_are_never_written():
     (special,), _ = decode([SPECIAL], [9])
     # <s> has no share, since it can follow nothing; otherwise the probabilities are the model's own, not shared out

@@ -113,6 +113,32 @@ def test_a_token_is_given_as_soon_as_it_is_decided(monkeypatch):
     tokens.close()
 
 
+def test_a_long_stream_decodes_no_token_many_times(monkeypatch):
+    translator = random_translator("rnn", "char", max_length=400)
+    decoded = []
+    codec = translator.parts.target
+    decode = type(codec).read
+    monkeypatch.setattr(
+        type(codec), "read", lambda self, ids, *more: decoded.append(len(ids)) or decode(self, ids, *more)
+    )
+    how = Decoding(sample=True, min_length=300, max_length=320)
+    tokens = list(translator.stream("a b c", how))
+    assert len(tokens) > 300
+    assert sum(decoded) < 10 * len(tokens), "as many as tokens, squared"
+    monkeypatch.undo()
+    assert "".join(t.text for t in tokens) == translator.translate("a b c", how).text
+
+
+@pytest.mark.parametrize("how", [Decoding(max_length=3), Decoding(sample=True, max_length=3)], ids=["greedy", "sample"])
+def test_a_stream_that_was_cut_off_says_so_as_a_translation_does(how):
+    translator, seen = random_translator("rnn", "word", seed=4), set()
+    for text in ("a b", "c", "d e", "b a g", "h", "f", "f g", "g b d"):
+        notes = [note for token in translator.stream(text, how) for note in token.notes]
+        assert tuple(notes) == translator.translate(text, how).notes
+        seen.add(len(notes))
+    assert seen == {0, 1}, "all are alike: nothing was tested"
+
+
 def test_others_can_work_between_two_tokens():
     """A stream that waits must not keep others from learning: the mode in which no gradients are kept is its own."""
     translator = random_translator("rnn", "word")

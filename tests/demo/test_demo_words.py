@@ -15,6 +15,7 @@ from sample_report import example, full, report
 from heedful.demo import summary
 from heedful.demo.run import _next
 from heedful.draw import heatmap
+from heedful.draw.widths import columns
 from heedful.report import Report
 
 BLOCKS = "·░▒▓█"
@@ -33,14 +34,14 @@ def test_lines_keep_to_the_width(width: int) -> None:
     made = usual()
     text = summary(made, Path("demo"), width)
     commands = {command for _, command in made.next}
-    wide = [line for line in text.splitlines() if len(line) > width and line not in commands]
+    wide = [line for line in text.splitlines() if columns(line) > width and line not in commands]
     assert wide == []
-    assert max(map(len, text.splitlines())) > width - 10  # the room is used
+    assert max(map(columns, text.splitlines())) > width - 10  # the room is used
 
 
 @pytest.mark.parametrize("heedful", ["heedful", ".venv/bin/heedful", "python3 -m heedful"])
 def test_the_commands_fit_eighty_columns(heedful: str) -> None:
-    assert max(map(len, summary(usual(heedful), Path("demo"), 80).splitlines())) <= 80
+    assert max(map(columns, summary(usual(heedful), Path("demo"), 80).splitlines())) <= 80
 
 
 def test_what_cannot_be_broken_is_left_whole() -> None:

@@ -28,7 +28,7 @@ PLAN = Plan(
     lengths=(),
     validations=3,
 )
-# What every script begins with. None lives longer than 30 seconds, whatever goes wrong.
+# What every script begins with. None lives longer than two minutes, whatever goes wrong.
 PRELUDE = """
 import json, os, pathlib, signal, sys, time
 out = pathlib.Path(sys.argv[1])
@@ -44,7 +44,7 @@ def step(n, loss=1.0):
     write(json.dumps({"step": n, "epoch": 1, "loss": loss, "accuracy": 0.5, "tokens_per_second": 1000.0}) + "\\n")
 
 def wait(name):
-    while not (out.parent / name).exists() and time.monotonic() - begin < 30:
+    while not (out.parent / name).exists() and time.monotonic() - begin < 120:
         time.sleep(0.01)
 """
 Scripts = Callable[..., list[Racer]]
@@ -167,7 +167,7 @@ def test_seconds_stop_when_a_racer_ends(scripts: Scripts, tmp_path: Path) -> Non
     still = [both for both in times[:-1] if both[0] == fixed.seconds]
     assert len(still) >= 5
     assert len({second for _, second in still}) >= 5
-    assert 0 < fixed.seconds < attention.seconds < 30
+    assert 0 < fixed.seconds < attention.seconds
 
 
 @pytest.mark.parametrize(("cores", "share"), [(1, 1), (3, 1), (4, 2), (64, 2)])

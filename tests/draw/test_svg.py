@@ -96,7 +96,9 @@ def test_by_hand():
     assert [n for n in texts(root, "n") if n] == ["90", "10", "20", "76", "50", "50", "0", "25", "50", "75", "100"]
     assert [t for t in texts(root, "q") if t.endswith(" %")] == ["7 %"] * 3
     assert root.find(f"{NS}title").text == "Where the model looked"
-    assert root.find(f"{NS}desc").text == "Most looked at, word by word. I: मैं 90 %; home: घर 76 %; </s>: घर 50 %"
+    told = "Most looked at, word by word. I: मैं 90 %; home: घर 76 %; </s>: घर 50 %. Read-out: layer 1, head 1"
+    assert root.find(f"{NS}desc").text == told
+    assert "read-out: layer 1, head 1\u00a0· hidden: nothing" in texts(root, "q")
 
 
 def test_the_strong_numbers_stand_on_strong_shades():

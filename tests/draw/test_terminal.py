@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from heedful.draw import heatmap
 from heedful.draw.terminal import SHADES, shade
+from heedful.draw.widths import columns
+from heedful.errors import DataError
 from heedful.trace import Text, Trace, Word
 
 SCRIPTS = st.sampled_from(
@@ -45,10 +47,6 @@ def trace_of(source: list[str], target: list[str], weights: np.ndarray | None = 
     return Trace(x, y, np.asarray(weights, dtype=np.float32)[None, None], log_probs.astype(np.float32))
 
 
-def columns(line: str) -> int:
-    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in line)
-
-
 def cells(drawn: str, rows: int) -> tuple[dict[tuple[int, int], str], list[list[int]]]:
     """Read the map back: the two columns under each number, by (row, number), and the numbers of each panel."""
     found, panels, lines = {}, [], drawn.split("\n")
@@ -80,6 +78,7 @@ def test_by_hand():
         "   3    ▒▒ ▒▒    7% </s>",
         "",
         "weight from: [  ] 0%  [··] 5%  [░░] 15%  [▒▒] 35%  [▓▓] 60%  [██] 85%",
+        "read-out: layer 1, head 1",
     ]
     assert heatmap(trace, ascii_only=True).split("\n")[3:6] == [
         "   1 @@ ..     100% I",
@@ -230,9 +229,32 @@ def test_a_model_without_attention(source, width, ascii_only):
     assert max(map(columns, drawn.split("\n"))) <= width
 
 
-def test_weights_that_are_not_numbers_are_drawn_as_nothing():
-    found, _ = cells(heatmap(trace_of(["a"], [], [[np.nan, 1.0]])), 1)
-    assert found == {(1, 1): "  ", (1, 2): "██"}
+def test_weights_that_are_not_numbers_are_refused():
+    with pytest.raises(DataError, match="not all numbers"):
+        heatmap(trace_of(["a"], [], [[np.nan, 1.0]]))
+
+
+def test_a_sign_is_never_cut_in_two():
+    family = "👨\u200d👩\u200d👧"
+    drawn = heatmap(trace_of(["a"], [family * 12, "किताब" * 9]))
+    assert f" {family * 8}…\n" in drawn
+    assert f" {'किताब' * 3}कि…\n" in drawn
+
+
+def test_the_read_out_is_said():
+    trace = trace_of(["a", "b"], ["A"])
+    many = Trace(trace.source, trace.target, np.repeat(trace.weights, 2, axis=1), trace.log_probs)
+    assert "\nread-out: mean of all layers and heads\n" in heatmap(many)
+    assert "\nread-out: layer 1, head 2\n" in heatmap(many.only(1, 2))
+
+
+def test_alarms_are_said_below():
+    trace = trace_of(["a", "b", "c", "東京"], ["A"])
+    weights = np.zeros_like(trace.weights)
+    weights[:, :, 0, 0] = weights[:, :, -1, -1] = 1
+    bad = Trace(trace.source, trace.target, weights, trace.log_probs)
+    assert heatmap(bad).endswith("\nread-out: layer 1, head 1\nlook again: nothing looked at 'c', '東京'")
+    assert heatmap(bad, width=24).endswith("\nlook again: nothing\nlooked at 'c', '東京'")
 
 
 def test_a_blank_sentence_has_nothing_to_look_at():

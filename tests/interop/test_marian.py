@@ -27,6 +27,7 @@ from heedful.text import END, PAD, START, UNKNOWN
 
 pytestmark = pytest.mark.filterwarnings("ignore:Recommended")
 LIMIT = 30
+FIXTURES = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 FILES = ["config.json", "model.safetensors", "source.spm", "target.spm", "vocab.json"]
 
 
@@ -186,7 +187,7 @@ def test_the_same_tokens(opus: Made, text: str, side: str) -> None:
 
 
 @given(st.lists(st.sampled_from([*ENGLISH, *HINDI, " ", "  ", "é", "ﬁ", "▁", ".", "।", ">>hin<<", "Ω"]), max_size=12))
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, deadline=None, suppress_health_check=FIXTURES)
 def test_the_same_tokens_of_any_text(opus: Made, words: list[str]) -> None:
     text = "".join(words)
     parts = read_marian_once(opus.path)
@@ -479,7 +480,7 @@ def test_a_start_that_is_a_token_of_its_own(folder: Path, opus: Made) -> None:
 
 
 @given(data=st.data(), name=st.sampled_from(FILES))
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None, suppress_health_check=FIXTURES)
 def test_random_damage(folder: Path, data: st.DataObject, name: str) -> None:
     """It is refused with one of our errors, or is harmless: nothing else may happen."""
     before = (folder / name).read_bytes()

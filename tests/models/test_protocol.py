@@ -7,6 +7,7 @@ from itertools import chain, cycle, product
 
 import pytest
 import torch
+from small_networks import filled, padded
 from torch import Tensor, nn
 
 from heedful.attention import until
@@ -16,20 +17,12 @@ from heedful.models import Look, Memory, Network, State, build
 from heedful.models.cache import Cache
 from heedful.models.recurrent import RecurrentState
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 SCORES = ("dot", "scaled", "general", "additive", "concat")
 CELLS = ("rnn", "lstm", "gru")
 D, EMBEDDING, A, SOURCE, TARGET = 4, 3, 5, 11, 9  # all different: a weight the wrong way round does not fit
 LENGTHS = [4, 6, 1, 3]
 B, S, T, K = 4, 6, 5, 3
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Widths this small gain nothing from a second one, and lose much when another process wants it."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def recurrent_variants() -> dict[str, RecurrentConfig]:
@@ -95,20 +88,11 @@ def looks(config: ModelConfig) -> tuple[int, int] | None:
 
 
 def make(config: ModelConfig) -> Network:
-    """A model in float64, so that what is equal is equal to many digits; no weight is zero."""
-    torch.manual_seed(0)
-    model = build(config, SOURCE, TARGET).double().eval()
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.normal_(std=0.7)
-    return model
+    return filled(config, SOURCE, TARGET)
 
 
 def sentences(lengths: list[int] = LENGTHS) -> tuple[Tensor, Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(5)
-    keep = until(torch.tensor(lengths))
-    x = torch.randint(1, SOURCE, keep.shape, generator=generator).masked_fill(~keep, 0)
-    return x, keep, torch.randint(1, TARGET, (len(lengths), T), generator=generator)
+    return padded(lengths, SOURCE, TARGET, T)
 
 
 def tensors(state: State) -> list[Tensor]:

@@ -6,6 +6,7 @@ from itertools import chain, product
 
 import pytest
 import torch
+from small_networks import filled, padded
 from torch import Tensor, nn
 
 from heedful.attention import Dot, until
@@ -15,19 +16,11 @@ from heedful.models.cells import CELLS
 from heedful.models.recurrence_decoder import Plan, write
 from heedful.models.recurrent import RecurrentState
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 SCORES = ("additive", "concat", "dot", "general", "scaled")
 V = 9
 LENGTHS = [4, 6, 1, 3]
 B, S, T = 4, 6, 5
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Widths this small gain nothing from a second one, and lose much when another process wants it."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def configs() -> dict[str, RecurrentConfig]:
@@ -49,29 +42,28 @@ every = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 
 
 def make(config: RecurrentConfig) -> Network:
-    torch.manual_seed(3)
-    model = build(config, V, V).double().eval()
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.normal_(std=0.7)
-    return model
+    return filled(config, V, V, seed=3)
 
 
 def sentences(lengths: list[int] = LENGTHS) -> tuple[Tensor, Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(5)
-    keep = until(torch.tensor(lengths))
-    x = torch.randint(1, V, keep.shape, generator=generator).masked_fill(~keep, 0)
-    return x, keep, torch.randint(1, V, (len(lengths), T), generator=generator)
+    return padded(lengths, V, V, T)
 
 
-def teach(model: Network, look: Look | None) -> tuple[list[Tensor], list[Tensor | None]]:
-    """One round of teacher forcing: what comes out, and the gradients of all weights."""
+def plain(model: Network) -> Network:
+    """Make a model take the plain loop, always."""
+    model.learns = lambda *_: False
+    return model
+
+
+def teach(model: Network) -> tuple[list[Tensor], list[Tensor | None]]:
+    """One round of teacher forcing: what comes out, weights too, and the gradients of all parameters."""
     x, keep, y = sentences()
     memory = model.encode(x, keep)
-    step = model.step(y, model.start(memory, T), memory, look)
+    step = model.step(y, model.start(memory, T), memory, Look())
     assert isinstance(step.state, RecurrentState)
     found = [step.hidden, *chain.from_iterable(step.state.cells)]
     found += [] if step.state.feed is None else [step.state.feed]
+    found += [] if step.weights is None else [step.weights]
     generator = torch.Generator().manual_seed(1)
     wishes = [torch.randn(f.shape, generator=generator, dtype=f.dtype) for f in found]
     loss = sum((f * wish).sum() for f, wish in zip(found, wishes, strict=True))
@@ -81,11 +73,11 @@ def teach(model: Network, look: Look | None) -> tuple[list[Tensor], list[Tensor 
 @every
 @pytest.mark.parametrize("together", [False, True], ids=["step by step", "together"])
 def test_it_is_the_plain_loop(config, together, monkeypatch):
-    """Whoever looks gets the plain loop. What a GPU takes together is taken together here, too."""
+    """What a GPU takes together is taken together here, too."""
     if together:
         monkeypatch.setattr(recurrence, "span", lambda T, device: T)
     model = make(config)
-    (found, gradients), (wanted, wanted_gradients) = teach(model, None), teach(model, Look())
+    (found, gradients), (wanted, wanted_gradients) = teach(model), teach(plain(make(config)))
     torch.testing.assert_close(found, wanted)
     names = [name for name, _ in model.named_parameters()]
     for name, gradient, wish in zip(names, gradients, wanted_gradients, strict=True):
@@ -138,7 +130,7 @@ def test_gradient(cell, layers, kind):
 
     def function(*values: Tensor) -> tuple[Tensor, ...]:
         found = write(plan, tensors | dict(zip(names, values, strict=True)))
-        outputs = (found.s, found.c, found.a, *chain.from_iterable(found.last))
+        outputs = (found.s, found.c, found.weights, found.a, *chain.from_iterable(found.last))
         return tuple(output for output in outputs if output is not None)
 
     assert torch.autograd.gradcheck(function, [tensors[name] for name in names], fast_mode=layers > 1)
@@ -159,7 +151,6 @@ def test_it_is_used_where_all_steps_are_known_and_gradients_are_wanted(monkeypat
     model.step(y, model.start(memory, T), memory)
     assert len(calls) == 1
     model.step(y[:, :1], model.start(memory, T), memory)
-    model.step(y, model.start(memory, T), memory, Look())
     twice = torch.arange(B).repeat_interleave(2)
     model.step(y[twice], model.start(memory, T).select(twice), memory)
     with torch.no_grad():
@@ -185,7 +176,7 @@ def test_a_sentence_with_nothing_to_look_at_does_no_harm():
     keep[2] = False
     memory = model.encode(x, keep)
     found = model.step(y, model.start(memory, T), memory).hidden
-    torch.testing.assert_close(found, model.step(y, model.start(memory, T), memory, Look()).hidden)
+    torch.testing.assert_close(found, plain(model).step(y, model.start(memory, T), memory).hidden)
     found.square().sum().backward()
     assert all(bool(weight.grad.isfinite().all()) for weight in model.parameters() if weight.grad is not None)
 

@@ -12,22 +12,15 @@ from torch.nn import functional as F
 from heedful.attention import causal, until
 from heedful.config import TransformerConfig
 from heedful.errors import ConfigError
-from heedful.models import Look, Network, build, transformer
+from heedful.models import Look, Network, build, stream, transformer
 from heedful.models.dropout import dropout
 from heedful.models.transformer import ACTIVATIONS, FeedForward, MultiHead, positions
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 D, H, INNER, SOURCE, TARGET = 12, 3, 20, 11, 9
 B, S, T = 3, 7, 5
 LENGTHS, TARGET_LENGTHS = [5, 7, 2], [5, 2, 4]
 SHAPE = {"layers": 2, "decoder_layers": 3, "width": D, "heads": H, "inner": INNER}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def shake(module: nn.Module) -> nn.Module:
@@ -259,6 +252,7 @@ def dropped(monkeypatch: pytest.MonkeyPatch, **own: float) -> list[tuple[float, 
         return attention(q, k, v, bias, p, is_causal=is_causal)
 
     monkeypatch.setattr(transformer, "dropout", left_out)
+    monkeypatch.setattr(stream, "dropout", left_out)
     monkeypatch.setattr(F, "scaled_dot_product_attention", attend)
     model, (x, keep, y, _) = make(layers=1, decoder_layers=1, **own).train(), sentences()
     memory = model.encode(x, keep)

@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 from tests_helpers import benchmark
 
 from heedful.data.formats import PairFile
-from heedful.errors import ConfigError, DataError
+from heedful.errors import ConfigError, DataError, WorkerError
 from heedful.training import Inputs, Silent
 from heedful.training.processes import ALONE, Processes, joined
 from heedful.training.ready import make_ready
@@ -29,6 +29,7 @@ faults = benchmark("faults")
 Cli = Callable[..., Done]
 SAID = "another process of this run has died or cannot be reached; the last checkpoint is whole"
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+PATIENCE = 300  # seconds for what takes a few on a quiet machine
 linux = pytest.mark.skipif(sys.platform != "linux", reason="a process's rank is read from /proc")
 
 
@@ -57,12 +58,12 @@ def started(command: Sequence[str], environment: dict[str, str], **more: str) ->
 
 def torchrun(command: Sequence[str], environment: dict[str, str]) -> Done:
     with started([*TORCHRUN, "-m", "heedful", *command], environment) as process:
-        out, err = process.communicate(timeout=300)
+        out, err = process.communicate(timeout=PATIENCE)
         return Done(process.returncode, out, err)
 
 
-def until(happened: Callable[[], bool], process: subprocess.Popen[str], seconds: float = 120) -> None:
-    end = time.monotonic() + seconds
+def until(happened: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    end = time.monotonic() + PATIENCE
     while not happened():
         assert time.monotonic() < end
         assert process.poll() is None, process.communicate()[1]
@@ -126,9 +127,9 @@ def test_when_a_worker_dies_torchrun_goes_on_from_the_last_checkpoint(
     assert heedful_cli(*train(tmp_path / "whole", 200)).code == 0
     command = [*TORCHRUN, "--max-restarts", "1", "-m", "heedful", *train(out, 200)]
     with started(command, environment) as process:
-        until(lambda: faults.step_of(out) > 20, process)
+        until(lambda: faults.step_of(out) > 5, process)
         os.kill(workers(process)[rank], signal.SIGKILL)
-        _, err = process.communicate(timeout=300)
+        _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, err
     assert f"process {1 - rank} of 2: {SAID}" in err
     assert err.count("resuming from step") == 1
@@ -136,14 +137,26 @@ def test_when_a_worker_dies_torchrun_goes_on_from_the_last_checkpoint(
     same_weights(tmp_path / "whole", out, 1e-3)
 
 
+def free_port() -> int:
+    """A port that nobody else will take: below those that the system hands out, and another one in every process."""
+    port = 12_000 + os.getpid() % 10_000
+    while True:
+        with socket.socket() as tried:
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                tried.bind(("127.0.0.1", port))
+            except OSError:
+                port += 10_000 if port < 22_000 else 1
+            else:
+                return port
+
+
 @contextmanager
 def by_hand(
     commands: Sequence[Sequence[str]], environment: dict[str, str]
 ) -> Iterator[tuple[subprocess.Popen[str], subprocess.Popen[str]]]:
     """Two processes without torchrun, which would end the other one when one ends."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": "2"}
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
     first, second = ([sys.executable, "-m", "heedful", *command] for command in commands)
     with (
         started(first, environment, **place, RANK="0", LOCAL_RANK="0") as one,
@@ -161,7 +174,7 @@ def test_the_others_stop_with_a_message_when_one_is_killed(
     with by_hand([train(out, 100_000)] * 2, environment) as processes:
         until(lambda: faults.step_of(out) > 5, processes[0])
         processes[rank].kill()
-        _, err = processes[1 - rank].communicate(timeout=60)
+        _, err = processes[1 - rank].communicate(timeout=PATIENCE)
     assert processes[1 - rank].returncode == 1
     assert err.splitlines()[-1].startswith(f"heedful: process {1 - rank} of 2: {SAID}")
     assert "Traceback" not in err
@@ -178,7 +191,7 @@ def test_a_signal_to_torchrun_leaves_a_checkpoint(
     with started([*TORCHRUN, "-m", "heedful", *command], environment) as process:
         until(lambda: faults.step_of(out) > 5, process)
         process.send_signal(number)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=PATIENCE)
     assert err.count("stopping after this step and writing a checkpoint") == 1
     assert err.count("stopped after step") == 1
     (left,) = (out / "checkpoints").glob("0*")
@@ -202,7 +215,7 @@ def test_a_disk_that_cannot_be_written_stops_all(tmp_path: Path, environment: di
     (tmp_path / "m" / "checkpoints").mkdir(parents=True)
     (tmp_path / "m" / "checkpoints" / ".000000003.partial").write_text("in the way")
     with by_hand([command] * 2, environment) as processes:
-        said = [process.communicate(timeout=120)[1] for process in processes]
+        said = [process.communicate(timeout=PATIENCE)[1] for process in processes]
     assert [process.returncode for process in processes] == [1, 1]
     assert "000000003: cannot be written" in said[0]
     assert "heedful: " not in said[1]
@@ -221,7 +234,7 @@ def test_processes_that_were_told_different_things(
 ) -> None:
     command = train(tmp_path / "m", 5)
     with by_hand([command, [*command, *more]], environment) as processes:
-        said = [process.communicate(timeout=120)[1] for process in processes]
+        said = [process.communicate(timeout=PATIENCE)[1] for process in processes]
     assert [process.returncode for process in processes] == [2, 2]
     assert f"process 1 of 2 has {what}; all machines need the same command" in said[0]
 
@@ -243,6 +256,19 @@ def test_one_process_alone_needs_no_others() -> None:
         raise RuntimeError("connection closed by peer")
     with joined() as processes:
         assert processes is ALONE
+
+
+GLOO = "[/x/third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:5"
+
+
+def test_what_goes_wrong_here_is_not_the_loss_of_another() -> None:
+    one = Processes(rank=0, world=2)
+    with pytest.raises(RuntimeError, match="a socket of mine"), one.together(working=True):
+        raise RuntimeError("the connection of a socket of mine timed out")
+    with pytest.raises(WorkerError, match="process 0 of 2: " + SAID), one.together(working=True):
+        raise RuntimeError(GLOO)
+    with pytest.raises(WorkerError, match=r"start again with --resume \(in Python, resume=True\)"), one.together():
+        raise RuntimeError("an exchange fails for no other reason")
 
 
 def mistake() -> None:

@@ -26,6 +26,10 @@ def test_what_is_counted_is_what_training_would_see(tmp_path: Path) -> None:
     assert found.tokens_per_second > 0
     assert found.bytes_at_most > 2**20
     assert found.weights > 1000
+    # the best weights; and a checkpoint: the model, AdamW's two, the best
+    assert found.bytes_kept == 5 * 4 * found.weights
+    more = try_out(Inputs((PairList(copies()),)), small(training={"ema": 0.9, "average": 3}))
+    assert more.bytes_kept == (4 + 3 + 4 + 1) * 4 * more.weights
 
 
 def test_the_command_line_writes_nothing(tmp_path: Path, heedful_cli: Callable[..., Any]) -> None:

@@ -53,7 +53,9 @@ def test_a_full_disk_stops_the_run_and_leaves_the_last_checkpoint(
     assert stopped.returncode == 1
     last = stopped.stderr.strip().splitlines()[-1]
     assert last.startswith(f"heedful: {out}/checkpoints/.000000006.partial/optimizer.safetensors: cannot be written")
-    assert last.endswith("; the checkpoint of step 4 is whole: make room, then go on with --resume")
+    assert last.endswith(
+        "; the checkpoint of step 4 is whole: make room, then go on with --resume (in Python, resume=True)"
+    )
     assert not list(out.rglob("*.partial"))
     resumed = heedful_cli(*train(pairs, out, 9), "--resume")
     assert resumed.code == 0

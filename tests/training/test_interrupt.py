@@ -1,12 +1,15 @@
-"""Which signals a run listens to."""
+"""Which signals a run listens to, and how several processes agree to stop."""
 
 from __future__ import annotations
 
 import signal
 
 import pytest
+import torch
+from torch import Tensor
 
-from heedful.training.interrupt import catch_signals
+from heedful.training.interrupt import Heard, catch_signals
+from heedful.training.processes import Processes
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="no SIGHUP on Windows")
@@ -29,3 +32,43 @@ def test_a_signal_is_kept_until_it_is_asked_for() -> None:
         assert stop()
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
+
+
+class Together(Processes):
+    """One of two processes; the other one says what it is told to say."""
+
+    def add_up(self, values: Tensor) -> Tensor:
+        asked.append(values.tolist())
+        return values + torch.tensor(other.pop(0), dtype=values.dtype)
+
+
+asked: list[list[float]] = []
+other: list[list[float]] = []
+
+
+def test_several_processes_ask_each_other_at_the_same_steps() -> None:
+    asked.clear()
+    other[:] = [[0.0, 0.0], [0.0, 0.25], [0.0, 5.0], [0.0, 1e-9], [1.0, 0.25]]
+    heard = Heard(lambda: False, Together(rank=1, world=2), 10)
+    found = {step: heard(step) for step in range(10, 118)}
+    # At the first step and the next; then as often as the first process's clock says: 4 steps a second, then one in
+    # five seconds, then a hundred at the most.
+    assert len(asked) == 5
+    assert all(mine == [0.0, 0.0] for mine in asked)  # the second one's clock does not count
+    assert [step for step, stop in found.items() if stop] == [116]
+
+
+def test_the_wish_to_stop_is_told_with_the_time_of_a_step() -> None:
+    asked.clear()
+    other[:] = [[0.0, 0.0]]
+    heard = Heard(lambda: True, Together(rank=0, world=2), 0)
+    assert heard(0)
+    assert asked[0][0] == 1.0
+
+
+def test_one_process_asks_nobody() -> None:
+    asked.clear()
+    heard = Heard(lambda: True, Processes(), 5)
+    assert heard(5)
+    assert heard(6)
+    assert asked == []

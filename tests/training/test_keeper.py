@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,21 @@ def scores(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, float, float]]:
 
     monkeypatch.setattr(keeper_module.Validator, "__call__", measure)
     return found
+
+
+def test_where_the_loss_decides_nothing_is_translated(
+    tmp_path: Path, heedful_cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("heedful.training.validation.greedy", None)
+    ear = go(tmp_path / "m", training={"metric": "loss"})
+    assert [v.bleu for v in ear.validations] == [None, None]
+    assert str(ear.validations[1]) == f"loss {ear.validations[1].loss:.3f}"
+    measured = [r for r in records(tmp_path / "m") if "valid_loss" in r]
+    assert [r["best"] for r in measured] == [True, True]
+    assert not any("valid_bleu" in r for r in measured)
+    assert "on the held-out pairs: loss" in heedful_cli("info", tmp_path / "m").out
+    ear = go(tmp_path / "m", resume=True, training={"metric": "loss", "steps": 60})
+    assert [v.step for v in ear.validations] == [60]
 
 
 @pytest.mark.parametrize(("metric", "step"), [("bleu", 10), ("loss", 20), ("chrf", 30)])

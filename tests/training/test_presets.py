@@ -21,7 +21,7 @@ def test_every_choice_is_a_whole_set_of_settings(pairs: int, family: str | None,
 
 
 def test_more_pairs_get_larger_models() -> None:
-    tiny, small, medium = (fit({}, pairs)[0] for pairs in (1_000, 30_000, 1_000_000))
+    tiny, small, medium = (fit({}, pairs, device="cuda")[0] for pairs in (1_000, 30_000, 1_000_000))
     assert isinstance(tiny.model, RnnConfig)
     assert isinstance(small.model, TransformerConfig)
     assert isinstance(medium.model, TransformerConfig)
@@ -39,10 +39,10 @@ def test_what_is_set_stays_and_is_not_said() -> None:
 
 
 def test_who_says_joint_or_tied_says_both() -> None:
-    config, _ = fit({"text": {"joint": False}}, 30_000)
+    config, _ = fit({"text": {"joint": False}}, 30_000, device="cuda")
     assert isinstance(config.model, TransformerConfig)
     assert config.model.tied == "target"
-    config, _ = fit({"model": {"tied": "none"}}, 30_000)
+    config, _ = fit({"model": {"tied": "none"}}, 30_000, device="cuda")
     assert not config.text.joint
 
 
@@ -59,7 +59,26 @@ def test_who_says_joint_or_tied_says_both() -> None:
     ],
 )
 def test_the_family_is_one_that_has_what_is_asked_for(asked: dict[str, object], family: str) -> None:
-    assert fit({"model": asked}, 30_000)[0].family == family
+    assert fit({"model": asked}, 30_000, device="cuda")[0].family == family
+
+
+def test_a_family_that_a_setting_has_chosen_is_said() -> None:
+    config, words = fit({"model": {"heads": 8, "width": 64}}, 30_000)
+    assert config.family == "transformer"
+    assert words.endswith("; the family is transformer, not rnn, because of model.heads")
+    assert "because" not in fit({"model": {"heads": 8, "family": "transformer"}}, 30_000)[1]
+    assert "because" not in fit({"model": {"width": 64}}, 30_000)[1]
+
+
+@pytest.mark.parametrize("name", ["small", "medium", "large"])
+@pytest.mark.parametrize("family", ["rnn", "transformer"])
+def test_a_cpu_has_less_to_do(name: str, family: str) -> None:
+    there, here = (fit({"model": {"family": family}}, 10, name, device)[0] for device in ("cuda", "cpu"))
+    assert here.training.steps < there.training.steps
+    assert here.training.batch_tokens < there.training.batch_tokens
+    assert here.model.width <= there.model.width
+    assert fit({}, 10, name, "cpu")[0].family == "rnn"
+    assert "pairs on a CPU: " in fit({}, 10, name, "cpu")[1]
 
 
 def test_values_tell_the_family_before_it_is_known_how_many_pairs_there_are() -> None:
@@ -79,7 +98,7 @@ def test_r_drop_is_for_gpus() -> None:
 
 def test_by_name() -> None:
     assert fit({}, 30_000, "none")[0] == Config()
-    assert fit({}, 10, "large")[0].training.batch_tokens == 16_384
+    assert fit({}, 10, "large", "cuda")[0].training.batch_tokens == 16_384
     with pytest.raises(ConfigError, match="unknown preset 'smal'; choose one of .* Did you mean 'small'"):
         fit({}, 10, "smal")
     assert list(PRESETS) == ["none", "tiny", "small", "medium", "large"]

@@ -55,3 +55,14 @@ def test_huge_scores_stay_finite() -> None:
     assert total.item() == 0
     assert scores.grad is not None
     assert bool(scores.grad.isfinite().all())
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_without_gradients_the_scores_are_left_alone(smoothing: float) -> None:
+    scores = torch.randn(2 * ROWS + 3, 7)
+    words = torch.arange(len(scores)) % 7
+    before = scores.clone()
+    found, right = word_loss(scores, words, torch.ones(len(scores)), smoothing)
+    torch.testing.assert_close(found, F.cross_entropy(before, words, label_smoothing=smoothing, reduction="sum"))
+    assert right.tolist() == (before.argmax(-1) == words).tolist()
+    assert torch.equal(scores, before)

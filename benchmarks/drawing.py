@@ -1,0 +1,87 @@
+"""How long drawing takes: each picture of sentences of several lengths, medians in milliseconds of the processor.
+
+python benchmarks/drawing.py [--rounds 20] [--png]
+
+The traces are made up: every word looks at two places, and a little everywhere. In a round every picture is drawn
+once. What other programs take is not counted. The goals are for 30 × 30 words: the heat map under
+50 ms as SVG and under 5 ms in the terminal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from heedful.draw import heatmap, views
+from heedful.trace import Text, Trace, Word
+
+LENGTHS = (10, 30, 100, 200)
+GOALS = {("heat map, SVG", 30): 50.0, ("heat map, terminal", 30): 5.0}
+
+
+def trace(words: int, layers: int = 2, heads: int = 4) -> Trace:
+    """Return a trace of so many words on either side, `</s>` among them."""
+    text = " ".join("word" for _ in range(words - 1))
+    spans = [(5 * i, 5 * i + 4) for i in range(words - 1)] + [(len(text), len(text))]
+    names = ["word"] * (words - 1) + ["</s>"]
+    made = tuple(Word(name, *span, i, i + 1) for i, (name, span) in enumerate(zip(names, spans, strict=True)))
+    side = Text(text, tuple(names), tuple(spans), made)
+    weights = np.full((layers, heads, words, words), 0.1 / words, dtype=np.float32)
+    rows = np.arange(words)
+    weights[:, :, rows, rows] += 0.6
+    weights[:, :, rows, rows[::-1]] += 0.3
+    # The source and the target differ in a space: otherwise they were one sentence that looks at itself.
+    return Trace(side, replace(side, text=f"{text} "), weights, (-rows / 9).astype(np.float32))
+
+
+def pictures(png: bool) -> dict[str, Callable[[Trace], object]]:
+    """Return what is drawn, by name."""
+    found: dict[str, Callable[[Trace], object]] = {
+        "heat map, terminal": heatmap,
+        "heat map, SVG": lambda one: views.view([one]),
+        "braid, SVG": lambda one: views.view([one], views.View("braid")),
+        "heads, SVG": lambda one: views.view([one], views.View("heads")),
+    }
+    if png:
+        from heedful.draw.png import render
+
+        found["heat map, PNG"] = lambda one: render(views.view([one]))
+    return found
+
+
+def measure(rounds: int, png: bool = False) -> dict[tuple[str, int], float]:
+    """Return the median time of each picture at each length, in milliseconds."""
+    drawn, traces = pictures(png), {length: trace(length) for length in LENGTHS}
+    times: dict[tuple[str, int], list[float]] = {(name, length): [] for name in drawn for length in LENGTHS}
+    for number in range(rounds + 1):
+        for (name, length), found in times.items():
+            begin = time.process_time()
+            drawn[name](traces[length])
+            if number:  # the first round is to get warm
+                found.append(1000 * (time.process_time() - begin))
+    return {key: statistics.median(found) for key, found in times.items()}
+
+
+def main() -> None:
+    """Measure, print a table, and say whether the goals are reached."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--png", action="store_true", help="PNG too, which takes about a second each")
+    given = parser.parse_args()
+    found = measure(given.rounds, given.png)
+    print("| milliseconds |" + "".join(f" {n} × {n} |" for n in LENGTHS))
+    print("|---" * (len(LENGTHS) + 1) + "|")
+    for name in pictures(given.png):
+        print(f"| {name} |" + "".join(f" {found[name, n]:.1f} |" for n in LENGTHS))
+    for (name, length), goal in GOALS.items():
+        reached = "yes" if found[name, length] < goal else "NO"
+        print(f"{reached}: {name}, {length} × {length} words: {found[name, length]:.1f} ms, goal under {goal:g} ms")
+
+
+if __name__ == "__main__":
+    main()

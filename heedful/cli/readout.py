@@ -1,0 +1,237 @@
+"""`heedful readout`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from heedful.cli.decoding import naming_options, opened
+from heedful.cli.options import (
+    BatchTokens,
+    Columns,
+    Device,
+    Format,
+    Json,
+    Model,
+    PairFiles,
+    Source,
+    Target,
+    Threads,
+    pair_files,
+    pair_rows,
+    print_json,
+    say,
+)
+from heedful.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from heedful.align import Gold, Links
+    from heedful.observe import Evidence, Measured
+    from heedful.readout import Readout
+    from heedful.translator import Translator
+
+__all__ = ["readout"]
+
+ROWS = 10  # of the best that are printed
+LEARNED = 100_000  # more pairs that the statistical aligner learns from at most
+COLUMNS = (("layer", 5), ("heads", 10), ("step", 4), ("norms", 5), ("end", 4), ("marks", 5), ("threshold", 9))
+
+
+class _Known(NamedTuple):
+    """The pairs that read-outs are tried on, and the links they are held to; `name` says whose they are."""
+
+    sources: list[str]
+    targets: list[str]
+    sure: list[Links]
+    possible: list[Links]
+    name: str
+    reverse: list[Links] | None = None
+
+
+def readout(
+    model: Model,
+    pairs: PairFiles = None,
+    *,
+    gold: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Links that people made, as heedful align takes them."),
+    ] = None,
+    gold_base: Annotated[int, typer.Option(metavar="0|1", help="What the gold file counts words from.")] = 0,
+    lenient: Annotated[
+        bool, typer.Option("--lenient", help="Leave out gold links outside of their sentences, and say how many.")
+    ] = False,
+    reverse: Annotated[
+        Path | None, typer.Option(metavar="MODEL", help="A model for the other direction.", show_default=False)
+    ] = None,
+    most: Annotated[int, typer.Option(min=2, metavar="N", help="Pairs that are read at most.")] = 1000,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the table, and save nothing.")] = False,
+    source: Source = None,
+    target: Target = None,
+    columns: Columns = "",
+    format_: Format = "",
+    device: Device = "auto",
+    threads: Threads = 0,
+    batch_tokens: BatchTokens = 4096,
+    json: Json = False,
+) -> None:
+    """Find out how links are best read from a model's weights, and save that in its folder as readout.json.
+
+    Tried are all layers and heads, the step at which a word is said to look, weights as they are or by the length of
+    what they let through, and what makes a link of them. What counts is how well the links agree with gold links;
+    without --gold with those of a --reverse model, by its own read-out; without either with those of the statistical
+    aligner, which learns from all PAIRS and wants many. Every other pair is held out: the choice is made on one half,
+    and measured on both.
+    """
+    if gold is None and (gold_base or lenient):
+        raise ConfigError("--gold-base and --lenient are about gold links; they go with --gold")
+    with naming_options():
+        translator = opened(model, None, device, threads)
+        other = None if reverse is None else opened(reverse, None, device, threads)
+        rows = pair_rows(pair_files(pairs, source, target, columns, format_))
+        read = list(rows if gold else islice(rows, most + (0 if other else LEARNED)))
+        held = None if gold is None else _gold(gold, read, gold_base, lenient)
+        known = _known(read, most, translator, held, (reverse, other))
+        found = _search(translator, known, batch_tokens)
+        best, folder = found.rows[0].readout, _folder(model)
+        if not dry_run:
+            from heedful.folder import write_readout
+
+            write_readout(folder, best)
+    if json:
+        print_json(found.plain(None if dry_run else folder))
+        return
+    print(found.table())
+    say(f"{folder / 'readout.json'}: not written (--dry-run)" if dry_run else f"saved in {folder / 'readout.json'}")
+
+
+class _Found(NamedTuple):
+    """What was found: read-outs, best first; those that everybody knows by their names; and in words, what counted."""
+
+    rows: list[Measured]
+    named: dict[str, Measured]
+    joined: list[Measured]
+    measure: str
+    halves: tuple[int, int]
+
+    def plain(self, folder: Path | None) -> dict[str, Any]:
+        """Return what JSON can hold."""
+        return {
+            "measure": self.measure,
+            "pairs": {"chosen_on": self.halves[0], "held_out": self.halves[1]},
+            "best": [_plain(row) for row in self.rows],
+            **{name: _plain(row) for name, row in self.named.items()},
+            "symmetries": [_plain(row) for row in self.joined],
+            "saved": None if folder is None else str(folder / "readout.json"),
+        }
+
+    def table(self) -> str:
+        """Return the table that people read."""
+        titles = " ".join(f"{name:<{wide}}" for name, wide in COLUMNS)
+        shown = [*((row, "") for row in self.rows[:ROWS]), *((row, name) for name, row in self.named.items())]
+        lines = [
+            f"{self.measure}, in %; less is better",
+            f"chosen on {self.halves[0]:,} pairs, held to {self.halves[1]:,} others",
+            "",
+            f"{titles} {'chosen on':>9} {'others':>7}",
+            *(f"{_cells(row.readout)} {_rates(row)}  {name}".rstrip() for row, name in shown),
+        ]
+        if self.joined:
+            lines += ["", f"{'joined with the other direction':<48} {'chosen on':>9} {'others':>7}"]
+            lines += [f"{row.readout.symmetry:<48} {_rates(row)}" for row in self.joined]
+        return "\n".join([*lines, "", str(self.rows[0].readout)])
+
+
+def _plain(row: Measured) -> dict[str, Any]:
+    return {**row.readout.plain(), "rate": round(row.rate, 5), "held_out": round(row.held_out, 5)}
+
+
+def _rates(row: Measured) -> str:
+    return f"{100 * row.rate:>9.1f} {100 * row.held_out:>7.1f}"
+
+
+def _cells(readout: Readout) -> str:
+    layer = "mean" if readout.layer is None else str(readout.layer)
+    heads = ",".join(map(str, readout.heads)) or "mean"
+    norms = "yes" if readout.norms else "no"
+    values = (layer, heads, readout.step, norms, readout.end, readout.marks, f"{readout.threshold:g}")
+    return " ".join(f"{value:<{wide}}" for value, (_, wide) in zip(values, COLUMNS, strict=True))
+
+
+def _gold(path: Path, rows: Sequence[tuple[str, str]], base: int, lenient: bool) -> Gold:
+    from heedful.align import read_gold
+    from heedful.data import read_lines
+
+    lengths = [(len(x.split()), len(y.split())) for x, y in rows]
+    found = read_gold(read_lines(path), lengths, base=base, name=str(path), lenient=lenient)
+    if found.left_out:
+        say(f"{path}: {found.left_out:,} links outside of their sentences are left out")
+    return found
+
+
+def _known(
+    rows: Sequence[tuple[str, str]],
+    most: int,
+    translator: Translator,
+    gold: Gold | None,
+    reverse: tuple[Path | None, Translator | None],
+) -> _Known:
+    """Return the first pairs that can be read, with the links that are taken for right."""
+    from heedful.align import align_pairs, flip
+
+    name, other = reverse
+    whole = [i for i, (x, y) in enumerate(rows[:most]) if x and y and not translator.too_long(x, y)]
+    if other is not None:
+        whole = [i for i in whole if not other.too_long(*reversed(rows[i]))]
+    if len(whole) < 2:
+        raise DataError(f"{len(whole)} of {len(rows)} pairs can be read; a read-out is chosen on two at least")
+    if left := len(rows[:most]) - len(whole):
+        say(f"{left:,} pairs with an empty side, or too long for the model, are left out")
+    sources, targets = ([rows[i][side] for i in whole] for side in (0, 1))
+    back = None if other is None else [flip(one.pairs) for one in other.align(targets, sources)]
+    if gold is not None:
+        sure, possible = ([side[i] for i in whole] for side in (gold.sure, gold.possible))
+        return _Known(sources, targets, sure, possible, "gold links", back)
+    if back is not None:
+        return _Known(sources, targets, back, back, f"the links of {Path(str(name)).name}")
+    taught = align_pairs(sources, targets, extra=rows[most:])
+    return _Known(sources, targets, taught, taught, "the statistical aligner's links")
+
+
+def _search(translator: Translator, known: _Known, batch_tokens: int) -> _Found:
+    """Try all read-outs; the best is told how it was chosen."""
+    from heedful.observe import choose_readout, choose_symmetry, measured
+    from heedful.readout import Readout
+    from heedful.translator.aligning import evidence
+
+    seen: Evidence = evidence(translator, known.sources, known.targets, batch_tokens)
+    judge = seen.judge(known.sure, known.possible)
+    rows = choose_readout(seen, judge)
+    config = translator.config.model
+    named = {"naive": Readout.naive(config), "usual": Readout.usual(config)}
+    if translator.parts.readout is not None:
+        named["up to now"] = translator.parts.readout
+    joined = []
+    best = rows[0]
+    if known.reverse is not None:
+        joined = choose_symmetry(seen, known.reverse, known.sure, known.possible, best.readout)
+        best = joined[0]
+    n = len(known.sources)
+    halves = ((n + 1) // 2, n // 2)
+    told = (
+        f"error rate against {known.name}: {best.rate:.3f} on {halves[0]:,} pairs that it was chosen on, "
+        f"{best.held_out:.3f} on {halves[1]:,} others"
+    )
+    rows[0] = rows[0]._replace(readout=replace(best.readout, chosen=told))
+    measure = f"alignment error rate against {known.name}"
+    return _Found(rows, {name: measured(seen, judge, one) for name, one in named.items()}, joined, measure, halves)
+
+
+def _folder(model: Path) -> Path:
+    from heedful.interop import HUB, fetch
+
+    return fetch(str(model)) if str(model).startswith(HUB) else model

@@ -1,0 +1,200 @@
+"""Given links between words, on their way to the tokens of a batch.
+
+A line of links is Pharaoh's, `0-0 1-2`, source word and target word. Words are what white space separates in the pair
+as it stands in its file, counted from 0; where cleaning makes more or fewer words of one, the links go with them. A
+link between words is one between all their tokens, whichever way they are cut:
+
+| array | of | what |
+|---|---|---|
+| links | links of all pairs, two numbers each | source word, target word |
+| links.begins | pairs + 1 | where those of each pair begin |
+| source.sizes, target.sizes | words of a side | into how many units each is cut: tokens, or words of `sampled` |
+| source.words, target.words | pairs + 1 | where those of each pair begin |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from heedful.align import parse, text
+from heedful.data.cleaning import Cleaned, clean_text
+from heedful.data.corpus import Array
+from heedful.data.files import called
+from heedful.data.formats import Raw
+from heedful.data.once import Readable
+from heedful.errors import DataError
+from heedful.text import Codec
+from heedful.text.chance import spread
+
+__all__ = ["CorpusLinks", "Given", "Lines", "Words", "as_lines", "checked", "word_sizes"]
+
+
+def as_lines(links: Sequence[str | Iterable[tuple[int, int]]]) -> list[str]:
+    """Return links that are in memory as lines: each a line already, or pairs of numbers.
+
+    >>> as_lines(["0-0 1-1", [(0, 1), (1, 0)]])
+    ['0-0 1-1', '0-1 1-0']
+    """
+    if isinstance(links, str | Path):
+        raise DataError(f"'{links}' is a name, expected links; files are read by heedful train --links")
+    lines = []
+    for number, one in enumerate(links, 1):
+        try:
+            lines.append(one if isinstance(one, str) else text(frozenset((int(i), int(j)) for i, j in one)))
+        except (TypeError, ValueError):
+            raise DataError(
+                f"the links of pair {number} are {one!r}, expected '0-0 1-2' or [(0, 0), (1, 2)]: source, target"
+            ) from None
+    return lines
+
+
+class Given(NamedTuple):
+    """Some lines of links, from line `first` on of a file of that name."""
+
+    name: str
+    first: int
+    lines: list[str]
+
+
+class Lines:
+    """The lines of links that were given with pairs, one for each, blank ones too."""
+
+    def __init__(self, file: Readable) -> None:
+        given = file.file.links
+        self.name = called(given) if isinstance(given, str) and given else "the links"
+        self.pairs, self.lines, self.read = file.full_name, file.links(), 0
+
+    def take(self, count: int) -> Given | None:
+        """Return the lines of the next pairs; None where no links were given at all."""
+        if self.lines is None:
+            return None
+        first, some = self.read + 1, list(islice(self.lines, count))
+        self.read += len(some)
+        if len(some) < count:
+            raise DataError(
+                f"{self.name} ends after line {self.read:,}, but {self.pairs} has more pairs; links are a line for "
+                "each pair: a blank one for a pair without links or a blank line, none for a header"
+            )
+        return Given(self.name, first, some)
+
+    def end(self) -> None:
+        """Refuse more lines than pairs."""
+        if self.lines is not None and next(self.lines, None) is not None:
+            raise DataError(
+                f"{self.name}, line {self.read + 1:,}: there is no pair for these links; {self.pairs} ends after "
+                f"{self.read:,}"
+            )
+
+
+def checked(given: Given, rows: Sequence[Raw], found: Cleaned) -> tuple[Array, Array]:
+    """Return the links of all pairs that cleaning kept, one after the other, (N, 2), and how many each has."""
+    flat: list[tuple[int, int]] = []
+    counts: list[int] = []
+    numbers = {raw.line: number for number, raw in enumerate(rows)}
+    for line, source, target in zip(found.lines, found.sources, found.targets, strict=True):
+        number = numbers[line]
+        raw, where = rows[number], f"{given.name}, line {given.first + number}"
+        links = sorted(parse(given.lines[number], where))
+        for at, (side, words) in enumerate((("source", raw.source), ("target", raw.target))):
+            _refuse_past(links, at, side, len(words.split()), where)
+        if links and (raw.source, raw.target) != (source, target):
+            moved = [_moved(side) for side in (raw.source, raw.target)]
+            links = [(i, j) for x, y in links for i in moved[0][x] for j in moved[1][y]]
+        flat += links
+        counts.append(len(links))
+    return np.array(flat, np.uint32).reshape(-1, 2), np.array(counts, np.uint64)
+
+
+def _refuse_past(links: Sequence[tuple[int, int]], at: int, side: str, words: int, where: str) -> None:
+    """Refuse links to words that are not there; `at` is 0 for the source and 1 for the target."""
+    for link in links:
+        if link[at] >= words:
+            hint = "; does the file count from 1?" if link[at] == words else ""
+            raise DataError(
+                f"{where}: the link '{link[0]}-{link[1]}' points past the end of the {side}, which has {words} "
+                f"word{'s' * (words != 1)}, counted from 0{hint}"
+            )
+
+
+def _moved(raw: str) -> list[range]:
+    """Return which words of the clean text each word of the text as it was has become: mostly one, itself."""
+    ends = np.cumsum([0, *(len(clean_text(word)[0].split()) for word in raw.split())]).tolist()
+    return [range(begin, end) for begin, end in pairwise(ends)]
+
+
+def word_sizes(codec: Codec, texts: Sequence[str], sampled: bool = False) -> tuple[Array, Array]:
+    """Return into how many tokens each word of clean texts is cut, text after text, and how many words each has.
+
+    With `sampled` it is the words of `Codec.numbered` that are counted instead of tokens.
+    """
+    words = [text.split(" ") for text in texts]
+    counts = np.fromiter(map(len, words), np.int64, len(words))
+    if sampled:
+        return codec.numbered([word for row in words for word in row])[2].astype(np.uint16), counts
+    sizes = [np.zeros(0, np.uint16)]
+    for row, encoded in zip(words, codec.encode_all(texts), strict=True):
+        begins = np.cumsum([len(word) + 1 for word in row])[:-1]  # of the second word and those after it
+        places = np.array([start for start, _ in encoded.spans[:-1]], np.int64)
+        found = np.bincount(np.searchsorted(begins, places, side="right"), minlength=len(row))
+        sizes.append(found.astype(np.uint16))
+    return np.concatenate(sizes), counts
+
+
+class Words(NamedTuple):
+    """The words of one side of all pairs: into how many units each is cut, and where those of each pair begin."""
+
+    sizes: Array
+    begins: Array
+
+    def tokens(self, rows: Array, owner: Array, words: Array, units: Array | None) -> tuple[Array, Array]:
+        """Return the first token of some words in their sentences, and how many tokens each has.
+
+        `words` are numbered from 0 in their sentences, which are those of `rows[owner]`. `units` are the tokens of
+        each unit of these rows, one after the other; None where units are tokens.
+        """
+        begins = self.begins[rows].astype(np.int64)
+        counts = self.begins[rows + 1].astype(np.int64) - begins
+        sizes = self.sizes[spread(begins, counts)].astype(np.int64)
+        if units is not None:
+            sizes = np.diff(_ends(units)[_ends(sizes)])
+        first = _ends(counts)[:-1]
+        before = _ends(sizes)
+        places = first[owner] + words
+        return before[places] - before[first[owner]], sizes[places]
+
+
+def _ends(lengths: Array) -> Array:
+    return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+
+
+class CorpusLinks:
+    """The links of all pairs of a corpus, (N, 2), where those of each pair begin, and the words of both sides."""
+
+    def __init__(self, links: Array, begins: Array, source: Words, target: Words) -> None:
+        self.links, self.begins, self.source, self.target = links, begins, source, target
+
+    @classmethod
+    def of(cls, links: tuple[Array, Array], source: tuple[Array, Array], target: tuple[Array, Array]) -> CorpusLinks:
+        """Make them of links and of words, each with how many every pair has."""
+        return cls(links[0], _ends(links[1]), *(Words(sizes, _ends(counts)) for sizes, counts in (source, target)))
+
+    def tokens(self, rows: Array, units: tuple[Array | None, Array | None]) -> tuple[Array, Array, Array]:
+        """Return the links between tokens of some rows: which of the rows, target token, source token.
+
+        `units` are the tokens of each unit of these rows, for both sides: see `Words`.
+        """
+        begins = self.begins[rows].astype(np.int64)
+        counts = self.begins[rows + 1].astype(np.int64) - begins
+        links = self.links[spread(begins, counts)].astype(np.int64)
+        owner = np.repeat(np.arange(len(rows)), counts)
+        s, wide = self.source.tokens(rows, owner, links[:, 0], units[0])
+        t, high = self.target.tokens(rows, owner, links[:, 1], units[1])
+        sizes = wide * high
+        place = spread(np.zeros(len(sizes), np.int64), sizes)
+        down, across = np.divmod(place, np.repeat(wide, sizes))
+        return np.repeat(owner, sizes), np.repeat(t, sizes) + down, np.repeat(s, sizes) + across

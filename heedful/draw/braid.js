@@ -1,0 +1,173 @@
+// The braid: source and target words, and between them ribbons as wide as their weights.
+
+const UNIT = { across: 26, down: 18 }; // pixels of a weight of 1
+const LINE = 26; // the least height of a word in a column
+const TALL = 1400; // a braid higher than this gets a frame to scroll in, and only what is near it is drawn
+
+// Side by side on a line if they fit, otherwise in two columns.
+function braid(panel) {
+  const few = Math.max(panel.units.source.length, panel.units.target.length) <= 60;
+  const made = few ? across(panel) : null;
+  return made ?? down(panel);
+}
+
+// Where ribbons end: at each word they lie beside each other, in the order of their other ends.
+function ports(panel, places, unit) {
+  const ends = { source: [], target: [] };
+  for (const side of ["source", "target"]) {
+    const other = side === "source" ? "target" : "source";
+    const mine = places[side].map(() => []);
+    panel.cut.links.forEach((link, i) => mine[link[side[0]]].push(i));
+    mine.forEach((links, word) => {
+      const place = (i) => places[other][panel.cut.links[i][other[0]]];
+      links.sort((a, b) => place(a) - place(b));
+      let at = places[side][word] - (unit * links.reduce((sum, i) => sum + panel.cut.links[i].w, 0)) / 2;
+      for (const i of links) {
+        const wide = unit * panel.cut.links[i].w;
+        ends[side][i] = at + wide / 2;
+        at += wide;
+      }
+    });
+  }
+  return ends;
+}
+
+function ribbon(link, unit, path) {
+  const wide = Math.max(1.2, unit * link.w);
+  const group = draw("g", { class: `v-ribbon v-c${link.s % 5}` });
+  group.style.setProperty("--w", Math.min(1, link.w).toFixed(3));
+  if (wide >= 4) group.append(draw("path", { class: "v-edge", d: path, "stroke-width": (wide + 2.5).toFixed(1) }));
+  group.append(draw("path", { d: path, "stroke-width": wide.toFixed(1) }));
+  return group;
+}
+
+// Bars at the words: how much each is looked at, or looks, with what is hidden.
+function bar(x, y, width, height) {
+  const [left, top, wide, high] = [x, y, width, height].map((number) => number.toFixed(1));
+  return draw("rect", { class: "v-bar", x: left, y: top, width: wide, height: high, rx: 1.5 });
+}
+
+function across(panel) {
+  const unit = UNIT.across;
+  const covered = coverage(panel.rows, panel.units.source.length);
+  const frame = make("div", { className: "v-braid v-across" });
+  const svg = draw("svg", { "aria-hidden": "true" });
+  frame.append(label(panel, "source"), listed(panel, "source"), svg, listed(panel, "target"), label(panel, "target"));
+  const widths = { source: [...covered].map((sum) => unit * sum), target: panel.rows.map((row) => unit * row.total) };
+  for (const side of ["source", "target"]) {
+    panel.items[side].forEach((item, i) => { item.style.minWidth = `${Math.ceil(widths[side][i]) + 4}px`; });
+  }
+  panel.box.replaceChildren(frame);
+  if (frame.offsetWidth > panel.box.clientWidth) return null;
+  // Some air between the words, where there is room for it.
+  frame.style.width = `${Math.min(panel.box.clientWidth, Math.max(320, 1.4 * frame.offsetWidth))}px`;
+  const width = frame.clientWidth;
+  const height = Math.round(Math.min(230, Math.max(110, width / 3.2)));
+  svg.setAttribute("width", width);
+  svg.setAttribute("height", height);
+  const left = frame.getBoundingClientRect().left;
+  const places = {};
+  for (const side of ["source", "target"]) {
+    places[side] = panel.items[side].map((item) => {
+      const box = item.getBoundingClientRect();
+      return box.left - left + box.width / 2;
+    });
+  }
+  for (const [side, y] of [["source", 0], ["target", height - 5]]) {
+    places[side].forEach((x, i) => svg.append(bar(x - widths[side][i] / 2, y, widths[side][i], 5)));
+  }
+  const ends = ports(panel, places, unit);
+  const middle = (height / 2).toFixed(0);
+  const order = panel.cut.links.map((link, i) => i).sort((a, b) => panel.cut.links[a].w - panel.cut.links[b].w);
+  const ribbons = new Map(order.map((i) => {
+    const [x, y] = [ends.source[i].toFixed(1), ends.target[i].toFixed(1)];
+    return [i, ribbon(panel.cut.links[i], unit, `M${x} 0C${x} ${middle} ${y} ${middle} ${y} ${height}`)];
+  }));
+  svg.append(...ribbons.values());
+  return { mark: (active) => light(panel, svg, ribbons, active) };
+}
+
+// Two columns of the same height; where words stand is known without asking the browser.
+function down(panel) {
+  const unit = UNIT.down;
+  const covered = coverage(panel.rows, panel.units.source.length);
+  const heights = {
+    source: panel.units.source.map((_, s) => Math.max(LINE, Math.ceil(unit * covered[s]) + 6)),
+    target: panel.units.target.map(() => LINE),
+  };
+  const sum = (list) => list.reduce((a, b) => a + b, 0);
+  const height = Math.max(sum(heights.source), sum(heights.target));
+  const places = {};
+  const frame = make("div", { className: "v-braid v-down" });
+  const svg = draw("svg", { "aria-hidden": "true", height });
+  const scroll = make("div", { className: "v-scroll" }, listed(panel, "source"), svg, listed(panel, "target"));
+  frame.append(make("div", { className: "v-heads" }, label(panel, "source"), label(panel, "target")), scroll);
+  for (const side of ["source", "target"]) {
+    const gap = (height - sum(heights[side])) / heights[side].length;
+    let at = 0;
+    places[side] = panel.items[side].map((item, i) => {
+      item.style.height = `${(heights[side][i] + gap).toFixed(2)}px`;
+      at += heights[side][i] + gap;
+      return at - (heights[side][i] + gap) / 2;
+    });
+  }
+  frame.classList.toggle("v-tall", height > TALL);
+  panel.box.replaceChildren(frame);
+  const width = Math.max(60, svg.clientWidth);
+  svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+  const ends = ports(panel, places, unit);
+  const links = panel.cut.links.map((link, i) => i).sort((a, b) => panel.cut.links[a].w - panel.cut.links[b].w);
+  const ribbons = new Map();
+  const middle = (width / 2).toFixed(0);
+  let [top, bottom] = [0, height];
+  const near = (y) => y >= top && y <= bottom;
+  let active = null;
+
+  function fill(whole = false) {
+    const { scrollTop: from, clientHeight: view } = scroll;
+    [top, bottom] = whole || height <= TALL ? [0, height] : [from - view / 2, from + 1.5 * view];
+    svg.replaceChildren();
+    ribbons.clear();
+    for (const [side, x] of [["source", 0], ["target", width - 5]]) {
+      places[side].forEach((y, i) => {
+        const tall = unit * (side === "source" ? covered[i] : panel.rows[i].total);
+        if (near(y)) svg.append(bar(x, y - tall / 2, 5, tall));
+      });
+    }
+    for (const i of links) {
+      const [y, z] = [ends.source[i], ends.target[i]];
+      const link = panel.cut.links[i];
+      if (!near(y) && !near(z) && !lit(active, link)) continue;
+      const path = `M0 ${y.toFixed(1)}C${middle} ${y.toFixed(1)} ${middle} ${z.toFixed(1)} ${width} ${z.toFixed(1)}`;
+      ribbons.set(i, ribbon(link, unit, path));
+    }
+    svg.append(...ribbons.values());
+    light(panel, svg, ribbons, active);
+  }
+
+  fill();
+  if (height > TALL) scroll.addEventListener("scroll", () => later(panel, fill), { passive: true });
+  return { fill, mark: (now) => { active = now; if (height > TALL) fill(); else light(panel, svg, ribbons, now); } };
+}
+
+function label(panel, side) {
+  return make("p", { className: "v-label", ariaHidden: "true" }, panel.trace.self ? SELF[side] : NAMES[side]);
+}
+
+// Once before the next picture, however often it is asked for.
+function later(panel, work) {
+  if (panel.waiting) return;
+  panel.waiting = true;
+  requestAnimationFrame(() => { panel.waiting = false; work(); });
+}
+
+const lit = (active, link) => active !== null && link[active.side[0]] === active.i;
+
+function light(panel, svg, ribbons, active) {
+  svg.classList.toggle("v-some", active !== null);
+  for (const [i, group] of ribbons) {
+    const on = lit(active, panel.cut.links[i]);
+    group.classList.toggle("v-on", on);
+    if (on) svg.append(group); // above all others
+  }
+}

@@ -1,0 +1,235 @@
+"""The braid: source words above, target words below, and ribbons between them as wide as the weight.
+
+A target word hands out all of its weight; a source word's bar is as wide as the weight it is given, so that words
+nobody looked at and words that all looked at are seen at once, and where ribbons cross, the order has changed. Long
+sentences go on in further rows, as music does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heedful.draw.figure import Kept, heading, keep, message, notes, right_to_left, said, warned, weights_of
+from heedful.draw.marks import Entry, Picture, cut, decimal, isolate, legend, width_of
+from heedful.trace import END, Trace
+
+__all__ = ["MASS", "braid", "picture"]
+
+MASS = 0.9  # the share of each word's weight that is drawn, as far as it can be seen
+LEAST = 0.02  # less is too thin to be seen
+UNIT = 24.0  # width of all the weight of a target word
+SPACE = 12.0  # between words
+LONGEST = 170.0  # of a word
+NARROWEST, WIDEST = 360.0, 880.0  # of a row
+HUES = 4
+BAR = 5.0  # height of what ribbons end at
+LETTERS = 24.0  # height of a line of words, with the room to its bar
+FAINTEST, FULLEST = 0.25, 0.8  # how opaque a ribbon is inside its edges
+
+
+class _Row(NamedTuple):
+    """The words that stand together: those of the target, and those of the source that they look at."""
+
+    targets: tuple[int, ...]
+    sources: tuple[int, ...]
+
+
+class _Place(NamedTuple):
+    """Where a word stands: its middle, and the width of its bar."""
+
+    x: float
+    wide: float
+
+
+def braid(trace: Trace, title: str = "", width: float = WIDEST, mass: float = MASS) -> str:
+    """Return the weights between words as ribbons, as an SVG document.
+
+    Of each target word's weight the largest parts are drawn, up to a share of `mass`. A sentence too long for `width`
+    goes on in another row, in which a source word may stand again.
+    """
+    return str(picture(trace, title, width, mass))
+
+
+def picture(trace: Trace, title: str = "", width: float = WIDEST, mass: float = MASS) -> Picture:
+    """Return the braid before it is a document, to be a part of another."""
+    weights = weights_of(trace)
+    if weights is None:
+        return message(trace, title)
+    kept = keep(weights, mass, LEAST)
+    drawn = np.where(kept.mask, weights, 0).astype(np.float32)
+    sides = [[cut(word.text, LONGEST) for word in text.words] for text in (trace.source, trace.target)]
+    wide = [[width_of(w) + SPACE for w in words] for words in sides]
+    rows = _rows(weights, drawn, wide, width - 16)
+    spread = max(NARROWEST, *(max(_needed(row, drawn, wide)) for row in rows))
+    body, y = heading(title, spread + 16)
+    y += 8
+    for row in rows:
+        part, high = _row(row, drawn, sides, spread, (trace.source.text, trace.target.text))
+        body.append(f'<g transform="translate(8 {decimal(y)})">{part}</g>')
+        y += high + 26
+    key, key_height = legend(_entries(bool((drawn.sum(0) == 0).any())), 8, y - 6, spread)
+    below, below_height = notes(_notes(trace, kept, mass), y - 6 + key_height, spread + 16)
+    told = f"{_describe(trace, drawn)}. {'; '.join(_notes(trace, kept, mass))}"
+    height = y - 6 + key_height + below_height + 6
+    return Picture(spread + 16, height, title or "Where the model looked", told, "\n".join([*body, key, *below]))
+
+
+def _rows(weights: NDArray[np.float32], drawn: NDArray[np.float32], wide: list[list[float]], most: float) -> list[_Row]:
+    """Part the target into rows that are not too wide, with the source words that each looks at.
+
+    A source word that nobody looks at stands where it comes nearest to being looked at.
+    """
+    links = [set(np.flatnonzero(row).tolist()) for row in drawn]
+    for s in np.flatnonzero(drawn.sum(0) == 0):
+        links[int(weights[:, s].argmax())].add(int(s))
+    rows: list[_Row] = []
+    targets: list[int] = []
+    sources: set[int] = set()
+    for t, linked in enumerate(links):
+        more = sources | linked
+        if targets and max(_needed(_Row((*targets, t), tuple(sorted(more))), drawn, wide)) > most:
+            rows.append(_Row(tuple(targets), tuple(sorted(sources))))
+            targets, more = [], linked
+        targets, sources = [*targets, t], more
+    return [*rows, _Row(tuple(targets), tuple(sorted(sources)))]
+
+
+def _side(words: Sequence[int], mass: NDArray[np.float32], wide: Sequence[float]) -> float:
+    """Return how much room words need: each as much as its letters or its bar, and a gap where some are left out."""
+    gaps = sum(b > a + 1 for a, b in pairwise(words))
+    return sum(max(wide[w], UNIT * float(mass[w]) + SPACE) for w in words) + gaps * SPACE
+
+
+def _needed(row: _Row, drawn: NDArray[np.float32], wide: list[list[float]]) -> tuple[float, float]:
+    """Return how much room a row needs, above and below."""
+    given = drawn[list(row.targets)].sum(0)
+    return _side(row.sources, given, wide[0]), _side(row.targets, drawn.sum(1), wide[1])
+
+
+def _places(
+    words: Sequence[int], mass: NDArray[np.float32], letters: Sequence[str], spread: float, turned: bool
+) -> dict[int, _Place]:
+    """Return where each word stands, when the room that is left is shared out evenly between them."""
+    wide = [width_of(word) + SPACE for word in letters]
+    free = (spread - _side(words, mass, wide)) / len(words)
+    found, x, last = {}, 0.0, None
+    for word in words:
+        x += SPACE if last is not None and word > last + 1 else 0.0
+        bar = UNIT * float(mass[word])
+        slot = max(wide[word], bar + SPACE) + free
+        middle = x + slot / 2
+        found[word] = _Place(spread - middle if turned else middle, bar)
+        x, last = x + slot, word
+    return found
+
+
+def _row(
+    row: _Row, drawn: NDArray[np.float32], sides: list[list[str]], spread: float, texts: tuple[str, str]
+) -> tuple[str, float]:
+    """Return one row: words, bars and ribbons from (0, 0) on, and the height that it takes."""
+    part = np.zeros_like(drawn)
+    part[list(row.targets)] = drawn[list(row.targets)]
+    above = _places(row.sources, part.sum(0), sides[0], spread, right_to_left([texts[0]]))
+    below = _places(row.targets, drawn.sum(1), sides[1], spread, right_to_left([texts[1]]))
+    reach = max(
+        (abs(above[s].x - below[t].x) for t in row.targets for s in np.flatnonzero(part[t]).tolist()), default=0.0
+    )
+    top = LETTERS
+    bottom = top + min(190.0, max(84.0, 60 + 0.3 * reach))
+    ribbons = _ribbons(row, part, above, below, (top, bottom), sides)
+    bars = [_bar(place, top - BAR, "i") for place in above.values()]
+    bars += [_bar(place, bottom, f"b s{t % HUES}") for t, place in below.items()]
+    words = [_word(sides[0][s], place, top - BAR - 8, place.wide > 0) for s, place in above.items()]
+    words += [_word(sides[1][t], place, bottom + BAR + 17, True) for t, place in below.items()]
+    return "\n".join([*ribbons, *bars, *words]), bottom + LETTERS
+
+
+def _ribbons(
+    row: _Row,
+    part: NDArray[np.float32],
+    above: dict[int, _Place],
+    below: dict[int, _Place],
+    ends: tuple[float, float],
+    sides: list[list[str]],
+) -> list[str]:
+    """Return the ribbons; at both ends they lie side by side, in the order of where they go."""
+    starts: dict[tuple[int, int], tuple[float, float]] = {}
+    for places, others, pairs in (
+        (above, below, [(s, [(t, s) for t in row.targets if part[t, s]]) for s in row.sources]),
+        (below, above, [(t, [(t, s) for s in row.sources if part[t, s]]) for t in row.targets]),
+    ):
+        which = 0 if places is above else 1
+        for word, links in pairs:
+            x = places[word].x - places[word].wide / 2
+            for t, s in sorted(links, key=lambda link: others[link[which]].x):
+                old = starts.get((t, s), (0.0, 0.0))
+                starts[t, s] = (x, old[1]) if places is above else (old[0], x)
+                x += UNIT * float(part[t, s])
+    found = []
+    for (t, s), (high, low) in sorted(starts.items(), key=lambda item: -float(part[item[0]])):  # thin ones on top
+        weight = float(part[t, s])
+        told = f"{isolate(sides[1][t])} → {isolate(sides[0][s])} {round(100 * weight)} %"
+        found.append(
+            f'<path class="w s{t % HUES}" fill-opacity="{decimal(FAINTEST + (FULLEST - FAINTEST) * weight)}" '
+            f'd="{_ribbon(high, low, UNIT * weight, ends)}"><title>{told}</title></path>'
+        )
+    return found
+
+
+def _ribbon(high: float, low: float, wide: float, ends: tuple[float, float]) -> str:
+    """Return a ribbon from `high` above to `low` below, leaving and arriving upright."""
+    top, bottom = ends
+    middle = (top + bottom) / 2
+    a, b, c, d = (decimal(x) for x in (high, low, high + wide, low + wide))
+    y0, y1, y2 = decimal(top), decimal(middle), decimal(bottom)
+    return f"M{a} {y0}C{a} {y1} {b} {y1} {b} {y2}H{d}C{d} {y1} {c} {y1} {c} {y0}z"
+
+
+def _bar(place: _Place, y: float, kind: str) -> str:
+    """Return what ribbons end at; of a word that nobody looked at, an empty one."""
+    wide, kind = (place.wide, kind) if place.wide else (10.0, "e")
+    x = decimal(place.x - wide / 2)
+    return f'<rect class="{kind}" x="{x}" y="{decimal(y)}" width="{decimal(wide)}" height="{decimal(BAR)}" rx="1"/>'
+
+
+def _word(word: str, place: _Place, y: float, seen: bool) -> str:
+    kind = "m" if seen and word != END else "m t"
+    return f'<text class="{kind}" x="{decimal(place.x)}" y="{decimal(y)}">{isolate(word)}</text>'
+
+
+def _entries(some_unseen: bool) -> list[Entry]:
+    """Return the legend: how wide a weight is, and what an empty bar means."""
+    marks, x = [], 0.0
+    for share in (1.0, 0.5, 0.1):
+        wide = UNIT * share
+        opacity = decimal(FAINTEST + (FULLEST - FAINTEST) * share)
+        marks.append(
+            f'<path class="w s1" fill-opacity="{opacity}" d="M{decimal(x)} 0h{decimal(wide)}v14h-{decimal(wide)}z"/>'
+        )
+        x += wide + 5
+    found = [Entry("".join(marks), x - 5, "weight 100, 50 and 10 %")]
+    if some_unseen:
+        empty = f'<rect class="e" x="0" y="5" width="10" height="{decimal(BAR)}" rx="1"/>'
+        found.append(Entry(empty, 10, "no ribbon comes here"))
+    return found
+
+
+def _notes(trace: Trace, kept: Kept, mass: float) -> list[str]:
+    parts = f"of each word's weight the largest parts, up to {100 * mass:.0f}\u00a0%" if mass < 1 else "all the weight"
+    return [f"words below look at words above: {parts}", kept.words, said(trace), *warned(trace)]
+
+
+def _describe(trace: Trace, drawn: NDArray[np.float32]) -> str:
+    """Return the ribbons in words."""
+    sources = trace.source.words
+    found = []
+    for word, row in zip(trace.target.words, drawn, strict=True):
+        looks = sorted(np.flatnonzero(row).tolist(), key=lambda s: -float(row[s]))
+        told = ", ".join(f"{sources[s].text} {round(100 * float(row[s]))} %" for s in looks)
+        found.append(f"{word.text}: {told or 'nowhere'}")
+    return "Where each word looked. " + "; ".join(found)

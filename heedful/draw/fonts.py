@@ -1,0 +1,125 @@
+"""Fonts for the words of a picture, found among those of the system: for each character a file that has it."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import unicodedata
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+from heedful.errors import ConfigError, DataError, HeedfulError
+
+__all__ = ["Face", "Fonts", "faces_of", "script_of"]
+
+PLACES = {
+    "linux": ("/usr/share/fonts", "/usr/local/share/fonts", "~/.local/share/fonts", "~/.fonts"),
+    "darwin": ("/System/Library/Fonts", "/Library/Fonts", "~/Library/Fonts"),
+    "win32": ("%WINDIR%/Fonts", "%LOCALAPPDATA%/Microsoft/Windows/Fonts"),
+}
+# Which file is the plain upright letter, by how files are named.
+STYLED = re.compile(
+    r"bold|italic|oblique|light|thin|black|heavy|medium|narrow|condensed|mono|serif|display|music|looped|unjoined"
+)
+WIDE_TAILS = {"HIRAGANA": "JP", "KATAKANA": "JP", "HANGUL": "KR"}
+PACKAGES = {"CJK": "fonts-noto-cjk", "HIRAGANA": "fonts-noto-cjk", "KATAKANA": "fonts-noto-cjk"}
+PACKAGES |= {"HANGUL": "fonts-noto-cjk", "EMOJI": "fonts-noto-color-emoji"}
+
+
+class Face(NamedTuple):
+    """One face of a font file: the name of its family, and the characters that it has."""
+
+    path: Path
+    family: str
+    characters: frozenset[int]
+
+
+def script_of(character: str) -> str:
+    """Return the script of a character, as Unicode's names begin with it.
+
+    >>> script_of("क"), script_of("م"), script_of("家"), script_of("😀"), script_of("a")
+    ('DEVANAGARI', 'ARABIC', 'CJK', 'EMOJI', 'LATIN')
+    """
+    if ord(character) >= 0x1F000 or character == "\ufe0f" or 0x2600 <= ord(character) < 0x2800:
+        return "EMOJI"
+    name = unicodedata.name(character, "UNKNOWN")
+    return "CJK" if unicodedata.east_asian_width(character) in "WF" and name[:2] in ("ID", "FU") else name.split()[0]
+
+
+@lru_cache(maxsize=512)
+def faces_of(path: Path) -> tuple[Face, ...]:
+    """Return the faces of a font file; none of a file that is not one."""
+    try:
+        from fontTools.ttLib import TTCollection, TTFont, TTLibError
+    except ImportError:
+        raise HeedfulError("pictures as .png need more: pip install 'heedful[png]'") from None
+    try:
+        with path.open("rb") as file:
+            fonts = TTCollection(file, lazy=True).fonts if path.suffix.lower() == ".ttc" else [TTFont(file, lazy=True)]
+            characters = frozenset(fonts[0].getBestCmap() or ())  # of a collection, all faces have nearly the same
+            return tuple(Face(path, str(font["name"].getBestFamilyName()), characters) for font in fonts)
+    except (TTLibError, OSError, KeyError, ValueError, AssertionError):
+        return ()
+
+
+class Fonts:
+    """The fonts of the system, with one that comes before them all if it is named."""
+
+    def __init__(self, own: Path | None = None, places: Iterable[str] | None = None) -> None:
+        if own is not None and not (own.is_file() and faces_of(own)):
+            raise ConfigError(f"{own}: this is not a font file; name one that ends with .ttf, .otf or .ttc")
+        self.own = faces_of(own) if own is not None else ()
+        given = PLACES.get(sys.platform, PLACES["linux"]) if places is None else places
+        folders = [Path(os.path.expandvars(os.path.expanduser(place))) for place in given]
+        found = [p for folder in folders if folder.is_dir() for p in folder.rglob("*")]
+        self.files = sorted(p for p in found if p.suffix.lower() in (".ttf", ".otf", ".ttc"))
+
+    def choose(self, text: str) -> dict[str, Face]:
+        """Return a face for each visible character of a text; refuse a text in a script that no font has."""
+        found: dict[str, Face] = {}
+        scripts = {script_of(c) for c in text}
+        tail = next((WIDE_TAILS[script] for script in sorted(scripts) if script in WIDE_TAILS), "SC")
+        for character in dict.fromkeys(text):
+            if character.isspace() or unicodedata.category(character)[0] == "C":
+                continue
+            face = next((f for f in [*self.own, *found.values()] if ord(character) in f.characters), None)
+            if face is None or (script_of(character) == "EMOJI" and "emoji" not in face.family.lower()):
+                face = self._search(character, tail) or face
+            if face is None:
+                raise DataError(_missing(character))
+            found[character] = face
+        return found
+
+    def plain(self) -> Face | None:
+        """Return the face of letters and numbers."""
+        return next((face for face in self.own if ord("a") in face.characters), None) or self._search("a", "SC")
+
+    def _search(self, character: str, tail: str) -> Face | None:
+        """Return the best face that has a character: one made for its script, upright, of ordinary weight."""
+        script = script_of(character).lower()
+        for path in sorted(self.files, key=lambda p: _rank(p, script)):
+            having = [face for face in faces_of(path) if ord(character) in face.characters]
+            if having:
+                return next((face for face in having if face.family.endswith(tail)), having[0])
+        return None
+
+
+def _rank(path: Path, script: str) -> tuple[bool, bool, int, bool, int, str]:
+    """Return a key by which the likeliest file for a script comes first."""
+    name = path.stem.lower()
+    wide = script in ("cjk", "hiragana", "katakana", "hangul")
+    made_for = ("cjk" in name if wide else script in name) or (script == "latin" and "notosans-" in name)
+    colours = ("emoji" in name) != (script == "emoji")
+    return (not made_for, colours, len(STYLED.findall(name)), "noto" not in name, len(name), str(path))
+
+
+def _missing(character: str) -> str:
+    """Say which script has no font, and what to do."""
+    script = script_of(character)
+    package = PACKAGES.get(script, "fonts-noto-core")
+    name = "emoji" if script == "EMOJI" else "Chinese characters" if script == "CJK" else script.capitalize()
+    shown = f"{character!r}, U+{ord(character):04X}"
+    return f"no font for {name} found ({shown}); install one (on Debian: {package}), or name a file with --font"

@@ -1,0 +1,145 @@
+// The heat map: target words down, source words across; and all heads as small ones.
+
+const NUMBER = 0.05; // the least weight that is written into its cell
+const DARK = 0.67; // from this weight on a number is written in the colour of the ground
+
+function cells(rows, columns) {
+  const most = Math.max(rows, columns);
+  return most <= 16 ? [38, 30] : most <= 80 ? [30, 25] : [24, 22];
+}
+
+function grid(panel, box = panel.box) {
+  const { source, target } = panel.units;
+  const [wide, high] = cells(target.length, source.length);
+  const svg = draw("svg", { width: source.length * wide, height: target.length * high, "aria-hidden": "true" });
+  const frame = make("div", { className: "v-grid" }, make("span", { className: "v-corner" }));
+  frame.append(listed(panel, "source"), listed(panel, "target"), svg);
+  frame.style.setProperty("--wide", `${wide}px`);
+  frame.style.setProperty("--high", `${high}px`);
+  box.replaceChildren(frame);
+  // Words across stand aslant: so high is the longest, and so far the last ones reach beyond the last column.
+  const slanted = (words) => 0.7072 * Math.min(170, widest(words, frame));
+  frame.style.setProperty("--long", `${Math.ceil(slanted(source) + 40)}px`);
+  frame.style.setProperty("--over", `${Math.ceil(slanted(source.slice(-4)) + 14)}px`);
+  const large = target.length * source.length > 4000;
+  let active = null;
+
+  function fill(whole = false) {
+    const all = whole || !large;
+    const [x0, x1] = all ? [0, source.length] : seen(frame.scrollLeft, frame.clientWidth, wide, source.length);
+    const [y0, y1] = all ? [0, target.length] : seen(frame.scrollTop, frame.clientHeight, high, target.length);
+    svg.replaceChildren(draw("path", { class: "v-lines", d: lines(x0, x1, y0, y1, wide, high) }));
+    for (const { s, t, w } of panel.cut.links) {
+      if (s < x0 || s >= x1 || t < y0 || t >= y1) continue;
+      const group = draw("g", { class: `v-cell${lit(active, { s, t }) ? " v-on" : ""}` });
+      const shade = Math.min(1, w).toFixed(3);
+      group.append(draw("rect", { x: s * wide, y: t * high, width: wide, height: high, "fill-opacity": shade }));
+      if (w >= NUMBER && wide >= 30) {
+        const text = draw("text", { x: (s + 0.5) * wide, y: (t + 0.5) * high + 4, class: w >= DARK ? "v-full" : "" });
+        text.textContent = Math.round(100 * w);
+        group.append(text);
+      }
+      svg.append(group);
+    }
+    if (panel.unit === "words") {
+      for (const [s, t] of panel.trace.gold) {
+        const at = { x: s * wide + 2, y: t * high + 2, width: wide - 4, height: high - 4, rx: 3 };
+        svg.append(draw("rect", { class: "v-gold", ...at }));
+      }
+    }
+    if (active) svg.append(band(active, wide, high, source.length, target.length));
+    svg.classList.toggle("v-some", active !== null);
+  }
+
+  fill();
+  if (large) frame.addEventListener("scroll", () => later(panel, fill), { passive: true });
+  const cell = (event) => Math.floor((event.clientY - svg.getBoundingClientRect().top) / high);
+  svg.addEventListener("pointermove", (event) => {
+    if (event.pointerType === "mouse") panel.point("target", cell(event));
+  });
+  svg.addEventListener("pointerleave", () => panel.point(null));
+  svg.addEventListener("click", (event) => panel.pin("target", cell(event)));
+  return { fill, mark: (now) => { active = now; fill(); } };
+}
+
+// From which cell to which is seen, and some more on either side.
+function seen(from, length, size, n) {
+  return [Math.max(0, Math.floor((from - length / 2) / size)), Math.min(n, Math.ceil((from + 1.5 * length) / size))];
+}
+
+function lines(x0, x1, y0, y1, wide, high) {
+  let path = "";
+  for (let y = y0; y <= y1; y++) path += `M${x0 * wide} ${y * high}H${x1 * wide}`;
+  for (let x = x0; x <= x1; x++) path += `M${x * wide} ${y0 * high}V${y1 * high}`;
+  return path;
+}
+
+function band({ side, i }, wide, high, columns, rows) {
+  const row = { x: 0, y: i * high, width: columns * wide, height: high };
+  const column = { x: i * wide, y: 0, width: wide, height: rows * high };
+  return draw("rect", { class: "v-band", ...(side === "source" ? column : row) });
+}
+
+// Small heat maps of all heads, a row for each layer; the chosen one is shown large below them.
+function heads(panel) {
+  const { layers, each } = panel.trace;
+  const box = make("div", { className: "v-heads-view" });
+  const table = make("div", { className: "v-thumbs", role: "listbox" });
+  table.setAttribute("aria-label", `${layers.length} layers of ${each.length} heads`);
+  table.style.setProperty("--columns", each.length);
+  const large = make("div", { className: "v-large" });
+  box.append(table, large);
+  panel.box.replaceChildren(box);
+  const chosen = panel.choice.startsWith("head:") ? Number(panel.choice.slice(5)) : -1;
+  layers.forEach((layer, l) => each.forEach((head, h) => {
+    const map = l * each.length + h;
+    const first = map === Math.max(0, chosen);
+    const button = make("div", { className: "v-thumb", role: "option", tabIndex: first ? 0 : -1 });
+    button.dataset.map = map;
+    button.setAttribute("aria-label", `layer ${layer}, head ${head}`);
+    button.setAttribute("aria-selected", String(map === chosen));
+    button.append(thumb(panel, map), make("span", { ariaHidden: "true" }, `${layer}.${head}`));
+    table.append(button);
+  }));
+  table.addEventListener("click", (event) => choose(event.target.closest("[data-map]")));
+  table.addEventListener("keydown", (event) => {
+    const at = event.target.closest("[data-map]");
+    const next = walk(event.key, Number(at.dataset.map), each.length);
+    if (event.key === "Enter" || event.key === " ") choose(at);
+    else if (table.children[next]) table.children[next].focus();
+    else return;
+    event.preventDefault();
+  });
+  function choose(button) {
+    if (!button) return;
+    panel.choose(`head:${button.dataset.map}`);
+    panel.box.querySelector(`[data-map="${button.dataset.map}"]`)?.focus();
+  }
+  return grid(panel, large);
+}
+
+// Arrows among the small ones: down and up go by a layer.
+function walk(key, i, columns) {
+  return { ArrowRight: i + 1, ArrowLeft: i - 1, ArrowDown: i + columns, ArrowUp: i - columns }[key];
+}
+
+// A head as a picture of at most 96 points a side; of more words than that, a point is the largest weight of several.
+function thumb(panel, map) {
+  const { source, target } = panel.units;
+  const size = (n) => Math.max(1, Math.min(96, n));
+  const [wide, high] = [size(source.length), size(target.length)];
+  const canvas = make("canvas", { width: wide, height: high });
+  const shade = getComputedStyle(panel.box).getPropertyValue("--v-shade").trim();
+  const [red, green, blue] = [1, 3, 5].map((i) => parseInt(shade.slice(i, i + 2), 16));
+  const pen = canvas.getContext("2d");
+  const image = pen.createImageData(wide, high);
+  gather(panel.heads, [map], source, target).forEach((row, t) => {
+    const y = Math.floor((t * high) / target.length);
+    for (const { s, w } of row.links) {
+      const at = 4 * (y * wide + Math.floor((s * wide) / source.length));
+      image.data.set([red, green, blue, Math.max(image.data[at + 3], Math.round(255 * Math.min(1, w)))], at);
+    }
+  });
+  pen.putImageData(image, 0, 0);
+  return canvas;
+}

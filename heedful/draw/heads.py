@@ -1,0 +1,108 @@
+"""Layers and heads as small multiples, one row to a layer, and one head enlarged below."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heedful.draw import svg
+from heedful.draw.figure import heading, message, weights_of
+from heedful.draw.marks import Picture, decimal
+from heedful.errors import ConfigError
+from heedful.trace import Trace
+
+__all__ = ["heads", "picture"]
+
+LEVELS = 8  # shades of a small map
+LEAST = 0.04  # less cannot be seen in a small map
+LEFT, TOP = 62.0, 24.0  # room for the names of layers and heads
+GAP = 10.0
+SMALLEST, LARGEST = 44.0, 112.0  # side of a small map
+WIDEST = 880.0
+
+
+def heads(trace: Trace, title: str = "", layer: int | None = None, head: int | None = None) -> str:
+    """Return all heads of all layers as small maps, and one of them enlarged, as an SVG document.
+
+    Layers and heads count from 1; without them, the one that its read-out names is enlarged, or else the sharpest.
+    """
+    return str(picture(trace, title, layer, head))
+
+
+def picture(trace: Trace, title: str = "", layer: int | None = None, head: int | None = None) -> Picture:
+    """Return the small maps and the large one before they are a document."""
+    if weights_of(trace) is None or trace.weights is None:
+        return message(trace, title)
+    L, H = trace.weights.shape[:2]
+    maps = [[_words(trace, m, n) for n in range(1, H + 1)] for m in range(1, L + 1)]
+    chosen = _chosen(trace, maps, layer, head)
+    large = svg.picture(trace.only(*chosen), f"Layer {chosen[0]}, head {chosen[1]}", confidence=False)
+    T, S = maps[0][0].shape
+    wide = min(LARGEST, max(SMALLEST, (WIDEST - LEFT) / H - GAP))
+    cell = wide / max(T, S)
+    pitch = max(SMALLEST, cell * S) + GAP
+    width = max(large.width, LEFT + H * pitch + 8)
+    body, y = heading(title, width)
+    y += TOP
+    for n in range(H):
+        x = LEFT + n * pitch + cell * S / 2
+        body.append(f'<text class="q m" x="{decimal(x)}" y="{decimal(y - 8)}">head {n + 1}</text>')
+    for m in range(L):
+        middle = y + cell * T / 2 + 4
+        body.append(f'<text class="q r" x="{decimal(LEFT - 10)}" y="{decimal(middle)}">layer {m + 1}</text>')
+        for n in range(H):
+            at = (LEFT + n * pitch, y)
+            body.append(_small(maps[m][n], at, cell, f"layer {m + 1}, head {n + 1}", chosen == (m + 1, n + 1)))
+        y += cell * T + GAP
+    body.append(f'<g transform="translate(0 {decimal(y + 8)})">{large.body}</g>')
+    told = f"{L} layers of {H} heads, small; layer {chosen[0]}, head {chosen[1]} large. {large.description}"
+    return Picture(width, y + 8 + large.height, title or "Every head of every layer", told, "\n".join(body))
+
+
+def _words(trace: Trace, layer: int, head: int) -> NDArray[np.float32]:
+    words = trace.only(layer, head).words()
+    assert words is not None
+    return words
+
+
+def _sharpness(weights: NDArray[np.float32]) -> float:
+    return round(float(weights.max(1).mean()), 4)
+
+
+def _chosen(
+    trace: Trace, maps: list[list[NDArray[np.float32]]], layer: int | None, head: int | None
+) -> tuple[int, int]:
+    """Return the layer and head that are enlarged: those given, else those of the read-out, else the sharpest."""
+    L, H = len(maps), len(maps[0])
+    for what, given, most in (("layer", layer, L), ("head", head, H)):
+        if given is not None and not 1 <= given <= most:
+            raise ConfigError(f"there is no {what} {given}; choose one from 1 to {most}")
+    named = trace.readout.layer if L > 1 else None
+    one = trace.readout.heads[0] if H > 1 and len(trace.readout.heads) == 1 else None
+    layer, head = layer or named, head or one
+    found = [
+        (_sharpness(maps[m][n]), -m, -n)
+        for m in range(L)
+        for n in range(H)
+        if layer in (None, m + 1) and head in (None, n + 1)
+    ]
+    _, m, n = max(found)
+    return 1 - m, 1 - n
+
+
+def _small(weights: NDArray[np.float32], at: tuple[float, float], cell: float, name: str, chosen: bool) -> str:
+    """Return a small map: cells of the same shade are one path, so that many maps stay a small file."""
+    T, S = weights.shape
+    levels = np.where(weights >= LEAST, np.clip(np.ceil(weights * LEVELS), 1, LEVELS), 0).astype(int)
+    side = decimal(cell)
+    paths = []
+    for level in range(1, LEVELS + 1):
+        places = np.argwhere(levels == level)
+        if len(places):
+            path = "".join(f"M{decimal(s * cell)} {decimal(t * cell)}h{side}v{side}h-{side}z" for t, s in places)
+            paths.append(f'<path class="c" fill-opacity="{decimal(level / LEVELS)}" d="{path}"/>')
+    box = f'width="{decimal(S * cell)}" height="{decimal(T * cell)}"'
+    frame = f'<rect class="l" {box}/>' + (f'<rect class="o" {box} rx="2"/>' if chosen else "")
+    told = f"{name}: its words give {round(100 * _sharpness(weights))} % to one word each, on average"
+    x, y = (decimal(place) for place in at)
+    return f'<g transform="translate({x} {y})"><title>{told}</title>{frame}{"".join(paths)}</g>'

@@ -1,0 +1,153 @@
+"""The interactive figure: one HTML document that carries its data and its drawing code, and asks for nothing.
+
+A figure is its data as JSON and, for readers without a script, the static picture; `view.js` and the files beside it
+draw it. Text from the data never becomes markup: it is JSON here, and text nodes there.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import json
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from importlib.resources import files
+from typing import Any
+
+from heedful.alarms import Alarm
+from heedful.alarms import alarms as find_alarms
+from heedful.draw import svg
+from heedful.draw.marks import FONTS, clean
+from heedful.draw.pack import ROOM, inside, plain
+from heedful.errors import ConfigError, DataError, choose
+from heedful.trace import Trace
+from heedful.version import __version__
+
+__all__ = ["VIEWS", "figure", "page", "policy", "record", "script", "style"]
+
+VIEWS = ("heatmap", "braid", "heads", "self")
+PARTS = ("weights.js", "sides.js", "braid.js", "grid.js", "view.js")
+Links = AbstractSet[tuple[int, int]]
+STATIC = 2500  # cells: a larger picture is not worth its bytes to those who cannot use the other
+
+
+def page(
+    traces: Sequence[Trace],
+    title: str = "",
+    view: str = "braid",
+    names: Sequence[str] = (),
+    alarms: Sequence[Sequence[Alarm]] | None = None,
+) -> str:
+    """Return traces of the same sentence, by one model or by several, as one HTML document.
+
+    `names` are the models'. `alarms` are found in the weights unless they are given: one sequence for each trace.
+    """
+    drawn = figure(traces, view, names, alarms)
+    named = title or "Where the model looked"
+    heading = f"<h1>{clean(title)}</h1>\n" if title else ""
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8"/>
+<meta name="viewport" content="width=device-width, initial-scale=1"/>
+<meta name="color-scheme" content="light dark"/>
+<meta http-equiv="Content-Security-Policy" content="{policy()}"/>
+<meta name="generator" content="heedful {clean(__version__)}"/>
+<title>{clean(named)}</title>
+<style>{style()}</style>
+</head>
+<body class="heedful-page">
+{heading}{drawn}<script>{script()}</script>
+</body>
+</html>
+"""
+
+
+def figure(
+    traces: Sequence[Trace],
+    view: str = "braid",
+    names: Sequence[str] = (),
+    alarms: Sequence[Sequence[Alarm]] | None = None,
+    gold: Sequence[Links] = (),
+    room: int = ROOM,
+) -> str:
+    """Return the figure alone, for a page that has `style()` in its head and `script()` at its end.
+
+    `gold` are links as (source word, target word), a set for each trace; their cells are outlined. `room` is how many
+    bytes the weights may take: where it is scarce, small weights are left out, and that is said.
+    """
+    data = json.dumps(record(traces, view, names, alarms, gold, room), separators=(",", ":"))
+    # In a script element only "<" can end it or open a comment; in JSON it can be written otherwise. So can all else
+    # that XML does not take.
+    safe = data.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    still = "".join(
+        _still(trace, links) for trace, links in zip(traces, gold or [frozenset()] * len(traces), strict=True)
+    )
+    return (
+        f'<div class="heedful-view"><script type="application/json">{safe}</script>\n'
+        f'<div class="v-still scroll">{still}</div></div>\n'
+    )
+
+
+def record(
+    traces: Sequence[Trace],
+    view: str = "braid",
+    names: Sequence[str] = (),
+    alarms: Sequence[Sequence[Alarm]] | None = None,
+    gold: Sequence[Links] = (),
+    room: int = ROOM,
+) -> dict[str, Any]:
+    """Return what the script draws from, as JSON can hold it."""
+    if not traces:
+        raise DataError("there is no trace to draw")
+    choose("view", view, VIEWS)
+    if view == "self" and not all(map(inside, traces)):
+        raise ConfigError("the view 'self' is for a sentence that looks at itself; choose heatmap, braid or heads")
+    given = {"names": names or traces, "lists of alarms": traces if alarms is None else alarms, "gold": gold or traces}
+    for what, some in given.items():
+        if len(some) != len(traces):
+            raise ConfigError(f"there are {len(traces)} traces and {len(some)} {what}; give one for each")
+    found = [find_alarms(trace) for trace in traces] if alarms is None else alarms
+    made = [
+        plain(trace, name, room // len(traces)) for trace, name in zip(traces, names or [""] * len(traces), strict=True)
+    ]
+    for i, one in enumerate(made):
+        one["alarms"] = [alarm.plain() for alarm in found[i]]
+        one["gold"] = sorted(gold[i]) if gold else []
+    return {"view": view, "traces": made}
+
+
+def _still(trace: Trace, gold: Links) -> str:
+    """Return what those see who have no script: the picture if it is small, and the texts if not."""
+    if len(trace.source.words) * len(trace.target.words) <= STATIC:
+        return svg.heatmap(trace, gold=frozenset(gold) or None, confidence=not inside(trace))
+    return "".join(f'<p dir="auto">{clean(side.text)}</p>' for side in (trace.source, trace.target))
+
+
+@functools.cache
+def script() -> str:
+    """Return the drawing code: `heedful.view(element, record)`, called for every figure of the page that has data."""
+    code = "\n".join(_file(name) for name in PARTS)
+    # The marks let a page be XML as well.
+    return f'//<![CDATA[\n(() => {{\n"use strict";\n{code}}})();\n//]]>\n'
+
+
+@functools.cache
+def style() -> str:
+    """Return how figures look, in light, in dark and on paper."""
+    return _file("view.css").replace("FONTS", FONTS)
+
+
+@functools.cache
+def policy() -> str:
+    """Return what the page may do: run this one script, and load nothing."""
+    digest = base64.b64encode(hashlib.sha256(script().encode()).digest()).decode()
+    return (
+        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _file(name: str) -> str:
+    return (files("heedful.draw") / name).read_text(encoding="utf-8")

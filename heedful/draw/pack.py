@@ -1,0 +1,127 @@
+"""The weights of a trace as a few bytes, for a page that draws them itself.
+
+Every row is kept sparse: the columns and weights that are at least some floor, and the sum of those that are not.
+Weights are sixteen bits wide, and the floor is as low as the room allows: a small trace loses nothing that can be seen.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heedful.draw.figure import said
+from heedful.errors import DataError
+from heedful.trace import Text, Trace
+
+__all__ = ["ROOM", "Packed", "inside", "pack", "plain"]
+
+ROOM = 4_300_000  # bytes of text for the weights of a page
+FULL = 65_535  # the weight 1
+FINEST = 0.0005  # the least weight that is kept: a tenth of it could not be seen
+COARSEST = 0.1  # heads that could only be kept coarser than this are left out
+ENTRY = 4  # bytes of a weight and its column, before they are text
+LONGEST = 65_535  # tokens of a side
+
+
+class Packed(NamedTuple):
+    """Maps of weights, (M, T, S), as text: for each row how many weights it has and what is left out, then all of them.
+
+    `floor` is the least weight kept, `lost` the share of all weight that is below it.
+    """
+
+    counts: str
+    rest: str
+    columns: str
+    weights: str
+    floor: float
+    lost: float
+
+
+def pack(maps: NDArray[np.float32], room: int = ROOM) -> Packed:
+    """Return maps (M, T, S) within about `room` bytes, as long as their rows alone do not need more."""
+    M, T, S = maps.shape
+    if not np.isfinite(maps).all():
+        raise DataError("the weights of this trace are not all numbers: they cannot be drawn")
+    if max(T, S) > LONGEST:
+        raise DataError(f"this trace has {T:,} and {S:,} tokens; an interactive page holds at most {LONGEST:,} a side")
+    most = max(0, room * 3 // 4 - 4 * M * T) // ENTRY
+    floor = FINEST
+    while (kept := int(np.count_nonzero(maps >= floor))) > most:
+        # Where weights are spread, few are left from one floor to the next: in small steps no room is wasted.
+        floor *= 2 if kept > 4 * most else math.sqrt(2)
+    counts, columns, weights, rest = [], [], [], []
+    for one in maps:
+        where = one >= floor
+        counts.append(where.sum(1))
+        columns.append(np.nonzero(where)[1])
+        weights.append(one[where])
+        rest.append(np.maximum(0, one.sum(1, dtype=np.float64) - np.where(where, one, 0).sum(1, dtype=np.float64)))
+    left = float(np.concatenate(rest).sum())
+    total = max(left + float(sum(w.sum(dtype=np.float64) for w in weights)), 1e-12)
+    return Packed(
+        _text(np.concatenate(counts)),
+        _text(_short(np.concatenate(rest))),
+        _text(np.concatenate(columns)),
+        _text(_short(np.concatenate(weights))),
+        floor,
+        left / total,
+    )
+
+
+def _short(values: NDArray[Any]) -> NDArray[Any]:
+    rounded: NDArray[Any] = np.rint(np.clip(values, 0, 1) * FULL)
+    return rounded
+
+
+def _text(values: NDArray[Any]) -> str:
+    return base64.b64encode(values.astype("<u2").tobytes()).decode("ascii")
+
+
+def plain(trace: Trace, name: str, room: int = ROOM) -> dict[str, Any]:
+    """Return a trace as the page takes it: what JSON can hold, the weights of the read-out first, then each head's."""
+    read = trace.tokens()
+    record: dict[str, Any] = {
+        "name": name,
+        "source": _side(trace.source),
+        "target": _side(trace.target),
+        "logs": [round(float(x), 3) for x in np.nan_to_num(np.maximum(trace.log_probs, -99))],
+        "readout": said(trace),
+        "self": inside(trace),
+        "read": None,
+        "heads": None,
+        "layers": [],
+        "each": [],
+    }
+    if read is None or not read.size:
+        return record
+    heads = trace.weights if trace.weights is not None and trace.weights[:, :, 0, 0].size > 1 else None
+    share = room if heads is None else room // 3
+    packed = pack(read[None], share)
+    record["read"] = packed._asdict()
+    if heads is not None:
+        L, H, T, S = heads.shape
+        used = sum(len(text) for text in packed[:4])
+        of_heads = pack(heads.reshape(L * H, T, S), room - used)
+        record["heads"] = None if of_heads.floor > COARSEST else of_heads._asdict()
+        record["layers"] = _numbers(L, () if trace.readout.layer is None else (trace.readout.layer,))
+        record["each"] = _numbers(H, trace.readout.heads)
+    return record
+
+
+def _numbers(count: int, chosen: Sequence[int]) -> list[int]:
+    """Return what layers or heads are called: of a trace that holds one alone, it is the one that was chosen."""
+    return list(chosen) if count == len(chosen) == 1 else list(range(1, count + 1))
+
+
+def _side(text: Text) -> dict[str, Any]:
+    return {"tokens": list(text.tokens), "words": [[w.text, w.first, w.last] for w in text.words]}
+
+
+def inside(trace: Trace) -> bool:
+    """Whether a trace is of a sentence that was read, not written: its words look at one another."""
+    return trace.source == trace.target and not trace.log_probs.any()

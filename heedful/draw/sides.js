@@ -1,0 +1,92 @@
+// The words of one side: a list to point at, to tab to and to walk through; and the sentence about one of them.
+
+const NAMES = { source: "source", target: "translation" };
+const SELF = { source: "is looked at", target: "looks" };
+
+function make(tag, options = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(options)) {
+    if (name in element && name !== "list" && name !== "role") element[name] = value;
+    else element.setAttribute(name, value);
+  }
+  element.append(...children);
+  return element;
+}
+
+function draw(tag, options = {}) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(options)) element.setAttribute(name, value);
+  return element;
+}
+
+// A list of words; one of them at a time can be tabbed to, and the arrows move on from it.
+function listed(panel, side) {
+  const words = panel.units[side];
+  const what = panel.trace.self ? `words: ${SELF[side]}` : NAMES[side];
+  const list = make("ul", { className: `v-side v-${side}`, role: "listbox", dir: "auto" });
+  list.setAttribute("aria-label", `${what}, ${words.length} ${panel.unit}`);
+  const warned = new Set(panel.unit === "words" ? panel.trace.alarms.flatMap((alarm) => alarm[side]) : []);
+  panel.items[side] = words.map((word, i) => {
+    const item = make("li", { role: "option", title: word.text }, make("span", {}, word.text));
+    item.tabIndex = i === panel.at[side] ? 0 : -1;
+    item.dataset.side = side;
+    item.dataset.i = i;
+    item.setAttribute("aria-selected", "false");
+    item.classList.toggle("v-end", word.text === "</s>");
+    item.classList.toggle("v-alarm", warned.has(i));
+    item.classList.toggle("v-unsure", side === "target" && !panel.trace.self && confidence(panel, i) < 0.5);
+    return item;
+  });
+  list.append(...panel.items[side]);
+  return list;
+}
+
+// How wide the widest of some words is in the grid, going by those with the most letters.
+function widest(words, list) {
+  const pen = document.createElement("canvas").getContext("2d");
+  pen.font = getComputedStyle(list).font;
+  const longest = words.map(({ text }) => text.slice(0, 60)).sort((a, b) => b.length - a.length);
+  return Math.max(0, ...longest.slice(0, 50).map((text) => pen.measureText(text).width));
+}
+
+function confidence(panel, t) {
+  const { first, last } = panel.units.target[t];
+  const logs = panel.trace.logs.slice(first, last);
+  return logs.length ? Math.exp(logs.reduce((a, b) => a + b, 0) / logs.length) : 1;
+}
+
+// The links of one word, the largest first, as [other word, weight].
+function partners(panel, side, i) {
+  if (side === "target") return panel.rows[i].links.map(({ s, w }) => [s, w]);
+  const found = [];
+  panel.rows.forEach((row, t) => {
+    const link = row.links.find(({ s }) => s === i);
+    if (link) found.push([t, link.w]);
+  });
+  return found.sort((a, b) => b[1] - a[1]);
+}
+
+// What is said of a word: "eating: खाना 61 %, खा 30 %". Words are isolated: each keeps its own direction.
+function sentence(panel, side, i) {
+  const other = side === "source" ? "target" : "source";
+  const found = partners(panel, side, i).filter(([, w]) => w >= SEEN);
+  const word = make("bdi", {}, panel.units[side][i].text);
+  if (!panel.packed) return [word, ": nothing to show"];
+  const parts = [word, side === "source" ? ": looked at by " : ": "];
+  found.slice(0, 6).forEach(([j, w], n) => {
+    parts.push(n ? ", " : "", make("bdi", {}, panel.units[other][j].text), `\u00a0${percent(w)}`);
+  });
+  if (!found.length) parts.push(side === "source" ? "nothing" : "nothing in particular");
+  if (found.length > 6) parts.push(` and ${found.length - 6} more`);
+  if (side === "target" && !panel.trace.self) parts.push(` · confidence\u00a0${percent(confidence(panel, i))}`);
+  return parts;
+}
+
+// Where an arrow leads from word i of n; null when the key is not for us.
+function step(key, i, n, turned) {
+  const right = turned ? -1 : 1;
+  const moves = { ArrowRight: right, ArrowLeft: -right, ArrowDown: 1, ArrowUp: -1, PageDown: 10, PageUp: -10 };
+  if (key === "Home") return 0;
+  if (key === "End") return n - 1;
+  return key in moves ? Math.min(n - 1, Math.max(0, i + moves[key])) : null;
+}

@@ -1,0 +1,286 @@
+// A figure: its controls, its panels (one for each model), and what is pointed at, focused or pinned in them.
+// heedful.view(element, record) draws a record of heedful.draw.html into an element and returns { update(record) }.
+
+const LABELS = { braid: "Braid", self: "Braid", heatmap: "Heat map", heads: "Heads", words: "Words", pieces: "Pieces" };
+const DRAW = { braid, self: braid, heatmap: grid, heads };
+let figures = 0;
+
+class Panel {
+  constructor(view, trace, choice = "read") {
+    this.view = view;
+    this.trace = trace;
+    this.read = unpack(trace.read, trace.target.tokens.length);
+    this.heads = unpack(trace.heads, trace.target.tokens.length);
+    this.choice = this.heads ? choice : "read";
+    this.at = { source: 0, target: 0 };
+    this.items = { source: [], target: [] };
+    this.marked = [];
+    this.box = make("div", { className: "v-box" });
+    this.said = make("p", { className: "v-said", role: "status" });
+    this.note = make("p", { className: "v-note" });
+    this.element = make("section", { className: "v-panel", "aria-label": trace.name || "figure" });
+    this.element.append(this.head(), this.box, this.said, this.note, this.warnings());
+    this.listen();
+  }
+
+  head() {
+    const head = make("div", { className: "v-head" });
+    if (this.trace.name) head.append(make("h2", { dir: "auto" }, this.trace.name));
+    if (!this.heads) return head;
+    const { layers, each, readout } = this.trace;
+    this.select = make("select", { "aria-label": "layer and head" }, new Option(capital(readout), "read"));
+    layers.forEach((layer, l) => {
+      const group = make("optgroup", { label: `Layer ${layer}` });
+      group.append(new Option(`Layer ${layer}, mean of heads`, `layer:${l}`));
+      each.forEach((one, h) => group.append(new Option(`Layer ${layer}, head ${one}`, `head:${l * each.length + h}`)));
+      this.select.append(group);
+    });
+    this.select.value = this.choice;
+    this.select.addEventListener("change", () => this.choose(this.select.value));
+    head.append(this.select);
+    return head;
+  }
+
+  warnings() {
+    const list = make("ul", { className: "v-alarms" });
+    for (const alarm of this.trace.alarms) list.append(make("li", { dir: "auto" }, alarm.message));
+    list.hidden = !this.trace.alarms.length;
+    return list;
+  }
+
+  // The maps whose mean is shown, and where they are packed.
+  maps() {
+    const [kind, n] = this.choice.split(":");
+    const H = this.trace.each.length;
+    if (kind === "head") return [this.heads, [Number(n)]];
+    if (kind === "layer") return [this.heads, this.trace.each.map((_, h) => Number(n) * H + h)];
+    return [this.read, [0]];
+  }
+
+  choose(choice) {
+    this.choice = choice;
+    if (this.select) this.select.value = choice;
+    this.draw();
+  }
+
+  draw() {
+    const { view, unit, keep } = this.view.state;
+    if (unit !== this.unit) this.at = { source: 0, target: 0 };
+    this.unit = unit;
+    this.units = { source: units(this.trace.source, unit), target: units(this.trace.target, unit) };
+    const [packed, maps] = this.maps();
+    this.packed = packed;
+    const { source, target } = this.units;
+    this.rows = packed ? gather(packed, maps, source, target) : target.map(() => ({ links: [], total: 0 }));
+    this.cut = cut(this.rows, keep);
+    const kind = !packed ? "braid" : view === "heads" && !this.heads ? "heatmap" : view;
+    this.drawn = DRAW[kind](this);
+    this.box.classList.toggle("v-none", !packed);
+    this.tell();
+    this.view.mark();
+  }
+
+  // Which weights are shown, how much of them, and what the file lacks.
+  tell() {
+    const { packed, choice, trace } = this;
+    if (!packed) {
+      this.note.textContent = "This model has no attention: there is nothing to show.";
+      return;
+    }
+    const which = choice === "read" ? capital(trace.readout) : this.select.selectedOptions[0].textContent;
+    const hidden = Math.round(100 * (1 - this.cut.shown));
+    const little = this.cut.shown < 0.9995 ? "hidden under 1\u00a0%" : "nothing is hidden";
+    const told = hidden ? `hidden ${hidden}\u00a0%` : little;
+    const parts = [`${which}.`, `Showing ${100 - hidden}\u00a0% of the weight; ${told}.`];
+    if (this.cut.shown < this.view.state.keep - 0.005) {
+      parts.push(`Links under ${percent(this.cut.least)} are too thin to draw.`);
+    }
+    if (packed.lost >= 0.005) {
+      const floor = +(100 * packed.floor).toFixed(2);
+      parts.push(`Reduced: weights under ${floor}\u00a0% are not in this file, ${percent(packed.lost)} of all.`);
+    }
+    if (trace.layers.length && !this.heads) parts.push("The single heads are too many for this file.");
+    if (this.box.querySelector(".v-gold")) parts.push("Outlined: gold links.");
+    if (this.box.querySelector(".v-unsure")) parts.push("Dotted words: the model was not sure of them.");
+    this.note.textContent = parts.join(" ");
+  }
+
+  listen() {
+    const item = (event) => event.target.closest?.("[data-side]");
+    const box = this.box;
+    box.addEventListener("pointerover", (event) => {
+      const found = item(event);
+      if (found && event.pointerType === "mouse") this.point(found.dataset.side, Number(found.dataset.i));
+    });
+    box.addEventListener("pointerout", (event) => { if (item(event)) this.point(null); });
+    box.addEventListener("focusin", (event) => {
+      const found = item(event);
+      if (found) this.focus(found.dataset.side, Number(found.dataset.i));
+    });
+    box.addEventListener("focusout", () => { this.view.focused = null; this.view.mark(); });
+    box.addEventListener("click", (event) => {
+      const found = item(event);
+      if (found) this.pin(found.dataset.side, Number(found.dataset.i));
+    });
+    box.addEventListener("keydown", (event) => this.key(event, item(event)));
+  }
+
+  key(event, found) {
+    if (!found || event.altKey || event.ctrlKey || event.metaKey) return;
+    const { side } = found.dataset;
+    const i = Number(found.dataset.i);
+    const turned = getComputedStyle(found.parentElement).direction === "rtl" && this.box.querySelector(".v-across");
+    const next = step(event.key, i, this.items[side].length, turned);
+    if (event.key === "Enter" || event.key === " ") this.pin(side, i);
+    else if (next !== null) this.items[side][next].focus();
+    else return;
+    event.preventDefault();
+  }
+
+  point(side, i) {
+    this.view.pointed = side === null || !this.units[side][i] ? null : { panel: this, side, i };
+    this.view.mark();
+  }
+
+  focus(side, i) {
+    this.items[side][this.at[side]]?.setAttribute("tabindex", "-1");
+    this.at[side] = i;
+    this.items[side][i].tabIndex = 0;
+    this.view.focused = { panel: this, side, i };
+    this.view.mark();
+  }
+
+  pin(side, i) {
+    const { pinned } = this.view;
+    const same = pinned && pinned.panel === this && pinned.side === side && pinned.i === i;
+    this.view.pinned = same || !this.units[side][i] ? null : { panel: this, side, i };
+    this.view.mark();
+  }
+
+  // Show the links of a word, { side, i }, or of none: null.
+  mark(active, pinned) {
+    for (const item of this.marked) {
+      item.classList.remove("v-active", "v-partner");
+      item.setAttribute("aria-selected", "false");
+      delete item.dataset.share;
+    }
+    this.marked = [];
+    if (active) {
+      const item = this.items[active.side][active.i];
+      item.classList.add("v-active");
+      item.setAttribute("aria-selected", String(Boolean(pinned)));
+      this.marked.push(item);
+      const others = this.items[active.side === "source" ? "target" : "source"];
+      for (const [j, w] of partners(this, active.side, active.i)) {
+        if (w < SEEN) break;
+        others[j].classList.add("v-partner");
+        others[j].dataset.share = percent(w);
+        this.marked.push(others[j]);
+      }
+    }
+    this.drawn.mark(active);
+    this.said.replaceChildren(...(active ? sentence(this, active.side, active.i) : []));
+  }
+}
+
+class View {
+  constructor(root, data) {
+    this.root = root;
+    this.name = `v${++figures}`;
+    this.state = { view: data.view, unit: "words", keep: 0.9 };
+    this.controls = make("div", { className: "v-controls", role: "group", "aria-label": "How it is drawn" });
+    this.update(data);
+    root.addEventListener("keydown", (event) => {
+      if (event.key !== "Escape") return;
+      this.pinned = this.pointed = null;
+      this.mark();
+    });
+    let width = root.clientWidth;
+    new ResizeObserver(() => {
+      if (root.clientWidth === width) return;
+      width = root.clientWidth;
+      later(this, () => this.draw());
+    }).observe(root);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
+    addEventListener("beforeprint", () => { for (const panel of this.panels) panel.drawn.fill?.(true); });
+    addEventListener("afterprint", () => { for (const panel of this.panels) panel.drawn.fill?.(); });
+  }
+
+  // Draw other data in the same way: the view, the unit and what is kept stay as they were chosen.
+  update(data) {
+    this.pinned = this.pointed = this.focused = null;
+    const before = this.panels ?? [];
+    this.panels = data.traces.map((trace, i) => new Panel(this, trace, before[i]?.choice));
+    const views = [this.panels.every((panel) => panel.trace.self) ? "self" : "braid", "heatmap"];
+    if (this.panels.some((panel) => panel.heads)) views.push("heads");
+    if (!views.includes(this.state.view)) [this.state.view] = views;
+    const choices = [this.choices("view", "View", views), this.choices("unit", "By", ["words", "pieces"])];
+    this.controls.replaceChildren(...choices, this.slider());
+    const panels = make("div", { className: "v-panels" }, ...this.panels.map((panel) => panel.element));
+    this.root.replaceChildren(this.controls, panels);
+    this.draw();
+  }
+
+  choices(key, title, values) {
+    const group = make("fieldset", { className: "v-choices" }, make("legend", {}, title));
+    for (const value of values) {
+      const input = make("input", { type: "radio", name: `${this.name}-${key}`, value });
+      input.checked = this.state[key] === value;
+      input.addEventListener("change", () => {
+        this.state[key] = value;
+        this.pinned = this.pointed = null;
+        this.draw();
+      });
+      group.append(make("label", {}, input, make("span", {}, LABELS[value])));
+    }
+    return group;
+  }
+
+  slider() {
+    const told = make("output", {}, percent(this.state.keep));
+    const input = make("input", { type: "range", min: 50, max: 100, step: 1, value: 100 * this.state.keep });
+    input.addEventListener("input", () => {
+      this.state.keep = input.value / 100;
+      told.textContent = percent(this.state.keep);
+      this.draw();
+    });
+    return make("label", { className: "v-slider" }, make("span", {}, "Weight kept"), input, told);
+  }
+
+  draw() {
+    for (const panel of this.panels) panel.draw();
+  }
+
+  // What is pinned counts before what is pointed at, and that before what has the focus. A source word that several
+  // models read is marked in all of them.
+  mark() {
+    const now = this.pinned ?? this.pointed ?? this.focused ?? null;
+    for (const panel of this.panels) {
+      if (!panel.drawn) continue;
+      const mine = now && (now.panel === panel || (now.side === "source" && alike(now.panel, panel)));
+      panel.mark(mine ? now : null, this.pinned);
+    }
+  }
+}
+
+const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+
+function alike(one, other) {
+  const [a, b] = [one.units.source, other.units.source];
+  return a.length === b.length && a.every((unit, i) => unit.text === b[i].text);
+}
+
+// Figures are drawn when they come into sight: a page may have many.
+function start(root) {
+  const data = root.querySelector(":scope > script[type='application/json']");
+  if (!data) return;
+  const watch = new IntersectionObserver((seen) => {
+    if (!seen.some((one) => one.isIntersecting)) return;
+    watch.disconnect();
+    new View(root, JSON.parse(data.textContent));
+  }, { rootMargin: "400px" });
+  watch.observe(root);
+}
+
+globalThis.heedful = { view: (root, data) => { root.classList.add("heedful-view"); return new View(root, data); } };
+document.querySelectorAll(".heedful-view").forEach(start);

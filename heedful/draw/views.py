@@ -1,0 +1,124 @@
+"""Every picture of traces by its name, for one model or several, and the files that pictures are written to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from heedful.disk import write_whole
+from heedful.draw import braid, heads, svg
+from heedful.draw.figure import stack
+from heedful.draw.marks import Picture
+from heedful.errors import ConfigError, DataError, choose
+from heedful.trace import Trace
+
+__all__ = ["ENDINGS", "VIEWS", "View", "check_place", "read_traces", "record", "view", "write"]
+
+VIEWS = ("heatmap", "braid", "heads", "self")
+ENDINGS = (".svg", ".png", ".html", ".json")
+INSIDE_MASS = 0.5  # heads that are averaged look a little everywhere: of that, the better half
+
+
+class View(NamedTuple):
+    """How to draw: which view, the share of the weight that ribbons have, and the layer and head to enlarge."""
+
+    name: str = "heatmap"
+    mass: float | None = None
+    layer: int | None = None
+    head: int | None = None
+
+    def check(self) -> None:
+        """Refuse a view that is not there, and a share that is none."""
+        choose("view", self.name, VIEWS)
+        if self.mass is not None and not 0 < self.mass <= 1:
+            raise ConfigError(f"the share of the weight that is drawn is {self.mass}; it is over 0 and up to 1")
+
+
+def view(traces: Sequence[Trace], how: View | None = None, title: str = "", names: Sequence[str] = ()) -> str:
+    """Return traces as one SVG document: the same sentence under several models stands one below the other."""
+    how = how or View()
+    how.check()
+    names = names or [""] * len(traces)
+    if len(names) != len(traces):
+        raise DataError(f"{len(names)} names for {len(traces)} traces")
+    single = len(traces) == 1
+    pictures = [_picture(t, how, title if single else name) for t, name in zip(traces, names, strict=True)]
+    return str(stack(pictures, title))
+
+
+def _picture(trace: Trace, how: View, title: str) -> Picture:
+    inside = trace.source == trace.target
+    if how.name == "heads":
+        return heads.picture(trace, title, how.layer, how.head)
+    if how.name == "heatmap":
+        return svg.picture(trace, title, confidence=not inside)
+    return braid.picture(trace, title, mass=how.mass or (INSIDE_MASS if inside else braid.MASS))
+
+
+def check_place(path: Path) -> None:
+    """Refuse a file that no picture can be written to."""
+    if path.suffix.lower() not in ENDINGS:
+        raise ConfigError(f"{path}: pictures are written as {', '.join(ENDINGS)}; choose a name that ends with one")
+    if not path.parent.is_dir():
+        raise ConfigError(f"{path}: there is no folder {path.parent}")
+
+
+def write(
+    path: Path,
+    traces: Sequence[Trace],
+    how: View | None = None,
+    title: str = "",
+    names: Sequence[str] = (),
+    font: Path | None = None,
+) -> None:
+    """Write traces as a picture, a page or a record, as the end of the file's name says; `font` is for .png."""
+    check_place(path)
+    kind = path.suffix.lower()
+    if kind == ".json":
+        write_whole(path, json.dumps(record(traces, names), ensure_ascii=False).encode("utf-8", "replace"))
+        return
+    if all(trace.words() is None for trace in traces):
+        raise ConfigError("this model has no attention: there is nothing to draw")
+    if kind == ".html":
+        from heedful.draw.html import page
+
+        write_whole(path, page(traces, title, (how or View()).name, list(names)).encode("utf-8", "replace"))
+        return
+    drawn = view(traces, how, title, names)
+    if kind == ".png":
+        from heedful.draw.png import render
+
+        write_whole(path, render(drawn, font))
+    else:
+        write_whole(path, drawn.encode())
+
+
+def record(traces: Sequence[Trace], names: Sequence[str]) -> dict[str, Any]:
+    """Return what JSON can hold: a trace by itself, or several with their names."""
+    if len(traces) == 1:
+        return traces[0].plain()
+    return {"names": list(names), "traces": [trace.plain() for trace in traces]}
+
+
+def read_traces(path: Path) -> tuple[list[Trace], list[str]]:
+    """Return the traces of a file that `write` has made as .json, and their names."""
+    try:
+        plain = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: this is not a trace: {error}") from None
+    if not isinstance(plain, dict):
+        raise DataError(f"{path}: this is not a trace: it is not an object of JSON")
+    try:
+        if "traces" not in plain:
+            return [Trace.build(plain)], [path.stem]
+        traces = [Trace.build(one) for one in plain["traces"]]
+        names = [str(name) for name in plain.get("names") or [""] * len(traces)]
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from None
+    except TypeError:
+        raise DataError(f"{path}: this is not a trace: its traces are not a list") from None
+    if not traces or len(names) != len(traces):
+        raise DataError(f"{path}: {len(names)} names for {len(traces)} traces")
+    return traces, names

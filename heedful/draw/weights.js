@@ -1,0 +1,90 @@
+// Numbers: weights unpacked, pieces put together to words, rows cut by kept mass. No document in here.
+
+const SEEN = 0.01; // the least weight that is drawn: less cannot be seen
+const SEEN_OF_MANY = 0.03; // and between many words: thousands of threads would hide what they lie over
+const FULL = 65535; // the weight 1
+
+// `text` is base64 of little-endian numbers of 16 bits.
+function numbers(text) {
+  const raw = atob(text);
+  const found = new Uint16Array(raw.length / 2);
+  for (let i = 0; i < found.length; i++) found[i] = raw.charCodeAt(2 * i) | (raw.charCodeAt(2 * i + 1) << 8);
+  return found;
+}
+
+// Maps of rows: those of row t of map m lie from starts[m * T + t] to the next.
+function unpack(packed, T) {
+  if (!packed) return null;
+  const counts = numbers(packed.counts);
+  const starts = new Uint32Array(counts.length + 1);
+  counts.forEach((count, i) => { starts[i + 1] = starts[i] + count; });
+  const [rest, columns, weights] = [packed.rest, packed.columns, packed.weights].map(numbers);
+  return { floor: packed.floor, lost: packed.lost, T, starts, rest, columns, weights };
+}
+
+// One side by words or by pieces: the texts, and from which token to which each of them goes.
+function units(side, unit) {
+  if (unit === "pieces") return side.tokens.map((text, i) => ({ text, first: i, last: i + 1 }));
+  return side.words.map(([text, first, last]) => ({ text, first, last }));
+}
+
+// The mean of some maps between units: for each target unit the source units it looks at, the largest weight first,
+// and the sum of its row, with what was too small to be packed. A source unit sums its tokens, a target unit averages.
+function gather(packed, maps, source, target) {
+  const owner = new Int32Array(1 + Math.max(0, ...source.map((u) => u.last))).fill(-1);
+  source.forEach((u, i) => owner.fill(i, u.first, u.last));
+  const sums = new Float64Array(source.length);
+  return target.map(({ first, last }) => {
+    const scale = 1 / (FULL * maps.length * Math.max(1, last - first));
+    const touched = [];
+    let total = 0;
+    for (const map of maps) {
+      for (let t = first; t < last; t++) {
+        const row = map * packed.T + t;
+        total += packed.rest[row];
+        for (let i = packed.starts[row]; i < packed.starts[row + 1]; i++) {
+          total += packed.weights[i];
+          const s = owner[packed.columns[i]] ?? -1;
+          if (s < 0) continue;
+          if (!sums[s]) touched.push(s);
+          sums[s] += packed.weights[i];
+        }
+      }
+    }
+    const links = touched.map((s) => ({ s, w: sums[s] * scale })).sort((a, b) => b.w - a.w);
+    for (const s of touched) sums[s] = 0;
+    return { links, total: total * scale };
+  });
+}
+
+// The largest links of each row until they hold the share `keep` of it; and what share of all weight they hold.
+function cut(rows, keep) {
+  const least = rows.length > 80 ? SEEN_OF_MANY : SEEN;
+  const links = [];
+  let shown = 0;
+  let all = 0;
+  rows.forEach((row, t) => {
+    let sum = 0;
+    for (const { s, w } of row.links) {
+      if (w < least || sum >= keep * row.total - 1e-3) break;
+      sum += w;
+      links.push({ s, t, w });
+    }
+    shown += sum;
+    all += row.total;
+  });
+  return { links, least, shown: all ? Math.min(1, shown / all) : 1 };
+}
+
+// How much each source unit is looked at, in rows.
+function coverage(rows, count) {
+  const sums = new Float64Array(count);
+  for (const row of rows) for (const { s, w } of row.links) sums[s] += w;
+  return sums;
+}
+
+// A share as a person reads it; what is hidden is never said to be nothing.
+function percent(share) {
+  const value = Math.round(100 * share);
+  return share > 0 && value === 0 ? "under 1\u00a0%" : `${value}\u00a0%`;
+}

@@ -1,0 +1,83 @@
+"""Links between the words of given pairs: by one model, or by two that translate in either direction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from heedful.align.readout import align
+from heedful.align.symmetry import symmetrise
+from heedful.alignment import Alignment, Link
+from heedful.decoding import Ensemble
+from heedful.errors import ConfigError
+from heedful.models import Memory
+from heedful.observe import Evidence, Reading, Sighted, read
+from heedful.readout import SYMMETRIES, Weights
+
+if TYPE_CHECKING:
+    from heedful.translator.translator import Translator
+
+__all__ = ["align_pairs", "evidence", "joined"]
+
+USUAL = "grow-diag-final-and"  # how two directions are joined when nobody says
+
+
+def align_pairs(
+    translator: Translator,
+    sources: Sequence[str],
+    targets: Sequence[str],
+    *,
+    reverse: Translator | None = None,
+    symmetry: str = "",
+    spaced: bool = True,
+    batch_tokens: int = 4096,
+) -> list[Alignment]:
+    """Return which words of given pairs belong together; see `Translator.align`."""
+    if symmetry and symmetry not in SYMMETRIES:
+        raise ConfigError(f"the symmetry is {symmetry!r}; choose from {', '.join(SYMMETRIES)}")
+    if symmetry not in ("", "none") and reverse is None:
+        raise ConfigError(f"symmetry {symmetry} joins two directions, and there is no reverse model")
+    traces = translator.reread(sources, targets, batch_tokens=batch_tokens)
+    forward = [align(trace, replace(trace.readout, symmetry="none"), spaced) for trace in traces]
+    own = translator.readout.symmetry
+    how = symmetry or (USUAL if own == "none" else own)
+    if reverse is None or how == "none":
+        return forward
+    other = [align(trace, None, spaced) for trace in reverse.reread(targets, sources, batch_tokens=batch_tokens)]
+    return [joined(one, back, how) for one, back in zip(forward, other, strict=True)]
+
+
+def joined(forward: Alignment, reverse: Alignment, how: str) -> Alignment:
+    """Join the links of two directions; `reverse` has the target's words for its source.
+
+    The weights, which are the mean of both directions', no longer sum to 1 in each row.
+    """
+    back = frozenset((link.target, link.source) for link in reverse.links)
+    weights: Weights = (forward.weights + reverse.weights.T) * np.float32(0.5)
+    links = sorted(symmetrise(forward.pairs, back, how))
+    return Alignment(
+        forward.source,
+        forward.target,
+        tuple(Link(s, t, float(weights[t, s])) for s, t in links),
+        weights,
+        replace(forward.readout, symmetry=how),
+    )
+
+
+def evidence(
+    translator: Translator, sources: Sequence[str], targets: Sequence[str], batch_tokens: int = 4096
+) -> Evidence:
+    """Return all that a read-out can be chosen by, from one pass over given pairs."""
+    model = translator.parts.model
+    if isinstance(model, Ensemble):
+        raise ConfigError("an ensemble is several models; choose the read-out of each")
+
+    def look(memory: Memory, ids: Sequence[Sequence[int]]) -> list[Reading]:
+        return read(model, memory, ids, after=True, norms=True)
+
+    found = translator.pairs(sources, targets, look, batch_tokens)
+    done = {row: Sighted.of(x.spaced(), y.spaced(), seen) for row, x, y, seen in found}
+    return Evidence([done[row] for row in range(len(done))])

@@ -1,0 +1,61 @@
+"""Gold files: both forms, both bases, sure and possible, and errors with the line."""
+
+import pytest
+
+from heedful.align import parse, read_gold, score
+from heedful.errors import ConfigError, DataError
+
+LENGTHS = [(3, 2), (2, 2), (1, 0)]
+
+
+def test_a_line_for_each_pair():
+    gold = read_gold(["0-0 2p1 1?1", "1-1 ", ""], LENGTHS)
+    assert gold.sure == [parse("0-0"), parse("1-1"), frozenset()]
+    assert gold.possible == [parse("0-0 2-1 1-1"), parse("1-1"), frozenset()]
+    assert gold.left_out == 0
+    assert read_gold(["1-1 3p2 2p2", "2-2", ""], LENGTHS, base=1) == gold
+
+
+def test_a_line_for_each_link():
+    lines = ["1 0 0 S", "1 2 1 P", "", "2 1 1", "1 1 1 P 0.5"]
+    gold = read_gold(lines, LENGTHS)
+    assert gold == read_gold(["0-0 2p1 1p1", "1-1", ""], LENGTHS)
+    assert read_gold(["1 1 1 S", "2 2 2 S", "1 3 2 P", "0001 2 2 P"], LENGTHS, base=1) == gold
+
+
+def test_what_is_sure_is_possible_even_if_it_is_listed_twice():
+    gold = read_gold(["0-0 0p0"], [(1, 1)])
+    assert gold.sure == gold.possible == [parse("0-0")]
+    assert score([parse("0-0")], gold.sure, gold.possible).error_rate == 0
+
+
+@pytest.mark.parametrize(
+    ("lines", "base", "message"),
+    [
+        (["0-0", "0-2", ""], 0, r"g, line 2: link '0-2' is outside .* source words 0 to 1 and target words 0 to 1"),
+        (["0-0", "1-1", ""], 1, r"g, line 1: link '0-0' is outside .* words 1 to 3 .* is the file counted from 0\?"),
+        (["3-1", "1-1", ""], 0, r"g, line 1: link '3-1' .* is the file counted from 1\?"),
+        (["", "", "0p0"], 0, r"g, line 3: .* source words 0 to 0 and no target words"),
+        (["1 0 0 S", "2 5 0 P"], 0, r"g, line 2: link '2 5 0 P' is outside"),
+        (["1 0 0 S", "4 0 0 S"], 0, r"g, line 2: there is no sentence pair 4, only 1 to 3"),
+        (["1 0 0 S", "0 0 0 S"], 0, r"g, line 2: there is no sentence pair 0"),
+        (["1 0 0 S", "1-1"], 0, r"g, line 2: expected links .* found '1-1'"),
+        (["0-0", "0-x", ""], 0, r"g, line 2: expected links .* found '0-x'"),
+        (["0-0", "1-1"], 0, r"g has 2 lines but there are 3 sentence pairs"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_line(lines, base, message):
+    with pytest.raises(DataError, match=message):
+        read_gold(lines, LENGTHS, base=base, name="g")
+
+
+def test_lenient_counts_what_it_leaves_out():
+    gold = read_gold(["0-0 3-1", "1-1 0-2 1p9", ""], LENGTHS, lenient=True)
+    assert gold == ([parse("0-0"), parse("1-1"), frozenset()],) * 2 + (3,)
+    with pytest.raises(DataError, match="line 1: expected links"):
+        read_gold(["?", "", ""], LENGTHS, lenient=True)
+
+
+def test_other_bases_are_refused():
+    with pytest.raises(ConfigError, match="from 0 or from 1, not from 2"):
+        read_gold([""], [(0, 0)], base=2)

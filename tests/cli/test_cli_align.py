@@ -1,0 +1,109 @@
+"""`heedful align` as a person types it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Run = Callable[..., tuple[int, str, str]]
+
+PAIRS = "das haus\tthe house\ndas buch\tthe book\n\t\nein buch\ta book\ndas haus ist alt\tthe house is old\n"
+LINKS = "0-0 1-1\n0-0 1-1\n\n0-0 1-1\n0-0 1-1 2-2 3-3\n"
+GOLD = "0-0 1-1\n0-0 1p1\n\n0-0 1-1\n0-0 1-1 2-2 3-2\n"
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> Path:
+    path = tmp_path / "pairs.tsv"
+    path.write_text(PAIRS, encoding="utf-8")
+    (tmp_path / "gold.txt").write_text(GOLD, encoding="utf-8")
+    return path
+
+
+def test_a_line_for_each_pair(heedful_cli: Run, pairs: Path) -> None:
+    assert heedful_cli("align", pairs) == (0, LINKS, "10 links in 5 pairs\n")
+    code, out, _ = heedful_cli("align", pairs, "--symmetry", "intersection", "--json")
+    records = [json.loads(line) for line in out.splitlines()]
+    assert code == 0
+    assert records[1] == {"source": "das buch", "target": "the book", "links": [[0, 0], [1, 1]]}
+    assert records[2] == {"source": "", "target": "", "links": []}
+    assert len(records) == 5
+
+
+def test_parallel_files_and_extra_pairs(heedful_cli: Run, tmp_path: Path) -> None:
+    (tmp_path / "de").write_text("auto rot\n", encoding="utf-8")
+    (tmp_path / "en").write_text("red car\n", encoding="utf-8")
+    extra = tmp_path / "more.tsv"
+    extra.write_text("rot\tred\nrot\tred\nauto\tcar\nauto\tcar\n", encoding="utf-8")
+    sides = ("--source", tmp_path / "de", "--target", tmp_path / "en")
+    assert heedful_cli("align", *sides, "--extra", extra)[:2] == (0, "0-1 1-0\n")
+
+
+def test_gold_is_scored(heedful_cli: Run, pairs: Path) -> None:
+    gold = ("--gold", pairs.with_name("gold.txt"))
+    # 10 links, 9 of them possible and 8 sure, of 9 sure ones.
+    said = "alignment error rate 10.53 %, precision 90.00 %, recall 88.89 % (10 links, 9 sure ones in the gold)\n"
+    out = pairs.with_name("links.txt")
+    assert heedful_cli("align", pairs, *gold) == (0, LINKS, said)
+    assert heedful_cli("align", pairs, *gold, "--out", out) == (0, said, "")
+    assert out.read_text(encoding="utf-8") == LINKS
+    assert heedful_cli("align", pairs, *gold, "--links", out) == (0, said, "")
+    code, text, _ = heedful_cli("align", pairs, *gold, "--links", out, "--json")
+    record = json.loads(text)
+    assert (code, record["pairs"], record["links"], record["gold"]) == (0, 5, 10, 9)
+    assert record["error_rate"] == pytest.approx(1 - 17 / 19)
+
+
+def test_gold_links_outside_of_their_sentences(heedful_cli: Run, pairs: Path) -> None:
+    gold = pairs.with_name("gold.txt")
+    gold.write_text(GOLD.replace("3-2", "3-2 4-4"), encoding="utf-8")
+    code, out, err = heedful_cli("align", pairs, "--gold", gold)
+    assert (code, out) == (2, "")
+    assert f"{gold}, line 5: link '4-4' is outside of its sentences" in err
+    code, _, err = heedful_cli("align", pairs, "--gold", gold, "--lenient")
+    assert code == 0
+    assert f"{gold}: 1 gold link outside of their sentences left out" in err
+    code, _, err = heedful_cli("align", pairs, "--gold", gold, "--gold-base", 1)
+    assert (code, "is the file counted from 0?" in err) == (2, True)
+
+
+def test_links_that_do_not_fit_are_refused(heedful_cli: Run, pairs: Path) -> None:
+    links = pairs.with_name("links.txt")
+    gold = ("--gold", pairs.with_name("gold.txt"))
+    links.write_text(LINKS.replace("3-3", "3-4"), encoding="utf-8")
+    code, _, err = heedful_cli("align", pairs, "--links", links, *gold)
+    assert (code, f"{links}, line 5: link '3-4' is outside" in err) == (2, True)
+    links.write_text("0-0\n", encoding="utf-8")
+    code, _, err = heedful_cli("align", pairs, "--links", links, *gold)
+    assert (code, f"{links} has 1 lines but there are 5 sentence pairs" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--method", "ibn"), "unknown method 'ibn'; choose one of eflomal, ibm. Did you mean 'ibm'?"),
+        (("--symmetry", "both"), "unknown symmetry 'both'"),
+        (("--links", "l", "--method", "ibm"), "--links takes links that are there already"),
+        (("--links", "l"), "say with --gold what the links are to be compared with"),
+        (("--lenient",), "it goes with --gold"),
+    ],
+)
+def test_mistakes(heedful_cli: Run, pairs: Path, options: tuple[str, ...], message: str) -> None:
+    code, out, err = heedful_cli("align", pairs, *options)
+    assert (code, out) == (2, "")
+    assert message in err
+
+
+def test_nothing_to_align(heedful_cli: Run, tmp_path: Path) -> None:
+    (tmp_path / "none.tsv").write_text("", encoding="utf-8")
+    code, _, err = heedful_cli("align", tmp_path / "none.tsv")
+    assert (code, "there are no sentence pairs to align" in err) == (2, True)
+
+
+def test_eflomal_is_asked_for_by_name(heedful_cli: Run, pairs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    code, _, err = heedful_cli("align", pairs, "--method", "eflomal")
+    assert (code, "pip install eflomal" in err) == (2, True)

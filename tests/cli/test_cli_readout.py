@@ -1,0 +1,160 @@
+"""`heedful readout`, `translate --alignments` and what `heedful info` says: tried as a person would."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from conftest import copies, write_pairs
+from random_translators import random_folder
+
+import heedful
+from heedful.align import parse, score
+from heedful.folder import write_readout
+from heedful.readout import Readout
+
+PAIRS = [pair for pair in copies(60, seed=5) if len(pair[0].split()) > 1][:30]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    """Pairs whose words stand in the same order, and the links that say so."""
+    gold = "".join(" ".join(f"{i}-{i}" for i in range(len(x.split()))) + "\n" for x, _ in PAIRS)
+    (tmp_path / "gold.txt").write_text(gold)
+    return write_pairs(tmp_path / "pairs.tsv", PAIRS), tmp_path / "gold.txt"
+
+
+def rate(folder: Path, rows: slice) -> float:
+    """The error rate of what a model aligns now."""
+    sources, targets = zip(*PAIRS, strict=True)
+    found = [one.pairs for one in heedful.load(folder).align(sources, targets)]
+    gold = [frozenset((i, i) for i in range(len(x.split()))) for x in sources]
+    return score(found[rows], gold[rows]).error_rate
+
+
+@pytest.mark.parametrize("name", ["rnn", "transformer"])
+def test_with_gold(heedful_cli, tmp_path, files, name):
+    pairs, gold = files
+    folder = random_folder(tmp_path / "m", name)
+    dry = heedful_cli("readout", folder, "--gold", gold, pairs, "--dry-run", "--json")
+    assert (dry.code, (folder / "readout.json").exists()) == (0, False)
+    found = json.loads(dry.out)
+    assert found["saved"] is None
+    assert found["pairs"] == {"chosen_on": 15, "held_out": 15}
+    # What is said of the usual read-out is what aligning gives, in either half.
+    assert found["usual"]["rate"] == pytest.approx(rate(folder, slice(0, None, 2)), abs=1e-5)
+    assert found["usual"]["held_out"] == pytest.approx(rate(folder, slice(1, None, 2)), abs=1e-5)
+    done = heedful_cli("readout", folder, "--gold", gold, pairs)
+    assert done.code == 0
+    assert f"saved in {folder / 'readout.json'}" in done.err
+    assert done.out.startswith("alignment error rate against gold links, in %; less is better\nchosen on 15 pairs")
+    assert [line.split()[-1] for line in done.out.splitlines() if line.endswith(("naive", "usual"))] == [
+        "naive",
+        "usual",
+    ]
+    best = found["best"][0]
+    assert best["rate"] <= min(found["naive"]["rate"], found["usual"]["rate"])
+    assert rate(folder, slice(0, None, 2)) == pytest.approx(best["rate"], abs=1e-5)
+    assert rate(folder, slice(1, None, 2)) == pytest.approx(best["held_out"], abs=1e-5)
+    told = heedful_cli("info", folder).out
+    assert f"{best['rate']:.3f} on 15 pairs that it was chosen on, {best['held_out']:.3f} on 15 others" in told
+    assert json.loads(heedful_cli("info", folder, "--json").out)["readout"]["threshold"] == best["threshold"]
+    assert "up to now" in heedful_cli("readout", folder, "--gold", gold, pairs, "--dry-run").out
+
+
+def test_with_a_reverse_model(heedful_cli, tmp_path, files):
+    pairs, gold = files
+    folder, back = random_folder(tmp_path / "m", "transformer"), random_folder(tmp_path / "back", "rnn", seed=2)
+    write_readout(back, Readout(1, threshold=0.5))
+    found = json.loads(heedful_cli("readout", folder, "--reverse", back, pairs, "--json").out)
+    assert found["measure"] == "alignment error rate against the links of back"
+    assert found["symmetries"] == []
+    sources, targets = map(list, zip(*PAIRS, strict=True))
+    theirs = [frozenset((t, s) for s, t in one.pairs) for one in heedful.load(back).align(targets, sources)]
+    mine = [one.pairs for one in heedful.load(folder).align(sources, targets)]
+    assert found["best"][0]["rate"] == pytest.approx(score(mine[::2], theirs[::2]).error_rate, abs=1e-5)
+    both = heedful_cli("readout", folder, "--reverse", back, "--gold", gold, pairs)
+    assert both.code == 0
+    assert "joined with the other direction" in both.out
+    joined = json.loads(heedful_cli("readout", folder, "--reverse", back, "--gold", gold, pairs, "--json").out)
+    best = joined["symmetries"][0]
+    assert heedful.load(folder).readout.symmetry == best["symmetry"]
+    found = [one.pairs for one in heedful.load(folder).align(sources, targets, reverse=heedful.load(back))]
+    if best["symmetry"] != "none":
+        wanted = [frozenset((i, i) for i in range(len(x.split()))) for x in sources]
+        assert score(found[::2], wanted[::2]).error_rate == pytest.approx(best["rate"], abs=1e-5)
+
+
+def test_by_the_statistical_aligner(heedful_cli, tmp_path, files):
+    folder = random_folder(tmp_path / "m", "rnn")
+    done = heedful_cli("readout", folder, files[0], "--most", "20", "--json")
+    assert json.loads(done.out)["measure"] == "alignment error rate against the statistical aligner's links"
+    assert json.loads(done.out)["pairs"] == {"chosen_on": 10, "held_out": 10}
+
+
+def test_lines_that_cannot_be_read_are_left_out_with_their_gold(heedful_cli, tmp_path, files):
+    pairs, gold = files
+    folder = random_folder(tmp_path / "m", "rnn")
+    plain = json.loads(heedful_cli("readout", folder, "--gold", gold, pairs, "--dry-run", "--json").out)
+    with pairs.open("r+") as file:
+        text = file.read()
+        file.seek(0)
+        file.write(f"\tB\na\t\n{text}")
+    gold.write_text(f"\n\n{gold.read_text()}")
+    done = heedful_cli("readout", folder, "--gold", gold, pairs, "--dry-run", "--json")
+    assert "2 pairs with an empty side, or too long for the model, are left out" in done.err
+    assert json.loads(done.out) == plain
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "words"),
+    [
+        ("fixed", (), "this model has no attention, so that there is no read-out to choose"),
+        ("rnn", ("--gold-base", "1"), "gold.txt, line 1: link '0-0' is outside of its sentences"),
+        ("rnn", ("--gold", "nowhere"), "nowhere"),
+    ],
+)
+def test_what_cannot_be(heedful_cli, tmp_path, files, name, change, words):
+    pairs, gold = files
+    folder = random_folder(tmp_path / "m", name)
+    done = heedful_cli("readout", folder, pairs, "--gold", gold, *change)
+    assert (done.code, done.out) == (2, "")
+    assert words in done.err
+    assert not (folder / "readout.json").exists()
+
+
+def test_options_about_gold_go_with_gold(heedful_cli, tmp_path, files):
+    done = heedful_cli("readout", random_folder(tmp_path / "m", "rnn"), files[0], "--lenient")
+    assert (done.code, "they go with --gold" in done.err) == (2, True)
+
+
+def test_one_pair_is_too_few(heedful_cli, tmp_path):
+    pairs = write_pairs(tmp_path / "p.tsv", [("a b", "A B")])
+    done = heedful_cli("readout", random_folder(tmp_path / "m", "rnn"), pairs)
+    assert (done.code, "1 of 1 pairs can be read" in done.err) == (2, True)
+
+
+@pytest.mark.parametrize("name", ["rnn", "transformer"])
+def test_alignments_of_translations(heedful_cli, tmp_path, name):
+    folder = random_folder(tmp_path / "m", name)
+    done = heedful_cli("translate", folder, "--alignments", stdin=b"a b. c d\n\nbead")
+    assert done.code == 0
+    lines = done.out.split("\n")
+    assert lines[1] == ""  # a blank line stays blank
+    for line, source in ((lines[0], "a b. c d"), (lines[2], "bead")):
+        text, links = line.split("\t")
+        assert all(s < len(source.split()) and t < len(text.split()) for s, t in parse(links))
+    plain = heedful_cli("translate", folder, stdin=b"a b. c d\n\nbead")
+    assert [line.split("\t")[0] for line in lines] == plain.out.split("\n")
+    best = heedful_cli("translate", folder, "a b c", "--alignments", "--beam", "3", "--n-best", "2").out
+    assert [len(line.split("\t")) for line in best.splitlines()] == [4, 4]
+    record = json.loads(heedful_cli("translate", folder, "a b c", "--alignments", "--json").out)
+    assert [word for word, _, _ in record["alignment"]["source_words"]] == ["a", "b", "c"]
+
+
+def test_alignments_that_cannot_be(heedful_cli, tmp_path):
+    done = heedful_cli("translate", random_folder(tmp_path / "m", "fixed"), "a b", "--alignments")
+    assert (done.code, "this model has no attention" in done.err) == (2, True)
+    done = heedful_cli("translate", random_folder(tmp_path / "n", "rnn"), "a b", "--alignments", "--stream")
+    assert (done.code, "--stream and --alignments exclude each other" in done.err) == (2, True)

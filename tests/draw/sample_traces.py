@@ -1,0 +1,91 @@
+"""Traces to draw: several scripts, heads, a long sentence, words that nobody looks at. Nothing in them is chance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heedful.readout import Readout
+from heedful.trace import Text, Trace, Word
+
+
+def side(words: Sequence[str]) -> Text:
+    """A text of one token to a word; the last is `</s>`."""
+    text, spans, made = " ".join(words), [], []
+    for i, word in enumerate(words):
+        start = sum(map(len, words[:i])) + i
+        spans.append((start, start + len(word)))
+        made.append(Word(word, *spans[-1], i, i + 1))
+    n = len(text)
+    return Text(text, (*words, "</s>"), (*spans, (n, n)), (*made, Word("</s>", n, n, len(words), len(words) + 1)))
+
+
+def looking(at: Sequence[Sequence[int]], sources: int, sure: float = 0.8) -> NDArray[np.float32]:
+    """Rows that look at the given places, the first most, and a little around them."""
+    weights = np.zeros((len(at), sources))
+    for row, places in zip(weights, at, strict=True):
+        for rank, place in enumerate(places):
+            row[place] += sure / 2**rank
+            row[max(0, place - 1)] += 0.06
+            row[min(sources - 1, place + 1)] += 0.04
+        row += 0.03 / sources
+        row /= row.sum()
+    return weights.astype(np.float32)
+
+
+def trace(source: str, target: str, at: Sequence[Sequence[int]]) -> Trace:
+    """A trace of two sentences; `at` says for each target word, and for `</s>`, where it looks."""
+    x, y = side(source.split()), side(target.split())
+    log_probs = np.log(np.linspace(0.95, 0.4, len(y.tokens))).astype(np.float32)
+    return Trace(x, y, looking(at, len(x.tokens))[None, None], log_probs)
+
+
+HINDI = trace("मैं घर में खाना खाता हूँ", "I eat food at home", [[0], [4, 5], [3], [2], [1], [6, 5]])
+ARABIC = trace("أكل الولد التفاحة الحمراء", "the boy ate the red apple", [[1], [1], [0], [3, 2], [3], [2], [4]])
+TO_ARABIC = trace("the boy ate the apple", "أكل الولد التفاحة", [[2], [1, 0], [4, 3], [5]])
+CHINESE = trace("他 昨天 在 家 吃饭 。", "he ate at home yesterday .", [[0], [4], [2], [3], [1], [5], [6]])
+JAPANESE = trace("私 は 東京 で 本 を 読みました", "I read a book in Tokyo", [[0], [6], [4], [4, 5], [3], [2], [7]])
+EMOJI = trace(
+    "👍🏽 we 👨\u200d👩\u200d👧 ❤️ 🇮🇳",
+    "👍🏽 हम भारत से प्यार करते 👨\u200d👩\u200d👧",
+    [[0], [1], [4], [4, 3], [3], [3], [2], [5]],
+)
+UNSEEN = trace("the old king never slept well", "राजा सोया", [[2], [4], [6]])
+
+
+def heads(layers: int = 2, count: int = 4) -> Trace:
+    """The Hindi sentence as many heads see it, each its own way."""
+    x, y = HINDI.source, HINDI.target
+    T, S = len(y.tokens), len(x.tokens)
+    weights = np.zeros((layers, count, T, S), dtype=np.float32)
+    for layer in range(layers):
+        for head in range(count):
+            at = [[(t * (head + 1) + layer) % S, (t + head) % S] for t in range(T)]
+            weights[layer, head] = looking(at, S, 0.3 + 0.2 * head)
+    return Trace(x, y, weights, HINDI.log_probs, Readout())
+
+
+def inside() -> Trace:
+    """A sentence that looks inside itself, with 2 layers of 2 heads."""
+    x = side(["the", "animal", "did", "not", "cross", "the", "street", "because", "it", "was", "tired"])
+    n = len(x.tokens)
+    weights = np.stack(
+        [
+            np.stack([looking([[max(0, i - 1)] for i in range(n)], n), looking([[1, i] for i in range(n)], n, 0.5)]),
+            np.stack([looking([[i] for i in range(n)], n), looking([[(i + 1) % n] for i in range(n)], n)]),
+        ]
+    )
+    return Trace(x, x, weights, np.zeros(n, dtype=np.float32))
+
+
+def long(words: int = 200) -> Trace:
+    """A long sentence whose halves of ten words are exchanged, and in which every seventeenth word is not looked at."""
+    ferry = "so the old ferry carried letters across quiet water and nobody asked from whom they came"
+    some = ferry.split()
+    x = [some[(7 * i) % len(some)] for i in range(words)]
+    at = [[i // 10 * 10 + (i + 5) % 10] for i in range(words)]
+    at = [[place + (1 if place % 17 == 16 else 0)] for (place,) in at]
+    y = [some[(3 * i + 1) % len(some)] for i in range(words)]
+    return trace(" ".join(x), " ".join(y), [*at, [words]])

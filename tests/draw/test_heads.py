@@ -1,0 +1,82 @@
+"""Small maps for all heads: what is dark in a head is dark in its map, and the one that is named is enlarged."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import sample_traces as samples
+
+from heedful.draw.heads import heads
+from heedful.errors import ConfigError
+from heedful.readout import Readout
+
+NS = "{http://www.w3.org/2000/svg}"
+
+
+def small(drawn: str) -> dict[str, ET.Element]:
+    """The small maps by the name of their head."""
+    groups = [g for g in ET.fromstring(drawn).findall(f"{NS}g") if g.find(f"{NS}title") is not None]
+    return {(g.find(f"{NS}title").text or "").split(":")[0]: g for g in groups}
+
+
+def enlarged(drawn: str) -> str:
+    return next(t.text for t in ET.fromstring(drawn).iter(f"{NS}text") if t.get("class") == "h" and "head" in t.text)
+
+
+def test_cells_are_those_of_the_head() -> None:
+    trace = samples.heads()
+    maps = small(heads(trace))
+    assert list(maps) == [f"layer {m}, head {n}" for m in (1, 2) for n in (1, 2, 3, 4)]
+    T, S = trace.weights.shape[2:]
+    for (m, n), weights in (((m, n), trace.weights[m, n]) for m in (0, 1) for n in range(4)):
+        group = maps[f"layer {m + 1}, head {n + 1}"]
+        cell = float(group.find(f"{NS}rect").get("width")) / S
+        found = np.zeros((T, S))
+        for path in group.findall(f"{NS}path"):
+            for x, y in re.findall(r"M([\d.]+) ([\d.]+)h", path.get("d")):
+                found[round(float(y) / cell), round(float(x) / cell)] = float(path.get("fill-opacity"))
+        shown = weights >= 0.04
+        assert ((found > 0) == shown).all()
+        assert (np.abs(found - weights)[shown] <= 0.13).all()  # eight shades
+
+
+def test_the_sharpest_is_enlarged_unless_one_is_named() -> None:
+    trace = samples.heads()
+    means = trace.weights.max(-1).mean(-1)
+    m, n = np.unravel_index(means.argmax(), means.shape)
+    assert enlarged(heads(trace)) == f"Layer {m + 1}, head {n + 1}"
+    assert enlarged(heads(trace, layer=2, head=3)) == "Layer 2, head 3"
+    assert enlarged(heads(trace, layer=2)) == f"Layer 2, head {means[1].argmax() + 1}"
+    assert enlarged(heads(replace(trace, readout=Readout(2, (4,))))) == "Layer 2, head 4"
+    outlined = [
+        name for name, g in small(heads(trace, layer=2, head=3)).items() if g.find(f"{NS}rect[@class='o']") is not None
+    ]
+    assert outlined == ["layer 2, head 3"]
+
+
+@pytest.mark.parametrize(
+    ("layer", "head", "message"), [(3, None, "no layer 3; choose one from 1 to 2"), (1, 0, "no head 0")]
+)
+def test_heads_that_are_not_there_are_refused(layer: int, head: int | None, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        heads(samples.heads(), layer=layer, head=head)
+
+
+@pytest.mark.parametrize(("layers", "count"), [(1, 1), (6, 16), (12, 8)])
+def test_any_number_of_heads_fits(layers: int, count: int) -> None:
+    drawn = heads(samples.heads(layers, count))
+    root = ET.fromstring(drawn)
+    assert len(small(drawn)) == layers * count
+    for group in small(drawn).values():
+        x, y = (float(n) for n in re.findall(r"[\d.]+", group.get("transform")))
+        box = group.find(f"{NS}rect")
+        assert x + float(box.get("width")) <= float(root.get("width"))
+        assert y + float(box.get("height")) <= float(root.get("height"))
+
+
+def test_without_weights_it_says_so() -> None:
+    assert "no attention" in heads(replace(samples.heads(), weights=None))

@@ -1,0 +1,400 @@
+"""The interactive page in a real browser: what is seen, pointed at, focused, pinned, kept, printed and said.
+
+Without chromium these tests are skipped; with HEEDFUL_BROWSER=1 in the environment they fail instead.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import browsing
+import page_traces
+import pytest
+
+from heedful.draw import figure as figures
+from heedful.draw.html import figure, page, record
+
+SPOKEN = "eating: खाना 61 %, खा 30 %, रहा 9 % · confidence 80 %"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    yield from browsing.started()
+
+
+@pytest.fixture
+def look(browser: Any, tmp_path: Path) -> Iterator[Any]:
+    """Open a page and wait until it is drawn."""
+    for opened in browsing.opening(browser, tmp_path):
+
+        def open_(text: str, width: int = 1000, scheme: str = "light", opened: Any = opened, **options: Any) -> Any:
+            found = opened(text, width, scheme, **options)
+            if options.get("java_script_enabled", True):
+                found.wait_for_selector(".v-panel")
+            return found
+
+        yield open_
+
+
+def plain(text: str) -> str:
+    return text.replace("\u00a0", " ")
+
+
+def said(found: Any, panel: int = 1) -> str:
+    return plain(found.inner_text(f".v-panel:nth-child({panel}) .v-said"))
+
+
+def note(found: Any, panel: int = 1) -> str:
+    return plain(found.inner_text(f".v-panel:nth-child({panel}) .v-note"))
+
+
+def word(side: str, number: int) -> str:
+    return f".v-{side} li:nth-child({number})"
+
+
+def lit(found: Any) -> int:
+    return found.locator(".v-some .v-ribbon.v-on").count()
+
+
+def test_what_is_seen_first(look):
+    found = look(page([page_traces.known()], "A title"))
+    assert found.inner_text("h1") == "A title"
+    assert found.locator(".v-source li").all_inner_texts() == ["मैं", "खाना", "खा", "रहा", "हूँ", "</s>"]
+    assert found.locator(".v-target li").all_inner_texts() == ["I", "am", "eating", "food", "</s>"]
+    assert found.locator(".v-across svg").is_visible()
+    # Kept of each row until it is 90 %: 1, 2, 2, 1 and 5 links.
+    assert found.locator(".v-ribbon").count() == 11
+    readout = figures.said(page_traces.known()).removeprefix("read-out")
+    assert note(found).startswith(f"Read-out{readout}. Showing 91 % of the weight; hidden 9 %.")
+    assert found.locator(".v-unsure").all_inner_texts() == ["food"]
+    assert not found.locator(".v-still").is_visible()
+
+
+def test_ribbons_are_as_wide_as_their_weights_and_end_at_their_words(look):
+    found = look(page([page_traces.known()]))
+    ribbons = found.evaluate(
+        "[...document.querySelectorAll('.v-ribbon')].map(g => [+g.style.getPropertyValue('--w'), "
+        "+g.lastChild.getAttribute('stroke-width'), g.lastChild.getAttribute('d')])"
+    )
+    for weight, width, _ in ribbons:
+        assert width == pytest.approx(max(1.2, 26 * weight), abs=0.1)
+    _, _, widest = max(ribbons)
+    ends = [float(n) for n in re.findall(r"[\d.]+", widest)]
+    boxes = [found.locator(word(*one)).bounding_box() for one in (("source", 2), ("target", 4))]
+    left = found.locator(".v-across svg").bounding_box()["x"]
+    for x, box in zip((ends[0], ends[-2]), boxes, strict=True):
+        assert box["x"] - 20 <= left + x <= box["x"] + box["width"] + 20
+
+
+def test_pointing_at_a_word_shows_its_links_and_numbers(look):
+    found = look(page([page_traces.known()]))
+    found.hover(word("target", 3))
+    assert said(found) == SPOKEN
+    assert lit(found) == 2
+    shares = found.eval_on_selector_all("[data-share]", "all => all.map(e => [e.textContent, e.dataset.share])")
+    assert [[text, plain(share)] for text, share in shares] == [["खाना", "61 %"], ["खा", "30 %"], ["रहा", "9 %"]]
+    found.wait_for_timeout(200)
+    faded = found.eval_on_selector(".v-ribbon:not(.v-on) path:last-child", "e => getComputedStyle(e).strokeOpacity")
+    assert float(faded) < 0.3
+    found.hover(word("source", 1))
+    assert said(found) == "मैं: looked at by I 90 %, </s> 10 %, am 2 %"
+    found.mouse.move(1, 1)
+    assert said(found) == ""
+    assert lit(found) == 0
+
+
+def test_the_keyboard_is_enough(look):
+    found = look(page([page_traces.known()]))
+    assert found.locator(".v-side [tabindex='0']").count() == 2
+    found.focus("select, input[type=range]")
+    found.keyboard.press("Tab")
+    assert found.evaluate("document.activeElement.innerText") == "मैं"
+    found.keyboard.press("ArrowRight")
+    found.keyboard.press("ArrowRight")
+    found.keyboard.press("ArrowLeft")
+    assert said(found).startswith("खाना: looked at by food 95 %, eating 61 %")
+    outline = "getComputedStyle(document.activeElement.firstChild)"
+    assert found.evaluate(f"[{outline}.outlineStyle, parseFloat({outline}.outlineWidth) >= 2]") == ["solid", True]
+    found.keyboard.press("Tab")
+    found.keyboard.press("End")
+    found.keyboard.press("Home")
+    found.keyboard.press("ArrowDown")
+    found.keyboard.press("ArrowDown")
+    assert said(found) == SPOKEN
+    found.keyboard.press("Enter")
+    assert found.locator("[aria-selected=true]").all_inner_texts() == ["eating"]
+    found.hover(word("source", 1))
+    found.keyboard.press("ArrowDown")
+    assert said(found) == SPOKEN
+    found.keyboard.press("Escape")
+    assert found.locator("[aria-selected=true]").count() == 0
+    assert said(found).startswith("food: ")
+    found.keyboard.press("Shift+Tab")
+    assert found.evaluate("document.activeElement.innerText") == "खाना"
+    # One place to tab to on each side, wherever one has been.
+    assert found.locator(".v-side [tabindex='0']").all_inner_texts() == ["खाना", "food"]
+
+
+def test_a_touch_pins_and_frees(look):
+    found = look(page([page_traces.known()]), 380, has_touch=True)
+    found.tap(word("target", 3))
+    assert said(found) == SPOKEN
+    found.tap(word("target", 3))
+    assert found.locator("[aria-selected=true]").count() == 0
+
+
+def test_what_is_kept_can_be_moved_and_what_is_hidden_is_said(look):
+    found = look(page([page_traces.known()]))
+    found.fill("input[type=range]", "50")
+    assert found.locator(".v-ribbon").count() == 5
+    assert plain(found.inner_text(".v-slider output")) == "50 %"
+    kept = (0.9 + 0.5 + 0.61 + 0.95 + 0.5) / 5
+    assert f"Showing {kept:.0%} of the weight; hidden {1 - kept:.0%}.".replace("%", " %") in note(found)
+    found.fill("input[type=range]", "100")
+    assert "Showing 100 % of the weight; nothing is hidden." in note(found)
+    # The numbers of a word are all there, whatever is drawn.
+    found.fill("input[type=range]", "50")
+    found.hover(word("target", 3))
+    assert said(found) == SPOKEN
+    assert lit(found) == 1
+
+
+def test_words_or_pieces(look):
+    found = look(page([page_traces.known()]))
+    found.check("input[value=pieces]")
+    assert found.locator(".v-target li").all_inner_texts() == ["I", "am", "eat", "ing", "food", "</s>"]
+    found.hover(word("target", 4))
+    assert said(found) == "ing: खाना 52 %, खा 40 %, रहा 8 % · confidence 80 %"
+    assert found.get_attribute(".v-target", "aria-label") == "translation, 6 pieces"
+
+
+def test_the_heat_map(look):
+    found = look(page([page_traces.known()], view="heatmap"))
+    cells = found.eval_on_selector_all(".v-cell text", "all => all.map(e => +e.textContent)")
+    assert sorted(cells) == [10, 10, 10, 10, 30, 40, 50, 50, 61, 90, 95]
+    found.hover(word("target", 3))
+    assert found.locator(".v-cell.v-on").count() == 2
+    band = found.locator(".v-band").bounding_box()
+    row = found.locator(word("target", 3)).bounding_box()
+    assert abs(band["y"] - row["y"]) < 3
+    found.hover(word("source", 5))
+    column = found.locator(".v-band").bounding_box()
+    head = found.locator(word("source", 5)).bounding_box()
+    assert abs(column["x"] - head["x"]) < 3
+    svg = found.locator(".v-grid svg").bounding_box()
+    found.mouse.move(svg["x"] + 5, svg["y"] + 2.5 * svg["height"] / 5)
+    assert said(found) == SPOKEN
+
+
+def test_gold_links_are_outlined_in_the_heat_map(look):
+    head, foot = page([page_traces.known()]).split('<div class="heedful-view">')
+    text = head + figure([page_traces.known()], "heatmap", gold=[frozenset({(1, 2), (2, 2)})])
+    found = look(text + foot[foot.rindex("<script>") :])
+    gold, cells = (found.locator(one) for one in (".v-gold", ".v-cell.v-on"))
+    found.hover(word("target", 3))
+    assert gold.count() == cells.count() == 2
+    for i in range(2):
+        inner, outer = gold.nth(i).bounding_box(), cells.nth(i).bounding_box()
+        assert 0 < inner["x"] - outer["x"] < 4
+        assert 0 < inner["y"] - outer["y"] < 4
+    assert "Outlined: gold links." in note(found)
+    found.check("input[value=pieces]")
+    assert gold.count() == 0
+
+
+def test_all_heads_and_one_of_them_large(look):
+    found = look(page([page_traces.heads()], view="heads"))
+    assert found.locator(".v-thumb").count() == 6
+    painted = "c => c.getContext('2d').getImageData(0, 0, c.width, c.height).data.filter((v, i) => i % 4 === 3 && v)"
+    assert found.eval_on_selector(".v-thumb canvas", f"c => ({painted})(c).length") == 6
+    found.click("[data-map='4']")
+    assert found.input_value("select") == "head:4"
+    assert note(found).startswith("Layer 2, head 2. Showing 100 %")
+    found.hover(word("target", 1))
+    assert said(found).startswith("I: खा 100 %")
+    found.focus("[data-map='4']")
+    found.keyboard.press("ArrowUp")
+    found.keyboard.press("ArrowLeft")
+    found.keyboard.press("Enter")
+    assert found.input_value("select") == "head:0"
+    assert found.evaluate("document.activeElement.getAttribute('aria-label')") == "layer 1, head 1"
+    assert found.locator(".v-thumb[aria-selected=true]").count() == 1
+
+
+def test_a_layer_is_the_mean_of_its_heads(look):
+    found = look(page([page_traces.heads()]))
+    found.select_option("select", "layer:0")
+    found.hover(word("target", 1))
+    assert said(found).startswith("I: मैं 33 %, खाना 33 %, खा 33 %")
+    assert note(found).startswith("Layer 1, mean of heads.")
+    found.select_option("select", "read")
+    assert note(found).startswith("Read-out: mean of all layers and heads.")
+
+
+def test_a_sentence_that_looks_at_itself(look):
+    found = look(page([page_traces.inside()], view="self"))
+    assert found.locator(".v-choices").first.inner_text().split() == ["View", "Braid", "Heat", "map"]
+    assert found.locator(".v-label").all_inner_texts() == ["is looked at", "looks"]
+    found.hover(word("target", 2))
+    assert said(found) == "खाना: मैं 100 %"
+
+
+def test_models_side_by_side(look):
+    traces = [replace(page_traces.known(), weights=None), page_traces.known(), page_traces.heads()]
+    found = look(page(traces, names=["fixed", "attention", "many"]), 1400)
+    assert found.locator(".v-head h2").all_inner_texts() == ["fixed", "attention", "many"]
+    tops = [found.locator(f".v-panel:nth-child({i})").bounding_box()["y"] for i in (1, 2, 3)]
+    assert len(set(tops)) == 1
+    assert note(found, 1) == "This model has no attention: there is nothing to show."
+    found.hover(f".v-panel:nth-child(2) {word('source', 2)}")
+    assert said(found, 2).startswith("खाना: looked at by food 95 %")
+    assert said(found, 3).startswith("खाना: looked at by")
+    assert said(found, 1) == "खाना: nothing to show"
+    found.hover(f".v-panel:nth-child(2) {word('target', 2)}")
+    assert said(found, 3) == ""
+    assert found.locator(".v-panel:nth-child(1) .v-ribbon").count() == 0
+
+
+def test_alarms_are_told_and_their_words_marked(look):
+    found = look(page([page_traces.plain_words("a b c d e", "w x", [0, 1])]))
+    assert found.locator(".v-alarms li").all_inner_texts() == ["nothing looked at 'd', 'e'"]
+    assert found.locator(".v-alarm").all_inner_texts() == ["d", "e"]
+
+
+def test_hostile_text_is_shown_as_text(look):
+    words = "<script>alert(1)</script> </script> <img onerror=alert(1) src=x> <!-- ${alert(1)}"
+    made = page_traces.plain_words(words, words)
+    found = look(page([made, made], title=words, names=[words, "b"]))
+    assert found.locator(".v-panel:nth-child(1) .v-source li").all_inner_texts() == [*words.split(), "</s>"]
+    assert found.inner_text("h1") == words
+    found.hover(word("target", 1))
+    assert said(found).startswith("<script>alert(1)</script>: <script>alert(1)</script> 8")
+    assert found.locator("img, .v-panel script").count() == 0
+
+
+def test_right_to_left_words_stand_from_right_to_left(look):
+    found = look(page([page_traces.plain_words("أكل الولد التفاحة", "the boy ate it", [1, 1, 0, 2])]))
+    places = [found.locator(word("source", i)).bounding_box()["x"] for i in (1, 2, 3)]
+    assert places == sorted(places, reverse=True)
+    found.focus(word("source", 1))
+    found.keyboard.press("ArrowLeft")
+    assert found.evaluate("document.activeElement.innerText") == "الولد"
+    places = [found.locator(word("target", i)).bounding_box()["x"] for i in (1, 2, 3)]
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize("view", ["braid", "heatmap", "heads"])
+def test_a_phone_has_room_for_it(look, view):
+    found = look(page([page_traces.heads()], "A title that is rather long for a phone", view), 360)
+    assert found.evaluate("document.documentElement.scrollWidth") <= 360
+    outside = "[...document.querySelectorAll('body *')].filter(e => !e.closest('.v-grid, svg, option, optgroup') && "
+    outside += "e.getBoundingClientRect().right > innerWidth + 0.5).map(e => e.outerHTML.slice(0, 80))"
+    assert found.evaluate(outside) == []
+    if view == "braid":
+        wide = look(page([page_traces.known()]), 300)
+        assert wide.locator(".v-down, .v-across").count() == 1
+
+
+RIBBONS = """() => {
+  const pen = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+  const rgb = colour => {
+    pen.fillStyle = colour; pen.fillRect(0, 0, 1, 1);
+    return [...pen.getImageData(0, 0, 1, 1).data].slice(0, 3);
+  };
+  const light = c => rgb(c).map(v => v / 255).map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const ground = light(getComputedStyle(document.querySelector(".v-panel")).backgroundColor);
+  return [...document.querySelectorAll(".v-ribbon path:last-child")].map(p => {
+    const [a, b] = [light(getComputedStyle(p).stroke), ground].sort((x, y) => y - x);
+    return [+p.parentElement.style.getPropertyValue("--w"), (a + 0.05) / (b + 0.05)];
+  });
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_contrast(look, scheme):
+    trace = page_traces.plain_words("a b c d e f", "q r s t u v", [0, 1, 2, 3, 4, 5])
+    found = look(page([trace, page_traces.known()], "Title"), 1200, scheme)
+    found.fill("input[type=range]", "100")
+    lowest = found.evaluate(browsing.CONTRAST)
+    assert len(lowest) > 20
+    assert lowest[0][0] >= 4.5, lowest[:3]
+    ribbons = found.evaluate(RIBBONS)
+    assert min(contrast for _, contrast in ribbons) >= 3
+    strong = [contrast for weight, contrast in ribbons if weight > 0.8]
+    weak = [contrast for weight, contrast in ribbons if weight < 0.1]
+    assert min(strong) > max(weak)
+
+
+def test_light_and_dark_are_light_and_dark(look):
+    grounds = []
+    for scheme in ("light", "dark"):
+        found = look(page([page_traces.known()]), scheme=scheme)
+        colour = found.eval_on_selector(".v-panel", "e => getComputedStyle(e).backgroundColor")
+        grounds.append(sum(map(int, re.findall(r"\d+", colour))))
+    assert grounds[0] > 600 > 200 > grounds[1]
+
+
+def test_it_is_printed_as_it_stands_without_its_controls(look):
+    found = look(page([page_traces.heads()]), scheme="dark")
+    found.click(word("target", 3))
+    found.emulate_media(media="print")
+    assert not found.locator(".v-controls").is_visible()
+    assert not found.locator("select").is_visible()
+    assert found.locator(".v-ribbon.v-on").count() > 0
+    assert said(found).startswith("eating: ")
+    assert found.eval_on_selector("body", "e => getComputedStyle(e).backgroundColor") == "rgb(255, 255, 255)"
+
+
+def test_without_a_script_there_is_the_static_picture(look):
+    found = look(page([page_traces.known()]), java_script_enabled=False)
+    assert found.locator(".v-still svg").is_visible()
+
+
+def test_long_ones_scroll_in_a_frame_and_draw_what_is_near(look):
+    found = look(page([page_traces.long(300)]))
+    assert found.locator(".v-target li").count() == 300
+    assert "Showing 90 % of the weight; hidden 10 %." in note(found)
+    found.fill("input[type=range]", "100")
+    assert "Links under 3 % are too thin to draw." in note(found)
+    drawn = found.locator(".v-ribbon").count()
+    assert 20 < drawn < 250
+    first = found.locator(".v-ribbon path").first.get_attribute("d")
+    found.focus(word("target", 1))
+    found.keyboard.press("End")
+    found.wait_for_function(f"document.querySelector('.v-ribbon path').getAttribute('d') !== {first!r}")
+    box = found.locator(word("target", 300)).bounding_box()
+    assert 0 < box["y"] < 800
+    assert said(found).startswith("</s>: ")
+    found.check("input[value=heatmap]")
+    assert found.locator(".v-cell").count() < 300
+
+
+def test_two_thousand_tokens_open(look, record_property):
+    made = page_traces.long(2000)
+    text = page([made])
+    assert len(text.encode()) < 5_000_000
+    found = look(text)
+    record_property("milliseconds", found.evaluate("performance.now()"))
+    assert found.locator(".v-source li").count() == 2000
+    assert found.evaluate("document.querySelectorAll('*').length") < 12_000
+
+
+def test_a_page_can_draw_other_data_in_the_same_place(look):
+    """As the service does while a translation grows: what was chosen stays."""
+    text = page([page_traces.known()])
+    found = look(text)
+    grown = """data => {
+      const root = document.querySelector('.heedful-view');
+      const shown = heedful.view(root, data.first);
+      document.querySelector('input[value=heatmap]').click();
+      shown.update(data.second);
+    }"""
+    data = {"first": record([page_traces.known()]), "second": record([page_traces.plain_words("a b", "c d")])}
+    found.evaluate(grown, data)
+    assert found.locator(".v-grid").count() == 1
+    assert found.locator(".v-target li").all_inner_texts() == ["c", "d", "</s>"]

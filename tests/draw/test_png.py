@@ -1,0 +1,207 @@
+"""PNG files, read back dot by dot: the right size, ink where words are, the colours of ribbons, fonts for scripts."""
+
+from __future__ import annotations
+
+import re
+import struct
+import sys
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sample_traces as samples
+from numpy.typing import NDArray
+
+from heedful.draw import views
+from heedful.draw.fonts import Fonts, faces_of, script_of
+from heedful.draw.marks import LIGHT, NAMES
+from heedful.draw.png import render
+from heedful.draw.views import View, view
+from heedful.errors import ConfigError, DataError, HeedfulError
+
+MISSING = "resvg or fontTools is not here (pip install 'heedful[png]'), so that nobody looks at PNG files"
+
+
+@pytest.fixture(autouse=True)
+def _parts(request: pytest.FixtureRequest) -> None:
+    if "without" not in request.node.name:
+        pytest.importorskip("resvg_py", reason=MISSING)
+        pytest.importorskip("fontTools", reason=MISSING)
+
+
+def need(text: str) -> Fonts:
+    """The fonts of this machine; skip where there is none for a text."""
+    fonts = Fonts()
+    try:
+        fonts.choose(text)
+    except DataError as error:
+        pytest.skip(str(error))
+    return fonts
+
+
+def dots(png: bytes) -> NDArray[np.uint8]:
+    """The dots of a PNG file of 8 bits with an alpha channel.  (height, width, 4)."""
+    assert png[:8] == b"\x89PNG\r\n\x1a\n"
+    at, data, head = 8, b"", b""
+    while at < len(png):
+        (size,), kind = struct.unpack(">I", png[at : at + 4]), png[at + 4 : at + 8]
+        body = png[at + 8 : at + 8 + size]
+        head, data = (body if kind == b"IHDR" else head), data + (body if kind == b"IDAT" else b"")
+        at += 12 + size
+    width, height, depth, colour = struct.unpack(">IIBB", head[:10])
+    assert (depth, colour) == (8, 6)
+    lines = np.frombuffer(zlib.decompress(data), dtype=np.uint8).reshape(height, 1 + 4 * width)
+    found = np.zeros((height, 4 * width), dtype=np.uint8)
+    for y, (how, *_) in enumerate(lines):
+        found[y] = _unfiltered(int(how), lines[y, 1:].copy(), found[y - 1] if y else np.zeros(4 * width, np.uint8))
+    return found.reshape(height, width, 4)
+
+
+def _unfiltered(how: int, line: NDArray[np.uint8], above: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    if how == 0:
+        return line
+    if how == 2:
+        return line + above
+    out = line.astype(int).tolist()
+    up = above.astype(int).tolist()
+    for i in range(len(out)):
+        left, corner = (out[i - 4], up[i - 4]) if i >= 4 else (0, 0)
+        if how == 1:
+            guess = left
+        elif how == 3:
+            guess = (left + up[i]) // 2
+        else:
+            near = [(abs(left + up[i] - corner - n), order, n) for order, n in enumerate((left, up[i], corner))]
+            guess = min(near)[2]
+        out[i] = (out[i] + guess) % 256
+    return np.array(out, dtype=np.uint8)
+
+
+def size_of(svg: str) -> tuple[float, float]:
+    width, height = re.findall(r'(?:width|height)="([\d.]+)"', svg)[:2]
+    return float(width), float(height)
+
+
+def ink(picture: NDArray[np.uint8], x: float, y: float, wide: float, high: float) -> int:
+    """How many dots are dark around a place, in the units of the SVG."""
+    part = picture[int(2 * (y - high)) : int(2 * y), int(2 * (x - wide / 2)) : int(2 * (x + wide / 2)), :3]
+    return int((part.astype(int).sum(-1) < 300).sum())
+
+
+def test_a_braid_has_its_words_and_its_colours() -> None:
+    need("मैं")
+    svg = view([samples.HINDI], View("braid"), "Hindi")
+    picture = dots(render(svg))
+    width, height = size_of(svg)
+    assert abs(picture.shape[1] - 2 * width) <= 2
+    assert abs(picture.shape[0] - 2 * height) <= 2
+    assert tuple(picture[0, 0]) == (255, 255, 255, 255)
+    move = float(re.search(r"translate\(8 ([\d.]+)\)", svg)[1])
+    words = re.findall(r'<text class="m(?: t)?" x="([\d.]+)" y="([\d.]+)">([^<]+)<', svg)
+    assert len(words) == 13
+    for x, y, _ in words:  # Devanagari above, Latin below: each is there
+        assert ink(picture, float(x) + 8, float(y) + move, 30, 12) > 10
+    colours = dict(zip(NAMES, LIGHT, strict=True))
+    for name in ("s0", "s1", "s2", "s3"):  # the bars below are of the pure colour
+        wanted = [int(colours[name][i : i + 2], 16) for i in (1, 3, 5)]
+        assert (np.abs(picture[..., :3].astype(int) - wanted).sum(-1) < 6).sum() > 100
+
+
+def drawn_words(text: str) -> NDArray[np.uint8]:
+    svg = (
+        f'<svg width="120" height="40"><style>.heedful{{font-size:20px}}</style><text x="5" y="28">{text}</text></svg>'
+    )
+    return dots(render(svg.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" class="heedful" ')))
+
+
+def extent(picture: NDArray[np.uint8]) -> float:
+    dark = np.flatnonzero((picture[..., :3].astype(int).sum(-1) < 600).any(0))
+    return float(dark[-1] - dark[0]) if len(dark) else 0.0
+
+
+def test_letters_are_shaped() -> None:
+    need("कषमرحبا")
+    # A conjunct is narrower than its letters, the sign इ stands before the letter that it follows, Arabic letters join.
+    assert extent(drawn_words("क्ष")) < 0.8 * extent(drawn_words("कष"))
+    assert extent(drawn_words("مرحبا")) < 0.9 * sum(extent(drawn_words(c)) for c in "مرحبا") + 30
+    assert (drawn_words("कि") != drawn_words("क")).any()
+
+
+def test_emoji_have_colours() -> None:
+    fonts = need("😀")
+    if "emoji" not in fonts.choose("😀")["😀"].family.lower():
+        pytest.skip("there is no font of emoji on this machine")
+    picture = drawn_words("😀")[..., :3].astype(int)
+    assert (picture.max(-1) - picture.min(-1) > 80).sum() > 100
+    assert extent(drawn_words("👨\u200d👩\u200d👧")) < 1.3 * extent(drawn_words("😀"))
+
+
+def test_chinese_and_japanese_are_drawn() -> None:
+    fonts = need("家東")
+    assert extent(drawn_words("家家")) > 60
+    chosen = {text: fonts.choose(text)[text[0]].family for text in ("家", "家は", "家한")}
+    if all("CJK" in family for family in chosen.values()):
+        assert [family[-2:] for family in chosen.values()] == ["SC", "JP", "KR"]
+
+
+def test_every_view_can_be_drawn(tmp_path: Path) -> None:
+    need("मैं")
+    for name in views.VIEWS:
+        views.write(tmp_path / "x.png", [samples.heads()], View(name))
+        assert len((tmp_path / "x.png").read_bytes()) > 5_000
+
+
+def test_text_from_the_data_stays_text() -> None:
+    hostile = samples.trace("<b>&amp;</b> \"'", "]]> <svg/onload=x>", [[0], [1], [2]])
+    assert len(render(view([hostile], View("braid"), "<script>"))) > 1_000
+
+
+def test_a_large_picture_is_made_smaller() -> None:
+    head = '<svg xmlns="http://www.w3.org/2000/svg" class="heedful" width="40000" height="10">'
+    assert dots(render(f"{head}<style></style><text>a</text></svg>")).shape[1] == 16_000
+
+
+def test_without_a_font_it_says_which_script() -> None:
+    pytest.importorskip("fontTools", reason=MISSING)
+    nothing = Fonts(places=[])
+    for text, message in (
+        ("मैं", "no font for Devanagari found ('म', U+092E); install one (on Debian: fonts-noto-core), or name a file"),
+        ("家", "no font for Chinese characters found ('家', U+5BB6); install one (on Debian: fonts-noto-cjk)"),
+        ("😀", "no font for emoji found ('😀', U+1F600); install one (on Debian: fonts-noto-color-emoji)"),
+    ):
+        with pytest.raises(DataError, match=re.escape(message)):
+            nothing.choose(text)
+    assert nothing.plain() is None
+    assert nothing.choose(" \n\u200d") == {}
+
+
+def test_a_font_that_is_named_comes_first(tmp_path: Path) -> None:
+    fonts = need("a")
+    other = next(
+        (p for p in fonts.files if faces_of(p) and p != fonts.plain().path and ord("a") in faces_of(p)[0].characters),
+        None,
+    )
+    if other is None:
+        pytest.skip("this machine has one font only")
+    assert Fonts(other).choose("a")["a"].path == other
+    (tmp_path / "no.ttf").write_bytes(b"no font")
+    for path in (tmp_path / "no.ttf", tmp_path / "none.ttf"):
+        with pytest.raises(ConfigError, match="this is not a font file"):
+            Fonts(path)
+
+
+@pytest.mark.parametrize("name", ["resvg_py", "fontTools.ttLib"])
+def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    faces_of.cache_clear()
+    monkeypatch.setitem(sys.modules, name, None)
+    if name != "resvg_py":
+        pytest.importorskip("resvg_py", reason=MISSING)
+    with pytest.raises(HeedfulError, match=re.escape("pictures as .png need more: pip install 'heedful[png]'")):
+        render(view([samples.HINDI]))
+
+
+def test_scripts_are_known() -> None:
+    assert [script_of(c) for c in "aम家ひ한م😀❤。"] == [
+        *("LATIN", "DEVANAGARI", "CJK", "HIRAGANA", "HANGUL", "ARABIC", "EMOJI", "EMOJI", "CJK"),
+    ]

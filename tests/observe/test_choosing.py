@@ -1,0 +1,156 @@
+"""Choosing a read-out: the right one is found where we hid it, and what is measured is what it would give."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heedful.align import score
+from heedful.align.readout import align
+from heedful.align.symmetry import symmetrise
+from heedful.errors import ConfigError, DataError
+from heedful.observe import Evidence, Reading, Sighted, choose_readout, choose_symmetry, measured
+from heedful.readout import ENDS, MARKS, STEPS, SYMMETRIES, Readout
+from heedful.text.words import merge
+from heedful.trace import Text, Trace
+
+L, H = 3, 3
+
+
+def text_of(words: list[str]) -> Text:
+    spans, at = [], 0
+    for word in words:
+        spans.append((at, at + len(word)))
+        at += len(word) + 1
+    text = " ".join(words)
+    spans.append((len(text), len(text)))
+    return Text(text, (*words, "</s>"), tuple(spans), merge(text, spans))
+
+
+def pair(rng: np.random.Generator, sharp: tuple[int, int, str] | None = None):
+    """A pair with random weights and a random order of its words; one head at one step knows it."""
+    n = int(rng.integers(2, 6))
+    words = [*("abcdefgh"[:n]), "."]
+    order = [*rng.permutation(n).tolist(), n]
+    source, target = text_of(words), text_of([words[s].upper() for s in order])
+    T = S = len(words) + 1
+    rows = rng.dirichlet(np.ones(S), size=(L, H, T + 1)).astype(np.float32)
+    if sharp:
+        layer, head, step = sharp
+        for t, s in enumerate(order):
+            rows[layer - 1, head - 1, t + (step == "next")] = 0.8 * np.eye(S)[s] + 0.2 / S
+    norms = rng.uniform(0.5, 2, (L, H, S)).astype(np.float32)
+    reading = Reading(rows[:, :, :T], np.zeros(T, np.float32), rows[:, :, T], norms)
+    return source, target, reading, frozenset((s, t) for t, s in enumerate(order))
+
+
+def many(count: int, sharp=None, seed=0):
+    rng = np.random.default_rng(seed)
+    pairs = [pair(rng, sharp) for _ in range(count)]
+    return pairs, Evidence([Sighted.of(x, y, reading) for x, y, reading, _ in pairs]), [links for *_, links in pairs]
+
+
+@pytest.mark.parametrize("sharp", [(2, 3, "same"), (1, 1, "next"), (3, 2, "next")])
+def test_the_head_that_knows_is_found(sharp):
+    _, evidence, links = many(40, sharp)
+    rows = choose_readout(evidence, evidence.judge(links))
+    best = rows[0].readout
+    assert (best.layer, best.heads, best.step, best.norms) == (sharp[0], (sharp[1],), sharp[2], False)
+    assert rows[0].rate < 0.02
+    assert rows[0].held_out < 0.05
+    assert rows == sorted(rows, key=lambda row: row.rate)
+    others = [row for row in rows if row.readout.layer not in (None, sharp[0]) or row.readout.step != sharp[2]]
+    assert min(row.rate for row in others) > 0.3
+
+
+def test_heads_that_know_halves_are_put_together():
+    """One head knows the even places, another the odd ones, and both say little where they know nothing."""
+    rng = np.random.default_rng(5)
+    sighted, links = [], []
+    for _ in range(40):
+        x, y, reading, gold = pair(rng)
+        S = reading.weights.shape[-1]
+        for t in range(len(y.tokens) - 1):
+            s = next(s for s, other in gold if other == t)
+            reading.weights[1, :, t] = np.stack([np.eye(S)[s] if t % 2 == h else np.ones(S) / S for h in (0, 1, 2)])
+            reading.weights[1, 2, t] = np.eye(S)[(s + 1) % S]
+        sighted.append(Sighted.of(x, y, reading))
+        links.append(gold)
+    evidence = Evidence(sighted)
+    rows = choose_readout(evidence, evidence.judge(links))
+    assert (rows[0].readout.layer, rows[0].readout.heads) == (2, (1, 2))
+    assert rows[0].rate == pytest.approx(0, abs=1e-9)
+
+
+READOUTS = st.builds(
+    Readout,
+    layer=st.none() | st.integers(1, L),
+    heads=st.lists(st.integers(1, H), unique=True, max_size=2).map(tuple),
+    step=st.sampled_from(STEPS),
+    norms=st.booleans(),
+    end=st.sampled_from(ENDS),
+    marks=st.sampled_from(MARKS),
+    threshold=st.sampled_from([1.0, 0.7, 0.31]),
+)
+
+
+@given(READOUTS, st.integers(0, 100))
+@settings(max_examples=40, deadline=None)
+def test_what_is_measured_is_what_aligning_gives(readout, seed):
+    pairs, evidence, links = many(7, (1, 1, "next"), seed)
+    found = []
+    for x, y, reading, _ in pairs:
+        trace = Trace(x, y, reading.weights, reading.log_probs, readout, reading.by(readout))
+        found.append(align(trace, spaced=True).pairs)
+    assert evidence.links(readout) == found
+    sure = [frozenset(sorted(each)[:2]) for each in links]
+    row = measured(evidence, evidence.judge(sure, links), readout)
+    assert row.rate == pytest.approx(score(found[::2], sure[::2], links[::2]).error_rate)
+    assert row.held_out == pytest.approx(score(found[1::2], sure[1::2], links[1::2]).error_rate)
+
+
+def test_symmetries_by_hand():
+    _, evidence, links = many(12, (2, 2, "same"))
+    rng = np.random.default_rng(1)
+    readout = Readout(2, (2,), threshold=0.4)
+    reverse = [frozenset(link for link in each if rng.random() < 0.8) | {(0, 0)} for each in links]
+    rows = choose_symmetry(evidence, reverse, links, links, readout)
+    assert {row.readout.symmetry for row in rows} == set(SYMMETRIES)
+    forward = evidence.links(readout)
+    for row in rows:
+        how = row.readout.symmetry
+        joined = [a if how == "none" else symmetrise(a, b, how) for a, b in zip(forward, reverse, strict=True)]
+        assert row.rate == pytest.approx(score(joined[::2], links[::2]).error_rate)
+        assert row.held_out == pytest.approx(score(joined[1::2], links[1::2]).error_rate)
+    assert rows == sorted(rows, key=lambda row: row.rate)
+
+
+def test_gold_past_the_end_is_refused():
+    _, evidence, links = many(3)
+    words = len(links[1])
+    with pytest.raises(DataError, match=f"pair 2: there is no place for the link {words}-0 between {words} source"):
+        evidence.judge([links[0], frozenset({(words, 0)}), links[2]])
+
+
+def test_one_pair_with_nothing_on_a_side_counts_for_nothing():
+    pairs, _, _ = many(4, (1, 1, "same"))
+    x, _, _, _ = pairs[0]
+    empty = text_of([])
+    S = len(x.tokens)
+    nothing = Reading(
+        np.ones((L, H, 1, S), np.float32),
+        np.zeros(1, np.float32),
+        np.ones((L, H, S), np.float32),
+        np.ones((L, H, S), np.float32),
+    )
+    sighted = [Sighted.of(x, y, reading) for x, y, reading, _ in pairs]
+    evidence = Evidence([*sighted[:2], Sighted.of(x, empty, nothing), *sighted[2:]])
+    assert evidence.links(Readout(1, (1,)))[2] == frozenset()
+    assert evidence.links(Readout(1, (1,)))[3:] == Evidence(sighted).links(Readout(1, (1,)))[2:]
+    with pytest.raises(DataError, match="no pairs with words"):
+        Evidence([Sighted.of(x, empty, nothing)])
+
+
+def test_a_model_without_attention():
+    with pytest.raises(ConfigError, match="no attention"):
+        Sighted.of(text_of(["a"]), text_of(["b"]), Reading(None, np.zeros(2, np.float32)))

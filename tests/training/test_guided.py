@@ -1,0 +1,317 @@
+"""Links that guide attention: the loss by hand, whatever the batches, and what it teaches."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import TINY, copies, write_pairs
+from safetensors.torch import load_file
+from torch import Tensor
+
+import heedful
+from heedful.config import Config, RnnConfig, TrainingConfig, TransformerConfig
+from heedful.data import Batch, Batches, Corpus, pad
+from heedful.data.links import CorpusLinks
+from heedful.errors import ConfigError, DataError
+from heedful.models import Look, Network, build
+from heedful.models.heads import MultiHead
+from heedful.readout import Readout
+from heedful.training.guided import Guide, agreement, guide_of, links_loss, wanted_weights
+from heedful.training.loss import Learner
+from heedful.training.update import Updater
+
+CPU = torch.device("cpu")
+MODELS = {
+    "additive": RnnConfig(width=8, embedding=6, dropout=0.0),
+    "concat": RnnConfig(cell="lstm", order="luong", score="concat", width=8, embedding=6, dropout=0.0),
+    "general": RnnConfig(order="luong", score="general", feed=False, width=8, embedding=6, dropout=0.0),
+    "transformer": TransformerConfig(layers=3, width=8, heads=2, inner=8, dropout=0.0),
+}
+every = pytest.mark.parametrize("kind", MODELS)
+PAIRS = [([4, 5, 3], [4, 3]), ([6, 3], [5, 6, 4, 3]), ([8, 7, 4, 5, 3], [5, 3]), ([4, 4, 3], [6, 6, 3])]
+# Words are tokens here. The third pair has no links.
+LINKS = [[(0, 0), (1, 0)], [(0, 1)], [], [(1, 0), (0, 1), (1, 1)]]
+
+
+def make(kind: str) -> Network:
+    torch.manual_seed(0)
+    return build(MODELS[kind], 9, 7).double().train()
+
+
+def batches() -> Batches:
+    sizes = [[np.ones(sum(len(pair[side]) - 1 for pair in PAIRS), int)] for side in (0, 1)]
+    counts = [np.array([len(pair[side]) - 1 for pair in PAIRS]) for side in (0, 1)]
+    flat = np.array([link for links in LINKS for link in links])
+    words = [(*size, count) for size, count in zip(sizes, counts, strict=True)]
+    links = CorpusLinks.of((flat, np.array([len(one) for one in LINKS])), *words)
+    corpus = Corpus.of(*zip(*PAIRS, strict=True), links=links)
+    return Batches(corpus, start=2, tokens=100, sentences=10, seed=1)
+
+
+def guide(weight: float = 0.5, heads: int = 1, late: bool = False, layer: int = 0) -> Guide:
+    return Guide(weight, Look(layer=layer), heads, late)
+
+
+def test_which_layer_and_heads():
+    def found(family: str, **training: object) -> Guide | None:
+        model = {"family": family} | ({"layers": 4, "heads": 4} if family == "transformer" else {})
+        return guide_of(Config.build({"model": model, "training": training}))
+
+    one = found("transformer")
+    assert one is not None
+    assert (one.look, one.heads, one.late) == (Look(layer=2), 1, True)
+    assert found("transformer", guided_step="same") == Guide(one.weight, one.look, 1, False)
+    assert found("rnn") == Guide(one.weight, Look(layer=0), 1, False)
+    other = found("transformer", guided_layer=4, guided_heads=0, guided_step="next", guided=2)
+    assert other == Guide(2.0, Look(layer=3), 4, True)
+    assert other.readout.step == "next"
+    assert (other.readout.layer, other.readout.heads) == (4, (1, 2, 3, 4))
+    assert found("rnn", guided=0) is None
+    with pytest.raises(ConfigError, match=r"links guide attention, but model.family=fixed has none"):
+        found("fixed")
+    with pytest.raises(ConfigError, match=r"training.guided_layer is 5, but the model has 4 layers"):
+        found("transformer", guided_layer=5)
+    with pytest.raises(ConfigError, match=r"training.guided_heads is 2, but the model has 1 heads? in a layer"):
+        found("rnn", guided_heads=2)
+
+
+def test_wanted_weights_by_hand():
+    links = torch.tensor([1, 0, 5, 11, 12])  # of (2, 2, 3); the last is none
+    wanted = wanted_weights(links, (2, 2, 3), late=False)
+    assert wanted.tolist() == [[[0.5, 0.5, 0], [0, 0, 1]], [[0, 0, 0], [0, 0, 1]]]
+    assert wanted_weights(links[:2], (2, 2, 3), late=True).tolist() == [[[0, 0, 0], [0.5, 0.5, 0]], [[0.0] * 3] * 2]
+
+
+def test_loss_by_hand():
+    wanted = torch.tensor([[[0.5, 0.5], [0.0, 1.0], [0.0, 0.0]]])
+    one, other = [[0.25, 0.75], [0.5, 0.5], [1.0, 0.0]], [[0.5, 0.5], [0.75, 0.25], [0.0, 0.0]]
+    weights = torch.tensor([[one, other]])
+    found, linked = links_loss(weights, wanted)
+    rows = [-(math.log(0.25) + math.log(0.75)) / 2, -math.log(0.5), -math.log(0.5), -math.log(0.25)]
+    assert found.item() == pytest.approx(sum(rows) / 2)
+    assert linked.item() == 2
+    twice, linked = links_loss(torch.cat([weights, weights.flip(1)]), wanted)
+    assert twice.item() == pytest.approx(found.item())
+    assert linked.item() == 2
+
+
+def test_a_weight_of_zero_does_no_harm():
+    scores = torch.tensor([[[[300.0, 0.0]]]], requires_grad=True)
+    found, _ = links_loss(scores.softmax(-1), torch.tensor([[[0.0, 1.0]]]))
+    found.backward()
+    assert found.isfinite()
+    assert scores.grad is not None
+    assert scores.grad.isfinite().all()
+
+
+def plain_loss(model: Network, batch: Batch, guide: Guide) -> tuple[Tensor, Tensor]:
+    """Words' and links' losses as the formulas have them, with all weights looked at, token by token."""
+    memory = model.encode(batch.x, batch.x != 0)
+    y = batch.y[:, :-1]
+    model.learns = lambda *_: False
+    hidden, _, weights = model.step(y, model.start(memory, y.shape[1]), memory, Look())
+    words = torch.nn.functional.cross_entropy(
+        model.logits(hidden).flatten(0, 1), batch.y[:, 1:].flatten(), ignore_index=0, reduction="sum"
+    )
+    links = torch.zeros((), dtype=torch.float64)
+    layer = guide.look.layer or 0
+    for row, number in enumerate(batch.rows):
+        for token in {t for _, t in LINKS[number]}:
+            linked = [s for s, t in LINKS[number] if t == token]
+            alpha = weights[row, layer if weights.shape[1] > 1 else 0, : guide.heads, token + guide.late]
+            links -= alpha[:, linked].log().mean()
+    return words, links
+
+
+def gradients(model: Network) -> list[Tensor]:
+    return [torch.zeros_like(p) if p.grad is None else p.grad for p in model.parameters()]
+
+
+@every
+@pytest.mark.parametrize("late", [False, True])
+def test_the_loss_is_that_of_words_and_links(kind, late):
+    model, plain = make(kind), make(kind)
+    own = guide(late=late, layer=1, heads=2) if kind == "transformer" else guide(late=late)
+    batch = batches().batch(np.arange(4))
+    share = torch.tensor(1.0 / batch.tokens, dtype=torch.float64)
+    total, _, links, linked = Learner(model, guide=own)(batch.x, batch.y, share, batch.links)
+    words, wanted = plain_loss(plain, batch, own)
+    assert links.item() == pytest.approx(wanted.item(), rel=1e-5)
+    assert linked.item() == 4
+    assert total.item() == pytest.approx(((words + 0.5 * wanted) / batch.tokens).item(), rel=1e-5)
+    total.backward()
+    ((words + 0.5 * wanted) / batch.tokens).backward()
+    torch.testing.assert_close(gradients(model), gradients(plain), rtol=1e-4, atol=1e-7)
+
+
+@every
+def test_it_does_not_depend_on_batches(kind):
+    """One batch, the same one padded, two that are added up, or the shares of two processes."""
+    made = batches()
+
+    def found(*shares: Batch) -> list[Tensor]:
+        model = make(kind)
+        tokens = sum(batch.tokens for batch in shares)
+        for batch in shares:
+            learner = Learner(model, 0.1, guide=guide())
+            learner(batch.x, batch.y, torch.tensor(1.0 / tokens).double(), batch.links)[0].backward()
+        return gradients(model)
+
+    whole = found(made.batch(np.arange(4)))
+    assert any(bool(gradient.abs().max() > 1e-3) for gradient in whole)
+    for shares in (
+        [made.batch(np.arange(4), fixed=True)],
+        [made.batch(np.array([3, 0])), made.batch(np.array([1, 2]))],
+        [made.batch(np.arange(4), rank=rank, world=2) for rank in (0, 1)],
+        [made.batch(np.arange(4), rank=rank, world=5, fixed=True) for rank in range(5)],
+    ):
+        torch.testing.assert_close(found(*shares), whole, rtol=1e-4, atol=1e-8)
+
+
+@every
+def test_two_passes_are_as_one_without_dropout(kind):
+    batch, share = batches().batch(np.arange(4)), torch.tensor(0.1).double()
+    found = []
+    for rdrop in (0.0, 3.0):
+        model = make(kind)
+        total, *_ = told = Learner(model, 0.1, rdrop, guide())(batch.x, batch.y, share, batch.links)
+        total.backward()
+        found.append((torch.stack([t.double() for t in told]), gradients(model)))
+    torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-8)
+
+
+def test_only_the_guided_layer_is_computed_in_the_plain_way(monkeypatch):
+    calls: list[MultiHead] = []
+    own = MultiHead.forward
+    monkeypatch.setattr(MultiHead, "forward", lambda self, *given: (calls.append(self), own(self, *given))[1])
+    model, batch = make("transformer"), batches().batch(np.arange(4))
+    memory = model.encode(batch.x, batch.x != 0)
+    y = batch.y[:, :-1]
+    weights = model.step(y, model.start(memory, y.shape[1]), memory, Look(layer=1)).weights
+    assert weights is not None
+    assert weights.shape == (4, 1, 2, *y.shape[1:], batch.x.shape[1])
+    assert calls == [model.decoder[1].across]
+    every = model.step(y, model.start(memory, y.shape[1]), memory, Look()).weights
+    torch.testing.assert_close(weights[:, 0], every[:, 1])
+
+
+def test_agreement_counts_the_best_token_of_each_row():
+    model, batch = make("additive").eval(), batches().batch(np.arange(4))
+    with torch.inference_mode():
+        memory = model.encode(batch.x, batch.x != 0)
+        weights = model.step(batch.y[:, :-1], model.start(memory, 4), memory, Look()).weights
+        hits, linked = agreement(model, batch, guide())
+    best = weights[:, 0, 0].argmax(-1)
+    tokens = {(row, t) for row, links in enumerate(LINKS) for _, t in links}
+    assert linked.item() == len(tokens)
+    assert hits.item() == sum((int(best[row, t]), t) in LINKS[row] for row, t in tokens)
+
+
+def test_an_update_tells_the_losses_apart():
+    batch = batches().batch(np.arange(4))
+    config = TrainingConfig(smoothing=0.0)
+    one, other = (Updater(make("additive").float(), config, CPU, False, guide=own) for own in (guide(5.0), None))
+    one([batch], batch.tokens, 1, 0.0)
+    other([Batch(batch.x, batch.y, batch.rows, batch.tokens)], batch.tokens, 1, 0.0)
+    guided, plain = one.read(), other.read()
+    assert guided.loss == pytest.approx(plain.loss, rel=1e-4)
+    assert guided.right == plain.right
+    assert (guided.linked, plain.linked) == (4, 0)
+    assert guided.guided > 0.5
+
+
+def reversed_pairs(count: int = 400) -> tuple[list[tuple[str, str]], list[str]]:
+    """Sentences to be written from the end, in words of letters that are cut, and the links that this means."""
+    pairs = [(x, " ".join(reversed(y.split()))) for x, y in copies(count)]
+    lengths = [len(x.split()) for x, _ in pairs]
+    return pairs, [" ".join(f"{i}-{n - 1 - i}" for i in range(n)) for n in lengths]
+
+
+def settings(family: str = "rnn", **training: object) -> dict[str, dict[str, Any]]:
+    models = {"rnn": TINY["model"], "transformer": {"layers": 2, "width": 32, "heads": 2, "inner": 32, "dropout": 0.1}}
+    return {
+        "text": {"kind": "word"},
+        "model": {"family": family, **models[family]},
+        "training": {**TINY["training"], **training},
+    }
+
+
+@pytest.mark.parametrize("family", ["rnn", "transformer"])
+def test_links_are_learned(family, tmp_path):
+    """Far sooner than the words, and the model comes with the read-out that finds them."""
+    pairs, links = reversed_pairs()
+    more = {"steps": 120, "valid_every": 120, "guided": 1.0, "metric": "loss"}
+    translator = heedful.train(pairs, tmp_path / "m", links=links, settings=settings(family, **more))
+    assert translator.readout == Readout(
+        1, (1,), translator.readout.step, threshold=0.3, chosen="guided by given links"
+    )
+    lines = [json.loads(line) for line in (tmp_path / "m" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["valid_links"] for line in lines if "valid_links" in line][-1] > 0.8
+    losses = [line["guided"] for line in lines if "guided" in line]
+    assert losses[-1] < 0.3 < losses[0]
+
+
+def weights(folder: Path) -> dict[str, Tensor]:
+    return load_file(folder / "model.safetensors")
+
+
+def test_a_resumed_run_is_the_same_to_the_bit(tmp_path):
+    """With words cut anew in every epoch, and links given as numbers."""
+    pairs, lines = reversed_pairs(200)
+    links = [[tuple(map(int, link.split("-"))) for link in line.split()] for line in lines]
+    own = settings(guided=0.5) | {"text": {"regularise": 0.3, "size": 20}}
+    for steps, out in ((40, "whole"), (20, "parts")):
+        heedful.train(
+            pairs, tmp_path / out, links=links, settings=own | {"training": own["training"] | {"steps": steps}}
+        )
+    heedful.train(pairs, tmp_path / "parts", links=links, settings=own, resume=True)
+    whole, parts = weights(tmp_path / "whole"), weights(tmp_path / "parts")
+    assert all(torch.equal(tensor, parts[name]) for name, tensor in whole.items())
+    with pytest.raises(DataError, match="the sentence pairs are not those that the run"):
+        heedful.train(pairs, tmp_path / "parts", links=[[]] * len(pairs), settings=own, resume=True)
+
+
+def test_links_that_are_ignored_change_nothing(tmp_path):
+    pairs, links = reversed_pairs(200)
+    heedful.train(pairs, tmp_path / "with", links=links, settings=settings(guided=0, steps=20))
+    heedful.train(pairs, tmp_path / "without", settings=settings(steps=20))
+    heedful.train(pairs, tmp_path / "guided", links=links, settings=settings(steps=20))
+    with_, without, guided = (weights(tmp_path / out) for out in ("with", "without", "guided"))
+    assert all(torch.equal(tensor, with_[name]) for name, tensor in without.items())
+    assert not all(torch.equal(tensor, guided[name]) for name, tensor in without.items())
+
+
+def test_on_the_command_line(heedful_cli, tmp_path):
+    pairs, links = reversed_pairs(200)
+    file = write_pairs(tmp_path / "pairs.tsv", pairs)
+    (tmp_path / "links.txt").write_text("\n".join(links) + "\n")
+    told = [f"--set=text.kind=word --set=training.{key}={value}" for key, value in TINY["training"].items()]
+    options = ["--links", tmp_path / "links.txt", "--out", tmp_path / "m", *" ".join(told).split()]
+    done = heedful_cli("train", file, *options, "--steps", 10, "--set", "training.valid_every=10")
+    assert done.code == 0, done.err
+    assert "links between words guide attention: layer 1, 1 head, training.guided=" in done.err
+    assert "% of the links" in done.err
+    assert ", links " in done.err
+    again = heedful_cli("train", "--resume", "--out", tmp_path / "m", "--steps", 20)
+    assert again.code == 0, again.err
+    assert "links between words guide attention" in again.err
+    two = heedful_cli("train", file, file, *options)
+    assert two.code == 2
+    assert "--links goes with one file of pairs, but there are 2" in two.err
+    (tmp_path / "links.txt").write_text("9-0\n" + "\n".join(links[1:]) + "\n")
+    wrong = heedful_cli("train", file, "--links", tmp_path / "links.txt", "--out", tmp_path / "n")
+    assert wrong.code == 2
+    assert "links.txt, line 1: the link '9-0' points past the end of the source" in wrong.err
+
+
+def test_pad_is_not_linked():
+    """What fills up a batch has no weight to be taught: zeros in, nothing out."""
+    x, y = pad([[0, 0], [4, 3]]), pad([[0, 0, 0], [2, 4, 3]])
+    total, *_ = Learner(make("additive"), guide=guide())(x, y, torch.tensor(1.0).double(), torch.tensor([4, 8]))
+    assert total.isfinite()
