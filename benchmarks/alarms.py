@@ -55,6 +55,13 @@ def auc(scores: NDArray[np.float64], bad: NDArray[np.bool_]) -> float:
     return float((order[bad].sum() - count * (count + 1) / 2) / (count * (len(bad) - count)))
 
 
+def correlation(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+    """Return Spearman's rank correlation; not a number where one of both is always the same."""
+    if np.ptp(one) == 0 or np.ptp(other) == 0:
+        return float("nan")
+    return float(np.corrcoef(ranks(one), ranks(other))[0, 1])
+
+
 def predictors(done: Sequence[Translation], chrf: NDArray[np.float64]) -> tuple[list[Predictor], list[Mark]]:
     """Return both tables of a model's translations."""
     seen = [measure(translation.trace) for translation in done]
@@ -62,11 +69,12 @@ def predictors(done: Sequence[Translation], chrf: NDArray[np.float64]) -> tuple[
     measures = np.array([seen[i] for i in kept], dtype=float)
     sure = np.array([[1 - done[i].confidence] for i in kept])
     quality = chrf[kept]
-    bad = quality <= np.quantile(quality, BAD)
+    bad = np.zeros(len(quality), dtype=bool)
+    bad[np.argsort(quality, kind="stable")[: max(1, round(BAD * len(quality)))]] = True
     columns = np.concatenate([measures, sure], axis=1)
     names = (*KINDS, "1 - confidence")
     table = [
-        Predictor(name, auc(column, bad), float(np.corrcoef(ranks(column), ranks(quality))[0, 1]))
+        Predictor(name, auc(column, bad), correlation(column, quality))
         for name, column in zip(names, columns.T, strict=True)
     ]
     told = [{alarm.kind for alarm in alarms(done[i].trace)} for i in kept]

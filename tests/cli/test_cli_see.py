@@ -251,3 +251,31 @@ def test_unknown_words_of_both_sides_are_said(heedful_cli: Run, tiny: Path, tmp_
     pairs.write_text("a ज\tA ञ\n", encoding="utf-8")
     assert "2 unknown words, read as <unk>: ज, ञ" in heedful_cli("score", tiny, pairs).err
     assert "2 unknown words, read as <unk>: ज, ञ" in heedful_cli("see", tiny, "a ज", "--target", "A ञ").err
+
+
+def test_what_the_words_depended_on_stands_beside_the_weights(heedful_cli: Run, tiny: Path, tmp_path: Path) -> None:
+    done = heedful_cli("see", tiny, "a b c. c a.", "--check")
+
+    for way, label in (("leave-one-out", "by how much less probable"), ("gradient", "gradient × input")):
+        assert re.search(
+            rf"^{way}: rank correlation with the weights [+-]0\.\d\d, the same source word first \d+%$", done.err, re.M
+        )
+        assert f"\n{way}: " in done.out
+        assert label in done.out
+    record = tmp_path / "checked.json"
+    assert heedful_cli("see", tiny, "a b c", "--check", "--to", record).code == 0
+    saved = json.loads(record.read_text())
+    assert saved["names"] == [tiny.name, "leave-one-out", "gradient"]
+    rows = [np.array(trace["weights"])[0, 0] for trace in saved["traces"]]
+    assert all(row.shape == rows[0].shape for row in rows)
+    translator = heedful.load(tiny, "cpu")
+    source, target = (saved["traces"][0][side]["text"] for side in ("source", "target"))
+    np.testing.assert_allclose(rows[2], translator.influence(source, target, "gradient").tokens(), atol=1e-5)
+    np.testing.assert_allclose(rows[2].sum(1), 1, atol=1e-5)
+
+
+@pytest.mark.parametrize("more", [["--self"], ["--with", "MODEL"]])
+def test_check_is_for_one_model_and_a_translation(heedful_cli: Run, tiny: Path, more: list[str]) -> None:
+    done = heedful_cli("see", tiny, "a b", "--check", *(tiny if m == "MODEL" else m for m in more))
+    assert done.code == 2
+    assert "--check is for one model and a text" in done.err
