@@ -1,4 +1,4 @@
-"""Four language pairs with gold word links that nobody here made, and the text to learn from beside them.
+"""Language pairs with gold word links that nobody here made, and the text to learn from beside them.
 
 `read_set(data, name)` gives the gold sentences as they are cut into words, their links, and the pairs to train on,
 which are cut into words by a simple rule: punctuation stands alone, except in numbers; an apostrophe ends a word in
@@ -118,9 +118,28 @@ def _english_czech(data: Path) -> AlignmentSet:
     return _set("en-cs 2,500", pairs, gold, 0, _multi30k(data, "en", "cs"))
 
 
+def _french_english(data: Path) -> AlignmentSet:
+    """Literary texts, of which nothing was ever looked at while the aligner was made."""
+    pairs, gold = [], []
+    for folder in sorted((data / "word-alignment" / "fren-alibi").iterdir()):
+        french, english = folder.name.split("_")
+        files = (f"{french}_sents.txt.gz", f"{english}_sents.txt.gz", f"ali_w2w_{folder.name}.txt.gz")
+        x, y, links = (dict(_numbered(line) for line in _lines(folder / name)) for name in files)
+        pairs += [(x[key], y[key]) for key in links]
+        gold += links.values()
+    extra = [(y, x) for x, y in _columns(next((data / "tatoeba-fra-eng").glob("fra*.gz")), 0, 1)]
+    return _set("fr-en 522", pairs, gold, 0, extra + _multi30k(data, "fr", "en"))
+
+
+def _numbered(line: str) -> tuple[str, str]:
+    number, _, text = line.partition("\t")
+    return number, text
+
+
 SETS: dict[str, Callable[[Path], AlignmentSet]] = {
     "en-fr": _english_french,
     "de-en": _german_english,
     "en-hi": _english_hindi,
     "en-cs": _english_czech,
+    "fr-en": _french_english,
 }
