@@ -120,7 +120,8 @@ def _english_czech(data: Path) -> AlignmentSet:
 
 def _french_english(data: Path) -> AlignmentSet:
     """Literary texts, of which nothing was ever looked at while the aligner was made."""
-    pairs, gold = [], []
+    pairs: Rows = []
+    gold: list[str] = []
     for folder in sorted((data / "word-alignment" / "fren-alibi").iterdir()):
         french, english = folder.name.split("_")
         files = (f"{french}_sents.txt.gz", f"{english}_sents.txt.gz", f"ali_w2w_{folder.name}.txt.gz")

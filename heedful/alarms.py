@@ -48,7 +48,7 @@ class Alarm(NamedTuple):
 class Limits:
     """From where on a measure is an alarm.
 
-    `unseen`: a source word was not looked at when it and its neighbours, whose states know of it, each got at most this
+    `unseen`: a source word was hardly looked at when it and its neighbours, whose states know of it, each got at most this
     share of one row, all rows together. `repeated`: a source word that got as much as this many rows was looked at
     again and again (up to twice as many where the source is shorter). `sink`: the share of all weight that went to
     `</s>` and punctuation. `flat`: how even a row is, 1 being all words alike.
@@ -127,7 +127,7 @@ def alarms(trace: Trace, limits: Limits | None = None) -> tuple[Alarm, ...]:
     found = []
     received, part = _received(seen)
     if unseen := _where(seen.real & (_near(received) <= limits.unseen)):
-        found.append(Alarm("unseen", total.unseen, unseen, (), f"nothing looked at {_named(sources, unseen)}"))
+        found.append(Alarm("unseen", total.unseen, unseen, (), f"hardly looked at {_named(sources, unseen)}"))
     for s in _where(seen.real & (received >= limits.repeated * part)):
         rows = _where(seen.weights.argmax(1) == s, seen.rows)
         told = f"{received[s]:.1f} words' worth of looking went to {_named(sources, (s,))}: {_named(targets, rows)}"

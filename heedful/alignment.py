@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from heedful.errors import DataError
 from heedful.readout import Readout
+from heedful.saved import field_of, listed, number, numbers, whole_number
 from heedful.trace import Word
 
 __all__ = ["Alignment", "Link"]
@@ -67,18 +68,26 @@ class Alignment:
     def build(cls, plain: Mapping[str, Any]) -> Alignment:
         """Return the alignment that `plain` was made from."""
         try:
-            source, target = (
-                tuple(Word(str(text), int(start), int(end), i, i + 1) for i, (text, start, end) in enumerate(words))
-                for words in (plain["source_words"], plain["target_words"])
+            source, target = (_words(plain, f"{side}_words") for side in ("source", "target"))
+            rows = [listed(link, "links", 3) for link in listed(field_of(plain, "links"), "links")]
+            links = tuple(
+                sorted(Link(whole_number(s, "links"), whole_number(t, "links"), number(w, "links")) for s, t, w in rows)
             )
-            links = tuple(sorted(Link(int(s), int(t), float(weight)) for s, t, weight in plain["links"]))
-            weights = np.asarray(plain["soft"], dtype=np.float32).reshape(len(target), len(source))
-            readout = Readout.build(plain["readout"])
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise DataError(f"this is not an alignment: {type(error).__name__} at {error}") from None
+            weights = numbers(field_of(plain, "soft"), "soft")
+            if weights.size != len(target) * len(source):
+                raise DataError(f"soft: expected {len(target)} rows of {len(source)} weights")
+            readout = Readout.build(field_of(plain, "readout"))
+        except DataError as error:
+            raise DataError(f"this is not an alignment: {error}") from None
         for link in links:
             if not (0 <= link.source < len(source) and 0 <= link.target < len(target)):
                 raise DataError(
                     f"link {link.source}-{link.target}: there are {len(source)} source and {len(target)} target words"
                 )
-        return cls(source, target, links, weights, readout)
+        return cls(source, target, links, weights.reshape(len(target), len(source)), readout)
+
+
+def _words(plain: Mapping[str, Any], name: str) -> tuple[Word, ...]:
+    rows = [listed(word, name, 3) for word in listed(field_of(plain, name), name)]
+    places = [(str(text), whole_number(start, name), whole_number(end, name)) for text, start, end in rows]
+    return tuple(Word(*place, i, i + 1) for i, place in enumerate(places))

@@ -23,12 +23,12 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from heedful.config import Config, TransformerConfig
+from heedful.config import Config
 from heedful.device import memory_guard
 from heedful.disk import make_folder, write_whole, writing
 from heedful.errors import HeedfulError, ModelError
 from heedful.models import Network, build
-from heedful.readout import Readout
+from heedful.readout import READOUT, Readout, read_readout
 from heedful.text import Codec
 from heedful.version import __version__
 
@@ -49,7 +49,6 @@ __all__ = [
     "pack",
     "read_files",
     "read_model",
-    "read_readout",
     "set_aside",
     "unpack",
     "write_model",
@@ -57,7 +56,8 @@ __all__ = [
 ]
 
 FORMAT = 1
-CONFIG, WEIGHTS, READOUT = "config.json", "model.safetensors", "readout.json"
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+OLD_READOUT = "readout.old.json"
 JOINT, SOURCE, TARGET = "tokenizer.json", "source.tokenizer.json", "target.tokenizer.json"
 # A checkpoint has these, too.
 OPTIMIZER, BEST, RUN = "optimizer.safetensors", "best.safetensors", "run.json"
@@ -69,7 +69,7 @@ KNOWN = {WEIGHTS, JOINT, SOURCE, TARGET, OPTIMIZER, BEST, RUN, AVERAGE, RECENT}
 class Parts:
     """What a model folder holds; `notes` tell where the weights come from, `readout` how links are read from it.
 
-    Without a read-out, it is the usual one for such a model.
+    Without a read-out, it is the usual one for such a model; `fault` is what is wrong with the file that should say it.
     """
 
     config: Config
@@ -78,6 +78,7 @@ class Parts:
     target: Codec
     notes: Mapping[str, Any] = field(default_factory=dict)
     readout: Readout | None = None
+    fault: str = ""
 
 
 def holds_model(path: Path) -> bool:
@@ -86,7 +87,11 @@ def holds_model(path: Path) -> bool:
 
 
 def write_model(path: Path, parts: Parts, extra: Mapping[str, bytes] | None = None) -> None:
-    """Write a model folder; `extra` files are listed with it."""
+    """Write a model folder; `extra` files are listed with it.
+
+    A read-out that is there was measured with the weights that are there: it stays with the same, and with others it is
+    set aside as `readout.old.json`.
+    """
     files = {WEIGHTS: pack(parts.model.state_dict()), **(extra or {})}
     if parts.config.text.joint:
         files[JOINT] = parts.source.dump().encode()
@@ -95,9 +100,11 @@ def write_model(path: Path, parts: Parts, extra: Mapping[str, bytes] | None = No
     make_folder(path)
     # Without its config a folder is no model: a reader never sees a mixture of the old one and the new one.
     with writing(path):
+        stays = (path / READOUT).is_file() and _holds(path / WEIGHTS, files[WEIGHTS])
         (path / CONFIG).unlink(missing_ok=True)
-        (path / READOUT).unlink(missing_ok=True)  # it was of other weights
-    if parts.readout is not None:
+        if (path / READOUT).is_file() and not stays:
+            (path / READOUT).replace(path / OLD_READOUT)
+    if parts.readout is not None and not stays:
         write_readout(path, parts.readout)
     for name, content in files.items():
         write_whole(path / name, content)
@@ -109,6 +116,14 @@ def write_model(path: Path, parts: Parts, extra: Mapping[str, bytes] | None = No
         "files": {name: {"bytes": len(c), "sha256": sha256(c).hexdigest()} for name, c in sorted(files.items())},
     }
     write_whole(path / CONFIG, (json.dumps(head, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def _holds(path: Path, content: bytes) -> bool:
+    """Whether a file has just this content."""
+    try:
+        return path.stat().st_size == len(content) and path.read_bytes() == content
+    except OSError:
+        return False
 
 
 def set_aside(path: Path) -> Path:
@@ -182,30 +197,8 @@ def model_of(
         model = _fill(config, len(source), len(target), unpack(files[WEIGHTS], WEIGHTS))
     except HeedfulError as error:
         raise ModelError(f"{path}: {error}") from None
-    readout = read_readout(path, config)
     with memory_guard(f"opening {path}", "use --device cpu"):
-        return Parts(config, model.to(device).eval(), source, target, head["notes"], readout)
-
-
-def read_readout(path: Path, config: Config) -> Readout | None:
-    """Read the read-out of a model folder, if there is one, and hold it to the layers and heads that the model has."""
-    file = path / READOUT
-    try:
-        if not stat.S_ISREG(file.stat().st_mode):
-            raise ModelError(f"{file}: this is not a plain file")
-        readout = Readout.build(json.loads(file.read_bytes()), str(file))
-        of = config.model
-        readout.check(*((of.depth, of.heads) if isinstance(of, TransformerConfig) else (1, 1)))
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise ModelError(f"{file}: cannot be read ({error.strerror})") from None
-    except (ValueError, RecursionError):
-        raise ModelError(f"{file}: this is not JSON; remove it, or make it anew with heedful readout") from None
-    except HeedfulError as error:
-        where = "" if str(error).startswith(str(file)) else f"{file}: "
-        raise ModelError(f"{where}{error}; remove the file, or make it anew with heedful readout") from None
-    return readout
+        return Parts(config, model.to(device).eval(), source, target, head["notes"], *read_readout(path, config))
 
 
 def write_readout(path: Path, readout: Readout) -> None:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import stat
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.config import ModelConfig, TransformerConfig
-from heedful.errors import ConfigError, DataError
+from heedful.config import Config, ModelConfig, TransformerConfig
+from heedful.errors import ConfigError, DataError, HeedfulError
+from heedful.saved import listed, number, whole_number
 
-__all__ = ["ENDS", "MARKS", "STEPS", "SYMMETRIES", "Readout", "Weights", "weighted"]
+__all__ = ["ENDS", "MARKS", "READOUT", "STEPS", "SYMMETRIES", "Readout", "Weights", "read_readout", "weighted"]
 
 Weights = NDArray[np.float32]
+READOUT = "readout.json"
 STEPS = ("same", "next")
 ENDS = ("stop", "drop")
 MARKS = ("keep", "apart")
@@ -125,21 +130,46 @@ class Readout:
         try:
             layer = plain.get("layer")
             return cls(
-                None if layer is None else int(layer),
-                tuple(int(head) for head in plain.get("heads", ())),
+                None if layer is None else whole_number(layer, "layer"),
+                tuple(whole_number(head, "heads") for head in listed(plain.get("heads", ()), "heads")),
                 str(plain.get("step", "same")),
                 bool(plain.get("norms", False)),
                 str(plain.get("end", "stop")),
                 str(plain.get("marks", "keep")),
-                float(plain.get("threshold", 1.0)),
+                number(plain.get("threshold", 1.0), "threshold"),
                 str(plain.get("symmetry", "none")),
                 str(plain.get("chosen", "")),
                 str(plain.get("label", "")),
+                bool(plain.get("attention", True)),
             )
-        except (TypeError, ValueError) as error:
+        except DataError as error:
             raise DataError(f"{where}: this is not a read-out: {error}") from None
         except ConfigError as error:
             raise DataError(f"{where}: {error}") from None
+
+
+def read_readout(path: Path, config: Config) -> tuple[Readout | None, str]:
+    """Return the read-out of a model folder, if there is one, and what is wrong with its file, if anything is.
+
+    It may be written by hand, and is held to the layers and heads that the model has. To translate takes none.
+    """
+    file, of = path / READOUT, config.model
+    try:
+        if not stat.S_ISREG(file.stat().st_mode):
+            raise DataError("this is not a plain file")
+        readout = Readout.build(json.loads(file.read_bytes()), str(file))
+        readout.check(*((of.depth, of.heads) if isinstance(of, TransformerConfig) else (1, 1)))
+    except FileNotFoundError:
+        return None, ""
+    except OSError as error:
+        why = f"cannot be read ({error.strerror})"
+    except (ValueError, RecursionError):
+        why = "this is not JSON"
+    except HeedfulError as error:
+        why = str(error).removeprefix(f"{file}: ")
+    else:
+        return readout, ""
+    return None, f"{file}: {why}; remove the file; heedful readout makes a new one"
 
 
 def weighted(weights: Weights, norms: Weights) -> Weights:

@@ -11,11 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.errors import DataError
+from heedful.errors import ConfigError, DataError
 from heedful.readout import Readout
+from heedful.saved import check_rows, check_text, field_of, listed, numbers, whole_numbers
 
 __all__ = ["END", "LengthRow", "LengthTable", "Text", "Trace", "Word"]
 
+PLACES = ("start", "end", "first", "last")
 END = "</s>"  # the token, and the word, that ends a sentence
 
 
@@ -103,15 +105,19 @@ class Text:
         return cls(text, tokens, tuple(spans), tuple(words))
 
     @classmethod
-    def build(cls, plain: Mapping[str, Any]) -> Text:
-        """Return the text that `plain` was made from."""
+    def build(cls, plain: Mapping[str, Any], where: str = "") -> Text:
+        """Return the text that `plain` was made from; `where`, with its colon, begins the errors."""
+        lists = {name: listed(field_of(plain, name, where), f"{where}{name}") for name in ("tokens", "spans", "words")}
+        at = f"{where}words: "
         return cls(
-            str(plain["text"]),
-            tuple(map(str, plain["tokens"])),
-            tuple((int(a), int(b)) for a, b in plain["spans"]),
+            str(field_of(plain, "text", where)),
+            tuple(map(str, lists["tokens"])),
+            tuple((i, j) for i, j in (whole_numbers(span, f"{where}spans", 2) for span in lists["spans"])),
             tuple(
-                Word(str(w["text"]), int(w["start"]), int(w["end"]), int(w["first"]), int(w["last"]))
-                for w in plain["words"]
+                Word(
+                    str(field_of(word, "text", at)), *whole_numbers([field_of(word, n, at) for n in PLACES], at[:-2], 4)
+                )
+                for word in lists["words"]
             ),
         )
 
@@ -182,27 +188,27 @@ class Trace:
         places, row, column = [], 0, 0
         for part in parts:
             T, S = len(part.target.tokens), len(part.source.tokens)
-            places.append((part, slice(row, row + T), slice(column, column + S)))
+            places.append((slice(row, row + T), slice(column, column + S)))
             row, column = row + T, column + S
-        weights: NDArray[np.float32] | None = None
-        given = [part.weights for part in parts if part.weights is not None]
-        if given:
-            weights = np.zeros((*given[0].shape[:2], *(len(t.tokens) for t in reversed(texts))), dtype=np.float32)
-            for part, rows, columns in places:
-                if part.weights is not None:
-                    weights[:, :, rows, columns] = part.weights
-        seen: NDArray[np.float32] | None = None
-        if any(part.read is not None for part in parts):
-            seen = np.zeros([len(t.tokens) for t in reversed(texts)], dtype=np.float32)
-            for part, rows, columns in places:
-                if part.read is not None:
-                    seen[rows, columns] = part.read
+
+        def placed(arrays: Sequence[NDArray[np.float32] | None]) -> NDArray[np.float32] | None:
+            given = [(place, array) for place, array in zip(places, arrays, strict=True) if array is not None]
+            if not given:
+                return None
+            whole = np.zeros((*given[0][1].shape[:-2], row, column), dtype=np.float32)
+            for (rows, columns), array in given:
+                whole[..., rows, columns] = array
+            return whole
+
+        weights, seen = placed([part.weights for part in parts]), placed([part.read for part in parts])
         log_probs = np.concatenate([part.log_probs for part in parts])
         return cls(*texts, weights, log_probs, parts[0].readout, seen)
 
     def confidences(self) -> tuple[float, ...]:
         """Return the confidence of each target word: the mean log-probability of its tokens, as a probability."""
-        return tuple(float(np.exp(self.log_probs[w.first : w.last].mean())) for w in self.target.words)
+        return tuple(
+            float(np.exp(self.log_probs[w.first : w.last].sum() / max(1, w.last - w.first))) for w in self.target.words
+        )
 
     def plain(self) -> dict[str, Any]:
         """Return what JSON can hold; `build` takes it back."""
@@ -219,23 +225,33 @@ class Trace:
     def build(cls, plain: Mapping[str, Any]) -> Trace:
         """Return the trace that `plain` was made from."""
         try:
-            source, target = Text.build(plain["source"]), Text.build(plain["target"])
-            given = plain["weights"]
-            weights = None if given is None else np.asarray(given, dtype=np.float32)
-            log_probs = np.asarray(plain["log_probs"], dtype=np.float32)
-            seen = None if plain.get("read") is None else np.asarray(plain["read"], dtype=np.float32)
-            readout = Readout.build(plain.get("readout", {}))
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise DataError(f"this is not a trace: {type(error).__name__} at {error}") from None
+            return cls._checked(plain)
+        except (DataError, ConfigError) as error:
+            raise DataError(f"this is not a trace: {error}") from None
+
+    @classmethod
+    def _checked(cls, plain: Mapping[str, Any]) -> Trace:
+        source, target = (Text.build(field_of(plain, name), f"{name}: ") for name in ("source", "target"))
+        check_text(source, "source: ")
+        check_text(target, "target: ")
+        weights = None if field_of(plain, "weights") is None else numbers(plain["weights"], "weights")
+        seen = None if plain.get("read") is None else numbers(plain["read"], "read")
+        log_probs = numbers(field_of(plain, "log_probs"), "log_probs")
         T, S = len(target.tokens), len(source.tokens)
         fits = weights is None or (weights.ndim == 4 and weights.shape[2:] == (T, S) and 0 not in weights.shape)
         if not fits or log_probs.shape != (T,) or (seen is not None and seen.shape != (T, S)):
-            raise DataError(f"this is not a trace: its numbers do not fit {T} target and {S} source tokens")
-        for name, numbers in (("weights", weights), ("read", seen)):
-            if numbers is not None and not np.isfinite(numbers).all():
-                raise DataError(f"this is not a trace: its {name} are not all numbers")
-        if weights is not None and seen is None and len(weights) > 1:
-            readout.check(*weights.shape[:2])
+            raise DataError(f"its numbers do not fit {T} target and {S} source tokens")
+        readout = Readout.build(plain.get("readout", {}))
+        if weights is not None:
+            check_rows(weights, "weights", whole=True)
+        if weights is not None and seen is None:
+            if readout.step == "next" or readout.norms:
+                raise DataError("its read-out takes more than the weights, and there is no 'read'")
+            # Of what was cut out of a trace (`only`), its layer and its head are the only ones.
+            L, H = weights.shape[:2]
+            Readout(None if L == 1 else readout.layer, () if H == 1 else readout.heads).check(L, H)
+        if seen is not None:
+            check_rows(seen, "read", whole=False)
         return cls(source, target, weights, log_probs, readout, seen)
 
 

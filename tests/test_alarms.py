@@ -48,7 +48,7 @@ def test_words_that_nothing_looked_at() -> None:
     rows: list[list[float]] = [[0.95, 0, 0, 0.05, 0, 0], [0, 0.1, 0.2, 0.2, 0.5, 0], [0, 0, 0, 0, 0, 1]]
     trace = trace_of("a b c d e", "x z", rows)
     (found,) = alarms(trace)
-    assert found._replace(measure=0) == Alarm("unseen", 0, (2,), (), "nothing looked at 'c'")
+    assert found._replace(measure=0) == Alarm("unseen", 0, (2,), (), "hardly looked at 'c'")
     assert found.measure == pytest.approx(1 - (0.95 + 0.1 + 0.2 + 0.2 + 0.5) / 5)
     assert alarms(trace, Limits(unseen=0.2)) == ()  # 'd' got 0.25
 
@@ -93,7 +93,7 @@ def test_many_words_are_not_all_named() -> None:
     trace = trace_of("a b c d e f g h", "x", [[1] + [0] * 8, [0] * 8 + [1]])
     (found,) = alarms(trace)
     assert found.source == (2, 3, 4, 5, 6, 7)
-    assert found.message == "nothing looked at 'c', 'd', 'e', 'f', 'g' and 1 more"
+    assert found.message == "hardly looked at 'c', 'd', 'e', 'f', 'g' and 1 more"
 
 
 def test_nothing_to_look_at() -> None:
@@ -129,7 +129,7 @@ def test_as_json() -> None:
         "measure": 0.6667,
         "source": [2],
         "target": [],
-        "message": "nothing looked at 'c'",
+        "message": "hardly looked at 'c'",
     }
     assert found.kind in KINDS
 

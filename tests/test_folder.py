@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from hypothesis import strategies as st
 
 import heedful
 from heedful.errors import HeedfulError, ModelError
-from heedful.folder import CONFIG, WEIGHTS, pack, read_model, unpack, write_model
+from heedful.folder import CONFIG, WEIGHTS, pack, read_model, unpack, write_model, write_readout
+from heedful.readout import Readout
 
 FILES = [CONFIG, WEIGHTS, "source.tokenizer.json", "target.tokenizer.json"]
 
@@ -272,3 +274,18 @@ def test_what_may_be_meant_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (tmp_path / "config.json").write_text('{"model_type": "bart"}', encoding="utf-8")
     with pytest.raises(ModelError, match="of the type 'bart'; of others' models only marian is read"):
         read_model(tmp_path)
+
+
+def test_a_read_out_stays_with_its_weights(model: Path) -> None:
+    """A run that is taken up again and has nothing left to do writes the same model once more."""
+    write_readout(model, Readout(1, (1,), threshold=0.5, chosen="by gold"))
+    parts = read_model(model)
+    write_model(model, replace(parts, readout=None))
+    assert read_model(model).readout == parts.readout
+    write_model(model, replace(parts, readout=Readout(1)))  # what a guided run would write
+    assert read_model(model).readout == parts.readout
+    with torch.no_grad():
+        next(parts.model.parameters()).add_(1)
+    write_model(model, replace(parts, readout=None))
+    assert read_model(model).readout is None
+    assert "by gold" in (model / "readout.old.json").read_text()

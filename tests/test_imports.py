@@ -12,7 +12,7 @@ from conftest import ROOT
 
 PACKAGE = ROOT / "heedful"
 FLOORS = [
-    {"alarms", "alignment", "errors", "notation", "config", "readout", "trace", "version", "disk"},
+    {"alarms", "alignment", "errors", "notation", "config", "readout", "saved", "trace", "version", "disk"},
     {"text", "align", "metrics", "kernels", "draw", "device"},
     {"data", "attention", "report"},
     {"models"},
@@ -29,6 +29,7 @@ WITHOUT_TORCH = {
     "errors",
     "config",
     "readout",
+    "saved",
     "trace",
     "version",
     "align",

@@ -1,6 +1,7 @@
 """Read-outs: what they say, what they refuse, and what they make of weights, by hand."""
 
 import json
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -133,3 +134,9 @@ def test_the_usual_and_the_naive():
     assert (Readout.naive(deep), Readout.usual(deep)) == (Readout(5), Readout())
     assert (Readout.naive(RnnConfig()), Readout.usual(RnnConfig())) == (Readout(1), Readout(1, (1,)))
     assert Readout.usual(FixedConfig()) == Readout(1, (1,))
+
+
+def test_every_field_goes_there_and_back():
+    odd = Readout(2, (3,), "next", True, "drop", "apart", 0.5, "union", "by hand", "a label", False)
+    assert all(getattr(odd, f.name) != getattr(Readout(), f.name) for f in fields(Readout))
+    assert Readout.build(odd.plain()) == odd

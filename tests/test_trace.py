@@ -85,6 +85,8 @@ def traces(draw):
     y = text_of(*draw(st.lists(st.integers(1, 3), max_size=3)))
     shape = (draw(st.integers(1, 2)), draw(st.integers(1, 2)), len(y.tokens), len(x.tokens))
     weights = draw(st.none() | hnp.arrays(np.float32, shape, elements=FLOATS))
+    if weights is not None:  # every row sums to 1, or to 0
+        weights /= np.maximum(weights.sum(-1, keepdims=True), np.float32(1e-30))
     return Trace(x, y, weights, draw(hnp.arrays(np.float32, len(y.tokens), elements=st.floats(-50, 0, width=32))))
 
 
@@ -113,7 +115,7 @@ PLAIN = Trace(text_of(2), text_of(1), np.zeros((1, 1, 2, 3), dtype=np.float32), 
 
 @pytest.mark.parametrize("name", sorted(set(PLAIN) - {"read", "readout"}))
 def test_a_missing_part_is_named(name):
-    with pytest.raises(DataError, match=f"^this is not a trace: .*{name}"):
+    with pytest.raises(DataError, match=f"^this is not a trace: it has no '{name}'$"):
         Trace.build({k: v for k, v in PLAIN.items() if k != name})
 
 
@@ -139,6 +141,64 @@ def test_a_missing_part_is_named(name):
 def test_what_is_not_a_trace_is_refused(changed):
     with pytest.raises(DataError, match=r"^this is not a trace"):
         Trace.build(changed)
+
+
+def source(**change):
+    """The trace with another source."""
+    return PLAIN | {"source": PLAIN["source"] | change}
+
+
+def first_word(**change):
+    words = PLAIN["source"]["words"]
+    return source(words=[words[0] | change, *words[1:]])
+
+
+def rows(*first):
+    """The trace with another first row of weights."""
+    return PLAIN | {"weights": [[[list(first), [0, 0, 1]]]]}
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        (rows(0, 0, 7), "weights: layer 1, head 1, row 1 sums to 7; a row of weights sums to 1, or to 0"),
+        (rows(1, 1, 1), "weights: layer 1, head 1, row 1 sums to 3"),
+        (rows(0.1, 0.2, 0.1), "row 1 sums to 0.4"),
+        (rows(1.5, -0.5, 0), "weights: -0.5 in layer 1, head 1, row 1 is negative"),
+        (rows("x", 0, 1), "weights: 'x' is no number"),
+        (rows("1", 0, 0), "weights: '1' is no number"),
+        (rows(0, 1), "weights: its rows are not of the same length"),
+        (rows(None, 0, 1), "weights: nothing is no number"),
+        (PLAIN | {"log_probs": [math.nan, 0]}, "log_probs: not all of its numbers are finite"),
+        (PLAIN | {"read": [[1, 1, 0], [0, 0, 1]]}, "read: row 1 sums to 2; a row of weights sums to 1 at most"),
+        (source(spans=[[0, 1], [1, 9], [2, 2]]), "source: token 2 has the characters 1 to 9 of a text that has 2"),
+        (source(spans=[[0, 1], [1, 2]]), "source: 3 tokens have 2 spans"),
+        (source(words=[]), "source: it has no words"),
+        (source(tokens=[], spans=[]), "source: it has no tokens"),
+        (source(tokens="abc"), "source: tokens: expected a list, found 'abc'"),
+        (source(spans=[[0, 1, 2]]), r"source: spans: expected a list of 2, found \[0, 1, 2\]"),
+        (first_word(last=9), "source: word 1, 'ab', has the tokens 0 to 9 of 3"),
+        (first_word(first=2, last=1), "source: word 1, 'ab', has the tokens 2 to 1 of 3"),
+        (first_word(last=3), "source: word 2, '</s>', begins at token 2, before the last one ends"),
+        (first_word(start=-1), "source: word 1 has the characters -1 to 2 of a text that has 2"),
+        (first_word(end="x"), "source: words: 'x' is no whole number"),
+        (source(words=[{"text": "a"}]), "source: words: it has no 'start'"),
+        (PLAIN | {"readout": {"threshold": "x"}}, "read-out: this is not a read-out: threshold: 'x' is no number"),
+    ],
+)
+def test_what_is_wrong_is_said_in_words(changed, words):
+    with pytest.raises(DataError, match=f"^this is not a trace: .*{words}"):
+        Trace.build(changed)
+
+
+@pytest.mark.parametrize("first", [(0, 0, 0), (0, 1, 0), (0.3333, 0.3333, 0.3333)])
+def test_rows_of_nothing_and_rounded_ones_are_taken(first):
+    assert Trace.build(rows(*first)).weights[0, 0, 0].tolist() == pytest.approx(first)
+
+
+def test_what_was_read_by_norms_may_sum_to_less():
+    plain = PLAIN | {"readout": Readout(norms=True).plain(), "read": [[0.2, 0.2, 0.1], [0, 0, 1]]}
+    assert Trace.build(plain).read.sum() == pytest.approx(1.5)
 
 
 def test_length_labels():
@@ -220,3 +280,25 @@ def test_a_text_that_says_how_a_sentence_ends_ends_where_it_ends():
     text = Text("</s> a", ("</s>", "a", "</s>"), ((0, 4), (5, 6), (6, 6)), ())
     assert text.ends == (False, False, True)
     assert [(w.text, w.is_end) for w in text.spaced().words] == [("</s>", False), ("a", False), ("</s>", True)]
+
+
+@pytest.mark.parametrize(("layer", "head"), [(2, None), (None, 3), (2, 3), (1, 1)])
+def test_a_cut_trace_is_read_back_as_it_was(layer, head):
+    weights = np.random.default_rng(1).dirichlet(np.ones(3), (2, 3, 2)).astype(np.float32)
+    trace = Trace(text_of(2), text_of(1), weights, np.zeros(2, dtype=np.float32)).only(layer, head)
+    again = Trace.build(trace.plain())
+    assert again.readout == trace.readout
+    np.testing.assert_array_equal(again.words(), trace.words())
+
+
+def test_a_read_out_that_takes_more_than_the_weights_needs_what_was_read():
+    plain = {**PLAIN, "readout": Readout(step="next").plain()}
+    with pytest.raises(DataError, match="takes more than the weights, and there is no 'read'"):
+        Trace.build(plain)
+    assert Trace.build({**plain, "read": np.zeros((2, 3)).tolist()}).readout.step == "next"
+
+
+def test_a_word_without_tokens_has_full_confidence_and_no_warning():
+    text = Text("a b", ("a", "</s>"), ((0, 1), (3, 3)), (Word("a", 0, 1, 0, 1), Word("</s>", 3, 3, 1, 2)))
+    trace = Trace(text, text.spaced(), None, np.log(np.array([0.5, 0.25], dtype=np.float32)))
+    assert trace.confidences() == pytest.approx((0.5, 1.0, 0.25))

@@ -20,6 +20,8 @@ from heedful.errors import ConfigError, DataError, ModelError
 from heedful.folder import read_model, set_aside, write_model, write_readout
 from heedful.observe import read
 from heedful.readout import Readout
+from heedful.trace import Word
+from heedful.translator.aligning import joined
 
 LOOKING = ("rnn", "luong", "transformer", "post")
 WAYS = {
@@ -124,14 +126,12 @@ def test_two_directions(how):
     forward, back = random_translator("rnn"), random_translator("transformer", seed=2)
     both = forward.align(SOURCES, TARGETS, reverse=back, symmetry=how)
     one, other = forward.align(SOURCES, TARGETS), back.align(TARGETS, SOURCES)
-    for joined, a, b in zip(both, one, other, strict=True):
+    for found, a, b in zip(both, one, other, strict=True):
         flipped = frozenset((t, s) for s, t in b.pairs)
-        assert joined.pairs == (
-            a.pairs if how == "none" else symmetrise(a.pairs, flipped, how or "grow-diag-final-and")
-        )
-        assert joined.readout.symmetry == (how or "grow-diag-final-and")
+        assert found.pairs == (a.pairs if how == "none" else symmetrise(a.pairs, flipped, how or "grow-diag-final-and"))
+        assert found.readout.symmetry == (how or "grow-diag-final-and")
         if how != "none":
-            np.testing.assert_allclose(joined.weights, (a.weights + b.weights.T) / 2)
+            np.testing.assert_allclose(found.weights, (a.weights + b.weights.T) / 2)
 
 
 def test_the_symmetry_of_the_readout_holds_where_there_are_two():
@@ -162,7 +162,7 @@ def test_a_readout_is_kept_in_the_folder(tmp_path: Path):
     # Other weights have another read-out.
     aside = set_aside(tmp_path / "again")
     assert heedful.load(aside).readout == readout
-    write_model(folder, random_parts("transformer"))
+    write_model(folder, random_parts("transformer", seed=5))
     assert read_model(folder).readout is None
 
 
@@ -190,3 +190,13 @@ def test_a_readout_that_is_no_file(tmp_path: Path):
     (folder / "readout.json").mkdir()
     with pytest.raises(ModelError, match="this is not a plain file"):
         heedful.load(folder)
+
+
+def test_two_models_that_cut_otherwise_are_not_joined():
+    """In scripts without spaces a word is a token, and the tokens of two models differ."""
+    one = Alignment(
+        (Word("你", 0, 1, 0, 1), Word("好", 1, 2, 1, 2)), (Word("hi", 0, 2, 0, 1),), (), np.ones((1, 2), np.float32)
+    )
+    other = Alignment((Word("hi", 0, 2, 0, 1),), (Word("你好", 0, 2, 0, 1),), (), np.ones((1, 1), np.float32))
+    with pytest.raises(ConfigError, match="cut this text into other words"):
+        joined(one, other, "union")

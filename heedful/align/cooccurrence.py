@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 __all__ = ["Batch", "Cooccurrence", "Side", "cooccurrence", "read_side", "sums"]
 
 CELLS = 1 << 19  # of a batch at most, so that its arrays stay in the processor's cache
+ROOM = 62  # bits of a number that a key and its place share
 
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float32]
@@ -103,9 +104,15 @@ def sums(places: NDArray[np.integer[Any]], values: NDArray[np.floating[Any]], si
 def _types(keys: NDArray[np.int64], keep: NDArray[np.bool_]) -> tuple[NDArray[np.int64], Ints]:
     """Return the keys that there are, sorted, and which of them stands at each place.
 
-    A key and its place are sorted as one number, which is several times as fast as sorting places by their keys.
+    A key and its place are sorted as one number, which is several times as fast as sorting places by their keys; with
+    millions of different words on either side there may be no room for both in one.
     """
     bits = int(keys.size).bit_length()
+    if int(keys.max(initial=0)).bit_length() + bits > ROOM:
+        types, inverse = np.unique(keys[keep], return_inverse=True)
+        places_of = np.full(keys.shape, len(types), np.int32)
+        places_of[keep] = inverse
+        return types, places_of
     both = np.sort((keys.ravel() << bits | np.arange(keys.size))[keep.ravel()])
     ordered, places = both >> bits, both & ((1 << bits) - 1)
     new = np.append(True, ordered[1:] != ordered[:-1])

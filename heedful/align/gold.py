@@ -13,6 +13,7 @@ __all__ = ["Gold", "read_gold"]
 
 _LINK = re.compile(r"([0-9]{1,9})([-p?])([0-9]{1,9})")
 _NAACL = re.compile(r"([0-9]{1,9})\s+([0-9]{1,9})\s+([0-9]{1,9})(?:\s+([SP]))?(?:\s+[0-9.eE+-]+)?")
+FEW, SHARE = 5, 0.02  # links that may be left out: so many in any case, and such a part of all
 FORM = "expected links such as '0-0 1p2', sure and possible, or '1 0 0 S': sentence, source word, target word"
 
 
@@ -36,7 +37,8 @@ def read_gold(
 
     A line is a sentence pair, with links such as `0-0` (sure) and `1p2` or `1?2` (possible). Or a line is a link, in
     the form of the NAACL 2003 shared task: sentence from 1, source word, target word, and S or P. `base` is what words
-    are counted from. A link outside of its sentences is an error that names the line; `lenient` leaves it out.
+    are counted from. A link outside of its sentences is an error that names the line; `lenient` leaves it out, but
+    no more than five, or 2 % of all: then something else is wrong, most likely the base.
 
     >>> gold = read_gold(["0-0 1p1"], [(2, 2)])
     >>> [sorted(links) for links in gold.sure], [sorted(links) for links in gold.possible]
@@ -47,7 +49,7 @@ def read_gold(
     rows = [line.strip() for line in lines]
     first = next((row for row in rows if row), "")
     naacl = _NAACL.fullmatch(first) is not None
-    found = _by_link(rows, name) if naacl else _by_sentence(rows, name)
+    found = list(_by_link(rows, name) if naacl else _by_sentence(rows, name))
     if not naacl and len(rows) != len(lengths):
         raise DataError(f"{name} has {len(rows)} lines but there are {len(lengths)} sentence pairs")
     sure: list[set[tuple[int, int]]] = [set() for _ in lengths]
@@ -57,7 +59,7 @@ def read_gold(
         if not 0 <= sentence < len(lengths):
             raise DataError(f"{where}: there is no sentence pair {sentence + 1}, only 1 to {len(lengths)}")
         link = (source - base, target - base)
-        if not all(0 <= place < length for place, length in zip(link, lengths[sentence], strict=True)):
+        if not _inside(link, lengths[sentence]):
             if not lenient:
                 raise _outside(where, item, lengths[sentence], base)
             left_out += 1
@@ -65,7 +67,20 @@ def read_gold(
         possible[sentence].add(link)
         if certain:
             sure[sentence].add(link)
+    if left_out > max(FEW, SHARE * len(found)):
+        other = 1 - base
+        then = sum(not _inside((s - other, t - other), lengths[number]) for _, _, number, s, t, _ in found)
+        likely = (
+            f"words are counted from {base} here, and from {other} it would be {then:,}: that is the likely base"
+            if then < left_out
+            else "do they belong to these sentences, in this order?"
+        )
+        raise DataError(f"{name}: {left_out:,} of {len(found):,} links are outside of their sentences; {likely}")
     return Gold(list(map(frozenset, sure)), list(map(frozenset, possible)), left_out)
+
+
+def _inside(link: tuple[int, int], lengths: tuple[int, int]) -> bool:
+    return all(0 <= place < length for place, length in zip(link, lengths, strict=True))
 
 
 Found = Iterable[tuple[str, str, int, int, int, bool]]

@@ -104,6 +104,10 @@ def align(
         raise ConfigError("--links is for scoring; say with --gold what the links are to be compared with")
     if gold is None and lenient:
         raise ConfigError("--lenient is about gold links; it goes with --gold")
+    if out is not None and not out.parent.is_dir():
+        raise ConfigError(f"{out}: there is no folder {out.parent}")
+    if out is not None and out.is_dir():
+        raise ConfigError(f"{out}: this is a folder; name a file for the links")
     given = _pairs(pair_files(pairs, source, target, columns, format_))
     wanted = _gold(gold, given, gold_base, lenient) if gold else None  # first: it is wrong sooner than links are made
     details = None
@@ -135,9 +139,8 @@ def linked(given: Pairs, method: str, symmetry: str, extra: Pairs = ()) -> list[
     with counting(f"sentence pairs, read {ROUNDS} times", ROUNDS * (len(given) + len(extra))) as count:
         found = align_pairs(sources, targets, symmetry=symmetry, extra=extra, watch=count)
     if long := sum(len(x.split()) * len(y.split()) > MOST_CELLS for x, y in given):
-        say(
-            f"{long:,} pair{'s' * (long > 1)} of more than {MOST_CELLS:,} source words times target words have no links"
-        )
+        pairs, have = ("pairs", "have") if long > 1 else ("pair", "has")
+        say(f"{long:,} {pairs} of more than {MOST_CELLS:,} source words times target words {have} no links")
     return found
 
 
@@ -212,7 +215,8 @@ def _report(found: Sequence[Links], wanted: Gold | None, json: bool, on_stdout: 
     if scores:
         (print if on_stdout else say)(_line(scores))
     else:
-        say(f"{sum(map(len, found)):,} links in {len(found):,} pairs")
+        links, pairs = sum(map(len, found)), len(found)
+        say(f"{links:,} link{'s' * (links != 1)} in {pairs:,} pair{'s' * (pairs != 1)}")
 
 
 def _line(scores: AlignmentScores) -> str:

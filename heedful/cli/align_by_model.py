@@ -54,8 +54,9 @@ class ByModel(NamedTuple):
             for first in range(0, len(given), CHUNK):
                 chunk = given[first : first + CHUNK]
                 long = [translator.too_long(x, y) or (back.too_long(y, x) if back else "") for x, y in chunk]
-                for why in long:
-                    notes.add([f"{why}; it has no links"] if why else ())
+                for why, (x, y) in zip(long, chunk, strict=True):
+                    unknown = () if why else [*translator.unknown(x), *translator.unknown(y, target=True)]
+                    notes.add([f"{why}; it has no links"] if why else (), unknown)
                 whole = [bool(x and y and not why) for (x, y), why in zip(chunk, long, strict=True)]
                 sides = ([pair[side] for pair in compress(chunk, whole)] for side in (0, 1))
                 aligned = translator.align(*sides, reverse=back, symmetry=how, batch_tokens=self.batch_tokens)

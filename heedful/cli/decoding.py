@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heedful.cli.options import refuse_idle, use_threads
+from heedful.cli.options import refuse_idle, say, use_threads
 from heedful.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ __all__ = [
     "check_penalty",
     "naming_options",
     "opened",
+    "say_fault",
 ]
 
 With = Annotated[
@@ -50,12 +51,17 @@ CopyUnknown = Annotated[
 ]
 
 
-def opened(model: Path, others: list[str] | None, device: str, threads: int) -> Translator:
-    """Open a model, or an ensemble of it with others."""
+def opened(model: Path, others: list[str] | None, device: str, threads: int, links: bool = True) -> Translator:
+    """Open a model, or an ensemble of it with others; without `links` a read-out that is broken is only said."""
     from heedful.translator import load
 
     use_threads(threads)
-    return load([model, *others] if others else model, device)
+    return load([model, *others] if others else model, device, None if links else say_fault)
+
+
+def say_fault(fault: str) -> None:
+    """Say what is wrong with a read-out where it is not needed."""
+    say(f"{fault}; for now weights are read as is usual for such a model")
 
 
 def check_penalty(penalty: str, alpha: float, compared: bool) -> None:

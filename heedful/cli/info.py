@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from heedful.cli.decoding import say_fault
 from heedful.cli.options import Json, Model, print_json
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ def info(model: Model, *, json: Json = False) -> None:
     from heedful.translator import load
 
     folder = fetch(str(model)) if str(model).startswith(HUB) else model
-    translator = load(folder, "cpu")
+    translator = load(folder, "cpu", say_fault)
     parts = translator.parts
     head = _marian(folder) if is_marian(folder) else about(folder)
     record: dict[str, Any] = {

@@ -39,6 +39,8 @@ __all__ = ["readout"]
 
 ROWS = 10  # of the best that are printed
 LEARNED = 100_000  # more pairs that the statistical aligner learns from at most
+FEWEST = 20  # pairs with links, below which a choice between hundreds of read-outs is chance
+LESS = 1e-9  # of an error rate: less than this is a tie
 COLUMNS = (("layer", 5), ("heads", 10), ("step", 4), ("norms", 5), ("end", 4), ("marks", 5), ("threshold", 9))
 
 
@@ -85,7 +87,8 @@ def readout(
     what they let through, and what makes a link of them. What counts is how well the links agree with gold links;
     without --gold with those of a --reverse model, by its own read-out; without either with those of the statistical
     aligner, which learns from all PAIRS and wants many. Every other pair is held out: the choice is made on one half,
-    and measured on both.
+    and measured on both. A readout.json that is there is replaced only by a better one, and no choice is saved that
+    was made on fewer than 20 pairs with links.
     """
     if gold is None and (gold_base or lenient):
         raise ConfigError("--gold-base and --lenient are about gold links; they go with --gold")
@@ -97,28 +100,58 @@ def readout(
         held = None if gold is None else _gold(gold, read, gold_base, lenient)
         known = _known(read, most, translator, held, (reverse, other))
         found = _search(translator, known, batch_tokens)
-        best, folder = found.rows[0].readout, _folder(model)
-        if not dry_run:
+        file = _folder(model) / "readout.json"
+        why_not = "--dry-run" if dry_run else found.why_not()
+        if not why_not:
             from heedful.folder import write_readout
 
-            write_readout(folder, best)
+            write_readout(file.parent, found.rows[0].readout)
     if json:
-        print_json(found.plain(None if dry_run else folder))
-        return
-    print(found.table())
-    say(f"{folder / 'readout.json'}: not written (--dry-run)" if dry_run else f"saved in {folder / 'readout.json'}")
+        print_json({**found.plain(), "saved": None if why_not else str(file), "why_not_saved": why_not})
+    else:
+        print(found.table())
+    if why_not:
+        say(f"{file}: not written ({why_not})")
+    elif not json or translator.parts.readout:
+        was = translator.parts.readout
+        say(
+            f"saved in {file}"
+            + (f"; it was: {was} ({was.chosen or 'nothing says on what it was chosen'})" if was else "")
+        )
 
 
 class _Found(NamedTuple):
-    """What was found: read-outs, best first; those that everybody knows by their names; and in words, what counted."""
+    """What was found: read-outs, best first; those that everybody knows by their names; and in words, what counted.
+
+    `best` and `before` are what would be saved and what is there, each as it is used: joined, if it is to be.
+    """
 
     rows: list[Measured]
     named: dict[str, Measured]
     joined: list[Measured]
     measure: str
     halves: tuple[int, int]
+    best: Measured
+    before: Measured | None
+    linked: int
 
-    def plain(self, folder: Path | None) -> dict[str, Any]:
+    def why_not(self) -> str:
+        """Return why the best read-out is not to be saved, or nothing."""
+        if self.linked < FEWEST:
+            pairs = f"{self.linked} pair{'s' * (self.linked != 1)}"
+            return f"{pairs} with links: too few to choose by; give {FEWEST} at least, better some hundred"
+        best, before = self.best, self.before
+        if before is None or (best.rate < before.rate - LESS and best.held_out <= before.held_out + LESS):
+            return ""
+        if best.rate >= before.rate - LESS:
+            rate = f"{100 * before.rate:.1f} %"
+            return f"nothing is better than the read-out there is, {rate}; remove the file to choose anew"
+        return (
+            "the best makes more errors than the read-out there is on the pairs that it was not chosen on, "
+            f"{100 * best.held_out:.1f} % and {100 * before.held_out:.1f} %; give more pairs, or remove the file"
+        )
+
+    def plain(self) -> dict[str, Any]:
         """Return what JSON can hold."""
         return {
             "measure": self.measure,
@@ -126,7 +159,6 @@ class _Found(NamedTuple):
             "best": [_plain(row) for row in self.rows],
             **{name: _plain(row) for name, row in self.named.items()},
             "symmetries": [_plain(row) for row in self.joined],
-            "saved": None if folder is None else str(folder / "readout.json"),
         }
 
     def table(self) -> str:
@@ -182,6 +214,7 @@ def _known(
 ) -> _Known:
     """Return the first pairs that can be read, with the links that are taken for right."""
     from heedful.align import align_pairs, flip
+    from heedful.translator.aligning import check_reverse
 
     name, other = reverse
     whole = [i for i, (x, y) in enumerate(rows[:most]) if x and y and not translator.too_long(x, y)]
@@ -192,6 +225,8 @@ def _known(
     if left := len(rows[:most]) - len(whole):
         say(f"{left:,} pairs with an empty side, or too long for the model, are left out")
     sources, targets = ([rows[i][side] for i in whole] for side in (0, 1))
+    if other is not None:
+        check_reverse(translator, other, sources, targets)
     back = None if other is None else [flip(one.pairs) for one in other.align(targets, sources)]
     if gold is not None:
         sure, possible = ([side[i] for i in whole] for side in (gold.sure, gold.possible))
@@ -211,15 +246,16 @@ def _search(translator: Translator, known: _Known, batch_tokens: int) -> _Found:
     seen: Evidence = evidence(translator, known.sources, known.targets, batch_tokens)
     judge = seen.judge(known.sure, known.possible)
     rows = choose_readout(seen, judge)
-    config = translator.config.model
-    named = {"naive": Readout.naive(config), "usual": Readout.usual(config)}
-    if translator.parts.readout is not None:
-        named["up to now"] = translator.parts.readout
-    joined = []
-    best = rows[0]
+    config, own = translator.config.model, translator.parts.readout
+    known_by = {"naive": Readout.naive(config), "usual": Readout.usual(config)} | ({"up to now": own} if own else {})
+    named = {name: measured(seen, judge, one) for name, one in known_by.items()}
+    joined, best, before = [], rows[0], named.get("up to now")
     if known.reverse is not None:
         joined = choose_symmetry(seen, known.reverse, known.sure, known.possible, best.readout)
         best = joined[0]
+        if own:
+            all_ways = choose_symmetry(seen, known.reverse, known.sure, known.possible, own)
+            before = next(one for one in all_ways if one.readout.symmetry == own.symmetry)
     n = len(known.sources)
     halves = ((n + 1) // 2, n // 2)
     told = (
@@ -228,7 +264,8 @@ def _search(translator: Translator, known: _Known, batch_tokens: int) -> _Found:
     )
     rows[0] = rows[0]._replace(readout=replace(best.readout, chosen=told))
     measure = f"alignment error rate against {known.name}"
-    return _Found(rows, {name: measured(seen, judge, one) for name, one in named.items()}, joined, measure, halves)
+    linked = sum(map(bool, known.possible))
+    return _Found(rows, named, joined, measure, halves, best, before, linked)
 
 
 def _folder(model: Path) -> Path:

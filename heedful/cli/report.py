@@ -162,9 +162,16 @@ def _links(translator: Translator | None, exam: Exam, known: Gold | None) -> Ali
     from heedful.align import score
     from heedful.report.records import Alignment
 
-    rows = exam.rows
+    read = [i for i, row in enumerate(exam.rows) if not translator.too_long(row.source, row.references[0])]
+    if len(read) < len(exam.rows):
+        long, all_ = len(exam.rows) - len(read), len(exam.rows)
+        say(f"{long} of {all_} pairs are too long to be read at once: links without them")
+    if not read:
+        return None
+    rows = [exam.rows[i] for i in read]
     found = translator.align([row.source for row in rows], [row.references[0] for row in rows])
-    scored = score([one.pairs for one in found], known.sure, known.possible)
+    sure, possible = ([links[i] for i in read] for links in (known.sure, known.possible))
+    scored = score([one.pairs for one in found], sure, possible)
     return Alignment(scored.error_rate, scored.precision, scored.recall, len(rows), str(found[0].readout))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from heedful.translator import Translator
 
 __all__ = ["see"]
+
+KINDS = {".json": "record", ".html": "page"}
 
 
 class _Seen(NamedTuple):
@@ -84,18 +87,20 @@ def see(
     inside = inside or view == "self"
     how = View(view, mass, *((layer, head) if view == "heads" else (None, None)))
     _check(how, to, {"text": text, "target": target}, inside)
-    if check and (inside or others or model.suffix.lower() == ".json"):
-        raise ConfigError("--check is for one model and a text; leave out --self, --with and saved traces")
+    if check and (inside or others or layer or head or view == "heads" or model.suffix.lower() == ".json"):
+        raise ConfigError(
+            "--check is for one model and a text, by its read-out; leave out --self, --with, --layer, --head, --view heads "
+            "and saved traces"
+        )
     use_threads(threads)
     if model.suffix.lower() == ".json" and model.is_file():
         seen = _saved(model, [text, target, *(others or ())])
+        how._replace(name="self" if inside else view).check([one.whole for one in seen])
     else:
         models = (model, *(others or ()))
-        alike = len({path.name for path in models}) < len(models)
         seen = [_look(path, text, target, inside, device) for path in models]
+        seen = [one._replace(name=name) for one, name in zip(seen, _names(models), strict=True)]
         seen += _depended(model, seen[0], device) if check else []
-        if alike:
-            seen = [one._replace(name=str(path)) for one, path in zip(seen, models, strict=True)]
     if view != "heads":
         seen = [_Seen(s.name, s.whole.only(layer, head), [p.only(layer, head) for p in s.parts]) for s in seen]
     wholes, names = [one.whole for one in seen], [one.name for one in seen]
@@ -103,12 +108,34 @@ def see(
         print_json(record(wholes, names))
     for i, one in enumerate(() if json else seen):
         gap, name = "\n" * (i > 0 and to is None), f"{one.name}: " * (len(seen) > 1)
-        print(gap + name + one_line(one.whole.target.text).strip())
+        if not (check and i):
+            print(gap + name + one_line(one.whole.target.text).strip())
+        elif to is None:
+            print(f"{gap}{one.name}:")
         if to is None:
-            _print(one.parts, view == "heads" or (inside and layer is None and head is None), ascii_only)
+            _print(one.parts, how, inside and layer is None and head is None, ascii_only)
     if to is not None:
-        write(to, wholes, how, "Self-attention" if inside else "", names, font)
-        say(f"the {'record' if to.suffix.lower() == '.json' else 'picture'} is in {to}")
+        looking = [one.name for one in seen if one.whole.words() is not None] or names
+        note = write(to, wholes, how, _title(to, inside, names[:1] if check else looking), names, font)
+        say(f"the {KINDS.get(to.suffix.lower(), 'picture')} is in {to}")
+        if note:
+            say(note)
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    """Return what models are called: their folders' names, with their places where two are alike, and numbered."""
+    alike = len({path.name for path in set(paths)}) < len(set(paths))
+    names = [str(path) if alike else path.name for path in paths]
+    before = [names[:i].count(name) for i, name in enumerate(names)]
+    return [f"{name} ({n + 1})" if n else name for name, n in zip(names, before, strict=True)]
+
+
+def _title(to: Path, inside: bool, names: Sequence[str]) -> str:
+    """Return the heading of a page, or of a picture; the picture of a translation needs none."""
+    if to.suffix.lower() != ".html":
+        return "Self-attention" if inside else ""
+    who = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+    return f"Where {who} looked inside the sentence" if inside else f"Where {who} looked"
 
 
 def _check(how: View, to: Path | None, texts: dict[str, str | None], inside: bool) -> None:
@@ -138,9 +165,13 @@ def _saved(path: Path, others: Sequence[object]) -> list[_Seen]:
 
 def _look(path: Path, text: str | None, target: str | None, inside: bool, device: str) -> _Seen:
     """Return what a model sees."""
+    from heedful.folder import about
+    from heedful.interop import HUB, is_marian
     from heedful.translator import load
 
     if text is None:
+        if not str(path).startswith(HUB) and not is_marian(path):
+            about(path)  # first of all, whether this is a model
         raise ConfigError(f"there is no text to look at; give one after {path}")
     translator = load(path, device)
     return _Seen(path.name, *(_inside(translator, text) if inside else _across(translator, text, target)))
@@ -160,12 +191,14 @@ def _depended(path: Path, seen: _Seen, device: str) -> list[_Seen]:
         rows = [agreement(a[:-1, :-1], b[:-1, :-1]) for a, b in matrices if a is not None and b is not None]
         counted = [row for row in rows if row.words]
         words = sum(row.words for row in counted)
+        whole = Trace.join(seen.whole.source.text, seen.whole.target.text, _starts(seen), parts)
         if words:
             mean = [sum(row[i] * row.words for row in counted) / words for i in (0, 1)]
-            say(f"{way}: rank correlation with the weights {mean[0]:+.2f}, the same source word first {mean[1]:.0%}")
-        found.append(
-            _Seen(way, Trace.join(seen.whole.source.text, seen.whole.target.text, _starts(seen), parts), parts)
-        )
+            told = f"rank correlation with the weights {mean[0]:+.2f}, the same source word first {mean[1]:.0%}"
+            say(f"{way}: {told}")
+            # What stands below every picture, so that a file says it too.
+            whole = replace(whole, readout=replace(whole.readout, label=f"{whole.readout}; {told}"))
+        found.append(_Seen(way, whole, parts))
     return found
 
 
@@ -206,13 +239,16 @@ def _inside(translator: Translator, text: str) -> tuple[Trace, list[Trace]]:
     return Trace.join(text, text, [(one.start, one.start) for one in found], parts), parts
 
 
-def _print(parts: Sequence[Trace], all_heads: bool, ascii_only: bool) -> None:
-    """Print a heat map for each sentence, and a table of all heads where it is asked for."""
+def _print(parts: Sequence[Trace], how: View, all_heads: bool, ascii_only: bool) -> None:
+    """Print a heat map for each sentence, of the head that is named if one is, and a table of all heads."""
     from heedful.draw import heatmap, overview
+    from heedful.draw.heads import chosen
+    from heedful.draw.pack import inside
 
     for trace in parts:
-        written = trace.source != trace.target
-        print("\n" + heatmap(trace, width=width(), ascii_only=ascii_only, confidence=written))
-        if all_heads and trace.weights is not None and trace.weights[:, :, 0, 0].size > 1:
+        named = trace.weights is not None and (how.layer or how.head) is not None
+        one = trace.only(*chosen(trace, how.layer, how.head)) if named else trace
+        print("\n" + heatmap(one, width=width(), ascii_only=ascii_only, confidence=not inside(trace)))
+        if (all_heads or how.name == "heads") and trace.weights is not None and trace.weights[:, :, 0, 0].size > 1:
             print("\nFor each layer.head, the number of the word that every word looks at most:\n")
             print(overview(trace, width()))

@@ -107,7 +107,7 @@ def translate(
             top_p=top_p,
             seed=seed,
         )
-        translator = opened(model, with_, device, threads)
+        translator = opened(model, with_, device, threads, links=alignments)
         lines = iter(text) if text else _stdin()
         notes = Notes()
         if stream:

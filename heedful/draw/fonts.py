@@ -69,6 +69,8 @@ class Fonts:
     """The fonts of the system, with one that comes before them all if it is named."""
 
     def __init__(self, own: Path | None = None, places: Iterable[str] | None = None) -> None:
+        if own is not None and not own.exists():
+            raise ConfigError(f"{own}: there is no such file; --font names a font that ends with .ttf, .otf or .ttc")
         if own is not None and not (own.is_file() and faces_of(own)):
             raise ConfigError(f"{own}: this is not a font file; name one that ends with .ttf, .otf or .ttc")
         self.own = faces_of(own) if own is not None else ()

@@ -3,24 +3,45 @@
 const NUMBER = 0.05; // the least weight that is written into its cell
 const DARK = 0.67; // from this weight on a number is written in the colour of the ground
 
-function cells(rows, columns) {
+const WRITTEN = 22; // the least width of a cell that has a number
+const NARROW = 16; // and of one that has none
+const SURE = { wide: [66, "confidence"], narrow: [40, "sure"] }; // the column of confidence: its width and name
+
+// The size of cells that fit into a room as wide as this; those that would be too narrow keep a size that is read, and
+// the map scrolls.
+function cells(rows, columns, room) {
   const most = Math.max(rows, columns);
-  return most <= 16 ? [38, 30] : most <= 80 ? [30, 25] : [24, 22];
+  const [wide, high] = most <= 16 ? [38, 30] : most <= 80 ? [30, 25] : [24, 22];
+  const fitting = Math.floor(room / columns);
+  return [fitting >= NARROW ? Math.min(wide, fitting) : Math.min(wide, 26), high];
 }
 
 function grid(panel, box = panel.box) {
   const { source, target } = panel.units;
-  const [wide, high] = cells(target.length, source.length);
-  const svg = draw("svg", { width: source.length * wide, height: target.length * high, "aria-hidden": "true" });
+  const svg = draw("svg", { "aria-hidden": "true" });
   const frame = make("div", { className: "v-grid" }, make("span", { className: "v-corner" }));
-  frame.append(listed(panel, "source"), listed(panel, "target"), svg);
-  frame.style.setProperty("--wide", `${wide}px`);
-  frame.style.setProperty("--high", `${high}px`);
+  const [sure, name] = panel.trace.self ? [0, ""] : SURE[box.clientWidth < 420 ? "narrow" : "wide"];
+  frame.append(listed(panel, "source"), make("span", { className: "v-sure-head", ariaHidden: "true" }, name));
+  frame.append(listed(panel, "target"), svg, confidences(panel));
   box.replaceChildren(frame);
   // Words across stand aslant: so high is the longest, and so far the last ones reach beyond the last column.
   const slanted = (words) => 0.7072 * Math.min(170, widest(words, frame));
-  frame.style.setProperty("--long", `${Math.ceil(slanted(source) + 40)}px`);
-  frame.style.setProperty("--over", `${Math.ceil(slanted(source.slice(-4)) + 14)}px`);
+  const over = Math.max(0, Math.ceil(slanted(source.slice(-2)) + 14) - sure);
+  const left = frame.querySelector(".v-target").offsetWidth;
+  const [wide, high] = cells(target.length, source.length, box.clientWidth - left - sure - over - 2);
+  svg.setAttribute("width", source.length * wide);
+  svg.setAttribute("height", target.length * high);
+  const letters = Math.min(14.4, 0.72 * wide); // so that words aslant do not lie over one another
+  const sizes = { wide, high, sure, over, letters, long: Math.ceil(slanted(source) + 40) };
+  for (const [name, size] of Object.entries(sizes)) frame.style.setProperty(`--${name}`, `${size}px`);
+  // Cut off, or too narrow for its numbers: side by side with others it would be better off below them.
+  frame.classList.toggle("v-tight", wide < WRITTEN || frame.scrollWidth > frame.clientWidth + 1);
+  box.append(legend(panel, wide >= WRITTEN, name));
+  const more = () => {
+    frame.classList.toggle("v-more", frame.scrollLeft + frame.clientWidth < frame.scrollWidth - 2);
+  };
+  more();
+  frame.addEventListener("scroll", more, { passive: true });
   const large = target.length * source.length > 4000;
   let active = null;
 
@@ -34,7 +55,7 @@ function grid(panel, box = panel.box) {
       const group = draw("g", { class: `v-cell${lit(active, { s, t }) ? " v-on" : ""}` });
       const shade = Math.min(1, w).toFixed(3);
       group.append(draw("rect", { x: s * wide, y: t * high, width: wide, height: high, "fill-opacity": shade }));
-      if (w >= NUMBER && wide >= 30) {
+      if (w >= NUMBER && wide >= WRITTEN) {
         const text = draw("text", { x: (s + 0.5) * wide, y: (t + 0.5) * high + 4, class: w >= DARK ? "v-full" : "" });
         text.textContent = Math.round(100 * w);
         group.append(text);
@@ -60,6 +81,27 @@ function grid(panel, box = panel.box) {
   svg.addEventListener("pointerleave", () => panel.point(null));
   svg.addEventListener("click", (event) => panel.pin("target", cell(event)));
   return { fill, mark: (now) => { active = now; fill(); } };
+}
+
+// How sure the model was of each word that it wrote, at the right of its row; of words that were only read, nothing.
+function confidences(panel) {
+  const list = make("div", { className: "v-sure", ariaHidden: "true" });
+  if (panel.trace.self) return list;
+  panel.units.target.forEach((_, t) => list.append(make("span", {}, percent(confidence(panel, t)))));
+  return list;
+}
+
+// What shades, numbers and outlines mean.
+function legend(panel, numbered, name) {
+  const scale = make("span", { className: "v-scale", ariaHidden: "true" });
+  for (const share of [0, 25, 50, 75, 100]) {
+    const box = make("span", { className: share / 100 >= DARK ? "v-dark" : "" }, make("b", {}, String(share)));
+    box.style.setProperty("--share", `${share}%`);
+    scale.append(box);
+  }
+  const told = [`weight in per cent${numbered ? ", from 5 on also as a number" : ""}`];
+  if (name) told.push(`${name}: ${name === "sure" ? "the model's confidence in its word" : "how sure it was of the word"}`);
+  return make("p", { className: "v-legend" }, scale, told.join(" · "));
 }
 
 // From which cell to which is seen, and some more on either side.

@@ -11,7 +11,7 @@ from heedful.draw.marks import Picture, decimal
 from heedful.errors import ConfigError
 from heedful.trace import Trace
 
-__all__ = ["heads", "picture"]
+__all__ = ["chosen", "heads", "picture"]
 
 LEVELS = 8  # shades of a small map
 LEAST = 0.04  # less cannot be seen in a small map
@@ -34,9 +34,9 @@ def picture(trace: Trace, title: str = "", layer: int | None = None, head: int |
     if weights_of(trace) is None or trace.weights is None:
         return message(trace, title)
     L, H = trace.weights.shape[:2]
-    maps = [[_words(trace, m, n) for n in range(1, H + 1)] for m in range(1, L + 1)]
-    chosen = _chosen(trace, maps, layer, head)
-    large = svg.picture(trace.only(*chosen), f"Layer {chosen[0]}, head {chosen[1]}", confidence=False)
+    maps = _maps(trace)
+    one = chosen(trace, layer, head)
+    large = svg.picture(trace.only(*one), f"Layer {one[0]}, head {one[1]}", confidence=False)
     T, S = maps[0][0].shape
     wide = min(LARGEST, max(SMALLEST, (WIDEST - LEFT) / H - GAP))
     cell = wide / max(T, S)
@@ -52,11 +52,18 @@ def picture(trace: Trace, title: str = "", layer: int | None = None, head: int |
         body.append(f'<text class="q r" x="{decimal(LEFT - 10)}" y="{decimal(middle)}">layer {m + 1}</text>')
         for n in range(H):
             at = (LEFT + n * pitch, y)
-            body.append(_small(maps[m][n], at, cell, f"layer {m + 1}, head {n + 1}", chosen == (m + 1, n + 1)))
+            body.append(_small(maps[m][n], at, cell, f"layer {m + 1}, head {n + 1}", one == (m + 1, n + 1)))
         y += cell * T + GAP
     body.append(f'<g transform="translate(0 {decimal(y + 8)})">{large.body}</g>')
-    told = f"{L} layers of {H} heads, small; layer {chosen[0]}, head {chosen[1]} large. {large.description}"
+    told = f"{L} layers of {H} heads, small; layer {one[0]}, head {one[1]} large. {large.description}"
     return Picture(width, y + 8 + large.height, title or "Every head of every layer", told, "\n".join(body))
+
+
+def _maps(trace: Trace) -> list[list[NDArray[np.float32]]]:
+    """Return the weights between words as each head of each layer has them."""
+    assert trace.weights is not None
+    L, H = trace.weights.shape[:2]
+    return [[_words(trace, m, n) for n in range(1, H + 1)] for m in range(1, L + 1)]
 
 
 def _words(trace: Trace, layer: int, head: int) -> NDArray[np.float32]:
@@ -69,10 +76,9 @@ def _sharpness(weights: NDArray[np.float32]) -> float:
     return round(float(weights.max(1).mean()), 4)
 
 
-def _chosen(
-    trace: Trace, maps: list[list[NDArray[np.float32]]], layer: int | None, head: int | None
-) -> tuple[int, int]:
+def chosen(trace: Trace, layer: int | None = None, head: int | None = None) -> tuple[int, int]:
     """Return the layer and head that are enlarged: those given, else those of the read-out, else the sharpest."""
+    maps = _maps(trace)
     L, H = len(maps), len(maps[0])
     for what, given, most in (("layer", layer, L), ("head", head, H)):
         if given is not None and not 1 <= given <= most:

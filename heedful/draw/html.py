@@ -17,16 +17,16 @@ from typing import Any
 
 from heedful.alarms import Alarm
 from heedful.alarms import alarms as find_alarms
-from heedful.draw import svg
+from heedful.draw import heads, svg
 from heedful.draw.marks import FONTS, clean
 from heedful.draw.pack import ROOM, inside, plain
-from heedful.errors import ConfigError, DataError, choose
+from heedful.draw.views import View
+from heedful.errors import ConfigError, DataError
 from heedful.trace import Trace
 from heedful.version import __version__
 
-__all__ = ["VIEWS", "figure", "page", "policy", "record", "script", "style"]
+__all__ = ["figure", "page", "policy", "record", "script", "style"]
 
-VIEWS = ("heatmap", "braid", "heads", "self")
 PARTS = ("weights.js", "sides.js", "braid.js", "grid.js", "view.js")
 Links = AbstractSet[tuple[int, int]]
 STATIC = 2500  # cells: a larger picture is not worth its bytes to those who cannot use the other
@@ -35,17 +35,17 @@ STATIC = 2500  # cells: a larger picture is not worth its bytes to those who can
 def page(
     traces: Sequence[Trace],
     title: str = "",
-    view: str = "braid",
+    view: str | View = "braid",
     names: Sequence[str] = (),
     alarms: Sequence[Sequence[Alarm]] | None = None,
 ) -> str:
     """Return traces of the same sentence, by one model or by several, as one HTML document.
 
+    Its heading is `title`, or says where the model looked; below it stand the sentence and what was made of it.
     `names` are the models'. `alarms` are found in the weights unless they are given: one sequence for each trace.
     """
     drawn = figure(traces, view, names, alarms)
-    named = title or "Where the model looked"
-    heading = f"<h1>{clean(title)}</h1>\n" if title else ""
+    named = clean(title or "Where the model looked")
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -54,19 +54,35 @@ def page(
 <meta name="color-scheme" content="light dark"/>
 <meta http-equiv="Content-Security-Policy" content="{policy()}"/>
 <meta name="generator" content="heedful {clean(__version__)}"/>
-<title>{clean(named)}</title>
+<title>{named}</title>
 <style>{style()}</style>
 </head>
 <body class="heedful-page">
-{heading}{drawn}<script>{script()}</script>
+<h1>{named}</h1>
+{_texts(traces, names)}{drawn}<script>{script()}</script>
 </body>
 </html>
 """
 
 
+def _texts(traces: Sequence[Trace], names: Sequence[str]) -> str:
+    """Return the sentence, and what each model wrote; what several wrote alike stands once."""
+    found = {(trace.source.text, "" if inside(trace) else "source"): [""] for trace in traces}
+    for i, trace in enumerate(traces):
+        if not inside(trace):
+            found.setdefault((trace.target.text, "translation"), []).append(names[i] if names else "")
+    written = sum(kind == "translation" for _, kind in found)
+    lines = []
+    for (text, kind), whose in found.items():
+        who = ", ".join(filter(None, whose)) if kind == "translation" and written > 1 else kind
+        label = f'<span class="v-label">{clean(who)}</span> ' if who else ""
+        lines.append(f'<p class="v-text">{label}<bdi>{clean(text)}</bdi></p>\n')
+    return "".join(lines)
+
+
 def figure(
     traces: Sequence[Trace],
-    view: str = "braid",
+    view: str | View = "braid",
     names: Sequence[str] = (),
     alarms: Sequence[Sequence[Alarm]] | None = None,
     gold: Sequence[Links] = (),
@@ -92,7 +108,7 @@ def figure(
 
 def record(
     traces: Sequence[Trace],
-    view: str = "braid",
+    view: str | View = "braid",
     names: Sequence[str] = (),
     alarms: Sequence[Sequence[Alarm]] | None = None,
     gold: Sequence[Links] = (),
@@ -101,9 +117,8 @@ def record(
     """Return what the script draws from, as JSON can hold it."""
     if not traces:
         raise DataError("there is no trace to draw")
-    choose("view", view, VIEWS)
-    if view == "self" and not all(map(inside, traces)):
-        raise ConfigError("the view 'self' is for a sentence that looks at itself; choose heatmap, braid or heads")
+    how = view if isinstance(view, View) else View(view)
+    how.check(traces)
     given = {"names": names or traces, "lists of alarms": traces if alarms is None else alarms, "gold": gold or traces}
     for what, some in given.items():
         if len(some) != len(traces):
@@ -115,7 +130,16 @@ def record(
     for i, one in enumerate(made):
         one["alarms"] = [alarm.plain() for alarm in found[i]]
         one["gold"] = sorted(gold[i]) if gold else []
-    return {"view": view, "traces": made}
+        one["chosen"] = _chosen(traces[i], how) if how.name == "heads" else None
+    return {"view": how.name, "keep": how.share(traces[0]), "traces": made}
+
+
+def _chosen(trace: Trace, how: View) -> int | None:
+    """Return the number of the head that is enlarged, counted over all layers from 0."""
+    if trace.weights is None:
+        return None
+    layer, head = heads.chosen(trace, how.layer, how.head)
+    return (layer - 1) * int(trace.weights.shape[1]) + head - 1
 
 
 def _still(trace: Trace, gold: Links) -> str:

@@ -89,7 +89,7 @@ def plain(trace: Trace, name: str, room: int = ROOM) -> dict[str, Any]:
         "name": name,
         "source": _side(trace.source),
         "target": _side(trace.target),
-        "logs": [round(float(x), 3) for x in np.nan_to_num(np.maximum(trace.log_probs, -99))],
+        "logs": [round(float(x), 4) for x in np.nan_to_num(np.maximum(trace.log_probs, -99))],
         "readout": said(trace),
         "self": inside(trace),
         "read": None,

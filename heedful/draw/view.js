@@ -6,12 +6,13 @@ const DRAW = { braid, self: braid, heatmap: grid, heads };
 let figures = 0;
 
 class Panel {
-  constructor(view, trace, choice = "read") {
+  constructor(view, trace, choice) {
     this.view = view;
     this.trace = trace;
     this.read = unpack(trace.read, trace.target.tokens.length);
     this.heads = unpack(trace.heads, trace.target.tokens.length);
-    this.choice = this.heads ? choice : "read";
+    const first = trace.chosen == null ? "read" : `head:${trace.chosen}`;
+    this.choice = this.heads ? choice ?? first : "read";
     this.at = { source: 0, target: 0 };
     this.items = { source: [], target: [] };
     this.marked = [];
@@ -72,10 +73,9 @@ class Panel {
     this.packed = packed;
     const { source, target } = this.units;
     this.rows = packed ? gather(packed, maps, source, target) : target.map(() => ({ links: [], total: 0 }));
-    this.cut = cut(this.rows, keep);
-    const kind = !packed ? "braid" : view === "heads" && !this.heads ? "heatmap" : view;
-    this.drawn = DRAW[kind](this);
-    this.box.classList.toggle("v-none", !packed);
+    this.ribbons = view === "braid" || view === "self";
+    this.cut = this.ribbons ? cut(this.rows, keep) : cut(this.rows, 1, SEEN);
+    this.drawn = packed ? DRAW[view === "heads" && !this.heads ? "heatmap" : view](this) : { mark: () => {} };
     this.tell();
     this.view.mark();
   }
@@ -85,6 +85,7 @@ class Panel {
     const { packed, choice, trace } = this;
     if (!packed) {
       this.note.textContent = "This model has no attention: there is nothing to show.";
+      this.said.hidden = true;
       return;
     }
     const which = choice === "read" ? capital(trace.readout) : this.select.selectedOptions[0].textContent;
@@ -92,7 +93,8 @@ class Panel {
     const little = this.cut.shown < 0.9995 ? "hidden under 1\u00a0%" : "nothing is hidden";
     const told = hidden ? `hidden ${hidden}\u00a0%` : little;
     const parts = [`${which}.`, `Showing ${100 - hidden}\u00a0% of the weight; ${told}.`];
-    if (this.cut.shown < this.view.state.keep - 0.005) {
+    if (!this.ribbons && hidden) parts.push(`Cells under ${percent(this.cut.least)} are left blank.`);
+    if (this.ribbons && this.cut.shown < this.view.state.keep - 0.005) {
       parts.push(`Links under ${percent(this.cut.least)} are too thin to draw.`);
     }
     if (packed.lost >= 0.005) {
@@ -100,6 +102,7 @@ class Panel {
       parts.push(`Reduced: weights under ${floor}\u00a0% are not in this file, ${percent(packed.lost)} of all.`);
     }
     if (trace.layers.length && !this.heads) parts.push("The single heads are too many for this file.");
+    if (this.box.querySelector(".v-more")) parts.push("It goes on at the right: scroll sideways.");
     if (this.box.querySelector(".v-gold")) parts.push("Outlined: gold links.");
     if (this.box.querySelector(".v-unsure")) parts.push("Dotted words: the model was not sure of them.");
     this.note.textContent = parts.join(" ");
@@ -165,6 +168,7 @@ class Panel {
       delete item.dataset.share;
     }
     this.marked = [];
+    if (!this.packed) return;
     if (active) {
       const item = this.items[active.side][active.i];
       item.classList.add("v-active");
@@ -187,7 +191,7 @@ class View {
   constructor(root, data) {
     this.root = root;
     this.name = `v${++figures}`;
-    this.state = { view: data.view, unit: "words", keep: 0.9 };
+    this.state = { view: data.view, unit: "words", keep: data.keep ?? 0.9 };
     this.controls = make("div", { className: "v-controls", role: "group", "aria-label": "How it is drawn" });
     this.update(data);
     root.addEventListener("keydown", (event) => {
@@ -216,8 +220,8 @@ class View {
     if (!views.includes(this.state.view)) [this.state.view] = views;
     const choices = [this.choices("view", "View", views), this.choices("unit", "By", ["words", "pieces"])];
     this.controls.replaceChildren(...choices, this.slider());
-    const panels = make("div", { className: "v-panels" }, ...this.panels.map((panel) => panel.element));
-    this.root.replaceChildren(this.controls, panels);
+    this.frame = make("div", { className: "v-panels" }, ...this.panels.map((panel) => panel.element));
+    this.root.replaceChildren(this.controls, this.frame);
     this.draw();
   }
 
@@ -238,7 +242,7 @@ class View {
 
   slider() {
     const told = make("output", {}, percent(this.state.keep));
-    const input = make("input", { type: "range", min: 50, max: 100, step: 1, value: 100 * this.state.keep });
+    const input = make("input", { type: "range", min: 1, max: 100, step: 1, value: 100 * this.state.keep });
     input.addEventListener("input", () => {
       this.state.keep = input.value / 100;
       told.textContent = percent(this.state.keep);
@@ -247,7 +251,13 @@ class View {
     return make("label", { className: "v-slider" }, make("span", {}, "Weight kept"), input, told);
   }
 
+  // Panels stand side by side where that cuts nothing off, otherwise one below the other.
   draw() {
+    this.controls.lastChild.hidden = !["braid", "self"].includes(this.state.view);
+    this.frame.classList.remove("v-stacked");
+    for (const panel of this.panels) panel.draw();
+    if (this.panels.length < 2 || !this.frame.querySelector(".v-tight")) return;
+    this.frame.classList.add("v-stacked");
     for (const panel of this.panels) panel.draw();
   }
 

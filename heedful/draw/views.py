@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,14 +12,16 @@ from heedful.disk import write_whole
 from heedful.draw import braid, heads, svg
 from heedful.draw.figure import stack
 from heedful.draw.marks import Picture
+from heedful.draw.pack import inside
 from heedful.errors import ConfigError, DataError, choose
 from heedful.trace import Trace
 
-__all__ = ["ENDINGS", "VIEWS", "View", "check_place", "read_traces", "record", "view", "write"]
+__all__ = ["ENDINGS", "VIEWS", "View", "check_place", "read_traces", "record", "too_large", "view", "write"]
 
 VIEWS = ("heatmap", "braid", "heads", "self")
 ENDINGS = (".svg", ".png", ".html", ".json")
 INSIDE_MASS = 0.5  # heads that are averaged look a little everywhere: of that, the better half
+LARGEST = 4000  # of a side of a picture, that it can still be looked at
 
 
 class View(NamedTuple):
@@ -29,17 +32,26 @@ class View(NamedTuple):
     layer: int | None = None
     head: int | None = None
 
-    def check(self) -> None:
-        """Refuse a view that is not there, and a share that is none."""
+    def check(self, traces: Sequence[Trace] = ()) -> None:
+        """Refuse a view that is not there, a share that is none, and a look inside of what looks elsewhere."""
         choose("view", self.name, VIEWS)
         if self.mass is not None and not 0 < self.mass <= 1:
             raise ConfigError(f"the share of the weight that is drawn is {self.mass}; it is over 0 and up to 1")
+        if self.name == "self" and not all(map(inside, traces)):
+            raise ConfigError(
+                "the view 'self' is for a sentence that looks at itself, and these weights are those of a translation; "
+                "choose heatmap, braid or heads"
+            )
+
+    def share(self, trace: Trace) -> float:
+        """Return the share of each word's weight that ribbons have: the one asked for, or what suits the trace."""
+        return self.mass or (INSIDE_MASS if inside(trace) else braid.MASS)
 
 
 def view(traces: Sequence[Trace], how: View | None = None, title: str = "", names: Sequence[str] = ()) -> str:
     """Return traces as one SVG document: the same sentence under several models stands one below the other."""
     how = how or View()
-    how.check()
+    how.check(traces)
     names = names or [""] * len(traces)
     if len(names) != len(traces):
         raise DataError(f"{len(names)} names for {len(traces)} traces")
@@ -49,12 +61,11 @@ def view(traces: Sequence[Trace], how: View | None = None, title: str = "", name
 
 
 def _picture(trace: Trace, how: View, title: str) -> Picture:
-    inside = trace.source == trace.target
     if how.name == "heads":
         return heads.picture(trace, title, how.layer, how.head)
     if how.name == "heatmap":
-        return svg.picture(trace, title, confidence=not inside)
-    return braid.picture(trace, title, mass=how.mass or (INSIDE_MASS if inside else braid.MASS))
+        return svg.picture(trace, title, confidence=not inside(trace))
+    return braid.picture(trace, title, mass=how.share(trace))
 
 
 def check_place(path: Path) -> None:
@@ -72,20 +83,23 @@ def write(
     title: str = "",
     names: Sequence[str] = (),
     font: Path | None = None,
-) -> None:
-    """Write traces as a picture, a page or a record, as the end of the file's name says; `font` is for .png."""
+) -> str:
+    """Write traces as a picture, a page or a record, as the end of the file's name says; `font` is for .png.
+
+    Return what is to be said of it: that it is too large to be looked at, or nothing.
+    """
     check_place(path)
     kind = path.suffix.lower()
     if kind == ".json":
         write_whole(path, json.dumps(record(traces, names), ensure_ascii=False).encode("utf-8", "replace"))
-        return
+        return ""
     if all(trace.words() is None for trace in traces):
         raise ConfigError("this model has no attention: there is nothing to draw")
     if kind == ".html":
         from heedful.draw.html import page
 
-        write_whole(path, page(traces, title, (how or View()).name, list(names)).encode("utf-8", "replace"))
-        return
+        write_whole(path, page(traces, title, how or View(), list(names)).encode("utf-8", "replace"))
+        return ""
     drawn = view(traces, how, title, names)
     if kind == ".png":
         from heedful.draw.png import render
@@ -93,6 +107,18 @@ def write(
         write_whole(path, render(drawn, font))
     else:
         write_whole(path, drawn.encode())
+    return too_large(drawn)
+
+
+def too_large(drawn: str) -> str:
+    """Say so where a picture, an SVG document, is too large to be looked at as a whole; otherwise nothing."""
+    wide, high = (float(n) for n in re.findall(r' (?:width|height)="([\d.]+)"', drawn[: drawn.index(">")]))
+    if max(wide, high) <= LARGEST:
+        return ""
+    return (
+        f"this picture is {wide:,.0f} units wide and {high:,.0f} high, too large to be looked at as a whole: "
+        "write .html, which scrolls, or take one sentence at a time"
+    )
 
 
 def record(traces: Sequence[Trace], names: Sequence[str]) -> dict[str, Any]:

@@ -58,8 +58,7 @@ function gather(packed, maps, source, target) {
 }
 
 // The largest links of each row until they hold the share `keep` of it; and what share of all weight they hold.
-function cut(rows, keep) {
-  const least = rows.length > 80 ? SEEN_OF_MANY : SEEN;
+function cut(rows, keep, least = rows.length > 80 ? SEEN_OF_MANY : SEEN) {
   const links = [];
   let shown = 0;
   let all = 0;

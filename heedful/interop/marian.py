@@ -18,7 +18,7 @@ from torch import Tensor
 from heedful.config import Config, TransformerConfig
 from heedful.device import memory_guard
 from heedful.errors import HeedfulError, ModelError
-from heedful.folder import Parts, read_readout, unpack
+from heedful.folder import Parts, unpack
 from heedful.interop.files import content, json_object
 from heedful.interop.names import (
     BIAS,
@@ -34,6 +34,7 @@ from heedful.interop.names import (
 from heedful.interop.settings import Marian
 from heedful.interop.vocabulary import Vocabulary, vocabularies
 from heedful.models import Network, build
+from heedful.readout import read_readout
 from heedful.text import SentencePieces
 
 __all__ = ["is_marian", "read_marian"]
@@ -64,10 +65,10 @@ def read_marian(path: Path, device: torch.device | None = None) -> Parts:
         model = _fill(config.model, settings, (source, target), weights)
     except HeedfulError as error:
         raise ModelError(f"{file}: {error}") from None
-    readout = read_readout(path, config)
+    readout, fault = read_readout(path, config)
     with memory_guard(f"opening {path}", "use --device cpu"):
         model = model.to(device).eval()
-    return Parts(config, model, source_codec, source_codec if joint else target_codec, readout=readout)
+    return Parts(config, model, source_codec, source_codec if joint else target_codec, readout=readout, fault=fault)
 
 
 def _codec(path: Path, tokens: Sequence[str]) -> SentencePieces:

@@ -75,8 +75,11 @@ def power_of_2(n: int) -> int:
 
 
 def usable(x: Tensor) -> bool:
-    """Whether kernels can and may work on this tensor: a GPU, Triton, and HEEDFUL_KERNELS not `off`."""
-    return x.is_cuda and os.environ.get(SWITCH, "on") != "off" and _work_on(x.device)
+    """Whether kernels can and may work on this tensor: a GPU, Triton, and HEEDFUL_KERNELS `on`.
+
+    They are off unless asked for until they have been measured on a GPU.
+    """
+    return x.is_cuda and os.environ.get(SWITCH, "off") == "on" and _work_on(x.device)
 
 
 @cache
@@ -93,7 +96,7 @@ def _work_on(device: torch.device) -> bool:
         reason = " ".join(str(error).split())[:200]
         warnings.warn(
             f"Triton's kernels do not work here ({type(error).__name__}: {reason}); PyTorch's own operations are "
-            f"used, which are slower. {SWITCH}=off does so without a word.",
+            f"used, which are slower. {SWITCH}=off says nothing of it.",
             RuntimeWarning,
             stacklevel=3,
         )

@@ -11,7 +11,7 @@ from heedful.draw.html import figure
 from heedful.draw.marks import clean
 from heedful.metrics import METRICS, Difference, Interval
 from heedful.report.page import document
-from heedful.report.phrases import count, percent
+from heedful.report.phrases import count, listed, tenth
 from heedful.report.records import Model
 from heedful.report.sections import by_length, facts, learning, links_table, scroll
 from heedful.report.sentences import ROOM, marked
@@ -73,7 +73,7 @@ class Outcome:
 
 def outcome_page(made: Outcome, title: str = "") -> str:
     """Return the record as one HTML document, which opens anywhere and needs no other file."""
-    title = title or " and ".join(model.title for model in made.models)
+    title = title or listed([model.title for model in made.models])
     links = [model for model in made.models if model.alignment]
     parts = [
         ("scores", "By length", by_length(made.models)),
@@ -102,7 +102,7 @@ def outcome_page(made: Outcome, title: str = "") -> str:
 def _card(i: int, one: Standing) -> str:
     model = one.model
     known = [(METRICS[name], f"{one.scores[name]:.1f}") for name in one.scores if name != "bleu"]
-    known += [("alignment error rate", percent(100 * model.alignment.error_rate))] if model.alignment else []
+    known += [("alignment error rate", tenth(100 * model.alignment.error_rate))] if model.alignment else []
     known += [("weights", f"{model.weights:,}")] if model.weights else []
     ends = one.intervals.get("bleu")
     likely = f", likely {ends.low:.1f} to {ends.high:.1f}" if ends else ""
@@ -172,4 +172,6 @@ def _article(made: Outcome, i: int, sentence: Shown) -> str:
         drawn = figure(traces, names=names, room=ROOM * len(traces))
         opened = ' open="open"' if i < UNFOLDED else ""
         parts.append(f"<details{opened}><summary>Where they looked</summary><figure>{drawn}</figure></details>")
+    elif seen:
+        parts.append('<p class="small">No attention: nothing to show.</p>')
     return "\n".join([*parts, "</article>\n"])

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from heedful.draw.marks import number
 from heedful.metrics import same
 
-__all__ = ["LANGUAGES", "Part", "compare", "count", "duration", "listed", "million", "percent", "verdict"]
+__all__ = ["LANGUAGES", "Part", "compare", "count", "duration", "listed", "million", "percent", "tenth", "verdict"]
 
 LANGUAGES = {"hi": "Hindi", "en": "English", "de": "German", "fr": "French", "zh": "Chinese", "ar": "Arabic"}
 ONES = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
@@ -78,6 +78,15 @@ def percent(value: float) -> str:
     ('97.2\\xa0%', '100\\xa0%')
     """
     return f"{number(value)}\u00a0%"
+
+
+def tenth(value: float) -> str:
+    """Return a percentage that stands in a column: always one digit after the point.
+
+    >>> tenth(97.25), tenth(100)
+    ('97.2\\xa0%', '100.0\\xa0%')
+    """
+    return f"{value:.1f}\u00a0%"
 
 
 def million(value: int) -> str:

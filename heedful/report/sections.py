@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from heedful.draw import chart
 from heedful.draw.marks import clean
 from heedful.report.meaning import contrast
-from heedful.report.phrases import duration, listed, percent
+from heedful.report.phrases import duration, listed, percent, tenth
 from heedful.report.records import Model, Report
 from heedful.trace import LengthRow
 
@@ -22,15 +22,15 @@ def cards(report: Report) -> str:
         row = rows.get((found.long[0].low, found.long[0].high)) if found else None
         of = f"the longest sentences ({row.label} words)" if row else "all test sentences"
         total = model.scores.total
-        told = [("of all sentences", percent(total.exact))] if row else []
+        told = [("of all sentences", tenth(total.exact))] if row else []
         if model.key in report.unseen_exact:
-            told.append(("up to 20 words", percent(report.unseen_exact[model.key])))
+            told.append(("up to 20 words", tenth(report.unseen_exact[model.key])))
         told.append(("BLEU", f"{total.bleu:.1f}"))
         if model.alignment:
-            told.append(("alignment error rate", percent(100 * model.alignment.error_rate)))
+            told.append(("alignment error rate", tenth(100 * model.alignment.error_rate)))
         made.append(
             f'<div class="card"><h3>{chart.swatch(i)}{clean(model.title)}</h3>'
-            f'<p class="big">{percent((row or total).exact)}</p><p class="small">of {of} exactly right</p>'
+            f'<p class="big">{tenth((row or total).exact)}</p><p class="small">of {of} exactly right</p>'
             f"{facts(told)}</div>"
         )
     return f'<div class="cards">{"".join(made)}</div>'
@@ -99,8 +99,8 @@ gold links say for each word where it comes from, and the links read from the we
 def links_table(models: Sequence[Model]) -> str:
     """Return how well the links read from the weights agree with gold links, and what the numbers mean."""
     rows = "".join(
-        f"<tr><td>{clean(m.title)}</td><td>{percent(100 * a.error_rate)}</td><td>{percent(100 * a.precision)}</td>"
-        f'<td>{percent(100 * a.recall)}</td><td>{a.pairs:,}</td><td class="text">{clean(a.rule)}</td></tr>'
+        f"<tr><td>{clean(m.title)}</td><td>{tenth(100 * a.error_rate)}</td><td>{tenth(100 * a.precision)}</td>"
+        f'<td>{tenth(100 * a.recall)}</td><td>{a.pairs:,}</td><td class="text">{clean(a.rule)}</td></tr>'
         for m in models
         if (a := m.alignment)
     )

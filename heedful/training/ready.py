@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 
 import torch
@@ -21,7 +22,7 @@ from heedful.training.memory import model_guard
 from heedful.training.origin import open_origin, place_of, say_unknown
 from heedful.training.place import Place, settle
 from heedful.training.prepare import Found, Prepared, learn_codecs, open_pairs, prepare
-from heedful.training.presets import fit
+from heedful.training.presets import PRESETS, fit
 from heedful.training.processes import Processes
 from heedful.training.records import Watch
 
@@ -66,6 +67,8 @@ def make_ready(
     else:
         config, _ = fit(settings, 0, preset)  # once more when it is known how many pairs there are
         _check_vocabularies(config)
+    if inputs.linked:
+        _check_guided(config, settings, preset if resumed is None and begun is None else None)
     place = settle(config.training, processes, resumed[1].run.get("numbers") or () if resumed else ())
     _try(config)
     found = processes.in_turn(lambda: open_pairs(inputs, config, watch))
@@ -94,6 +97,22 @@ def _try(config: Config) -> None:
     """Find out what cannot work before the pairs are read: widths that do not fit."""
     with torch.device("meta"):
         build(config.model, len(SPECIALS), len(SPECIALS))
+
+
+def _check_guided(config: Config, settings: Settings, preset: str | None) -> None:
+    """Refuse links that cannot guide the model; with `preset`, whatever model the number of pairs will choose."""
+    if preset is None:
+        guide_of(config)
+        return
+    presets = [name for name in PRESETS if name != "none"] if preset == "auto" else [preset]
+    wrong = []
+    for name, device in product(presets, ("cpu", "cuda")):
+        try:
+            guide_of(fit(settings, 0, name, device)[0])
+            return
+        except ConfigError as error:
+            wrong.append(error)
+    raise wrong[0]
 
 
 def _check_vocabularies(config: Config) -> None:

@@ -20,8 +20,9 @@ from heedful.readout import SYMMETRIES, Weights
 if TYPE_CHECKING:
     from heedful.translator.translator import Translator
 
-__all__ = ["align_pairs", "evidence", "joined"]
+__all__ = ["align_pairs", "check_reverse", "evidence", "joined"]
 
+LOOKED = 100  # pairs by which a model is known that does not translate the other way
 USUAL = "grow-diag-final-and"  # how two directions are joined when nobody says
 
 
@@ -40,6 +41,8 @@ def align_pairs(
         raise ConfigError(f"the symmetry is {symmetry!r}; choose from {', '.join(SYMMETRIES)}")
     if symmetry not in ("", "none") and reverse is None:
         raise ConfigError(f"symmetry {symmetry} joins two directions, and there is no reverse model")
+    if reverse is not None:
+        check_reverse(translator, reverse, sources, targets)
     traces = translator.reread(sources, targets, batch_tokens=batch_tokens)
     forward = [align(trace, replace(trace.readout, symmetry="none"), spaced) for trace in traces]
     own = translator.readout.symmetry
@@ -50,11 +53,31 @@ def align_pairs(
     return [joined(one, back, how) for one, back in zip(forward, other, strict=True)]
 
 
+def check_reverse(translator: Translator, reverse: Translator, sources: Sequence[str], targets: Sequence[str]) -> None:
+    """Refuse a model for the other direction that translates in the same one, as far as vocabularies tell."""
+    one, other = translator.parts, reverse.parts
+    advice = "; name one that translates from the target language"
+    if one.source.dump() == other.source.dump() != other.target.dump():
+        raise ConfigError(f"the reverse model goes the same way: both read by the same source vocabulary{advice}")
+    reads, wants = (_unknown(reverse, side) for side in (sources, targets))
+    if wants > 0.5 > 2 * reads:
+        raise ConfigError(f"the reverse model goes the same way: {wants:.0%} of the targets is unknown to it{advice}")
+
+
+def _unknown(translator: Translator, texts: Sequence[str]) -> float:
+    """Return which part of the characters a model cannot read."""
+    texts = texts[:LOOKED]
+    missing = sum(len(piece) for text in texts for piece in translator.unknown(text))
+    return missing / max(1, sum(len("".join(text.split())) for text in texts))
+
+
 def joined(forward: Alignment, reverse: Alignment, how: str) -> Alignment:
     """Join the links of two directions; `reverse` has the target's words for its source.
 
     The weights, which are the mean of both directions', no longer sum to 1 in each row.
     """
+    if [w[:3] for w in (*forward.source, *forward.target)] != [w[:3] for w in (*reverse.target, *reverse.source)]:
+        raise ConfigError("the two models cut this text into other words; align by white space (spaced=True)")
     back = frozenset((link.target, link.source) for link in reverse.links)
     weights: Weights = (forward.weights + reverse.weights.T) * np.float32(0.5)
     links = sorted(symmetrise(forward.pairs, back, how))

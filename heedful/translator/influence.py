@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heedful.device import memory_guard
-from heedful.errors import choose
+from heedful.errors import DataError, choose
 from heedful.folder import Parts
 from heedful.models import Network
 from heedful.observe.influence import WAYS, gradient, leave_one_out
@@ -27,6 +27,9 @@ def influence(parts: Parts, trace: Trace, way: str) -> Trace:
     A row that depended on nothing in the source, as far as this tells, is 0.
     """
     choose("way", way, WAYS)
+    for name, side in (("source", trace.source), ("target", trace.target)):
+        if not side.written:
+            raise DataError(f"the {name} is blank: there are no words that could depend on each other")
     x = parts.source.encode(trace.source.text).ids
     y = parts.target.encode(trace.target.text).ids
     model: Network = parts.model

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -21,16 +21,19 @@ from heedful.translator.translator import Translator
 __all__ = ["load"]
 
 
-def load(path: str | Path | Sequence[str | Path], device: str = "auto") -> Translator:
+def load(
+    path: str | Path | Sequence[str | Path], device: str = "auto", warn: Callable[[str], None] | None = None
+) -> Translator:
     """Open the model in a folder: heedful's own, or a Marian (Opus-MT) one as the Hugging Face hub lays it out.
 
     `hf:ORGANISATION/NAME` is fetched from the hub. Several folders are an ensemble: models with the same vocabularies
-    that agree on every word.
+    that agree on every word. A `readout.json` that cannot be read is an error; with `warn`, which is told of it, the
+    model is read as is usual for its kind.
     """
     chosen = pick(device)
     if isinstance(path, str | Path):
-        return Translator(_open(path, chosen), chosen)
-    members = [_open(each, chosen) for each in path]
+        return Translator(_open(path, chosen, warn), chosen)
+    members = [_open(each, chosen, warn) for each in path]
     if not members:
         raise ConfigError("an ensemble needs at least one model")
     for name, other in zip(path, members, strict=True):
@@ -45,6 +48,11 @@ def load(path: str | Path | Sequence[str | Path], device: str = "auto") -> Trans
     return Translator(parts, chosen, [reads(member) for member in members])
 
 
-def _open(path: str | Path, device: torch.device) -> Parts:
+def _open(path: str | Path, device: torch.device, warn: Callable[[str], None] | None) -> Parts:
     folder = fetch(str(path)) if str(path).startswith(HUB) else Path(path)
-    return read_marian(folder, device) if is_marian(folder) else read_model(folder, device)
+    parts = read_marian(folder, device) if is_marian(folder) else read_model(folder, device)
+    if parts.fault and warn is None:
+        raise ModelError(parts.fault)
+    if parts.fault and warn is not None:
+        warn(parts.fault)
+    return parts

@@ -79,7 +79,7 @@ class Translation:
 
     @cached_property
     def alarms(self) -> tuple[Alarm, ...]:
-        """What the weights warn of: words that nothing looked at, the same place again and again, sinks, flat rows."""
+        """What the weights warn of: words hardly looked at, the same place again and again, sinks, flat rows."""
         return alarms(self.trace)
 
     def __str__(self) -> str:

@@ -56,6 +56,23 @@ def test_lenient_counts_what_it_leaves_out():
         read_gold(["?", "", ""], LENGTHS, lenient=True)
 
 
+def test_lenient_is_not_for_a_wrong_base():
+    """Counted from 1, the last words are outside; a few bad links are not much of 1,000."""
+    lines, lengths = ["1-1 2-2 3-3 4-4"] * 250, [(4, 4)] * 250
+    with pytest.raises(DataError, match=r"250 of 1,000 links are outside .* from 1 it would be 0: that is the likely"):
+        read_gold(lines, lengths, lenient=True)
+    assert read_gold(lines, lengths, base=1, lenient=True).left_out == 0
+    with pytest.raises(DataError, match=r"250 of 1,000 links .* counted from 1 here, and from 0 it would be 0"):
+        read_gold(["0-0 1-1 2-2 3-3"] * 250, lengths, base=1, lenient=True)
+    for bad in (20, 21):
+        some = [line.replace("4-4", "9-9") if i < bad else line for i, line in enumerate(lines)]
+        if bad == 20:
+            assert read_gold(some, lengths, base=1, lenient=True).left_out == 20
+        else:
+            with pytest.raises(DataError, match="21 of 1,000 links .* do they belong to these sentences"):
+                read_gold(some, lengths, base=1, lenient=True)
+
+
 def test_other_bases_are_refused():
     with pytest.raises(ConfigError, match="from 0 or from 1, not from 2"):
         read_gold([""], [(0, 0)], base=2)

@@ -81,7 +81,10 @@ def test_smoothing_leaves_no_jump_out():
     assert jumps.between.sum() == pytest.approx(1)
 
 
-def test_every_cell_knows_its_words():
+@pytest.mark.parametrize("room", [62, 0])
+def test_every_cell_knows_its_words(room, monkeypatch):
+    """Also with so many different words that a key and its place have no room in one number."""
+    monkeypatch.setattr("heedful.align.cooccurrence.ROOM", room)
     source, target = ["a b a", "", "c", "b c d e", "a"], ["X y", "z", "x X", "y", ""]
     x, y = read_side(source), read_side(target)
     pairs = cooccurrence(x, y, 1000)

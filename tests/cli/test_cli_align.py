@@ -97,6 +97,21 @@ def test_mistakes(heedful_cli: Run, pairs: Path, options: tuple[str, ...], messa
     assert message in err
 
 
+def test_a_place_that_cannot_be_written_is_refused_before_the_work(heedful_cli: Run, pairs: Path, monkeypatch) -> None:
+    monkeypatch.setattr("heedful.cli.align.linked", lambda *_: pytest.fail("links were made"))
+    for out, why in (("nowhere/x", "there is no folder"), (".", "this is a folder")):
+        code, _, err = heedful_cli("align", pairs, "--out", pairs.parent / out)
+        assert (code, why in err) == (2, True)
+
+
+def test_one_of_each_is_said_as_one(heedful_cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = tmp_path / "one.tsv"
+    one.write_text("a\tb\n", encoding="utf-8")
+    assert heedful_cli("align", one).err == "1 link in 1 pair\n"
+    monkeypatch.setattr("heedful.align.MOST_CELLS", 0)
+    assert "1 pair of more than 0 source words times target words has no links\n" in heedful_cli("align", one).err
+
+
 def test_nothing_to_align(heedful_cli: Run, tmp_path: Path) -> None:
     (tmp_path / "none.tsv").write_text("", encoding="utf-8")
     code, _, err = heedful_cli("align", tmp_path / "none.tsv")

@@ -6,9 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-from random_translators import random_folder
+from random_translators import random_folder, random_parts
 
 import heedful
+from heedful.folder import Parts, write_model
+from heedful.models import build
+from heedful.text import Codec
 
 PAIRS = [("a b c", "A C B"), ("", "B"), ("bead cafe", "FACE D"), ("d", "")]
 
@@ -51,11 +54,38 @@ def test_two_models(heedful_cli, tmp_path, pairs):
     assert forward.out == alone.out
 
 
+def one_way(path: Path, source: list[str], target: list[str]) -> Path:
+    """A model whose vocabularies are of two languages."""
+    parts = random_parts("rnn", kind="word")
+    there, back = (Codec.train(side * 3, parts.config.text) for side in (source, target))
+    model = build(parts.config.model, len(there), len(back)).eval()
+    write_model(path, Parts(parts.config, model, there, back))
+    return path
+
+
+def test_a_reverse_model_that_goes_the_same_way(heedful_cli, tmp_path):
+    hindi, english = ["मैं घर जाता हूँ", "वह पढ़ता है"], ["i go home", "he reads"]
+    path = tmp_path / "pairs.tsv"
+    path.write_text("".join(f"{x}\t{y}\n" for x, y in zip(hindi, english, strict=True)))
+    there, back = one_way(tmp_path / "there", hindi, english), one_way(tmp_path / "back", english, hindi)
+    again = one_way(tmp_path / "again", [*hindi, "और"], english)
+    assert heedful_cli("align", path, "--model", there, "--reverse", back).code == 0
+    for wrong, words in ((there, "both read by the same source vocabulary"), (again, "100% of the targets is unknown")):
+        done = heedful_cli("align", path, "--model", there, "--reverse", wrong)
+        assert (done.code, done.out) == (2, "")
+        assert f"the reverse model goes the same way: {words}" in done.err
+        done = heedful_cli("readout", there, path, "--reverse", wrong)
+        assert (done.code, "the reverse model goes the same way" in done.err) == (2, True)
+
+
+def test_unknown_words_are_said(heedful_cli, tmp_path):
+    folder = one_way(tmp_path / "m", ["a b c"], ["A B C"])
+    path = tmp_path / "pairs.tsv"
+    path.write_text("a x\tA\nb\tY B\n")
+    assert "2 unknown words, read as <unk>: x, Y" in heedful_cli("align", path, "--model", folder).err
+
+
 def test_what_is_too_long_has_no_links(heedful_cli, tmp_path):
-    from random_translators import random_parts
-
-    from heedful.folder import write_model
-
     write_model(tmp_path / "m", random_parts("rnn", max_length=4))
     path = tmp_path / "pairs.tsv"
     path.write_text(f"a b\tA\n{'a ' * 9}\tA\n")

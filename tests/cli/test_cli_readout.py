@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ from random_translators import random_folder
 
 import heedful
 from heedful.align import parse, score
+from heedful.cli.readout import _Found
 from heedful.folder import write_readout
+from heedful.observe import Measured
 from heedful.readout import Readout
 
 PAIRS = [pair for pair in copies(60, seed=5) if len(pair[0].split()) > 1][:30]
@@ -61,6 +64,43 @@ def test_with_gold(heedful_cli, tmp_path, files, name):
     assert f"{best['rate']:.3f} on 15 pairs that it was chosen on, {best['held_out']:.3f} on 15 others" in told
     assert json.loads(heedful_cli("info", folder, "--json").out)["readout"]["threshold"] == best["threshold"]
     assert "up to now" in heedful_cli("readout", folder, "--gold", gold, pairs, "--dry-run").out
+
+
+def test_few_pairs_choose_nothing(heedful_cli, tmp_path):
+    folder = random_folder(tmp_path / "m", "rnn")
+    chosen = Readout(1, (1,), threshold=0.6, chosen="on gold links, by hand")
+    write_readout(folder, chosen)
+    for count in (2, 19):
+        pairs = write_pairs(tmp_path / "few.tsv", PAIRS[:count])
+        done = heedful_cli("readout", folder, pairs)
+        assert (done.code, heedful.load(folder).parts.readout) == (0, chosen)
+        assert f"not written ({count} pairs with links: too few to choose by; give 20 at least" in done.err
+    record = json.loads(heedful_cli("readout", folder, pairs, "--json").out)
+    assert (record["saved"], record["why_not_saved"].startswith("19 pairs with links")) == (None, True)
+
+
+def test_only_a_better_one_replaces_what_is_there(heedful_cli, tmp_path, files):
+    pairs, gold = files
+    folder = random_folder(tmp_path / "m", "transformer")
+    worse = Readout(1, (2,), end="drop", threshold=0.2, chosen="by a guess")
+    write_readout(folder, worse)
+    first = heedful_cli("readout", folder, "--gold", gold, pairs)
+    assert "readout.json; it was: layer 1, head 2 (by a guess)" in first.err
+    best = heedful.load(folder).parts.readout
+    # Another one that is as good, which is not the first of them.
+    equal = replace(best, label="as good")
+    write_readout(folder, equal)
+    again = heedful_cli("readout", folder, "--gold", gold, pairs)
+    assert "not written (nothing is better than the read-out there is, " in again.err
+    assert heedful.load(folder).parts.readout == equal
+
+
+def test_what_does_not_hold_for_other_pairs_replaces_nothing():
+    best, before = Measured(Readout(1), 0.2, 0.5), Measured(Readout(2), 0.3, 0.4)
+    found = _Found([best], {}, [], "", (15, 15), best, before, 30)
+    assert "on the pairs that it was not chosen on, 50.0 % and 40.0 %" in found.why_not()
+    assert found._replace(before=before._replace(held_out=0.5)).why_not() == ""
+    assert found._replace(before=None).why_not() == ""
 
 
 def test_with_a_reverse_model(heedful_cli, tmp_path, files):
@@ -158,3 +198,24 @@ def test_alignments_that_cannot_be(heedful_cli, tmp_path):
     assert (done.code, "this model has no attention" in done.err) == (2, True)
     done = heedful_cli("translate", random_folder(tmp_path / "n", "rnn"), "a b", "--alignments", "--stream")
     assert (done.code, "--stream and --alignments exclude each other" in done.err) == (2, True)
+
+
+def test_a_broken_read_out_stops_only_those_who_need_it(heedful_cli, tmp_path, files):
+    folder = random_folder(tmp_path / "m", "rnn")
+    plain = heedful_cli("translate", folder, "a b")
+    (folder / "readout.json").write_text('{"layer": 3}')
+    fault = f"{folder / 'readout.json'}: there is no layer 3; choose one from 1 to 1; remove the file"
+    for command in (["translate", folder, "a b"], ["translate", folder, "a b", "--show"], ["info", folder]):
+        done = heedful_cli(*command)
+        assert done.code == 0
+        assert f"{fault}; heedful readout makes a new one; for now weights are read as is usual" in done.err
+    assert heedful_cli("translate", folder, "a b").out == plain.out
+    pairs, gold = files
+    for command in (
+        ["translate", folder, "a b", "--alignments"],
+        ["align", pairs, "--model", folder],
+        ["readout", folder, pairs, "--gold", gold],
+    ):
+        done = heedful_cli(*command)
+        assert (done.code, done.out) == (2, "")
+        assert fault in done.err

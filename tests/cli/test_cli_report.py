@@ -67,3 +67,14 @@ def test_what_cannot_be_is_refused(heedful_cli, tiny, exam_file, tmp_path, argum
     done = heedful_cli("report", *(names.get(one, one) for one in arguments))
     assert done.code == 2
     assert said in done.err
+
+
+def test_a_sentence_that_is_too_long_for_links_costs_only_its_links(heedful_cli, tiny, exam_file, tmp_path):
+    with exam_file.open("a") as file:
+        file.write("a b " * 200 + "\t" + "a b " * 200 + "\n")
+    gold = tmp_path / "gold.txt"
+    gold.write_text("0-0\n" * 13)
+    done = heedful_cli("report", tiny, exam_file, "--out", tmp_path / "page.html", "--gold", gold, "--json")
+    assert done.code == 0, done.err
+    assert "1 of 13 pairs are too long to be read at once: links without them" in done.err
+    assert json.loads(done.out)["systems"][0]["alignment"]["error_rate"] < 1

@@ -15,6 +15,7 @@ from tests_helpers import small, train_tiny
 
 import heedful
 from heedful.draw import heatmap, overview
+from heedful.draw.heads import chosen
 from heedful.trace import Text, Trace, Word
 
 Run = Callable[..., tuple[int, str, str]]
@@ -125,18 +126,41 @@ def test_every_view_from_the_model_and_from_a_saved_trace(
         for path in (direct, again)
     ]
     assert shown[0][-5:] == shown[1][-5:]
-    assert "the picture" in heedful_cli("see", saved, "--to", tmp_path / "p.html", *more).err
+    page = tmp_path / "p.html"
+    assert heedful_cli("see", saved, "--to", page, *more).err == f"the page is in {page}\n"
+    looked = "Where seen looked inside the sentence" if inside else "Where seen looked"
+    assert f"<h1>{looked}</h1>" in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("more", [["--view", "self"], ["--self"], ["--view", "self", "--to", "x.svg"]])
+def test_a_saved_translation_is_not_shown_as_self_attention(
+    heedful_cli: Run, tiny: Path, tmp_path: Path, more: list[str]
+) -> None:
+    saved = tmp_path / "seen.json"
+    heedful_cli("see", tiny, "a b", "--to", saved)
+    done = heedful_cli("see", saved, *(tmp_path / m if m == "x.svg" else m for m in more))
+    assert (done.code, done.out) == (2, "")
+    assert "for a sentence that looks at itself" in done.err
 
 
 def test_heads_in_the_terminal(heedful_cli: Run, transformer: Path) -> None:
     trace = heedful.load(transformer, "cpu").translate("a b").trace
     assert heedful_cli("see", transformer, "a b", "--view", "heads").out.endswith(f"{overview(trace)}\n")
+    out = heedful_cli("see", transformer, "a b", "--view", "heads", "--layer", "2", "--head", "1").out
+    assert heatmap(trace.only(2, 1)) in out
+    assert out.endswith(f"{overview(trace)}\n")
+    out = heedful_cli("see", transformer, "a b", "--view", "heads", "--layer", "2").out
+    assert heatmap(trace.only(*chosen(trace, 2))) in out
+    done = heedful_cli("see", transformer, "a b", "--view", "heads", "--layer", "3")
+    assert (done.code, "there is no layer 3" in done.err) == (2, True)
 
 
 def test_several_models(heedful_cli: Run, tiny: Path, transformer: Path, tmp_path: Path) -> None:
     path, saved = tmp_path / "two.svg", tmp_path / "two.json"
     out = heedful_cli("see", tiny, "a b", "--with", transformer, "--target", "A B", "--view", "braid", "--to", path).out
     assert out == f"{tiny}: A B\n{transformer}: A B\n"  # both folders have one name
+    out = heedful_cli("see", tiny, "a b", "--with", tiny, "--target", "A B", "--to", path).out
+    assert out == f"{tiny.name}: A B\n{tiny.name} (2): A B\n"
     headings = [e.text for e in ElementTree.parse(path).getroot().iter() if e.get("class") == "h"]
     assert len(headings) == 2
     out = heedful_cli("see", tiny, "a b", "--with", transformer).out
@@ -151,13 +175,23 @@ def test_ribbons_have_the_mass_that_is_asked_for(heedful_cli: Run, tiny: Path, t
     assert "up to 40\u00a0%" in path.read_text(encoding="utf-8")
 
 
+def test_a_picture_that_is_too_large_says_so(
+    heedful_cli: Run, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("heedful.draw.views.LARGEST", 100)
+    path = tmp_path / "a.svg"
+    first, second = heedful_cli("see", tiny, "a b", "--to", path).err.splitlines()
+    assert first == f"the picture is in {path}"
+    assert second.endswith("write .html, which scrolls, or take one sentence at a time")
+
+
 def test_a_picture_as_png(heedful_cli: Run, tiny: Path, tmp_path: Path) -> None:
     pytest.importorskip("resvg_py", reason="pip install 'heedful[png]'")
     path = tmp_path / "a.png"
     assert heedful_cli("see", tiny, "a b", "--to", path).err == f"the picture is in {path}\n"
     assert path.read_bytes().startswith(b"\x89PNG")
     done = heedful_cli("see", tiny, "a b", "--to", path, "--font", tmp_path / "none.ttf")
-    assert (done.code, "this is not a font file" in done.err) == (2, True)
+    assert (done.code, "there is no such file" in done.err) == (2, True)
 
 
 def test_bad_traces(heedful_cli: Run, tiny: Path, tmp_path: Path) -> None:
@@ -260,8 +294,17 @@ def test_what_the_words_depended_on_stands_beside_the_weights(heedful_cli: Run, 
         assert re.search(
             rf"^{way}: rank correlation with the weights [+-]0\.\d\d, the same source word first \d+%$", done.err, re.M
         )
-        assert f"\n{way}: " in done.out
+        assert f"\n{way}:\n" in done.out
         assert label in done.out
+    assert done.out.count("model: ") == 1
+    for ending in (".svg", ".html"):
+        file = tmp_path / f"checked{ending}"
+        done = heedful_cli("see", tiny, "a b c", "--check", "--to", file)
+        assert done.out.count("\n") == 1
+        told = re.findall("rank correlation with the weights .0...", done.err)
+        texts = re.sub(r"</text>\s*<text[^>]*>", " ", file.read_text(encoding="utf-8"))
+        assert len(told) == 2
+        assert all(one in texts for one in told)
     record = tmp_path / "checked.json"
     assert heedful_cli("see", tiny, "a b c", "--check", "--to", record).code == 0
     saved = json.loads(record.read_text())
@@ -274,8 +317,17 @@ def test_what_the_words_depended_on_stands_beside_the_weights(heedful_cli: Run, 
     np.testing.assert_allclose(rows[2].sum(1), 1, atol=1e-5)
 
 
-@pytest.mark.parametrize("more", [["--self"], ["--with", "MODEL"]])
+@pytest.mark.parametrize(
+    "more", [["--self"], ["--with", "MODEL"], ["--layer", "1"], ["--head", "1"], ["--view", "heads"]]
+)
 def test_check_is_for_one_model_and_a_translation(heedful_cli: Run, tiny: Path, more: list[str]) -> None:
     done = heedful_cli("see", tiny, "a b", "--check", *(tiny if m == "MODEL" else m for m in more))
     assert done.code == 2
-    assert "--check is for one model and a text" in done.err
+    assert "--check is for one model and a text, by its read-out" in done.err
+
+
+def test_what_is_no_model_is_said_before_the_text_that_is_missing(heedful_cli: Run, tmp_path: Path) -> None:
+    (tmp_path / "test.tsv").write_text("a\tb\n", encoding="utf-8")
+    for name, why in (("test.tsv", "this is a file, expected a model folder"), ("none", "there is no such model")):
+        done = heedful_cli("see", tmp_path / name)
+        assert (done.code, f"{tmp_path / name}: {why}" in done.err) == (2, True)

@@ -163,6 +163,21 @@ def test_small_traces_have_a_static_picture_and_long_ones_their_text():
     assert '<p dir="auto">b b' in far
 
 
+def test_the_page_has_a_heading_and_the_texts():
+    text = page([page_traces.known()])
+    assert "<title>Where the model looked</title>" in text
+    assert "<h1>Where the model looked</h1>" in text
+    label = '<p class="v-text"><span class="v-label">{}</span> <bdi>{}</bdi></p>'
+    assert label.format("source", "मैं खाना खा रहा हूँ") in text
+    assert label.format("translation", "I am eating food") in text
+    other = page_traces.plain_words("मैं खाना खा रहा हूँ", "I eat")
+    text = page([page_traces.known(), page_traces.known(), other], "T", names=["a", "b", "c"])
+    assert text.count('class="v-text"') == 3
+    assert label.format("a, b", "I am eating food") in text
+    assert label.format("c", "I eat") in text
+    assert page([page_traces.inside()], view="self").count('<p class="v-text"><bdi>') == 1
+
+
 def test_gold_links_are_carried_and_drawn():
     links = frozenset({(2, 2), (1, 3)})
     (found,) = record([page_traces.known()], gold=[links])["traces"]

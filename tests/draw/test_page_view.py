@@ -17,6 +17,7 @@ import pytest
 
 from heedful.draw import figure as figures
 from heedful.draw.html import figure, page, record
+from heedful.draw.views import View, view
 
 SPOKEN = "eating: खाना 61 %, खा 30 %, रहा 9 % · confidence 80 %"
 
@@ -175,9 +176,18 @@ def test_words_or_pieces(look):
 def test_the_heat_map(look):
     found = look(page([page_traces.known()], view="heatmap"))
     cells = found.eval_on_selector_all(".v-cell text", "all => all.map(e => +e.textContent)")
-    assert sorted(cells) == [10, 10, 10, 10, 30, 40, 50, 50, 61, 90, 95]
+    assert sorted(cells) == [5, 9, 10, 10, 10, 10, 10, 30, 40, 50, 50, 61, 90, 95]
+    assert not found.locator(".v-slider").is_visible()
+    assert found.locator(".v-sure span").all_inner_texts() == [f"{n}\u00a0%" for n in (90, 90, 80, 30, 90)]
+    assert "weight in per cent, from 5 on also as a number · confidence" in found.inner_text(".v-legend")
+    assert [found.locator(".v-scale span").nth(i).inner_text() for i in range(5)] == ["0", "25", "50", "75", "100"]
     found.hover(word("target", 3))
-    assert found.locator(".v-cell.v-on").count() == 2
+    assert found.locator(".v-cell.v-on").count() == 3  # all that is said of the word
+    dim = "getComputedStyle(document.querySelector('.v-cell:not(.v-on) {}'))"
+    assert found.evaluate(dim.format("text") + ".fill") == "rgb(29, 28, 26)"
+    shown = found.evaluate(f"[{dim.format('text')}.opacity, {dim.replace(' {}', '')}.opacity]")
+    assert shown == ["1", "1"]
+    assert found.evaluate(dim.format("rect") + ".opacity") == "0.25"
     band = found.locator(".v-band").bounding_box()
     row = found.locator(word("target", 3)).bounding_box()
     assert abs(band["y"] - row["y"]) < 3
@@ -196,7 +206,7 @@ def test_gold_links_are_outlined_in_the_heat_map(look):
     found = look(text + foot[foot.rindex("<script>") :])
     gold, cells = (found.locator(one) for one in (".v-gold", ".v-cell.v-on"))
     found.hover(word("target", 3))
-    assert gold.count() == cells.count() == 2
+    assert (gold.count(), cells.count()) == (2, 3)
     for i in range(2):
         inner, outer = gold.nth(i).bounding_box(), cells.nth(i).bounding_box()
         assert 0 < inner["x"] - outer["x"] < 4
@@ -223,6 +233,61 @@ def test_all_heads_and_one_of_them_large(look):
     assert found.input_value("select") == "head:0"
     assert found.evaluate("document.activeElement.getAttribute('aria-label')") == "layer 1, head 1"
     assert found.locator(".v-thumb[aria-selected=true]").count() == 1
+
+
+@pytest.mark.parametrize(("how", "shown"), [(View("heads", None, 2, 1), "2, head 1"), (View("heads"), "1, head 1")])
+def test_heads_open_with_the_one_that_the_picture_enlarges(look, how, shown):
+    trace = page_traces.heads()
+    found = look(page([trace], view=how))
+    assert note(found).startswith(f"Layer {shown}. ")
+    assert f">Layer {shown}<" in view([trace], how)
+    assert found.locator(".v-thumb[aria-selected=true]").count() == 1
+
+
+@pytest.mark.parametrize(
+    ("trace", "how", "share"),
+    [
+        (page_traces.known(), View("braid", 0.3), "30 %"),
+        (page_traces.known(), View("heatmap", 0.3), "30 %"),
+        (page_traces.known(), View("braid"), "90 %"),
+        (page_traces.inside(), View("self"), "50 %"),
+        (page_traces.inside(), View("self", 0.8), "80 %"),
+    ],
+)
+def test_ribbons_open_with_the_mass_of_the_picture(look, trace, how, share):
+    found = look(page([trace], view=how))
+    assert plain(found.text_content(".v-slider output")) == share
+    assert found.input_value("input[type=range]") == share.removesuffix(" %")
+    assert found.locator(".v-slider").is_visible() == (how.name != "heatmap")
+
+
+def test_heat_maps_that_do_not_fit_get_smaller_cells_or_stand_below_one_another(look):
+    words = "one two three four five six seven eight nine ten eleven"
+    trace = page_traces.plain_words(words, words)
+    cut_off = "[...document.querySelectorAll('.v-grid')].filter(e => e.scrollWidth > e.clientWidth + 1).length"
+    tops = "[...document.querySelectorAll('.v-panel')].map(e => e.getBoundingClientRect().top)"
+    found = look(page([trace] * 3, view="heatmap", names=["a", "b", "c"]), 1200)
+    assert found.evaluate(cut_off) == 0
+    assert len(set(found.evaluate(tops))) == 3
+    found.check("input[value=braid]")
+    assert len(set(found.evaluate(tops))) == 1
+    small = page_traces.plain_words("one two", "one two")
+    found = look(page([small] * 3, view="heatmap", names=["a", "b", "c"]), 1200)
+    assert len(set(found.evaluate(tops))) == 1
+    found = look(page([trace], view="heatmap"), 390)
+    assert found.evaluate(cut_off) == 0
+    assert found.locator(".v-sure-head").inner_text() == "sure"
+
+
+def test_a_heat_map_that_is_cut_off_says_so_and_fades(look):
+    words = " ".join(f"word{i}" for i in range(40))
+    found = look(page([page_traces.plain_words(words, words)], view="heatmap"), 390)
+    assert "It goes on at the right: scroll sideways." in note(found)
+    mask = "getComputedStyle(document.querySelector('.v-grid')).maskImage"
+    assert found.evaluate(mask).startswith("linear-gradient")
+    found.evaluate("document.querySelector('.v-grid').scrollLeft = 1e6")
+    found.wait_for_selector(".v-grid:not(.v-more)")
+    assert found.evaluate(mask) == "none"
 
 
 def test_a_layer_is_the_mean_of_its_heads(look):
@@ -253,7 +318,7 @@ def test_models_side_by_side(look):
     found.hover(f".v-panel:nth-child(2) {word('source', 2)}")
     assert said(found, 2).startswith("खाना: looked at by food 95 %")
     assert said(found, 3).startswith("खाना: looked at by")
-    assert said(found, 1) == "खाना: nothing to show"
+    assert found.locator(".v-panel:nth-child(1) .v-box > *").count() == 0
     found.hover(f".v-panel:nth-child(2) {word('target', 2)}")
     assert said(found, 3) == ""
     assert found.locator(".v-panel:nth-child(1) .v-ribbon").count() == 0
@@ -261,7 +326,7 @@ def test_models_side_by_side(look):
 
 def test_alarms_are_told_and_their_words_marked(look):
     found = look(page([page_traces.plain_words("a b c d e", "w x", [0, 1])]))
-    assert found.locator(".v-alarms li").all_inner_texts() == ["nothing looked at 'd', 'e'"]
+    assert found.locator(".v-alarms li").all_inner_texts() == ["hardly looked at 'd', 'e'"]
     assert found.locator(".v-alarm").all_inner_texts() == ["d", "e"]
 
 

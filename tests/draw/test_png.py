@@ -148,7 +148,7 @@ def test_chinese_and_japanese_are_drawn() -> None:
 def test_every_view_can_be_drawn(tmp_path: Path) -> None:
     need("मैं")
     for name in views.VIEWS:
-        views.write(tmp_path / "x.png", [samples.heads()], View(name))
+        views.write(tmp_path / "x.png", [samples.inside() if name == "self" else samples.heads()], View(name))
         assert len((tmp_path / "x.png").read_bytes()) > 5_000
 
 
@@ -186,9 +186,9 @@ def test_a_font_that_is_named_comes_first(tmp_path: Path) -> None:
         pytest.skip("this machine has one font only")
     assert Fonts(other).choose("a")["a"].path == other
     (tmp_path / "no.ttf").write_bytes(b"no font")
-    for path in (tmp_path / "no.ttf", tmp_path / "none.ttf"):
-        with pytest.raises(ConfigError, match="this is not a font file"):
-            Fonts(path)
+    for name, said in (("no.ttf", "this is not a font file"), ("none.ttf", "there is no such file")):
+        with pytest.raises(ConfigError, match=said):
+            Fonts(tmp_path / name)
 
 
 @pytest.mark.parametrize("name", ["resvg_py", "fontTools.ttLib"])

@@ -57,6 +57,22 @@ def test_bad_views(how: View, names: tuple[str, ...], error: type[Exception], me
         view([samples.HINDI], how, "", names)
 
 
+@pytest.mark.parametrize("ending", [".svg", ".html"])
+def test_a_translation_is_not_drawn_as_self_attention(tmp_path: Path, ending: str) -> None:
+    with pytest.raises(
+        ConfigError, match="for a sentence that looks at itself, and these weights are those of a trans"
+    ):
+        write(tmp_path / f"x{ending}", [samples.heads()], View("self"))
+    assert not (tmp_path / f"x{ending}").exists()
+
+
+def test_a_picture_that_is_too_large_is_written_and_that_is_said(tmp_path: Path) -> None:
+    large = samples.long(230)
+    assert re.match(r"this picture is 4,\d+ units wide .*: write \.html", write(tmp_path / "x.svg", [large]))
+    assert (tmp_path / "x.svg").is_file()
+    assert write(tmp_path / "x.html", [large]) == write(tmp_path / "y.svg", [samples.HINDI]) == ""
+
+
 @pytest.mark.parametrize("count", [1, 2])
 def test_records_come_back(tmp_path: Path, count: int) -> None:
     traces = [samples.HINDI, samples.heads()][:count]
@@ -75,7 +91,7 @@ def test_records_come_back(tmp_path: Path, count: int) -> None:
     [
         ("", "this is not a trace"),
         ("[]", "it is not an object of JSON"),
-        ("{}", "this is not a trace: KeyError"),
+        ("{}", "this is not a trace: it has no 'source'"),
         ('{"traces": 3}', "its traces are not a list"),
         ('{"traces": []}', "0 names for 0 traces"),
         ('{"traces": [3]}', "this is not a trace"),
@@ -93,7 +109,7 @@ def test_weights_that_are_no_numbers_are_refused_when_read(tmp_path: Path) -> No
     plain = samples.HINDI.plain()
     plain["weights"][0][0][0][0] = float("nan")
     path.write_text(json.dumps(plain), encoding="utf-8")
-    with pytest.raises(DataError, match="its weights are not all numbers"):
+    with pytest.raises(DataError, match="weights: not all of its numbers are finite"):
         read_traces(path)
 
 

@@ -74,13 +74,14 @@ def test_on_the_cpu_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.gpu
-def test_a_switch_turns_them_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_switch_turns_them_on(monkeypatch: pytest.MonkeyPatch) -> None:
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
     x = torch.zeros(1, device="cuda")
-    assert usable(x)
-    monkeypatch.setenv("HEEDFUL_KERNELS", "off")
+    monkeypatch.delenv("HEEDFUL_KERNELS", raising=False)
     assert not usable(x)
+    monkeypatch.setenv("HEEDFUL_KERNELS", "on")
+    assert usable(x)
 
 
 @pytest.mark.gpu

@@ -63,6 +63,19 @@ def test_the_head_that_knows_is_found(sharp):
     assert min(row.rate for row in others) > 0.3
 
 
+@pytest.mark.parametrize("both", [0, 1])
+def test_nothing_is_chosen_on_the_half_that_is_held_out(both):
+    """One half wants a low threshold, for it has both links of a word, the other a high one."""
+    rows = np.array([[0.55, 0.45, 0.0], [0.0, 0.0, 1.0]], dtype=np.float32)[None, None]
+    nothing = np.zeros((1, 1, 3), np.float32)
+    seen = Sighted.of(text_of(["a", "b"]), text_of(["A"]), Reading(rows, np.zeros(2, np.float32), nothing, nothing + 1))
+    evidence = Evidence([seen] * 20)
+    links = [frozenset({(0, 0), (1, 0)} if i % 2 == both else {(0, 0)}) for i in range(20)]
+    best = choose_readout(evidence, evidence.judge(links))[0]
+    assert best.rate == 0
+    assert best.held_out > 0.3
+
+
 def test_heads_that_know_halves_are_put_together():
     """One head knows the even places, another the odd ones, and both say little where they know nothing."""
     rng = np.random.default_rng(5)

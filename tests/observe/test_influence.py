@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from random_translators import random_translator
 from torch import nn
 
 from heedful.config import FixedConfig, ModelConfig, RnnConfig, TransformerConfig
 from heedful.decoding.ensemble import Ensemble
-from heedful.errors import ConfigError
+from heedful.errors import ConfigError, DataError
 from heedful.models import Network, build
 from heedful.observe.influence import agreement, gradient, leave_one_out
 
@@ -133,3 +134,16 @@ def test_nothing_to_compare() -> None:
     found = agreement(np.ones((2, 3)), np.ones((2, 3)))
     assert found.words == 0
     assert np.isnan(found.correlation)
+
+
+@pytest.mark.parametrize("way", ["leave-one-out", "gradient"])
+def test_a_blank_side_depends_on_nothing(way: str) -> None:
+    translator = random_translator("rnn")
+    for source, target, side in (
+        ("", "A", "source"),
+        (" \t", "A", "source"),
+        ("a", "", "target"),
+        ("a", " ", "target"),
+    ):
+        with pytest.raises(DataError, match=f"^the {side} is blank"):
+            translator.influence(source, target, way)

@@ -69,6 +69,27 @@ def test_the_worst_sentence_is_first_and_each_has_a_figure():
     assert page.count("<title>first and second</title>") == 1
 
 
+def test_of_a_model_without_attention_that_is_said_and_nothing_is_drawn():
+    made = outcome()
+    blind = tuple(
+        one._replace(traces=tuple(seen and replace(seen, weights=None) for seen in one.traces))
+        for one in made.sentences
+    )
+    page = outcome_page(replace(made, sentences=blind))
+    assert page.count("No attention: nothing to show.") == 2
+    assert 'class="heedful-view"' not in page
+
+
+def test_three_names_are_a_list_and_columns_have_one_digit_after_the_point():
+    made = outcome()
+    exact = replace(made.models[0], title="third", alignment=Alignment(0.1, 1.0, 0.004, 1800, "layer 5"))
+    three = (*made.standings, made.standings[0]._replace(model=exact))
+    page = outcome_page(replace(made, standings=three, sentences=()))
+    assert "<h1>first, second and third</h1>" in page
+    assert "alignment error rate 10.0 %" in text_of(page)
+    assert "third 10.0 % 100.0 % 0.4 % 1,800 layer 5" in text_of(page)
+
+
 def test_without_gold_curves_or_sentences_their_sections_are_not_there():
     made = outcome()
     bare = tuple(one._replace(model=replace(one.model, alignment=None, curve=())) for one in made.standings)

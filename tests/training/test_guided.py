@@ -257,6 +257,14 @@ def test_links_are_learned(family, tmp_path):
     assert losses[-1] < 0.3 < losses[0]
 
 
+def test_links_that_are_not_learned_yet_are_not_said_to_be(tmp_path):
+    pairs, links = reversed_pairs()
+    heedful.train(pairs, tmp_path / "m", links=links, settings=settings(steps=1, valid_every=1, metric="loss"))
+    lines = [json.loads(line) for line in (tmp_path / "m" / "metrics.jsonl").read_text().splitlines()]
+    (share,) = [line["valid_links"] for line in lines if "valid_links" in line]
+    assert 0 <= share < 0.7
+
+
 def weights(folder: Path) -> dict[str, Tensor]:
     return load_file(folder / "model.safetensors")
 
@@ -275,6 +283,28 @@ def test_a_resumed_run_is_the_same_to_the_bit(tmp_path):
     assert all(torch.equal(tensor, parts[name]) for name, tensor in whole.items())
     with pytest.raises(DataError, match="the sentence pairs are not those that the run"):
         heedful.train(pairs, tmp_path / "parts", links=[[]] * len(pairs), settings=own, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--model", "fixed"], "links guide attention, but model.family=fixed has none"),
+        (["--model", "transformer", "--set", "training.guided_layer=9"], "training.guided_layer is 9, but the model"),
+        (["--model", "rnn", "--set", "training.guided_layer=2"], "training.guided_layer is 2, but the model has 1"),
+    ],
+)
+def test_what_cannot_be_guided_is_refused_before_pairs_are_read(heedful_cli, tmp_path, options, words):
+    """The file of pairs is not even there."""
+    for preset in ([], ["--preset", "small"]):
+        files = [tmp_path / "no.tsv", "--links", tmp_path / "no.txt", "--out", tmp_path / "m"]
+        done = heedful_cli("train", *files, *options, *preset)
+        assert (done.code, words in done.err) == (2, True)
+        assert heedful_cli("train", *files, *options, "--set", "training.guided=0").err.count("no.tsv")
+
+
+def test_a_layer_that_many_pairs_would_bring_is_not_refused_at_once(heedful_cli, tmp_path):
+    files = [tmp_path / "no.tsv", "--links", tmp_path / "no.txt", "--out", tmp_path / "m"]
+    assert "no.tsv" in heedful_cli("train", *files, "--set", "training.guided_layer=6").err
 
 
 def test_links_that_are_ignored_change_nothing(tmp_path):

@@ -1,0 +1,117 @@
+"""Taking back what was saved as JSON: what is missing or wrong is named by its place, in words for a person."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heedful.errors import DataError
+
+if TYPE_CHECKING:
+    from heedful.trace import Text
+
+__all__ = ["check_rows", "check_text", "field_of", "listed", "number", "numbers", "whole_number", "whole_numbers"]
+
+ROUNDING = 0.05  # how far a sum may be off: long rows of four digits each, or weights of 16 bits
+
+
+def field_of(plain: object, name: str, where: str = "") -> Any:  # noqa: ANN401  (JSON may hold anything)
+    """Return what an object of JSON has under a name; `where`, with its colon, begins the error."""
+    if not isinstance(plain, Mapping):
+        raise DataError(f"{where}expected an object with {name!r}, found {_short(plain)}")
+    if name not in plain:
+        raise DataError(f"{where}it has no {name!r}")
+    return plain[name]
+
+
+def listed(value: object, where: str, size: int = 0) -> list[Any]:
+    """Return a list, of so many items where `size` says so."""
+    if not isinstance(value, list | tuple) or (size and len(value) != size):
+        raise DataError(f"{where}: expected a list{f' of {size}' if size else ''}, found {_short(value)}")
+    return list(value)
+
+
+def whole_number(value: object, where: str) -> int:
+    """Return a whole number."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise DataError(f"{where}: {_short(value)} is no whole number")
+    return value
+
+
+def whole_numbers(value: object, where: str, size: int) -> list[int]:
+    """Return a list of so many whole numbers."""
+    return [whole_number(one, where) for one in listed(value, where, size)]
+
+
+def number(value: object, where: str) -> float:
+    """Return a number."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise DataError(f"{where}: {_short(value)} is no number")
+    return float(value)
+
+
+def numbers(value: object, where: str) -> NDArray[np.float32]:
+    """Return lists of finite numbers, or lists of lists, as an array; those beside each other have to be as long."""
+    flat = [value]
+    while any(isinstance(one, list | tuple) for one in flat):
+        flat = [each for one in flat for each in (one if isinstance(one, list | tuple) else [one])]
+    for one in flat:
+        number(one, where)
+    try:
+        found = np.asarray(value, dtype=np.float32)
+    except (ValueError, OverflowError):
+        raise DataError(f"{where}: its rows are not of the same length, or its numbers too large") from None
+    if not np.isfinite(found).all():
+        raise DataError(f"{where}: not all of its numbers are finite")
+    return found
+
+
+def check_text(text: Text, where: str) -> None:
+    """Refuse spans outside of a text, and words whose tokens are not there, or not in order."""
+    T, length = len(text.tokens), len(text.text)
+    if not T or not text.words:
+        raise DataError(f"{where}it has no {'words' if T else 'tokens'}; there is always '</s>'")
+    if len(text.spans) != T:
+        raise DataError(f"{where}{T} tokens have {len(text.spans)} spans")
+    places = [("token", i, *span) for i, span in enumerate(text.spans, 1)]
+    places += [("word", i, word.start, word.end) for i, word in enumerate(text.words, 1)]
+    for what, i, start, end in places:
+        if not 0 <= start <= end <= length:
+            raise DataError(f"{where}{what} {i} has the characters {start} to {end} of a text that has {length}")
+    before = 0
+    for i, word in enumerate(text.words, 1):
+        if not 0 <= word.first <= word.last <= T:
+            raise DataError(f"{where}word {i}, {word.text!r}, has the tokens {word.first} to {word.last} of {T}")
+        if word.first < before:
+            raise DataError(f"{where}word {i}, {word.text!r}, begins at token {word.first}, before the last one ends")
+        before = word.last
+
+
+def check_rows(weights: NDArray[np.float32], name: str, whole: bool) -> None:
+    """Refuse what cannot be weights.  (…, T, S): none is negative, and no row sums to more than 1.
+
+    With `whole` every row sums to 1, or to 0 where nothing was looked at. A mean over heads some of which let nothing
+    through, as weighting by norms makes it, may sum to anything between.
+    """
+    sums = weights.sum(-1)
+    wrong = (sums > 1 + ROUNDING) | (weights < -ROUNDING / 1000).any(-1)
+    if whole:
+        wrong |= (sums > ROUNDING) & (sums < 1 - ROUNDING)
+    if wrong.any():
+        at = np.argwhere(wrong)[0]
+        names = ("layer", "head", "row")[-len(at) :]
+        place = ", ".join(f"{what} {i + 1}" for what, i in zip(names, at.tolist(), strict=True))
+        if (least := float(weights[tuple(at)].min())) < 0:
+            raise DataError(f"{name}: {least:g} in {place} is negative; weights are from 0 to 1")
+        rule = "sums to 1, or to 0 where nothing was looked at" if whole else "sums to 1 at most"
+        raise DataError(f"{name}: {place} sums to {float(sums[tuple(at)]):g}; a row of weights {rule}")
+
+
+def _short(value: object) -> str:
+    said = "an object" if isinstance(value, Mapping) else "nothing" if value is None else repr(value)
+    return said if len(said) <= 60 else f"{said[:57]}…"
