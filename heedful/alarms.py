@@ -48,8 +48,8 @@ class Alarm(NamedTuple):
 class Limits:
     """From where on a measure is an alarm.
 
-    `unseen`: a source word was hardly looked at when it and its neighbours, whose states know of it, each got at most this
-    share of one row, all rows together. `repeated`: a source word that got as much as this many rows was looked at
+    `unseen`: a source word was hardly looked at when it and its neighbours, whose states know of it, each got at most
+    this share of one row, all rows together. `repeated`: a source word that got as much as this many rows was looked at
     again and again (up to twice as many where the source is shorter). `sink`: the share of all weight that went to
     `</s>` and punctuation. `flat`: how even a row is, 1 being all words alike.
     """

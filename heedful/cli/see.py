@@ -89,8 +89,8 @@ def see(
     _check(how, to, {"text": text, "target": target}, inside)
     if check and (inside or others or layer or head or view == "heads" or model.suffix.lower() == ".json"):
         raise ConfigError(
-            "--check is for one model and a text, by its read-out; leave out --self, --with, --layer, --head, --view heads "
-            "and saved traces"
+            "--check is for one model and a text, by its read-out; leave out --self, --with, --layer, --head, "
+            "--view heads and saved traces"
         )
     use_threads(threads)
     if model.suffix.lower() == ".json" and model.is_file():
