@@ -16,6 +16,7 @@ import pytest
 from conftest import ROOT
 
 import heedful
+from heedful.draw.widths import columns
 
 Run = Callable[..., tuple[int, str, str]]
 DEMO = [sys.executable, "-m", "heedful", "demo"]
@@ -103,7 +104,7 @@ def test_the_fast_demo_without_a_terminal(environment: dict[str, str], tmp_path:
     assert "\r" not in text + err
     shown = text.splitlines()
     words = shown[: shown.index("Try next:")]  # the commands after it are not broken, and paths nowhere
-    assert max(len(line) for line in words if str(out) not in line) <= 80
+    assert max(columns(line) for line in words if str(out) not in line) <= 80
     assert err.splitlines()[-1] == f"done; the report is in {out / 'report.html'}"
     assert "<html" in (out / "report.html").read_text(encoding="utf-8")
     record = json.loads((out / "demo.json").read_text(encoding="utf-8"))
