@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from itertools import compress, islice
 from typing import TYPE_CHECKING
 
@@ -20,13 +19,12 @@ from heedful.cli.options import (
     Target,
     Threads,
     pair_files,
+    pair_rows,
     print_json,
     say,
-    say_of,
 )
 
 if TYPE_CHECKING:
-    from heedful.data import PairFile
     from heedful.translator import Translation, Translator
 
 __all__ = ["score"]
@@ -54,7 +52,7 @@ def score(
     line, and so is one too long for the model. --json gives one object a line, with the confidence of each word.
     """
     with naming_options():
-        rows = _rows(pair_files(pairs, source, target, columns, format_))
+        rows = pair_rows(pair_files(pairs, source, target, columns, format_))
         translator = opened(model, with_, device, threads)
         blank, notes = 0, Notes()
         while chunk := list(islice(rows, CHUNK)):
@@ -87,11 +85,3 @@ def _print(source: str, target: str, scored: Translation | None, json: bool) -> 
         record = scored.plain()
         names = ("source", "text", "score", "confidence", "target_words", "word_confidences")
         print_json({name: record[name] for name in names})
-
-
-def _rows(files: Sequence[PairFile]) -> Iterator[tuple[str, str]]:
-    """Yield the pairs, those with an empty side as well: a line in is a line out."""
-    from heedful.data import sides
-
-    for file in files:
-        yield from sides(file.rows(say_of(file.name)))

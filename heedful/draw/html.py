@@ -25,7 +25,7 @@ from heedful.errors import ConfigError, DataError
 from heedful.trace import Trace
 from heedful.version import __version__
 
-__all__ = ["figure", "page", "policy", "record", "script", "style"]
+__all__ = ["document", "figure", "page", "policy", "record", "script", "style"]
 
 PARTS = ("weights.js", "sides.js", "braid.js", "grid.js", "view.js")
 Links = AbstractSet[tuple[int, int]]
@@ -46,21 +46,28 @@ def page(
     """
     drawn = figure(traces, view, names, alarms)
     named = clean(title or "Where the model looked")
+    body = f"<h1>{named}</h1>\n{_texts(traces, names)}{drawn}<script>{script()}</script>\n"
+    return document(named, body, policy(), style(), __version__, "heedful-page")
+
+
+def document(title: str, body: str, rules: str, looks: str, version: str, kind: str = "") -> str:
+    """Return a page that loads nothing; title and body have to be clean already.
+
+    `rules` say what it may run, `looks` is its style, and `kind` the class of its body.
+    """
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8"/>
 <meta name="viewport" content="width=device-width, initial-scale=1"/>
 <meta name="color-scheme" content="light dark"/>
-<meta http-equiv="Content-Security-Policy" content="{policy()}"/>
-<meta name="generator" content="heedful {clean(__version__)}"/>
-<title>{named}</title>
-<style>{style()}</style>
+<meta http-equiv="Content-Security-Policy" content="{rules}"/>
+<meta name="generator" content="heedful {clean(version)}"/>
+<title>{title}</title>
+<style>{looks}</style>
 </head>
-<body class="heedful-page">
-<h1>{named}</h1>
-{_texts(traces, names)}{drawn}<script>{script()}</script>
-</body>
+<body{f' class="{kind}"' if kind else ""}>
+{body}</body>
 </html>
 """
 

@@ -61,21 +61,7 @@ def document(title: str, version: str, body: str, figures: bool = False) -> str:
     """
     policy, style = (drawn.policy(), STYLE + drawn.style()) if figures else (POLICY, STYLE)
     end = f"<script>{drawn.script()}</script>\n" if figures else ""
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8"/>
-<meta name="viewport" content="width=device-width, initial-scale=1"/>
-<meta name="color-scheme" content="light dark"/>
-<meta http-equiv="Content-Security-Policy" content="{policy}"/>
-<meta name="generator" content="heedful {clean(version)}"/>
-<title>{clean(title)}</title>
-<style>{style}</style>
-</head>
-<body>
-{body}{end}</body>
-</html>
-"""
+    return drawn.document(clean(title), body + end, policy, style, version)
 
 
 def _strong(text: str) -> str:
