@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 from conftest import copies, write_pairs
 
+import heedful
+from heedful.align import score
+
 
 @pytest.fixture
 def exam_file(tmp_path: Path) -> Path:
@@ -73,8 +76,15 @@ def test_a_sentence_that_is_too_long_for_links_costs_only_its_links(heedful_cli,
     with exam_file.open("a") as file:
         file.write("a b " * 200 + "\t" + "a b " * 200 + "\n")
     gold = tmp_path / "gold.txt"
-    gold.write_text("0-0\n" * 13)
+    rows = [line.split("\t") for line in exam_file.read_text().splitlines()]
+    kept = [(x, y) for x, y in rows[:12]]
+    gold.write_text("".join(f"0-0{' 1p1' * (len(x.split()) > 1)}\n" for x, _ in rows))
     done = heedful_cli("report", tiny, exam_file, "--out", tmp_path / "page.html", "--gold", gold, "--json")
     assert done.code == 0, done.err
     assert "1 of 13 pairs are too long to be read at once: links without them" in done.err
-    assert json.loads(done.out)["systems"][0]["alignment"]["error_rate"] < 1
+    found = json.loads(done.out)["systems"][0]["alignment"]
+    links = heedful.load(tiny, "cpu").align(*map(list, zip(*kept, strict=True)))
+    sure = [frozenset({(0, 0)})] * 12
+    possible = [frozenset({(0, 0), (1, 1)} if len(x.split()) > 1 else {(0, 0)}) for x, _ in kept]
+    wanted = score([one.pairs for one in links], sure, possible)
+    assert (found["error_rate"], found["recall"]) == pytest.approx((wanted.error_rate, wanted.recall))
