@@ -2,7 +2,8 @@
 
 python benchmarks/real_exam.py MODEL TASK_FOLDER --out FILE.json
 
-How much a beam prefers long translations (alpha) is chosen on the validation set, like everything else.
+How much a beam prefers long translations (alpha) is chosen on the validation set, like everything else: it is 1, the
+plain mean, unless another is better there by more than chance.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import json
 import platform
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +25,15 @@ from real_sets import Row, read_task
 import heedful
 from heedful.decoding import Decoding
 from heedful.disk import write_whole
-from heedful.metrics import bleu, judge, table
+from heedful.metrics import Judged, differences, judge, table
 from heedful.text import count
 from heedful.translator import Translator
 
-__all__ = ["BEAM", "examine"]
+__all__ = ["BEAM", "examine", "preferred"]
 
 BEAM = 5
 BATCH_TOKENS = {"cpu": 4096, "cuda": 16384}
+USUAL = 1.0  # the length penalty that stays when nothing speaks against it
 
 
 def examine(translator: Translator, folder: Path, alphas: Sequence[float], outputs: Path) -> dict[str, Any]:
@@ -39,8 +41,9 @@ def examine(translator: Translator, folder: Path, alphas: Sequence[float], outpu
     begun = time.perf_counter()
     record, rows = read_task(folder)
     valid = rows.pop("valid")
-    tried = {alpha: bleu(_write(translator, valid, alpha), [r.references for r in valid]) for alpha in alphas}
-    best = max(tried, key=lambda alpha: tried[alpha])
+    right = [row.references for row in valid]
+    tried = {alpha: judge(_write(translator, valid, alpha), right, ["bleu"]) for alpha in alphas}
+    best = preferred(tried)
     tests = {}
     for name, test in rows.items():
         written = _write(translator, test, best)
@@ -54,13 +57,25 @@ def examine(translator: Translator, folder: Path, alphas: Sequence[float], outpu
     return {
         "beam": BEAM,
         "alpha": best,
-        "validation_bleu_by_alpha": {str(alpha): score for alpha, score in tried.items()},
+        "validation_bleu_by_alpha": {str(alpha): one.scores()["bleu"] for alpha, one in tried.items()},
         "weights": sum(p.numel() for p in translator.parts.model.parameters()),
         "chosen": dict(translator.parts.notes),
         "tests": tests,
         "seconds": round(time.perf_counter() - begun, 1),
         "machine": machine(translator.device),
     }
+
+
+def preferred(tried: Mapping[float, Judged]) -> float:
+    """Return the length penalty to measure with: 1 if it was tried and none is better by more than chance, or the best.
+
+    Validation BLEU differs by tenths between penalties, and the largest of such numbers says nothing about a test.
+    """
+    best = max(tried, key=lambda alpha: (tried[alpha].scores()["bleu"], alpha == USUAL))
+    if best == USUAL or USUAL not in tried:
+        return best
+    found = differences(tried[best], tried[USUAL], resamples=0)["bleu"]
+    return best if found.verdict == "better" else USUAL
 
 
 def machine(device: torch.device) -> dict[str, str]:
