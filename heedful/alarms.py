@@ -92,7 +92,7 @@ class _Seen(NamedTuple):
 
 def _seen(trace: Trace) -> _Seen | None:
     """Return what is asked of a whole translation; of a sentence's own words, and of no attention, nothing is."""
-    if not trace.readout.attention or trace.source == trace.target or not trace.target.words[-1].is_end:
+    if not trace.readout.attention or trace.inside or not trace.target.words[-1].is_end:
         return None
     weights = trace.words()
     if weights is None or not np.isfinite(weights).all():

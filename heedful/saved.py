@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +13,19 @@ from heedful.errors import DataError
 if TYPE_CHECKING:
     from heedful.trace import Text
 
-__all__ = ["check_rows", "check_text", "field_of", "listed", "number", "numbers", "whole_number", "whole_numbers"]
+__all__ = [
+    "check_rows",
+    "check_shapes",
+    "check_text",
+    "field_of",
+    "listed",
+    "number",
+    "numbering",
+    "numbers",
+    "truth",
+    "whole_number",
+    "whole_numbers",
+]
 
 ROUNDING = 0.05  # how far a sum may be off: long rows of four digits each, or weights of 16 bits
 
@@ -55,6 +67,23 @@ def number(value: object, where: str) -> float:
     return float(value)
 
 
+def truth(value: object, where: str) -> bool:
+    """Return what is true or false."""
+    if not isinstance(value, bool):
+        raise DataError(f"{where}: {_short(value)} is neither true nor false")
+    return value
+
+
+def numbering(value: object, where: str, count: int, chosen: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the numbers of so many layers or heads; of a record that lacks them, one alone is the one chosen."""
+    if value is None:
+        return chosen if count == len(chosen) == 1 else ()
+    found = tuple(whole_numbers(value, where, count)) if count else ()
+    if found and (found[0] < 1 or list(found) != sorted(set(found))):
+        raise DataError(f"{where}: {_short(value)} are not numbers from 1 on, each larger than the one before")
+    return found
+
+
 def numbers(value: object, where: str) -> NDArray[np.float32]:
     """Return lists of finite numbers, or lists of lists, as an array; those beside each other have to be as long."""
     flat = [value]
@@ -63,11 +92,14 @@ def numbers(value: object, where: str) -> NDArray[np.float32]:
     for one in flat:
         number(one, where)
     try:
-        found = np.asarray(value, dtype=np.float32)
+        with np.errstate(over="ignore"):  # what is too large is found below
+            found = np.asarray(value, dtype=np.float32)
     except (ValueError, OverflowError):
         raise DataError(f"{where}: its rows are not of the same length, or its numbers too large") from None
     if not np.isfinite(found).all():
-        raise DataError(f"{where}: not all of its numbers are finite")
+        at = np.argwhere(~np.isfinite(found))[0]
+        names = ("layer", "head", "row", "column")[-len(at) :] if len(at) > 1 else ("place",)
+        raise DataError(f"{where}: {found[tuple(at)]} at {_place(names, at.tolist())} is not finite, but all must be")
     return found
 
 
@@ -92,6 +124,31 @@ def check_text(text: Text, where: str) -> None:
         before = word.last
 
 
+def check_shapes(
+    weights: NDArray[np.float32] | None,
+    read: NDArray[np.float32] | None,
+    log_probs: NDArray[np.float32],
+    tokens: tuple[int, int],
+) -> None:
+    """Refuse what does not fit the tokens of target and source.  weights (L, H, T, S), read (T, S), log_probs (T,)."""
+    T, S = tokens
+    have = f"but there are {T} target and {S} source tokens"
+    for name, given, axes in (("weights", weights, 4), ("read", read, 2)):
+        if given is None:
+            continue
+        if given.ndim != axes or 0 in given.shape:
+            wanted = "layers, heads, target tokens, source tokens" if axes == 4 else "target tokens, source tokens"
+            raise DataError(f"{name}: expected lists in {axes} levels ({wanted}), found {_sizes(given)}")
+        if given.shape[-2:] != (T, S):
+            raise DataError(f"{name}: they are of {given.shape[-2]} target and {given.shape[-1]} source tokens, {have}")
+    if log_probs.shape != (T,):
+        raise DataError(f"log_probs: expected a number for each of the {T} target tokens, found {_sizes(log_probs)}")
+
+
+def _sizes(found: NDArray[np.float32]) -> str:
+    return "one number" if not found.ndim else " × ".join(map(str, found.shape))
+
+
 def check_rows(weights: NDArray[np.float32], name: str, whole: bool) -> None:
     """Refuse what cannot be weights.  (…, T, S): none is negative, and no row sums to more than 1.
 
@@ -104,12 +161,15 @@ def check_rows(weights: NDArray[np.float32], name: str, whole: bool) -> None:
         wrong |= (sums > ROUNDING) & (sums < 1 - ROUNDING)
     if wrong.any():
         at = np.argwhere(wrong)[0]
-        names = ("layer", "head", "row")[-len(at) :]
-        place = ", ".join(f"{what} {i + 1}" for what, i in zip(names, at.tolist(), strict=True))
+        place = _place(("layer", "head", "row")[-len(at) :], at.tolist())
         if (least := float(weights[tuple(at)].min())) < 0:
             raise DataError(f"{name}: {least:g} in {place} is negative; weights are from 0 to 1")
         rule = "sums to 1, or to 0 where nothing was looked at" if whole else "sums to 1 at most"
         raise DataError(f"{name}: {place} sums to {float(sums[tuple(at)]):g}; a row of weights {rule}")
+
+
+def _place(names: Sequence[str], at: Sequence[int]) -> str:
+    return ", ".join(f"{what} {i + 1}" for what, i in zip(names, at, strict=True))
 
 
 def _short(value: object) -> str:

@@ -13,9 +13,19 @@ from numpy.typing import NDArray
 
 from heedful.errors import ConfigError, DataError
 from heedful.readout import Readout
-from heedful.saved import check_rows, check_text, field_of, listed, numbers, whole_numbers
+from heedful.saved import (
+    check_rows,
+    check_shapes,
+    check_text,
+    field_of,
+    listed,
+    numbering,
+    numbers,
+    truth,
+    whole_numbers,
+)
 
-__all__ = ["END", "LengthRow", "LengthTable", "Text", "Trace", "Word"]
+__all__ = ["END", "Text", "Trace", "Word"]
 
 PLACES = ("start", "end", "first", "last")
 END = "</s>"  # the token, and the word, that ends a sentence
@@ -128,7 +138,9 @@ class Trace:
 
     `weights` is (L, H, T, S) over tokens, or None for a model that has nothing to look at.
     `log_probs` is (T,): how probable each token was. `read` (T, S) is what `readout` makes of the weights, where that
-    takes more than a mean of them: another step, or norms.
+    takes more than a mean of them: another step, or norms. `inside` says that nothing was written: the words of one
+    sentence, which is both sides, look at one another. `layers` and `heads` are the numbers of those that `weights`
+    holds where it does not hold all of them; () is 1 to L, or to H.
     """
 
     source: Text
@@ -137,15 +149,40 @@ class Trace:
     log_probs: NDArray[np.float32]
     readout: Readout = field(default_factory=Readout)
     read: NDArray[np.float32] | None = None
+    inside: bool = False
+    layers: tuple[int, ...] = ()
+    heads: tuple[int, ...] = ()
+
+    def numbers(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return what the layers and the heads that the trace holds are called: numbers of the model's, from 1."""
+        L, H = (0, 0) if self.weights is None else self.weights.shape[:2]
+        return self.layers or tuple(range(1, L + 1)), self.heads or tuple(range(1, H + 1))
 
     def only(self, layer: int | None = None, head: int | None = None) -> Trace:
-        """Return the trace as one layer, or one head, or one head of one layer has it; counted from 1."""
+        """Return the trace as one layer, one head, or one head of one layer has it; counted from 1, as in the model."""
         if self.weights is None or (layer is None and head is None):
             return self
-        chosen = Readout(layer, () if head is None else (head,))
-        chosen.check(*self.weights.shape[:2])
-        layers, heads = (slice(None) if i is None else slice(i - 1, i) for i in (layer, head))
-        return replace(self, weights=self.weights[layers, heads], readout=chosen, read=None)
+        rows, columns = self.places(layer, head)
+        layers, heads = (tuple(have[i] for i in at) for have, at in zip(self.numbers(), (rows, columns), strict=True))
+        # A layer that was cut out before is still that layer.
+        chosen = Readout(layers[0] if len(layers) == 1 else None, heads if len(heads) == 1 else ())
+        weights = self.weights[rows][:, columns]
+        return replace(self, weights=weights, readout=chosen, read=None, layers=layers, heads=heads)
+
+    def places(self, layer: int | None = None, head: int | None = None) -> tuple[list[int], list[int]]:
+        """Return where in `weights` a layer and a head stand, or all of them; refuse what the trace does not hold."""
+        found = []
+        for what, number, have in zip(("layer", "head"), (layer, head), self.numbers(), strict=True):
+            if number is not None and number not in have:
+                whole = have == tuple(range(1, len(have) + 1))
+                range_ = (
+                    f"choose one from 1 to {len(have)}"
+                    if whole
+                    else f"of these, the trace holds {', '.join(map(str, have))}"
+                )
+                raise ConfigError(f"there is no {what} {number}; {range_}")
+            found.append(list(range(len(have))) if number is None else [have.index(number)])
+        return found[0], found[1]
 
     def spaced(self) -> Trace:
         """Return the trace with words as white space separates them, in every script."""
@@ -155,10 +192,10 @@ class Trace:
         """Return the weights between tokens as the read-out has them.  (T, S)."""
         if self.read is not None or self.weights is None:
             return self.read
-        L, H = self.weights.shape[:2]
-        # Of a trace that holds one layer alone, or one head (`only`), it is that one.
-        layer, heads = (None if L == 1 else self.readout.layer), (() if H == 1 else self.readout.heads)
-        return Readout(layer, heads).mix(self.weights)
+        rows, _ = self.places(self.readout.layer)
+        columns = [self.places(head=head)[1][0] for head in self.readout.heads] or slice(None)
+        mean: NDArray[np.float32] = self.weights[rows][:, columns].mean(axis=(0, 1), dtype=np.float32)
+        return mean
 
     def words(self) -> NDArray[np.float32] | None:
         """Return the weights between words, (words of the target, words of the source), each row summing to 1.
@@ -202,7 +239,8 @@ class Trace:
 
         weights, seen = placed([part.weights for part in parts]), placed([part.read for part in parts])
         log_probs = np.concatenate([part.log_probs for part in parts])
-        return cls(*texts, weights, log_probs, parts[0].readout, seen)
+        first = parts[0]
+        return cls(*texts, weights, log_probs, first.readout, seen, first.inside, first.layers, first.heads)
 
     def confidences(self) -> tuple[float, ...]:
         """Return the confidence of each target word: the mean log-probability of its tokens, as a probability."""
@@ -219,6 +257,9 @@ class Trace:
             "log_probs": self.log_probs.tolist(),
             "readout": self.readout.plain(),
             "read": None if self.read is None else self.read.tolist(),
+            "inside": self.inside,
+            "layers": list(self.numbers()[0]),
+            "heads": list(self.numbers()[1]),
         }
 
     @classmethod
@@ -238,61 +279,21 @@ class Trace:
         seen = None if plain.get("read") is None else numbers(plain["read"], "read")
         log_probs = numbers(field_of(plain, "log_probs"), "log_probs")
         T, S = len(target.tokens), len(source.tokens)
-        fits = weights is None or (weights.ndim == 4 and weights.shape[2:] == (T, S) and 0 not in weights.shape)
-        if not fits or log_probs.shape != (T,) or (seen is not None and seen.shape != (T, S)):
-            raise DataError(f"its numbers do not fit {T} target and {S} source tokens")
+        check_shapes(weights, seen, log_probs, (T, S))
         readout = Readout.build(plain.get("readout", {}))
+        shape = (0, 0) if weights is None else weights.shape[:2]
+        layers = numbering(plain.get("layers"), "layers", shape[0], () if readout.layer is None else (readout.layer,))
+        heads = numbering(plain.get("heads"), "heads", shape[1], readout.heads)
         if weights is not None:
             check_rows(weights, "weights", whole=True)
+        if seen is not None:
+            check_rows(seen, "read", whole=False)
+        inside = truth(plain.get("inside", False), "inside")
+        if inside and source != target:
+            raise DataError("inside: the words of one sentence look at one another, but source and target differ")
+        found = cls(source, target, weights, log_probs, readout, seen, inside, layers, heads)
         if weights is not None and seen is None:
             if readout.step == "next" or readout.norms:
                 raise DataError("its read-out takes more than the weights, and there is no 'read'")
-            # Of what was cut out of a trace (`only`), its layer and its head are the only ones.
-            L, H = weights.shape[:2]
-            Readout(None if L == 1 else readout.layer, () if H == 1 else readout.heads).check(L, H)
-        if seen is not None:
-            check_rows(seen, "read", whole=False)
-        return cls(source, target, weights, log_probs, readout, seen)
-
-
-class LengthRow(NamedTuple):
-    """The scores of the sentences of `low` to `high` source words; `high` None: no upper end."""
-
-    low: int
-    high: int | None
-    pairs: int
-    bleu: float
-    chrf: float
-    exact: float
-    ter: float | None = None
-
-    @property
-    def label(self) -> str:
-        """The lengths as a person writes them."""
-        return f"{self.low}+" if self.high is None else f"{self.low}–{self.high}"
-
-    def plain(self) -> dict[str, Any]:
-        """Return what JSON can hold; what was not measured is left out."""
-        return {name: value for name, value in self._asdict().items() if name != "ter" or value is not None}
-
-
-@dataclass(frozen=True)
-class LengthTable:
-    """Scores by source length, the row of all sentences, and sacrebleu's signatures. Scores are percentages."""
-
-    rows: tuple[LengthRow, ...]
-    total: LengthRow
-    bleu_signature: str
-    chrf_signature: str
-    ter_signature: str = ""
-
-    def plain(self) -> dict[str, Any]:
-        """Return what JSON can hold; TER only where it was measured."""
-        total = {k: v for k, v in self.total.plain().items() if k not in ("low", "high")}
-        return {
-            **total,
-            "bleu_signature": self.bleu_signature,
-            "chrf_signature": self.chrf_signature,
-            **({"ter_signature": self.ter_signature} if self.ter_signature else {}),
-            "by_length": [row.plain() for row in self.rows],
-        }
+            found.tokens()  # whether the layers and heads of the read-out are there
+        return found

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from heedful.errors import DataError
+from heedful.errors import ConfigError, DataError
+from heedful.metrics.lengths import LengthRow, LengthTable
 from heedful.readout import Readout
-from heedful.trace import LengthRow, LengthTable, Text, Trace, Word
+from heedful.trace import Text, Trace, Word
 
 
 def text_of(*pieces: int) -> Text:
@@ -113,7 +114,7 @@ def test_any_string_survives_json(text, token):
 PLAIN = Trace(text_of(2), text_of(1), np.zeros((1, 1, 2, 3), dtype=np.float32), np.zeros(2, dtype=np.float32)).plain()
 
 
-@pytest.mark.parametrize("name", sorted(set(PLAIN) - {"read", "readout"}))
+@pytest.mark.parametrize("name", sorted(set(PLAIN) - {"read", "readout", "inside", "layers", "heads"}))
 def test_a_missing_part_is_named(name):
     with pytest.raises(DataError, match=f"^this is not a trace: it has no '{name}'$"):
         Trace.build({k: v for k, v in PLAIN.items() if k != name})
@@ -169,7 +170,25 @@ def rows(*first):
         (rows("1", 0, 0), "weights: '1' is no number"),
         (rows(0, 1), "weights: its rows are not of the same length"),
         (rows(None, 0, 1), "weights: nothing is no number"),
-        (PLAIN | {"log_probs": [math.nan, 0]}, "log_probs: not all of its numbers are finite"),
+        (PLAIN | {"log_probs": [math.nan, 0]}, "log_probs: nan at place 1 is not finite"),
+        (rows(0, math.nan, 1), "weights: nan at layer 1, head 1, row 1, column 2 is not finite"),
+        (rows(0, 1e39, 1), "weights: inf at layer 1, head 1, row 1, column 2 is not finite"),
+        (
+            PLAIN | {"weights": [[[[0, 0, 1]]]]},
+            "weights: they are of 1 target and 3 source tokens, but there are 2 target",
+        ),
+        (PLAIN | {"weights": [[0, 0, 1], [0, 0, 1]]}, r"weights: expected lists in 4 levels \(layers, .*found 2 × 3"),
+        (PLAIN | {"read": [[0, 1], [0, 1]]}, "read: they are of 2 target and 2 source tokens"),
+        (PLAIN | {"log_probs": [0]}, "log_probs: expected a number for each of the 2 target tokens, found 1"),
+        (PLAIN | {"log_probs": 0}, "log_probs: expected a number for each of the 2 target tokens, found one number"),
+        (PLAIN | {"inside": "yes"}, "inside: 'yes' is neither true nor false"),
+        (
+            PLAIN | {"inside": True},
+            "inside: the words of one sentence look at one another, but source and target differ",
+        ),
+        (PLAIN | {"layers": [1, 2]}, r"layers: expected a list of 1, found \[1, 2\]"),
+        (PLAIN | {"heads": [0]}, r"heads: \[0\] are not numbers from 1 on"),
+        (PLAIN | {"readout": {"layer": 2}}, "there is no layer 2; choose one from 1 to 1"),
         (PLAIN | {"read": [[1, 1, 0], [0, 0, 1]]}, "read: row 1 sums to 2; a row of weights sums to 1 at most"),
         (source(spans=[[0, 1], [1, 9], [2, 2]]), "source: token 2 has the characters 1 to 9 of a text that has 2"),
         (source(spans=[[0, 1], [1, 2]]), "source: 3 tokens have 2 spans"),
@@ -286,9 +305,44 @@ def test_a_text_that_says_how_a_sentence_ends_ends_where_it_ends():
 def test_a_cut_trace_is_read_back_as_it_was(layer, head):
     weights = np.random.default_rng(1).dirichlet(np.ones(3), (2, 3, 2)).astype(np.float32)
     trace = Trace(text_of(2), text_of(1), weights, np.zeros(2, dtype=np.float32)).only(layer, head)
-    again = Trace.build(trace.plain())
+    again = Trace.build(json.loads(json.dumps(trace.plain())))
     assert again.readout == trace.readout
+    assert again.numbers() == trace.numbers()
     np.testing.assert_array_equal(again.words(), trace.words())
+    # A record from before they were written down: what was cut to one layer or head says so by its read-out.
+    old = Trace.build({k: v for k, v in trace.plain().items() if k not in ("layers", "heads", "inside")})
+    assert old.numbers() == trace.numbers()
+    np.testing.assert_array_equal(old.words(), trace.words())
+
+
+def test_layers_and_heads_keep_their_numbers():
+    weights = np.random.default_rng(1).dirichlet(np.ones(3), (3, 4, 2)).astype(np.float32)
+    trace = Trace(text_of(2), text_of(1), weights, np.zeros(2, dtype=np.float32))
+    assert trace.numbers() == ((1, 2, 3), (1, 2, 3, 4))
+    layer = trace.only(2)
+    assert (layer.numbers(), layer.readout) == (((2,), (1, 2, 3, 4)), Readout(2))
+    # What was cut once is cut again by the numbers that the model has.
+    both = layer.only(head=3)
+    assert (both.numbers(), both.readout) == (((2,), (3,)), Readout(2, (3,)))
+    np.testing.assert_array_equal(both.weights, weights[1:2, 2:3])
+    np.testing.assert_array_equal(both.only(2, 3).tokens(), weights[1, 2])
+    np.testing.assert_array_equal(replace(layer, readout=Readout(None, (2, 4))).tokens(), weights[1, [1, 3]].mean(0))
+    assert Trace.join("ab", "a", [(0, 0)], [both]).numbers() == ((2,), (3,))
+    with pytest.raises(ConfigError, match="^there is no layer 1; of these, the trace holds 2$"):
+        both.only(1)
+    with pytest.raises(ConfigError, match="^there is no head 5; choose one from 1 to 4$"):
+        layer.only(head=5)
+
+
+def test_what_looks_inside_says_so():
+    text, nothing = text_of(1, 2), np.zeros(4, dtype=np.float32)
+    weights = np.full((1, 1, 4, 4), 0.25, dtype=np.float32)
+    # A translation may be what its source is, and the model may be sure of it: that is no self-attention.
+    assert not Trace.build(Trace(text, text, weights, nothing).plain()).inside
+    inside = Trace(text, text, weights, nothing, inside=True)
+    assert Trace.build(inside.plain()).inside
+    assert inside.only(1, 1).inside
+    assert Trace.join("a ab", "a ab", [(0, 0)], [inside]).inside
 
 
 def test_a_read_out_that_takes_more_than_the_weights_needs_what_was_read():

@@ -27,7 +27,7 @@ from heedful.cli.tables import Resamples, Seed, Test, check_test, measured, scor
 
 if TYPE_CHECKING:
     from heedful.metrics import Difference, Interval
-    from heedful.trace import LengthTable
+    from heedful.metrics.lengths import LengthTable
 
 __all__ = ["evaluate"]
 

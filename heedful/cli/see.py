@@ -243,12 +243,11 @@ def _print(parts: Sequence[Trace], how: View, all_heads: bool, ascii_only: bool)
     """Print a heat map for each sentence, of the head that is named if one is, and a table of all heads."""
     from heedful.draw import heatmap, overview
     from heedful.draw.heads import chosen
-    from heedful.draw.pack import inside
 
     for trace in parts:
         named = trace.weights is not None and (how.layer or how.head) is not None
         one = trace.only(*chosen(trace, how.layer, how.head)) if named else trace
-        print("\n" + heatmap(one, width=width(), ascii_only=ascii_only, confidence=not inside(trace)))
+        print("\n" + heatmap(one, width=width(), ascii_only=ascii_only, confidence=not trace.inside))
         if (all_heads or how.name == "heads") and trace.weights is not None and trace.weights[:, :, 0, 0].size > 1:
             print("\nFor each layer.head, the number of the word that every word looks at most:\n")
             print(overview(trace, width()))

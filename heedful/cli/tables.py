@@ -11,7 +11,7 @@ from heedful.errors import ConfigError, choose
 
 if TYPE_CHECKING:
     from heedful.metrics import Difference, Interval
-    from heedful.trace import LengthRow, LengthTable
+    from heedful.metrics.lengths import LengthRow, LengthTable
 
 __all__ = ["Resamples", "Seed", "Test", "check_test", "measured", "scores_table", "versus"]
 

@@ -9,9 +9,10 @@ from heedful.align import AlignmentScores, Links, links, parse, score
 from heedful.data.hindi import Side
 from heedful.demo.plan import FAMOUS, Plan
 from heedful.metrics import by_length, same
+from heedful.metrics.lengths import LengthTable
 from heedful.report import Alignment, Example
 from heedful.text import count
-from heedful.trace import LengthTable, Trace
+from heedful.trace import Trace
 
 if TYPE_CHECKING:
     from heedful.translator import Translator

@@ -31,7 +31,7 @@ __all__ = [
 
 NOTHING = "This model has no attention: there is nothing to show."
 BLANK = "There are no words to look at."
-ALONE, EVERYTHING = "layer 1, head 1", "mean of all layers and heads"
+EVERYTHING = "mean of all layers and heads"
 MOST = 4  # alarms that are told one by one
 LINE = 24  # of a heading
 NOTE = 17  # of what is said below
@@ -88,8 +88,9 @@ def said(trace: Trace) -> str:
     """Return the read-out in words, as every picture has it below."""
     if not trace.readout.attention:
         return str(trace.readout)
-    one = trace.weights is not None and trace.weights.shape[:2] == (1, 1)
-    return "read-out: " + str(trace.readout).replace(EVERYTHING, ALONE if one else EVERYTHING)
+    layers, heads = trace.numbers()
+    one = f"layer {layers[0]}, head {heads[0]}" if len(layers) == len(heads) == 1 else EVERYTHING
+    return "read-out: " + str(trace.readout).replace(EVERYTHING, one)
 
 
 def warned(trace: Trace) -> list[str]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 from numpy.typing import NDArray
 
 from heedful.draw import svg
 from heedful.draw.figure import heading, message, weights_of
 from heedful.draw.marks import Picture, decimal
-from heedful.errors import ConfigError
 from heedful.trace import Trace
 
 __all__ = ["chosen", "heads", "picture"]
@@ -33,41 +34,40 @@ def picture(trace: Trace, title: str = "", layer: int | None = None, head: int |
     """Return the small maps and the large one before they are a document."""
     if weights_of(trace) is None or trace.weights is None:
         return message(trace, title)
-    L, H = trace.weights.shape[:2]
+    layers, each = trace.numbers()
+    L, H = len(layers), len(each)
     maps = _maps(trace)
     one = chosen(trace, layer, head)
     large = svg.picture(trace.only(*one), f"Layer {one[0]}, head {one[1]}", confidence=False)
-    T, S = maps[0][0].shape
+    T, S = maps[one].shape
     wide = min(LARGEST, max(SMALLEST, (WIDEST - LEFT) / H - GAP))
     cell = wide / max(T, S)
     pitch = max(SMALLEST, cell * S) + GAP
     width = max(large.width, LEFT + H * pitch + 8)
     body, y = heading(title, width)
     y += TOP
-    for n in range(H):
+    for n, head_ in enumerate(each):
         x = LEFT + n * pitch + cell * S / 2
-        body.append(f'<text class="q m" x="{decimal(x)}" y="{decimal(y - 8)}">head {n + 1}</text>')
-    for m in range(L):
+        body.append(f'<text class="q m" x="{decimal(x)}" y="{decimal(y - 8)}">head {head_}</text>')
+    for layer_ in layers:
         middle = y + cell * T / 2 + 4
-        body.append(f'<text class="q r" x="{decimal(LEFT - 10)}" y="{decimal(middle)}">layer {m + 1}</text>')
-        for n in range(H):
-            at = (LEFT + n * pitch, y)
-            body.append(_small(maps[m][n], at, cell, f"layer {m + 1}, head {n + 1}", one == (m + 1, n + 1)))
+        body.append(f'<text class="q r" x="{decimal(LEFT - 10)}" y="{decimal(middle)}">layer {layer_}</text>')
+        for n, head_ in enumerate(each):
+            at, name = (LEFT + n * pitch, y), f"layer {layer_}, head {head_}"
+            body.append(_small(maps[layer_, head_], at, cell, name, one == (layer_, head_)))
         y += cell * T + GAP
     body.append(f'<g transform="translate(0 {decimal(y + 8)})">{large.body}</g>')
     told = f"{L} layers of {H} heads, small; layer {one[0]}, head {one[1]} large. {large.description}"
     return Picture(width, y + 8 + large.height, title or "Every head of every layer", told, "\n".join(body))
 
 
-def _maps(trace: Trace) -> list[list[NDArray[np.float32]]]:
-    """Return the weights between words as each head of each layer has them."""
-    assert trace.weights is not None
-    L, H = trace.weights.shape[:2]
-    return [[_words(trace, m, n) for n in range(1, H + 1)] for m in range(1, L + 1)]
+def _maps(trace: Trace) -> dict[tuple[int, int], NDArray[np.float32]]:
+    """Return the weights between words as each head of each layer has them, by the numbers of the two."""
+    return {one: _words(trace.only(*one)) for one in product(*trace.numbers())}
 
 
-def _words(trace: Trace, layer: int, head: int) -> NDArray[np.float32]:
-    words = trace.only(layer, head).words()
+def _words(trace: Trace) -> NDArray[np.float32]:
+    words = trace.words()
     assert words is not None
     return words
 
@@ -78,22 +78,13 @@ def _sharpness(weights: NDArray[np.float32]) -> float:
 
 def chosen(trace: Trace, layer: int | None = None, head: int | None = None) -> tuple[int, int]:
     """Return the layer and head that are enlarged: those given, else those of the read-out, else the sharpest."""
-    maps = _maps(trace)
-    L, H = len(maps), len(maps[0])
-    for what, given, most in (("layer", layer, L), ("head", head, H)):
-        if given is not None and not 1 <= given <= most:
-            raise ConfigError(f"there is no {what} {given}; choose one from 1 to {most}")
-    named = trace.readout.layer if L > 1 else None
-    one = trace.readout.heads[0] if H > 1 and len(trace.readout.heads) == 1 else None
+    trace.places(layer, head)  # whether they are there
+    several = [len(numbers) > 1 for numbers in trace.numbers()]
+    named = trace.readout.layer if several[0] else None
+    one = trace.readout.heads[0] if several[1] and len(trace.readout.heads) == 1 else None
     layer, head = layer or named, head or one
-    found = [
-        (_sharpness(maps[m][n]), -m, -n)
-        for m in range(L)
-        for n in range(H)
-        if layer in (None, m + 1) and head in (None, n + 1)
-    ]
-    _, m, n = max(found)
-    return 1 - m, 1 - n
+    maps = {at: weights for at, weights in _maps(trace).items() if layer in (None, at[0]) and head in (None, at[1])}
+    return max(maps, key=lambda at: (_sharpness(maps[at]), -at[0], -at[1]))
 
 
 def _small(weights: NDArray[np.float32], at: tuple[float, float], cell: float, name: str, chosen: bool) -> str:

@@ -19,7 +19,7 @@ from heedful.alarms import Alarm
 from heedful.alarms import alarms as find_alarms
 from heedful.draw import heads, svg
 from heedful.draw.marks import FONTS, clean
-from heedful.draw.pack import ROOM, inside, plain
+from heedful.draw.pack import ROOM, plain
 from heedful.draw.views import View
 from heedful.errors import ConfigError, DataError
 from heedful.trace import Trace
@@ -74,9 +74,9 @@ def document(title: str, body: str, rules: str, looks: str, version: str, kind: 
 
 def _texts(traces: Sequence[Trace], names: Sequence[str]) -> str:
     """Return the sentence, and what each model wrote; what several wrote alike stands once."""
-    found = {(trace.source.text, "" if inside(trace) else "source"): [""] for trace in traces}
+    found = {(trace.source.text, "" if trace.inside else "source"): [""] for trace in traces}
     for i, trace in enumerate(traces):
-        if not inside(trace):
+        if not trace.inside:
             found.setdefault((trace.target.text, "translation"), []).append(names[i] if names else "")
     written = sum(kind == "translation" for _, kind in found)
     lines = []
@@ -145,14 +145,14 @@ def _chosen(trace: Trace, how: View) -> int | None:
     """Return the number of the head that is enlarged, counted over all layers from 0."""
     if trace.weights is None:
         return None
-    layer, head = heads.chosen(trace, how.layer, how.head)
-    return (layer - 1) * int(trace.weights.shape[1]) + head - 1
+    (row,), (column,) = trace.places(*heads.chosen(trace, how.layer, how.head))
+    return row * int(trace.weights.shape[1]) + column
 
 
 def _still(trace: Trace, gold: Links) -> str:
     """Return what those see who have no script: the picture if it is small, and the texts if not."""
     if len(trace.source.words) * len(trace.target.words) <= STATIC:
-        return svg.heatmap(trace, gold=frozenset(gold) or None, confidence=not inside(trace))
+        return svg.heatmap(trace, gold=frozenset(gold) or None, confidence=not trace.inside)
     return "".join(f'<p dir="auto">{clean(side.text)}</p>' for side in (trace.source, trace.target))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 
 from heedful.trace import Trace
@@ -17,15 +19,13 @@ def overview(trace: Trace, width: int = 80) -> str:
     """
     if trace.weights is None:
         return ""
-    L, H = trace.weights.shape[:2]
-    looks, means = [], []
-    for layer in range(1, L + 1):
-        for head in range(1, H + 1):
-            words = trace.only(layer, head).words()
-            assert words is not None
-            looks.append(words.argmax(1) + 1)
-            means.append(float(words.max(1).mean()))
-    names = [f"{layer}.{head}" for layer in range(1, L + 1) for head in range(1, H + 1)]
+    names, looks, means = [], [], []
+    for layer, head in product(*trace.numbers()):
+        words = trace.only(layer, head).words()
+        assert words is not None
+        names.append(f"{layer}.{head}")
+        looks.append(words.argmax(1) + 1)
+        means.append(float(words.max(1).mean()))
     return "\n".join(_panels(np.stack(looks), names, means, len(trace.source.words), width))
 
 

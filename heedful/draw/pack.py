@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +17,7 @@ from heedful.draw.figure import said
 from heedful.errors import DataError
 from heedful.trace import Text, Trace
 
-__all__ = ["ROOM", "Packed", "inside", "pack", "plain"]
+__all__ = ["ROOM", "Packed", "pack", "plain"]
 
 ROOM = 4_300_000  # bytes of text for the weights of a page
 FULL = 65_535  # the weight 1
@@ -91,7 +90,7 @@ def plain(trace: Trace, name: str, room: int = ROOM) -> dict[str, Any]:
         "target": _side(trace.target),
         "logs": [round(float(x), 4) for x in np.nan_to_num(np.maximum(trace.log_probs, -99))],
         "readout": said(trace),
-        "self": inside(trace),
+        "self": trace.inside,
         "read": None,
         "heads": None,
         "layers": [],
@@ -108,20 +107,9 @@ def plain(trace: Trace, name: str, room: int = ROOM) -> dict[str, Any]:
         used = sum(len(text) for text in packed[:4])
         of_heads = pack(heads.reshape(L * H, T, S), room - used)
         record["heads"] = None if of_heads.floor > COARSEST else of_heads._asdict()
-        record["layers"] = _numbers(L, () if trace.readout.layer is None else (trace.readout.layer,))
-        record["each"] = _numbers(H, trace.readout.heads)
+        record["layers"], record["each"] = map(list, trace.numbers())
     return record
-
-
-def _numbers(count: int, chosen: Sequence[int]) -> list[int]:
-    """Return what layers or heads are called: of a trace that holds one alone, it is the one that was chosen."""
-    return list(chosen) if count == len(chosen) == 1 else list(range(1, count + 1))
 
 
 def _side(text: Text) -> dict[str, Any]:
     return {"tokens": list(text.tokens), "words": [[w.text, w.first, w.last] for w in text.words]}
-
-
-def inside(trace: Trace) -> bool:
-    """Whether a trace is of a sentence that was read, not written: its words look at one another."""
-    return trace.source == trace.target and not trace.log_probs.any()

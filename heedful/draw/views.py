@@ -12,7 +12,6 @@ from heedful.disk import write_whole
 from heedful.draw import braid, heads, svg
 from heedful.draw.figure import stack
 from heedful.draw.marks import Picture
-from heedful.draw.pack import inside
 from heedful.errors import ConfigError, DataError, choose
 from heedful.trace import Trace
 
@@ -37,7 +36,7 @@ class View(NamedTuple):
         choose("view", self.name, VIEWS)
         if self.mass is not None and not 0 < self.mass <= 1:
             raise ConfigError(f"the share of the weight that is drawn is {self.mass}; it is over 0 and up to 1")
-        if self.name == "self" and not all(map(inside, traces)):
+        if self.name == "self" and not all(trace.inside for trace in traces):
             raise ConfigError(
                 "the view 'self' is for a sentence that looks at itself, and these weights are those of a translation; "
                 "choose heatmap, braid or heads"
@@ -45,7 +44,7 @@ class View(NamedTuple):
 
     def share(self, trace: Trace) -> float:
         """Return the share of each word's weight that ribbons have: the one asked for, or what suits the trace."""
-        return self.mass or (INSIDE_MASS if inside(trace) else braid.MASS)
+        return self.mass or (INSIDE_MASS if trace.inside else braid.MASS)
 
 
 def view(traces: Sequence[Trace], how: View | None = None, title: str = "", names: Sequence[str] = ()) -> str:
@@ -64,7 +63,7 @@ def _picture(trace: Trace, how: View, title: str) -> Picture:
     if how.name == "heads":
         return heads.picture(trace, title, how.layer, how.head)
     if how.name == "heatmap":
-        return svg.picture(trace, title, confidence=not inside(trace))
+        return svg.picture(trace, title, confidence=not trace.inside)
     return braid.picture(trace, title, mass=how.share(trace))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from heedful.errors import DataError
 from heedful.metrics.judged import Judged, References, judge
-from heedful.trace import LengthRow, LengthTable
+from heedful.metrics.lengths import LengthRow, LengthTable
 
 __all__ = ["EDGES", "bleu", "by_length", "chrf", "table", "ter"]
 

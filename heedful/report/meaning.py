@@ -6,9 +6,9 @@ import math
 from typing import NamedTuple
 
 from heedful.draw.marks import number
+from heedful.metrics.lengths import LengthRow
 from heedful.report.phrases import LANGUAGES, count, listed, million, percent
 from heedful.report.records import Model, Report
-from heedful.trace import LengthRow
 
 __all__ = ["Contrast", "contrast", "meaning", "setting"]
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from heedful.trace import LengthTable, Trace
+from heedful.metrics.lengths import LengthTable
+from heedful.trace import Trace
 
 __all__ = ["Alignment", "Corpus", "Example", "Machine", "Model", "Report"]
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 from heedful.draw import chart
 from heedful.draw.marks import clean
+from heedful.metrics.lengths import LengthRow
 from heedful.report.meaning import contrast
 from heedful.report.phrases import duration, listed, percent, tenth
 from heedful.report.records import Model, Report
-from heedful.trace import LengthRow
 
 __all__ = ["alignment", "by_length", "cards", "facts", "learning", "links_table", "run", "scores", "scroll", "try_next"]
 

@@ -275,7 +275,7 @@ class Translator:
             )
         sentence = self.parts.source.trace(text, encoded)
         nothing = np.zeros(len(encoded.ids), dtype=np.float32)
-        return Trace(sentence, sentence, weights[0].float().cpu().numpy(), nothing)
+        return Trace(sentence, sentence, weights[0].float().cpu().numpy(), nothing, inside=True)
 
     def save(self, path: str | Path) -> None:
         """Write the model to a folder of heedful's own; one that holds a model already is refused."""

@@ -207,7 +207,7 @@ def test_bad_traces(heedful_cli: Run, tiny: Path, tmp_path: Path) -> None:
         done = heedful_cli("see", *arguments)
         assert (done.code, message in done.err) == (2, True), done.err
     saved.write_text(saved.read_text(encoding="utf-8").replace('"log_probs": [', '"log_probs": [1, '), encoding="utf-8")
-    assert "its numbers do not fit" in heedful_cli("see", saved).err
+    assert "log_probs: expected a number for each of the 2 target tokens, found 3" in heedful_cli("see", saved).err
 
 
 def test_unknown_words_are_said(heedful_cli: Run, tiny: Path) -> None:

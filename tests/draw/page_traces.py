@@ -61,7 +61,7 @@ def inside() -> Trace:
     """A sentence that looks at itself, each word at the one before it."""
     n = len(HINDI.tokens)
     weights = np.roll(np.eye(n, dtype=np.float32), -1, axis=1)[None, None]
-    return Trace(HINDI, HINDI, weights, np.zeros(n, dtype=np.float32))
+    return Trace(HINDI, HINDI, weights, np.zeros(n, dtype=np.float32), inside=True)
 
 
 def plain_words(source: str, target: str, at: Sequence[int] = ()) -> Trace:

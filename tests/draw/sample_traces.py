@@ -77,7 +77,7 @@ def inside() -> Trace:
             np.stack([looking([[i] for i in range(n)], n), looking([[(i + 1) % n] for i in range(n)], n)]),
         ]
     )
-    return Trace(x, x, weights, np.zeros(n, dtype=np.float32))
+    return Trace(x, x, weights, np.zeros(n, dtype=np.float32), inside=True)
 
 
 def long(words: int = 200) -> Trace:

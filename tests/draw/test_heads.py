@@ -10,9 +10,14 @@ import numpy as np
 import pytest
 import sample_traces as samples
 
+from heedful.draw import overview, svg, terminal
 from heedful.draw.heads import heads
+from heedful.draw.html import record
+from heedful.draw.pack import plain
+from heedful.draw.views import View
 from heedful.errors import ConfigError
 from heedful.readout import Readout
+from heedful.trace import Trace
 
 NS = "{http://www.w3.org/2000/svg}"
 
@@ -80,3 +85,23 @@ def test_any_number_of_heads_fits(layers: int, count: int) -> None:
 
 def test_without_weights_it_says_so() -> None:
     assert "no attention" in heads(replace(samples.heads(), weights=None))
+
+
+def test_a_cut_trace_keeps_the_names_of_its_layer_and_heads() -> None:
+    cut = Trace.build(samples.heads(3, 4).only(2).plain())
+    drawn = heads(cut, head=3)
+    assert list(small(drawn)) == [f"layer 2, head {n}" for n in (1, 2, 3, 4)]
+    assert enlarged(drawn) == "Layer 2, head 3"
+    labels = [t.text for t in ET.fromstring(drawn).iter(f"{NS}text")]
+    assert "layer 2" in labels
+    assert "layer 1" not in labels
+    assert "read-out: layer 2, head 3" in drawn
+    alone = Trace.build(samples.heads(3, 4).only(3, 4).plain())
+    assert enlarged(heads(alone)) == "Layer 3, head 4"
+    assert list(small(heads(alone))) == ["layer 3, head 4"]
+    assert "read-out: layer 3, head 4" in svg.heatmap(alone)
+    assert "read-out: layer 3, head 4" in terminal.heatmap(alone)
+    assert [line.split()[0] for line in overview(cut).splitlines()] == ["head", "2.1", "2.2", "2.3", "2.4"]
+    found = plain(cut, "")
+    assert (found["layers"], found["each"]) == ([2], [1, 2, 3, 4])
+    assert record([cut], View("heads", None, 2, 3))["traces"][0]["chosen"] == 2

@@ -12,9 +12,12 @@ import numpy as np
 import pytest
 import sample_traces as samples
 
+from heedful.alarms import alarms
 from heedful.draw import braid, heads, svg, views
+from heedful.draw.html import page
 from heedful.draw.views import View, read_traces, view, write
 from heedful.errors import ConfigError, DataError
+from heedful.trace import Trace
 
 NS = "{http://www.w3.org/2000/svg}"
 
@@ -109,7 +112,7 @@ def test_weights_that_are_no_numbers_are_refused_when_read(tmp_path: Path) -> No
     plain = samples.HINDI.plain()
     plain["weights"][0][0][0][0] = float("nan")
     path.write_text(json.dumps(plain), encoding="utf-8")
-    with pytest.raises(DataError, match="weights: not all of its numbers are finite"):
+    with pytest.raises(DataError, match="weights: nan at layer 1, head 1, row 1, column 1 is not finite"):
         read_traces(path)
 
 
@@ -133,3 +136,20 @@ def test_places_that_cannot_be_written_to(tmp_path: Path) -> None:
 def test_all_views_are_there() -> None:
     for name in views.VIEWS:
         assert view([samples.inside()], View(name)).startswith("<svg")
+
+
+def test_a_translation_that_is_its_source_is_still_a_translation() -> None:
+    """Names are copied, and a model may be sure of each: only a record that says so looks inside a sentence."""
+    n = len(samples.HINDI.source.tokens)
+    weights = np.eye(n, dtype=np.float32)[None, None]
+    same = Trace(samples.HINDI.source, samples.HINDI.source, weights, np.zeros(n, dtype=np.float32))
+    assert "confidence" in view([same])
+    assert View("braid").share(same) == 0.9
+    with pytest.raises(ConfigError, match="for a sentence that looks at itself"):
+        view([same], View("self"))
+    made = page([same])
+    assert '<span class="v-label">translation</span>' in made
+    assert '"self":false' in made
+    odd = replace(same, weights=np.full_like(weights, 1 / n))
+    assert [alarm.kind for alarm in alarms(odd)] == ["flat"]
+    assert alarms(replace(odd, inside=True)) == ()

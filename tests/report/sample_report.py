@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from heedful.metrics.lengths import LengthRow, LengthTable
 from heedful.report import Alignment, Corpus, Example, Machine, Model, Report
-from heedful.trace import LengthRow, LengthTable, Text, Trace, Word
+from heedful.trace import Text, Trace, Word
 
 LENGTHS = ((1, 5), (6, 10), (11, 15), (16, 20), (21, 30), (31, 40))
 PAIRS = (212, 431, 387, 305, 298, 167)

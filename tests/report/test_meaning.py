@@ -6,9 +6,9 @@ import pytest
 from sample_report import LENGTHS, full, report, table
 
 from heedful.draw.marks import number
+from heedful.metrics.lengths import LengthRow, LengthTable
 from heedful.report import Report
 from heedful.report.meaning import contrast, meaning, setting
-from heedful.trace import LengthRow, LengthTable
 
 
 def run(fixed: tuple[float, ...], attention: tuple[float, ...]) -> Report:

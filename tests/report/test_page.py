@@ -11,9 +11,10 @@ from sample_report import ALIGNMENT, full, report, side, trace
 
 from heedful.draw.html import policy, script
 from heedful.draw.marks import number
+from heedful.metrics.lengths import LengthTable
 from heedful.report import Alignment, Example, Machine, Report, html
 from heedful.report.phrases import duration, verdict
-from heedful.trace import LengthTable, Trace
+from heedful.trace import Trace
 
 SVG = "{http://www.w3.org/2000/svg}"
 HOSTILE = "<script>alert(1)</script> & \"'> \x00\x1b[31m \ud800 \u202e </style> ]]> <!-- मैं"
