@@ -127,7 +127,7 @@ def _from_file(path: Path, exam: Exam) -> list[str]:
 def _from_model(path: Path, exam: Exam, asking: Asking, others: list[str] | None) -> list[str]:
     if not path.exists() and not str(path).startswith("hf:"):
         raise DataError(f"{path}: there is no such model folder, nor such a file of translations")
-    translator = opened(path, others, asking.device, asking.threads)
+    translator = opened(path, others, asking.device, asking.threads, links=False)
     sources = [row.source for row in exam.rows]
     done = []
     with counting(f"translating with {path}", len(sources)) as count:

@@ -31,6 +31,6 @@ def convert(
     choose("format", to, ("heedful", "marian"))
     if holds_model(out):
         raise ConfigError(f"{out}: there is a model already; choose another folder")
-    parts = load(model, "cpu").parts
+    parts = load(model, "cpu", say).parts
     (write_marian if to == "marian" else write_model)(out, parts)
     say(f"{out}: written as a {to} model")

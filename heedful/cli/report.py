@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from heedful.cli.answers import Asking, answers, can_be_written, judged
-from heedful.cli.decoding import Beam, naming_options, opened
+from heedful.cli.decoding import Beam, naming_options
 from heedful.cli.exam import Exam, read_exam
 from heedful.cli.options import BatchTokens, Device, Json, Threads, print_json, say
 from heedful.cli.tables import Resamples, Seed, measured
@@ -74,6 +74,7 @@ def report(
     marks = [judged(str(path), texts, exam) for path, texts in zip(models, outputs, strict=True)]
     from heedful.disk import write_whole
     from heedful.report.outcome import Outcome, outcome_page
+    from heedful.translator import load
 
     by = marks[0].sentences("chrf")
     worst = sorted(range(len(exam.rows)), key=lambda i: (by[i], i))[:top]
@@ -81,7 +82,8 @@ def report(
     names = [path.name if [p.name for p in models].count(path.name) == 1 else str(path) for path in models]
     standings, traces = [], []
     for n, path in enumerate(models):
-        translator = None if path.is_file() else opened(path, None, device, threads)
+        # What is wrong with a read-out was said when the model translated; links that are scored need a whole one.
+        translator = None if path.is_file() else load(path, device, None if known else _said)
         standings.append(_standing((names[n], path), exam, marks[: n + 1], translator, known, (resamples, seed)))
         traces.append(_traces(translator, exam, worst, asking))
     made = Outcome(
@@ -95,6 +97,10 @@ def report(
     say(f"the page is in {out}")
     if json:
         print_json({"pairs": made.pairs, "systems": [one.plain() for one in made.standings]})
+
+
+def _said(fault: str) -> None:
+    """Say nothing once more."""
 
 
 def _gold(path: Path, base: int, exam: Exam) -> Gold:

@@ -53,7 +53,7 @@ def score(
     """
     with naming_options():
         rows = pair_rows(pair_files(pairs, source, target, columns, format_))
-        translator = opened(model, with_, device, threads)
+        translator = opened(model, with_, device, threads, links=False)
         blank, notes = 0, Notes()
         while chunk := list(islice(rows, CHUNK)):
             blank += sum(not (x and y) for x, y in chunk)

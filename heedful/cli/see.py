@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from heedful.cli.decoding import say_fault
 from heedful.cli.notes import Notes
 from heedful.cli.options import Ascii, Device, Json, Threads, print_json, say, use_threads, width
 from heedful.cli.translate import one_line
@@ -173,7 +174,7 @@ def _look(path: Path, text: str | None, target: str | None, inside: bool, device
         if not str(path).startswith(HUB) and not is_marian(path):
             about(path)  # first of all, whether this is a model
         raise ConfigError(f"there is no text to look at; give one after {path}")
-    translator = load(path, device)
+    translator = load(path, device, say_fault)
     return _Seen(path.name, *(_inside(translator, text) if inside else _across(translator, text, target)))
 
 
@@ -183,7 +184,7 @@ def _depended(path: Path, seen: _Seen, device: str) -> list[_Seen]:
     from heedful.trace import Trace
     from heedful.translator import load
 
-    translator, found = load(path, device), []
+    translator, found = load(path, device, say_fault), []
     for way in WAYS:
         parts = [translator.influence(part.source.text, part.target.text, way) for part in seen.parts]
         again = translator.reread([p.source.text for p in parts], [p.target.text for p in parts])

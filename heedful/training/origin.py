@@ -38,9 +38,14 @@ def name_of(place: str) -> str:
     return place if place.startswith(HUB) else Path(place).name
 
 
-def open_origin(init: str | Path, settings: Mapping[str, Mapping[str, object]]) -> Parts:
-    """Open the model that a run begins with; its settings `model` and `text` stay, `training` is that of the run."""
-    parts = load(init, "cpu").parts
+def open_origin(
+    init: str | Path, settings: Mapping[str, Mapping[str, object]], say: Callable[[str], None] | None = None
+) -> Parts:
+    """Open the model that a run begins with; its settings `model` and `text` stay, `training` is that of the run.
+
+    A read-out that is broken is only said, to `say`: training needs none.
+    """
+    parts = load(init, "cpu", say).parts
     lay_out(parts.model, decoding=False)  # as a run that is resumed has it: other products round differently
     config = _settings(parts.config, settings, init)
     model = parts.model

@@ -62,7 +62,7 @@ def make_ready(
         origin = _same_origin(*resumed, origin)
         config = _resumed(*resumed, settings)
     elif init is not None:
-        begun = open_origin(init, settings)
+        begun = open_origin(init, settings, watch.say)
         config = begun.config
     else:
         config, _ = fit(settings, 0, preset)  # once more when it is known how many pairs there are

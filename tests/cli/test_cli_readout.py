@@ -205,16 +205,29 @@ def test_a_broken_read_out_stops_only_those_who_need_it(heedful_cli, tmp_path, f
     plain = heedful_cli("translate", folder, "a b")
     (folder / "readout.json").write_text('{"layer": 3}')
     fault = f"{folder / 'readout.json'}: there is no layer 3; choose one from 1 to 1; remove the file"
-    for command in (["translate", folder, "a b"], ["translate", folder, "a b", "--show"], ["info", folder]):
-        done = heedful_cli(*command)
-        assert done.code == 0
-        assert f"{fault}; heedful readout makes a new one; for now weights are read as is usual" in done.err
-    assert heedful_cli("translate", folder, "a b").out == plain.out
     pairs, gold = files
+    for command in (
+        ["translate", folder, "a b"],
+        ["translate", folder, "a b", "--show"],
+        ["info", folder],
+        ["score", folder, pairs],
+        ["evaluate", folder, pairs],
+        ["see", folder, "a b"],
+        ["see", folder, "a b", "--check", "--to", tmp_path / "x.svg"],
+        ["report", folder, pairs, "--top", "1", "--out", tmp_path / "r.html"],
+    ):
+        done = heedful_cli(*command)
+        assert done.code == 0, done.err
+        assert f"{fault}; heedful readout makes a new one; for now weights are read as is usual" in done.err
+    assert done.err.count(fault) == 1
+    assert fault in heedful_cli("convert", folder, "--out", tmp_path / "whole").err
+    assert heedful.load(tmp_path / "whole").translate("a b").text == plain.out.strip()
+    assert heedful_cli("translate", folder, "a b").out == plain.out
     for command in (
         ["translate", folder, "a b", "--alignments"],
         ["align", pairs, "--model", folder],
         ["readout", folder, pairs, "--gold", gold],
+        ["report", folder, pairs, "--gold", gold, "--out", tmp_path / "r.html"],
     ):
         done = heedful_cli(*command)
         assert (done.code, done.out) == (2, "")
