@@ -57,6 +57,9 @@ def train(
             help="Word links that attention learns, such as 0-0 1-2: source word-target word, a line for each pair.",
         ),
     ] = None,
+    valid_links: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Word links of the pairs for validation, to measure on.")
+    ] = None,
     model: Annotated[
         str | None,
         typer.Option(
@@ -123,14 +126,17 @@ def train(
     from heedful.training import Inputs, begin, try_out
 
     if resume and not (pairs or source or target):
-        if valid or valid_source or valid_target or columns or format_ or links:
+        if valid or valid_source or valid_target or columns or format_ or links or valid_links:
             raise ConfigError(
                 "--valid, --links, --columns and --format go with PAIRS; a run resumed without PAIRS keeps its own"
             )
         inputs = Inputs((), strict=strict)
     else:
         training = _linked(pair_files(pairs, source, target, columns, format_), links)
-        inputs = Inputs(training, _valid(valid, valid_source, valid_target, columns, format_), strict)
+        held = _valid(valid, valid_source, valid_target, columns, format_)
+        if valid_links and not (links and held):
+            raise ConfigError("--valid-links are the links of --valid, and go with --links; give both")
+        inputs = Inputs(training, _linked(held, valid_links), strict)
     if dry_run:
         if resume or init:
             raise ConfigError("--dry-run is for a new run; leave out --resume and --init")

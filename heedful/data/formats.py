@@ -108,7 +108,7 @@ class PairList:
     @property
     def full_name(self) -> str:
         """What they are called in an error."""
-        return "the pairs"
+        return f"the {self.name}"
 
     def rows(self, say: Say | None = None) -> Iterator[Raw]:
         """Yield all pairs, counted from 1; there is nothing to say of them."""

@@ -31,7 +31,7 @@ from heedful.errors import DataError
 from heedful.text import Codec
 from heedful.text.chance import spread
 
-__all__ = ["CorpusLinks", "Given", "Lines", "Words", "as_lines", "checked", "word_sizes"]
+__all__ = ["CorpusLinks", "Given", "Lines", "Words", "as_lines", "checked", "different", "word_sizes"]
 
 
 def as_lines(links: Sequence[str | Iterable[tuple[int, int]]]) -> list[str]:
@@ -66,7 +66,8 @@ class Lines:
 
     def __init__(self, file: Readable) -> None:
         given = file.file.links
-        self.name = called(given) if isinstance(given, str) and given else "the links"
+        self.in_file = isinstance(given, str)
+        self.name = called(given) if isinstance(given, str) and given else f"the links of {file.full_name}"
         self.pairs, self.lines, self.read = file.full_name, file.links(), 0
 
     def take(self, count: int) -> Given | None:
@@ -75,6 +76,8 @@ class Lines:
             return None
         first, some = self.read + 1, list(islice(self.lines, count))
         self.read += len(some)
+        if len(some) < count and not self.in_file:
+            raise DataError(f"{self.name} are {self.read:,}, but there are more pairs; give one for each, '' for none")
         if len(some) < count:
             raise DataError(
                 f"{self.name} ends after line {self.read:,}, but {self.pairs} has more pairs; links are a line for "
@@ -84,11 +87,14 @@ class Lines:
 
     def end(self) -> None:
         """Refuse more lines than pairs."""
-        if self.lines is not None and next(self.lines, None) is not None:
-            raise DataError(
-                f"{self.name}, line {self.read + 1:,}: there is no pair for these links; {self.pairs} ends after "
-                f"{self.read:,}"
-            )
+        if self.lines is None or next(self.lines, None) is None:
+            return
+        if not self.in_file:
+            raise DataError(f"{self.name} are more than the {self.read:,} pairs; give one for each, '' for none")
+        raise DataError(
+            f"{self.name}, line {self.read + 1:,}: there is no pair for these links; {self.pairs} ends after "
+            f"{self.read:,}"
+        )
 
 
 def checked(given: Given, rows: Sequence[Raw], found: Cleaned) -> tuple[Array, Array]:
@@ -108,6 +114,23 @@ def checked(given: Given, rows: Sequence[Raw], found: Cleaned) -> tuple[Array, A
         flat += links
         counts.append(len(links))
     return np.array(flat, np.uint32).reshape(-1, 2), np.array(counts, np.uint64)
+
+
+def different(some: tuple[Array, Array], others: tuple[Array, Array]) -> Array:
+    """Return which rows have other links than the rows that they are compared with: bool (N,).
+
+    Both are links, source word and target word, (·, 2), row after row, and how many each row has.
+
+    >>> different((np.array([[0, 0], [1, 1]]), np.array([1, 1])), (np.array([[0, 0], [1, 0]]), np.array([1, 1])))
+    array([False,  True])
+    """
+    (links, counts), (links_then, counts_then) = some, others
+    differ: Array = counts != counts_then
+    # Of rows that have as many, link by link.
+    rows, same = np.repeat(np.arange(len(counts)), counts), ~differ
+    mine, then = links[same[rows]], links_then[np.repeat(same, counts_then)]
+    differ[rows[same[rows]][(mine != then).any(1)]] = True
+    return differ
 
 
 def _refuse_past(links: Sequence[tuple[int, int]], at: int, side: str, words: int, where: str) -> None:

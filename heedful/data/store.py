@@ -30,7 +30,7 @@ from heedful.data.cache import Arrays, Say, Writer, key_of, stored
 from heedful.data.cleaning import EXAMPLES, Report, clean
 from heedful.data.corpus import Array
 from heedful.data.formats import PairFile, PairList, Raw
-from heedful.data.links import Given, Lines, checked
+from heedful.data.links import Given, Lines, checked, different
 from heedful.data.once import Readable, readable
 from heedful.data.pairs import Pair
 from heedful.data.split import Hashes, Split, hashes, split
@@ -250,4 +250,17 @@ def _choose(writer: Writer, config: DataConfig, report: Report) -> None:
         report.drop("duplicate", pair.where, pair.source, pair.target)
     if (count := int(again.sum())) > EXAMPLES:
         report.counts["duplicate"] = count
+    if store.linked and count:
+        report.notes.append(_links_again(store, np.flatnonzero(again)))
     writer.head.update(report=asdict(report), different=found.different)
+
+
+def _links_again(store: Store, again: Array) -> str:
+    """Say what becomes of the links of pairs that came before, and of how many it makes a difference."""
+    keys, own = np.unique(store.hashes.pairs, return_index=True)
+    first = own[np.searchsorted(keys, store.hashes.pairs[again])]
+    differ = again[different(store.links(again), store.links(first))]
+    told = "of pairs that came before, the links of the first count"
+    if not len(differ):
+        return f"{told}; all others have the same"
+    return f"{told}; {len(differ):,} had other links, first {store.pair(int(differ[0])).where}"

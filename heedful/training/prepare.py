@@ -208,7 +208,11 @@ def prepare(found: Found, codecs: tuple[Codec, Codec], config: Config, watch: Wa
     else:
         watch.say(f"links between words guide attention: {guide}")
     pairs, kept = [pairs[row] for row in short], replace(found.held, rows=found.held.rows[short])
-    links = _links(kept, pairs, codecs) if guide is not None and found.held.store.linked else None
+    links = None
+    if guide is not None and found.held.store.linked:
+        links = _links(kept, pairs, codecs)
+    elif guide is not None:
+        watch.say("the pairs for validation have no links: how well they are learned is not measured (--valid-links)")
     valid = Corpus.of(*([side[row] for row in short] for side in ids), links=links)
     return Prepared(tokens.corpus, _batches(tokens.corpus, config), pairs, _batches(valid, config), found.digest, guide)
 

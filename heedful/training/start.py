@@ -27,13 +27,16 @@ from heedful.translator import Translator, load
 
 __all__ = ["begin", "train", "try_out"]
 
+Links = Sequence[str | Iterable[tuple[int, int]]]
+
 
 def train(  # noqa: PLR0913  (what a run can be given)
     pairs: Sequence[tuple[str, str]],
     out: str | Path,
     *,
     valid: Sequence[tuple[str, str]] | None = None,
-    links: Sequence[str | Iterable[tuple[int, int]]] | None = None,
+    links: Links | None = None,
+    valid_links: Links | None = None,
     settings: Settings | None = None,
     init: str | Path | None = None,
     resume: bool = False,
@@ -45,11 +48,15 @@ def train(  # noqa: PLR0913  (what a run can be given)
     `settings` are nested by section: `{"model": {"family": "fixed"}, "training": {"steps": 500}}`; what they do not say
     is chosen to fit the pairs (`preset="none"`: the plain defaults). With `init`, the run begins with the weights and
     vocabularies of another model, which is left as it is. With `links`, for each pair either `"0-0 1-2"` or the same as
-    numbers, source word and target word from 0, attention learns to look there. Ctrl-C leaves a checkpoint to resume
-    from, and raises `KeyboardInterrupt`; `resume=True`, with the same pairs, goes on from there.
+    numbers, source word and target word from 0, attention learns to look there; `valid_links` are those of `valid`, on
+    which it is measured. Ctrl-C leaves a checkpoint to resume from, and raises `KeyboardInterrupt`; `resume=True`, with
+    the same pairs, goes on from there.
     """
-    lines = None if links is None else as_lines(links)
-    inputs = Inputs((PairList(pairs, links=lines),), () if valid is None else (PairList(valid, "validation pairs"),))
+    if valid_links is not None and (links is None or valid is None):
+        raise ConfigError("valid_links are the links of valid, and go with links; give both")
+    lines, held_lines = (None if some is None else as_lines(some) for some in (links, valid_links))
+    held = () if valid is None else (PairList(valid, "validation pairs", links=held_lines),)
+    inputs = Inputs((PairList(pairs, links=lines),), held)
     outcome = begin(inputs, Path(out), settings or {}, resume=resume, watch=watch, init=init, preset=preset)
     if outcome.signal:
         raise KeyboardInterrupt

@@ -58,6 +58,21 @@ def test_links_stay_with_their_pairs(tmp_path, monkeypatch):
     assert store.links(np.array([3, 1]))[0].tolist() == [[1, 1]]
 
 
+def test_of_pairs_that_come_again_the_first_links_count_and_that_is_said(tmp_path):
+    told = "of pairs that came before, the links of the first count"
+    pairs = "a b\tA B\nc\tC\na b\tA B\na b\tA B\nc\tC\n"
+    store = opened(write(tmp_path, pairs, "0-0 1-1\n0-0\n0-0 1-1\n0-1 1-0\n\n"))
+    assert f"{told}; 2 had other links, first pairs.tsv:4" in store.report.lines()
+    assert store.links(store.split.first)[0].tolist() == [[0, 0], [1, 1], [0, 0]]
+    store = opened(write(tmp_path, pairs, "0-0 1-1\n0-0\n0-0 1-1\n1-1 0-0\n0-0\n"))
+    assert f"{told}; all others have the same" in store.report.lines()
+    # Without links, without pairs that come again, and where these are kept, there is nothing to say.
+    kept = opened(write(tmp_path, pairs, "0-0\n\n\n\n\n"), config=DataConfig(duplicates="keep"))
+    once = opened(write(tmp_path, "a\tA\n", "0-0\n"))
+    bare = opened(PairFile(str(write(tmp_path, pairs, "").path)))
+    assert not any(told in line for store in (kept, once, bare) for line in store.report.lines())
+
+
 def test_files_without_links_may_stand_beside_one_with(tmp_path):
     one = write(tmp_path, "a b\tA B\n", "0-1\n")
     store = opened(PairList([("x", "X"), ("y", "Y")]), one, PairList([("z", "Z")], links=["0-0"]))

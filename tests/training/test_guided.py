@@ -340,6 +340,51 @@ def test_on_the_command_line(heedful_cli, tmp_path):
     assert "links.txt, line 1: the link '9-0' points past the end of the source" in wrong.err
 
 
+def test_links_of_pairs_for_validation(heedful_cli, tmp_path):
+    """Whether links are learned is measured on those of the validation pairs, which have a file of their own."""
+    pairs, links = reversed_pairs(260)
+    for name, rows in (("train", slice(200)), ("valid", slice(200, 260))):
+        write_pairs(tmp_path / f"{name}.tsv", pairs[rows])
+        (tmp_path / f"{name}.txt").write_text("\n".join(links[rows]) + "\n")
+    told = " ".join(f"--set=text.kind=word --set=training.{key}={value}" for key, value in TINY["training"].items())
+    options = ["--valid", tmp_path / "valid.tsv", "--set", "training.valid_every=5", "--steps", 5, *told.split()]
+    with_links = [tmp_path / "train.tsv", "--links", tmp_path / "train.txt", *options]
+    without = heedful_cli("train", *with_links, "--out", tmp_path / "without")
+    assert "the pairs for validation have no links" in without.err
+    assert "% of the links" not in without.err
+    done = heedful_cli("train", *with_links, "--valid-links", tmp_path / "valid.txt", "--out", tmp_path / "with")
+    assert done.code == 0, done.err
+    assert "% of the links" in done.err
+    again = heedful_cli("train", "--resume", "--out", tmp_path / "with", "--steps", 10)
+    assert "% of the links" in again.err  # the record knows of them
+    for lines, words in (
+        (links[200:259], "valid.txt ends after line 59, but"),
+        (links[200:], "valid.txt, line 61: there is no pair for these links"),
+        ([*links[200:259], "0-99"], "valid.txt, line 60: the link '0-99' points past the end of the target"),
+    ):
+        more = ["0-0"] * (words.count("61"))
+        (tmp_path / "valid.txt").write_text("\n".join([*lines, *more]) + "\n")
+        wrong = heedful_cli("train", *with_links, "--valid-links", tmp_path / "valid.txt", "--out", tmp_path / "n")
+        assert (wrong.code, words in wrong.err) == (2, True), wrong.err
+    for alone in (["--links", tmp_path / "train.txt"], options[:2]):
+        done = heedful_cli("train", tmp_path / "train.tsv", *alone, "--valid-links", "x", "--out", tmp_path / "n")
+        assert (done.code, "--valid-links are the links of --valid, and go with --links" in done.err) == (2, True)
+
+
+def test_links_of_pairs_for_validation_in_python(tmp_path):
+    pairs, links = reversed_pairs(120)
+    own = settings(steps=2, valid_every=2, metric="loss")
+    given = {"valid": pairs[100:], "settings": own}
+    heedful.train(pairs[:100], tmp_path / "m", links=links[:100], valid_links=links[100:], **given)
+    assert "valid_links" in (tmp_path / "m" / "metrics.jsonl").read_text()
+    with pytest.raises(ConfigError, match="valid_links are the links of valid, and go with links"):
+        heedful.train(pairs[:100], tmp_path / "n", valid_links=links[100:], **given)
+    with pytest.raises(DataError, match="^the links of the validation pairs are 19, but there are more pairs"):
+        heedful.train(pairs[:100], tmp_path / "n", links=links[:100], valid_links=links[101:], **given)
+    with pytest.raises(DataError, match="^the links of the pairs are more than the 100 pairs"):
+        heedful.train(pairs[:100], tmp_path / "n", links=links, **given)
+
+
 def test_pad_is_not_linked():
     """What fills up a batch has no weight to be taught: zeros in, nothing out."""
     x, y = pad([[0, 0], [4, 3]]), pad([[0, 0, 0], [2, 4, 3]])
