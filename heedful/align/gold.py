@@ -51,7 +51,9 @@ def read_gold(
     naacl = _NAACL.fullmatch(first) is not None
     found = list(_by_link(rows, name) if naacl else _by_sentence(rows, name))
     if not naacl and len(rows) != len(lengths):
-        raise DataError(f"{name} has {len(rows)} lines but there are {len(lengths)} sentence pairs")
+        raise DataError(
+            f"{name} has {len(rows):,} line{'s' * (len(rows) != 1)} but there are {len(lengths):,} sentence pairs"
+        )
     sure: list[set[tuple[int, int]]] = [set() for _ in lengths]
     possible: list[set[tuple[int, int]]] = [set() for _ in lengths]
     left_out = 0
@@ -61,7 +63,7 @@ def read_gold(
         link = (source - base, target - base)
         if not _inside(link, lengths[sentence]):
             if not lenient:
-                raise _outside(where, item, lengths[sentence], base)
+                raise _outside(where, item, link, lengths[sentence], base)
             left_out += 1
             continue
         possible[sentence].add(link)
@@ -104,10 +106,11 @@ def _by_link(rows: Sequence[str], name: str) -> Found:
             yield f"{name}, line {number}", row, int(match[1]) - 1, int(match[2]), int(match[3]), match[4] != "P"
 
 
-def _outside(where: str, item: str, lengths: tuple[int, int], base: int) -> DataError:
+def _outside(where: str, item: str, link: tuple[int, int], lengths: tuple[int, int], base: int) -> DataError:
     ranges = " and ".join(
         f"{side} words {base} to {length - 1 + base}" if length else f"no {side} words"
         for side, length in zip(("source", "target"), lengths, strict=True)
     )
-    other = f"is the file counted from {1 - base}?"
-    return DataError(f"{where}: link '{item}' is outside of its sentences, which have {ranges}; {other}")
+    then = (link[0] + 2 * base - 1, link[1] + 2 * base - 1)  # what it would be if the file counted from the other
+    likely = f"is the file counted from {1 - base}?" if _inside(then, lengths) else "are these its sentences?"
+    return DataError(f"{where}: link '{item}' is outside of its sentences, which have {ranges}; {likely}")

@@ -35,6 +35,8 @@ def test_what_is_sure_is_possible_even_if_it_is_listed_twice():
         (["0-0", "0-2", ""], 0, r"g, line 2: link '0-2' is outside .* source words 0 to 1 and target words 0 to 1"),
         (["0-0", "1-1", ""], 1, r"g, line 1: link '0-0' is outside .* words 1 to 3 .* is the file counted from 0\?"),
         (["3-1", "1-1", ""], 0, r"g, line 1: link '3-1' .* is the file counted from 1\?"),
+        (["9-1", "1-1", ""], 0, r"g, line 1: link '9-1' .* words 0 to 2 .*; are these its sentences\?"),
+        (["0-3", "1-1", ""], 0, r"g, line 1: link '0-3' .*; are these its sentences\?"),
         (["", "", "0p0"], 0, r"g, line 3: .* source words 0 to 0 and no target words"),
         (["1 0 0 S", "2 5 0 P"], 0, r"g, line 2: link '2 5 0 P' is outside"),
         (["1 0 0 S", "4 0 0 S"], 0, r"g, line 2: there is no sentence pair 4, only 1 to 3"),

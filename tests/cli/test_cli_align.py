@@ -78,7 +78,7 @@ def test_links_that_do_not_fit_are_refused(heedful_cli: Run, pairs: Path) -> Non
     assert (code, f"{links}, line 5: link '3-4' is outside" in err) == (2, True)
     links.write_text("0-0\n", encoding="utf-8")
     code, _, err = heedful_cli("align", pairs, "--links", links, *gold)
-    assert (code, f"{links} has 1 lines but there are 5 sentence pairs" in err) == (2, True)
+    assert (code, f"{links} has 1 line but there are 5 sentence pairs" in err) == (2, True)
 
 
 @pytest.mark.parametrize(
