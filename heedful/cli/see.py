@@ -11,7 +11,7 @@ import typer
 
 from heedful.cli.decoding import say_fault
 from heedful.cli.notes import Notes
-from heedful.cli.options import Ascii, Device, Json, Threads, print_json, say, use_threads, width
+from heedful.cli.options import Ascii, Device, Json, Threads, print_json, refuse_idle, say, use_threads, width
 from heedful.cli.translate import one_line
 from heedful.errors import ConfigError, DataError
 
@@ -69,6 +69,9 @@ def see(
         typer.Option(metavar="FILE", help="Write to FILE.svg, .png, .html or .json.", show_default=False),
     ] = None,
     font: Annotated[Path | None, typer.Option(metavar="FILE", help="A font for .png.", show_default=False)] = None,
+    dark: Annotated[
+        bool, typer.Option("--dark", help="Dark colours for .png; others go by the viewer's wish.")
+    ] = False,
     ascii_only: Ascii = False,
     device: Device = "auto",
     threads: Threads = 0,
@@ -86,8 +89,10 @@ def see(
     from heedful.draw.views import View, record, write
 
     inside = inside or view == "self"
-    how = View(view, mass, *((layer, head) if view == "heads" else (None, None)))
+    how = View(view, mass, *((layer, head) if view == "heads" else (None, None)), dark)
     _check(how, to, {"text": text, "target": target}, inside)
+    if to is None or to.suffix.lower() != ".png":
+        refuse_idle("without --to FILE.png", {"--dark": dark, "--font": font is not None})
     if check and (inside or others or layer or head or view == "heads" or model.suffix.lower() == ".json"):
         raise ConfigError(
             "--check is for one model and a text, by its read-out; leave out --self, --with, --layer, --head, "

@@ -26,7 +26,8 @@ function grid(panel, box = panel.box) {
   box.replaceChildren(frame);
   // Words across stand aslant: so high is the longest, and so far the last ones reach beyond the last column.
   const slanted = (words) => 0.7072 * Math.min(170, widest(words, frame));
-  const over = Math.max(0, Math.ceil(slanted(source.slice(-2)) + 14) - sure);
+  const ends = panel.trace.source.turned ? source.slice(0, 2) : source.slice(-2);
+  const over = Math.max(0, Math.ceil(slanted(ends) + 14) - sure);
   const left = frame.querySelector(".v-target").offsetWidth;
   const [wide, high] = cells(target.length, source.length, box.clientWidth - left - sure - over - 2);
   svg.setAttribute("width", source.length * wide);
@@ -37,9 +38,15 @@ function grid(panel, box = panel.box) {
   // Cut off, or too narrow for its numbers: side by side with others it would be better off below them.
   frame.classList.toggle("v-tight", wide < WRITTEN || frame.scrollWidth > frame.clientWidth + 1);
   box.append(legend(panel, wide >= WRITTEN, name));
+  // Where a sentence begins at the right, the map does, and goes on at the left.
+  const turned = Boolean(panel.trace.source.turned);
+  const column = (s) => (turned ? source.length - 1 - s : s);
+  if (turned) frame.scrollLeft = frame.scrollWidth;
   const more = () => {
-    frame.classList.toggle("v-more", frame.scrollLeft + frame.clientWidth < frame.scrollWidth - 2);
+    const left = frame.scrollWidth - frame.clientWidth - frame.scrollLeft;
+    frame.classList.toggle("v-more", (turned ? frame.scrollLeft : left) > 2);
   };
+  frame.classList.toggle("v-turned", turned);
   more();
   frame.addEventListener("scroll", more, { passive: true });
   const large = target.length * source.length > 4000;
@@ -51,12 +58,13 @@ function grid(panel, box = panel.box) {
     const [y0, y1] = all ? [0, target.length] : seen(frame.scrollTop, frame.clientHeight, high, target.length);
     svg.replaceChildren(draw("path", { class: "v-lines", d: lines(x0, x1, y0, y1, wide, high) }));
     for (const { s, t, w } of panel.cut.links) {
-      if (s < x0 || s >= x1 || t < y0 || t >= y1) continue;
+      const x = column(s);
+      if (x < x0 || x >= x1 || t < y0 || t >= y1) continue;
       const group = draw("g", { class: `v-cell${lit(active, { s, t }) ? " v-on" : ""}` });
       const shade = Math.min(1, w).toFixed(3);
-      group.append(draw("rect", { x: s * wide, y: t * high, width: wide, height: high, "fill-opacity": shade }));
+      group.append(draw("rect", { x: x * wide, y: t * high, width: wide, height: high, "fill-opacity": shade }));
       if (w >= NUMBER && wide >= WRITTEN) {
-        const text = draw("text", { x: (s + 0.5) * wide, y: (t + 0.5) * high + 4, class: w >= DARK ? "v-full" : "" });
+        const text = draw("text", { x: (x + 0.5) * wide, y: (t + 0.5) * high + 4, class: w >= DARK ? "v-full" : "" });
         text.textContent = Math.round(100 * w);
         group.append(text);
       }
@@ -64,11 +72,14 @@ function grid(panel, box = panel.box) {
     }
     if (panel.unit === "words") {
       for (const [s, t] of panel.trace.gold) {
-        const at = { x: s * wide + 2, y: t * high + 2, width: wide - 4, height: high - 4, rx: 3 };
+        const at = { x: column(s) * wide + 2, y: t * high + 2, width: wide - 4, height: high - 4, rx: 3 };
         svg.append(draw("rect", { class: "v-gold", ...at }));
       }
     }
-    if (active) svg.append(band(active, wide, high, source.length, target.length));
+    if (active) {
+      const place = active.side === "source" ? { ...active, i: column(active.i) } : active;
+      svg.append(band(place, wide, high, source.length, target.length));
+    }
     svg.classList.toggle("v-some", active !== null);
   }
 
@@ -178,7 +189,8 @@ function thumb(panel, map) {
   gather(panel.heads, [map], source, target).forEach((row, t) => {
     const y = Math.floor((t * high) / target.length);
     for (const { s, w } of row.links) {
-      const at = 4 * (y * wide + Math.floor((s * wide) / source.length));
+      const x = panel.trace.source.turned ? source.length - 1 - s : s;
+      const at = 4 * (y * wide + Math.floor((x * wide) / source.length));
       image.data.set([red, green, blue, Math.max(image.data[at + 3], Math.round(255 * Math.min(1, w)))], at);
     }
   });

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heedful.draw import svg
-from heedful.draw.figure import heading, message, weights_of
+from heedful.draw.figure import heading, message, right_to_left, weights_of
 from heedful.draw.marks import Picture, decimal
 from heedful.trace import Trace
 
@@ -40,6 +40,7 @@ def picture(trace: Trace, title: str = "", layer: int | None = None, head: int |
     one = chosen(trace, layer, head)
     large = svg.picture(trace.only(*one), f"Layer {one[0]}, head {one[1]}", confidence=False)
     T, S = maps[one].shape
+    order = slice(None, None, -1 if right_to_left([trace.source.text]) else 1)
     wide = min(LARGEST, max(SMALLEST, (WIDEST - LEFT) / H - GAP))
     cell = wide / max(T, S)
     pitch = max(SMALLEST, cell * S) + GAP
@@ -54,7 +55,7 @@ def picture(trace: Trace, title: str = "", layer: int | None = None, head: int |
         body.append(f'<text class="q r" x="{decimal(LEFT - 10)}" y="{decimal(middle)}">layer {layer_}</text>')
         for n, head_ in enumerate(each):
             at, name = (LEFT + n * pitch, y), f"layer {layer_}, head {head_}"
-            body.append(_small(maps[layer_, head_], at, cell, name, one == (layer_, head_)))
+            body.append(_small(maps[layer_, head_][:, order], at, cell, name, one == (layer_, head_)))
         y += cell * T + GAP
     body.append(f'<g transform="translate(0 {decimal(y + 8)})">{large.body}</g>')
     told = f"{L} layers of {H} heads, small; layer {one[0]}, head {one[1]} large. {large.description}"

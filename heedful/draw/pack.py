@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.draw.figure import said
+from heedful.draw.figure import right_to_left, said
 from heedful.errors import DataError
 from heedful.trace import Text, Trace
 
@@ -112,4 +112,5 @@ def plain(trace: Trace, name: str, room: int = ROOM) -> dict[str, Any]:
 
 
 def _side(text: Text) -> dict[str, Any]:
-    return {"tokens": list(text.tokens), "words": [[w.text, w.first, w.last] for w in text.words]}
+    words = [[w.text, w.first, w.last] for w in text.words]
+    return {"tokens": list(text.tokens), "words": words, "turned": right_to_left([text.text])}

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from heedful.draw.fonts import Face, Fonts
-from heedful.draw.marks import LIGHT, NAMES
+from heedful.draw.marks import DARK, LIGHT, NAMES
 from heedful.draw.widths import signs
 from heedful.errors import DataError, HeedfulError
 
@@ -15,12 +15,12 @@ __all__ = ["render"]
 
 ZOOM = 2.0  # dots to a unit: sharp on today's screens and in print
 MOST = 16_000  # dots across or down, as far as viewers go
-GROUND = "#ffffff"
+GROUNDS = {"light": "#ffffff", "dark": "#14161a"}  # what pages of ours have
 TEXT = re.compile(r"(<text\b[^>]*>)([^<]*)(</text>)")
 
 
-def render(svg: str, font: Path | None = None) -> bytes:
-    """Return a picture of ours, an SVG document, as the bytes of a PNG file, in light colours.
+def render(svg: str, font: Path | None = None, dark: bool = False) -> bytes:
+    """Return a picture of ours, an SVG document, as the bytes of a PNG file, in light colours or in dark ones.
 
     Each character is written in a font of the system that has it, or in `font` where it has it.
     """
@@ -36,12 +36,12 @@ def render(svg: str, font: Path | None = None) -> bytes:
     files = list(dict.fromkeys(str(face.path) for face in (plain, *faces.values())))
     heavy = plain.path.with_name(plain.path.name.replace("Regular", "Bold"))  # of headings
     files += [str(heavy)] * (heavy != plain.path and heavy.is_file())
-    ready = TEXT.sub(lambda m: m[1] + _in_faces(html.unescape(m[2]), faces, plain) + m[3], _coloured(svg, plain))
+    ready = TEXT.sub(lambda m: m[1] + _in_faces(html.unescape(m[2]), faces, plain) + m[3], _coloured(svg, plain, dark))
     size = max(float(n) for n in re.findall(r'(?:width|height)="([\d.]+)"', svg[: svg.index(">")]))
     return bytes(
         resvg_py.svg_to_bytes(
             svg_string=ready,
-            background=GROUND,
+            background=GROUNDS["dark" if dark else "light"],
             zoom=min(ZOOM, MOST / size),
             skip_system_fonts=True,
             font_files=files,
@@ -50,11 +50,11 @@ def render(svg: str, font: Path | None = None) -> bytes:
     )
 
 
-def _coloured(svg: str, plain: Face) -> str:
+def _coloured(svg: str, plain: Face, dark: bool) -> str:
     """Return the picture with its colours put in: resvg knows neither variables nor the viewer's wishes."""
     start, end = svg.index("<style>"), svg.index("</style>")
     style = re.sub(r"@media[^{]*\{[^{}]*\{[^{}]*\}\}", "", svg[start:end])
-    for name, colour in zip(NAMES, LIGHT, strict=True):
+    for name, colour in zip(NAMES, DARK if dark else LIGHT, strict=True):
         style = style.replace(f"var(--h-{name})", colour)
     style = re.sub(r"--h-\w+:[^;}]*;?", "", style)
     style = re.sub(r"font-family:[^;}]*", f"font-family:'{plain.family}',sans-serif", style)

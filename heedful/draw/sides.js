@@ -19,11 +19,16 @@ function draw(tag, options = {}) {
   return element;
 }
 
+// Which way the words of a side follow one another: as most of its letters are written.
+function direction(panel, side) {
+  return { true: "rtl", false: "ltr" }[panel.trace[side].turned] ?? "auto";
+}
+
 // A list of words; one of them at a time can be tabbed to, and the arrows move on from it.
 function listed(panel, side) {
   const words = panel.units[side];
   const what = panel.trace.self ? `words: ${SELF[side]}` : NAMES[side];
-  const list = make("ul", { className: `v-side v-${side}`, role: "listbox", dir: "auto" });
+  const list = make("ul", { className: `v-side v-${side}`, role: "listbox", dir: direction(panel, side) });
   list.setAttribute("aria-label", `${what}, ${words.length} ${panel.unit}`);
   const warned = new Set(panel.unit === "words" ? panel.trace.alarms.flatMap((alarm) => alarm[side]) : []);
   panel.items[side] = words.map((word, i) => {
@@ -55,21 +60,24 @@ function confidence(panel, t) {
   return logs.length ? Math.exp(logs.reduce((a, b) => a + b, 0) / logs.length) : 1;
 }
 
-// The links of one word, the largest first, as [other word, weight].
+// The links of one word that are drawn, the largest first, as [other word, weight].
 function partners(panel, side, i) {
-  if (side === "target") return panel.rows[i].links.map(({ s, w }) => [s, w]);
-  const found = [];
-  panel.rows.forEach((row, t) => {
-    const link = row.links.find(({ s }) => s === i);
-    if (link) found.push([t, link.w]);
-  });
+  const other = side === "source" ? "t" : "s";
+  const found = panel.cut.links.filter((link) => link[side[0]] === i).map((link) => [link[other], link.w]);
   return found.sort((a, b) => b[1] - a[1]);
 }
 
-// What is said of a word: "eating: खाना 61 %, खा 30 %". Words are isolated: each keeps its own direction.
+// How much of what a word gives, or is given, is not drawn; in words of the target.
+function hidden(panel, side, i, drawn) {
+  const row = (total, { links }) => total + (links.find(({ s }) => s === i)?.w ?? 0);
+  const all = side === "target" ? panel.rows[i].total : panel.rows.reduce(row, 0);
+  return all - drawn.reduce((sum, [, w]) => sum + w, 0);
+}
+
+// What is said of a word: "eating: खाना 61 %, खा 30 %, hidden 9 %". Words are isolated: each keeps its own direction.
 function sentence(panel, side, i) {
   const other = side === "source" ? "target" : "source";
-  const found = partners(panel, side, i).filter(([, w]) => w >= SEEN);
+  const found = partners(panel, side, i);
   const word = make("bdi", {}, panel.units[side][i].text);
   if (!panel.packed) return [word, ": nothing to show"];
   const parts = [word, side === "source" ? ": looked at by " : ": "];
@@ -77,7 +85,12 @@ function sentence(panel, side, i) {
     parts.push(n ? ", " : "", make("bdi", {}, panel.units[other][j].text), `\u00a0${percent(w)}`);
   });
   if (!found.length) parts.push(side === "source" ? "nothing" : "nothing in particular");
-  if (found.length > 6) parts.push(` and ${found.length - 6} more`);
+  if (found.length > 6) {
+    const more = found.slice(6).reduce((sum, [, w]) => sum + w, 0);
+    parts.push(` and ${found.length - 6} more, ${percent(more)}\u00a0together`);
+  }
+  const lacking = hidden(panel, side, i, found);
+  if (lacking >= 0.005) parts.push(` · hidden\u00a0${percent(lacking)}`);
   if (side === "target" && !panel.trace.self) parts.push(` · confidence\u00a0${percent(confidence(panel, i))}`);
   return parts;
 }

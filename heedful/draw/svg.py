@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.draw.figure import heading, keep, message, notes, said, warned, weights_of
+from heedful.draw.figure import heading, keep, message, notes, right_to_left, said, warned, weights_of
 from heedful.draw.marks import Entry, Picture, cut, decimal, isolate, legend, width_of
 from heedful.errors import DataError
 from heedful.trace import Trace
@@ -76,6 +76,10 @@ def _draw(
     confidences: tuple[float, ...] | None,
 ) -> Picture:
     sources, targets = [w.text for w in trace.source.words], [w.text for w in trace.target.words]
+    told, kept = f"{_describe(trace, weights)}. {said(trace).capitalize()}", keep(weights, least=SEEN)
+    if right_to_left([trace.source.text]):  # the first word stands at the right
+        last = len(sources) - 1
+        sources, weights, gold = sources[::-1], weights[:, ::-1], gold and frozenset((last - s, t) for s, t in gold)
     font, wide, high = _sizes(*weights.shape)
     across, down = [cut(w, LONGEST, font) for w in sources], [cut(w, LONGEST, font) for w in targets]
     left = max(width_of(w, font) for w in down) + 14
@@ -85,7 +89,6 @@ def _draw(
     head = top + max(width_of(w, font) for w in across) * SLANT + 26
     grid = _Grid(left, head, wide, high, len(targets), len(sources), font)
     key, key_height = legend(_entries(gold is not None, confidences is not None), 8, grid.bottom + 18, width - 16)
-    kept = keep(weights, least=SEEN)
     below, below_height = notes([said(trace), kept.words, *warned(trace)], grid.bottom + 18 + key_height, width)
     body += [
         *_words(grid, across, down),
@@ -97,7 +100,6 @@ def _draw(
         *below,
     ]
     height = grid.bottom + 18 + key_height + below_height + 6
-    told = f"{_describe(trace, weights)}. {said(trace).capitalize()}"
     return Picture(width, height, title or "Where the model looked", told, "\n".join(body))
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.draw.figure import BLANK, NOTHING, said, warned, weights_of
+from heedful.draw.figure import BLANK, NOTHING, right_to_left, said, warned, weights_of
 from heedful.draw.widths import columns, signs
 from heedful.trace import Trace
 
@@ -23,6 +23,7 @@ __all__ = ["SHADES", "heatmap", "shade", "visible"]
 SHADES = ((0.0, " ", " "), (0.05, "·", "."), (0.15, "░", "-"), (0.35, "▒", "+"), (0.60, "▓", "#"), (0.85, "█", "@"))
 LEFT = 4  # columns of the row's number
 WORD = 18  # columns for the word at the end of a row at most
+LEFT_TO_RIGHT = "\u200e"
 MOVING = {"Cc", "Cs", "Zl", "Zp"}
 TURNING = {chr(c) for c in (0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))}
 
@@ -55,8 +56,9 @@ def heatmap(trace: Trace, width: int = 80, ascii_only: bool = False, confidence:
     cell = max(3, len(str(len(sources))) + 1)  # with the gap before it
     size = max(1, (width - LEFT - tail) // cell)
     panels = []
+    turned = right_to_left([trace.source.text])  # then the first word stands at the right
     for first in range(0, len(sources), size):
-        panel = range(first, min(first + size, len(sources)))
+        panel = range(first, min(first + size, len(sources)))[:: -1 if turned else 1]
         numbers = [f"{c + 1:>{cell}}" for c in panel]
         words = [share + _cut(word, WORD, ascii_only) for share, word in zip(sure, targets, strict=True)]
         heading = "".join(numbers) + "  conf" * confidence
@@ -80,7 +82,15 @@ def _panel(weights: NDArray[np.float32], cell: int, heading: str, words: Sequenc
 def _legend(words: Sequence[str], width: int, ascii_only: bool) -> list[str]:
     """Return `source: 1 मैं  2 खाना …`, wrapped between words."""
     most = max(width - 16, 4)
-    return _wrap("source:", [f"{n} {_cut(w, most, ascii_only)}" for n, w in enumerate(words, 1)], width)
+    return _wrap("source:", [f"{n} {_apart(_cut(w, most, ascii_only))}" for n, w in enumerate(words, 1)], width)
+
+
+def _apart(word: str) -> str:
+    """Return a word after which the line goes on from left to right, whichever way the word itself is written.
+
+    Without the mark, a terminal that knows of directions would put the numbers between such words in reverse.
+    """
+    return word + LEFT_TO_RIGHT if right_to_left([word]) else word
 
 
 def _scale(width: int, ascii_only: bool) -> list[str]:

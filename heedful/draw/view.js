@@ -102,7 +102,9 @@ class Panel {
       parts.push(`Reduced: weights under ${floor}\u00a0% are not in this file, ${percent(packed.lost)} of all.`);
     }
     if (trace.layers.length && !this.heads) parts.push("The single heads are too many for this file.");
-    if (this.box.querySelector(".v-more")) parts.push("It goes on at the right: scroll sideways.");
+    if (this.box.querySelector(".v-more")) {
+      parts.push(`It goes on at the ${this.trace.source.turned ? "left" : "right"}: scroll sideways.`);
+    }
     if (this.box.querySelector(".v-gold")) parts.push("Outlined: gold links.");
     if (this.box.querySelector(".v-unsure")) parts.push("Dotted words: the model was not sure of them.");
     this.note.textContent = parts.join(" ");
@@ -132,7 +134,8 @@ class Panel {
     if (!found || event.altKey || event.ctrlKey || event.metaKey) return;
     const { side } = found.dataset;
     const i = Number(found.dataset.i);
-    const turned = getComputedStyle(found.parentElement).direction === "rtl" && this.box.querySelector(".v-across");
+    const across = this.box.querySelector(side === "source" ? ".v-across, .v-grid" : ".v-across");
+    const turned = getComputedStyle(found.parentElement).direction === "rtl" && across;
     const next = step(event.key, i, this.items[side].length, turned);
     if (event.key === "Enter" || event.key === " ") this.pin(side, i);
     else if (next !== null) this.items[side][next].focus();
@@ -176,7 +179,6 @@ class Panel {
       this.marked.push(item);
       const others = this.items[active.side === "source" ? "target" : "source"];
       for (const [j, w] of partners(this, active.side, active.i)) {
-        if (w < SEEN) break;
         others[j].classList.add("v-partner");
         others[j].dataset.share = percent(w);
         this.marked.push(others[j]);

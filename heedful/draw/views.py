@@ -24,12 +24,16 @@ LARGEST = 4000  # of a side of a picture, that it can still be looked at
 
 
 class View(NamedTuple):
-    """How to draw: which view, the share of the weight that ribbons have, and the layer and head to enlarge."""
+    """How to draw: which view, the share of the weight that ribbons have, and the layer and head to enlarge.
+
+    `dark` is for .png; .svg and .html are light or dark as their viewer wishes.
+    """
 
     name: str = "heatmap"
     mass: float | None = None
     layer: int | None = None
     head: int | None = None
+    dark: bool = False
 
     def check(self, traces: Sequence[Trace] = ()) -> None:
         """Refuse a view that is not there, a share that is none, and a look inside of what looks elsewhere."""
@@ -103,7 +107,7 @@ def write(
     if kind == ".png":
         from heedful.draw.png import render
 
-        write_whole(path, render(drawn, font))
+        write_whole(path, render(drawn, font, how is not None and how.dark))
     else:
         write_whole(path, drawn.encode())
     return too_large(drawn)

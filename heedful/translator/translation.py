@@ -102,12 +102,13 @@ class Translation:
             if view == "heads":
                 print("\n" + overview(part.trace, width))
 
-    def save(self, path: str | Path, view: str = "heatmap", title: str = "") -> None:
+    def save(self, path: str | Path, view: str = "heatmap", title: str = "", dark: bool = False) -> None:
         """Write where the model looked to a file: .svg, .png or .html, or .json for the trace itself.
 
-        Views are "heatmap", "braid" and "heads"; `heedful.draw.views` has more to say how.
+        Views are "heatmap", "braid" and "heads"; `dark` is for .png, the others are light or dark as their viewer
+        wishes. `heedful.draw.views` has more to say how.
         """
-        views.write(Path(path), [self.trace], views.View(view), title)
+        views.write(Path(path), [self.trace], views.View(view, dark=dark), title)
 
     def _repr_html_(self) -> str | None:
         """The heat map, for notebooks; nothing where there is no trace."""

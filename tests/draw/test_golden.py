@@ -41,6 +41,7 @@ DRAWN: dict[str, Callable[[], str]] = {
     "heatmap.txt": lambda: heatmap(samples.HINDI),
     "heatmap-ascii.txt": lambda: heatmap(samples.HINDI, ascii_only=True),
     "heatmap-emoji.txt": lambda: heatmap(samples.EMOJI, width=40),
+    "heatmap-arabic.txt": lambda: heatmap(samples.ARABIC),
     "heatmap-long.txt": lambda: heatmap(samples.long(40)),
     "overview.txt": lambda: overview(samples.heads()),
 }

@@ -83,6 +83,13 @@ def test_any_number_of_heads_fits(layers: int, count: int) -> None:
         assert y + float(box.get("height")) <= float(root.get("height"))
 
 
+def test_small_maps_of_a_right_to_left_source_begin_at_the_right() -> None:
+    (group,) = small(heads(samples.ARABIC)).values()
+    cell = float(group.find(f"{NS}rect").get("width")) / 5
+    path = next(p for p in group.findall(f"{NS}path") if p.get("fill-opacity") == "1")  # 93 %: ate, at the first word
+    assert [round(float(n) / cell) for n in re.match(r"M([\d.]+) ([\d.]+)h", path.get("d")).groups()] == [4, 2]
+
+
 def test_without_weights_it_says_so() -> None:
     assert "no attention" in heads(replace(samples.heads(), weights=None))
 

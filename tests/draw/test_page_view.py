@@ -19,7 +19,8 @@ from heedful.draw import figure as figures
 from heedful.draw.html import figure, page, record
 from heedful.draw.views import View, view
 
-SPOKEN = "eating: खाना 61 %, खा 30 %, रहा 9 % · confidence 80 %"
+SPOKEN = "eating: खाना 61 %, खा 30 % · hidden 9 % · confidence 80 %"
+ALL_SPOKEN = "eating: खाना 61 %, खा 30 %, रहा 9 % · confidence 80 %"
 
 
 @pytest.fixture(scope="module")
@@ -97,12 +98,12 @@ def test_pointing_at_a_word_shows_its_links_and_numbers(look):
     assert said(found) == SPOKEN
     assert lit(found) == 2
     shares = found.eval_on_selector_all("[data-share]", "all => all.map(e => [e.textContent, e.dataset.share])")
-    assert [[text, plain(share)] for text, share in shares] == [["खाना", "61 %"], ["खा", "30 %"], ["रहा", "9 %"]]
+    assert [[text, plain(share)] for text, share in shares] == [["खाना", "61 %"], ["खा", "30 %"]]
     found.wait_for_timeout(200)
     faded = found.eval_on_selector(".v-ribbon:not(.v-on) path:last-child", "e => getComputedStyle(e).strokeOpacity")
     assert float(faded) < 0.3
     found.hover(word("source", 1))
-    assert said(found) == "मैं: looked at by I 90 %, </s> 10 %, am 2 %"
+    assert said(found) == "मैं: looked at by I 90 %, </s> 10 % · hidden 2 %"
     found.mouse.move(1, 1)
     assert said(found) == ""
     assert lit(found) == 0
@@ -157,11 +158,18 @@ def test_what_is_kept_can_be_moved_and_what_is_hidden_is_said(look):
     assert f"Showing {kept:.0%} of the weight; hidden {1 - kept:.0%}.".replace("%", " %") in note(found)
     found.fill("input[type=range]", "100")
     assert "Showing 100 % of the weight; nothing is hidden." in note(found)
-    # The numbers of a word are all there, whatever is drawn.
+    # What is told of a word is what is drawn, and how much is not.
+    found.hover(word("target", 3))
+    assert said(found) == ALL_SPOKEN
     found.fill("input[type=range]", "50")
     found.hover(word("target", 3))
-    assert said(found) == SPOKEN
-    assert lit(found) == 1
+    assert said(found) == "eating: खाना 61 % · hidden 39 % · confidence 80 %"
+    assert lit(found) == found.locator("[data-share]").count() == 1
+    found.hover(word("source", 3))  # of eating it has 30 %, and 2, 2, 5 and 10 % of others
+    assert said(found) == "खा: looked at by nothing · hidden 49 %"
+    found.check("input[value=heatmap]")  # which leaves out nothing that can be seen
+    found.hover(word("target", 3))
+    assert said(found) == ALL_SPOKEN
 
 
 def test_words_or_pieces(look):
@@ -169,7 +177,7 @@ def test_words_or_pieces(look):
     found.check("input[value=pieces]")
     assert found.locator(".v-target li").all_inner_texts() == ["I", "am", "eat", "ing", "food", "</s>"]
     found.hover(word("target", 4))
-    assert said(found) == "ing: खाना 52 %, खा 40 %, रहा 8 % · confidence 80 %"
+    assert said(found) == "ing: खाना 52 %, खा 40 % · hidden 8 % · confidence 80 %"
     assert found.get_attribute(".v-target", "aria-label") == "translation, 6 pieces"
 
 
@@ -197,7 +205,7 @@ def test_the_heat_map(look):
     assert abs(column["x"] - head["x"]) < 3
     svg = found.locator(".v-grid svg").bounding_box()
     found.mouse.move(svg["x"] + 5, svg["y"] + 2.5 * svg["height"] / 5)
-    assert said(found) == SPOKEN
+    assert said(found) == ALL_SPOKEN
 
 
 def test_gold_links_are_outlined_in_the_heat_map(look):
@@ -350,6 +358,38 @@ def test_right_to_left_words_stand_from_right_to_left(look):
     assert found.evaluate("document.activeElement.innerText") == "الولد"
     places = [found.locator(word("target", i)).bounding_box()["x"] for i in (1, 2, 3)]
     assert places == sorted(places)
+
+
+def test_a_heat_map_of_a_right_to_left_source_begins_at_the_right(look):
+    trace = page_traces.plain_words("أكل الولد التفاحة", "the boy ate it", [1, 1, 0, 2])
+    found = look(page([trace], view="heatmap"))
+    places = [found.locator(word("source", i)).bounding_box() for i in (1, 2, 3, 4)]
+    assert [p["x"] for p in places] == sorted((p["x"] for p in places), reverse=True)
+    # The cell of "ate" that is darkest stands below the first word, at the right.
+    cells = found.eval_on_selector_all(
+        ".v-cell rect",
+        "all => all.map(e => [+e.getAttribute('fill-opacity'), e.getBoundingClientRect()].flat())"
+        ".filter(([w]) => w > 0.5).map(([w, box]) => [box.x + box.width / 2, box.y])",
+    )
+    middles = [p["x"] + p["width"] / 2 for p in places]
+    assert [x for x, _ in sorted(cells, key=lambda cell: cell[1])][:4] == pytest.approx(
+        [middles[1], middles[1], middles[0], middles[2]], abs=1
+    )
+    found.focus(word("source", 1))
+    found.keyboard.press("ArrowLeft")
+    assert found.evaluate("document.activeElement.innerText") == "الولد"
+    band = found.locator(".v-band").bounding_box()
+    assert band["x"] + band["width"] / 2 == pytest.approx(middles[1], abs=2)
+    # One that is too wide begins where the sentence does, and says where it goes on.
+    far = look(page([page_traces.plain_words("الولد " * 80, "boy " * 80)], view="heatmap"), 500)
+    assert far.evaluate("(e => e.scrollLeft + e.clientWidth >= e.scrollWidth - 1)(document.querySelector('.v-grid'))")
+    assert "It goes on at the left" in note(far)
+
+
+def test_most_letters_say_where_a_sentence_begins(look):
+    found = look(page([page_traces.plain_words("BBC نشرت الخبر الجديد", "the BBC published it", [1, 0, 1, 2])]))
+    places = [found.locator(word("source", i)).bounding_box()["x"] for i in (1, 2, 3)]
+    assert places == sorted(places, reverse=True)
 
 
 @pytest.mark.parametrize("view", ["braid", "heatmap", "heads"])

@@ -13,9 +13,10 @@ import pytest
 import sample_traces as samples
 from numpy.typing import NDArray
 
+import heedful
 from heedful.draw import views
 from heedful.draw.fonts import Fonts, faces_of, script_of
-from heedful.draw.marks import LIGHT, NAMES
+from heedful.draw.marks import DARK, LIGHT, NAMES
 from heedful.draw.png import render
 from heedful.draw.views import View, view
 from heedful.errors import ConfigError, DataError, HeedfulError
@@ -106,6 +107,35 @@ def test_a_braid_has_its_words_and_its_colours() -> None:
     for name in ("s0", "s1", "s2", "s3"):  # the bars below are of the pure colour
         wanted = [int(colours[name][i : i + 2], 16) for i in (1, 3, 5)]
         assert (np.abs(picture[..., :3].astype(int) - wanted).sum(-1) < 6).sum() > 100
+
+
+def test_dark_has_dark_colours_that_can_be_seen() -> None:
+    need("मैं")
+    for name in ("braid", "heatmap"):
+        svg = view([samples.HINDI], View(name), "Hindi")
+        picture = dots(render(svg, dark=True))[..., :3].astype(float)
+        assert picture[0, 0].tolist() == [0x14, 0x16, 0x1A]
+        colours = dict(zip(NAMES, DARK, strict=True))
+        wanted = ("s0", "s1", "s2", "s3", "ink") if name == "braid" else ("ink", "soft")
+        for colour in wanted:
+            rgb = np.array([int(colours[colour][i : i + 2], 16) for i in (1, 3, 5)])
+            assert (np.abs(picture - rgb).sum(-1) < 6).sum() > 20, colour
+        # Letters and ribbons stand out: what is not near the ground is at least three times as light.
+        light = np.where(picture <= 10.31, picture / 255 / 12.92, ((picture / 255 + 0.055) / 1.055) ** 2.4)
+        light = light @ [0.2126, 0.7152, 0.0722] + 0.05
+        assert (light / light[0, 0] >= 3).mean() > 0.02
+        assert light.min() >= light[0, 0] * 0.5  # nothing is left black on it
+
+
+def test_dark_is_asked_for(heedful_cli, tiny, tmp_path: Path) -> None:
+    for more, ground in (([], 0xFF), (["--dark"], 0x14)):
+        assert heedful_cli("see", tiny, "a b", "--to", tmp_path / "x.png", *more).code == 0
+        assert dots((tmp_path / "x.png").read_bytes())[0, 0, 0] == ground
+    for to in ([], ["--to", tmp_path / "x.svg"]):
+        done = heedful_cli("see", tiny, "a b", "--dark", *to)
+        assert (done.code, "--dark has no effect without --to FILE.png" in done.err) == (2, True)
+    heedful.load(tiny, "cpu").translate("a b").save(tmp_path / "y.png", view="braid", dark=True)
+    assert dots((tmp_path / "y.png").read_bytes())[0, 0, 0] == 0x14
 
 
 def drawn_words(text: str) -> NDArray[np.uint8]:

@@ -162,6 +162,23 @@ def test_words_from_right_to_left_are_kept_apart():
     assert "hello" in words
 
 
+def test_a_source_from_right_to_left_begins_at_the_right():
+    weights = np.array([[0.9, 0.1, 0.0], [0.0, 0.8, 0.2], [0.0, 0.0, 1.0]])
+    made = trace(["مرحبا", "عالم"], ["hello", "world"], weights)
+    root = tree(svg.heatmap(made, gold=frozenset({(0, 0)})))
+    slanted = [e.text for e in root.iter(f"{NS}text") if "rotate" in (e.get("transform") or "")]
+    assert slanted == ["</s>", "\u2068عالم\u2069", "\u2068مرحبا\u2069"]
+    rows = [g for g in root.iter(f"{NS}g") if g.get("class") == "c"]
+    across = [[float(re.match(r"M([\d.]+)", p.get("d"))[1]) for p in row.findall(f"{NS}path")] for row in rows]
+    assert across == [[38, 76], [0, 38], [0]]  # the first word has the last column
+    told = [t.text for t in rows[0].iter(f"{NS}title")]
+    assert told == ["hello → \u2068عالم\u2069 10 %", "hello → \u2068مرحبا\u2069 90 %"]
+    left = float(re.match(r"translate\(([\d.]+)", rows[0].get("transform"))[1])
+    (outline,) = [e for e in root.iter(f"{NS}rect") if e.get("class") == "o" and e.get("pointer-events")]
+    assert float(outline.get("x")) == pytest.approx(left + 76 + 1.5, abs=0.02)
+    assert root.find(f"{NS}desc").text.startswith("Most looked at, word by word. hello: مرحبا 90 %; world: عالم 80 %")
+
+
 def test_a_model_without_attention():
     whole = trace(["a"], ["b"])
     root = tree(svg.heatmap(Trace(whole.source, whole.target, None, whole.log_probs), "T"))

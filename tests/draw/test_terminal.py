@@ -5,6 +5,7 @@ import unicodedata
 
 import numpy as np
 import pytest
+import sample_traces as samples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -260,3 +261,16 @@ def test_alarms_are_said_below():
 def test_a_blank_sentence_has_nothing_to_look_at():
     blank = Text("", ("</s>",), ((0, 0),), (Word("</s>", 0, 0, 0, 1),))
     assert "no words" in heatmap(Trace(blank, blank, None, np.zeros(1, dtype=np.float32)))
+
+
+def test_a_source_from_right_to_left_begins_at_the_right():
+    lines = heatmap(samples.ARABIC).splitlines()
+    # A mark after each word keeps the numbers in their order on terminals that know of directions.
+    assert lines[0] == "source: 1 أكل\u200e  2 الولد\u200e  3 التفاحة\u200e  4 الحمراء\u200e  5 </s>"
+    assert columns(lines[0]) == columns(lines[0].replace("\u200e", ""))
+    assert lines[2].split() == ["5", "4", "3", "2", "1", "conf"]
+    assert lines[3] == "   1          ██ ··   95% the"
+    assert lines[5] == "   3             ██   77% ate"
+    narrow = heatmap(samples.ARABIC, width=30)
+    assert [line.split()[:-1] for line in narrow.splitlines() if line.endswith("conf")] == [list("4321"), ["5"]]
+    assert heatmap(samples.TO_ARABIC).splitlines()[2].split()[:-1] == list("123456")
