@@ -16,7 +16,6 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -40,8 +39,7 @@ def trace(words: int, layers: int = 2, heads: int = 4) -> Trace:
     rows = np.arange(words)
     weights[:, :, rows, rows] += 0.6
     weights[:, :, rows, rows[::-1]] += 0.3
-    # The source and the target differ in a space: otherwise they were one sentence that looks at itself.
-    return Trace(side, replace(side, text=f"{text} "), weights, (-rows / 9).astype(np.float32))
+    return Trace(side, side, weights, (-rows / 9).astype(np.float32))
 
 
 def pictures(png: bool) -> dict[str, Callable[[Trace], object]]:

@@ -99,7 +99,8 @@ function down(panel) {
   const height = Math.max(sum(heights.source), sum(heights.target));
   const places = {};
   const frame = make("div", { className: "v-braid v-down" });
-  const svg = draw("svg", { "aria-hidden": "true", height });
+  // On paper the columns stand elsewhere: ribbons are stretched between them.
+  const svg = draw("svg", { "aria-hidden": "true", height, preserveAspectRatio: "none" });
   const scroll = make("div", { className: "v-scroll" }, listed(panel, "source"), svg, listed(panel, "target"));
   frame.append(make("div", { className: "v-heads" }, label(panel, "source"), label(panel, "target")), scroll);
   for (const side of ["source", "target"]) {

@@ -220,7 +220,9 @@ def _bar(i: int, x: float, y: float, wide: float, high: float) -> str:
     at = f'x="{decimal(x)}" y="{decimal(y)}" width="{decimal(wide)}" height="{decimal(high)}"'
     kind = i % 3
     box = f'<rect class="b{" p" if kind != 1 else ""}" {at} rx="1.5"/>'
-    if kind == 2:  # a broad dashed line upwards is stripes across
+    if (
+        kind == 2 and high >= 0.5
+    ):  # a broad dashed line upwards is stripes across; one of no length is a line of its own
         middle, low = decimal(x + wide / 2), decimal(y + high)
         box += (
             f'<path d="M{middle} {low}V{decimal(y)}" stroke="currentColor" stroke-width="{decimal(wide)}" '

@@ -33,7 +33,7 @@ function grid(panel, box = panel.box) {
   svg.setAttribute("width", source.length * wide);
   svg.setAttribute("height", target.length * high);
   const letters = Math.min(14.4, 0.72 * wide); // so that words aslant do not lie over one another
-  const sizes = { wide, high, sure, over, letters, long: Math.ceil(slanted(source) + 40) };
+  const sizes = { wide, high, sure, over, letters, labels: left, long: Math.ceil(slanted(source) + 40) };
   for (const [name, size] of Object.entries(sizes)) frame.style.setProperty(`--${name}`, `${size}px`);
   // Cut off, or too narrow for its numbers: side by side with others it would be better off below them.
   frame.classList.toggle("v-tight", wide < WRITTEN || frame.scrollWidth > frame.clientWidth + 1);
@@ -47,6 +47,7 @@ function grid(panel, box = panel.box) {
     frame.classList.toggle("v-more", (turned ? frame.scrollLeft : left) > 2);
   };
   frame.classList.toggle("v-turned", turned);
+  frame.classList.toggle("v-tall", target.length * high > 900);
   more();
   frame.addEventListener("scroll", more, { passive: true });
   const large = target.length * source.length > 4000;
@@ -186,12 +187,14 @@ function thumb(panel, map) {
   const [red, green, blue] = [1, 3, 5].map((i) => parseInt(shade.slice(i, i + 2), 16));
   const pen = canvas.getContext("2d");
   const image = pen.createImageData(wide, high);
-  gather(panel.heads, [map], source, target).forEach((row, t) => {
+  const dots = image.data;
+  for (let at = 0; at < dots.length; at += 4) dots.set([red, green, blue], at);
+  visitRows(panel.heads, [map], source, target, (t, touched, sums, total, scale) => {
     const y = Math.floor((t * high) / target.length);
-    for (const { s, w } of row.links) {
+    for (const s of touched) {
       const x = panel.trace.source.turned ? source.length - 1 - s : s;
-      const at = 4 * (y * wide + Math.floor((x * wide) / source.length));
-      image.data.set([red, green, blue, Math.max(image.data[at + 3], Math.round(255 * Math.min(1, w)))], at);
+      const at = 4 * (y * wide + Math.floor((x * wide) / source.length)) + 3;
+      dots[at] = Math.max(dots[at], Math.round(255 * Math.min(1, sums[s] * scale)));
     }
   });
   pen.putImageData(image, 0, 0);

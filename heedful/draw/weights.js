@@ -28,19 +28,21 @@ function units(side, unit) {
   return side.words.map(([text, first, last]) => ({ text, first, last }));
 }
 
-// The mean of some maps between units: for each target unit the source units it looks at, the largest weight first,
-// and the sum of its row, with what was too small to be packed. A source unit sums its tokens, a target unit averages.
-function gather(packed, maps, source, target) {
+// The mean of some maps between units, row by row: `visit` is given the number of a target unit, the source units that
+// it looks at, all source units' weights, which count after it no more, and the sum of the row, with what was too small
+// to be packed; both are to be multiplied by the last argument. A source unit sums its tokens, a target unit averages.
+function visitRows(packed, maps, source, target, visit) {
   const owner = new Int32Array(1 + Math.max(0, ...source.map((u) => u.last))).fill(-1);
   source.forEach((u, i) => owner.fill(i, u.first, u.last));
   const sums = new Float64Array(source.length);
-  return target.map(({ first, last }) => {
+  const touched = [];
+  target.forEach(({ first, last }, t) => {
     const scale = 1 / (FULL * maps.length * Math.max(1, last - first));
-    const touched = [];
     let total = 0;
+    touched.length = 0;
     for (const map of maps) {
-      for (let t = first; t < last; t++) {
-        const row = map * packed.T + t;
+      for (let token = first; token < last; token++) {
+        const row = map * packed.T + token;
         total += packed.rest[row];
         for (let i = packed.starts[row]; i < packed.starts[row + 1]; i++) {
           total += packed.weights[i];
@@ -51,10 +53,19 @@ function gather(packed, maps, source, target) {
         }
       }
     }
-    const links = touched.map((s) => ({ s, w: sums[s] * scale })).sort((a, b) => b.w - a.w);
+    visit(t, touched, sums, total, scale);
     for (const s of touched) sums[s] = 0;
-    return { links, total: total * scale };
   });
+}
+
+// The same as rows: for each target unit the source units it looks at, the largest weight first, and the row's sum.
+function gather(packed, maps, source, target) {
+  const rows = [];
+  visitRows(packed, maps, source, target, (t, touched, sums, total, scale) => {
+    const links = touched.map((s) => ({ s, w: sums[s] * scale })).sort((a, b) => b.w - a.w);
+    rows.push({ links, total: total * scale });
+  });
+  return rows;
 }
 
 // The largest links of each row until they hold the share `keep` of it; and what share of all weight they hold.

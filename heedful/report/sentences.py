@@ -93,7 +93,8 @@ def _picture(report: Report, example: Example, key: str, trace: Trace, unfold: b
     fits = same(trace.target.text, example.reference)
     drawn = figure([trace], gold=[example.gold if fits else frozenset()], room=ROOM)
     L, H = trace.weights.shape[:2]
-    notes = [f"Shown is the mean of {count(L, 'layer')} with {count(H, 'head')} each."] if L * H > 1 else []
+    of_all = L * H > 1 and trace.read is None and trace.readout.layer is None and not trace.readout.heads
+    notes = [f"Shown is the mean of {count(L, 'layer')} with {count(H, 'head')} each."] if of_all else []
     if example.gold and not fits:
         notes.append(
             "The gold links are not drawn here: they belong to the words of the reference, and the model wrote others."

@@ -217,3 +217,9 @@ def test_clean_text_can_stand_in_text_and_between_quotes(text):
 
 def test_coordinates_are_short():
     assert [decimal(v) for v in (0.1 + 0.2, -1e-9, 1e6, 12.346)] == ["0.3", "0", "1000000", "12.35"]
+
+
+def test_a_bar_of_nothing_leaves_no_stripes():
+    drawn = bars(["a"], [("one", [1.0]), ("two", [1.0]), ("three", [0.0])], "T", "per cent")
+    assert drawn.count("stroke-dasharray") == 1  # of the legend alone
+    assert bars(["a"], [("one", [1.0]), ("two", [1.0]), ("three", [0.5])], "T", "").count("stroke-dasharray") == 2

@@ -455,6 +455,23 @@ def test_it_is_printed_as_it_stands_without_its_controls(look):
     assert found.eval_on_selector("body", "e => getComputedStyle(e).backgroundColor") == "rgb(255, 255, 255)"
 
 
+def test_a_long_one_is_printed_whole(look):
+    found = look(page([page_traces.long(120)]))
+    ends = "(() => { const box = s => document.querySelector(s).getBoundingClientRect(); const word = s => "
+    ends += "box(`.v-${s} li span`); const drawn = box('.v-ribbon path'); "
+    ends += "return [drawn.left - box('.v-source').right, box('.v-target').left - drawn.right] })()"
+    found.emulate_media(media="print")
+    found.set_viewport_size({"width": 700, "height": 900})
+    found.wait_for_timeout(100)
+    assert all(abs(gap) < 8 for gap in found.evaluate(ends))  # ribbons reach the words, wherever the columns stand
+    texts = "[...document.querySelectorAll('.v-text, .v-scroll')].map(e => e.scrollHeight - e.clientHeight)"
+    assert max(found.evaluate(texts)) <= 1
+    assert found.eval_on_selector(".v-panel", "e => getComputedStyle(e).breakInside") == "auto"
+    short = look(page([page_traces.known()]))
+    short.emulate_media(media="print")
+    assert short.eval_on_selector(".v-panel", "e => getComputedStyle(e).breakInside") == "avoid"
+
+
 def test_without_a_script_there_is_the_static_picture(look):
     found = look(page([page_traces.known()]), java_script_enabled=False)
     assert found.locator(".v-still svg").is_visible()

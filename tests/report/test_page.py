@@ -12,6 +12,7 @@ from sample_report import ALIGNMENT, full, report, side, trace
 from heedful.draw.html import policy, script
 from heedful.draw.marks import number
 from heedful.metrics.lengths import LengthTable
+from heedful.readout import Readout
 from heedful.report import Alignment, Example, Machine, Report, html
 from heedful.report.phrases import duration, verdict
 from heedful.trace import Trace
@@ -261,6 +262,11 @@ def test_a_second_model_that_looks_has_its_picture():
     assert "<summary>Where Transformer looked</summary>" in third
     assert "Shown is the mean of two layers with two heads each." in third
     assert "Shown is the mean" not in attention
+    chosen = full()  # a model that is read by one head says so on its picture
+    seen = {key: replace(trace, readout=Readout(2, (1,))) for key, trace in chosen.examples[0].more.items()}
+    drawn = html(replace(chosen, examples=(replace(chosen.examples[0], more=seen),)))
+    assert "Shown is the mean" not in drawn
+    assert "read-out: layer 2, head 1" in drawn
     assert 'class="o"' in third  # the gold links, as it wrote the reference
     cells = [re.findall('class="n[^>]*>([0-9]+)<', part) for part in (attention, third)]
     assert len(cells[1]) > 20
