@@ -58,8 +58,10 @@ def picture(trace: Trace, title: str = "", layer: int | None = None, head: int |
             body.append(_small(maps[layer_, head_][:, order], at, cell, name, one == (layer_, head_)))
         y += cell * T + GAP
     body.append(f'<g transform="translate(0 {decimal(y + 8)})">{large.body}</g>')
-    told = f"{L} layers of {H} heads, small; layer {one[0]}, head {one[1]} large. {large.description}"
-    return Picture(width, y + 8 + large.height, title or "Every head of every layer", told, "\n".join(body))
+    named = "Every head of every layer" if L * H > 1 else f"Layer {one[0]}, head {one[1]}"
+    counts = f"{L} layer{'s' * (L > 1)} of {H} head{'s' * (H > 1)}"
+    told = f"{counts}, small; layer {one[0]}, head {one[1]} large. {large.description}"
+    return Picture(width, y + 8 + large.height, title or named, told, "\n".join(body))
 
 
 def _maps(trace: Trace) -> dict[tuple[int, int], NDArray[np.float32]]:

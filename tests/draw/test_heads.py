@@ -105,6 +105,8 @@ def test_a_cut_trace_keeps_the_names_of_its_layer_and_heads() -> None:
     assert "read-out: layer 2, head 3" in drawn
     alone = Trace.build(samples.heads(3, 4).only(3, 4).plain())
     assert enlarged(heads(alone)) == "Layer 3, head 4"
+    assert "1 layer of 1 head, small; layer 3, head 4 large." in heads(alone)
+    assert ">Layer 3, head 4</title>" in heads(alone)
     assert list(small(heads(alone))) == ["layer 3, head 4"]
     assert "read-out: layer 3, head 4" in svg.heatmap(alone)
     assert "read-out: layer 3, head 4" in terminal.heatmap(alone)
