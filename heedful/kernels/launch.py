@@ -19,7 +19,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     import triton.language as tl
 
-__all__ = ["Kernel", "Part", "kernel", "part", "power_of_2", "usable"]
+__all__ = ["Kernel", "Part", "interpreted", "kernel", "part", "power_of_2", "usable"]
 
 SWITCH = "HEEDFUL_KERNELS"
 
@@ -72,6 +72,11 @@ def kernel(*varying: str) -> Callable[[Callable[..., Any]], Kernel]:
 def power_of_2(n: int) -> int:
     """Return the smallest power of 2 that is n or more: blocks have such sizes."""
     return 1 << max(0, n - 1).bit_length()
+
+
+def interpreted() -> bool:
+    """Whether kernels are interpreted on the CPU, to be tested, rather than compiled for a GPU."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
 
 
 def usable(x: Tensor) -> bool:

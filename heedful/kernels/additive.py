@@ -1,0 +1,213 @@
+"""Bahdanau's attention for all T questions at once, without ever holding (B, T, S, A).
+
+tanh(q + k) = 1 - 2/(1 + e^{2q} e^{2k}): the exponentials are taken once for each row (`additive_rows`), T + S of them
+instead of T · S, and what is left for each of the T · S · A elements is a product, a sum and half a reciprocal
+(`additive_tiles`). On the way back the same is worked out again. Weights are kept, (B, T, S); nothing is larger.
+
+The kernels give the weights and their gradients; the context is a product of PyTorch's. To `torch.compile` the kernels
+are two operations whose inside it does not look into. The pure reference is `heedful.attention.additive`.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from heedful.errors import ShapeError
+from heedful.kernels import additive_rows as rows
+from heedful.kernels import additive_tiles as tiles
+from heedful.kernels.launch import interpreted
+from heedful.notation import check
+
+__all__ = ["KINDS", "additive_attend", "additive_weights"]
+
+KINDS = (torch.float32, torch.bfloat16, torch.float16)
+PAD = 128  # T, S and A are padded to multiples of it, between kernels
+ROWS, BA = 32, 64  # rows and columns that share their bits
+TILES = ((16, 128), (32, 64))  # (T, S) of a program of the scores: 64 sums for each thread of its one warp
+BN = 8  # rows of a program on the way back
+PROGRAMS = 1056  # enough of them for 132 multiprocessors; with fewer, the sum over a is cut into parts
+MOST = 65_535  # sentences: the grid of a kernel is not larger
+
+
+def additive_attend(
+    q: Tensor, k: Tensor, v: Tensor, values: Tensor, keep: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Return c and α.  q (B, T, A), k (B, S, A), v (A,), values (B, S, D), keep (B, S) or (B, T, S) -> (B, T, D), (B, T, S).
+
+    Everything up to the weights is in fp32, and so are they, under autocast, too; the context is of the values' type.
+    What nobody may look at may hold anything, NaN too.
+    """
+    check(q=(q, "B T A"), k=(k, "B S A"), v=(v, "A"), values=(values, "B S D"))
+    weights = additive_weights(q, k, v, keep)
+    if keep is not None:
+        values = values.masked_fill(~_seen(_spread(keep, weights.shape))[..., None], 0)
+    with torch.autocast(values.device.type, enabled=False):
+        return weights.to(values.dtype) @ values, weights
+
+
+def additive_weights(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None = None) -> Tensor:
+    """Return α, the softmax over j of v · tanh(q_t + k_j).  q (B, T, A), k (B, S, A), v (A,) -> (B, T, S) of fp32."""
+    sizes = check(q=(q, "B T A"), k=(k, "B S A"), v=(v, "A"))
+    _fit(q, k, v, keep)
+    if keep is not None:
+        keep = _spread(keep, torch.Size(sizes[axis] for axis in "BTS"))
+    weights: Tensor = torch.ops.heedful.additive_weights(q, k, v, keep)
+    return weights
+
+
+def _fit(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> None:
+    """Refuse what the kernels cannot work on."""
+    given = {"q": q, "k": k, "v": v}
+    for name, x in given.items():
+        if x.dtype not in KINDS:
+            raise ShapeError(f"{name} is of {x.dtype}; the kernels take {', '.join(map(str, KINDS))}")
+    if keep is not None:
+        if keep.dtype != torch.bool:
+            raise ShapeError(f"keep is of {keep.dtype}, expected torch.bool: True where may be looked")
+        given["keep"] = keep
+    places = {name: str(x.device) for name, x in given.items()}
+    if len(set(places.values())) > 1:
+        raise ShapeError(f"all have to be on one device; given {', '.join(f'{n} on {d}' for n, d in places.items())}")
+    if not q.is_cuda and not interpreted():
+        raise ShapeError(f"the kernels need a CUDA device; q is on {q.device}")
+    if q.shape[0] > MOST:
+        raise ShapeError(f"the kernels take at most {MOST:,} sentences at once; given {q.shape[0]:,}")
+
+
+def _spread(keep: Tensor, shape: torch.Size) -> Tensor:
+    """Return keep for every pair, without copying it.  (B, S) or (B, T, S), where 1 stands for all -> (B, T, S)."""
+    whole = keep[:, None] if keep.dim() == 2 else keep
+    if whole.dim() != 3 or any(found not in (1, size) for found, size in zip(whole.shape, shape, strict=True)):
+        raise ShapeError(f"keep has shape {tuple(keep.shape)}, expected (B, S) or (B, T, S) for scores {tuple(shape)}")
+    return whole.expand(shape)
+
+
+def _seen(keep: Tensor) -> Tensor:
+    """Return what anybody may look at.  keep (B, T, S) -> (B, S)."""
+    if keep.stride(1) == 0 and keep.shape[1]:
+        return keep[:, 0]
+    return keep.any(1)
+
+
+def _padded(n: int) -> int:
+    return -(-n // PAD) * PAD
+
+
+def _exponentials(x: Tensor, seen: Tensor | None, turn: bool) -> tuple[Tensor, Tensor]:
+    """Return e^{2x} and x, padded, and their bits.  x (B, N, A) -> (2, B, N', A') or turned (2, B, A', N'), (B, …)."""
+    B, N, A = x.shape
+    long, wide = _padded(N), _padded(A)
+    X = x.new_empty(2, B, *((wide, long) if turn else (long, wide)), dtype=torch.float32)
+    bits = x.new_empty(B, long // ROWS, wide // BA, dtype=torch.int32)
+    seen = None if seen is None else seen.contiguous()
+    grid = (long // ROWS, wide // BA, B)
+    mask = bits if seen is None else seen
+    rows.exponentials[grid](x.contiguous(), mask, X, bits, N, A, seen is not None, turn, PAD, ROWS, BA, num_warps=4)
+    return X, bits
+
+
+def _shares(v: Tensor) -> Tensor:
+    """Return v in fp32, with zeros after it.  (A,) -> (A',)."""
+    return torch.nn.functional.pad(v.float(), (0, _padded(len(v)) - len(v)))
+
+
+def _scores(q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None) -> Tensor:
+    """Return the scores, in parts that have to be added.  q (B, T, A), k (B, S, A), v (A,) -> (P, B, T, S)."""
+    (B, T, A), S = q.shape, k.shape[1]
+    Q, bits_q = _exponentials(q, None, True)
+    K, bits_k = _exponentials(k, seen, True)
+    BT, BS = TILES[S <= TILES[1][1]]
+    grid = -(-T // BT) * -(-S // BS)
+    blocks = -(-A // BA)
+    per = -(-blocks // min(blocks, max(1, PROGRAMS // (grid * B))))
+    parts = -(-blocks // per)
+    e = q.new_empty(parts, B, T, S, dtype=torch.float32)
+    tiles.scores[(grid, B, parts)](
+        Q, K, _shares(v), bits_q, bits_k, e, T, S, A, per, not interpreted(), BT, BS, PAD, ROWS, BA, num_warps=1
+    )  # fmt: skip
+    return e
+
+
+def _forward(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
+    (B, T, A), S = q.shape, k.shape[1]
+    if not B * T * S * A:
+        return _empty_case(q, k, keep)
+    e = _scores(q, k, v, None if keep is None else _seen(keep))
+    weights = e[0] if len(e) == 1 else torch.empty_like(e[0])
+    strides = (0, 0, 0) if keep is None else keep.stride()
+    mask = e if keep is None else keep
+    grid = (-(-B * T // 8),)
+    rows.softmax[grid](e, mask, weights, T, S, B * T, len(e), *strides, keep is not None, 8, 128, num_warps=4)
+    return weights
+
+
+def _empty_case(q: Tensor, k: Tensor, keep: Tensor | None) -> Tensor:
+    """Return the weights where there is nothing to add up: all scores are 0."""
+    e = q.new_zeros(*q.shape[:2], k.shape[1], dtype=torch.float32)
+    if keep is None:
+        return e.softmax(-1)
+    return e.masked_fill(~keep, torch.finfo(e.dtype).min).softmax(-1).masked_fill(~keep, 0)
+
+
+def _backward(
+    q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, weights: Tensor, slope: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return dq, dk and dv.  slope (B, T, S): that of the weights."""
+    (B, T, A), S = q.shape, k.shape[1]
+    if not B * T * S * A:
+        return torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
+    long_t, long_s = _padded(T), _padded(S)
+    de, turned = weights.new_empty(B, long_t, long_s), weights.new_empty(B, long_s, long_t)
+    rows.unsoftmax[(long_t // ROWS, B)](
+        weights, slope.float().contiguous(), de, turned, T, S, PAD, ROWS, BA, num_warps=4
+    )  # fmt: skip
+    Q, bits_q = _exponentials(q, None, False)
+    K, bits_k = _exponentials(k, seen, False)
+    shares, fast = _shares(v), not interpreted()
+    dq, dk = (torch.empty_like(x, memory_format=torch.contiguous_format) for x in (q, k))
+    wide = _padded(A)
+    grid = (-(-T // BN), wide // PAD, B)
+    sums = weights.new_empty(B * grid[0], wide)
+    sizes = (BN, PAD, ROWS, BA)
+    tiles.slopes[grid](Q, K, shares, bits_q, bits_k, turned, dq, sums, T, S, A, fast, True, *sizes, num_warps=1)
+    grid = (-(-S // BN), wide // PAD, B)
+    tiles.slopes[grid](K, Q, shares, bits_k, bits_q, de, dk, sums, S, T, A, fast, False, *sizes, num_warps=1)
+    return dq, dk, sums.sum(0)[:A].to(v.dtype)
+
+
+_forward_op = torch.library.custom_op(
+    "heedful::additive_weights", _forward, mutates_args=(), schema="(Tensor q, Tensor k, Tensor v, Tensor? keep) -> Tensor"
+)
+_backward_op = torch.library.custom_op(
+    "heedful::additive_weights_back",
+    _backward,
+    mutates_args=(),
+    schema="(Tensor q, Tensor k, Tensor v, Tensor? seen, Tensor weights, Tensor slope) -> (Tensor, Tensor, Tensor)",
+)
+
+
+@_forward_op.register_fake
+def _(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
+    return q.new_empty(*q.shape[:2], k.shape[1], dtype=torch.float32)
+
+
+@_backward_op.register_fake
+def _(q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, weights: Tensor, slope: Tensor) -> tuple[Tensor, ...]:
+    return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
+
+
+def _remember(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ANN401
+    q, k, v, keep = inputs
+    ctx.save_for_backward(q, k, v, None if keep is None else _seen(keep), output)
+
+
+def _learn(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+    q, k, v, seen, weights = ctx.saved_tensors
+    return *torch.ops.heedful.additive_weights_back(q, k, v, seen, weights, slope), None
+
+
+_forward_op.register_autograd(_learn, setup_context=_remember)
