@@ -1,5 +1,6 @@
 """The heart: scores as pure functions, masks, attend, and the modules that own the weights."""
 
+from heedful.attention.additive import additive_attend
 from heedful.attention.attend import attend, masked_softmax
 from heedful.attention.layers import SCORES, Additive, Dot, General, ScaledDot, Score, build_score
 from heedful.attention.masks import causal, until
@@ -13,6 +14,7 @@ __all__ = [
     "ScaledDot",
     "Score",
     "additive",
+    "additive_attend",
     "attend",
     "build_score",
     "causal",

@@ -10,7 +10,7 @@ are two operations whose inside it does not look into. The pure reference is `he
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -22,7 +22,7 @@ from heedful.kernels import additive_tiles as tiles
 from heedful.kernels.launch import interpreted
 from heedful.notation import check
 
-__all__ = ["KINDS", "additive_attend", "additive_weights"]
+__all__ = ["KINDS", "additive_attend", "additive_weights", "fit", "seen_by_any", "unfit"]
 
 KINDS = (torch.float32, torch.bfloat16, torch.float16)
 PAD = 128  # T, S and A are padded to multiples of it, between kernels
@@ -36,15 +36,17 @@ MOST = 65_535  # sentences: the grid of a kernel is not larger
 def additive_attend(
     q: Tensor, k: Tensor, v: Tensor, values: Tensor, keep: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return c and α.  q (B, T, A), k (B, S, A), v (A,), values (B, S, D), keep (B, S) or (B, T, S) -> (B, T, D), (B, T, S).
+    """Return c and α.  q (B, T, A), k (B, S, A), v (A,), values (B, S, D) -> (B, T, D), (B, T, S).
 
-    Everything up to the weights is in fp32, and so are they, under autocast, too; the context is of the values' type.
-    What nobody may look at may hold anything, NaN too.
+    keep (B, S), or (B, T, S) where an axis of size 1 stands for all: what may be looked at. What nobody may look at may
+    hold anything, NaN too. Everything up to the weights is in fp32, and so are they, under autocast, too; the context is
+    of the values' type.
     """
-    check(q=(q, "B T A"), k=(k, "B S A"), v=(v, "A"), values=(values, "B S D"))
+    sizes = check(q=(q, "B T A"), k=(k, "B S A"), v=(v, "A"), values=(values, "B S D"))
+    keep = fit({"q": q, "k": k, "v": v, "values": values}, keep, [sizes[axis] for axis in "BTS"])
     weights = additive_weights(q, k, v, keep)
     if keep is not None:
-        values = values.masked_fill(~_seen(_spread(keep, weights.shape))[..., None], 0)
+        values = values.masked_fill(~seen_by_any(keep)[..., None], 0)
     with torch.autocast(values.device.type, enabled=False):
         return weights.to(values.dtype) @ values, weights
 
@@ -52,41 +54,41 @@ def additive_attend(
 def additive_weights(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None = None) -> Tensor:
     """Return α, the softmax over j of v · tanh(q_t + k_j).  q (B, T, A), k (B, S, A), v (A,) -> (B, T, S) of fp32."""
     sizes = check(q=(q, "B T A"), k=(k, "B S A"), v=(v, "A"))
-    _fit(q, k, v, keep)
-    if keep is not None:
-        keep = _spread(keep, torch.Size(sizes[axis] for axis in "BTS"))
+    if problem := unfit(q, k, v):
+        raise ShapeError(problem)
+    if not q.is_cuda and not interpreted():
+        raise ShapeError(f"the kernels need a CUDA device; q is on {q.device}")
+    keep = fit({"q": q, "k": k, "v": v}, keep, [sizes[axis] for axis in "BTS"])
     weights: Tensor = torch.ops.heedful.additive_weights(q, k, v, keep)
     return weights
 
 
-def _fit(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> None:
-    """Refuse what the kernels cannot work on."""
-    given = {"q": q, "k": k, "v": v}
-    for name, x in given.items():
+def unfit(q: Tensor, k: Tensor, v: Tensor) -> str:
+    """Return why the kernels cannot take these, or nothing."""
+    for name, x in (("q", q), ("k", k), ("v", v)):
         if x.dtype not in KINDS:
-            raise ShapeError(f"{name} is of {x.dtype}; the kernels take {', '.join(map(str, KINDS))}")
-    if keep is not None:
-        if keep.dtype != torch.bool:
-            raise ShapeError(f"keep is of {keep.dtype}, expected torch.bool: True where may be looked")
-        given["keep"] = keep
-    places = {name: str(x.device) for name, x in given.items()}
+            return f"{name} is of {x.dtype}; the kernels take {', '.join(map(str, KINDS))}"
+    if q.shape[0] > MOST:
+        return f"the kernels take at most {MOST:,} sentences at once; given {q.shape[0]:,}"
+    return ""
+
+
+def fit(tensors: dict[str, Tensor], keep: Tensor | None, shape: Sequence[int]) -> Tensor | None:
+    """Refuse what is not on one device, and a mask that does not fit; return it for every pair: (B, T, S)."""
+    places = {name: str(x.device) for name, x in [*tensors.items(), *([] if keep is None else [("keep", keep)])]}
     if len(set(places.values())) > 1:
         raise ShapeError(f"all have to be on one device; given {', '.join(f'{n} on {d}' for n, d in places.items())}")
-    if not q.is_cuda and not interpreted():
-        raise ShapeError(f"the kernels need a CUDA device; q is on {q.device}")
-    if q.shape[0] > MOST:
-        raise ShapeError(f"the kernels take at most {MOST:,} sentences at once; given {q.shape[0]:,}")
-
-
-def _spread(keep: Tensor, shape: torch.Size) -> Tensor:
-    """Return keep for every pair, without copying it.  (B, S) or (B, T, S), where 1 stands for all -> (B, T, S)."""
+    if keep is None:
+        return None
+    if keep.dtype != torch.bool:
+        raise ShapeError(f"keep is of {keep.dtype}, expected torch.bool: True where may be looked")
     whole = keep[:, None] if keep.dim() == 2 else keep
     if whole.dim() != 3 or any(found not in (1, size) for found, size in zip(whole.shape, shape, strict=True)):
         raise ShapeError(f"keep has shape {tuple(keep.shape)}, expected (B, S) or (B, T, S) for scores {tuple(shape)}")
-    return whole.expand(shape)
+    return whole.expand(*shape)
 
 
-def _seen(keep: Tensor) -> Tensor:
+def seen_by_any(keep: Tensor) -> Tensor:
     """Return what anybody may look at.  keep (B, T, S) -> (B, S)."""
     if keep.stride(1) == 0 and keep.shape[1]:
         return keep[:, 0]
@@ -120,14 +122,15 @@ def _scores(q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None) -> Tensor:
     (B, T, A), S = q.shape, k.shape[1]
     Q, bits_q = _exponentials(q, None, True)
     K, bits_k = _exponentials(k, seen, True)
-    BT, BS = TILES[S <= TILES[1][1]]
+    BT, BS = TILES[0] if TILES[1][1] < S else TILES[1]
     grid = -(-T // BT) * -(-S // BS)
     blocks = -(-A // BA)
     per = -(-blocks // min(blocks, max(1, PROGRAMS // (grid * B))))
     parts = -(-blocks // per)
     e = q.new_empty(parts, B, T, S, dtype=torch.float32)
     tiles.scores[(grid, B, parts)](
-        Q, K, _shares(v), bits_q, bits_k, e, T, S, A, per, not interpreted(), BT, BS, PAD, ROWS, BA, num_warps=1
+        Q, K, _shares(v), bits_q, bits_k, e, T, S, A, per, not interpreted(), BT, BS, PAD, ROWS, BA,
+        num_warps=1, maxnreg=128,
     )  # fmt: skip
     return e
 
@@ -136,12 +139,13 @@ def _forward(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
     (B, T, A), S = q.shape, k.shape[1]
     if not B * T * S * A:
         return _empty_case(q, k, keep)
-    e = _scores(q, k, v, None if keep is None else _seen(keep))
-    weights = e[0] if len(e) == 1 else torch.empty_like(e[0])
-    strides = (0, 0, 0) if keep is None else keep.stride()
-    mask = e if keep is None else keep
-    grid = (-(-B * T // 8),)
-    rows.softmax[grid](e, mask, weights, T, S, B * T, len(e), *strides, keep is not None, 8, 128, num_warps=4)
+    with torch.cuda.device_of(q):  # type: ignore[no-untyped-call]
+        e = _scores(q, k, v, None if keep is None else seen_by_any(keep))
+        weights = e[0] if len(e) == 1 else torch.empty_like(e[0])
+        strides = (0, 0, 0) if keep is None else keep.stride()
+        mask = e if keep is None else keep
+        grid = (-(-B * T // 8),)
+        rows.softmax[grid](e, mask, weights, T, S, B * T, len(e), *strides, keep is not None, 8, 128, num_warps=4)
     return weights
 
 
@@ -157,19 +161,23 @@ def _backward(
     q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, weights: Tensor, slope: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return dq, dk and dv.  slope (B, T, S): that of the weights."""
-    (B, T, A), S = q.shape, k.shape[1]
-    if not B * T * S * A:
+    if not q.numel() * k.numel():
         return torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
-    long_t, long_s = _padded(T), _padded(S)
+    with torch.cuda.device_of(q):  # type: ignore[no-untyped-call]
+        return _slopes(q, k, v, seen, weights, slope.float().contiguous())
+
+
+def _slopes(
+    q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, weights: Tensor, slope: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    (B, T, A), S = q.shape, k.shape[1]
+    long_t, long_s, wide = _padded(T), _padded(S), _padded(A)
     de, turned = weights.new_empty(B, long_t, long_s), weights.new_empty(B, long_s, long_t)
-    rows.unsoftmax[(long_t // ROWS, B)](
-        weights, slope.float().contiguous(), de, turned, T, S, PAD, ROWS, BA, num_warps=4
-    )  # fmt: skip
+    rows.unsoftmax[(long_t // ROWS, B)](weights, slope, de, turned, T, S, PAD, ROWS, BA, num_warps=4)
     Q, bits_q = _exponentials(q, None, False)
     K, bits_k = _exponentials(k, seen, False)
     shares, fast = _shares(v), not interpreted()
     dq, dk = (torch.empty_like(x, memory_format=torch.contiguous_format) for x in (q, k))
-    wide = _padded(A)
     grid = (-(-T // BN), wide // PAD, B)
     sums = weights.new_empty(B * grid[0], wide)
     sizes = (BN, PAD, ROWS, BA)
@@ -180,7 +188,10 @@ def _backward(
 
 
 _forward_op = torch.library.custom_op(
-    "heedful::additive_weights", _forward, mutates_args=(), schema="(Tensor q, Tensor k, Tensor v, Tensor? keep) -> Tensor"
+    "heedful::additive_weights",
+    _forward,
+    mutates_args=(),
+    schema="(Tensor q, Tensor k, Tensor v, Tensor? keep) -> Tensor",
 )
 _backward_op = torch.library.custom_op(
     "heedful::additive_weights_back",
@@ -202,7 +213,7 @@ def _(q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, weights: Tensor, slo
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ANN401
     q, k, v, keep = inputs
-    ctx.save_for_backward(q, k, v, None if keep is None else _seen(keep), output)
+    ctx.save_for_backward(q, k, v, None if keep is None else seen_by_any(keep), output)
 
 
 def _learn(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401

@@ -24,10 +24,11 @@ def exponentials(
 ) -> None:  # fmt: skip
     """X[0] = e^{2x}, X[1] = x.  x (B, N, A), seen (B, N) -> X (2, B, N', A'), or (2, B, A', N') turned, bits.
 
-    The product of two has to stay under 2^100 for 1/((1 + QK)(1 + Q'K')) to be right: where one factor cannot be
-    inverted, the other is at least 2^26, and both terms are nothing beside 1. So each is held under e^34.6: x under 17.3.
-    That is not seen where the other side is above -7.6, because tanh(9.7) is 1 already. bits (B, N'/ROWS, A'/BA): bit 1
-    says that an x of the block was too high, bit 0 that one is low. What nobody sees is 0, whatever it holds.
+    The product of two sides has to stay under 2^100 for v/(1 + QK) + v'/(1 + Q'K') to be right over one denominator:
+    should that be too large to be inverted, both factors are at least 2^26, and both terms nothing beside 1. So X is
+    held under e^34.6, x under 17.3. Nobody can tell where the other side is above -7.6: tanh(9.7) is 1 already.
+    bits (B, N'/ROWS, A'/BA): bit 1 says that an x of the block was too high, bit 0 that one is low. What nobody sees
+    is 0, whatever it holds.
     """
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     a = tl.program_id(1) * BA + tl.arange(0, BA)
@@ -39,7 +40,7 @@ def exponentials(
     high, low = tl.max((known > 17.3).to(tl.int32)), tl.max((known < -7.6).to(tl.int32))
     held = tl.where(known > 17.3, 17.3, known)  # NaN stays
     held = 2 * tl.where(held < -44, -44.0, held)
-    # 2x = n ln 2 + rest: e^{2x} = 2^n e^rest keeps all digits. The first part of ln 2 has few, so that n times it is exact.
+    # 2x = n ln 2 + rest and e^{2x} = 2^n e^rest, with all digits: the first part of ln 2 is short, n times it is exact.
     n = tl.floor(held * 1.4426950408889634 + 0.5)
     rest = held - n * 0.693359375 + n * 2.12194440e-4
     power = tl.exp2(n) * tl.exp(rest)

@@ -1,11 +1,11 @@
 """The two kernels that meet all T · S · A: scores there, gradients back; see `additive`.
 
-Both work on Q = e^{2q} and K = e^{2k} (`additive_rows`), of which 1/(1 + QK) = r gives tanh(q + k) = 1 - 2r and its slope
-4(r - r²). Two terms are put over one denominator, so that they share one reciprocal: its unit is eight times slower than
-the one that multiplies. A program is one warp, which keeps a tile in registers and never waits for another.
+Both work on Q = e^{2q} and K = e^{2k} (`additive_rows`): r = 1/(1 + QK) gives tanh(q + k) = 1 - 2r and its slope
+4(r - r²). Two terms are put over one denominator, so that they share one reciprocal: its unit is eight times slower
+than the one that multiplies. A program is one warp, which keeps a tile in registers and never waits for another.
 
-Where Q or K was made smaller to fit into fp32 and the other side could tell (the bits of both say so), a block is worked
-out from q and k themselves, with an exponential for every element: exact, and several times slower.
+Where Q or K was made smaller to fit into fp32 and the other side could tell (the bits of both say so), a block is
+worked out from q and k themselves, with an exponential for every element: exact, and several times slower.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -25,7 +25,7 @@ __all__ = ["scores", "slopes"]
 @part
 def reciprocal(x, FAST: tl.constexpr) -> tl.tensor:
     """1/x to one unit in the last place; for more than 2^126 it is 0.  Triton's own division takes several steps."""
-    if FAST:
+    if FAST:  # noqa: SIM108  (Triton compiles the branch that is taken, and no other)
         y = tl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], tl.float32, True, 1)
     else:  # in the interpreter, which knows no assembler
         y = 1 / x

@@ -11,17 +11,20 @@ import warnings
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from heedful.errors import ConfigError, choose
+
 if TYPE_CHECKING:
     import triton.language as tl
 
-__all__ = ["Kernel", "Part", "interpreted", "kernel", "part", "power_of_2", "usable"]
+__all__ = ["Kernel", "Part", "Path", "interpreted", "kernel", "part", "path", "paths", "power_of_2", "usable"]
 
 SWITCH = "HEEDFUL_KERNELS"
+WAYS = ("auto", "kernel", "reference")
 
 
 class Part:
@@ -79,12 +82,65 @@ def interpreted() -> bool:
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
-def usable(x: Tensor) -> bool:
-    """Whether kernels can and may work on this tensor: a GPU, Triton, and HEEDFUL_KERNELS `on`.
+class Path(NamedTuple):
+    """Which way is gone on a device, "kernel" or "reference", and why."""
 
-    They are off unless asked for until they have been measured on a GPU.
+    device: str
+    way: str
+    why: str
+
+
+def path(device: torch.device | str, how: str = "auto") -> Path:
+    """Return which way is gone on a device when somebody says `how`: auto, kernel or reference.
+
+    This is the one place where it is decided. Left open, it is the kernels where there are a GPU, Triton, and
+    HEEDFUL_KERNELS `on`: they are off unless asked for until they have been measured on a GPU. Kernels that were asked
+    for and cannot run are an error.
     """
-    return x.is_cuda and os.environ.get(SWITCH, "off") == "on" and _work_on(x.device)
+    choose("way (how)", how, WAYS)
+    place = str(device)
+    if how == "reference":
+        return Path(place, how, "asked for")
+    if how == "auto" and (off := _switched_off(place)):
+        return Path(place, "reference", off)
+    if missing := _missing(place):
+        if how == "kernel":
+            raise ConfigError(f"kernels cannot run on {place}: {missing}; choose how='auto' or how='reference'")
+        return Path(place, "reference", missing)
+    return Path(place, "kernel", "asked for" if how == "kernel" else f"{SWITCH}=on")
+
+
+def paths() -> list[Path]:
+    """Return which way is gone on every device of this machine when the choice is left open."""
+    return [path(name) for name in ("cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count())))]
+
+
+def usable(x: Tensor) -> bool:
+    """Whether kernels can and may work on this tensor, when nobody said how: see `path`."""
+    return x.is_cuda and path(x.device).way == "kernel"
+
+
+def _switched_off(place: str) -> str:
+    """Why the choice falls on the reference before anything is tried, or nothing."""
+    if not place.startswith("cuda"):
+        return "kernels are for CUDA devices"
+    return "" if os.environ.get(SWITCH, "off") == "on" else f"{SWITCH} is not 'on'"
+
+
+def _missing(place: str) -> str:
+    """What keeps kernels from running on a device, or nothing."""
+    if find_spec("triton") is None:
+        return "Triton is not installed"
+    if interpreted():
+        return ""
+    if not place.startswith("cuda"):
+        return "kernels need a CUDA device"
+    return "" if _work_on(torch.device(place)) else "Triton does not work there"
+
+
+# torch.compile asks once and takes the answer for good, rather than look inside; to say so by its own decorator,
+# torch.compiler.assume_constant_result, would load the compiler, which takes seconds.
+_missing._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 @cache
