@@ -39,8 +39,8 @@ def additive_attend(
     """Return c and α.  q (B, T, A), k (B, S, A), v (A,), values (B, S, D) -> (B, T, D), (B, T, S).
 
     keep (B, S), or (B, T, S) where an axis of size 1 stands for all: what may be looked at. What nobody may look at may
-    hold anything, NaN too. Everything up to the weights is in fp32, and so are they, under autocast, too; the context is
-    of the values' type.
+    hold anything, NaN too. Everything up to the weights is in fp32, and so are they, under autocast, too; the context
+    is of the values' type.
     """
     sizes = check(q=(q, "B T A"), k=(k, "B S A"), v=(v, "A"), values=(values, "B S D"))
     keep = fit({"q": q, "k": k, "v": v, "values": values}, keep, [sizes[axis] for axis in "BTS"])

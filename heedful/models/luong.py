@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from heedful.attention import Score, build_score
+from heedful.attention import Additive, Score, additive_attend, build_score
 from heedful.config import RnnConfig
+from heedful.kernels import usable
 from heedful.models.protocol import Look, Memory, Step
 from heedful.models.recurrent import Output, Recurrent, RecurrentState, Stack
 
@@ -67,6 +68,8 @@ class Luong(Recurrent):
         return torch.stack(known, dim=1), a, RecurrentState(cells, fed), seen
 
     def _at_once(self, e: Tensor, state: RecurrentState, memory: Memory) -> Found:
+        if state.feed is None and isinstance(self.score, Additive) and usable(e):
+            return self._ask_at_once(self.score, e, state, memory)
         more = {}
         if state.feed is not None and self.mix is not None:
             more = {"W_fed": self.stack.weights(1), "a": state.feed, "W_a": self.mix.weight, "b_a": self.mix.bias}
@@ -74,6 +77,14 @@ class Luong(Recurrent):
         if found.a is None:
             return found.known, None, RecurrentState(found.last), found.seen
         return found.known, found.a.transpose(0, 1), RecurrentState(found.last, found.a[-1]), found.seen
+
+    def _ask_at_once(self, score: Additive, e: Tensor, state: RecurrentState, memory: Memory) -> Found:
+        """Nothing that was found is fed on: all states come first, and then all ask together, by fused kernels."""
+        found = self.at_once(e, state, {})
+        s = found.s.transpose(0, 1)
+        c, weights = additive_attend(score.W(s), memory.keys[0], score.v, memory.h, memory.keep, "kernel")
+        seen = None if weights is None else weights[:, None, None]
+        return torch.cat([s, c], dim=-1), None, RecurrentState(found.last), seen
 
     def _hidden(self, known: Tensor, mixed: Tensor | None, e: Tensor) -> Tensor:
         """Return what `logits` takes; when nothing waited for the attentional states, they are made here at once."""

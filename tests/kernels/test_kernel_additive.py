@@ -13,8 +13,10 @@ from torch import Tensor
 
 from heedful.attention import additive_attend, scores
 from heedful.attention.additive import additive_reference
+from heedful.config import RnnConfig
 from heedful.kernels import additive as fused
 from heedful.kernels import additive_attend as kernel_attend
+from heedful.models import Look, build, luong
 
 pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
 NAN = float("nan")
@@ -241,3 +243,56 @@ def test_autocast_changes_nothing(device: str, how: str) -> None:
         assert one.dtype == other.dtype
         assert torch.equal(one, other)
     assert (found[0].dtype, found[1].dtype) == (torch.bfloat16, torch.float32)
+
+
+def test_it_keeps_the_rules_of_an_operation(device: str) -> None:
+    """Schema, shapes without data, and gradients, as PyTorch checks them."""
+    q, k, v, _ = (x.to(device).requires_grad_() for x in given(1, 2, 3, 4, 1))
+    for keep in (None, torch.ones(1, 2, 3, dtype=torch.bool, device=device)):
+        torch.library.opcheck(torch.ops.heedful.additive_weights.default, (q, k, v, keep))
+
+
+@pytest.mark.gpu
+def test_a_real_size(device: str) -> None:
+    """On a GPU: the largest size of the benchmark, against float64 for two sentences, and what memory it took."""
+    tensors = [x.to(device) for x in given(16, 512, 512, 512, 512)]
+    keep = (torch.arange(512) < torch.arange(200, 520, 20)[:, None]).to(device)
+    pulls = pulls_for(tensors)
+    wanted = learn(kernel_attend, tensors, keep, pulls)
+    pulls = [pull.float().to(device) for pull in pulls]
+    leaves = [x.requires_grad_() for x in tensors]
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    found = kernel_attend(*leaves, keep)
+    gradients = torch.autograd.grad(found, leaves, pulls)
+    extra = torch.cuda.max_memory_allocated() - before
+    extra -= sum(x.numel() * x.element_size() for x in (*found, *gradients))
+    assert extra < 256 * 2**20
+    for name, one, other in zip(NAMES, (*found, *gradients), wanted, strict=True):
+        assert torch.equal(one, other), name
+    for b in (0, 15):
+        part = [x[b : b + 1].detach().double() if x.dim() > 1 else x.detach().double() for x in tensors]
+        exact = learn(additive_reference, part, keep[b : b + 1], [pull[b : b + 1].double() for pull in pulls])
+        for name, one, other in zip(NAMES, (*found, *gradients), exact, strict=True):
+            if name != "dv":
+                assert (one[b].double() - other[0]).abs().max() < 1e-5 * max(1.0, other.abs().max().item()), name
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_luong_without_feeding_asks_at_once(device: str, tied: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    config = RnnConfig(order="luong", feed=False, score="additive", width=6, embedding=4, dropout=0.0, tied=tied)
+    model = build(config, 13, 13).to(device).train()
+    x, y = torch.randint(1, 13, (2, 5), device=device), torch.randint(1, 13, (2, 4), device=device)
+    keep = torch.tensor([[True] * 5, [True, True, True, False, False]], device=device)
+    parameters = dict(model.named_parameters())
+    results = []
+    for at_once in (False, True):
+        monkeypatch.setattr(luong, "usable", lambda _, at_once=at_once: at_once)
+        memory = model.encode(x, keep)
+        step = model.step(y, model.start(memory, 0), memory, Look())
+        total = model.logits(step.hidden).square().sum() + step.weights.square().sum()
+        results.append([step.weights.detach(), step.hidden.detach(), *torch.autograd.grad(total, parameters.values())])
+    for name, one, other in zip(("weights", "hidden", *parameters), *results, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5, msg=lambda text, name=name: name + text)
