@@ -23,7 +23,7 @@ __all__ = ["scores", "slopes"]
 
 
 @part
-def reciprocal(x, FAST: tl.constexpr) -> tl.tensor:
+def _reciprocal(x, FAST: tl.constexpr) -> tl.tensor:
     """1/x to one unit in the last place; for more than 2^126 it is 0.  Triton's own division takes several steps."""
     if FAST:  # noqa: SIM108  (Triton compiles the branch that is taken, and no other)
         y = tl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], tl.float32, True, 1)
@@ -33,7 +33,7 @@ def reciprocal(x, FAST: tl.constexpr) -> tl.tensor:
 
 
 @part
-def far(one, other) -> tl.tensor:
+def _far(one, other) -> tl.tensor:
     """Whether two sides need the slow way: bit 1 says that something was made smaller, bit 0 that something is low."""
     return ((one & (other << 1)) | (other & (one << 1))) & 2
 
@@ -66,13 +66,13 @@ def scores(
             other |= tl.load(bits_k + i * blocks + block)
         at_q, at_k = Q + tl.cast(block * BA, tl.int64) * long_t, K + tl.cast(block * BA, tl.int64) * long_s
         end = tl.minimum(block * BA + BA, A)
-        if far(tl.load(bits_q + block), other) != 0:
+        if _far(tl.load(bits_q + block), other) != 0:
             at_q += beyond * long_t
             at_k += beyond * long_s
             for a in range(block * BA, end):
                 share = tl.load(v + a)
                 x = tl.load(at_q)[:, None] + tl.load(at_k)[None, :]
-                sums += share * reciprocal(1 + tl.exp(2 * tl.minimum(x, 40.0, tl.PropagateNan.ALL)), FAST)
+                sums += share * _reciprocal(1 + tl.exp(2 * tl.minimum(x, 40.0, tl.PropagateNan.ALL)), FAST)
                 level += share
                 at_q += long_t
                 at_k += long_s
@@ -81,7 +81,7 @@ def scores(
                 share, share_1 = tl.load(v + a), tl.load(v + a + 1)
                 d = tl.load(at_q)[:, None] * tl.load(at_k)[None, :] + 1
                 d_1 = tl.load(at_q + long_t)[:, None] * tl.load(at_k + long_s)[None, :] + 1
-                sums += (share * d_1 + share_1 * d) * reciprocal(d * d_1, FAST)
+                sums += (share * d_1 + share_1 * d) * _reciprocal(d * d_1, FAST)
                 level += share + share_1
                 at_q += 2 * long_t
                 at_k += 2 * long_s
@@ -90,7 +90,7 @@ def scores(
 
 
 @part
-def both_bits(bits, BA: tl.constexpr, PAD: tl.constexpr) -> tl.tensor:
+def _all_bits(bits, BA: tl.constexpr, PAD: tl.constexpr) -> tl.tensor:
     """The bits of all PAD columns that a program works on."""
     bits += tl.program_id(1) * (PAD // BA)
     found = tl.load(bits)
@@ -117,7 +117,7 @@ def slopes(
     Y += b * long_m * wide + a
     de += b * long_m * long_n + n
     beyond = tl.num_programs(2).to(tl.int64) * wide
-    own = both_bits(bits_x + (b * (long_n // ROWS) + start // ROWS) * blocks, BA, PAD)
+    own = _all_bits(bits_x + (b * (long_n // ROWS) + start // ROWS) * blocks, BA, PAD)
     bits_y += b * (long_m // ROWS) * blocks
     known = tl.load(X)
     sums = tl.zeros([BN, PAD], tl.float32)
@@ -125,12 +125,12 @@ def slopes(
     for begin in range(0, M, ROWS):
         at_y, at_de = Y + tl.cast(begin, tl.int64) * wide, de + tl.cast(begin, tl.int64) * long_n
         end = tl.minimum(begin + ROWS, M)
-        if far(own, both_bits(bits_y + begin // ROWS * blocks, BA, PAD)) != 0:
+        if _far(own, _all_bits(bits_y + begin // ROWS * blocks, BA, PAD)) != 0:
             at_y += beyond * long_m
             for _ in range(begin, end):
                 g = tl.load(at_de)[:, None]
                 z = tl.load(X + beyond * long_n) + tl.load(at_y)[None, :]
-                r = reciprocal(1 + tl.exp(2 * tl.minimum(z, 40.0, tl.PropagateNan.ALL)), FAST)
+                r = _reciprocal(1 + tl.exp(2 * tl.minimum(z, 40.0, tl.PropagateNan.ALL)), FAST)
                 if BOTH:
                     bent += g * r
                 sums += g * (r - r * r)
@@ -140,7 +140,7 @@ def slopes(
             for _ in range(begin, end, 2):
                 d = known * tl.load(at_y)[None, :] + 1
                 d_1 = known * tl.load(at_y + wide)[None, :] + 1
-                both = reciprocal(d * d_1, FAST)
+                both = _reciprocal(d * d_1, FAST)
                 r, r_1 = both * d_1, both * d
                 g, g_1 = tl.load(at_de)[:, None], tl.load(at_de + long_n)[:, None]
                 if BOTH:
