@@ -29,7 +29,7 @@ PAD = 128  # T, S and A are padded to multiples of it, between kernels
 ROWS, BA = 32, 64  # rows and columns that share their bits
 TILES = ((16, 128), (32, 64))  # (T, S) of a program of the scores: 64 sums for each thread of its one warp
 BN = 8  # rows of a program on the way back
-PROGRAMS = 1056  # enough of them for 132 multiprocessors; with fewer, the sum over a is cut into parts
+PROGRAMS = 2112  # that fit on 132 multiprocessors; with fewer, the sum over a is cut into parts
 MOST = 65_535  # sentences: the grid of a kernel is not larger
 
 
@@ -173,7 +173,7 @@ def _slopes(
     (B, T, A), S = q.shape, k.shape[1]
     long_t, long_s, wide = _padded(T), _padded(S), _padded(A)
     de, turned = weights.new_empty(B, long_t, long_s), weights.new_empty(B, long_s, long_t)
-    rows.unsoftmax[(long_t // ROWS, B)](weights, slope, de, turned, T, S, PAD, ROWS, BA, num_warps=4)
+    rows.unsoftmax[(-(-T // ROWS), B)](weights, slope, de, turned, T, S, PAD, ROWS, BA, num_warps=4)
     Q, bits_q = _exponentials(q, None, False)
     K, bits_k = _exponentials(k, seen, False)
     shares, fast = _shares(v), not interpreted()

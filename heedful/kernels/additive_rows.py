@@ -100,7 +100,10 @@ def softmax(
 
 @kernel("T", "S")
 def unsoftmax(weights, slope, de, turned, T, S, PAD: tl.constexpr, R: tl.constexpr, BLOCK: tl.constexpr) -> None:
-    """de = α(dα - Σ_j α_j dα_j), both ways round.  weights, slope (B, T, S) -> de (B, T', S'), turned (B, S', T')."""
+    """de = α(dα - Σ_j α_j dα_j), both ways round.  weights, slope (B, T, S) -> de (B, T', S'), turned (B, S', T').
+
+    Of the padding, only the blocks that T and S end in are written: nothing else of it is read.
+    """
     rows, b = tl.program_id(0) * R + tl.arange(0, R), tl.program_id(1).to(tl.int64)
     at = ((b * T + rows) * S)[:, None]
     long_t, long_s = (T + PAD - 1) // PAD * PAD, (S + PAD - 1) // PAD * PAD
@@ -110,7 +113,7 @@ def unsoftmax(weights, slope, de, turned, T, S, PAD: tl.constexpr, R: tl.constex
         there = (rows < T)[:, None] & (c < S)[None, :]
         w = tl.load(weights + at + c[None, :], there, 0.0)
         along += tl.sum(w * tl.load(slope + at + c[None, :], there, 0.0), 1)
-    for begin in range(0, long_s, BLOCK):
+    for begin in range(0, S, BLOCK):
         c = begin + tl.arange(0, BLOCK)
         there = (rows < T)[:, None] & (c < S)[None, :]
         w = tl.load(weights + at + c[None, :], there, 0.0)

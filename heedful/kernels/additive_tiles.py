@@ -92,10 +92,10 @@ def scores(
 @part
 def _all_bits(bits, BA: tl.constexpr, PAD: tl.constexpr) -> tl.tensor:
     """The bits of all PAD columns that a program works on."""
-    bits += tl.program_id(1) * (PAD // BA)
-    found = tl.load(bits)
+    first = tl.program_id(1) * (PAD // BA)
+    found = tl.load(bits + first)
     for i in tl.static_range(1, PAD // BA):
-        found |= tl.load(bits + i)
+        found |= tl.load(bits + first + i)
     return found
 
 
