@@ -245,6 +245,7 @@ def test_autocast_changes_nothing(device: str, how: str) -> None:
     assert (found[0].dtype, found[1].dtype) == (torch.bfloat16, torch.float32)
 
 
+@pytest.mark.slow
 def test_it_keeps_the_rules_of_an_operation(device: str) -> None:
     """Schema, shapes without data, and gradients, as PyTorch checks them."""
     q, k, v, _ = (x.to(device).requires_grad_() for x in given(1, 2, 3, 4, 1))
