@@ -9,6 +9,7 @@ from heedful.errors import HeedfulError
 from heedful.version import __version__
 
 if TYPE_CHECKING:
+    from heedful import observe
     from heedful.decoding import Decoding
     from heedful.trace import Trace
     from heedful.training import train
@@ -23,6 +24,7 @@ __all__ = [
     "Translator",
     "__version__",
     "load",
+    "observe",
     "read_recipe",
     "train",
 ]
@@ -35,14 +37,17 @@ _LAZY = {
     "load": "heedful.translator",
     "train": "heedful.training",
 }
+_ROOMS = ("observe",)  # rooms that can be walked into: heedful.observe.watch(model)
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401
     """Load torch and numpy only when something that needs them is asked for."""
-    if name not in _LAZY:
+    if name not in (*_LAZY, *_ROOMS):
         raise AttributeError(f"module 'heedful' has no attribute '{name}'")
     import importlib
 
+    if name in _ROOMS:
+        return importlib.import_module(f"heedful.{name}")
     return getattr(importlib.import_module(_LAZY[name]), name)
 
 

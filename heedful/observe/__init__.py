@@ -1,21 +1,25 @@
-"""Reading weights from a model, and choosing how links are read from them."""
+"""Reading weights from a model, ours or another's, and choosing how links are read from them."""
 
 from heedful.observe.choosing import Measured, choose_readout, choose_symmetry, measured
 from heedful.observe.evidence import Evidence, Judge, Sighted
 from heedful.observe.influence import WAYS, Agreement, agreement
 from heedful.observe.reading import Reading, read
+from heedful.observe.watching import Call, Seen, watch
 
 __all__ = [
     "WAYS",
     "Agreement",
+    "Call",
     "Evidence",
     "Judge",
     "Measured",
     "Reading",
+    "Seen",
     "Sighted",
     "agreement",
     "choose_readout",
     "choose_symmetry",
     "measured",
     "read",
+    "watch",
 ]

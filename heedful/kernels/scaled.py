@@ -1,0 +1,222 @@
+"""Scaled dot-product attention by PyTorch's fastest fused kernel, with exact weights that can be read afterwards.
+
+The output is that of `scaled_dot_product_attention`, bit for bit. Every fused kernel behind it also finds the
+log-sum-exp of each row, which PyTorch keeps for the way back and shows to nobody: it is caught where the call reaches
+the kernel, and with it any weight is one product away.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from heedful.errors import ConfigError, ShapeError
+from heedful.kernels.scaled_plain import Scores
+from heedful.kernels.scaled_weights import ScaledWeights
+from heedful.notation import check
+
+__all__ = ["Caught", "Fused", "scaled_attend", "scaled_scores"]
+
+MASKS = 1 << 26  # bytes of a causal mask with padding that are held at once
+KINDS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+_aten = torch.ops.aten
+# The kernels, with the place of the argument that says whether the log-sum-exp is wanted, if there is one.
+_FUSED = {
+    _aten._scaled_dot_product_flash_attention.default: ("flash", None),
+    _aten._scaled_dot_product_efficient_attention.default: ("efficient", 4),
+    _aten._scaled_dot_product_cudnn_attention.default: ("cudnn", 4),
+    _aten._scaled_dot_product_flash_attention_for_cpu.default: ("flash for the CPU", None),
+    _aten._scaled_dot_product_fused_attention_overrideable.default: ("fused", None),
+}
+
+
+class Fused(NamedTuple):
+    """What a fused kernel gave besides the output: its name, and the log-sum-exp as it has it."""
+
+    backend: str
+    lse: Tensor
+
+
+class Caught(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Inside it, `found` is what the last fused kernel gave; nothing if PyTorch took its operations one by one."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.found: Fused | None = None
+
+    def __torch_dispatch__(
+        self,
+        func: Any,  # noqa: ANN401
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401
+        """Run an operation, and look at what the fused ones return."""
+        kwargs = kwargs or {}
+        if func is _aten.scaled_dot_product_attention.default:
+            # In inference mode it comes whole.
+            with self:
+                return func.decompose(*args, **kwargs)
+        if func not in _FUSED:
+            return func(*args, **kwargs)
+        backend, asked = _FUSED[func]
+        if asked is not None:
+            args = (*args[:asked], True, *args[asked + 1 :])
+        found = func(*args, **kwargs)
+        self.found = Fused(backend, found[1])
+        return found
+
+    def of(self, q: Tensor) -> tuple[Tensor | None, str]:
+        """Return the log-sum-exp, if it is what the weights need, and the backend.  q (B, H, T, C) -> (B, H, T)."""
+        if self.found is None:
+            return None, "math"
+        backend, lse = self.found
+        B, H, T, _ = q.shape
+        if backend == "efficient":
+            lse = lse[..., :T]  # which is filled up to a multiple of 32
+        rounded = q.is_cuda and q.dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32
+        if lse.numel() != B * H * T or rounded:
+            return None, backend
+        return lse.detach().reshape(B, H, T), backend
+
+
+def scaled_attend(
+    q: Tensor,
+    k: Tensor,
+    values: Tensor,
+    *,
+    keep: Tensor | None = None,
+    mask: Tensor | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+    how: str = "auto",
+) -> tuple[Tensor, ScaledWeights]:
+    """Return softmax(scale·q·k)·values, with its weights.  q (B, H, T, C), k, values (B, G, S, C) -> (B, H, T, C).
+
+    G divides H: H/G heads share keys and values. `keep` (B, S) is True for what may be looked at; `causal` lets
+    position t look at 0..t (top left, as PyTorch has it, also where T ≠ S), `mask` is a mask of one's own as
+    `scaled_dot_product_attention` takes it, instead of both. `scale` is 1/√C if not given. `how` says what reads the
+    weights later: "auto" takes kernels where they can and may be used, "torch" never, "triton" or an error.
+    A row with nothing to look at gives zeros.
+    """
+    _check(q, k, values, keep, mask, causal)
+    scores = scaled_scores(q, k, scale=scale, causal=causal, mask=mask, keep=keep)
+    outputs: list[Tensor] = []
+    sums: list[Tensor | None] = []
+    backend = "compiled"
+    for some in _slabs(q, k, values, _mask(mask, keep), causal):
+        if torch.compiler.is_compiling():
+            # The compiler sees plain PyTorch; the log-sum-exp is found when somebody reads.
+            outputs.append(_sdpa(*some, scale))
+            sums.append(None)
+            continue
+        with Caught() as caught:
+            outputs.append(_sdpa(*some, scale))
+        lse, backend = caught.of(scores.q[:, :, : some[0].shape[2]])
+        sums.append(lse)
+    output = outputs[0] if len(outputs) == 1 else torch.cat(outputs, 2)
+    if keep is not None or mask is not None or not k.shape[2]:
+        empty = scores.empty()
+        output = output if empty is None else output.masked_fill(empty[..., None], 0.0)
+    given = [one for one in sums if one is not None]
+    weights = ScaledWeights(scores, torch.cat(given, 2) if len(given) == len(sums) else None, backend, how)
+    weights.by_kernels()  # so that a `how` that cannot be is said here, not when somebody reads
+    return output, weights
+
+
+def scaled_scores(
+    q: Tensor,
+    k: Tensor,
+    *,
+    scale: float | None = None,
+    causal: bool = False,
+    mask: Tensor | None = None,
+    keep: Tensor | None = None,
+) -> Scores:
+    """Return what the weights of a call are made of, typed as autocast has it.  keep (B, S), mask (…, T, S)."""
+    kind = _autocast(q)
+    bias = None if keep is None else torch.zeros(keep.shape, device=keep.device).masked_fill_(~keep, -torch.inf)
+    return Scores(
+        q.detach().to(kind),
+        k.detach().to(kind),
+        1 / math.sqrt(q.shape[-1]) if scale is None else float(scale),
+        bool(causal),
+        None if bias is None else bias[:, None],
+        None if mask is None else mask.detach()[(None,) * (4 - mask.dim())],
+    )
+
+
+def _autocast(q: Tensor) -> torch.dtype:
+    """Return the type that attention is computed in."""
+    device = q.device.type
+    if q.dtype != torch.float64 and torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+        return torch.get_autocast_dtype(device)
+    return q.dtype
+
+
+def _mask(mask: Tensor | None, keep: Tensor | None) -> Tensor | None:
+    return mask if keep is None else keep[:, None, None, :]
+
+
+def _slabs(
+    q: Tensor, k: Tensor, values: Tensor, mask: Tensor | None, causal: bool
+) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor | None, bool]]:
+    """Yield q, k, values, mask and whether it is causal for each call of PyTorch's attention; mostly one."""
+    B, T, S = q.shape[0], q.shape[2], k.shape[2]
+    if mask is None or not causal:
+        yield q, k, values, mask, causal
+        return
+    # Both at once PyTorch has not; a mask that says both is T × S, so it is made for some queries at a time, and for
+    # no more keys than they see.
+    rows = max(1, MASKS // max(1, B * S))
+    for begin in range(0, T, rows):
+        end = min(T, begin + rows)
+        seen = min(S, end)
+        past = torch.arange(seen, device=q.device) <= torch.arange(begin, end, device=q.device)[:, None]
+        yield q[:, :, begin:end], k[:, :, :seen], values[:, :, :seen], mask[..., :seen] & past, False
+
+
+def _sdpa(q: Tensor, k: Tensor, values: Tensor, mask: Tensor | None, causal: bool, scale: float | None) -> Tensor:
+    group = q.shape[1] // k.shape[1]
+    if group > 1 and mask is not None and q.is_cuda:
+        # No fused kernel has both a mask and shared keys.
+        k, values = k.repeat_interleave(group, 1), values.repeat_interleave(group, 1)
+        group = 1
+    return F.scaled_dot_product_attention(q, k, values, mask, 0.0, causal, scale=scale, enable_gqa=group > 1)
+
+
+def _check(q: Tensor, k: Tensor, values: Tensor, keep: Tensor | None, mask: Tensor | None, causal: bool) -> None:
+    """Refuse what does not fit together, in words."""
+    for name, x in (("q", q), ("k", k), ("values", values)):
+        if x.dim() != 4:
+            raise ShapeError(f"{name} has shape {tuple(x.shape)}, expected (B, heads, positions, channels): 4 axes")
+    sizes = check(q=(q, "B H T C"), k=(k, "B G S C"), values=(values, "B G S D"))
+    B, H, T, S, G = (sizes[letter] for letter in "BHTSG")
+    if not G or H % G:
+        raise ShapeError(f"q has {H} heads and k has {G}: every head of k has to serve the same number of heads of q")
+    for name, other in (("k", k), ("values", values), ("keep", keep), ("mask", mask)):
+        if other is not None and other.device != q.device:
+            raise ConfigError(f"{name} is on {other.device}, but q on {q.device}; move them to one device")
+    for name, x in (("q", q), ("k", k), ("values", values)):
+        if x.dtype not in KINDS:
+            raise ConfigError(f"{name} is {x.dtype}; attention takes fp32, fp16, bf16 and fp64")
+        if x.dtype != q.dtype and _autocast(q) == q.dtype:
+            raise ConfigError(f"{name} is {x.dtype}, but q is {q.dtype}; give them one type, or use autocast")
+    if mask is not None and (keep is not None or causal):
+        raise ConfigError("mask stands for itself: put what keep or causal would say into it, or leave it out")
+    if keep is not None and (tuple(keep.shape) != (B, S) or keep.dtype != torch.bool):
+        raise ShapeError(f"keep is {tuple(keep.shape)} of {keep.dtype}, expected (B={B}, S={S}) of torch.bool")
+    if mask is not None:
+        wanted = (B, H, T, S)
+        fits = mask.dim() <= 4 and all(n in (1, m) for n, m in zip(mask.shape[::-1], wanted[::-1], strict=False))
+        if not fits or not (mask.dtype == torch.bool or mask.is_floating_point()):
+            raise ShapeError(
+                f"mask is {tuple(mask.shape)} of {mask.dtype}, expected bool, or numbers to add, that fit "
+                f"(B, H, T, S) = {wanted}"
+            )

@@ -1,0 +1,244 @@
+"""One pass over all weights of scaled dot-product attention, P = exp(scale·q·k − lse): none of them is ever stored.
+
+A program has one block of keys and goes through the queries. Per tile it needs sums over both of its sides; one of
+them costs an addition for each weight (what positions receive: tiles are added up, and their columns summed only at the
+end), the other a sum of what a thread holds anyway (−Σ p·log p of a row, over this block: written to a buffer and added
+up by PyTorch). No atomic additions: the same bits every time. For the top, the largest score of every group of `GROUP`
+keys is written, too; `scaled_top` looks only into the groups where these are largest. The buffers stay under `BUFFER`
+numbers each: queries come in slabs.
+
+The pure reference is `scaled_plain`.
+"""
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from heedful.kernels.launch import kernel, part, power_of_2
+from heedful.kernels.scaled_plain import LOW, Scores, Summary
+
+if TYPE_CHECKING:
+    import triton.language as tl
+
+__all__ = ["GROUP", "Given", "log_sum_exp", "on_device", "slabs", "summary", "widest"]
+
+ROWS, KEYS = 64, 128  # of a tile
+GROUP = 16  # keys of which the largest score is kept for the top
+BUFFER = 1 << 23  # numbers in each buffer: 32 MiB
+LOG2E = 1.4426950408889634
+WIDEST = 256  # channels per head
+
+
+@part
+def scaled_tile(
+    q, k, level, b, mask, rows, columns, mt, ms, T, S, factor,
+    CAUSAL: tl.constexpr, BIAS: tl.constexpr, MASK: tl.constexpr, EDGE: tl.constexpr, PRECISION: tl.constexpr,
+) -> tl.tensor:  # fmt: skip
+    """log2 of the weights of a tile, -1e30 or less for 0.  q (R, C), k (C, N), level (R,), b (N,) -> (R, N)."""
+    z = tl.dot(q, k, input_precision=PRECISION) * factor - level[:, None]
+    if BIAS:
+        z += b[None, :]
+    if MASK:
+        there = (rows < T)[:, None] & (columns < S)[None, :]
+        m = tl.load(mask + rows.to(tl.int64)[:, None] * mt + columns[None, :] * ms, there, 0)
+        if MASK == 1:
+            z = tl.where(m != 0, z, -1e30)
+        else:
+            m = m.to(tl.float32)
+            z = tl.where(m <= -1e30, -1e30, z + m * 1.4426950408889634)
+    if EDGE:
+        there = (columns < S)[None, :]
+        if CAUSAL:
+            there &= columns[None, :] <= rows[:, None]
+        z = tl.where(there, z, -1e30)
+    return z
+
+
+@kernel("T", "S", "H", "begin", "end")
+def _pass(
+    q, k, lse, bias, mask, received, parts, tops, H, T, S, begin, end,
+    qb, qh, qt, kb, kh, ks, bb, bh, mb, mh, mt, ms, group, factor,
+    C: tl.constexpr, CAUSAL: tl.constexpr, BIAS: tl.constexpr, MASK: tl.constexpr, TOP: tl.constexpr,
+    PRECISION: tl.constexpr, CHANNELS: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, GROUP: tl.constexpr,
+) -> None:  # fmt: skip
+    pair = tl.program_id(0).to(tl.int64)
+    sentence, head = pair // H, pair % H
+    first = tl.program_id(1) * KEYS
+    columns = first + tl.arange(0, KEYS)
+    c = tl.arange(0, CHANNELS)
+    q += sentence * qb + head * qh
+    k += sentence * kb + (head // group) * kh
+    mask += sentence * mb + head * mh
+    lse += pair * T
+    slab = end - begin
+    parts += (pair * tl.num_programs(1) + tl.program_id(1)) * slab - begin
+    groups = tl.num_programs(1) * (KEYS // GROUP)
+    tops += (pair * slab - begin) * groups + tl.program_id(1) * (KEYS // GROUP)
+    at = columns.to(tl.int64)[None, :] * ks + c[:, None]
+    kt = tl.load(k + at, (columns < S)[None, :] & (c < C)[:, None], 0.0)
+    b = tl.zeros([KEYS], tl.float32)
+    if BIAS:
+        b = tl.load(bias + sentence * bb + head * bh + columns, columns < S, -1e30)
+    total = tl.zeros([ROWS, KEYS], tl.float32)
+    # Rows before `start` see none of these keys; from `plain` on they see all of them.
+    start, plain = begin, begin
+    if CAUSAL:
+        start = tl.maximum(begin, first // ROWS * ROWS)
+        plain = tl.maximum(begin, tl.minimum(end, first + KEYS))
+    if first + KEYS > S:
+        plain = end
+    for edge in tl.static_range(2):
+        for t in range(start if edge == 0 else plain, plain if edge == 0 else end, ROWS):
+            rows = t + tl.arange(0, ROWS)
+            qs = tl.load(
+                q + rows.to(tl.int64)[:, None] * qt + c[None, :], (rows < end)[:, None] & (c < C)[None, :], 0.0
+            )
+            level = tl.load(lse + rows, rows < end, float("inf"))
+            # A row with nothing to look at: finite, so that 0 · z is 0.
+            level = tl.where(level == float("inf"), 1e30, level * 1.4426950408889634)
+            z = scaled_tile(
+                qs, kt, level, b, mask, rows, columns, mt, ms, T, S, factor, CAUSAL, BIAS, MASK, edge == 0, PRECISION
+            )
+            p = tl.exp2(z)
+            total += p
+            tl.store(parts + rows, tl.sum(p * z, 1), rows < end)
+            if TOP:
+                # Not 16 keys side by side, but those that one thread holds of the product.
+                best = tl.max(tl.max(tl.reshape(z, [ROWS, KEYS // 64, 8, 4, 2]), 4), 2)
+                best = tl.reshape(best, [ROWS, KEYS // GROUP])
+                g = tl.arange(0, KEYS // GROUP)
+                tl.store(tops + rows.to(tl.int64)[:, None] * groups + g[None, :], best, (rows < end)[:, None])
+    place = received + pair * S + columns
+    tl.store(place, tl.load(place, columns < S, 0.0) + tl.sum(total, 0), columns < S)
+
+
+@kernel("T", "S", "H")
+def _sums(
+    q, k, lse, bias, mask, H, T, S, qb, qh, qt, kb, kh, ks, bb, bh, mb, mh, mt, ms, group, factor,
+    C: tl.constexpr, CAUSAL: tl.constexpr, BIAS: tl.constexpr, MASK: tl.constexpr,
+    PRECISION: tl.constexpr, CHANNELS: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
+) -> None:  # fmt: skip
+    pair = tl.program_id(0).to(tl.int64)
+    sentence, head = pair // H, pair % H
+    rows = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
+    c = tl.arange(0, CHANNELS)
+    q += sentence * qb + head * qh
+    k += sentence * kb + (head // group) * kh
+    mask += sentence * mb + head * mh
+    bias += sentence * bb + head * bh
+    qs = tl.load(q + rows.to(tl.int64)[:, None] * qt + c[None, :], (rows < T)[:, None] & (c < C)[None, :], 0.0)
+    zero = tl.zeros([ROWS], tl.float32)
+    top, mass = zero - 1e30, zero
+    last = S
+    if CAUSAL:
+        last = tl.minimum(S, (tl.program_id(1) + 1) * ROWS)
+    for first in range(0, last, KEYS):
+        columns = first + tl.arange(0, KEYS)
+        at = columns.to(tl.int64)[None, :] * ks + c[:, None]
+        kt = tl.load(k + at, (columns < S)[None, :] & (c < C)[:, None], 0.0)
+        b = tl.zeros([KEYS], tl.float32)
+        if BIAS:
+            b = tl.load(bias + columns, columns < S, -1e30)
+        z = scaled_tile(qs, kt, zero, b, mask, rows, columns, mt, ms, T, S, factor, CAUSAL, BIAS, MASK, True, PRECISION)
+        higher = tl.maximum(top, tl.max(z, 1))
+        mass = mass * tl.exp2(top - higher) + tl.sum(tl.exp2(z - higher[:, None]), 1)
+        top = higher
+    found = (top + tl.log2(mass)) * 0.6931471805599453
+    tl.store(lse + pair * T + rows, tl.where(top <= -1e29, float("inf"), found), rows < T)
+
+
+class Given:
+    """Scores as kernels take them: pointers, strides and what is compiled in."""
+
+    def __init__(self, scores: Scores) -> None:
+        B, H, T, S = scores.shape
+        self.q, self.k = (x if x.stride(-1) == 1 else x.contiguous() for x in (scores.q, scores.k))
+        if not self.q.is_cuda:
+            # Triton's interpreter takes the bits of bf16 for integers when it multiplies matrices.
+            self.q, self.k = self.q.float(), self.k.float()
+        mask, bias = scores.mask, scores.bias
+        self.bias = self.q if bias is None else (bias.float() * LOG2E).clamp(min=LOW).contiguous()
+        spread = self.bias.expand(B, H, S).stride()[:2] if bias is not None else (0, 0)
+        # A byte for each: Triton has no pointer to booleans that it can load from everywhere.
+        self.mask = self.q if mask is None else mask.view(torch.uint8) if mask.dtype == torch.bool else mask
+        along = (0, 0, 0, 0) if mask is None else self.mask.expand(B, H, T, S).stride()
+        self.strides = (*self.q.stride()[:3], *self.k.stride()[:3], *spread, *along)
+        self.group, self.factor = H // scores.k.shape[1], scores.scale * LOG2E
+        C = self.q.shape[-1]
+        kind = 0 if mask is None else 1 if mask.dtype == torch.bool else 2
+        self.compiled = (C, scores.causal, bias is not None, kind)
+        # tf32 would round factors of fp32 to 11 bits.
+        self.sizes = ("ieee" if self.q.dtype == torch.float32 else "tf32", max(16, power_of_2(C)))
+
+
+def on_device(x: Tensor) -> AbstractContextManager[Any]:
+    """Make a tensor's device the one that kernels are launched on."""
+    return torch.cuda.device(x.device) if x.is_cuda else nullcontext()
+
+
+def widest(scores: Scores) -> str:
+    """Return why these scores are not for the kernels, or nothing."""
+    if scores.q.dtype not in (torch.float32, torch.float16, torch.bfloat16):
+        return f"the kernels take fp32, fp16 and bf16, not {str(scores.q.dtype).removeprefix('torch.')}"
+    return f"the kernels take heads of at most {WIDEST} channels" if scores.q.shape[-1] > WIDEST else ""
+
+
+def log_sum_exp(scores: Scores) -> Tensor:
+    """Return log Σ_j exp(scores_tj), +inf for a row with nothing to look at.  (B, H, T)."""
+    B, H, T, S = scores.shape
+    lse = torch.full((B, H, T), torch.inf, device=scores.q.device)
+    given = Given(scores)
+    if lse.numel() and S:
+        with on_device(lse):
+            _sums[(B * H, -(-T // ROWS))](
+                given.q, given.k, lse, given.bias, given.mask, H, T, S, *given.strides, given.group, given.factor,
+                *given.compiled, *given.sizes, ROWS, KEYS // 2, num_warps=4, num_stages=3,
+            )  # fmt: skip
+    return lse
+
+
+def slabs(scores: Scores, top: bool) -> Iterator[tuple[int, int]]:
+    """Yield from which query to which the buffers are filled at once."""
+    B, H, T, S = scores.shape
+    most = BUFFER // max(1, B * H * -(-S // (GROUP if top else KEYS)))
+    rows = max(ROWS, most // ROWS * ROWS)
+    for begin in range(0, T, rows):
+        yield begin, min(T, begin + rows)
+
+
+def summary(scores: Scores, lse: Tensor, count: int = 0) -> Summary:
+    """Go once over all weights.  lse (B, H, T) in fp32; `count` positions with the largest weights, 0 for none."""
+    from heedful.kernels.scaled_top import Found
+
+    B, H, T, S = scores.shape
+    device = scores.q.device
+    received, entropy = torch.zeros(B, H, S, device=device), torch.zeros(B, H, T, device=device)
+    found = Found(scores, count) if count else None
+    given, lse, n = Given(scores), lse.contiguous(), -(-S // KEYS)
+    for begin, end in slabs(scores, count > 0) if B * H * S else ():
+        slab = end - begin
+        parts = torch.empty(B, H, n, slab, device=device)
+        tops = torch.empty(B, H, slab, n * (KEYS // GROUP), device=device) if count else parts
+        if scores.causal:
+            # What no program goes through.
+            parts.zero_()
+            if count:
+                tops.fill_(LOW)
+        with on_device(lse):
+            _pass[(B * H, n)](
+                given.q, given.k, lse, given.bias, given.mask, received, parts, tops, H, T, S, begin, end,
+                *given.strides, given.group, given.factor, *given.compiled, count > 0, *given.sizes, ROWS, KEYS, GROUP,
+                num_warps=4, num_stages=3,
+            )  # fmt: skip
+        entropy[:, :, begin:end] = parts.sum(2) * -math.log(2)
+        if found is not None:
+            found.look(given, lse, tops, begin, end)
+    return Summary(received, entropy, None if found is None else found.top())

@@ -1,0 +1,284 @@
+"""Watching a model that is not ours: every `scaled_dot_product_attention` inside it, with weights that can be read.
+
+The call itself is left alone, so that the output is the same bit for bit; what it was given and the log-sum-exp that
+its kernel found are kept, and `heedful.kernels.ScaledWeights` reads from them. Nothing is patched: PyTorch's own modes
+see the calls, in this thread only, and hooks say which module they belong to. Both are gone when the block ends,
+however it ends.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from functools import cache
+from types import FunctionType
+from typing import Any, NamedTuple, overload
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+from heedful.errors import ConfigError, HeedfulError, choose, nearest
+from heedful.kernels import ScaledWeights
+from heedful.kernels.scaled import Caught, scaled_scores
+
+__all__ = ["AFTER", "Call", "Seen", "watch"]
+
+AFTER = ("keep", "cpu", "free")
+
+
+@dataclass
+class Call:
+    """One call of attention: the module's name, which call of that module it is (from 0), and its weights.
+
+    `weights` reads them (B, H, T, S), or is None once they were let go; they are from before dropout, and `dropout` is
+    the share that was left out of the output's sum. `kept` is what `each` returned.
+    """
+
+    module: str
+    number: int
+    shape: tuple[int, int, int, int]
+    backend: str
+    dropout: float
+    weights: ScaledWeights | None
+    kept: object = None
+
+
+class Seen(Sequence[Call]):
+    """The calls that were seen, in order: `seen[0]` is the first one, `seen["decoder.*"]` are those of some modules."""
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+        self.unread: list[tuple[str, str]] = []  # modules whose call could not be kept, and why
+
+    def __len__(self) -> int:
+        return len(self.calls)
+
+    @overload
+    def __getitem__(self, which: int) -> Call: ...
+    @overload
+    def __getitem__(self, which: slice | str) -> list[Call]: ...
+    def __getitem__(self, which: int | slice | str) -> Call | list[Call]:
+        if not isinstance(which, str):
+            return self.calls[which]
+        found = [call for call in self.calls if fnmatchcase(call.module, which)]
+        if not found:
+            near = nearest(which, self.modules)
+            raise ConfigError(f"no call was seen in '{which}'; seen were {', '.join(self.modules) or 'none'}.{near}")
+        return found
+
+    @property
+    def modules(self) -> list[str]:
+        """The names of the modules that called, in the order of their first call."""
+        return list(dict.fromkeys(call.module for call in self.calls))
+
+    @property
+    def memory(self) -> int:
+        """How many bytes of tensors are held, each counted once."""
+        held: dict[int, int] = {}
+        for call in self.calls:
+            held |= call.weights.storages() if call.weights else {}
+        return sum(held.values())
+
+    def free(self) -> None:
+        """Let all tensors go; what `each` returned stays."""
+        for call in self.calls:
+            call.weights = None
+
+    def to(self, device: torch.device | str) -> None:
+        """Move all tensors to a device."""
+        for call in self.calls:
+            call.weights = call.weights and call.weights.to(device)
+
+    def __str__(self) -> str:
+        """One line for each module, and how much memory is held."""
+        lines = []
+        for name in self.modules:
+            calls = [call for call in self.calls if call.module == name]
+            shapes = ", ".join(dict.fromkeys(" × ".join(map(str, call.shape)) for call in calls))
+            backends = ", ".join(dict.fromkeys(call.backend for call in calls))
+            lines.append(f"{name or '(the model)'}: {len(calls)} × ({shapes}) by {backends}")
+        lines += [f"{name or '(the model)'}: not read, {why}" for name, why in dict.fromkeys(self.unread)]
+        return "\n".join([*lines, f"{len(self)} calls, {self.memory / 1024:,.1f} KiB held"])
+
+
+@contextmanager
+def watch(
+    model: nn.Module,
+    *,
+    only: str | Sequence[str] = "*",
+    last: int = 0,
+    each: Callable[[Call], object] | None = None,
+    after: str = "keep",
+    copy: bool = False,
+    how: str = "auto",
+) -> Iterator[Seen]:
+    """Watch every `scaled_dot_product_attention` inside a model: `with watch(model) as seen: model(…)`.
+
+    `only` are names of modules, where `*` stands for anything; `last` keeps so many calls of each module (0: all).
+    `each` is called with each call while it is there: what it returns is kept instead of q and k. `after` says what
+    becomes of q and k when the block ends: "keep", "cpu" (moved there) or "free". `copy` keeps copies, for models that
+    write into their keys later (static caches). `how` says what reads the weights, as in `scaled_attend`.
+    """
+    choose("thing to do after it", after, AFTER)
+    patterns = (only,) if isinstance(only, str) else tuple(only)
+    names = _names(model, patterns)
+    if last < 0:
+        raise ConfigError(f"last={last}: it takes how many calls of each module are kept, or 0 for all")
+    seen = Seen()
+    inside = _Inside()
+    watcher = _Watcher(seen, inside, lambda name: any(fnmatchcase(name, p) for p in patterns), last, each, copy, how)
+    with ExitStack() as until:
+        for name, module in names.items():
+            until.callback(module.register_forward_pre_hook(inside.enter(name)).remove)
+            until.callback(module.register_forward_hook(inside.leave, always_call=True).remove)
+        until.callback({"keep": lambda: None, "cpu": lambda: seen.to("cpu"), "free": seen.free}[after])
+        until.enter_context(watcher)
+        yield seen
+
+
+def _names(model: nn.Module, patterns: Sequence[str]) -> dict[str, nn.Module]:
+    """Return all modules by name; refuse what is no model, and names that none has."""
+    if not isinstance(model, nn.Module):
+        raise ConfigError(f"a torch.nn.Module can be watched, not {type(model).__name__}")
+    if hasattr(model, "_orig_mod"):
+        raise ConfigError("a compiled model cannot be watched; watch the one it was compiled from (model._orig_mod)")
+    names = {name: module for name, module in model.named_modules() if not isinstance(module, torch.jit.ScriptModule)}
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            raise ConfigError(f"no module is named '{pattern}'.{nearest(pattern, names)}")
+    return names
+
+
+class _Inside(threading.local):
+    """Which modules are being run in this thread, the innermost last."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def enter(self, name: str) -> Callable[[nn.Module, object], None]:
+        return lambda module, given: self.names.append(name)
+
+    def leave(self, module: nn.Module, given: object, output: object) -> None:
+        if self.names:
+            self.names.pop()
+
+
+class _Watcher(TorchFunctionMode):
+    def __init__(
+        self,
+        seen: Seen,
+        inside: _Inside,
+        wanted: Callable[[str], bool],
+        last: int,
+        each: Callable[[Call], object] | None,
+        copy: bool,
+        how: str,
+    ) -> None:
+        super().__init__()
+        self.seen, self.inside, self.wanted, self.last = seen, inside, wanted, last
+        self.each, self.copy, self.how = each, copy, how
+        self.numbers: dict[str, int] = {}
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401
+        kwargs = kwargs or {}
+        if func is F.multi_head_attention_forward and all(issubclass(t, nn.Parameter | Tensor) for t in types):
+            with self:
+                return _whole_attention()(*args, **kwargs)
+        if func is not F.scaled_dot_product_attention or torch.compiler.is_compiling():
+            return func(*args, **kwargs)
+        name = self.inside.names[-1] if self.inside.names else None
+        if name is None or not self.wanted(name):
+            return func(*args, **kwargs)
+        with Caught() as caught:
+            output = func(*args, **kwargs)
+        self.keep(name, caught, _given(*args, **kwargs))
+        return output
+
+    def keep(self, name: str, caught: Caught, given: _Given) -> None:
+        """Keep one call."""
+        number = self.numbers.get(name, 0)
+        self.numbers[name] = number + 1
+        try:
+            q, k, mask = _four_axes(given.q, given.k, given.mask)
+            scores = scaled_scores(q, k, scale=given.scale, causal=given.causal, mask=mask)
+            lse, backend = caught.of(scores.q)
+        except HeedfulError as error:
+            self.seen.unread.append((name, str(error)))
+            return
+        if self.copy:
+            mask = None if scores.mask is None else scores.mask.clone()
+            scores = replace(scores, q=scores.q.clone(), k=scores.k.clone(), mask=mask)
+        weights = ScaledWeights(scores, lse, backend, self.how)
+        call = Call(name, number, weights.shape, backend, given.dropout, weights)
+        if self.each is not None:
+            call.kept, call.weights = self.each(call), None
+        self.seen.calls.append(call)
+        if self.last and number >= self.last:
+            self.seen.calls = [c for c in self.seen.calls if c.module != name or c.number > number - self.last]
+
+
+class _Given(NamedTuple):
+    q: Tensor
+    k: Tensor
+    mask: Tensor | None
+    dropout: float
+    causal: bool
+    scale: float | None
+
+
+def _given(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> _Given:
+    """Sort the arguments of `scaled_dot_product_attention`."""
+    return _Given(query, key, attn_mask, float(dropout_p), is_causal, scale)
+
+
+def _four_axes(q: Tensor, k: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return q (B, H, T, C), k (B, G, S, C) and a mask that fits; PyTorch takes more than that."""
+    if any(x is not None and (x.is_nested or type(x) not in (Tensor, nn.Parameter)) for x in (q, k, mask)):
+        raise ConfigError("it was given nested tensors, or a subclass of Tensor")
+    if q.dim() != k.dim() or not 2 <= q.dim() <= 4:
+        raise ConfigError(f"q of {q.dim()} axes and k of {k.dim()}; 2 to 4 can be read")
+    if q.dim() == 3:
+        # Without heads: the first axis is the batch, of the mask, too.
+        q, k = q[:, None], k[:, None]
+        mask = mask[:, None] if mask is not None and mask.dim() == 3 else mask
+    elif q.dim() == 2:
+        q, k = q[None, None], k[None, None]
+    B = max(q.shape[0], k.shape[0])
+    q, k = q.expand(B, *q.shape[1:]), k.expand(B, *k.shape[1:])
+    if q.shape[1] % k.shape[1]:
+        raise ConfigError(f"q has {q.shape[1]} heads and k has {k.shape[1]}")
+    return q, k, mask
+
+
+@cache
+def _whole_attention() -> Callable[..., Any]:
+    """Return PyTorch's `multi_head_attention_forward` without its look for modes.
+
+    It hands itself over to the mode as a whole; what it calls inside is then hidden from that mode. This is the same
+    code, run as if it had found none.
+    """
+    given = F.multi_head_attention_forward
+    names = {**given.__globals__, "has_torch_function": lambda _: False}
+    made = FunctionType(given.__code__, names, given.__name__, given.__defaults__, given.__closure__)
+    made.__kwdefaults__ = given.__kwdefaults__
+    return made
