@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from heedful.cli.decoding import say_fault
-from heedful.cli.options import Json, Model, print_json
+from heedful.cli.options import Json, print_json
 
 if TYPE_CHECKING:
     from heedful.translator import Translator
 
 __all__ = ["info"]
 
+ModelOrNot = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="MODEL", help="A model folder, or hf:ORG/NAME; without it: this machine.", show_default=False
+    ),
+]
 
-def info(model: Model, *, json: Json = False) -> None:
-    """Tell what a model folder holds, after checking that it is whole."""
+
+def info(model: ModelOrNot = None, *, json: Json = False) -> None:
+    """Tell what a model folder holds, after checking that it is whole; or what computes on this machine."""
+    if model is None:
+        machine = _machine()
+        print_json(machine) if json else print(_machine_text(machine))
+        return
     from heedful.folder import about
     from heedful.interop import HUB, fetch, is_marian
     from heedful.translator import load
@@ -36,6 +49,39 @@ def info(model: Model, *, json: Json = False) -> None:
         "files": head["files"],
     }
     print_json(record) if json else print(_text(record, _read_by(translator)))
+
+
+def _machine() -> dict[str, Any]:
+    """Return versions, devices, and which way every operation takes that has a kernel."""
+    import platform
+
+    import torch
+
+    from heedful.kernels import paths
+    from heedful.version import __version__
+
+    cuda = [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]
+    return {
+        "heedful": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "devices": [*cuda, *["mps"] * torch.backends.mps.is_available(), f"cpu, {torch.get_num_threads()} threads"],
+        "paths": [way._asdict() for way in paths()],
+    }
+
+
+def _machine_text(machine: dict[str, Any]) -> str:
+    rows = [(way["operation"], way["path"], way["why"]) for way in machine["paths"]]
+    wide = max(len(name) for name, _, _ in rows)
+    return "\n".join(
+        [
+            f"heedful {machine['heedful']}, PyTorch {machine['torch']}, Python {machine['python']}",
+            f"devices: {'; '.join(machine['devices'])}",
+            "",
+            "what there are kernels for, and what computes it here:",
+            *(f"  {name:{wide}}  {path:6}  {why}" for name, path, why in rows),
+        ]
+    )
 
 
 def _marian(folder: Path) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 launch (when a kernel is compiled, and where) · chance (masks of dropout) · word_loss (cross-entropy and R-Drop with
 their gradient) · residual (sum, dropout and LN) · activation (bias, ReLU and dropout) · scaled (PyTorch's
-attention, with weights that can be read: scaled_weights, by scaled_plain or by scaled_pass and scaled_top) · paths
+attention, with weights that can be read: scaled_weights, by scaled_plain or by scaled_pass and scaled_top) · policy
 (which way is taken, and why)
 """
 
@@ -10,7 +10,7 @@ from heedful.kernels.activation import relu_dropout
 from heedful.kernels.additive import additive_attend, additive_weights
 from heedful.kernels.chance import Chance
 from heedful.kernels.launch import usable
-from heedful.kernels.paths import paths
+from heedful.kernels.policy import paths
 from heedful.kernels.residual import residual_norm
 from heedful.kernels.scaled import scaled_attend
 from heedful.kernels.scaled_plain import Summary, Top

@@ -28,11 +28,11 @@ from heedful.kernels.scaled_plain import LOW, Scores, Summary
 if TYPE_CHECKING:
     import triton.language as tl
 
-__all__ = ["GROUP", "Given", "log_sum_exp", "on_device", "slabs", "summary", "widest"]
+__all__ = ["GROUP", "Given", "log_sum_exp", "on_device", "slabs", "summary", "unfit"]
 
-ROWS, KEYS = 64, 128  # of a tile
+ROWS = 64  # slabs are multiples of it
 GROUP = 16  # keys of which the largest score is kept for the top
-BUFFER = 1 << 23  # numbers in each buffer: 32 MiB
+BUFFER = 1 << 24  # numbers in each buffer: 64 MiB
 LOG2E = 1.4426950408889634
 WIDEST = 256  # channels per head
 
@@ -43,17 +43,22 @@ def scaled_tile(
     CAUSAL: tl.constexpr, BIAS: tl.constexpr, MASK: tl.constexpr, EDGE: tl.constexpr, PRECISION: tl.constexpr,
 ) -> tl.tensor:  # fmt: skip
     """log2 of the weights of a tile, -1e30 or less for 0.  q (R, C), k (C, N), level (R,), b (N,) -> (R, N)."""
-    z = tl.dot(q, k, input_precision=PRECISION) * factor - level[:, None]
-    if BIAS:
-        z += b[None, :]
     if MASK:
+        # Where the product begins, not added to it afterwards: so the mask is brought into the layout of the product,
+        # and not the product into that of the mask, which makes every sum over a row far dearer.
         there = (rows < T)[:, None] & (columns < S)[None, :]
         m = tl.load(mask + rows.to(tl.int64)[:, None] * mt + columns[None, :] * ms, there, 0)
+        low = -1e30 / factor
         if MASK == 1:
-            z = tl.where(m != 0, z, -1e30)
+            m = tl.where(m != 0, 0.0, low)
         else:
             m = m.to(tl.float32)
-            z = tl.where(m <= -1e30, -1e30, z + m * 1.4426950408889634)
+            m = tl.where(m <= -1e30, low, m * (1.4426950408889634 / factor))
+        z = tl.dot(q, k, m, input_precision=PRECISION) * factor - level[:, None]
+    else:
+        z = tl.dot(q, k, input_precision=PRECISION) * factor - level[:, None]
+    if BIAS:
+        z += b[None, :]
     if EDGE:
         there = (columns < S)[None, :]
         if CAUSAL:
@@ -152,7 +157,9 @@ def _sums(
         mass = mass * tl.exp2(top - higher) + tl.sum(tl.exp2(z - higher[:, None]), 1)
         top = higher
     found = (top + tl.log2(mass)) * 0.6931471805599453
-    tl.store(lse + pair * T + rows, tl.where(top <= -1e29, float("inf"), found), rows < T)
+    # What is not a number is no row with nothing to look at.
+    nothing = (top <= -1e29) & (mass == mass)
+    tl.store(lse + pair * T + rows, tl.where(nothing, float("inf"), found), rows < T)
 
 
 class Given:
@@ -175,8 +182,10 @@ class Given:
         C = self.q.shape[-1]
         kind = 0 if mask is None else 1 if mask.dtype == torch.bool else 2
         self.compiled = (C, scores.causal, bias is not None, kind)
-        # tf32 would round factors of fp32 to 11 bits.
-        self.sizes = ("ieee" if self.q.dtype == torch.float32 else "tf32", max(16, power_of_2(C)))
+        # Rows and keys of a tile: what registers hold. tf32 would round factors of fp32 to 11 bits.
+        wide = scores.q.dtype == torch.float32
+        self.rows, self.keys = (32, 64) if wide else (64, 128) if C <= 128 else (64, 64)
+        self.sizes = ("ieee" if wide else "tf32", max(16, power_of_2(C)))
 
 
 def on_device(x: Tensor) -> AbstractContextManager[Any]:
@@ -184,8 +193,10 @@ def on_device(x: Tensor) -> AbstractContextManager[Any]:
     return torch.cuda.device(x.device) if x.is_cuda else nullcontext()
 
 
-def widest(scores: Scores) -> str:
+def unfit(scores: Scores) -> str:
     """Return why these scores are not for the kernels, or nothing."""
+    if not scores.scale:
+        return "the kernels take a scale other than 0"
     if scores.q.dtype not in (torch.float32, torch.float16, torch.bfloat16):
         return f"the kernels take fp32, fp16 and bf16, not {str(scores.q.dtype).removeprefix('torch.')}"
     return f"the kernels take heads of at most {WIDEST} channels" if scores.q.shape[-1] > WIDEST else ""
@@ -198,17 +209,16 @@ def log_sum_exp(scores: Scores) -> Tensor:
     given = Given(scores)
     if lse.numel() and S:
         with on_device(lse):
-            _sums[(B * H, -(-T // ROWS))](
+            _sums[(B * H, -(-T // given.rows))](
                 given.q, given.k, lse, given.bias, given.mask, H, T, S, *given.strides, given.group, given.factor,
-                *given.compiled, *given.sizes, ROWS, KEYS // 2, num_warps=4, num_stages=3,
+                *given.compiled, *given.sizes, given.rows, 64, num_warps=4, num_stages=3,
             )  # fmt: skip
     return lse
 
 
-def slabs(scores: Scores, top: bool) -> Iterator[tuple[int, int]]:
-    """Yield from which query to which the buffers are filled at once."""
-    B, H, T, S = scores.shape
-    most = BUFFER // max(1, B * H * -(-S // (GROUP if top else KEYS)))
+def slabs(B: int, H: int, T: int, columns: int) -> Iterator[tuple[int, int]]:
+    """Yield from which query to which the buffers are filled at once, with so many numbers for each query and head."""
+    most = BUFFER // max(1, B * H * columns)
     rows = max(ROWS, most // ROWS * ROWS)
     for begin in range(0, T, rows):
         yield begin, min(T, begin + rows)
@@ -222,11 +232,12 @@ def summary(scores: Scores, lse: Tensor, count: int = 0) -> Summary:
     device = scores.q.device
     received, entropy = torch.zeros(B, H, S, device=device), torch.zeros(B, H, T, device=device)
     found = Found(scores, count) if count else None
-    given, lse, n = Given(scores), lse.contiguous(), -(-S // KEYS)
-    for begin, end in slabs(scores, count > 0) if B * H * S else ():
+    given, lse = Given(scores), lse.contiguous()
+    n, groups = -(-S // given.keys), -(-S // given.keys) * (given.keys // GROUP)
+    for begin, end in slabs(B, H, T, groups if count else n) if B * H * S else ():
         slab = end - begin
         parts = torch.empty(B, H, n, slab, device=device)
-        tops = torch.empty(B, H, slab, n * (KEYS // GROUP), device=device) if count else parts
+        tops = torch.empty(B, H, slab, groups, device=device) if count else parts
         if scores.causal:
             # What no program goes through.
             parts.zero_()
@@ -235,8 +246,8 @@ def summary(scores: Scores, lse: Tensor, count: int = 0) -> Summary:
         with on_device(lse):
             _pass[(B * H, n)](
                 given.q, given.k, lse, given.bias, given.mask, received, parts, tops, H, T, S, begin, end,
-                *given.strides, given.group, given.factor, *given.compiled, count > 0, *given.sizes, ROWS, KEYS, GROUP,
-                num_warps=4, num_stages=3,
+                *given.strides, given.group, given.factor, *given.compiled, count > 0, *given.sizes,
+                given.rows, given.keys, GROUP, num_warps=4, num_stages=3,
             )  # fmt: skip
         entropy[:, :, begin:end] = parts.sum(2) * -math.log(2)
         if found is not None:

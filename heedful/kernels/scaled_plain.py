@@ -88,8 +88,12 @@ class Scores:
     def empty(self) -> Tensor | None:
         """Return which rows have nothing to look at, or None where every row has something.  -> (B, H, T)."""
         B, H, T, S = self.shape
-        if self.bias is None and self.mask is None:
+        if not S or (self.bias is None and self.mask is None):
             return None if S else torch.ones(B, H, T, dtype=torch.bool, device=self.q.device)
+        if self.mask is not None and self.bias is None and not self.causal:
+            mask = self.mask
+            none = ~mask.any(-1) if mask.dtype == torch.bool else mask.amax(-1) <= LOW
+            return none.expand(B, H, T)
         bare = replace(self, q=self.q.new_zeros(1, 1, 1, 1).expand(B, H, T, 1), k=self.k.new_zeros(B, 1, S, 1))
         everything = slice(None)
         if self.mask is None or self.mask.shape[2] == 1:

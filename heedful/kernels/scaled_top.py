@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from heedful.kernels.launch import kernel, part, power_of_2
-from heedful.kernels.scaled_pass import GROUP, KEYS, Given, on_device
+from heedful.kernels.scaled_pass import GROUP, Given, on_device
 from heedful.kernels.scaled_plain import Scores, Top
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class Found:
             _look[(B * H, -(-(end - begin) // QUERIES))](
                 given.q, given.k, lse, given.bias, given.mask, tops, self.positions, self.weights, H, T, S, begin, end,
                 tops.shape[-1], *given.strides, given.group, given.factor, *given.compiled, self.count,
-                power_of_2(self.count), QUERIES, CHUNK, STEP, KEYS, GROUP, num_warps=4,
+                power_of_2(self.count), QUERIES, CHUNK, STEP, given.keys, GROUP, num_warps=4,
             )  # fmt: skip
 
     def top(self) -> Top:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from heedful.errors import ConfigError, ShapeError
 from heedful.kernels import scaled_pass, scaled_plain
-from heedful.kernels.paths import by_kernels
+from heedful.kernels.policy import by_kernels
 from heedful.kernels.scaled_plain import Index, Scores, Summary, Top
 from heedful.kernels.scaled_top import MOST
 
@@ -129,7 +129,7 @@ class ScaledWeights:
 
     def by_kernels(self, top: int = 0) -> bool:
         """Whether kernels in Triton read the weights, the top with them; an error if they have to and cannot."""
-        unfit = scaled_pass.widest(self.scores)
+        unfit = scaled_pass.unfit(self.scores)
         if top > MOST:
             unfit = f"the kernels look for at most {MOST} positions, not {top}"
         return by_kernels(self.how, self.scores.q, unfit)

@@ -51,7 +51,7 @@ def paths(device: torch.device | None = None) -> list[Way]:
     device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
     path, why = _state(device)
     return [
-        Way(one.name, path, f"{why}; {one.when}" + (f" by {one.otherwise}" if path == "torch" else ""))
+        Way(one.name, path, f"{one.when}: {why}" + (f"; {one.otherwise}" if path == "torch" else ""))
         for one in OPERATIONS
     ]
 
