@@ -53,8 +53,8 @@ class Scores:
     def tile(self, batch: slice, heads: Index, rows: Index, columns: Index) -> Tensor:
         """Return a block of scores, -inf for what may not be looked at.  -> (b, h, t, s)."""
         everything = heads == slice(None) if isinstance(heads, slice) else False
-        q = _pick(_pick(self.q[batch], 1, heads), 2, rows).to(self.kind)
-        k = _pick(self.k[batch], 2, columns).to(self.kind)
+        q = self.q[batch][:, heads][:, :, rows].to(self.kind)
+        k = self.k[batch][:, :, columns].to(self.kind)
         group = self.q.shape[1] // self.k.shape[1]
         with torch.autocast(q.device.type, enabled=False):
             if everything and group > 1:
@@ -109,8 +109,8 @@ class Scores:
 
 
 def _pick(x: Tensor, axis: int, index: Index) -> Tensor:
-    """Return some places along an axis; an axis of size 1 stands for all."""
-    if x.shape[axis] == 1 or (isinstance(index, slice) and index == slice(None)):
+    """Return some places along an axis of what masks; an axis of size 1 stands for all."""
+    if x.shape[axis] == 1:
         return x
     return x[(slice(None),) * axis + (index,)]
 

@@ -163,16 +163,13 @@ def _places(given: Places, size: int, name: str) -> Index:
     """Return places along an axis as a slice or as numbers."""
     if isinstance(given, slice):
         # All of an axis stays all of it: that needs no copy.
-        return (
-            given if given == ALL else slice(*given.indices(size)) if (given.step or 1) > 0 else _numbers(given, size)
-        )
+        if given == ALL or given.step is None or given.step > 0:
+            return given
+        return torch.tensor(range(*given.indices(size)), dtype=torch.int64)
     at = torch.as_tensor(given).reshape(-1)
+    at = at if at.numel() else at.long()  # an empty list would be one of floats
     if at.dtype == torch.bool or at.is_floating_point() or at.is_complex():
         raise ConfigError(f"{name} are given by whole numbers or a slice, not by {at.dtype}")
     if at.numel() and not (-size <= int(at.min()) and int(at.max()) < size):
         raise ShapeError(f"{name} {int(at.min())} to {int(at.max())} were asked for, but there are {size}")
     return at.long() % max(1, size)
-
-
-def _numbers(given: slice, size: int) -> Tensor:
-    return torch.tensor(range(*given.indices(size)), dtype=torch.int64)

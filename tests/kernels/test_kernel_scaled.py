@@ -41,7 +41,7 @@ def scores_of(
 
 def exact_weights(s: Scores) -> Tensor:
     """All weights in float64, by a softmax that knows nothing of blocks.  (B, H, T, S)."""
-    B, H, T, S = s.shape
+    _, H, T, S = s.shape
     q, k = s.q.cpu().double(), s.k.cpu().double().repeat_interleave(H // s.k.shape[1], 1)
     scores = s.scale * torch.einsum("bhtc,bhsc->bhts", q, k)
     if s.bias is not None:

@@ -87,6 +87,8 @@ def test_blocks_of_rows_columns_and_heads() -> None:
     same(weights.block([4, 0], 3, -1), every[:, 3:, [4, 0], 3:4])
     same(weights.block(torch.tensor([2]), slice(None, None, -1)), every[:, :, 2:3].flip(-1))
     assert weights.block(heads=[]).shape == (2, 0, 5, 7)
+    one = scaled_attend(*draw(1, 1, 1, 1, 1))[1]  # an axis of size 1 is one place, not all
+    assert one.block([0, 0], [], [0, 0, 0]).shape == (1, 3, 2, 0)
     with pytest.raises(ShapeError, match="rows 5 to 5 were asked for, but there are 5"):
         weights.block(5)
     with pytest.raises(ConfigError, match="heads are given by whole numbers or a slice, not by torch.bool"):
