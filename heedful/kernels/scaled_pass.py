@@ -67,7 +67,7 @@ def scaled_tile(
     return z
 
 
-@kernel("T", "S", "H", "begin", "end")
+@kernel("T", "S", "H", "begin", "end", "bb", "bh", "group")
 def _pass(
     q, k, lse, bias, mask, received, parts, tops, H, T, S, begin, end,
     qb, qh, qt, kb, kh, ks, bb, bh, mb, mh, mt, ms, group, factor,
@@ -125,7 +125,7 @@ def _pass(
     tl.store(place, tl.load(place, columns < S, 0.0) + tl.sum(total, 0), columns < S)
 
 
-@kernel("T", "S", "H")
+@kernel("T", "S", "H", "bb", "bh", "group")
 def _sums(
     q, k, lse, bias, mask, H, T, S, qb, qh, qt, kb, kh, ks, bb, bh, mb, mh, mt, ms, group, factor,
     C: tl.constexpr, CAUSAL: tl.constexpr, BIAS: tl.constexpr, MASK: tl.constexpr,

@@ -37,7 +37,7 @@ def packed(z, at) -> tl.tensor:
     return (ordered.to(tl.int64) << 32) | (0x7FFFFFFF - at).to(tl.int64)
 
 
-@kernel("T", "S", "H", "begin", "end", "groups")
+@kernel("T", "S", "H", "begin", "end", "groups", "bb", "bh", "group")
 def _look(
     q, k, lse, bias, mask, tops, positions, weights, H, T, S, begin, end, groups,
     qb, qh, qt, kb, kh, ks, bb, bh, mb, mh, mt, ms, group, factor,

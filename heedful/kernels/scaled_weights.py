@@ -162,9 +162,9 @@ def _versions(scores: Scores) -> tuple[int, ...]:
 def _places(given: Places, size: int, name: str) -> Index:
     """Return places along an axis as a slice or as numbers."""
     if isinstance(given, slice):
-        # All of an axis stays all of it: that needs no copy.
-        if given == ALL or given.step is None or given.step > 0:
+        if given.step is None or given.step > 0:
             return given
+        # PyTorch's slices do not go backwards.
         return torch.tensor(range(*given.indices(size)), dtype=torch.int64)
     at = torch.as_tensor(given).reshape(-1)
     at = at if at.numel() else at.long()  # an empty list would be one of floats

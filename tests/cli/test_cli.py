@@ -249,6 +249,16 @@ def test_an_out_folder_with_a_model(heedful_cli: Run, pairs: Path, tiny: Path) -
     assert "already holds a model; choose another one, or add --resume" in err
 
 
+def test_info_without_a_model_says_which_way_is_taken(heedful_cli: Run) -> None:
+    code, out, _ = heedful_cli("info")
+    record = json.loads(heedful_cli("info", "--json").out)
+    assert code == 0
+    assert {way["operation"] for way in record["paths"]} >= {"word_losses", "scaled_attend"}
+    for way in record["paths"]:
+        assert f"{way['path']:6}  {way['why']}" in out
+    assert f"PyTorch {record['torch']}" in out
+
+
 @pytest.mark.parametrize("verb", ["translate", "evaluate", "info"])
 def test_not_a_model(heedful_cli: Run, pairs: Path, tmp_path: Path, verb: str) -> None:
     arguments = {"translate": ["a"], "evaluate": [pairs], "info": []}[verb]
