@@ -252,4 +252,5 @@ def summary(scores: Scores, lse: Tensor, count: int = 0) -> Summary:
         entropy[:, :, begin:end] = parts.sum(2) * -math.log(2)
         if found is not None:
             found.look(given, lse, tops, begin, end)
+        del parts, tops  # before the next ones are made
     return Summary(received, entropy, None if found is None else found.top())

@@ -205,9 +205,11 @@ def test_compiled_as_one_graph() -> None:
         return output + 1, weights
 
     given = draw(2, 4, 2, 5, 7)
-    output, weights = torch.compile(layer, fullgraph=True, backend="eager")(*given)
+    given[0].requires_grad_()
+    output, weights = torch.compile(layer, fullgraph=True, backend="aot_eager")(*given)
     wanted, others = layer(*given)
     assert torch.equal(output, wanted)
+    assert torch.equal(*(torch.autograd.grad(x.cos().sum(), given[0])[0] for x in (output, wanted)))
     assert weights.backend == "compiled"
     torch.testing.assert_close(weights.block(), others.block())
 
