@@ -38,7 +38,7 @@ WIDEST = 256  # channels per head
 
 
 @part
-def scaled_tile(
+def _tile(
     q, k, level, b, mask, rows, columns, mt, ms, T, S, factor,
     CAUSAL: tl.constexpr, BIAS: tl.constexpr, MASK: tl.constexpr, EDGE: tl.constexpr, PRECISION: tl.constexpr,
 ) -> tl.tensor:  # fmt: skip
@@ -109,7 +109,7 @@ def _pass(
             level = tl.load(lse + rows, rows < end, float("inf"))
             # A row with nothing to look at: finite, so that 0 · z is 0.
             level = tl.where(level == float("inf"), 1e30, level * 1.4426950408889634)
-            z = scaled_tile(
+            z = _tile(
                 qs, kt, level, b, mask, rows, columns, mt, ms, T, S, factor, CAUSAL, BIAS, MASK, edge == 0, PRECISION
             )
             p = tl.exp2(z)
@@ -152,7 +152,7 @@ def _sums(
         b = tl.zeros([KEYS], tl.float32)
         if BIAS:
             b = tl.load(bias + columns, columns < S, -1e30)
-        z = scaled_tile(qs, kt, zero, b, mask, rows, columns, mt, ms, T, S, factor, CAUSAL, BIAS, MASK, True, PRECISION)
+        z = _tile(qs, kt, zero, b, mask, rows, columns, mt, ms, T, S, factor, CAUSAL, BIAS, MASK, True, PRECISION)
         higher = tl.maximum(top, tl.max(z, 1))
         mass = mass * tl.exp2(top - higher) + tl.sum(tl.exp2(z - higher[:, None]), 1)
         top = higher

@@ -30,7 +30,7 @@ STEP = 16  # channels that are multiplied at once
 
 
 @part
-def packed(z, at) -> tl.tensor:
+def _packed(z, at) -> tl.tensor:
     """z and a place as one integer, in the order of z, then against that of the place."""
     bits = z.to(tl.int32, bitcast=True)
     ordered = bits ^ ((bits >> 31) & 0x7FFFFFFF)
@@ -58,7 +58,7 @@ def _look(
         last = tl.minimum(groups, ((begin + (tl.program_id(1) + 1) * R - 1) // KEYS + 1) * (KEYS // GROUP))
     for first in range(0, last, CHUNK):
         g = first + tl.arange(0, CHUNK)
-        x = packed(tl.load(tops[:, None] + g[None, :], here[:, None] & (g < last)[None, :], 0.0), g[None, :])
+        x = _packed(tl.load(tops[:, None] + g[None, :], here[:, None] & (g < last)[None, :], 0.0), g[None, :])
         x = tl.where((g < last)[None, :], x, NOTHING)
         merged = tl.full([R, K], NOTHING, tl.int64)
         for j in range(COUNT):
@@ -99,7 +99,7 @@ def _look(
             z = tl.where(m <= -1e30, -1e30, z + m * 1.4426950408889634)
     if CAUSAL:
         z = tl.where(columns <= rows[:, None], z, -1e30)
-    x = tl.where(there, packed(z, columns), NOTHING)
+    x = tl.where(there, _packed(z, columns), NOTHING)
     out = (pair * T + rows) * COUNT
     for j in range(COUNT):
         m = tl.max(x, 1)

@@ -22,10 +22,10 @@ HALVES = (torch.float16, torch.bfloat16)
 
 @pytest.fixture
 def few_programs(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
-    """The interpreter takes as long for a small program as for a large one."""
+    """The interpreter takes as long for a small program as for a large one; and groups come in several chunks."""
     if device == "cpu":
         monkeypatch.setattr(scaled_top, "QUERIES", 64)
-        monkeypatch.setattr(scaled_top, "CHUNK", 32)
+        monkeypatch.setattr(scaled_top, "CHUNK", 8)
 
 
 def draw(*shape: int, seed: int, kind: torch.dtype = torch.float32, device: str = "cpu") -> Tensor:
