@@ -24,6 +24,7 @@ from torch.overrides import TorchFunctionMode
 
 from heedful.errors import ConfigError, HeedfulError, choose, nearest
 from heedful.kernels import ScaledWeights
+from heedful.kernels.policy import WAYS
 from heedful.kernels.scaled import Caught, scaled_scores
 
 __all__ = ["AFTER", "Call", "Seen", "watch"]
@@ -125,6 +126,7 @@ def watch(
     write into their keys later (static caches). `how` says what reads the weights, as in `scaled_attend`.
     """
     choose("thing to do after it", after, AFTER)
+    choose("way", how, WAYS)
     patterns = (only,) if isinstance(only, str) else tuple(only)
     names = _names(model, patterns)
     if last < 0:
