@@ -1,7 +1,7 @@
 """Weights of scaled dot-product attention from q, k and the log-sum-exp, P = exp(scale·q·k − lse): plain PyTorch.
 
 The definition that the kernels are tested against, and what runs wherever they do not. Nothing larger than a block of
-`ELEMENTS` scores is ever held.
+`ELEMENTS` scores (on a GPU `ON_DEVICE`) is ever held.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from torch import Tensor
 
 __all__ = ["LOW", "Index", "Scores", "Summary", "Top", "blocks", "log_sum_exp", "pack", "summary", "unpack"]
 
-ELEMENTS = 1 << 22  # scores that are held at once
+ELEMENTS = 1 << 20  # scores that are held at once
+ON_DEVICE = 1 << 23  # the same where a block costs a dozen launches
 LOW = -1e30  # a score this low may not be looked at: finite, so that 0 · LOW is 0 and not NaN
 Index = slice | Tensor
 
@@ -45,6 +46,11 @@ class Scores:
     def kind(self) -> torch.dtype:
         """The type that weights are computed in."""
         return torch.float64 if self.q.dtype == torch.float64 else torch.float32
+
+    @property
+    def most(self) -> int:
+        """How many scores are held at once."""
+        return ELEMENTS if self.q.device.type == "cpu" else ON_DEVICE
 
     def wide(self) -> Scores:
         """Return the same with keys in the type that is computed in, so that many blocks do not convert them again."""
@@ -103,7 +109,7 @@ class Scores:
             last = torch.arange(T, device=self.q.device) if self.causal else torch.full((T,), S, device=self.q.device)
             return ~seen[:, :, last.clamp(max=S - 1)]
         found = torch.empty(B, H, T, dtype=torch.bool, device=self.q.device)
-        for batch, rows in blocks(B, H, T, S):
+        for batch, rows in blocks(B, H, T, S, self.most):
             found[batch, :, rows] = (bare.tile(batch, everything, rows, everything) <= LOW).all(-1)
         return found
 
@@ -115,10 +121,10 @@ def _pick(x: Tensor, axis: int, index: Index) -> Tensor:
     return x[(slice(None),) * axis + (index,)]
 
 
-def blocks(B: int, H: int, T: int, S: int) -> Iterator[tuple[slice, slice]]:
-    """Yield sentences and rows of which all heads together have about ELEMENTS scores, or one row."""
-    rows = min(T, max(1, ELEMENTS // max(1, H * S)))
-    sentences = max(1, ELEMENTS // max(1, H * T * S))
+def blocks(B: int, H: int, T: int, S: int, most: int) -> Iterator[tuple[slice, slice]]:
+    """Yield sentences and rows of which all heads together have at most so many scores, or one row."""
+    rows = min(T, max(1, most // max(1, H * S)))
+    sentences = max(1, most // max(1, H * T * S))
     for b in range(0, B, sentences):
         for t in range(0, T, max(1, rows)):
             yield slice(b, min(B, b + sentences)), slice(t, min(T, t + rows))
@@ -132,7 +138,7 @@ def log_sum_exp(scores: Scores) -> Tensor:
     B, H, T, S = scores.shape
     lse = torch.empty(B, H, T, dtype=scores.kind, device=scores.q.device)
     scores = scores.wide()
-    for batch, rows in blocks(B, H, T, S):
+    for batch, rows in blocks(B, H, T, S, scores.most):
         lse[batch, :, rows] = scores.tile(batch, slice(None), rows, slice(None)).logsumexp(-1)
     return lse.masked_fill_(lse == -torch.inf, torch.inf)
 
@@ -166,13 +172,13 @@ def summary(scores: Scores, lse: Tensor, count: int = 0) -> Summary:
     positions = torch.full((B, H, T, count), -1, dtype=torch.int64, device=device)
     logs = torch.full((B, H, T, count), LOW, dtype=kind, device=device)
     scores, most = scores.wide(), min(count, S)
-    for batch, rows in blocks(B, H, T, S) if S else ():
-        z = (scores.tile(batch, slice(None), rows, slice(None)) - lse[batch, :, rows, None]).clamp(min=LOW)
+    for batch, rows in blocks(B, H, T, S, scores.most) if S else ():
+        z = scores.tile(batch, slice(None), rows, slice(None)).sub_(lse[batch, :, rows, None]).clamp_(min=LOW)
         if count:
             positions[batch, :, rows, :most], logs[batch, :, rows, :most] = _largest(z, most)
         p = z.exp()
         received[batch] += p.sum(2)
-        entropy[batch, :, rows] = -(p * z).sum(-1)
+        entropy[batch, :, rows] = -p.mul_(z).sum(-1)
     if not count:
         return Summary(received, entropy, None)
     weights = logs.exp()
