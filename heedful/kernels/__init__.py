@@ -1,32 +1,33 @@
 """Fused kernels in Triton for what training does most often on a GPU, each with the signature of its pure reference.
 
 launch (when a kernel is compiled, and where) · chance (masks of dropout) · word_loss (cross-entropy and R-Drop with
-their gradient) · residual (sum, dropout and LN) · activation (bias, ReLU and dropout) · scaled (PyTorch's
-attention, with weights that can be read: scaled_weights, by scaled_plain or by scaled_pass and scaled_top) · policy
-(which way is taken, and why)
+their gradient) · residual (sum, dropout and LN) · activation (bias, ReLU and dropout) · steps (what a step of a recurrence asks for) ·
+recurrence_cells (LSTM and GRU) · recurrence_attention (a question to a memory) · curves (σ, tanh)
 """
 
 from heedful.kernels.activation import relu_dropout
 from heedful.kernels.additive import additive_attend, additive_weights
 from heedful.kernels.chance import Chance
 from heedful.kernels.launch import usable
-from heedful.kernels.policy import paths
+from heedful.kernels.recurrence_attention import Questions, answer, askable
+from heedful.kernels.recurrence_cells import GruSteps, LstmSteps, gru_cell, lstm_cell
 from heedful.kernels.residual import residual_norm
-from heedful.kernels.scaled import scaled_attend
-from heedful.kernels.scaled_plain import Summary, Top
-from heedful.kernels.scaled_weights import ScaledWeights
+from heedful.kernels.steps import steppable
 from heedful.kernels.word_loss import scaled_, word_losses
 
 __all__ = [
     "Chance",
-    "ScaledWeights",
-    "Summary",
-    "Top",
-    "paths",
+    "GruSteps",
+    "LstmSteps",
+    "Questions",
+    "answer",
+    "askable",
+    "gru_cell",
+    "lstm_cell",
     "relu_dropout",
     "residual_norm",
     "scaled_",
-    "scaled_attend",
+    "steppable",
     "usable",
     "word_losses",
 ]

@@ -123,6 +123,10 @@ class Layer(ABC):
         """Take step t: from `s[:, t]` to `s[:, t + 1]`."""
         by_state, _, s = self.sums[t]
         by_state.baddbmm_(s, self.U_t)
+        self.gate(t)
+
+    def gate(self, t: int) -> None:
+        """From the sums in the gates of step t to the next state."""
         self.activate(self.views[t])
 
     @abstractmethod
@@ -139,6 +143,10 @@ class Layer(ABC):
         self.d = torch.empty_like(self.gates)
         self.d_state, self.d_input = self._parts(self.d)
         self.sums = steps(self.d_state, self.d_input, ds[:, :-1])
+        self.ready()
+
+    def ready(self) -> None:
+        """Make room for the slopes, and cut what `ungate` needs."""
         N, _, B, width = self.gates.shape
         self.slope = self.gates.new_empty(N, self.span, B, width)
         self.slopes_of = [*self._blocks(self.slope).unbind(-2)]
@@ -150,11 +158,15 @@ class Layer(ABC):
 
     def back(self, t: int) -> None:
         """Take step t back: from `ds[:, t + 1]`, which must be whole, to the gates' gradients and into `ds[:, t]`."""
+        self.ungate(t)
+        d, _, ds = self.sums[t]
+        ds.baddbmm_(d, self.U)
+
+    def ungate(self, t: int) -> None:
+        """From the gradient of the state after step t to that of the sums in its gates."""
         if (t + 1) % self.span == 0:
             self.slopes(self.spans[t // self.span])
         self.differentiate(t % self.span, self.views[t])
-        d, _, ds = self.sums[t]
-        ds.baddbmm_(d, self.U)
 
     @abstractmethod
     def slopes(self, known: Views) -> None:

@@ -23,11 +23,15 @@ class Asking(ABC):
     """
 
     def __init__(self, keys: Tensor, values: Tensor, keep: Tensor, kept: tuple[Tensor, ...]) -> None:
-        self.keys, self.values = keys, values
+        self.keys, self.values, self.keep = keys, values, keep
         self.q, self.weights, self.c = kept
-        self.there = keep.to(keys.dtype)
-        self.blocked = torch.zeros_like(self.there).masked_fill_(~keep, torch.finfo(keys.dtype).min)
         self.steps: list[Views] = list(zip(*(buffer.unbind(0) for buffer in kept), strict=True))
+        self.ready()
+
+    def ready(self) -> None:
+        """Work out what all questions need."""
+        self.there = self.keep.to(self.keys.dtype)
+        self.blocked = torch.zeros_like(self.there).masked_fill_(~self.keep, torch.finfo(self.keys.dtype).min)
 
     @staticmethod
     def room(T: int, keys: Tensor, values: Tensor) -> tuple[Tensor, ...]:
@@ -91,8 +95,8 @@ class Dot(Asking):
     def __init__(
         self, keys: Tensor, values: Tensor, keep: Tensor, kept: tuple[Tensor, ...], scale: float = 1.0
     ) -> None:
-        super().__init__(keys, values, keep, kept)
         self.scale = scale
+        super().__init__(keys, values, keep, kept)
 
     def score(self, q: Tensor, s: Tensor) -> Tensor:
         """Return scale · s · k_j.  s (B, D) -> (B, S)."""
@@ -122,9 +126,13 @@ class Additive(Asking):
     def __init__(
         self, keys: Tensor, values: Tensor, keep: Tensor, kept: tuple[Tensor, ...], weights: tuple[Tensor, Tensor]
     ) -> None:
-        super().__init__(keys, values, keep, kept)
         self.W, self.v = weights
-        self.f = torch.empty_like(keys)
+        super().__init__(keys, values, keep, kept)
+
+    def ready(self) -> None:
+        """Make room for tanh, too."""
+        super().ready()
+        self.f = torch.empty_like(self.keys)
         self.rows = self.f.flatten(0, 1)
 
     def bend(self, q: Tensor) -> Tensor:

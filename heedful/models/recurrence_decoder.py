@@ -16,7 +16,7 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 from heedful.models.cells import CellState
 from heedful.models.recurrence import Layer, own_precision
 from heedful.models.recurrence_attention import Additive, Asking, Dot
-from heedful.models.recurrence_cells import LAYERS
+from heedful.models.recurrence_fused import additive_kind, dot_kind, layer_kind
 
 __all__ = ["Plan", "Written", "write"]
 
@@ -99,17 +99,18 @@ class _Course:
     def _layer(self, number: int, room: list[Tensor] | None) -> Layer:
         given, plan = self.given, self.plan
         U = given[f"U{number}"][None]
+        kind = layer_kind(plan.cell, U)
         if room is not None:
-            return LAYERS[plan.cell](U, *[room.pop(0) for _ in range(1 + len(plan.states))])
+            return kind(U, *[room.pop(0) for _ in range(1 + len(plan.states))])
         bias = (given[f"b_W{number}"][None], given[f"b_U{number}"][None])
-        return LAYERS[plan.cell].begin(self.T, U, bias, tuple(given[f"{side}{number}"][None] for side in plan.states))
+        return kind.begin(self.T, U, bias, tuple(given[f"{side}{number}"][None] for side in plan.states))
 
     def _asking(self, room: list[Tensor] | None) -> Additive | Dot:
         keys, values, keep = (self.given[name] for name in ("keys", "values", "keep"))
         kept = Asking.room(self.T, keys, values) if room is None else tuple(room.pop(0) for _ in range(3))
         if "v" in self.given:
-            return Additive(keys, values, keep, kept, (self.given["W_q"], self.given["v"]))
-        return Dot(keys, values, keep, kept, self.plan.scale)
+            return additive_kind(keys)(keys, values, keep, kept, (self.given["W_q"], self.given["v"]))
+        return dot_kind(keys)(keys, values, keep, kept, self.plan.scale)
 
     def _mixed(self, room: list[Tensor] | None) -> Tensor:
         if room is not None:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
 from heedful.models.recurrence import own_precision
-from heedful.models.recurrence_cells import LAYERS
+from heedful.models.recurrence_fused import layer_kind
 
 __all__ = ["read", "turned"]
 
@@ -67,7 +67,7 @@ class _Read(torch.autograd.Function):
     ) -> tuple[Tensor, ...]:
         N, S, B, _ = x.shape
         zero = x.new_zeros(N, B, U.shape[-1])
-        layer = LAYERS[cell].begin(S, U, (b_W, b_U), (zero, zero) if cell == "lstm" else (zero,))
+        layer = layer_kind(cell, U).begin(S, U, (b_W, b_U), (zero, zero) if cell == "lstm" else (zero,))
         W = layer.arrange(W)
         layer.project(x, W)
         for t in range(S):
@@ -85,7 +85,7 @@ class _Read(torch.autograd.Function):
     def backward(ctx: _Context, d: Tensor | None, *d_last: Tensor | None) -> tuple[Tensor | None, ...]:
         x, W, ends, U, gates, *states = ctx.saved_tensors
         with own_precision(U.device):
-            layer = LAYERS[ctx.cell](U, gates, *states)
+            layer = layer_kind(ctx.cell, U)(U, gates, *states)
             sides = [torch.zeros_like(side) for side in states]
             if d is not None:
                 sides[0][:, 1:] = d

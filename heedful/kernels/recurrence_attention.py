@@ -1,0 +1,231 @@
+"""One question to a memory by one kernel: scores, mask, softmax and context; one more for its way back.
+
+The reference is `heedful.models.recurrence_attention`, whose buffers these work on. A program answers one question. All
+S positions of its sentence stand side by side in registers, a tile of them by some columns at a time: first the keys,
+summed up to scores, which never leave the registers until they are weights; then the values. On the way back it is the
+other way round: the values give the weights' gradient, the keys the question's, with tanh worked out again. What the
+additive score's keys and v get is worked out for all T questions at once at the end.
+"""
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from heedful.errors import ShapeError
+from heedful.kernels.curves import tanh
+from heedful.kernels.launch import kernel, power_of_2
+from heedful.kernels.steps import demand
+
+if TYPE_CHECKING:
+    import triton.language as tl
+
+__all__ = ["LONGEST", "Questions", "answer", "askable"]
+
+LONGEST = 1024  # positions, of which a program has all in registers
+TILE = 8192  # numbers of keys or values that are fetched at once: 32 KiB, enough to keep the memory busy
+KEY_ROWS, KEY_COLUMNS = 8, 128  # positions and columns whose gradient a program adds up over all questions
+
+
+@kernel("t", "S", "K")
+def _ask(
+    s, q, keys, v, values, keep, weights, c, t, S, K, A, E,
+    SCALE: tl.constexpr, ADDITIVE: tl.constexpr, BS: tl.constexpr, BLOCK: tl.constexpr,
+) -> None:  # fmt: skip
+    r = tl.program_id(0)
+    b = (r // K).to(tl.int64)
+    row = t.to(tl.int64) * tl.num_programs(0) + r
+    j = tl.arange(0, BS)
+    seen = tl.load(keep + b * S + j, j < S, 0) != 0
+    total = tl.zeros([BS, BLOCK], keys.dtype.element_ty)
+    for begin in range(0, A, BLOCK):
+        a = begin + tl.arange(0, BLOCK)
+        k = tl.load(keys + b * S * A + j[:, None] * A + a[None, :], seen[:, None] & (a < A)[None, :], 0.0)
+        if ADDITIVE:
+            x = tl.load(q + row * A + a, a < A, 0.0)
+            w = tl.load(v + a, a < A, 0.0)
+            total += tanh(k + x[None, :]) * w[None, :]
+        else:
+            x = tl.load(s + r.to(tl.int64) * A + a, a < A, 0.0) * SCALE
+            tl.store(q + row * A + a, x, a < A)
+            total += k * x[None, :]
+    e = tl.where(seen, tl.sum(total, 1), -float("inf"))
+    top = tl.max(e, 0)
+    p = tl.exp(e - tl.where(top == -float("inf"), 0.0, top))
+    mass = tl.sum(p, 0)
+    # A sentence with nothing to look at gives zeros.
+    alpha = p / tl.where(mass == 0, 1.0, mass)
+    tl.store(weights + row * S + j, alpha, j < S)
+    for begin in range(0, E, BLOCK):
+        a = begin + tl.arange(0, BLOCK)
+        h = tl.load(values + b * S * E + j[:, None] * E + a[None, :], seen[:, None] & (a < E)[None, :], 0.0)
+        tl.store(c + row * E + a, tl.sum(alpha[:, None] * h, 0), a < E)
+
+
+@kernel("t", "S")
+def _ask_back(
+    q, keys, v, values, keep, weights, dc, d_weights, de, dq, ds, t, S, A, E,
+    SCALE: tl.constexpr, MORE: tl.constexpr, ADDITIVE: tl.constexpr, BS: tl.constexpr, BLOCK: tl.constexpr,
+) -> None:  # fmt: skip
+    b = tl.program_id(0).to(tl.int64)
+    row = t.to(tl.int64) * tl.num_programs(0) + b
+    j = tl.arange(0, BS)
+    seen = tl.load(keep + b * S + j, j < S, 0) != 0
+    total = tl.zeros([BS, BLOCK], keys.dtype.element_ty)
+    for begin in range(0, E, BLOCK):
+        a = begin + tl.arange(0, BLOCK)
+        h = tl.load(values + b * S * E + j[:, None] * E + a[None, :], seen[:, None] & (a < E)[None, :], 0.0)
+        total += h * tl.load(dc + row * E + a, a < E, 0.0)[None, :]
+    d = tl.sum(total, 1)
+    if MORE:
+        d += tl.load(d_weights + row * S + j, seen, 0.0)
+    alpha = tl.load(weights + row * S + j, seen, 0.0)
+    d = alpha * (d - tl.sum(alpha * d, 0))
+    tl.store(de + row * S + j, d, j < S)
+    for begin in range(0, A, BLOCK):
+        a = begin + tl.arange(0, BLOCK)
+        k = tl.load(keys + b * S * A + j[:, None] * A + a[None, :], seen[:, None] & (a < A)[None, :], 0.0)
+        if ADDITIVE:
+            f = tanh(k + tl.load(q + row * A + a, a < A, 0.0)[None, :])
+            w = tl.load(v + a, a < A, 0.0)
+            tl.store(dq + row * A + a, tl.sum(d[:, None] * (1 - f * f), 0) * w, a < A)
+        else:
+            place = ds + b * A + a
+            tl.store(place, tl.load(place, a < A, 0.0) + SCALE * tl.sum(d[:, None] * k, 0), a < A)
+
+
+@kernel("T", "S")
+def _keys_back(q, keys, v, keep, de, dk, dv, T, S, A, BS: tl.constexpr, BLOCK: tl.constexpr) -> None:
+    b, B = tl.program_id(0).to(tl.int64), tl.num_programs(0)
+    j = tl.program_id(1) * BS + tl.arange(0, BS)
+    a = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
+    there = (j < S)[:, None] & (a < A)[None, :]
+    seen = tl.load(keep + b * S + j, j < S, 0) != 0
+    at = b * S * A + j[:, None] * A + a[None, :]
+    k = tl.load(keys + at, seen[:, None] & (a < A)[None, :], 0.0)
+    bent = tl.zeros([BS, BLOCK], keys.dtype.element_ty)
+    slope = tl.zeros([BS, BLOCK], keys.dtype.element_ty)
+    for t in range(T):
+        row = t * B + b
+        d = tl.load(de + row * S + j, j < S, 0.0)[:, None]
+        f = tanh(k + tl.load(q + row * A + a, a < A, 0.0)[None, :])
+        bent += d * f
+        slope += d * (1 - f * f)
+    tl.store(dk + at, slope * tl.load(v + a, a < A, 0.0)[None, :], there)
+    tl.store(dv + (b * tl.num_programs(1) + tl.program_id(1)) * A + a, tl.sum(bent, 0), a < A)
+
+
+def askable(S: int) -> bool:
+    """Whether a sentence is short enough for a program to have all its positions at hand."""
+    return S <= LONGEST
+
+
+def _sizes(S: int, A: int, E: int) -> tuple[int, int, int]:
+    """Return a tile's positions and columns, both of few kinds, and its warps."""
+    if not askable(S):
+        raise ShapeError(f"kernels ask about at most {LONGEST} positions, given {S}")
+    positions = max(16, power_of_2(S))
+    columns = max(8, min(TILE // positions, power_of_2(max(A, E))))
+    return positions, columns, 8 if positions * columns >= 4096 else 4
+
+
+class Questions:
+    """T questions to one memory, one at a time: keys (B, S, A), values (B, S, E), keep (B, S), v (A,) if additive.
+
+    `kept` is room for questions, weights and contexts: q (T, B, A), α (T, B, S), c (T, B, E).
+    """
+
+    def __init__(
+        self,
+        memory: tuple[Tensor, Tensor, Tensor],
+        kept: tuple[Tensor, ...],
+        v: Tensor | None = None,
+        scale: float = 1.0,
+    ) -> None:
+        keys, values, keep = memory
+        (B, S, A), (T, E) = keys.shape, (kept[0].shape[0], values.shape[2])
+        self.T, self.widths, self.sizes = T, (A, E), _sizes(S, A, E)
+        self.q, self.weights, self.c = kept
+        demand(
+            keys=(keys, (B, S, A)), values=(values, (B, S, E)), keep=(keep, (B, S)),
+            v=(keys.new_empty(A) if v is None else v, (A,)),
+            q=(self.q, (T, B, A)), weights=(self.weights, (T, B, S)), c=(self.c, (T, B, E)),
+        )  # fmt: skip
+        if keep.dtype != torch.bool:
+            raise ShapeError(f"keep is {keep.dtype}; it must be bool, True where may be looked")
+        self.keys, self.values, self.keep, self.scale = keys, values, keep, float(scale)
+        self.additive, self.v = v is not None, keys if v is None else v
+
+    def go(self, t: int, s: Tensor) -> None:
+        """Answer question t: W s, which lies in `q[t]`, if v is given; otherwise scale · s, which is written there.
+
+        s (B, A) in one piece; weights and context are written into `weights[t]` and `c[t]`.
+        """
+        B, S = self.keep.shape
+        positions, columns, warps = self.sizes
+        if B:
+            _ask[(B,)](
+                s, self.q, self.keys, self.v, self.values, self.keep, self.weights, self.c, t, S, 1, *self.widths,
+                self.scale, self.additive, positions, columns, num_warps=warps,
+            )  # fmt: skip
+
+    def turn(self, dc: Tensor, d_weights: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Begin the way back.  dc (T, B, E), d_weights (T, B, S) -> room for the gradients of q and of the scores."""
+        self.dc, self.d_weights = dc, d_weights
+        self.dq, self.de = torch.empty_like(self.q), torch.empty_like(self.weights)
+        more = self.weights if d_weights is None else d_weights
+        demand(dc=(dc, tuple(self.c.shape)), d_weights=(more, tuple(self.weights.shape)))
+        return self.dq, self.de
+
+    def back(self, t: int, ds: Tensor) -> None:
+        """Take question t back, from `dc[t]` to `de[t]`, and `dq[t]` if v is given; otherwise ds gets scale · dq.
+
+        ds (B, A) in one piece.
+        """
+        B, S = self.keep.shape
+        positions, columns, warps = self.sizes
+        more = self.weights if self.d_weights is None else self.d_weights
+        if B:
+            _ask_back[(B,)](
+                self.q, self.keys, self.v, self.values, self.keep, self.weights, self.dc, more, self.de, self.dq, ds,
+                t, S, *self.widths, self.scale, self.d_weights is not None, self.additive, positions, columns,
+                num_warps=warps,
+            )  # fmt: skip
+
+    def memory_back(self) -> tuple[Tensor, Tensor]:
+        """Return the gradients of the additive score's keys (B, S, A) and v (A,), of all questions."""
+        B, S, A = self.keys.shape
+        if not (self.keys.numel() and self.T):
+            return torch.zeros_like(self.keys), torch.zeros_like(self.v)
+        blocks = (S + KEY_ROWS - 1) // KEY_ROWS
+        dk, dv = torch.empty_like(self.keys), self.v.new_empty(B * blocks, A)
+        _keys_back[(B, blocks, (A + KEY_COLUMNS - 1) // KEY_COLUMNS)](
+            self.q, self.keys, self.v, self.keep, self.de, dk, dv, self.T, S, A, KEY_ROWS, KEY_COLUMNS, num_warps=2
+        )  # fmt: skip
+        return dk, dv.sum(0)
+
+
+def answer(
+    q: Tensor, keys: Tensor, values: Tensor, keep: Tensor, v: Tensor | None = None, scale: float = 1.0
+) -> tuple[Tensor, Tensor]:
+    """Return what questions find, without a gradient.  q (R, A), keys (B, S, A), values (B, S, E) -> (R, E), (R, S).
+
+    R is B, or B·K: K questions about each sentence, side by side. Additive if v (A,) is given, otherwise scale · q · k.
+    """
+    (B, S, A), R, E = keys.shape, q.shape[0], values.shape[2]
+    q, keys, values, keep = q.contiguous(), keys.contiguous(), values.contiguous(), keep.contiguous()
+    demand(q=(q, (R, A)), keys=(keys, (B, S, A)), values=(values, (B, S, E)), keep=(keep, (B, S)))
+    if not B or R % B:
+        raise ShapeError(f"{R} questions cannot be shared out among {B} sentences")
+    weights, c = q.new_empty(R, S), q.new_empty(R, E)
+    positions, columns, warps = _sizes(S, A, E)
+    if R:
+        _ask[(R,)](
+            q, q if v is not None else torch.empty_like(q), keys, keys if v is None else v, values, keep, weights, c,
+            0, S, R // B, A, E, float(scale), v is not None, positions, columns, num_warps=warps,
+        )  # fmt: skip
+    return c, weights

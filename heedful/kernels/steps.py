@@ -1,0 +1,41 @@
+"""What kernels that take one step of a recurrence ask of their tensors, looked at once and not at every step."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+from torch import Tensor
+
+from heedful.errors import ConfigError, ShapeError
+from heedful.kernels.launch import usable
+
+__all__ = ["KINDS", "demand", "steppable"]
+
+KINDS = (torch.float32, torch.float64)
+
+
+def steppable(x: Tensor) -> bool:
+    """Whether steps on this tensor may be taken by kernels: where kernels are used at all, in fp32 or fp64."""
+    return x.dtype in KINDS and usable(x)
+
+
+def demand(**tensors: tuple[Tensor, tuple[int, ...]]) -> None:
+    """Refuse tensors that a kernel would misread: each must have its shape, lie in one piece, and be as the first is.
+
+    A mask, of bool, need not be of the same type.
+    """
+    name, (first, _) = next(iter(tensors.items()))
+    if first.dtype not in KINDS:
+        raise ShapeError(f"{name} is {first.dtype}; kernels take steps in torch.float32 or torch.float64")
+    if not first.is_cuda and os.environ.get("TRITON_INTERPRET") != "1":
+        raise ConfigError(f"{name} is on '{first.device}', but kernels run on a CUDA device")
+    for other, (tensor, shape) in tensors.items():
+        if tuple(tensor.shape) != shape:
+            raise ShapeError(f"{other} has shape {tuple(tensor.shape)}, expected {shape}")
+        if tensor.dtype not in (first.dtype, torch.bool):
+            raise ShapeError(f"{other} is {tensor.dtype}, but {name} is {first.dtype}")
+        if tensor.device != first.device:
+            raise ShapeError(f"{other} is on '{tensor.device}', but {name} on '{first.device}'")
+        if not tensor.is_contiguous():
+            raise ShapeError(f"{other} has strides {tensor.stride()} for {shape}: it must lie in one piece")
