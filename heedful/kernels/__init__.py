@@ -1,8 +1,9 @@
 """Fused kernels in Triton for what training does most often on a GPU, each with the signature of its pure reference.
 
 launch (when a kernel is compiled, and where) · chance (masks of dropout) · word_loss (cross-entropy and R-Drop with
-their gradient) · residual (sum, dropout and LN) · activation (bias, ReLU and dropout) · steps (what a step of a recurrence asks for) ·
-recurrence_cells (LSTM and GRU) · recurrence_attention (a question to a memory) · curves (σ, tanh)
+their gradient) · residual (sum, dropout and LN) · activation (bias, ReLU and dropout) ·
+recurrence_cells (a step of LSTM and GRU) · recurrence_attention (a question to a memory) · steps (what both ask of
+their tensors) · curves (σ, tanh)
 """
 
 from heedful.kernels.activation import relu_dropout

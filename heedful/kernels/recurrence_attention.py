@@ -18,7 +18,7 @@ from torch import Tensor
 
 from heedful.errors import ShapeError
 from heedful.kernels.curves import tanh
-from heedful.kernels.launch import kernel, power_of_2
+from heedful.kernels.launch import kernel, part, power_of_2
 from heedful.kernels.steps import demand
 
 if TYPE_CHECKING:
@@ -28,12 +28,20 @@ __all__ = ["LONGEST", "Questions", "answer", "askable"]
 
 LONGEST = 1024  # positions, of which a program has all in registers
 TILE = 8192  # numbers of keys or values that are fetched at once: 32 KiB, enough to keep the memory busy
-KEY_ROWS, KEY_COLUMNS = 8, 128  # positions and columns whose gradient a program adds up over all questions
+KEY_ROWS, KEY_COLUMNS = 4, 128  # positions and columns whose gradient a program adds up over all questions
+
+
+@part
+def _tile(memory, stride, seen, begin, W, BS: tl.constexpr, BLOCK: tl.constexpr) -> tl.tensor:
+    """Some columns, from `begin` on, of what may be looked at, and 0 elsewhere.  memory (S, W) -> (BS, BLOCK)."""
+    j, a = tl.arange(0, BS).to(tl.int64), begin + tl.arange(0, BLOCK)
+    return tl.load(memory + j[:, None] * stride + a[None, :], seen[:, None] & (a < W)[None, :], 0.0)
 
 
 @kernel("t", "S", "K")
 def _ask(
-    s, q, keys, v, values, keep, weights, c, t, S, K, A, E,
+    s, q, keys, v, values, keep, weights, c,
+    t, S, K, A, E, key_step, key_stride, value_step, value_stride,
     SCALE: tl.constexpr, ADDITIVE: tl.constexpr, BS: tl.constexpr, BLOCK: tl.constexpr,
 ) -> None:  # fmt: skip
     r = tl.program_id(0)
@@ -41,10 +49,14 @@ def _ask(
     row = t.to(tl.int64) * tl.num_programs(0) + r
     j = tl.arange(0, BS)
     seen = tl.load(keep + b * S + j, j < S, 0) != 0
+    keys += b * key_step
+    values += b * value_step
     total = tl.zeros([BS, BLOCK], keys.dtype.element_ty)
+    k = _tile(keys, key_stride, seen, 0, A, BS, BLOCK)
     for begin in range(0, A, BLOCK):
+        # Asked for one tile ahead, so that the memory works while tanh does; beyond the last there is nothing to fetch.
+        ahead = _tile(keys, key_stride, seen, begin + BLOCK, A, BS, BLOCK)
         a = begin + tl.arange(0, BLOCK)
-        k = tl.load(keys + b * S * A + j[:, None] * A + a[None, :], seen[:, None] & (a < A)[None, :], 0.0)
         if ADDITIVE:
             x = tl.load(q + row * A + a, a < A, 0.0)
             w = tl.load(v + a, a < A, 0.0)
@@ -53,6 +65,8 @@ def _ask(
             x = tl.load(s + r.to(tl.int64) * A + a, a < A, 0.0) * SCALE
             tl.store(q + row * A + a, x, a < A)
             total += k * x[None, :]
+        k = ahead
+    h = _tile(values, value_stride, seen, 0, E, BS, BLOCK)
     e = tl.where(seen, tl.sum(total, 1), -float("inf"))
     top = tl.max(e, 0)
     p = tl.exp(e - tl.where(top == -float("inf"), 0.0, top))
@@ -61,25 +75,32 @@ def _ask(
     alpha = p / tl.where(mass == 0, 1.0, mass)
     tl.store(weights + row * S + j, alpha, j < S)
     for begin in range(0, E, BLOCK):
+        ahead = _tile(values, value_stride, seen, begin + BLOCK, E, BS, BLOCK)
         a = begin + tl.arange(0, BLOCK)
-        h = tl.load(values + b * S * E + j[:, None] * E + a[None, :], seen[:, None] & (a < E)[None, :], 0.0)
         tl.store(c + row * E + a, tl.sum(alpha[:, None] * h, 0), a < E)
+        h = ahead
 
 
 @kernel("t", "S")
 def _ask_back(
-    q, keys, v, values, keep, weights, dc, d_weights, de, dq, ds, t, S, A, E,
+    q, keys, v, values, keep, weights, dc, d_weights, de, dq, ds,
+    t, S, A, E, key_step, key_stride, value_step, value_stride,
     SCALE: tl.constexpr, MORE: tl.constexpr, ADDITIVE: tl.constexpr, BS: tl.constexpr, BLOCK: tl.constexpr,
 ) -> None:  # fmt: skip
     b = tl.program_id(0).to(tl.int64)
     row = t.to(tl.int64) * tl.num_programs(0) + b
     j = tl.arange(0, BS)
     seen = tl.load(keep + b * S + j, j < S, 0) != 0
+    keys += b * key_step
+    values += b * value_step
     total = tl.zeros([BS, BLOCK], keys.dtype.element_ty)
+    h = _tile(values, value_stride, seen, 0, E, BS, BLOCK)
     for begin in range(0, E, BLOCK):
+        ahead = _tile(values, value_stride, seen, begin + BLOCK, E, BS, BLOCK)
         a = begin + tl.arange(0, BLOCK)
-        h = tl.load(values + b * S * E + j[:, None] * E + a[None, :], seen[:, None] & (a < E)[None, :], 0.0)
         total += h * tl.load(dc + row * E + a, a < E, 0.0)[None, :]
+        h = ahead
+    k = _tile(keys, key_stride, seen, 0, A, BS, BLOCK)
     d = tl.sum(total, 1)
     if MORE:
         d += tl.load(d_weights + row * S + j, seen, 0.0)
@@ -87,8 +108,8 @@ def _ask_back(
     d = alpha * (d - tl.sum(alpha * d, 0))
     tl.store(de + row * S + j, d, j < S)
     for begin in range(0, A, BLOCK):
+        ahead = _tile(keys, key_stride, seen, begin + BLOCK, A, BS, BLOCK)
         a = begin + tl.arange(0, BLOCK)
-        k = tl.load(keys + b * S * A + j[:, None] * A + a[None, :], seen[:, None] & (a < A)[None, :], 0.0)
         if ADDITIVE:
             f = tanh(k + tl.load(q + row * A + a, a < A, 0.0)[None, :])
             w = tl.load(v + a, a < A, 0.0)
@@ -96,17 +117,20 @@ def _ask_back(
         else:
             place = ds + b * A + a
             tl.store(place, tl.load(place, a < A, 0.0) + SCALE * tl.sum(d[:, None] * k, 0), a < A)
+        k = ahead
 
 
 @kernel("T", "S")
-def _keys_back(q, keys, v, keep, de, dk, dv, T, S, A, BS: tl.constexpr, BLOCK: tl.constexpr) -> None:
+def _keys_back(
+    q, keys, v, keep, de, dk, dv, T, S, A, key_step, key_stride, BS: tl.constexpr, BLOCK: tl.constexpr
+) -> None:
     b, B = tl.program_id(0).to(tl.int64), tl.num_programs(0)
     j = tl.program_id(1) * BS + tl.arange(0, BS)
     a = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
     there = (j < S)[:, None] & (a < A)[None, :]
     seen = tl.load(keep + b * S + j, j < S, 0) != 0
-    at = b * S * A + j[:, None] * A + a[None, :]
-    k = tl.load(keys + at, seen[:, None] & (a < A)[None, :], 0.0)
+    place = keys + b * key_step + j.to(tl.int64)[:, None] * key_stride + a[None, :]
+    k = tl.load(place, seen[:, None] & (a < A)[None, :], 0.0)
     bent = tl.zeros([BS, BLOCK], keys.dtype.element_ty)
     slope = tl.zeros([BS, BLOCK], keys.dtype.element_ty)
     for t in range(T):
@@ -115,7 +139,7 @@ def _keys_back(q, keys, v, keep, de, dk, dv, T, S, A, BS: tl.constexpr, BLOCK: t
         f = tanh(k + tl.load(q + row * A + a, a < A, 0.0)[None, :])
         bent += d * f
         slope += d * (1 - f * f)
-    tl.store(dk + at, slope * tl.load(v + a, a < A, 0.0)[None, :], there)
+    tl.store(dk + b * S * A + j[:, None] * A + a[None, :], slope * tl.load(v + a, a < A, 0.0)[None, :], there)
     tl.store(dv + (b * tl.num_programs(1) + tl.program_id(1)) * A + a, tl.sum(bent, 0), a < A)
 
 
@@ -133,6 +157,19 @@ def _sizes(S: int, A: int, E: int) -> tuple[int, int, int]:
     return positions, columns, 8 if positions * columns >= 4096 else 4
 
 
+def _rows(memory: Tensor) -> Tensor:
+    """Return a memory whose vectors lie in one piece each: it may lie by positions or by sentences.  (B, S, W)."""
+    return memory if memory.stride(-1) == 1 else memory.contiguous()
+
+
+def _check(keys: Tensor, values: Tensor, keep: Tensor, v: Tensor | None) -> None:
+    B, S, A = keys.shape
+    sizes = {"keys": (keys, (B, S, A)), "values": (values, (B, S, values.shape[-1])), "keep": (keep, (B, S))}
+    demand(sizes if v is None else {**sizes, "v": (v, (A,))}, pieces=True)
+    if keep.dtype != torch.bool:
+        raise ShapeError(f"keep is {keep.dtype}; it must be bool, True where may be looked")
+
+
 class Questions:
     """T questions to one memory, one at a time: keys (B, S, A), values (B, S, E), keep (B, S), v (A,) if additive.
 
@@ -147,18 +184,15 @@ class Questions:
         scale: float = 1.0,
     ) -> None:
         keys, values, keep = memory
-        (B, S, A), (T, E) = keys.shape, (kept[0].shape[0], values.shape[2])
-        self.T, self.widths, self.sizes = T, (A, E), _sizes(S, A, E)
+        (B, S, A), (T, E) = keys.shape, (kept[0].shape[0], values.shape[-1])
+        keys, values, keep = _rows(keys), _rows(values), keep.contiguous()
+        self.T, self.sizes = T, _sizes(S, A, E)
+        self.numbers = (A, E, *keys.stride()[:2], *values.stride()[:2])
         self.q, self.weights, self.c = kept
-        demand(
-            keys=(keys, (B, S, A)), values=(values, (B, S, E)), keep=(keep, (B, S)),
-            v=(keys.new_empty(A) if v is None else v, (A,)),
-            q=(self.q, (T, B, A)), weights=(self.weights, (T, B, S)), c=(self.c, (T, B, E)),
-        )  # fmt: skip
-        if keep.dtype != torch.bool:
-            raise ShapeError(f"keep is {keep.dtype}; it must be bool, True where may be looked")
+        _check(keys, values, keep, v)
+        demand({"q": (self.q, (T, B, A)), "weights": (self.weights, (T, B, S)), "c": (self.c, (T, B, E))})
         self.keys, self.values, self.keep, self.scale = keys, values, keep, float(scale)
-        self.additive, self.v = v is not None, keys if v is None else v
+        self.additive, self.v = v is not None, keys if v is None else v.contiguous()
 
     def go(self, t: int, s: Tensor) -> None:
         """Answer question t: W s, which lies in `q[t]`, if v is given; otherwise scale · s, which is written there.
@@ -169,7 +203,7 @@ class Questions:
         positions, columns, warps = self.sizes
         if B:
             _ask[(B,)](
-                s, self.q, self.keys, self.v, self.values, self.keep, self.weights, self.c, t, S, 1, *self.widths,
+                s, self.q, self.keys, self.v, self.values, self.keep, self.weights, self.c, t, S, 1, *self.numbers,
                 self.scale, self.additive, positions, columns, num_warps=warps,
             )  # fmt: skip
 
@@ -178,7 +212,7 @@ class Questions:
         self.dc, self.d_weights = dc, d_weights
         self.dq, self.de = torch.empty_like(self.q), torch.empty_like(self.weights)
         more = self.weights if d_weights is None else d_weights
-        demand(dc=(dc, tuple(self.c.shape)), d_weights=(more, tuple(self.weights.shape)))
+        demand({"dc": (dc, tuple(self.c.shape)), "d_weights": (more, tuple(self.weights.shape))})
         return self.dq, self.de
 
     def back(self, t: int, ds: Tensor) -> None:
@@ -192,7 +226,7 @@ class Questions:
         if B:
             _ask_back[(B,)](
                 self.q, self.keys, self.v, self.values, self.keep, self.weights, self.dc, more, self.de, self.dq, ds,
-                t, S, *self.widths, self.scale, self.d_weights is not None, self.additive, positions, columns,
+                t, S, *self.numbers, self.scale, self.d_weights is not None, self.additive, positions, columns,
                 num_warps=warps,
             )  # fmt: skip
 
@@ -202,9 +236,10 @@ class Questions:
         if not (self.keys.numel() and self.T):
             return torch.zeros_like(self.keys), torch.zeros_like(self.v)
         blocks = (S + KEY_ROWS - 1) // KEY_ROWS
-        dk, dv = torch.empty_like(self.keys), self.v.new_empty(B * blocks, A)
+        dk, dv = self.keys.new_empty(B, S, A), self.v.new_empty(B * blocks, A)
         _keys_back[(B, blocks, (A + KEY_COLUMNS - 1) // KEY_COLUMNS)](
-            self.q, self.keys, self.v, self.keep, self.de, dk, dv, self.T, S, A, KEY_ROWS, KEY_COLUMNS, num_warps=2
+            self.q, self.keys, self.v, self.keep, self.de, dk, dv, self.T, S, A, *self.keys.stride()[:2],
+            KEY_ROWS, KEY_COLUMNS, num_warps=1,
         )  # fmt: skip
         return dk, dv.sum(0)
 
@@ -216,16 +251,18 @@ def answer(
 
     R is B, or B·K: K questions about each sentence, side by side. Additive if v (A,) is given, otherwise scale · q · k.
     """
-    (B, S, A), R, E = keys.shape, q.shape[0], values.shape[2]
-    q, keys, values, keep = q.contiguous(), keys.contiguous(), values.contiguous(), keep.contiguous()
-    demand(q=(q, (R, A)), keys=(keys, (B, S, A)), values=(values, (B, S, E)), keep=(keep, (B, S)))
+    (B, S, A), R, E = keys.shape, q.shape[0], values.shape[-1]
+    q, keys, values, keep = q.contiguous(), _rows(keys), _rows(values), keep.contiguous()
+    _check(keys, values, keep, v)
+    demand({"q": (q, (R, A))})
     if not B or R % B:
         raise ShapeError(f"{R} questions cannot be shared out among {B} sentences")
     weights, c = q.new_empty(R, S), q.new_empty(R, E)
     positions, columns, warps = _sizes(S, A, E)
     if R:
         _ask[(R,)](
-            q, q if v is not None else torch.empty_like(q), keys, keys if v is None else v, values, keep, weights, c,
-            0, S, R // B, A, E, float(scale), v is not None, positions, columns, num_warps=warps,
+            q, q if v is not None else torch.empty_like(q), keys, keys if v is None else v.contiguous(), values, keep,
+            weights, c, 0, S, R // B, A, E, *keys.stride()[:2], *values.stride()[:2], float(scale),
+            v is not None, positions, columns, num_warps=warps,
         )  # fmt: skip
     return c, weights

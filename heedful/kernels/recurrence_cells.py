@@ -139,14 +139,14 @@ class _Steps:
         D = width // 4
         self.side, self.sizes, self.grid = (N, T + 1, B, D), (T, B, D), _grid(N, B, D)
         named = {name: (side, self.side) for name, side in zip("sm", states, strict=False)}
-        demand(gates=(gates, (N, T, B, 4 * D)), **named)
+        demand({"gates": (gates, (N, T, B, 4 * D)), **named})
         self.gates, self.states = gates, states
         self.after = tuple(side[:, 1:] for side in states)
         self.empty = gates.numel() == 0
 
     def _turn(self, d: Tensor, *slopes: Tensor) -> None:
         named = {name: (side, self.side) for name, side in zip(("ds", "dm"), slopes, strict=False)}
-        demand(d=(d, tuple(self.gates.shape)), **named)
+        demand({"d": (d, tuple(self.gates.shape)), **named})
         self.d, self.slopes = d, slopes
         self.slopes_after = tuple(side[:, 1:] for side in slopes)
 
@@ -211,7 +211,7 @@ def _checked(x: Tensor, u: Tensor, state: tuple[Tensor, ...], gates: int, states
     R, D = x.shape[0], state[0].shape[-1]
     x, u, *state_ = (tensor.contiguous() for tensor in (x, u, *state))
     sides = {name: (side, (R, D)) for name, side in zip("sm", state_, strict=False)}
-    demand(x=(x, (R, gates * D)), u=(u, (R, gates * D)), **sides)
+    demand({"x": (x, (R, gates * D)), "u": (u, (R, gates * D)), **sides})
     return x, u, *state_
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -20,10 +21,10 @@ def steppable(x: Tensor) -> bool:
     return x.dtype in KINDS and usable(x)
 
 
-def demand(**tensors: tuple[Tensor, tuple[int, ...]]) -> None:
+def demand(tensors: Mapping[str, tuple[Tensor, tuple[int, ...]]], pieces: bool = False) -> None:
     """Refuse tensors that a kernel would misread: each must have its shape, lie in one piece, and be as the first is.
 
-    A mask, of bool, need not be of the same type.
+    With `pieces` only the last axis must lie in one piece. A mask, of bool, need not be of the same type.
     """
     name, (first, _) = next(iter(tensors.items()))
     if first.dtype not in KINDS:
@@ -37,5 +38,5 @@ def demand(**tensors: tuple[Tensor, tuple[int, ...]]) -> None:
             raise ShapeError(f"{other} is {tensor.dtype}, but {name} is {first.dtype}")
         if tensor.device != first.device:
             raise ShapeError(f"{other} is on '{tensor.device}', but {name} on '{first.device}'")
-        if not tensor.is_contiguous():
+        if not pieces and not tensor.is_contiguous():
             raise ShapeError(f"{other} has strides {tensor.stride()} for {shape}: it must lie in one piece")

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from heedful.kernels import gru_cell, lstm_cell, steppable
+
 __all__ = ["CELLS", "Cell", "CellState", "Kind", "gru", "initialise", "lstm", "rnn"]
 
 CellState = tuple[Tensor, ...]  # (s,), or (s, m) for the LSTM with its cell state m; each (B, D)
@@ -48,16 +50,33 @@ def gru(x: Tensor, u: Tensor, state: CellState) -> CellState:
     return (torch.lerp(n, state[0], z),)
 
 
-class Kind(NamedTuple):
-    """A cell's function, how many gates it has side by side, how many tensors its state has, PyTorch's module."""
+Function = Callable[[Tensor, Tensor, CellState], CellState]
 
-    function: Callable[[Tensor, Tensor, CellState], CellState]
+
+class Kind(NamedTuple):
+    """A cell's function, how many gates it has side by side, how many tensors its state has, PyTorch's module.
+
+    `kernel` is the same function without a gradient, on a GPU.
+    """
+
+    function: Function
     gates: int
     states: int
     module: type[nn.RNN] | type[nn.LSTM] | type[nn.GRU]
+    kernel: Function | None = None
+
+    def best(self, *tensors: Tensor) -> Function:
+        """Return the function for these tensors: the kernel where kernels are used and nobody learns."""
+        alike = all(tensor.dtype == tensors[0].dtype for tensor in tensors)
+        fused = self.kernel is not None and not torch.is_grad_enabled() and alike and steppable(tensors[0])
+        return self.kernel if fused and self.kernel is not None else self.function
 
 
-CELLS = {"rnn": Kind(rnn, 1, 1, nn.RNN), "lstm": Kind(lstm, 4, 2, nn.LSTM), "gru": Kind(gru, 3, 1, nn.GRU)}
+CELLS = {
+    "rnn": Kind(rnn, 1, 1, nn.RNN),
+    "lstm": Kind(lstm, 4, 2, nn.LSTM, lstm_cell),
+    "gru": Kind(gru, 3, 1, nn.GRU, gru_cell),
+}
 
 
 class Cell(nn.Module):
@@ -89,7 +108,8 @@ class Cell(nn.Module):
 
     def forward(self, x: Tensor, state: CellState) -> CellState:
         """Go one step.  x (B, gates·D), projected; state before -> state after."""
-        return self.kind.function(x, F.linear(state[0], self.U.weight, self.U.bias), state)
+        u = F.linear(state[0], self.U.weight, self.U.bias)
+        return self.kind.best(x, u, *state)(x, u, state)
 
 
 @torch.no_grad()

@@ -84,9 +84,8 @@ class FusedAdditive(Additive):
     """e_tj = v · tanh(q_t + k_j) with q = W s: one product and one kernel for a question, and for its way back."""
 
     def ready(self) -> None:
-        """All in one piece, as kernels read it."""
-        self.keys, self.values, self.keep = (x.contiguous() for x in (self.keys, self.values, self.keep))
-        self.kernels = Questions((self.keys, self.values, self.keep), self.kept, self.v.contiguous())
+        """Nothing but the kernels themselves."""
+        self.kernels = Questions((self.keys, self.values, self.keep), self.kept, self.v)
 
     def go(self, t: int, s: Tensor) -> Tensor:
         """Ask.  s (B, D) -> c (B, E)."""
@@ -115,8 +114,7 @@ class FusedDot(Dot):
     """e_tj = q_t · k_j with q = scale · s: one kernel for a question, and for its way back."""
 
     def ready(self) -> None:
-        """All in one piece, as kernels read it."""
-        self.keys, self.values, self.keep = (x.contiguous() for x in (self.keys, self.values, self.keep))
+        """Nothing but the kernels themselves."""
         self.kernels = Questions((self.keys, self.values, self.keep), self.kept, scale=self.scale)
 
     def go(self, t: int, s: Tensor) -> Tensor:

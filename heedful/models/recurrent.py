@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from heedful.attention import SCORES, Additive, ScaledDot, Score, attend
 from heedful.config import RecurrentConfig
 from heedful.errors import ConfigError
+from heedful.kernels import answer, askable, steppable
 from heedful.models.cells import CELLS, Cell, CellState
 from heedful.models.encoder import Dropout, Encoder, embedding
 from heedful.models.protocol import Look, Memory
@@ -164,6 +165,12 @@ class Recurrent(nn.Module):
 
         K hypotheses of one sentence are K queries: (B·K, D) is (B, K, D).
         """
+        alike = s.dtype == memory.h.dtype == memory.keys[0].dtype
+        if not torch.is_grad_enabled() and alike and steppable(s) and askable(memory.h.shape[1]):
+            if isinstance(score, Additive):
+                return answer(score.W(s), memory.keys[0], memory.h, memory.keep, score.v)
+            if type(score) in SCORES.values():
+                return answer(s, memory.keys[0], memory.h, memory.keep, scale=_scale(score, s))
         c, weights = attend(score(s.view(memory.h.shape[0], -1, s.shape[-1]), memory.keys[0]), memory.h, memory.keep)
         return c.flatten(0, 1), weights.flatten(0, 1)
 
@@ -186,5 +193,9 @@ class Recurrent(nn.Module):
             given |= {"keys": memory.keys[0], "values": memory.h, "keep": memory.keep}
         if isinstance(self.score, Additive):
             given |= {"W_q": self.score.W.weight, "v": self.score.v}
-        scale = state.top.shape[-1] ** -0.5 if isinstance(self.score, ScaledDot) else 1.0
-        return write(Plan(self.stack.cell, len(self.stack.cells), ask, scale), given)
+        return write(Plan(self.stack.cell, len(self.stack.cells), ask, _scale(self.score, state.top)), given)
+
+
+def _scale(score: Score | None, s: Tensor) -> float:
+    """Return what a dot product is multiplied with: 1/√D or 1.  s (B, D)."""
+    return s.shape[-1] ** -0.5 if isinstance(score, ScaledDot) else 1.0
