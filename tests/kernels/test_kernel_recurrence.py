@@ -1,0 +1,296 @@
+"""The recurrence with attention inside by kernels, beside the pure one in float64, and the plain loops."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+import pytest
+import torch
+from kernel_device import kernel_device  # noqa: F401  (the fixture `device`)
+from torch import Tensor
+
+from heedful.attention import until
+from heedful.config import RnnConfig
+from heedful.kernels.launch import Kernel
+from heedful.models import Look, build, recurrence, recurrence_fused
+from heedful.models.cells import CELLS
+from heedful.models.recurrence_decoder import Plan, Written, write
+from heedful.models.recurrence_encoder import read
+
+pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
+SIZES = {"B": 2, "S": 5, "T": 2, "D": 6, "E": 4, "A": 7, "K": 3}
+NEAR = {torch.float64: {"rtol": 1e-9, "atol": 1e-11}, torch.float32: {"rtol": 1e-3, "atol": 2e-5}}
+KINDS = {
+    f"{ask}-{'additive' if additive else 'dot'}": (ask, additive)
+    for ask in ("before", "after")
+    for additive in (True, False)
+}
+VIEWS = {"view", "_unsafe_view", "unbind", "select", "slice", "transpose", "t", "permute", "expand", "detach", "alias"}
+VIEWS |= {"unsqueeze", "split_with_sizes"}
+Tensors = dict[str, Tensor]
+
+
+def given(plan: Plan, additive: bool, device: str, sizes: dict[str, int] | None = None) -> Tensors:
+    """Random tensors for `write` in float64, with input feeding; sentences of several lengths."""
+    B, S, T, D, E, A, K = (SIZES | (sizes or {})).values()
+    A = A if additive else D
+    G = CELLS[plan.cell].gates * D
+    shapes = {"x": (T, B, K), "keys": (B, S, A), "values": (B, S, E)}
+    for layer in range(plan.layers):
+        shapes |= {f"W{layer}": (G, D if layer else K), f"U{layer}": (G, D), f"b_W{layer}": (G,), f"b_U{layer}": (G,)}
+        shapes |= {f"{side}{layer}": (B, D) for side in plan.states}
+    shapes |= {"W_q": (A, D), "v": (A,)} if additive else {}
+    shapes |= {"W_fed": (G, D if plan.ask == "after" else E)}
+    shapes |= {"W_a": (D, D + E), "b_a": (D,), "a": (B, D)} if plan.ask == "after" else {}
+    generator = torch.Generator().manual_seed(0)
+    wide = {name: shape[-1] ** -0.5 if name[0] in "WUv" else 1.0 for name, shape in shapes.items()}
+    found = {n: wide[n] * torch.randn(s, generator=generator, dtype=torch.float64) for n, s in shapes.items()}
+    lengths = (3 * torch.arange(B) + 2) % S + 1  # 3, 1, …
+    return {n: t.to(device) for n, t in found.items()} | {"keep": until(lengths, S).to(device)}
+
+
+def outputs(found: Written) -> list[Tensor]:
+    return [t for t in (found.s, found.c, found.weights, found.a, *chain.from_iterable(found.last)) if t is not None]
+
+
+def run(plan: Plan, tensors: Tensors, fused: bool, kind: torch.dtype = torch.float64) -> dict[str, Tensor]:
+    """All that comes out of `write`, and every gradient, by name."""
+    leaves = {n: t.to(kind).requires_grad_() if t.is_floating_point() else t for n, t in tensors.items()}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recurrence_fused, "steppable", lambda _: fused)
+        found = outputs(write(plan, leaves))
+        generator = torch.Generator().manual_seed(1)
+        wishes = [torch.randn(f.shape, generator=generator, dtype=torch.float64).to(f) for f in found]
+        names = [name for name, leaf in leaves.items() if leaf.requires_grad]
+        gradients = torch.autograd.grad(found, [leaves[name] for name in names], wishes)
+    results = {f"output {i}": f.detach() for i, f in enumerate(found)}
+    return results | {f"gradient of {name}": g for name, g in zip(names, gradients, strict=True)}
+
+
+def compare(found: dict[str, Tensor], wanted: dict[str, Tensor], near: dict[str, float]) -> None:
+    assert found.keys() == wanted.keys()
+    for name, tensor in found.items():
+        assert tensor.shape == wanted[name].shape, name
+        torch.testing.assert_close(tensor.double(), wanted[name], **near, msg=lambda m, n=name: f"{n}: {m}")
+
+
+@pytest.mark.parametrize("kind", NEAR, ids=str)
+@pytest.mark.parametrize("way", KINDS)
+@pytest.mark.parametrize("cell", CELLS)
+def test_it_is_the_pure_recurrence(device: str, cell: str, way: str, kind: torch.dtype) -> None:
+    """In float64 to the last digits, so that nothing can hide behind rounding, and in fp32."""
+    ask, additive = KINDS[way]
+    plan = Plan(cell, 2 if kind == torch.float64 else 1, ask, 1.0 if additive else 0.7)
+    tensors = given(plan, additive, device)
+    compare(run(plan, tensors, True, kind), run(plan, tensors, False), NEAR[kind])
+
+
+@pytest.mark.parametrize("size", [1, 7, 33])
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+def test_odd_sizes(device: str, cell: str, size: int) -> None:
+    plan = Plan(cell, 1, "before")
+    tensors = given(plan, True, device, {"S": size, "D": size, "E": size, "A": size})
+    compare(run(plan, tensors, True), run(plan, tensors, False), NEAR[torch.float64])
+
+
+@pytest.mark.parametrize("size", [111, 257])
+@pytest.mark.parametrize("letter", ["S", "D", "E", "A", "B", "T"])
+def test_beyond_a_block(device: str, letter: str, size: int) -> None:
+    """One at a time: columns in several blocks, positions in every row of a tile."""
+    if letter in "BT" and device == "cpu":
+        size //= 16  # by the interpreter each is a program or a launch more: only time would change
+    plan = Plan("lstm", 1, "before" if letter != "E" else "after")
+    tensors = given(plan, True, device, {letter: size})
+    compare(run(plan, tensors, True), run(plan, tensors, False), NEAR[torch.float64])
+
+
+@pytest.mark.parametrize("size", [33, 300])
+def test_dot_products_beyond_a_block(device: str, size: int) -> None:
+    plan = Plan("gru", 1, "after", 0.3)
+    tensors = given(plan, False, device, {"S": size, "D": 600 // size, "E": 20})
+    compare(run(plan, tensors, True), run(plan, tensors, False), NEAR[torch.float64])
+
+
+@pytest.mark.parametrize("way", KINDS)
+def test_a_sentence_with_nothing_to_look_at(device: str, way: str) -> None:
+    ask, additive = KINDS[way]
+    plan = Plan("lstm", 1, ask)
+    tensors = given(plan, additive, device)
+    tensors["keep"][1] = False
+    found = run(plan, tensors, True)
+    compare(found, run(plan, tensors, False), NEAR[torch.float64])
+    assert not found["output 1"][:, 1].any()  # c
+    assert not found["output 2"][:, 1].any()  # α
+    for name in ("keys", "values"):
+        assert not found[f"gradient of {name}"][1].any()
+
+
+@pytest.mark.parametrize("way", KINDS)
+def test_what_may_not_be_looked_at_is_never_read(device: str, way: str) -> None:
+    ask, additive = KINDS[way]
+    plan = Plan("gru", 1, ask)
+    tensors = given(plan, additive, device)
+    wanted = run(plan, tensors, True)
+    poisoned = {n: t.clone() for n, t in tensors.items()}
+    for name in ("keys", "values"):
+        poisoned[name][~tensors["keep"]] = float("nan")
+    found = run(plan, poisoned, True)
+    assert all(torch.equal(found[name], wanted[name]) for name in wanted)
+
+
+@pytest.mark.parametrize(("cell", "way"), zip(["lstm", "gru", "gru", "lstm"], KINDS, strict=True))
+def test_memory_that_nobody_wrote_is_never_read(
+    device: str, cell: str, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask, additive = KINDS[way]
+    plan = Plan(cell, 1, ask)
+    tensors = given(plan, additive, device)
+    wanted = run(plan, tensors, True)
+    like, new = torch.empty_like, Tensor.new_empty
+    filled: list[int] = []
+
+    def poison(tensor: Tensor) -> Tensor:
+        filled.append(tensor.numel())
+        return tensor.fill_(float("nan")) if tensor.is_floating_point() else tensor
+
+    monkeypatch.setattr(torch, "empty_like", lambda *a, **k: poison(like(*a, **k)))
+    monkeypatch.setattr(Tensor, "new_empty", lambda *a, **k: poison(new(*a, **k)))
+    found = run(plan, tensors, True)
+    assert len(filled) > 5
+    assert all(torch.equal(found[name], wanted[name]) for name in wanted)
+
+
+@pytest.mark.parametrize("way", KINDS)
+def test_what_does_not_lie_side_by_side(device: str, way: str) -> None:
+    """By positions first, as an encoder leaves it; by columns; and a mask that is the same for all."""
+    ask, additive = KINDS[way]
+    plan = Plan("lstm", 1, ask)
+    tensors = given(plan, additive, device)
+    tensors["keep"] = tensors["keep"][:1].expand_as(tensors["keep"])
+    wanted = run(plan, tensors, True)
+    spread = dict(tensors)
+    spread["values"] = tensors["values"].transpose(0, 1).contiguous().transpose(0, 1)
+    spread["keys"] = tensors["keys"].permute(2, 1, 0).contiguous().permute(2, 1, 0)
+    if additive:
+        spread["v"] = tensors["v"].repeat_interleave(2)[::2]
+    assert not any(spread[name].is_contiguous() for name in spread if spread[name] is not tensors[name])
+    found = run(plan, spread, True)
+    assert all(torch.equal(found[name], wanted[name]) for name in wanted)
+
+
+@pytest.mark.parametrize("way", KINDS)
+def test_the_same_again_to_the_bit(device: str, way: str) -> None:
+    ask, additive = KINDS[way]
+    plan = Plan("gru", 2, ask)
+    tensors = given(plan, additive, device, {"S": 9})
+    once, again = (run(plan, tensors, True, torch.float32) for _ in range(2))
+    assert all(torch.equal(once[name], again[name]) for name in once)
+
+
+def test_what_is_not_a_number_is_not_hidden(device: str) -> None:
+    plan = Plan("lstm", 1, "before")
+    tensors = given(plan, True, device)
+    tensors["values"][1, 0, 0] = float("nan")
+    found = run(plan, tensors, True)
+    assert found["output 0"][:, 1].isnan().any()
+    assert found["output 0"][:, 0].isfinite().all()
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+def test_an_encoder_reads_both_ways_by_kernels(device: str, cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    gates, B, S, D = CELLS[cell].gates, 3, 4, 5
+    torch.manual_seed(0)
+    shapes = ((2, gates * D, 6), (2, gates * D, D), (2, gates * D), (2, gates * D))
+    weights = tuple(torch.randn(shape, dtype=torch.float64, device=device, requires_grad=True) for shape in shapes)
+    x = torch.randn(2, S, B, 6, dtype=torch.float64, device=device, requires_grad=True)
+    results = []
+    for fused in (False, True):
+        monkeypatch.setattr(recurrence_fused, "steppable", lambda _, fused=fused: fused)
+        s, last = read(cell, x, weights, torch.tensor([4, 1, 3], device=device))
+        total = s.sin().sum() + sum(side.cos().sum() for side in last)
+        results.append([s, *last, *torch.autograd.grad(total, (x, *weights))])
+    torch.testing.assert_close(results[1], results[0], **NEAR[torch.float64])
+
+
+@pytest.mark.parametrize(
+    ("cell", "order", "score"),
+    [
+        ("lstm", "bahdanau", "additive"),
+        ("gru", "bahdanau", "general"),
+        ("lstm", "luong", "scaled"),
+        ("gru", "luong", "concat"),
+        ("lstm", "luong", "dot"),
+    ],
+)
+def test_a_model_learns_what_the_plain_loop_says(
+    device: str, cell: str, order: str, score: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    config = RnnConfig(cell=cell, order=order, score=score, width=4, embedding=3, dropout=0.0)
+    model = build(config, 9, 9).double().to(device)
+    x, y = torch.randint(1, 9, (2, 4), device=device), torch.randint(1, 9, (2, 3), device=device)
+    x[1, 2:] = 0
+
+    def teach() -> list[Tensor]:
+        memory = model.encode(x, x != 0)
+        step = model.step(y, model.start(memory, 3), memory, Look())
+        assert step.weights is not None
+        total = step.hidden.sin().sum() + step.weights.square().sum()
+        return [step.hidden, step.weights, *torch.autograd.grad(total, list(model.parameters()), allow_unused=True)]
+
+    monkeypatch.setattr(recurrence_fused, "steppable", lambda _: True)
+    found = teach()
+    monkeypatch.setattr(recurrence_fused, "steppable", lambda _: False)
+    model.learns = lambda *_: False
+    for one, other in zip(found, teach(), strict=True):
+        assert (one is None) == (other is None)
+        if one is not None:
+            torch.testing.assert_close(one, other, **NEAR[torch.float64])
+
+
+def test_autocast_does_not_reach_inside(device: str) -> None:
+    plan = Plan("lstm", 1, "before")
+    tensors = {n: t.float() if t.is_floating_point() else t for n, t in given(plan, True, device).items()}
+    wanted = run(plan, tensors, True, torch.float32)
+    with torch.autocast(device, torch.bfloat16):
+        found = run(plan, tensors, True, torch.float32)
+    assert all(torch.equal(found[name], wanted[name]) for name in wanted)
+
+
+@pytest.mark.parametrize(("way", "there", "back"), [("before-additive", 5, 5), ("before-dot", 4, 4)])
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+def test_how_many_operations_a_step_is(
+    cell: str, way: str, there: int, back: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Products and kernels: on a GPU each is a launch. Nothing is computed here."""
+    launches: list[str] = []
+    monkeypatch.setattr(
+        Kernel, "__getitem__", lambda self, grid: lambda *a, **k: launches.append(self.function.__name__)
+    )
+    monkeypatch.setattr(recurrence_fused, "steppable", lambda _: True)
+    monkeypatch.setattr(recurrence, "span", lambda T, device: T)  # as on a GPU
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+
+    class Count(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            found = function(*args, **(kwargs or {}))
+            if function.overloadpacket.__name__ not in VIEWS:
+                launches.append(function.overloadpacket.__name__)
+            return found
+
+    ask, additive = KINDS[way]
+    plan = Plan(cell, 1, ask)
+    counts = []
+    for T in (4, 14):
+        tensors = {n: t.requires_grad_() if t.is_floating_point() else t
+                   for n, t in given(plan, additive, "cpu", {"T": T}).items()}  # fmt: skip
+        with Count():
+            found = write(plan, tensors)
+            forward = len(launches)
+            total = (found.s.sum(), found.c.sum())
+            launches.clear()
+            torch.autograd.backward(total)
+            counts.append((forward, len(launches)))
+            launches.clear()
+    (few, few_back), (many, many_back) = counts
+    assert (many - few, many_back - few_back) == (10 * there, 10 * back)
