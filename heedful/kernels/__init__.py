@@ -3,11 +3,12 @@
 launch (when a kernel is compiled, and where) · chance (masks of dropout) · word_loss (cross-entropy and R-Drop with
 their gradient) · residual (sum, dropout and LN) · activation (bias, ReLU and dropout) ·
 recurrence_cells (a step of LSTM and GRU) · recurrence_attention (a question to a memory) · steps (what both ask of
-their tensors) · curves (σ, tanh)
+their tensors) · curves (σ, tanh) ·
+aside (what torch.compile goes round)
 """
 
 from heedful.kernels.activation import relu_dropout
-from heedful.kernels.additive import additive_attend, additive_weights
+from heedful.kernels.aside import aside
 from heedful.kernels.chance import Chance
 from heedful.kernels.launch import usable
 from heedful.kernels.recurrence_attention import Questions, answer, askable
@@ -22,6 +23,7 @@ __all__ = [
     "LstmSteps",
     "Questions",
     "answer",
+    "aside",
     "askable",
     "gru_cell",
     "lstm_cell",

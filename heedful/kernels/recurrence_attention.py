@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from heedful.errors import ShapeError
+from heedful.kernels.aside import aside
 from heedful.kernels.curves import tanh
 from heedful.kernels.launch import kernel, part, power_of_2
 from heedful.kernels.steps import demand
@@ -244,6 +245,7 @@ class Questions:
         return dk, dv.sum(0)
 
 
+@aside
 def answer(
     q: Tensor, keys: Tensor, values: Tensor, keep: Tensor, v: Tensor | None = None, scale: float = 1.0
 ) -> tuple[Tensor, Tensor]:

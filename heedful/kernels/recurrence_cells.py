@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from heedful.errors import ShapeError
+from heedful.kernels.aside import aside
 from heedful.kernels.curves import sigma, tanh
 from heedful.kernels.launch import kernel
 from heedful.kernels.steps import demand
@@ -215,6 +216,7 @@ def _checked(x: Tensor, u: Tensor, state: tuple[Tensor, ...], gates: int, states
     return x, u, *state_
 
 
+@aside
 def lstm_cell(x: Tensor, u: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """`cells.lstm`, without a gradient.  x (R, 4D), u (R, 4D), s, m (R, D) -> s, m (R, D)."""
     x, u, _, m = _checked(x, u, state, 4, 2)
@@ -225,6 +227,7 @@ def lstm_cell(x: Tensor, u: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, 
     return s_after, m_after
 
 
+@aside
 def gru_cell(x: Tensor, u: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """`cells.gru`, without a gradient.  x (R, 3D), u (R, 3D), s (R, D) -> s (R, D)."""
     x, u, s = _checked(x, u, state, 3, 1)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
+from heedful.kernels import aside
 from heedful.models.cells import CellState
 from heedful.models.recurrence import Layer, own_precision
 from heedful.models.recurrence_attention import Additive, Asking, Dot
@@ -58,6 +59,7 @@ class Written(NamedTuple):
         return None if self.weights is None else self.weights.transpose(0, 1)[:, None, None]
 
 
+@aside
 def write(plan: Plan, tensors: Tensors) -> Written:
     """Go through T steps. What `tensors` may hold, with l for the layers from 0 on, and PyTorch's order of gates:
 

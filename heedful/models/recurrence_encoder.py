@@ -11,12 +11,14 @@ import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
+from heedful.kernels import aside
 from heedful.models.recurrence import own_precision
 from heedful.models.recurrence_fused import layer_kind
 
 __all__ = ["read", "turned"]
 
 
+@aside
 def read(cell: str, x: Tensor, weights: tuple[Tensor, ...], lengths: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
     """Read sentences in N directions.  x (N, S, B, K), lengths (B,) -> s (N, S, B, D), last states, each (N, B, D).
 

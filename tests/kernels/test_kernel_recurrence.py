@@ -138,7 +138,7 @@ def test_what_may_not_be_looked_at_is_never_read(device: str, way: str) -> None:
     assert all(torch.equal(found[name], wanted[name]) for name in wanted)
 
 
-@pytest.mark.parametrize(("cell", "way"), zip(["lstm", "gru", "gru", "lstm"], KINDS, strict=True))
+@pytest.mark.parametrize(("cell", "way"), list(zip(["lstm", "gru", "gru", "lstm"], KINDS, strict=True)))
 def test_memory_that_nobody_wrote_is_never_read(
     device: str, cell: str, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,6 +36,7 @@ def test_a_cell_is_its_definition(device: str, cell: str, D: int) -> None:
     assert all(map(torch.equal, before, (x, u, *state)))
 
 
+@pytest.mark.filterwarnings("ignore:overflow encountered in exp:RuntimeWarning")
 def test_gates_that_are_wide_open_or_shut(device: str) -> None:
     """i = 1, f = 0, g = ±1, o = 1, worked by hand; sums of ±1e4 must not overflow into NaN."""
     x = torch.tensor([[1e4, -1e4, 1e4, 1e4], [1e4, -1e4, -1e4, 1e4]], device=device)
@@ -153,6 +154,7 @@ def test_errors_say_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
         GruSteps(gates, s)
 
 
+@pytest.mark.filterwarnings("ignore")  # the compiler has many of its own
 def test_a_compiled_model_trains_with_them(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """torch.compile goes round the operation; what comes out is the same."""
     monkeypatch.setattr(recurrence_fused, "steppable", lambda _: True)
