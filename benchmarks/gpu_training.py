@@ -4,7 +4,8 @@
 
 FOLDER holds Multi30k's `train.en.gz` and `train.de.gz`. The two models are those that Joey NMT 2.3 was measured with on
 the same kind of GPU: a Transformer of 4+4 layers (7.3 M weights) at 37,600 tokens/s, and a GRU of 256 with additive
-attention (6.0 M) at about 19,000; batches of 4,096 tokens, one vocabulary of 8,000 tokens.
+attention (6.0 M) at about 19,000; batches of 4,096 tokens, one vocabulary of 8,000 tokens. HEEDFUL_KERNELS=on or off
+decides whether heedful's kernels are used; each line says whether they were.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from heedful.config import Config
 from heedful.data import Batch, Batches, read_lines
 from heedful.data.ahead import ahead
 from heedful.data.corpus import Corpus
+from heedful.kernels import usable
 from heedful.models import build
 from heedful.text import START, Codec
 from heedful.training.update import Updater
@@ -98,8 +100,9 @@ def measure(name: str, way: str, config: Config, batches: Batches, size: int, gi
         tokens, steps, spent = go(given.seconds)
         speed = tokens / spent
         memory = torch.cuda.max_memory_allocated() / 2**30 if cuda else 0.0
+        kernels = "on" if usable(updater.share) else "off"
         print(
-            f"{name:<12} {way:<14} {weights:.1f} M  {speed:>9,.0f} tokens/s  {speed / JOEY[name]:>5.1f} x Joey  "
+            f"{name:<12} {way:<14} kernels {kernels:<3} {weights:.1f} M  {speed:>9,.0f} tokens/s  {speed / JOEY[name]:>5.1f} x Joey  "
             f"{1000 * spent / steps:.2f} ms a step of {tokens / steps:,.0f} tokens, {len(shapes)} shapes, "
             f"{ready:.0f} s before, {memory:.1f} GiB",
             flush=True,
