@@ -102,9 +102,9 @@ def measure(name: str, way: str, config: Config, batches: Batches, size: int, gi
         memory = torch.cuda.max_memory_allocated() / 2**30 if cuda else 0.0
         kernels = "on" if usable(updater.share) else "off"
         print(
-            f"{name:<12} {way:<14} kernels {kernels:<3} {weights:.1f} M  {speed:>9,.0f} tokens/s  {speed / JOEY[name]:>5.1f} x Joey  "
-            f"{1000 * spent / steps:.2f} ms a step of {tokens / steps:,.0f} tokens, {len(shapes)} shapes, "
-            f"{ready:.0f} s before, {memory:.1f} GiB",
+            f"{name:<12} {way:<14} kernels {kernels:<3} {weights:.1f} M  {speed:>9,.0f} tokens/s  "
+            f"{speed / JOEY[name]:>5.1f} x Joey  {1000 * spent / steps:.2f} ms a step of {tokens / steps:,.0f} tokens, "
+            f"{len(shapes)} shapes, {ready:.0f} s before, {memory:.1f} GiB",
             flush=True,
         )
         if given.profile and cuda:

@@ -149,12 +149,14 @@ def askable(S: int) -> bool:
     return S <= LONGEST
 
 
-def _sizes(S: int, A: int, E: int) -> tuple[int, int, int]:
+def _sizes(S: int, A: int, E: int, kind: torch.dtype) -> tuple[int, int, int]:
     """Return a tile's positions and columns, both of few kinds, and its warps."""
     if not askable(S):
         raise ShapeError(f"kernels ask about at most {LONGEST} positions, given {S}")
     positions = max(16, power_of_2(S))
-    columns = max(8, min(TILE // positions, power_of_2(max(A, E))))
+    # fp64 is there for tests: small tiles are quicker to compile.
+    tile = TILE if kind == torch.float32 else TILE // 4
+    columns = max(8, min(tile // positions, power_of_2(max(A, E))))
     return positions, columns, 8 if positions * columns >= 4096 else 4
 
 
@@ -187,7 +189,7 @@ class Questions:
         keys, values, keep = memory
         (B, S, A), (T, E) = keys.shape, (kept[0].shape[0], values.shape[-1])
         keys, values, keep = _rows(keys), _rows(values), keep.contiguous()
-        self.T, self.sizes = T, _sizes(S, A, E)
+        self.T, self.sizes = T, _sizes(S, A, E, keys.dtype)
         self.numbers = (A, E, *keys.stride()[:2], *values.stride()[:2])
         self.q, self.weights, self.c = kept
         _check(keys, values, keep, v)
@@ -260,7 +262,7 @@ def answer(
     if not B or R % B:
         raise ShapeError(f"{R} questions cannot be shared out among {B} sentences")
     weights, c = q.new_empty(R, S), q.new_empty(R, E)
-    positions, columns, warps = _sizes(S, A, E)
+    positions, columns, warps = _sizes(S, A, E, keys.dtype)
     if R:
         _ask[(R,)](
             q, q if v is not None else torch.empty_like(q), keys, keys if v is None else v.contiguous(), values, keep,
