@@ -80,9 +80,8 @@ class Updater:
         pool = torch.cuda.graph_pool_handle() if recorded else None
         self._learn = Recorder(self._gradients, pool) if recorded else self._gradients
         self._move = Recorder(self._apply, pool) if recorded else self._apply
-        if recorded:
-            for parameter in self.parameters:
-                parameter.grad = torch.zeros_like(parameter)
+        self._alone = Recorder(self._whole, pool) if recorded else None
+        self.held: list[Tensor] = []  # gradients of several batches, which recorded steps add to
 
     def __call__(self, batches: Sequence[Batch], tokens: int, step: int, rate: float) -> None:
         """Learn from batches as if they were one; `tokens` are those of all of them, in all processes."""
@@ -91,11 +90,16 @@ class Updater:
             self.share.fill_(self.processes.world / tokens)
             self.step.fill_(step)
             self._set_rate(rate)
+            if self.average is not None:
+                self.average.at(step)
+            if self._alone is not None and len(batches) == 1:
+                self._alone(*batches[0].tensors)
+                return
+            if self._alone is not None:
+                self._hold()
             for number, batch in enumerate(batches):
                 with self._quiet(last=number == len(batches) - 1):
                     self._learn(*batch.tensors)
-            if self.average is not None:
-                self.average.at(step)
             self._move()
 
     def _set_rate(self, rate: float) -> None:
@@ -115,7 +119,7 @@ class Updater:
 
     def close(self) -> None:
         """Let go of what was recorded on a GPU."""
-        for work in (self._learn, self._move):
+        for work in (self._learn, self._move, self._alone):
             if isinstance(work, Recorder):
                 work.close()
 
@@ -131,9 +135,33 @@ class Updater:
                 words -= guided[0] * self.guide.weight
             self.sums += torch.stack([words, right.float(), *guided])
 
+    def _whole(self, x: Tensor, y: Tensor, links: Tensor | None = None) -> None:
+        """Learn from one batch alone, as one piece of work: its gradients are set, not added to others."""
+        for parameter in self.parameters:
+            parameter.grad = None
+        self._gradients(x, y, links)
+        for parameter in self.parameters:
+            if parameter.grad is None:  # nothing was learned for it, but it decays all the same
+                parameter.grad = torch.zeros_like(parameter)
+        self._advance()
+        # What was recorded writes to the same memory again; until then it may serve what is recorded next.
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    def _hold(self) -> None:
+        """Let gradients be added to memory that stays the same from step to step, and is zero between updates."""
+        self.held = self.held or [torch.zeros_like(parameter) for parameter in self.parameters]
+        for parameter, gradient in zip(self.parameters, self.held, strict=True):
+            parameter.grad = gradient
+
     @torch.no_grad()
     def _apply(self) -> None:
-        """Move the weights, unless something is not finite: then nothing moves any more."""
+        """Move the weights, and make room for the next gradients to be added to."""
+        torch._foreach_zero_(self._advance())
+
+    @torch.no_grad()
+    def _advance(self) -> list[Tensor]:
+        """Move the weights, unless something is not finite: then nothing moves any more. Return the gradients."""
         gradients = [p.grad for p in self.parameters if p.grad is not None]
         norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
         broken = ~torch.isfinite(norm)  # the same in all processes, and not finite where the loss is not
@@ -145,7 +173,7 @@ class Updater:
         self.optimizer.step()
         if self.average is not None:
             self.average.take(stop)
-        torch._foreach_zero_(gradients)
+        return gradients
 
     @contextmanager
     def _streaming(self) -> Iterator[None]:

@@ -89,6 +89,37 @@ def test_gradients_add_up_and_share_no_memory(kind: str) -> None:
     assert len(places) == sum(p.numel() for p in model.parameters())
 
 
+@pytest.mark.parametrize("kind", ["gru", "lstm", "transformer"])
+def test_one_piece_of_work_is_the_same_to_the_bit(kind: str) -> None:
+    """What a GPU records for a batch that comes alone, mixed with updates of several, beside what the CPU does."""
+    found = []
+    for whole in (False, True):
+        model = make(kind=kind, dropout=0.2)
+        updater = Updater(model, TrainingConfig(ema=0.9), CPU, bf16=False)
+        updater._alone = updater._whole if whole else None  # type: ignore[assignment]
+        for step, batches in enumerate(([batch(0, 1)], [batch(2)], [batch(0), batch(1, 3)], [batch(3)], [batch(1)]), 1):
+            updater(batches, sum(b.tokens for b in batches), step, 0.01)
+            if whole:
+                alone = len(batches) == 1
+                assert all((p.grad is None) == alone for p in model.parameters())
+        assert all(not gradient.any() for gradient in updater.held)
+        assert bool(updater.held) == whole
+        average = updater.average
+        assert average is not None
+        found.append([*weights(model).values(), *average.values, updater.sums])
+    assert all(map(torch.equal, *found))
+
+
+def test_what_learns_nothing_decays_all_the_same() -> None:
+    model = make()
+    model.unused = torch.nn.Parameter(torch.ones(3))
+    updater = Updater(model, TrainingConfig(weight_decay=0.1), CPU, bf16=False)
+    updater._alone = updater._whole  # type: ignore[assignment]
+    one = batch(0, 1)
+    updater([one], one.tokens, 1, 0.01)
+    torch.testing.assert_close(model.unused.data, torch.full((3,), 1 - 0.01 * 0.1))
+
+
 def test_several_batches_are_like_one() -> None:
     whole, _ = after([batch(0, 1, 2, 3)])
     parts, updater = after([batch(0, 3), batch(2), batch(1)], accumulate=3)
