@@ -11,6 +11,7 @@ additive score's keys and v get is worked out for all T questions at once at the
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import torch
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LONGEST", "Questions", "answer", "askable"]
 
+Sizes = tuple[int, ...]
 LONGEST = 1024  # positions, of which a program has all in registers
 TILE = 8192  # numbers of keys or values that are fetched at once: 32 KiB, enough to keep the memory busy
 KEY_ROWS, KEY_COLUMNS = 4, 128  # positions and columns whose gradient a program adds up over all questions
@@ -165,10 +167,13 @@ def _rows(memory: Tensor) -> Tensor:
     return memory if memory.stride(-1) == 1 else memory.contiguous()
 
 
-def _check(keys: Tensor, values: Tensor, keep: Tensor, v: Tensor | None) -> None:
+def _check(memory: tuple[Tensor, Tensor, Tensor], v: Tensor | None, room: Mapping[str, tuple[Tensor, Sizes]]) -> None:
+    """Refuse what does not fit together; `room` must lie in one piece."""
+    keys, values, keep = memory
     B, S, A = keys.shape
-    sizes = {"keys": (keys, (B, S, A)), "values": (values, (B, S, values.shape[-1])), "keep": (keep, (B, S))}
+    sizes = {"keys": (keys, (B, S, A)), "values": (values, (B, S, values.shape[-1])), "keep": (keep, (B, S)), **room}
     demand(sizes if v is None else {**sizes, "v": (v, (A,))}, pieces=True)
+    demand(room)
     if keep.dtype != torch.bool:
         raise ShapeError(f"keep is {keep.dtype}; it must be bool, True where may be looked")
 
@@ -192,8 +197,8 @@ class Questions:
         self.T, self.sizes = T, _sizes(S, A, E, keys.dtype)
         self.numbers = (A, E, *keys.stride()[:2], *values.stride()[:2])
         self.q, self.weights, self.c = kept
-        _check(keys, values, keep, v)
-        demand({"q": (self.q, (T, B, A)), "weights": (self.weights, (T, B, S)), "c": (self.c, (T, B, E))})
+        room = {"q": (self.q, (T, B, A)), "weights": (self.weights, (T, B, S)), "c": (self.c, (T, B, E))}
+        _check((keys, values, keep), v, room)
         self.keys, self.values, self.keep, self.scale = keys, values, keep, float(scale)
         self.additive, self.v = v is not None, keys if v is None else v.contiguous()
 
@@ -257,13 +262,14 @@ def answer(
     """
     (B, S, A), R, E = keys.shape, q.shape[0], values.shape[-1]
     q, keys, values, keep = q.contiguous(), _rows(keys), _rows(values), keep.contiguous()
-    _check(keys, values, keep, v)
-    demand({"q": (q, (R, A))})
+    _check((keys, values, keep), v, {"q": (q, (R, A))})
     if not B or R % B:
         raise ShapeError(f"{R} questions cannot be shared out among {B} sentences")
     weights, c = q.new_empty(R, S), q.new_empty(R, E)
     positions, columns, warps = _sizes(S, A, E, keys.dtype)
-    if R:
+    if not R:
+        return c, weights
+    with torch.cuda.device_of(q):
         _ask[(R,)](
             q, q if v is not None else torch.empty_like(q), keys, keys if v is None else v.contiguous(), values, keep,
             weights, c, 0, S, R // B, A, E, *keys.stride()[:2], *values.stride()[:2], float(scale),

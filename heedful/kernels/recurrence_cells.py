@@ -223,7 +223,8 @@ def lstm_cell(x: Tensor, u: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, 
     s_after, m_after = torch.empty_like(m), torch.empty_like(m)
     R, D = m.shape
     if m.numel():
-        _lstm[_grid(1, R, D)](x, u, m, m_after, s_after, 0, 1, R, D, False, BLOCK, num_warps=WARPS)
+        with torch.cuda.device_of(m):
+            _lstm[_grid(1, R, D)](x, u, m, m_after, s_after, 0, 1, R, D, False, BLOCK, num_warps=WARPS)
     return s_after, m_after
 
 
@@ -234,5 +235,6 @@ def gru_cell(x: Tensor, u: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, .
     after = torch.empty_like(s)
     R, D = s.shape
     if s.numel():
-        _gru[_grid(1, R, D)](x, u, s, after, 0, 1, R, D, False, BLOCK, num_warps=WARPS)
+        with torch.cuda.device_of(s):
+            _gru[_grid(1, R, D)](x, u, s, after, 0, 1, R, D, False, BLOCK, num_warps=WARPS)
     return (after,)

@@ -71,7 +71,7 @@ def write(plan: Plan, tensors: Tensors) -> Written:
     W_fed: the weights of what is fed into the lowest layer: a_{t-1} if there is one, else c_t.
     """
     names, kind = tuple(tensors), tensors["U0"].dtype
-    with own_precision(tensors["x"].device):
+    with own_precision(tensors["x"].device), torch.cuda.device_of(tensors["x"]):  # type: ignore[no-untyped-call]
         values = [tensor.to(kind) if tensor.is_floating_point() else tensor for tensor in tensors.values()]
         found = list(_Write.apply(plan, names, *values))  # type: ignore[no-untyped-call]
     s = found.pop(0)

@@ -25,7 +25,7 @@ def read(cell: str, x: Tensor, weights: tuple[Tensor, ...], lengths: Tensor) -> 
     `weights` are PyTorch's W (N, gates·D, K), U (N, gates·D, D), b_W and b_U (N, gates·D). The last states are where
     each sentence ends; for the LSTM the cell state follows.
     """
-    with own_precision(x.device):
+    with own_precision(x.device), torch.cuda.device_of(x):  # type: ignore[no-untyped-call]
         s, *last = _Read.apply(cell, x.to(weights[0].dtype), *weights, lengths)  # type: ignore[no-untyped-call]
     return s, tuple(last)
 

@@ -1,4 +1,4 @@
-"""Single steps by kernels: while decoding, what they refuse, where they are used, and beside torch.compile."""
+"""Steps by kernels: in models, while decoding, what they refuse, where they are used, and beside torch.compile."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from heedful.config import RnnConfig
 from heedful.errors import ConfigError, ShapeError
 from heedful.kernels import GruSteps, LstmSteps, Questions, answer, gru_cell, lstm_cell, steppable
 from heedful.kernels import recurrence_attention as attention
-from heedful.models import build, cells, recurrence_fused, recurrent
+from heedful.models import Look, build, cells, recurrence_fused, recurrent
 from heedful.models.recurrence_attention import Additive, Dot
 from heedful.models.recurrence_cells import LAYERS
+from heedful.models.recurrence_encoder import read
 
 pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
 NEAR = {"rtol": 1e-9, "atol": 1e-11}
@@ -87,6 +88,58 @@ def test_a_model_decodes_the_same(
     assert any(asked)
 
 
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+def test_an_encoder_reads_both_ways_by_kernels(device: str, cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    gates, B, S, D = cells.CELLS[cell].gates, 3, 4, 5
+    torch.manual_seed(0)
+    shapes = ((2, gates * D, 6), (2, gates * D, D), (2, gates * D), (2, gates * D))
+    weights = tuple(torch.randn(shape, dtype=torch.float64, device=device, requires_grad=True) for shape in shapes)
+    x = torch.randn(2, S, B, 6, dtype=torch.float64, device=device, requires_grad=True)
+    results = []
+    for fused in (False, True):
+        monkeypatch.setattr(recurrence_fused, "steppable", lambda _, fused=fused: fused)
+        s, last = read(cell, x, weights, torch.tensor([4, 1, 3], device=device))
+        total = s.sin().sum() + sum(side.cos().sum() for side in last)
+        results.append([s, *last, *torch.autograd.grad(total, (x, *weights))])
+    torch.testing.assert_close(results[1], results[0], **NEAR)
+
+
+@pytest.mark.parametrize(
+    ("cell", "order", "score"),
+    [
+        ("lstm", "bahdanau", "additive"),
+        ("gru", "bahdanau", "general"),
+        ("lstm", "luong", "scaled"),
+        ("gru", "luong", "concat"),
+        ("lstm", "luong", "dot"),
+    ],
+)
+def test_a_model_learns_what_the_plain_loop_says(
+    device: str, cell: str, order: str, score: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    config = RnnConfig(cell=cell, order=order, score=score, width=4, embedding=3, dropout=0.0)
+    model = build(config, 9, 9).double().to(device)
+    x, y = torch.randint(1, 9, (2, 4), device=device), torch.randint(1, 9, (2, 3), device=device)
+    x[1, 2:] = 0
+
+    def teach() -> list[Tensor]:
+        memory = model.encode(x, x != 0)
+        step = model.step(y, model.start(memory, 3), memory, Look())
+        assert step.weights is not None
+        total = step.hidden.sin().sum() + step.weights.square().sum()
+        return [step.hidden, step.weights, *torch.autograd.grad(total, list(model.parameters()), allow_unused=True)]
+
+    monkeypatch.setattr(recurrence_fused, "steppable", lambda _: True)
+    found = teach()
+    monkeypatch.setattr(recurrence_fused, "steppable", lambda _: False)
+    model.learns = lambda *_: False
+    for one, other in zip(found, teach(), strict=True):
+        assert (one is None) == (other is None)
+        if one is not None:
+            torch.testing.assert_close(one, other, **NEAR)
+
+
 def test_decoding_in_several_types_goes_the_pure_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels want one type; the definition does not mind."""
     monkeypatch.setattr(cells, "steppable", lambda _: True)
@@ -145,6 +198,8 @@ def test_errors_say_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
         Questions((keys, values, keep.float()), kept())
     with pytest.raises(ShapeError, match=r"v has shape \(3,\), expected \(4,\)"):
         Questions((keys, values, keep), kept(), torch.zeros(3))
+    with pytest.raises(ShapeError, match=r"q is torch.float64, but keys is torch.float32"):
+        answer(torch.zeros(2, 4).double(), keys, values, keep)
     with pytest.raises(ShapeError, match=r"3 questions cannot be shared out among 2 sentences"):
         answer(torch.zeros(3, 4), keys, values, keep)
     with pytest.raises(ShapeError, match=r"at most 1024 positions, given 1025"):
