@@ -1,6 +1,6 @@
 """Attention that keeps its weights, on a GPU: right first, then how fast beside what one would do without it.
 
-    PYTHONPATH=$PWD python3 benchmarks/attention.py [--only scaled|additive] [--out attention.json]
+    PYTHONPATH=$PWD python3 benchmarks/attention.py [--only scaled|additive] [--json attention.json]
 
 Needs a GPU, Triton and a checkout, and less than a minute. Everything is compared with float64 first; a result that is
 not near ends the run. Times are medians of CUDA events; memory is what the allocator held at most beyond the inputs.
@@ -13,25 +13,24 @@ The additive attention is measured by `benchmarks/attention_additive.py`.
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import math
 import os
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import attention_additive
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from heedful.errors import HeedfulError
 from heedful.kernels import ScaledWeights, Summary, scaled_attend, usable
-from heedful.kernels.launch import SWITCH
+from heedful.kernels.policy import SWITCH
 
 HEADS, WIDTH, COUNT = 16, 64, 8
 SIZES = (2048, 8192, 16_384)
@@ -55,7 +54,7 @@ def main() -> None:
     options.add_argument("--only", choices=("scaled", "additive"))
     options.add_argument("--rounds", type=int, default=15)
     options.add_argument("--compiled", action="store_true", help="torch.compile and FlexAttention, too: a minute more")
-    options.add_argument("--out", type=Path, help="where rows are written as JSON")
+    options.add_argument("--json", type=Path, help="where rows are written as JSON")
     given = options.parse_args()
     os.environ[SWITCH] = "on"
     if not torch.cuda.is_available() or not usable(torch.zeros(1, device="cuda")):
@@ -67,7 +66,9 @@ def main() -> None:
         print("all weights agree with float64", flush=True)
         rows += measure_scaled(given.rounds, given.compiled)
     if given.only != "scaled":
-        rows += additive_rows()
+        found = attention_additive.run()
+        print(attention_additive.table(found), flush=True)
+        rows += found["rows"]
     record = {
         "date": datetime.now(UTC).date().isoformat(),
         "device": torch.cuda.get_device_name(),
@@ -76,22 +77,8 @@ def main() -> None:
         "rows": rows,
     }
     print(json.dumps(record, ensure_ascii=False))
-    if given.out:
-        given.out.write_text(json.dumps(record, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-
-
-def additive_rows() -> list[Row]:
-    """Return what `attention_additive.py` beside this file measures, if it is there."""
-    path = Path(__file__).with_name("attention_additive.py")
-    if not path.exists():
-        print("benchmarks/attention_additive.py is not there: the additive attention is left out", file=sys.stderr)
-        return []
-    spec = importlib.util.spec_from_file_location("attention_additive", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return list(module.measure())
+    if given.json:
+        given.json.write_text(json.dumps(record, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
 
 def draw(T: int, S: int, kind: torch.dtype, heads: tuple[int, int] = (HEADS, HEADS)) -> tuple[Tensor, Tensor, Tensor]:
@@ -107,7 +94,7 @@ def check_scaled() -> None:
             q, k, values = draw(T, S, kind, (4, 2))
             keep = torch.rand(1, S, device="cuda") < 0.8 if padded else None
             where = f"{T} x {S}, {kind}, causal {causal}, padded {padded}"
-            output, weights = scaled_attend(q, k, values, keep=keep, causal=causal, how="triton")
+            output, weights = scaled_attend(q, k, values, keep=keep, causal=causal, how="kernel")
             _compare(where, output, weights, (q, k, values), keep)
 
 
@@ -173,7 +160,7 @@ def measure_scaled(rounds: int, compiled: bool) -> list[Row]:
             return F.scaled_dot_product_attention(q, k, values)
 
         def ours(count: int, q: Tensor = q, k: Tensor = k, values: Tensor = values) -> object:
-            output, weights = scaled_attend(q, k, values, how="triton")
+            output, weights = scaled_attend(q, k, values, how="kernel")
             return output, weights.summary(count)
 
         ways: dict[str, Callable[[], object]] = {
@@ -189,7 +176,7 @@ def measure_scaled(rounds: int, compiled: bool) -> list[Row]:
             ways["flex, forward"] = flex(q, k, values)
         rows += _rows(N, ways, rounds)
     q, k, values = draw(LONG, LONG, torch.bfloat16)
-    weights = scaled_attend(q, k, values, how="triton")[1]
+    weights = scaled_attend(q, k, values, how="kernel")[1]
     reading: dict[str, Callable[[], object]] = {
         f"forward ({weights.backend})": lambda: F.scaled_dot_product_attention(q, k, values),
         "read": weights.summary,

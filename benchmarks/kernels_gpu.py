@@ -22,7 +22,7 @@ from torch.nn import functional as F
 
 from heedful.config import TransformerConfig
 from heedful.kernels import Chance, relu_dropout, residual_norm, usable, word_losses
-from heedful.kernels.launch import SWITCH
+from heedful.kernels.policy import SWITCH
 from heedful.models import build
 from heedful.training.loss import Learner
 from heedful.training.word_loss import word_loss

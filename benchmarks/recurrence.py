@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from heedful.attention import additive, attend, until
 from heedful.kernels import usable
-from heedful.kernels.launch import SWITCH
+from heedful.kernels.policy import SWITCH
 from heedful.models.recurrence_decoder import Plan, write
 
 Work = Callable[[], None]

@@ -71,7 +71,7 @@ def _machine() -> dict[str, Any]:
 
 
 def _machine_text(machine: dict[str, Any]) -> str:
-    rows = [(way["operation"], way["path"], way["why"]) for way in machine["paths"]]
+    rows = [(way["operation"], way["way"], way["why"]) for way in machine["paths"]]
     wide = max(len(name) for name, _, _ in rows)
     return "\n".join(
         [
@@ -79,7 +79,7 @@ def _machine_text(machine: dict[str, Any]) -> str:
             f"devices: {'; '.join(machine['devices'])}",
             "",
             "what there are kernels for, and what computes it here:",
-            *(f"  {name:{wide}}  {path:6}  {why}" for name, path, why in rows),
+            *(f"  {name:{wide}}  {way:9}  {why}" for name, way, why in rows),
         ]
     )
 

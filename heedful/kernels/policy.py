@@ -1,28 +1,35 @@
-"""Which way an operation is computed here, and why: by kernels in Triton, or by PyTorch's own operations.
+"""Which way an operation is computed, by kernels in Triton or by the reference in PyTorch's own operations, and why.
 
-The policy is one sentence: kernels run on a CUDA device where Triton works, when HEEDFUL_KERNELS is `on`; they are off
-unless asked for until they have been measured on a GPU. A caller that insists (`how="triton"`) gets them or an error.
+This is the one place where it is decided. Left open (`how="auto"`), it is the kernels on a CUDA device where Triton
+works, when HEEDFUL_KERNELS is `on`: they are off unless asked for until they have been measured on a GPU. A caller that
+insists (`how="kernel"`) gets them or an error.
 """
 
 from __future__ import annotations
 
 import os
+import warnings
+from functools import cache
 from importlib.util import find_spec
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
 from heedful.errors import ConfigError, choose
-from heedful.kernels.launch import SWITCH, _work_on, usable
+from heedful.kernels.launch import interpreted, kernel
 
-__all__ = ["OPERATIONS", "WAYS", "Operation", "Way", "by_kernels", "paths"]
+if TYPE_CHECKING:
+    import triton.language as tl
 
-WAYS = ("auto", "torch", "triton")
+__all__ = ["OPERATIONS", "SWITCH", "WAYS", "Operation", "Path", "Way", "path", "paths", "usable"]
+
+SWITCH = "HEEDFUL_KERNELS"
+WAYS = ("auto", "kernel", "reference")
 
 
 class Operation(NamedTuple):
-    """Something that kernels can do: its name, when it is done, and what does it otherwise."""
+    """Something that kernels can do: its name, when it is done, and where its reference stands."""
 
     name: str
     when: str
@@ -34,56 +41,106 @@ OPERATIONS = (
     Operation("word_losses", "training", "heedful.training.word_loss"),
     Operation("residual_norm", "training", "heedful.models.stream"),
     Operation("relu_dropout", "training", "heedful.models.transformer"),
+    Operation("recurrence", "training and decoding", "heedful.models.recurrence"),
+    Operation("additive_attend", "all questions at once", "heedful.attention.additive"),
     Operation("scaled_attend", "reading weights", "heedful.kernels.scaled_plain"),
 )
 
 
-class Way(NamedTuple):
-    """How an operation is computed here: `path` is "triton" or "torch"."""
+class Path(NamedTuple):
+    """Which way is gone on a device, "kernel" or "reference", and why."""
 
-    operation: str
-    path: str
+    device: str
+    way: str
     why: str
 
 
-def paths(device: torch.device | None = None) -> list[Way]:
-    """Return for every operation which way it takes on a device, by itself the first CUDA device, and why."""
-    device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    path, why = _state(device)
-    return [
-        Way(one.name, path, f"{one.when}: {why}" + (f"; {one.otherwise}" if path == "torch" else ""))
-        for one in OPERATIONS
-    ]
+class Way(NamedTuple):
+    """How an operation is computed here."""
+
+    operation: str
+    way: str
+    why: str
 
 
-def _state(device: torch.device) -> tuple[str, str]:
-    if device.type != "cuda":
-        return "torch", "no CUDA device" if device.type == "cpu" else f"{device.type} is not CUDA"
-    if find_spec("triton") is None:
-        return "torch", "Triton is not installed"
-    if os.environ.get(SWITCH, "off") != "on":
-        return "torch", f"{SWITCH} is not `on`"
-    if not _work_on(device):
-        return "torch", "Triton does not work here"
-    return "triton", f"{SWITCH} is `on`, and Triton works on {torch.cuda.get_device_name(device)}"
+def path(device: torch.device | str, how: str = "auto", unfit: str = "") -> Path:
+    """Return which way is gone on a device when somebody says `how`: auto, kernel or reference.
 
-
-def by_kernels(how: str, x: Tensor, unfit: str = "") -> bool:
-    """Whether kernels are to work on a tensor.  `unfit` says why they cannot with what was given, if so.
-
-    `how` is "auto" (kernels where they can and may), "torch" (never) or "triton" (an error where they cannot).
+    `unfit` says why kernels cannot work with what was given, if so. Kernels that were asked for and cannot run are an
+    error.
     """
-    choose("way", how, WAYS)
-    if how == "auto":
-        return not unfit and usable(x)
-    if how == "torch":
-        return False
+    choose("way (how)", how, WAYS)
+    place = str(device)
+    if how == "reference":
+        return Path(place, how, "asked for")
+    if how == "auto" and (off := _switched_off(place)):
+        return Path(place, "reference", off)
+    if missing := _missing(place) or unfit:
+        if how == "kernel":
+            raise ConfigError(f"kernels cannot run on {place}: {missing}; choose how='auto' or how='reference'")
+        return Path(place, "reference", missing)
+    return Path(place, "kernel", "asked for" if how == "kernel" else f"{SWITCH}=on")
+
+
+def paths(device: torch.device | str | None = None) -> list[Way]:
+    """Return for every operation which way it takes on a device when the choice is left open, and why.
+
+    By itself it is the first CUDA device, or the CPU where there is none.
+    """
+    found = path(device or ("cuda:0" if torch.cuda.is_available() else "cpu"))
+    told = f"; {{}} ({found.why})" if found.way == "reference" else f" ({found.why})"
+    return [Way(one.name, found.way, one.when + told.format(one.otherwise)) for one in OPERATIONS]
+
+
+def usable(x: Tensor) -> bool:
+    """Whether kernels can and may work on this tensor, when nobody said how: see `path`."""
+    return x.is_cuda and path(x.device).way == "kernel"
+
+
+def _switched_off(place: str) -> str:
+    """Why the choice falls on the reference before anything is tried, or nothing."""
+    if not place.startswith("cuda"):
+        return "kernels are for CUDA devices"
+    return "" if os.environ.get(SWITCH, "off") == "on" else f"{SWITCH} is not 'on'"
+
+
+def _missing(place: str) -> str:
+    """What keeps kernels from running on a device, or nothing."""
     if find_spec("triton") is None:
-        unfit = "Triton is not installed"
-    elif not x.is_cuda and os.environ.get("TRITON_INTERPRET") != "1":
-        unfit = f"the tensors are on {x.device}, and Triton's kernels need a CUDA device"
-    elif x.is_cuda and not _work_on(x.device):
-        unfit = f"Triton does not work on {x.device}"
-    if unfit:
-        raise ConfigError(f"how='triton' cannot be done: {unfit}; how='auto' takes PyTorch's own operations then")
-    return True
+        return "Triton is not installed"
+    if interpreted():
+        return ""
+    if not place.startswith("cuda"):
+        return "kernels need a CUDA device"
+    return "" if _work_on(torch.device(place)) else "Triton does not work there"
+
+
+# torch.compile asks once and takes the answer for good, rather than look inside; to say so by its own decorator,
+# torch.compiler.assume_constant_result, would load the compiler, which takes seconds.
+_missing._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
+@cache
+def _work_on(device: torch.device) -> bool:
+    """Find out with a kernel that does next to nothing: Triton needs a C compiler, too, and not too old a GPU."""
+    if find_spec("triton") is None:
+        return False
+    try:
+        one = torch.zeros(1, device=device)
+        with torch.cuda.device(device):
+            _trial[(1,)](one)
+        return one.item() == 1
+    except Exception as error:  # whatever it is, there is another way
+        reason = " ".join(str(error).split())[:200]
+        warnings.warn(
+            f"Triton's kernels do not work here ({type(error).__name__}: {reason}); PyTorch's own operations are "
+            f"used, which are slower. {SWITCH}=off says nothing of it.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+        return False
+
+
+@kernel()
+def _trial(x) -> None:  # type: ignore[no-untyped-def]
+    tl.store(x, 1.0)

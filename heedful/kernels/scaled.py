@@ -102,7 +102,7 @@ def scaled_attend(
     G divides H: H/G heads share keys and values. `keep` (B, S) is True for what may be looked at; `causal` lets
     position t look at 0..t (top left, as PyTorch has it, also where T ≠ S), `mask` is a mask of one's own as
     `scaled_dot_product_attention` takes it, instead of both. `scale` is 1/√C if not given. `how` says what reads the
-    weights later: "auto" takes kernels where they can and may be used, "torch" never, "triton" or an error.
+    weights later: "auto" takes kernels where they can and may be used, "reference" never, "kernel" or an error.
     A row with nothing to look at gives zeros.
     """
     _check(q, k, values, keep, mask, causal)

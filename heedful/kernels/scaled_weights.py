@@ -10,7 +10,7 @@ from torch import Tensor
 
 from heedful.errors import ConfigError, ShapeError
 from heedful.kernels import scaled_pass, scaled_plain
-from heedful.kernels.policy import by_kernels
+from heedful.kernels.policy import path
 from heedful.kernels.scaled_plain import Index, Scores, Summary, Top
 from heedful.kernels.scaled_top import MOST
 
@@ -25,7 +25,7 @@ class ScaledWeights:
 
     `backend` is what gave the output: "flash", "efficient", "cudnn", "flash for the CPU", "math" (PyTorch's own
     operations one by one), or "compiled", when a compiler chose. Weights are fp32 (fp64 where q is), from before
-    dropout. A row with nothing to look at gives zeros. `how` says what reads them: "auto", "torch" or "triton".
+    dropout. A row with nothing to look at gives zeros. `how` says what reads them: "auto", "kernel" or "reference".
     """
 
     def __init__(self, scores: Scores, lse: Tensor | None, backend: str, how: str = "auto") -> None:
@@ -132,7 +132,7 @@ class ScaledWeights:
         unfit = scaled_pass.unfit(self.scores)
         if top > MOST:
             unfit = f"the kernels look for at most {MOST} positions, not {top}"
-        return by_kernels(self.how, self.scores.q, unfit)
+        return path(self.scores.q.device, self.how, unfit).way == "kernel"
 
     def _found(self) -> Tensor:
         if self.by_kernels():

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from heedful.errors import ConfigError, ShapeError
-from heedful.kernels.launch import usable
+from heedful.kernels.policy import usable
 
 __all__ = ["KINDS", "demand", "steppable"]
 

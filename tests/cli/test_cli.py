@@ -255,7 +255,7 @@ def test_info_without_a_model_says_which_way_is_taken(heedful_cli: Run) -> None:
     assert code == 0
     assert {way["operation"] for way in record["paths"]} >= {"word_losses", "scaled_attend"}
     for way in record["paths"]:
-        assert f"{way['path']:6}  {way['why']}" in out
+        assert f"{way['way']:9}  {way['why']}" in out
     assert f"PyTorch {record['torch']}" in out
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from heedful.attention import additive, additive_attend, attend
 from heedful.errors import ConfigError, ShapeError
 from heedful.kernels import additive as fused
-from heedful.kernels import launch, path, paths, usable
+from heedful.kernels import path, paths, policy, usable
 
 pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
 
@@ -49,15 +49,18 @@ def test_on_the_cpu_an_open_choice_is_the_reference(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("HEEDFUL_KERNELS", "on")
     assert path("cpu") == ("cpu", "reference", "kernels are for CUDA devices")
     assert path("cpu", "reference") == ("cpu", "reference", "asked for")
-    assert paths()[0] == path("cpu")
+    ways = paths("cpu")
+    assert [way.operation for way in ways] == [one.name for one in policy.OPERATIONS]
+    assert {way.way for way in ways} == {"reference"}
+    assert all("kernels are for CUDA devices" in way.why for way in ways)
     assert not usable(torch.zeros(1))
 
 
 def test_kernels_that_cannot_run_are_an_error_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "interpreted", lambda: False)
+    monkeypatch.setattr(policy, "interpreted", lambda: False)
     with pytest.raises(ConfigError, match="kernels cannot run on cpu: .* need a CUDA device; choose how='auto'"):
         additive_attend(*given(), how="kernel")
-    monkeypatch.setattr(launch, "find_spec", lambda name: None)
+    monkeypatch.setattr(policy, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match="Triton is not installed"):
         path("cuda:0", "kernel")
     monkeypatch.setenv("HEEDFUL_KERNELS", "on")
@@ -69,14 +72,14 @@ def test_kernels_that_cannot_run_are_an_error_when_asked_for(monkeypatch: pytest
 
 
 def test_the_switch_decides_where_all_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "interpreted", lambda: False)
-    monkeypatch.setattr(launch, "find_spec", lambda name: object())
+    monkeypatch.setattr(policy, "interpreted", lambda: False)
+    monkeypatch.setattr(policy, "find_spec", lambda name: object())
     for works, switch, way, why in (
         (True, "on", "kernel", "HEEDFUL_KERNELS=on"),
         (True, "off", "reference", "HEEDFUL_KERNELS is not 'on'"),
         (False, "on", "reference", "Triton does not work there"),
     ):
-        monkeypatch.setattr(launch, "_work_on", lambda device, works=works: works)
+        monkeypatch.setattr(policy, "_work_on", lambda device, works=works: works)
         monkeypatch.setenv("HEEDFUL_KERNELS", switch)
         assert path("cuda:0") == ("cuda:0", way, why)
         if works:
@@ -165,9 +168,9 @@ def test_finding_out_the_way_does_not_break_a_graph(monkeypatch: pytest.MonkeyPa
         tried.append(device)
         return torch.ones(1).item() == 1
 
-    monkeypatch.setattr(launch, "_work_on", work_on)
-    monkeypatch.setattr(launch, "interpreted", lambda: False)
-    monkeypatch.setattr(launch, "find_spec", lambda name: object())
+    monkeypatch.setattr(policy, "_work_on", work_on)
+    monkeypatch.setattr(policy, "interpreted", lambda: False)
+    monkeypatch.setattr(policy, "find_spec", lambda name: object())
     monkeypatch.setenv("HEEDFUL_KERNELS", "on")
     torch._dynamo.reset()
 

@@ -12,8 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from heedful.errors import ConfigError, HeedfulError, ShapeError
-from heedful.kernels import ScaledWeights, paths, scaled, scaled_attend, scaled_plain, scaled_top
-from heedful.kernels.policy import OPERATIONS, by_kernels
+from heedful.kernels import ScaledWeights, scaled, scaled_attend, scaled_plain, scaled_top
 from heedful.kernels.scaled_plain import Scores
 from heedful.readout import weighted
 
@@ -93,7 +92,7 @@ def test_every_backend_of_a_gpu(backend: str, name: str, kind: torch.dtype) -> N
         given["mask"] = given["mask"].to(kind)
     try:
         with torch.nn.attention.sdpa_kernel(getattr(torch.nn.attention.SDPBackend, backend)):
-            output, weights = scaled_attend(q, k, values, **given, how="triton")
+            output, weights = scaled_attend(q, k, values, **given, how="kernel")
     except RuntimeError as error:
         pytest.skip(f"{backend} does not take this: {error}")
     here = {key: x.cpu() if isinstance(x, Tensor) else x for key, x in given.items()}
@@ -184,8 +183,8 @@ def test_weights_by_norms_are_shares_of_what_is_let_through(heads: int) -> None:
 def test_kernels_read_the_same_through_the_same_door(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scaled_top, "QUERIES", 16)
     q, k, values = (x.to(device) for x in draw(2, 4, 2, 5, 7))
-    plain = scaled_attend(q, k, values, keep=KEEP.to(device), how="torch")[1]
-    fused = scaled_attend(q, k, values, keep=KEEP.to(device), how="triton")[1]
+    plain = scaled_attend(q, k, values, keep=KEEP.to(device), how="reference")[1]
+    fused = scaled_attend(q, k, values, keep=KEEP.to(device), how="kernel")[1]
     norms = torch.rand(2, 2, 7, device=device)
     for one, other in ((plain, fused), (plain.by_norms(norms), fused.by_norms(norms))):
         wanted, found = one.summary(2), other.summary(2)
@@ -194,7 +193,7 @@ def test_kernels_read_the_same_through_the_same_door(device: str, monkeypatch: p
         torch.testing.assert_close(found.entropy, wanted.entropy)
         assert torch.equal(found.top.positions, wanted.top.positions)
         torch.testing.assert_close(found.top.weights, wanted.top.weights)
-    with pytest.raises(ConfigError, match="at most 16 positions, not 17; how='auto' takes PyTorch's"):
+    with pytest.raises(ConfigError, match="at most 16 positions, not 17; choose how='auto'"):
         fused.top(17)
     assert plain.top(17).positions.shape == (2, 4, 5, 17)
 
@@ -281,19 +280,3 @@ def test_no_block_is_larger_than_it_may_be(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(Scores, "tile", measured)
     scaled_attend(*draw(1, 16, 16, 300, 300))[1].summary(4)
     assert 0 < largest <= 10_000
-
-
-def test_which_way_is_taken_and_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert [way.operation for way in paths(torch.device("cpu"))] == [one.name for one in OPERATIONS]
-    for way in paths(torch.device("cpu")):
-        assert way.path == "torch"
-        assert "no CUDA device" in way.why
-    x = torch.zeros(1)
-    assert not by_kernels("auto", x)
-    assert not by_kernels("torch", x)
-    monkeypatch.setenv("TRITON_INTERPRET", "0")
-    with pytest.raises(ConfigError, match="how='triton' cannot be done: the tensors are on cpu"):
-        by_kernels("triton", x)
-    monkeypatch.setattr("heedful.kernels.policy.find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match="Triton is not installed"):
-        by_kernels("triton", x)

@@ -525,6 +525,18 @@ assert validations[-1].loss < validations[0].loss
     assert read_model(tmp_path / "m").model.state_dict()["embedding.weight"].dtype == torch.float32
 
 
+@pytest.fixture
+def forgotten_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What another test may have found out about this CPU is not known here, and what is made up is forgotten."""
+    from heedful.device import _try_bf16
+
+    monkeypatch.setenv("HEEDFUL_CACHE", str(tmp_path / "cache"))
+    _try_bf16.cache_clear()
+    yield
+    _try_bf16.cache_clear()
+
+
+@pytest.mark.usefixtures("forgotten_trial")
 def test_bf16_on_a_cpu_that_crashes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("subprocess.run", lambda *args, **more: subprocess.CompletedProcess([], -signal.SIGILL))
     with pytest.raises(ConfigError, match="products in bf16 fail on this CPU .*use --precision fp32"):
