@@ -246,7 +246,7 @@ WRONG: list[tuple[dict[str, Any], type[HeedfulError], str]] = [
     ),
     ({"mask": torch.ones(5, 8)}, ShapeError, r"mask is \(5, 8\) of torch.float32, expected bool"),
     ({"mask": torch.ones(5, 7), "causal": True}, ConfigError, "mask stands for itself"),
-    ({"how": "fast"}, ConfigError, "unknown way 'fast'; choose one of auto, torch, triton"),
+    ({"how": "fast"}, ConfigError, "unknown way .how. 'fast'; choose one of auto, kernel, reference"),
 ]
 
 
