@@ -297,7 +297,7 @@ def test_what_cannot_be_read_is_told_and_not_touched() -> None:
         ({"only": "inner.bb"}, "no module is named 'inner.bb'. Did you mean 'inner.b'"),
         ({"after": "drop"}, "unknown thing to do after it 'drop'; choose one of cpu, free, keep"),
         ({"last": -1}, "last=-1"),
-        ({"how": "fast"}, "unknown way 'fast'; choose one of auto, torch, triton"),
+        ({"how": "fast"}, "unknown way 'fast'; choose one of auto, kernel, reference"),
     ],
 )
 def test_what_is_asked_wrongly(more: dict[str, Any], words: str) -> None:
