@@ -17,6 +17,7 @@ from heedful.cli.readout import readout
 from heedful.cli.report import report
 from heedful.cli.score import score
 from heedful.cli.see import see
+from heedful.cli.serve import serve
 from heedful.cli.train import train
 from heedful.cli.translate import translate
 from heedful.version import __version__
@@ -31,7 +32,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for verb in (demo, corpus, train, translate, see, evaluate, compare, report, score, align, readout, info, convert):
+VERBS = (demo, corpus, train, translate, serve, see, evaluate, compare, report, score, align, readout, info, convert)
+for verb in VERBS:
     app.command()(verb)
 
 

@@ -1,6 +1,6 @@
 """Ways to write a sentence, each written once over the models' protocol."""
 
-from heedful.decoding.beam import beam
+from heedful.decoding.beam import Found, beam, search
 from heedful.decoding.ensemble import Ensemble
 from heedful.decoding.hypothesis import Hypothesis
 from heedful.decoding.rules import Rules, log_probs
@@ -12,6 +12,7 @@ __all__ = [
     "Decoding",
     "Draw",
     "Ensemble",
+    "Found",
     "Hypothesis",
     "Rules",
     "Written",
@@ -20,5 +21,6 @@ __all__ = [
     "greedy",
     "log_probs",
     "sample",
+    "search",
     "write",
 ]

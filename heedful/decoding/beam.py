@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,8 +17,9 @@ from heedful.decoding.writing import greedy
 from heedful.models import Memory, Seq2Seq
 from heedful.text import END, START
 
-__all__ = ["beam"]
+__all__ = ["Found", "beam", "search"]
 
+Found = list[tuple[int, list[Hypothesis]]]  # the numbers of sentences, and the hypotheses of each, best first
 ROOM = 64  # words there is room for at first; when it is full, it is doubled
 
 
@@ -111,9 +113,29 @@ def beam(
     """
     if settings.beam == 1:
         return [[one] for one in greedy(model, memory, limits, settings, prefixes)]
+    found: list[list[Hypothesis]] = [[] for _ in limits]
+    for some in search(model, memory, limits, settings, prefixes, n):
+        for row, hypotheses in some:
+            found[row] = hypotheses
+    return found
+
+
+@torch.inference_mode()
+def search(
+    model: Seq2Seq,
+    memory: Memory,
+    limits: Sequence[int],
+    settings: Decoding,
+    prefixes: Sequence[Sequence[int]] | None = None,
+    n: int = 0,
+    stopped: AbstractSet[int] = frozenset(),
+) -> Iterator[Found]:
+    """Search as `beam` does, of at least two hypotheses, and give after every step the sentences that are over.
+
+    A sentence whose number is in `stopped`, which may grow while it goes, is over after the next step.
+    """
     B, K, n, device = memory.keep.shape[0], settings.beam, n or settings.n_best, memory.keep.device
     rules = Rules(limits, device, settings, prefixes)
-    found: list[list[Hypothesis]] = [[] for _ in range(B)]
     rows = torch.arange(B, device=device)
     state = model.start(memory, rules.capacity).select(rows.repeat_interleave(K))
     y = torch.full((B * K, 1), START, device=device)
@@ -139,20 +161,22 @@ def beam(
         ahead = ahead.pick(ahead.scores.topk(K, dim=1).indices)
         live, parents = live.extend(ahead, t), ahead.parents
         over = done.scores[:, n - 1] >= live.scores[:, 0] / most
+        if stopped:
+            over |= torch.tensor([row in stopped for row in rows.tolist()], device=device)
         if over.any():
-            _take(found, rows, done, over)
+            yield _take(rows, done, over)
             kept = (~over).nonzero()[:, 0]
             if not len(kept):
-                break
+                return
             rows, most, memory = rows[kept], most[kept], memory.select(kept)
             live, done = live.select(kept), done.select(kept)
             rules.select(kept)
             parents, first = parents[kept], first[: len(kept)]
             state = state.select((kept[:, None] * K + parents).flatten())
         else:
+            yield []
             state = state.select((first + parents).flatten())
         y = live.words[:, :, t].reshape(-1, 1)
-    return found
 
 
 def _continue(scores: Tensor, live: Tensor) -> _Ahead:
@@ -164,11 +188,16 @@ def _continue(scores: Tensor, live: Tensor) -> _Ahead:
     return _Ahead(parents, words, scores.view(B, K * V).gather(1, at), total)
 
 
-def _take(found: list[list[Hypothesis]], rows: Tensor, done: _Heap, over: Tensor) -> None:
-    """Put the finished hypotheses of the sentences that are over into their places."""
+def _take(rows: Tensor, done: _Heap, over: Tensor) -> Found:
+    """Return the finished hypotheses of the sentences that are over."""
     at = over.nonzero()[:, 0]
     ready = done.select(at)
+    found: Found = []
     for row, *each in zip(rows[at].tolist(), *(tensor.tolist() for tensor in ready._all()), strict=True):
-        for words, values, score, length, cut in zip(*each, strict=True):
-            if score > -torch.inf:
-                found[row].append(Hypothesis(tuple(words[:length]), tuple(values[:length]), cut))
+        hypotheses = [
+            Hypothesis(tuple(words[:length]), tuple(values[:length]), cut)
+            for words, values, score, length, cut in zip(*each, strict=True)
+            if score > -torch.inf
+        ]
+        found.append((row, hypotheses))
+    return found

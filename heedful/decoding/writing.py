@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from hashlib import sha256
 from typing import NamedTuple, Protocol
 
@@ -88,11 +89,17 @@ def _numbers(ids: Sequence[int]) -> list[int]:
 
 
 def write(
-    model: Seq2Seq, memory: Memory, rules: Rules, choose: Choose = argmax, look: Look | None = None
+    model: Seq2Seq,
+    memory: Memory,
+    rules: Rules,
+    choose: Choose = argmax,
+    look: Look | None = None,
+    stopped: AbstractSet[int] = frozenset(),
 ) -> Iterator[Written]:
     """Write a sentence for each of the memory's, a word at a time; to be gone through without gradients.
 
     Sentences that are done leave the batch, and each has its own limit: what one becomes does not depend on the others.
+    Those whose numbers are in `stopped`, which may grow while it goes, leave after the next word.
     """
     B, device = memory.keep.shape[0], memory.keep.device
     rows = list(range(B))
@@ -114,10 +121,12 @@ def write(
             words = torch.cat([words, words], dim=1)
         words[:, t] = chosen
         y = chosen[:, None]
-        if END in ids:
-            going = [i for i, word in enumerate(ids) if word != END]
+        if END in ids or stopped:
+            going = [i for i, word in enumerate(ids) if word != END and rows[i] not in stopped]
             if not going:
                 return
+            if len(going) == len(rows):
+                continue
             rows = [rows[i] for i in going]
             kept = torch.tensor(going, device=device)
             state, memory, y, words = state.select(kept), memory.select(kept), y[kept], words[kept]

@@ -112,11 +112,22 @@ class Translator:
         found = segments(texts, self.parts.source, self.config.text.max_length, split)
         begun = writer.prefixes(found, prefixes(prefix, len(texts)))
         done = writer.write(found, begun, trace, copy_unknown, batch_tokens)
+        return self.join(texts, found, done, writer.how.n_best, trace)
+
+    def join(
+        self,
+        texts: Sequence[str],
+        found: Sequence[Segment],
+        done: Sequence[tuple[Translation, ...]],
+        n_best: int = 1,
+        trace: bool = True,
+    ) -> list[Translation]:
+        """Return the translations of texts from those of their segments."""
         mine: list[list[int]] = [[] for _ in texts]
         for i, segment in enumerate(found):
             mine[segment.number].append(i)
         return [
-            self._join(each, [found[i] for i in rows], [done[i] for i in rows], writer.how.n_best, trace)
+            self._join(each, [found[i] for i in rows], [done[i] for i in rows], n_best, trace)
             for each, rows in zip(texts, mine, strict=True)
         ]
 

@@ -100,18 +100,31 @@ class Writer:
     ) -> list[tuple[Translation, ...]]:
         memory = self.encode([s.encoded for s in found])
         written = self._decode(memory, [s.encoded.ids for s in found], prefixes)
-        found = [self._told(segment, len(each)) for segment, each in zip(found, written, strict=True)]
+        seen: Sequence[Seen | None] = [None] * sum(map(len, written))
+        if trace or (copy_unknown and any(UNKNOWN in h.ids for each in written for h in each)):
+            seen = self.look(memory, written)
+        return self.told(found, written, seen, trace, copy_unknown)
+
+    def look(self, memory: Memory, written: Sequence[Sequence[Hypothesis]]) -> list[Seen]:
+        """Read again what was written of each sentence of a memory: where each token looked, one after the other."""
         owners = [b for b, each in enumerate(written) for _ in each]
-        every = [hypothesis for each in written for hypothesis in each]
-        seen: Sequence[Seen | None] = [None] * len(every)
-        if trace or (copy_unknown and any(UNKNOWN in h.ids for h in every)):
-            rows = torch.tensor(owners, device=self.device)
-            again = memory if self.how.n_best == 1 else memory.select(rows)
-            seen = self.looker.look(again, [h.ids for h in every])
-        done: list[list[Translation]] = [[] for _ in found]
-        for b, hypothesis, reading in zip(owners, every, seen, strict=True):
-            done[b].append(self._translation(found[b], hypothesis, reading, trace, copy_unknown))
-        return [tuple(each) for each in done]
+        again = memory if self.how.n_best == 1 else memory.select(torch.tensor(owners, device=self.device))
+        return self.looker.look(again, [hypothesis.ids for each in written for hypothesis in each])
+
+    def told(
+        self,
+        found: Sequence[Segment],
+        written: Sequence[Sequence[Hypothesis]],
+        seen: Sequence[Seen | None],
+        trace: bool,
+        copy_unknown: bool = False,
+    ) -> list[tuple[Translation, ...]]:
+        """Return the translations of segments from what was written of each, and what was seen, in the same order."""
+        left = iter(seen)
+        return [
+            tuple(self._translation(segment, one, next(left), trace, copy_unknown) for one in each)
+            for segment, each in zip(map(self._counted, found, map(len, written)), written, strict=True)
+        ]
 
     def _decode(
         self, memory: Memory, ids: list[tuple[int, ...]], prefixes: list[tuple[int, ...]]
@@ -121,9 +134,9 @@ class Writer:
         if how.sample:
             return sample(model, memory, limits, how, ids, prefixes)
         found = beam(model, memory, limits, how, prefixes)
-        return found if how.n_best == 1 else self._distinct(found, memory, limits, prefixes)
+        return self.distinct(found, memory, limits, prefixes)
 
-    def _distinct(
+    def distinct(
         self, found: list[list[Hypothesis]], memory: Memory, limits: list[int], prefixes: list[tuple[int, ...]]
     ) -> list[list[Hypothesis]]:
         """Return the n best that read differently: of one text cut into tokens in several ways, the best.
@@ -131,6 +144,8 @@ class Writer:
         Where some read alike, the same search goes on for more; the first of them stay what they are.
         """
         n = asked = self.how.n_best
+        if n == 1:
+            return found
         kept = [self._differing(each) for each in found]
         while asked < MANY * n:
             short = [b for b, each in enumerate(kept) if len(each) < n and len(found[b]) == asked]
@@ -149,7 +164,7 @@ class Writer:
             texts.setdefault(self.parts.target.decode(hypothesis.ids), hypothesis)
         return list(texts.values())
 
-    def _told(self, segment: Segment, count: int) -> Segment:
+    def _counted(self, segment: Segment, count: int) -> Segment:
         """Return a segment that says so if fewer translations of it were found than were asked for."""
         if count >= self.how.n_best:
             return segment

@@ -1,0 +1,86 @@
+"""`heedful serve`."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Annotated
+
+import typer
+
+from heedful.cli.options import Device, Threads, say, use_threads
+from heedful.errors import ConfigError
+
+__all__ = ["serve"]
+
+TOKEN = "HEEDFUL_TOKEN"
+
+
+def serve(
+    models: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MODEL…",
+            help="Model folders, hf:ORG/NAME, or NAME=FOLDER; the first is the default.",
+            show_default=False,
+        ),
+    ],
+    *,
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Where to listen.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(metavar="N", min=0, max=65535, help="The port; 0: any that is free.")] = 8000,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A name that requests may use for this service; may be repeated."),
+    ] = None,
+    chars: Annotated[int, typer.Option(metavar="N", min=1, help="Characters of a text at most.")] = 20_000,
+    items: Annotated[int, typer.Option(metavar="N", min=1, help="Texts of a request at most.")] = 128,
+    max_beam: Annotated[int, typer.Option(metavar="N", min=1, help="The widest beam that may be asked for.")] = 16,
+    seconds: Annotated[float, typer.Option(metavar="X", help="Then a request is given up (504).")] = 30.0,
+    requests: Annotated[int, typer.Option(metavar="N", min=1, help="Requests at once at most (429).")] = 256,
+    queue: Annotated[int, typer.Option(metavar="N", min=1, help="Sentences that may wait (429).")] = 1_000,
+    batch_tokens: Annotated[int, typer.Option(min=1, help="Source tokens translated at once.")] = 4096,
+    wait: Annotated[float, typer.Option(metavar="X", help="Seconds that a sentence waits for others.")] = 0.02,
+    drain: Annotated[float, typer.Option(metavar="X", help="Seconds to finish when the service is stopped.")] = 30.0,
+    device: Device = "auto",
+    threads: Threads = 0,
+) -> None:
+    """Serve models over HTTP, with a page that shows where they look.
+
+    With a token in the environment, HEEDFUL_TOKEN, requests have to bring it (Authorization: Bearer TOKEN).
+    What can be asked, limits and numbers: `docs/serve.md`.
+    """
+    begun = time.perf_counter()
+    try:
+        from heedful.serve.limits import Limits
+        from heedful.serve.server import address, bound, loopback, run
+        from heedful.serve.service import Service
+        from heedful.serve.shelf import Shelf
+    except ImportError as error:
+        if error.name and error.name.split(".")[0] not in ("fastapi", "uvicorn", "pydantic", "starlette"):
+            raise
+        raise ConfigError(f"serving needs {error.name}: pip install 'heedful[serve]'") from None
+    limits = Limits(
+        chars=chars,
+        items=items,
+        beam=max_beam,
+        seconds=seconds,
+        requests=requests,
+        queue=queue,
+        batch_tokens=batch_tokens,
+        wait=wait,
+        drain=drain,
+    )
+    use_threads(threads)
+    token = os.environ.get(TOKEN, "")
+    if not loopback(host) and not token:
+        say(f"{host} can be reached from elsewhere, and everybody may ask: set {TOKEN} to change that")
+    listening = bound(host, port)  # before models are loaded, which takes longer
+    service = Service(Shelf.open(models, device), limits, threads)
+
+    def ready() -> None:
+        from heedful.serve.metrics import memory
+
+        took, size = time.perf_counter() - begun, memory() / 2**20
+        say(f"serving {', '.join(service.shelf)} at {address(listening)} ({took:.1f} s, {size:,.0f} MiB)")
+
+    run(service, listening, host, token=token, hosts=allow_host or (), ready=ready)

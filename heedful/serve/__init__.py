@@ -1,0 +1,3 @@
+"""The service: models behind HTTP, and the page that shows where they look. Everything here needs the extra `serve`."""
+
+__all__: list[str] = []

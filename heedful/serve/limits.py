@@ -1,0 +1,42 @@
+"""What a service allows: each limit has a number and a clear answer when it is reached."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from heedful.errors import ConfigError
+
+__all__ = ["Limits"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What a service allows, and how it shares its time.
+
+    Of a request: `chars` of a text, `items` (texts or pairs), `body` bytes, `beam` (and n_best), and `seconds` until it
+    is given up. Of the service: `requests` that are worked on or wait, and sentences that wait, `queue`. Sentences
+    are decoded together as long as they have at most `batch_tokens` source tokens times the width of the beam, and at
+    most `lanes` batches take turns; a sentence waits at most `wait` seconds for company, or for those before it to
+    make room. `drain` is how many seconds there are to finish when the service is stopped.
+    """
+
+    chars: int = 20_000
+    items: int = 128
+    body: int = 2_000_000
+    beam: int = 16
+    seconds: float = 30.0
+    requests: int = 256
+    queue: int = 1_000
+    batch_tokens: int = 4_096
+    batch_rows: int = 64
+    lanes: int = 3
+    wait: float = 0.02
+    drain: float = 30.0
+
+    def __post_init__(self) -> None:
+        """Refuse what would let nothing through."""
+        for each in fields(self):
+            value = getattr(self, each.name)
+            # NaN is over nothing.
+            if not value >= 0 or (value == 0 and each.name not in ("wait", "drain")) or value > 10**12:
+                raise ConfigError(f"the limit {each.name} is {value}; it is a number above 0")

@@ -1,0 +1,108 @@
+"""Numbers of a running service, as Prometheus reads them: counters, gauges and histograms in its text format."""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+__all__ = ["Histogram", "Metrics", "memory"]
+
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
+RECENT = 10.0  # seconds over which the rate is taken
+
+
+class Histogram:
+    """How often a value was at most each of some bounds, their sum and their number."""
+
+    def __init__(self, bounds: Iterable[float]) -> None:
+        self.bounds = tuple(bounds)
+        self.counts = [0] * (len(self.bounds) + 1)
+        self.sum = 0.0
+
+    def add(self, value: float) -> None:
+        """Count a value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
+
+    def lines(self, name: str) -> Iterator[str]:
+        """Yield the lines of the text format."""
+        total = 0
+        for bound, count in zip((*self.bounds, "+Inf"), self.counts, strict=True):
+            total += count
+            yield f'{name}_bucket{{le="{bound}"}} {total}'
+        yield f"{name}_sum {self.sum:.6f}"
+        yield f"{name}_count {total}"
+
+
+class Metrics:
+    """What is counted. The event loop writes requests, the batching thread the rest; each number has one writer."""
+
+    def __init__(self) -> None:
+        self.begun = time.time()
+        self.requests: Counter[tuple[str, int]] = Counter()
+        self.seconds = Histogram(SECONDS)
+        self.rows = Histogram(ROWS)
+        self.waited = Histogram(SECONDS)
+        self.steps = self.tokens = self.sentences = self.cancelled = 0
+        self._recent: deque[tuple[float, int]] = deque()
+
+    def request(self, route: str, status: int, seconds: float) -> None:
+        """Count a request that was answered."""
+        self.requests[route, status] += 1
+        self.seconds.add(seconds)
+
+    def batch(self, rows: int, waited: Iterable[float]) -> None:
+        """Count a batch that begins, and how long its sentences have waited."""
+        self.rows.add(rows)
+        for seconds in waited:
+            self.waited.add(seconds)
+
+    def written(self, count: int) -> None:
+        """Count sentences that are done."""
+        self.sentences += count
+        now = time.monotonic()
+        self._recent.append((now, count))
+        while self._recent[0][0] < now - RECENT:
+            self._recent.popleft()
+
+    def rate(self) -> float:
+        """Return how many sentences a second were written lately."""
+        recent = tuple(self._recent)
+        if not recent:
+            return 0.0
+        return sum(count for _, count in recent) / max(0.5, time.monotonic() - recent[0][0])
+
+    def text(self, now: Mapping[str, float]) -> str:
+        """Return all of it; `now` are gauges, by name."""
+        lines = ["# TYPE heedful_requests_total counter"]
+        for (route, status), count in sorted(self.requests.items()):
+            lines.append(f'heedful_requests_total{{route="{route}",status="{status}"}} {count}')
+        for name, histogram in (
+            ("heedful_request_seconds", self.seconds),
+            ("heedful_batch_sentences", self.rows),
+            ("heedful_wait_seconds", self.waited),
+        ):
+            lines += [f"# TYPE {name} histogram", *histogram.lines(name)]
+        for name, count in (
+            ("heedful_sentences_total", self.sentences),
+            ("heedful_tokens_total", self.tokens),
+            ("heedful_steps_total", self.steps),
+            ("heedful_cancelled_sentences_total", self.cancelled),
+        ):
+            lines += [f"# TYPE {name} counter", f"{name} {count}"]
+        gauges = {**now, "heedful_memory_bytes": memory(), "heedful_start_time_seconds": self.begun}
+        for name, value in gauges.items():
+            lines += [f"# TYPE {name} gauge", f"{name} {value}"]
+        return "\n".join(lines) + "\n"
+
+
+def memory() -> int:
+    """Return how many bytes of memory this process holds; 0 where the system does not say."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+    except (OSError, ValueError, IndexError):
+        return 0

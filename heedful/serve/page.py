@@ -1,0 +1,47 @@
+"""The page and its parts: a fixed list of files of this package, read once. No request says where they are."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+from fastapi import FastAPI, Response
+
+from heedful.serve.problems import Trouble
+
+__all__ = ["install"]
+
+KINDS = {
+    "html": "text/html; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+# The drawing code is that of the static pages.
+DRAWING = ("draw",)
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+
+def install(app: FastAPI) -> None:
+    """Serve the page at / and its parts under /page/."""
+    found = {}
+    for folder in ("serve/page", *DRAWING):
+        for file in files("heedful").joinpath(folder).iterdir():
+            kind = file.name.rpartition(".")[2]
+            if kind in KINDS:
+                found[file.name] = (file.read_bytes(), KINDS[kind])
+    headers = {"Content-Security-Policy": POLICY, "Cache-Control": "no-cache"}
+
+    @app.get("/", include_in_schema=False)
+    async def page() -> Response:
+        body, kind = found["index.html"]
+        return Response(body, media_type=kind, headers=headers)
+
+    @app.get("/page/{name}", include_in_schema=False)
+    async def part(name: str) -> Response:
+        if name not in found:
+            raise Trouble(404, "the page has no such part")
+        body, kind = found[name]
+        return Response(body, media_type=kind, headers=headers)

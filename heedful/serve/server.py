@@ -1,0 +1,111 @@
+"""The process: uvicorn, and how it ends."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import socket
+import time
+from collections.abc import Callable, Collection
+from types import FrameType
+
+import uvicorn
+
+from heedful.errors import ConfigError
+from heedful.serve.app import build
+from heedful.serve.service import Service
+
+__all__ = ["Server", "address", "bound", "loopback", "run"]
+
+FLUSH = 5  # seconds for answers to be sent when nothing is worked on any more
+
+
+class Server(uvicorn.Server):
+    """Ends when it has finished what it has, or when there is no time left; until then new requests get 503.
+
+    A second signal ends it at once.
+    """
+
+    def __init__(self, config: uvicorn.Config, service: Service, ready: Callable[[], None] | None = None) -> None:
+        super().__init__(config)
+        self.service, self.ready, self.until = service, ready, 0.0
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, and say so."""
+        await super().startup(sockets)
+        if self.started and self.ready is not None:
+            self.ready()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Take a signal."""
+        if self.service.stopping:
+            self.should_exit = self.force_exit = True
+            return
+        self.until = time.monotonic() + self.service.limits.drain
+        self.service.stopping = True
+
+    async def on_tick(self, counter: int) -> bool:
+        """Ask, ten times a second, whether it is over."""
+        if self.service.stopping and not self.should_exit:
+            if time.monotonic() >= self.until:
+                self.service.abandon()
+                return True
+            if not self.service.active:
+                return True
+        return await super().on_tick(counter)
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """Return a socket that has an address, and does not listen yet; refuse one that cannot be had."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        made = socket.socket(family, kind, protocol)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(address)
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(f"cannot listen at {host}, port {port}: {why}; choose another --host or --port") from None
+    return made
+
+
+def address(given: socket.socket) -> str:
+    """Return where a socket is reached."""
+    host, port = given.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def run(
+    service: Service,
+    given: socket.socket,
+    host: str = "127.0.0.1",
+    *,
+    token: str = "",
+    hosts: Collection[str] = (),
+    ready: Callable[[], None] | None = None,
+) -> None:
+    """Serve at a bound socket until a signal comes; `host` is how the address was given, `hosts` other names."""
+    names = {"localhost", "127.0.0.1", "::1", host.lower(), *(name.lower() for name in hosts)}
+    # Whoever listens to the world goes by names that only its owner knows.
+    app = build(service, token, names if hosts or loopback(host) else None)
+    config = uvicorn.Config(
+        app,
+        log_level=logging.WARNING,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=FLUSH,
+        timeout_keep_alive=30,
+        backlog=1024,
+    )
+    Server(config, service, ready).run(sockets=[given])
+
+
+def loopback(host: str) -> bool:
+    """Whether only this machine can reach an address.
+
+    >>> loopback("localhost"), loopback("127.0.0.1"), loopback("0.0.0.0")
+    (True, True, False)
+    """
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,88 @@
+"""What a request wants of the models: its sentences, and what has become of them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+
+from heedful.decoding import Decoding
+from heedful.serve.problems import Trouble
+from heedful.text.segments import Segment, segments
+from heedful.translator import Translation, Translator
+from heedful.translator.cohort import Wrote
+from heedful.translator.given import prefixes
+from heedful.translator.writer import Writer
+
+__all__ = ["Done", "Prepared", "Work", "prepare"]
+
+Done = tuple[Translation, ...]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Texts cut into segments, with what each has to begin with, for one model and one way to write."""
+
+    texts: tuple[str, ...]
+    model: str
+    translator: Translator
+    writer: Writer
+    found: list[Segment]
+    begun: list[tuple[int, ...]]
+
+    def joined(self, done: Sequence[Done]) -> list[Translation]:
+        """Return the translation of each text from those of all segments."""
+        return self.translator.join(self.texts, self.found, done, self.writer.how.n_best)
+
+
+def prepare(
+    model: str, translator: Translator, texts: Sequence[str], how: Decoding, prefix: str | None = None
+) -> Prepared:
+    """Cut texts into what is translated at once."""
+    writer = Writer(translator.parts, translator.device, how, translator.looker)
+    found = segments(texts, translator.parts.source, translator.config.text.max_length)
+    return Prepared(
+        tuple(texts), model, translator, writer, found, writer.prefixes(found, prefixes(prefix, len(texts)))
+    )
+
+
+@dataclass(eq=False)
+class Work:
+    """The segments of a request: those that wait, those that are being written, and what the others became.
+
+    `trace`: where they looked is wanted, too. `tell` is called with every token as soon as it is decided. A work that
+    is `dropped` costs nothing from the next step on.
+    """
+
+    prepared: Prepared
+    trace: bool
+    tell: Callable[[Wrote], None] | None = None
+    born: float = field(default_factory=time.monotonic)
+    dropped: bool = False
+    running: int = 0
+
+    def __post_init__(self) -> None:
+        self.waiting = deque(range(len(self.prepared.found)))
+        self.done: dict[int, Done] = {}
+        self.future: asyncio.Future[list[Done]] = asyncio.get_running_loop().create_future()
+        if not self.waiting:
+            self.future.set_result([])
+
+    @property
+    def key(self) -> Hashable:
+        """What segments that are written together have in common."""
+        return self.prepared.model, self.prepared.writer.how, self.tell is not None
+
+    def take(self, index: int, done: Done | Trouble) -> None:
+        """Take what became of a segment; in the event loop."""
+        if self.future.done():
+            return
+        if isinstance(done, Trouble):
+            self.dropped = True
+            self.future.set_exception(done)
+            return
+        self.done[index] = done
+        if len(self.done) == len(self.prepared.found):
+            self.future.set_result([self.done[i] for i in range(len(self.done))])
