@@ -3,15 +3,16 @@
 Every target word has the tags of the source words that it is linked to; a word, or a mark, without links has those
 that its neighbours on both sides have. Tags are then written around runs of words that share them, outer ones first,
 so that what comes out is well-formed whatever the links are: where words of one tag went apart, the tag is repeated.
-Placeholders and empty tags go beside the word that they stood beside.
+Placeholders and empty tags go beside the word that they stood beside. No tag is lost, and nothing of the text.
 """
 
 from __future__ import annotations
 
 import html
 import unicodedata
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from heedful.alignment import Alignment
@@ -21,140 +22,190 @@ from heedful.trace import Word
 __all__ = ["carry"]
 
 Chain = frozenset[int]
+BEFORE, INSIDE, AFTER = range(3)  # a word; between the word and the marks after it; after both
 
 
 class _Atom(NamedTuple):
-    """A piece of the output: text, or what goes in as it is, and the tags around it; None: not known yet."""
+    """A piece of the output: text with the tags around it, None where these are not known; or a point as it is."""
 
     text: str
     chain: Chain | None
-    raw: bool = False
+    point: Point | None = None
+
+
+class _Core(NamedTuple):
+    """Where a word begins and ends without the marks around it; marks alone are a word."""
+
+    start: int
+    end: int
 
 
 def carry(marked: Marked, alignment: Alignment | None, target: str) -> str:
     """Return a translation of `marked.text` with the tags and placeholders of the source, as HTML.
 
-    `alignment` is between the words of the two; without one, which a model without attention cannot give, tags stand
-    around all of the translation, and placeholders at its end.
+    `alignment` is between the words of the two; without one, which a model without attention cannot give, tags that
+    stood around everything do so again, and all others are empty at the end, with the placeholders.
     """
     if alignment is None or not alignment.source or not alignment.target:
-        return _unlinked(marked, target)
-    partners = _partners(alignment)
-    around = [_around(marked, word) for word in alignment.source]
-    atoms: list[_Atom] = []
-    at = 0
-    before = _points(marked, alignment, partners)
-    for number, word in enumerate(alignment.target):
-        atoms.append(_Atom(target[at : word.start], None))
-        atoms += [_point(marked, point, target, word.start) for point in before.get(2 * number, ())]
-        core, tail = _split(word)
-        chains = [around[s] for s in partners[number]]
-        chain = frozenset().union(*chains) if chains else None
-        atoms += [_Atom(word.text[: core[0]], None), _Atom(word.text[core[0] : core[1]], chain)]
-        atoms.append(_Atom(tail, _tail(marked, alignment, partners[number], chain)))
-        atoms += [_point(marked, point, target, word.end) for point in before.get(2 * number + 1, ())]
-        at = word.end
-    atoms.append(_Atom(target[at:], None))
-    return _written(marked, _filled(marked, atoms))
+        return _written(marked, _unlinked(marked, target))
+    return _written(marked, _filled(marked, _Carrier(marked, alignment).atoms(target)))
 
 
-def _partners(alignment: Alignment) -> list[list[int]]:
-    """Return the source words of each target word.
+@dataclass
+class _Carrier:
+    """What is known of a pair of texts: the tags of each source word, and where each target word came from."""
 
-    A tagged source word that no target word is linked to would lose its tag: the target word that looked at it most
-    takes it, if that has no other.
-    """
-    found: list[list[int]] = [[] for _ in alignment.target]
-    for link in alignment.links:
-        found[link.target].append(link.source)
-    taken = {link.source for link in alignment.links}
-    for s in range(len(alignment.source)):
-        if s not in taken:
-            t = int(alignment.weights[:, s].argmax())
-            if alignment.weights[t, s] > 0 and not found[t]:
-                found[t].append(s)
-    return found
+    marked: Marked
+    alignment: Alignment
+
+    def __post_init__(self) -> None:
+        source, target = self.alignment.source, self.alignment.target
+        self.starts = [element.start for element in self.marked.elements]
+        self.cores = [_core(word) for word in source]
+        self.around = [self._over(*core) for core in self.cores]
+        self.partners: list[list[int]] = [[] for _ in target]
+        self.targets: list[list[int]] = [[] for _ in source]
+        for link in self.alignment.links:
+            self.partners[link.target].append(link.source)
+            self.targets[link.source].append(link.target)
+
+    def atoms(self, target: str) -> list[_Atom]:
+        """Return the pieces of the target text, with the points among them."""
+        words = self.alignment.target
+        chains = [frozenset().union(*(self.around[s] for s in mine)) if mine else None for mine in self.partners]
+        tails = [self._tail(mine) for mine in self.partners]
+        points = list(self.marked.points)
+        self._keep_all(chains, tails, points)
+        places = self._places(points)
+        atoms: list[_Atom] = []
+        at = 0
+        for t, word in enumerate(words):
+            core = _core(word)
+            pieces = (target[at : word.start], target[word.start : core.start], target[core.start : core.end])
+            atoms += [_Atom(pieces[0], None), *places.get((t, BEFORE), ())]
+            atoms += [_Atom(pieces[1], None), _Atom(pieces[2], chains[t]), *places.get((t, INSIDE), ())]
+            atoms += [_Atom(target[core.end : word.end], tails[t]), *places.get((t, AFTER), ())]
+            at = word.end
+        return [*atoms, _Atom(target[at:], None)]
+
+    def _over(self, start: int, end: int) -> Chain:
+        """Return the elements that hold some of the characters `start:end`."""
+        last = bisect_right(self.starts, start) - 1
+        # What holds a character is the element that began last before it, or something that this is in.
+        found = [i for i in self.marked.chain(last) if self.marked.elements[i].end > start]
+        more = range(last + 1, bisect_left(self.starts, end))
+        return frozenset([*found, *(i for i in more if self.marked.elements[i].end > self.starts[i])])
+
+    def _tail(self, partners: Sequence[int]) -> Chain | None:
+        """Return the tags of the marks after a target word: those of the marks after its source words, if any."""
+        for s in reversed(partners):
+            end = self.cores[s].end
+            if end < self.alignment.source[s].end:
+                return self._over(end, self.alignment.source[s].end)
+        return None
+
+    def _keep_all(self, chains: list[Chain | None], tails: list[Chain | None], points: list[Point]) -> None:
+        """Give every element a place that has none by links: the word that looked at its words most."""
+        seen = {i for t, word in enumerate(self.alignment.target) for i in chains[t] or ()}
+        seen |= {
+            i for t, word in enumerate(self.alignment.target) if _core(word).end < word.end for i in tails[t] or ()
+        }
+        seen |= {i for point in points for i in self.marked.chain(point.parent)}
+        for i in reversed(range(len(self.marked.elements))):  # inner ones first: they take the outer ones with them
+            if i in seen:
+                continue
+            element = self.marked.elements[i]
+            words = [s for s, each in enumerate(self.around) if i in each]
+            if words:
+                t = self._most(words)
+                chains[t] = (chains[t] or frozenset()) | frozenset(self.marked.chain(i))
+            else:
+                points.append(Point(element.open + element.close, element.start, element.parent))
+            seen |= set(self.marked.chain(i))
+
+    def _most(self, words: Sequence[int]) -> int:
+        """Return the target word that looked most at some source words; where none did, the one in the same place."""
+        looked = self.alignment.weights[:, words].sum(1)
+        count = len(self.alignment.target)
+        return int(looked.argmax()) if looked.any() else min(count - 1, words[0] * count // len(self.alignment.source))
+
+    def _places(self, points: Sequence[Point]) -> dict[tuple[int, int], list[_Atom]]:
+        """Return the points at each place of each target word."""
+        starts = [word.start for word in self.alignment.source]
+        found: dict[tuple[int, int], list[_Atom]] = {}
+        for point in points:
+            atom = _Atom(point.raw, frozenset(self.marked.chain(point.parent)), point)
+            found.setdefault(self._place(point.at, starts), []).append(atom)
+        return found
+
+    def _place(self, at: int, starts: Sequence[int]) -> tuple[int, int]:
+        """Return the target word, and where at it, that goes with a place in the source.
+
+        A point that closes a word, `word<br>`, stays behind it; others go before the word that follows. Where that has
+        no links, the nearest one before it has, or after it.
+        """
+        following = bisect_left(starts, at)
+        last = following - 1
+        if last >= 0 and self.cores[last].start < at <= self.alignment.source[last].end:
+            inside = at < self.cores[last].end
+            where = BEFORE if inside else INSIDE if at == self.cores[last].end else AFTER
+            if self.targets[last]:
+                return (min(self.targets[last]) if inside else max(self.targets[last])), where
+        for s in range(following, len(starts)):
+            if self.targets[s]:
+                return min(self.targets[s]), BEFORE
+        for s in reversed(range(following)):
+            if self.targets[s]:
+                return max(self.targets[s]), AFTER
+        return len(self.alignment.target) - 1, AFTER
 
 
-def _around(marked: Marked, word: Word) -> Chain:
-    """Return the elements that have a part of a word in them, apart from its marks."""
-    (first, last), _ = _split(word)
-    start, end = word.start + first, word.start + last
-    return frozenset(i for i, e in enumerate(marked.elements) if e.start < end and start < e.end)
-
-
-def _split(word: Word) -> tuple[tuple[int, int], str]:
-    """Return where a word is without the marks around it, and the marks after it; marks alone are a word."""
-    text = word.text
-    first, last = 0, len(text)
+def _core(word: Word) -> _Core:
+    first, last, text = 0, len(word.text), word.text
     while first < last and unicodedata.category(text[first])[0] == "P":
         first += 1
     while first < last and unicodedata.category(text[last - 1])[0] == "P":
         last -= 1
-    return ((first, last), text[last:]) if first < last else ((0, len(text)), "")
-
-
-def _tail(marked: Marked, alignment: Alignment, partners: Sequence[int], chain: Chain | None) -> Chain | None:
-    """Return the tags of the marks after a word: those that the marks after its source words have."""
-    if chain is None:
-        return None
-    for s in partners:
-        word = alignment.source[s]
-        (_, last), tail = _split(word)
-        if tail:
-            at = word.start + last
-            return frozenset(i for i in chain if marked.elements[i].start <= at < marked.elements[i].end)
-    return None
-
-
-def _points(marked: Marked, alignment: Alignment, partners: Sequence[Sequence[int]]) -> dict[int, list[Point]]:
-    """Return the points before (2t) and after (2t + 1) each target word t."""
-    targets: dict[int, list[int]] = {}
-    for t, sources in enumerate(partners):
-        for s in sources:
-            targets.setdefault(s, []).append(t)
-    starts = [word.start for word in alignment.source]
-    found: dict[int, list[Point]] = {}
-    for point in marked.points:
-        following = bisect_left(starts, point.at)
-        # A point that closes a word, `word<br>`, stays with it; others go with the word that follows.
-        closes = following > 0 and alignment.source[following - 1].end == point.at
-        closes = closes or following == len(starts)
-        near = [*reversed(range(following))] if closes else [*range(following, len(starts))]
-        rest = [*range(following, len(starts))] if closes else [*reversed(range(following))]
-        place = 2 * len(alignment.target) - 1
-        for s in (*near, *rest):
-            if s in targets:
-                place = 2 * max(targets[s]) + 1 if s < following else 2 * min(targets[s])
-                break
-        found.setdefault(place, []).append(point)
-    return found
-
-
-def _point(marked: Marked, point: Point, target: str, at: int) -> _Atom:
-    return _Atom(point.raw, frozenset(marked.chain(point.parent)), raw=True)
+    return _Core(word.start + first, word.start + last) if first < last else _Core(word.start, word.end)
 
 
 def _filled(marked: Marked, atoms: Sequence[_Atom]) -> list[_Atom]:
     """Give what has no links the tags that both its neighbours have; beyond the ends are those of the source's ends."""
-    ends = [frozenset(i for i, e in enumerate(marked.elements) if e.start == 0)]
-    ends.append(frozenset(i for i, e in enumerate(marked.elements) if e.end == len(marked.text)))
-    after: list[Chain] = [ends[1]]
+    text = marked.text
+    first, last = len(text) - len(text.lstrip()), len(text.rstrip())
+    begin = frozenset(i for i, e in enumerate(marked.elements) if e.start <= first < e.end)
+    after = [frozenset(i for i, e in enumerate(marked.elements) if e.start < last <= e.end)]
     for atom in reversed(atoms):
-        after.append(after[-1] if atom.chain is None or atom.raw else atom.chain)
+        after.append(after[-1] if atom.chain is None or atom.point or not atom.text else atom.chain)
     after.reverse()
-    before, filled = ends[0], []
+    before, filled = begin, []
     for number, atom in enumerate(atoms):
         chain = before & after[number + 1] if atom.chain is None else atom.chain
-        before = before if atom.chain is None or atom.raw else atom.chain
+        before = before if atom.chain is None or atom.point or not atom.text else atom.chain
         filled.append(atom._replace(chain=chain))
     return filled
 
 
+def _unlinked(marked: Marked, target: str) -> list[_Atom]:
+    """Return a translation that nothing is known of."""
+    size = len(marked.text.strip())
+    around = frozenset(i for i, e in enumerate(marked.elements) if size and e.end - e.start >= size)
+    points = list(marked.points)
+    seen = {i for point in points for i in marked.chain(point.parent)} | (around if target else set())
+    for i in reversed(range(len(marked.elements))):
+        if i not in seen:
+            element = marked.elements[i]
+            points.append(Point(element.open + element.close, element.start, element.parent))
+            seen |= set(marked.chain(i))
+    points.sort(key=lambda point: point.at)
+    return [_Atom(target, around), *(_Atom(p.raw, frozenset(marked.chain(p.parent)), p) for p in points)]
+
+
 def _written(marked: Marked, atoms: Sequence[_Atom]) -> str:
-    """Write tags around runs of atoms that share them."""
+    """Write tags around runs of atoms that share them, and the space that placeholders had around them."""
     out: list[str] = []
     opened: list[int] = []
+    last, wants = "", False  # the last character, and whether a space has to follow it
     for atom in atoms:
         if not atom.text:
             continue
@@ -163,17 +214,19 @@ def _written(marked: Marked, atoms: Sequence[_Atom]) -> str:
         while same < min(len(opened), len(wanted)) and opened[same] == wanted[same]:
             same += 1
         out += [marked.elements[i].close for i in reversed(opened[same:])]
+        spaces = atom.point.spaces if atom.point else None
+        asks = spaces[0] if spaces else wants and not atom.point and not _joins(atom.text[0])
+        if asks and last and not last.isspace():
+            out.append(" ")
         out += [marked.elements[i].open for i in wanted[same:]]
-        out.append(atom.text if atom.raw else html.escape(atom.text, quote=False))
+        out.append(atom.text if atom.point else html.escape(atom.text, quote=False))
         opened = wanted
+        if atom.point is None or spaces:
+            last, wants = atom.text[-1], bool(spaces and spaces[1])
     out += [marked.elements[i].close for i in reversed(opened)]
     return "".join(out)
 
 
-def _unlinked(marked: Marked, target: str) -> str:
-    """Write a translation that nothing is known of: tags that stood around all stand around all, others at its end."""
-    whole = len(marked.text.strip())
-    around = frozenset(i for i, e in enumerate(marked.elements) if whole and e.end - e.start >= whole)
-    atoms = [_Atom(target, around)]
-    atoms += [_Atom(point.raw, frozenset(marked.chain(point.parent)), raw=True) for point in marked.points]
-    return _written(marked, atoms)
+def _joins(character: str) -> bool:
+    """Whether no space is wanted before a character."""
+    return character.isspace() or unicodedata.category(character)[0] == "P"

@@ -93,6 +93,7 @@ class _Reader:
     parts: list[str] = field(default_factory=list)
     size: int = 0
     last: str = ""  # character of the text
+    apart: bool = False  # a block stands between what is there and what comes
     elements: list[Element] = field(default_factory=list)
     points: list[Point] = field(default_factory=list)
     stack: list[_Open] = field(default_factory=list)
@@ -102,15 +103,13 @@ class _Reader:
         return self.stack[-1].number if self.stack else -1
 
     def add(self, text: str) -> None:
+        if self.apart and text and self.last and not (self.last.isspace() or text[0].isspace()):
+            text = "\n" + text
         if text:
+            self.apart = False
             self.parts.append(text)
             self.size += len(text)
             self.last = text[-1]
-
-    def part(self, name: str) -> None:
-        """Keep words apart that a block stands between."""
-        if name in BLOCKS and self.size and not self.last.isspace():
-            self.add("\n")
 
     def point(self, raw: str, placeholder: bool = False) -> None:
         self.points.append(Point(raw, self.size, self.inner, (True, True) if placeholder else None))
@@ -156,10 +155,10 @@ def parse(source: str) -> Marked:
         at = piece.end()
         if piece["end"]:
             reader.end(piece["end"])
-            reader.part(piece["end"].lower())
+            reader.apart |= piece["end"].lower() in BLOCKS
         elif piece["tag"]:
             name = piece["tag"]
-            reader.part(name.lower())
+            reader.apart |= name.lower() in BLOCKS
             if piece["alone"] or name.lower() in EMPTY:
                 reader.point(piece[0] if piece["alone"] else f"{piece[0][:-1].rstrip()}/>")
             else:

@@ -1,0 +1,238 @@
+"""Tags go with their words: cases worked by hand, and what holds for every text, tag and link."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heedful.alignment import Alignment, Link
+from heedful.errors import DataError
+from heedful.markup import Marked, carry, parse
+from heedful.markup.parse import EMPTY
+from heedful.trace import Word
+
+
+def words(text: str) -> tuple[Word, ...]:
+    return tuple(Word(m[0], m.start(), m.end(), i, i + 1) for i, m in enumerate(re.finditer(r"\S+", text)))
+
+
+def linked(source: str, target: str, links: str) -> Alignment:
+    """The alignment of two texts by Pharaoh's links; the weights are 1 where there is one."""
+    x, y = words(source), words(target)
+    pairs = sorted((int(s), int(t)) for s, _, t in (link.partition("-") for link in links.split()))
+    weights = np.zeros((len(y), len(x)), dtype=np.float32)
+    for s, t in pairs:
+        weights[t, s] = 1
+    return Alignment(x, y, tuple(Link(s, t, 1.0) for s, t in pairs), weights)
+
+
+def carried(source: str, target: str, links: str) -> str:
+    marked = parse(source)
+    return carry(marked, linked(marked.text, target, links), target)
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "links", "expected"),
+    [
+        # Words that changed places take their tags with them, without the full stop.
+        (
+            "I <b>see</b> the <i>house</i>.",
+            "मैं घर देखता हूँ।",
+            "0-0 1-2 1-3 3-1",
+            "मैं <i>घर</i> <b>देखता हूँ</b>।",
+        ),
+        # What stood around everything does so again.
+        ("<p>I see.</p>", "मैं देखता हूँ।", "0-0 1-1", "<p>मैं देखता हूँ।</p>"),
+        # A word between two words of a tag, with no links of its own, is in it.
+        ("<b>a b</b> c", "A X B C", "0-0 1-2 2-3", "<b>A X B</b> C"),
+        # Words that went apart: the tag is written twice, attributes and all.
+        ('<a href="x">a b</a> c', "A C B", "0-0 1-2 2-1", '<a href="x">A</a> C <a href="x">B</a>'),
+        # Tags in tags stay in them.
+        ("<b>a <i>b</i></b> c", "B A C", "0-1 1-0 2-2", "<b><i>B</i> A</b> C"),
+        # Two tags whose words became one.
+        ("<b>a</b> <i>b</i>", "AB", "0-0 1-0", "<b><i>AB</i></b>"),
+        # A placeholder is not read by the model, and stands where its neighbour went, with its spaces.
+        ("Hello {name}, hello!", "NA, NO!", "0-0 1-1", "NA {name}, NO!"),
+        ("{n} houses", "घर", "0-0", "{n} घर"),
+        ("<b>{n}</b> houses", "घर", "0-0", "<b>{n}</b> घर"),
+        ("a<br>b", "A B", "0-0 1-1", "A<br/> B"),
+        # Marks that are tagged, and marks of the text that are none of HTML's.
+        ("a<b>!</b>", "A!", "0-0", "A<b>!</b>"),
+        ("a &lt; b &amp; c", "A < B & C", "0-0 1-1 2-2 3-3 4-4", "A &lt; B &amp; C"),
+        # Broken tags: never closed, never opened, overlapping, and what is none.
+        ("a <b>b", "A B", "0-0 1-1", "A <b>B</b>"),
+        ("a</b> b", "A B", "0-0 1-1", "A B"),
+        ("<b>a <i>b</b> c</i>", "A B C", "0-0 1-1 2-2", "<b>A <i>B</i></b> <i>C</i>"),
+        ("1 < 2 > a", "1 < 2 > A", "0-0 1-1 2-2 3-3 4-4", "1 &lt; 2 &gt; A"),
+        ("a <script>if (a < b) {c}</script> b", "A B", "0-0 1-1", "A <script>if (a < b) {c}</script> B"),
+        # A tag whose word has no link is not lost.
+        ("<b>a</b> b", "B C", "1-0", "<b>B</b> C"),
+    ],
+)
+def test_by_hand(source: str, target: str, links: str, expected: str) -> None:
+    assert carried(source, target, links) == expected
+
+
+def test_a_text_is_read_without_its_tags() -> None:
+    marked = parse("see {name}, <b>see</b>  {a} {b}.")
+    assert marked.text == "see, see ."  # one space of two before a placeholder goes, not all that a person wrote
+    assert [(p.raw, p.at, p.spaces) for p in marked.points] == [
+        ("{name}", 3, (True, False)),
+        ("{a}", 9, (True, True)),
+        ("{b}", 9, (True, False)),
+    ]
+    assert parse("<p>a</p><p>b</p><td>c").text == "a\nb\nc"
+    assert parse("a<wbr>b").text == "ab"
+
+
+def test_without_links() -> None:
+    marked = parse("<p><b>a</b> {n} c</p>")
+    assert carry(marked, None, "A C") == "<p>A C<b></b> {n}</p>"
+    assert carry(parse("<b></b>"), None, "") == "<b></b>"
+
+
+def test_too_deep() -> None:
+    assert carried("<b>" * 100 + "a", "A", "0-0") == "<b>" * 100 + "A" + "</b>" * 100
+    with pytest.raises(DataError, match="101 deep; 100 are allowed"):
+        parse("<b>" * 101 + "a")
+
+
+class Checker(HTMLParser):
+    """Python's own parser, which says whether tags are nested, and what text they hold."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.stack: list[str] = []
+        self.seen: Counter[str] = Counter()
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.stack.append(tag)
+        self.seen[self.get_starttag_text() or ""] += 1
+
+    def handle_startendtag(self, tag: str, attrs: object) -> None:
+        self.seen[self.get_starttag_text() or ""] += 1
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.stack, f"</{tag}> ends nothing"
+        assert self.stack.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    @classmethod
+    def read(cls, text: str) -> Checker:
+        checker = cls()
+        checker.feed(text)
+        checker.close()
+        assert not checker.stack, f"{checker.stack} are not closed"
+        return checker
+
+
+TAGS = ["b", "i", "a", "span", "p", "br", "B"]
+PIECES = st.one_of(
+    st.sampled_from(TAGS).map(lambda t: f"<{t}>"),
+    st.sampled_from(TAGS).map(lambda t: f"</{t}>"),
+    st.sampled_from(
+        ['<a href="u&amp;v">', "<a title='x y'>", "<img src=x />", "<br/>", "{name}", "${n}", "{{ }}", "{{x}}"]
+    ),
+    st.sampled_from(
+        ["<", ">", "&", "&lt;", "&amp;b", "</", "<b", "< b>", '"', "{", "}", "<1>", "<!", "&#x41;", "</ b>"]
+    ),
+    st.text(st.characters(codec="utf-8", exclude_characters="\0\r"), max_size=4),
+    st.sampled_from([" ", "  ", "\n", "word", "घर", ".", ", "]),
+)
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[str, str, Alignment]:
+    source = "".join(draw(st.lists(PIECES, max_size=24)))
+    target = draw(st.lists(st.sampled_from(["A", "b,", "(c)", "घर", "।", "<d>", "&e;", "f"]), max_size=8))
+    spaced = "".join(w + draw(st.sampled_from([" ", "  ", "\n"])) for w in target)
+    size = len(words(parse(source).text))
+    pairs = st.tuples(st.integers(0, max(size - 1, 0)), st.integers(0, max(len(target) - 1, 0)))
+    links = draw(st.lists(pairs, max_size=12)) if size and target else []
+    return source, spaced, linked(parse(source).text, spaced, " ".join(f"{s}-{t}" for s, t in links))
+
+
+@given(cases())
+def test_what_comes_out_is_well_formed_and_whole(case: tuple[str, str, Alignment]) -> None:
+    source, target, alignment = case
+    marked = parse(source)
+    for given_alignment in (alignment, None):
+        out = carry(marked, given_alignment, target)
+        seen = Checker.read(out)
+        # The text is all there; a placeholder may bring a space.
+        text = seen.text
+        for point in marked.points:
+            if point.spaces is not None:
+                assert point.raw in text
+                text = text.replace(point.raw, "", 1)
+        assert "".join(text.split()) == "".join(target.split())
+        if not any(point.spaces for point in marked.points):
+            assert text == target
+        # Every tag is there, and none that was not.
+        opened = {e.open for e in marked.elements} | {p.raw for p in marked.points if p.spaces is None}
+        assert set(seen.seen) == set(Checker.read("".join(raw for raw in _whole(marked, opened))).seen)
+        # And it can be carried on: what was written is read as the same text.
+        again = parse(out)
+        assert "".join(again.text.split()) == "".join(target.split())
+
+
+def _whole(marked: Marked, opened: set[str]) -> set[str]:
+    closing = {e.open: e.close for e in marked.elements}
+    return {raw + closing.get(raw, "") for raw in opened}
+
+
+@given(st.text(max_size=60))
+def test_any_text_without_tags_stays_what_it_is(text: str) -> None:
+    if re.search(r"[<&{]", text) is None:
+        marked = parse(text)
+        assert (marked.text, marked.elements, marked.points) == (text, (), ())
+
+
+@given(st.data())
+def test_a_word_has_the_tags_of_its_source_words(data: st.DataObject) -> None:
+    """Each source word has a tag of its own: a linked target word has those of its links, and such as had no link."""
+    x, y = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 6))
+    pairs = data.draw(st.sets(st.tuples(st.integers(0, x - 1), st.integers(0, y - 1))))
+    source = " ".join(f"<t{s}>a</t{s}>" for s in range(x))
+    links = " ".join(f"{s}-{t}" for s, t in sorted(pairs))
+    out = carried(source, " ".join(f"Y{t}" for t in range(y)), links)
+    lost = set(range(x)) - {s for s, _ in pairs}
+    for t in range(y):
+        before = out[: out.index(f"Y{t}")]
+        around = {s for s in range(x) if before.count(f"<t{s}>") > before.count(f"</t{s}>")}
+        mine = {s for s, other in pairs if other == t}
+        assert mine <= around
+        if mine:
+            assert around <= mine | lost
+
+
+def test_long_and_broken_markup_takes_little_time() -> None:
+    for source in (
+        "<b>a</b> " * 2000,
+        "<b" * 9000,
+        "{" * 9000,
+        "<a " * 6000,
+        "</b>" * 5000,
+        "<!--" * 4000,
+        "&" * 9000,
+        "<script>" * 2000,
+        "{a}" * 4000,
+        '<a b="' * 3000,
+        "<b><i></b></i>" * 1000,
+    ):
+        marked = parse(source)
+        carry(marked, linked(marked.text, marked.text.upper(), "0-0" if marked.text else ""), marked.text.upper())
+
+
+def test_empty_tags_are_known() -> None:
+    assert "br" in EMPTY
+    assert "b" not in EMPTY
