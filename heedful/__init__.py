@@ -10,12 +10,14 @@ from heedful.version import __version__
 
 if TYPE_CHECKING:
     from heedful import observe
+    from heedful.client import Client
     from heedful.decoding import Decoding
     from heedful.trace import Trace
     from heedful.training import train
     from heedful.translator import Translation, Translator, load
 
 __all__ = [
+    "Client",
     "Config",
     "Decoding",
     "HeedfulError",
@@ -30,6 +32,7 @@ __all__ = [
 ]
 
 _LAZY = {
+    "Client": "heedful.client",
     "Decoding": "heedful.decoding",
     "Trace": "heedful.trace",
     "Translation": "heedful.translator",

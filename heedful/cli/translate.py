@@ -29,6 +29,7 @@ from heedful.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from heedful.decoding import Decoding
+    from heedful.markup import Marked
     from heedful.translator import Translation
 
 __all__ = ["one_line", "translate"]
@@ -68,6 +69,13 @@ def translate(
     alignments: Annotated[
         bool, typer.Option("--alignments", help="After each translation a tab and its links, source word-target word.")
     ] = False,
+    html: Annotated[
+        bool, typer.Option("--html", help="The text is HTML: tags and {placeholders} go with their words.")
+    ] = False,
+    server: Annotated[
+        str,
+        typer.Option(metavar="URL", help="Ask a service (heedful serve); MODEL is a name there, - its default."),
+    ] = "",
     ascii_only: Ascii = False,
     device: Device = "auto",
     threads: Threads = 0,
@@ -80,16 +88,26 @@ def translate(
     Links (--alignments) are Pharaoh's, `0-0 1-2`, between words as white space separates them, counted from 0.
     --json gives one object a line, with log-probability, confidence, and with --show or --alignments the weights
     between words and their links.
-    How each way to write works: `docs/decoding.md`.
+    How each way to write works: `docs/decoding.md`; what --html does with broken tags, and --server: `docs/serve.md`.
     """
     if stream:
-        _refuse_stream(beam, n_best, copy_unknown, alignments)
+        _refuse_stream(beam, n_best, copy_unknown, alignments, html)
         refuse_idle("with --stream, which writes one sentence at a time", {"--batch-tokens": batch_tokens != 4096})
     check_penalty(penalty, alpha, compared=beam > 1 or n_best > 1)
     if not sample:
         drawing = {"--temperature": temperature != 1, "--top-k": top_k != 0, "--top-p": top_p != 1, "--seed": seed != 1}
         refuse_idle("without --sample", drawing)
     refuse_idle("with --json" if json else "without --show", {"--ascii": ascii_only and (json or not show)})
+    if server:
+        here = {"--penalty": penalty != "length", "--alpha": alpha != 1, "--min-length": min_length != 0}
+        here |= {"--max-length": max_length != 0, "--no-repeat": no_repeat != 0, "--sample": sample, "--show": show}
+        here |= {"--copy-unknown": copy_unknown, "--no-split": no_split, "--with": bool(with_), "--ascii": ascii_only}
+        here |= {"--device": device != "auto", "--threads": threads != 0, "--batch-tokens": batch_tokens != 4096}
+        refuse_idle("with --server, which decides that itself", here)
+        from heedful.cli.remote import Asking, ask
+
+        ask(server, Asking(str(model), beam, n_best, prefix, alignments, html), text or _stdin(), stream, json)
+        return
     with naming_options():
         from heedful.decoding import Decoding
 
@@ -119,21 +137,23 @@ def translate(
                 notes.add(said, translator.unknown(line))
         size = 1 if text is None and sys.stdin.isatty() else CHUNK
         while chunk := list(islice(lines, size)):
-            for done in translator.translate(
-                chunk,
+            tagged = _parsed(chunk) if html else [None] * len(chunk)
+            translated = translator.translate(
+                [one.text for one in tagged if one] if html else chunk,
                 how,
                 prefix=prefix,
                 split=not no_split,
                 copy_unknown=copy_unknown,
-                trace=show or alignments,
+                trace=show or alignments or html,
                 batch_tokens=batch_tokens,
-            ):
+            )
+            for done, tags in zip(translated, tagged, strict=True):
                 unknown = translator.unknown(done.source)
                 notes.add(done.notes, [word for word in unknown if not (copy_unknown and word in done.text)])
                 if json:
-                    print_json(_record(done, how))
+                    print_json(_record(done, how, tags))
                 else:
-                    _print(done, how, (show, alignments), ascii_only)
+                    _print(done, how, (show, alignments), ascii_only, tags)
             sys.stdout.flush()
     notes.say()
 
@@ -143,26 +163,47 @@ def one_line(text: str) -> str:
     return BREAKS.sub(" ", text)
 
 
-def _refuse_stream(beam: int, n_best: int, copy_unknown: bool, alignments: bool) -> None:
+def _parsed(lines: list[str]) -> list[Marked | None]:
+    """Return texts with their tags apart."""
+    from heedful.markup import parse
+
+    return [parse(line) for line in lines]
+
+
+def _tagged(translation: Translation, tags: Marked | None) -> str:
+    """Return a translation as text, or with the tags of its source."""
+    if tags is None:
+        return translation.text
+    from heedful.markup import carry
+
+    looks = translation.trace.weights is not None or translation.trace.read is not None
+    return carry(tags, translation.alignment if looks else None, translation.text)
+
+
+def _refuse_stream(beam: int, n_best: int, copy_unknown: bool, alignments: bool, html: bool) -> None:
     """Refuse what cannot be decided word by word."""
     for name, given, why in (
         ("--beam", beam > 1, "a beam decides nothing before its end"),
         ("--n-best", n_best > 1, "several translations cannot be written at once"),
         ("--copy-unknown", copy_unknown, "it is worked out when the translation is whole"),
         ("--alignments", alignments, "links are read when the translation is whole"),
+        ("--html", html, "tags are placed by links, which are read when the translation is whole"),
     ):
         if given:
             raise ConfigError(f"--stream and {name} exclude each other: {why}")
 
 
-def _print(translation: Translation, how: Decoding, more: tuple[bool, bool], ascii_only: bool) -> None:
+def _print(
+    translation: Translation, how: Decoding, more: tuple[bool, bool], ascii_only: bool, tags: Marked | None
+) -> None:
     from heedful.align.readout import align
 
     show, alignments = more
     for rank, one in enumerate(translation.n_best or (translation,), 1):
         # A line of a file is a line again; a text that was typed keeps the line breaks it had.
         columns = bool(translation.n_best or alignments)
-        lines = one.text.split("\n") if "\n" in translation.source and not columns else [one.text]
+        written = _tagged(one, tags)
+        lines = written.split("\n") if "\n" in translation.source and not columns else [written]
         text = "\n".join(map(one_line, lines)).strip()
         text = text.replace("\t", " ") if columns else text
         if translation.n_best and one.length:
@@ -177,10 +218,14 @@ def _print(translation: Translation, how: Decoding, more: tuple[bool, bool], asc
                 print()
 
 
-def _record(translation: Translation, how: Decoding) -> dict[str, Any]:
+def _record(translation: Translation, how: Decoding, tags: Marked | None) -> dict[str, Any]:
     record = translation.plain()
+    if tags is not None:
+        record["markup"] = _tagged(translation, tags)
     for plain, one in zip(record.get("n_best", ()), translation.n_best, strict=True):
         plain["rank_score"] = _compared(one, how)
+        if tags is not None:
+            plain["markup"] = _tagged(one, tags)
     return record
 
 

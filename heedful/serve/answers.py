@@ -38,6 +38,10 @@ def _one(translation: Translation, asked: Asked, name: str, marked: Marked | Non
         "words": words(trace),
         "notes": list(translation.notes),
     }
+    if asked.n_best > 1:
+        # What a beam compares by; the sentences of a text are searched each for itself.
+        parts = translation.sentences or (translation,)
+        record["rank_score"] = sum(part.score / max(part.length, 1) for part in parts)
     if reads(asked):
         record["alarms"] = [_alarm(alarm, trace) for alarm in translation.alarms]
     looks = trace.weights is not None or trace.read is not None

@@ -126,6 +126,7 @@ class Item(BaseModel):
     alignment: Links | None = Field(None, description="With `alignments`; none for a model without attention.")
     markup: str | None = Field(None, description="With `markup`: the translation as HTML.")
     figure: dict[str, Any] | None = Field(None, description="With `trace`: what the page draws.")
+    rank_score: float | None = Field(None, description="With `n_best` over 1: what alternatives are compared by.")
     alternatives: list[Item] | None = Field(None, description="With `n_best` over 1: all of them, best first.")
 
 
