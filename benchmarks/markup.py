@@ -2,8 +2,8 @@
 
 python benchmarks/markup.py [MODEL …] [--pairs 10000] [--test 1000] [--gold]
 
-Without MODEL, a small Transformer is trained on Hindi-English pairs with the corpus's own links (as benchmarks/guided.py
-does). Then every test sentence, which holds combinations of words that training has not, gets tags around one to three
+Without MODEL, a small Transformer is trained on Hindi-English pairs with the corpus's own links (as guided.py does).
+Then every test sentence, which holds combinations of words that training has not, gets tags around one to three
 words at random, and is translated. A tag lands when it covers every target word that the gold links give its words, and
 no target word that they give to others alone; target words without gold links count neither way, and a tag whose words
 have no gold links is not counted. Gold links are known for the reference: translations that are the same are counted,

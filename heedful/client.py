@@ -9,8 +9,8 @@ from __future__ import annotations
 import http.client
 import json
 import random
-import threading
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any, overload
 from urllib.parse import urlsplit
@@ -35,7 +35,7 @@ class Client:
     """Asks a service: `Client("http://localhost:8000").translate("…")`.
 
     `timeout` is how many seconds an answer may take; `patience`, how long all tries together may. It may be used by
-    several threads at once: each has a connection of its own, which stays open.
+    several threads at once; connections stay open until `close`.
     """
 
     def __init__(self, url: str, token: str = "", *, timeout: float = 60.0, patience: float = 60.0) -> None:
@@ -48,8 +48,11 @@ class Client:
             raise ConfigError(f"{url!r} is no address of a service; expected http://localhost:8000, say")
         if not (timeout > 0 and patience >= 0):
             raise ConfigError(f"timeout is {timeout} and patience {patience}; expected seconds")
+        if not (token.isascii() and token.isprintable()):
+            raise ConfigError("a token is made of letters, digits and marks of ASCII")
         self.url, self.token, self.timeout, self.patience = url.rstrip("/"), token, timeout, patience
-        self._parts, self._own = parts, threading.local()
+        self._parts = parts
+        self._free: deque[http.client.HTTPConnection] = deque()  # open, and used by nobody
 
     def __repr__(self) -> str:
         return f"Client({self.url!r})"
@@ -142,10 +145,9 @@ class Client:
             connection.close()
 
     def close(self) -> None:
-        """Close this thread's connection."""
-        if (connection := getattr(self._own, "connection", None)) is not None:
-            connection.close()
-            self._own.connection = None
+        """Close the connections."""
+        while self._free:
+            self._free.pop().close()
 
     def __enter__(self) -> Client:
         return self
@@ -154,14 +156,20 @@ class Client:
         self.close()
 
     def _json(self, method: str, path: str, name: str, asked: object = None) -> list[dict[str, Any]]:
-        """Return what an answer has by some name; by this thread's connection."""
-        if getattr(self._own, "connection", None) is None:
-            self._own.connection = self._connection()
+        """Return what an answer has by some name."""
         try:
-            found = _record(self._asked(self._own.connection, method, path, asked).read()).get(name)
+            connection = self._free.pop()
+        except IndexError:
+            connection = self._connection()
+        try:
+            found = _record(self._asked(connection, method, path, asked).read()).get(name)
         except (OSError, http.client.HTTPException) as error:
-            self.close()
+            connection.close()
             raise ServiceError(f"{self.url}: the service broke off ({error})") from None
+        except HeedfulError:
+            connection.close()
+            raise
+        self._free.append(connection)
         if not isinstance(found, list):
             raise ServiceError(f"{self.url}: this is no heedful service: its answer has no {name}", 200)
         return found

@@ -72,6 +72,8 @@ def serve(
     )
     use_threads(threads)
     token = os.environ.get(TOKEN, "")
+    if not (token.isascii() and token.isprintable()):
+        raise ConfigError(f"{TOKEN}: a token is made of letters, digits and marks of ASCII")
     if not loopback(host) and not token:
         say(f"{host} can be reached from elsewhere, and everybody may ask: set {TOKEN} to change that")
     listening = bound(host, port)  # before models are loaded, which takes longer

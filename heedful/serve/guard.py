@@ -55,6 +55,9 @@ class Guard:
             await answer(trouble)(scope, receive, counted)
         except _Left:
             pass
+        except Exception:
+            status = 500
+            raise
         finally:
             self.service.active -= works
             route = path if path in ROUTES else "/page" if path.startswith("/page/") else "other"

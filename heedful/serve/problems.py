@@ -69,6 +69,8 @@ def install(app: FastAPI) -> None:
         assert isinstance(error, RequestValidationError)
         faults = [{"field": _field(fault["loc"]), "detail": str(fault["msg"])} for fault in error.errors()]
         broken = any(fault["type"] == "json_invalid" for fault in error.errors())
+        # Of several things that a value might have been, the one that was followed farthest is meant.
+        faults.sort(key=lambda fault: -fault["field"].count("."))
         first = faults[0] if faults else {"field": "", "detail": "the request is not what was expected"}
         detail = first["detail"] if broken else f"{first['field'] or 'body'}: {first['detail']}"
         trouble = Trouble(400 if broken else 422, detail, "" if broken else first["field"])

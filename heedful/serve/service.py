@@ -50,14 +50,18 @@ class Service:
 
     async def finish(self, request: Request, work: Work) -> list[Done]:
         """Return what becomes of the sentences of a request; stop working for it when time is up or nobody waits."""
-        if not work.future.done():
-            self.batcher.submit(work)
-            self.works.add(work)
+        if work.future.done():  # a blank text has no sentences
+            return work.future.result()
+        self.batcher.submit(work)
+        self.works.add(work)
+        done = False
         try:
-            return await self.patiently(request, work.future)
+            found = await self.patiently(request, work.future)
+            done = True
+            return found
         finally:
             self.works.discard(work)
-            if not work.future.done() or work.dropped:
+            if not done:
                 self.batcher.drop(work)
 
     async def patiently(self, request: Request, wanted: Awaitable[T]) -> T:

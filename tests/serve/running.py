@@ -1,0 +1,77 @@
+"""A service on a port of its own: in a thread of this process, or as a process."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import uvicorn
+from conftest import ROOT
+
+from heedful.client import Client
+from heedful.serve.app import build
+from heedful.serve.limits import Limits
+from heedful.serve.server import Server, address, bound
+from heedful.serve.service import Service
+from heedful.serve.shelf import Shelf
+from heedful.translator import Translator
+
+
+class Running:
+    """A service in a thread."""
+
+    def __init__(self, service: Service, server: Server, url: str, token: str) -> None:
+        self.service, self.server, self.url = service, server, url
+        self.client = Client(url, token, timeout=20, patience=0)
+
+
+@contextmanager
+def running(models: dict[str, Translator], limits: Limits | None = None, token: str = "") -> Iterator[Running]:
+    """Serve models from a thread for as long as the block lasts."""
+    service = Service(Shelf(models), limits or Limits(), threads=1)
+    given = bound("127.0.0.1", 0)
+    app = build(service, token, {"127.0.0.1", "localhost"})
+    config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=5)
+    up = threading.Event()
+    server = Server(config, service, up.set)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [given]}, daemon=True)
+    thread.start()
+    assert up.wait(30), "the service did not start"
+    found = Running(service, server, address(given), token)
+    try:
+        yield found
+    finally:
+        found.client.close()
+        server.should_exit = True
+        thread.join(20)
+        given.close()
+        assert not thread.is_alive(), "the service did not end"
+
+
+@contextmanager
+def process(*arguments: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Run `heedful serve` as a process; give it and its address when it is ready."""
+    command = [sys.executable, "-m", "heedful", "serve", *arguments, "--port", "0", "--threads", "1"]
+    there = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+    running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=there, cwd=Path("/"))
+    assert running.stderr is not None
+    said: list[str] = []
+    try:
+        until = time.monotonic() + 60
+        while not (found := re.search(r"at (http://\S+) \(", "".join(said))):
+            line = running.stderr.readline()
+            said.append(line)
+            assert line, f"it ended: {''.join(said)}"
+            assert time.monotonic() < until, "it did not start"
+        yield running, found[1]
+    finally:
+        running.kill()
+        running.wait(10)
+        running.stderr.close()
