@@ -1,0 +1,362 @@
+"""The service under load, on this machine alone: throughput, latency, overload.
+
+python benchmarks/serving.py [MODEL] [--threads 2] [--seconds 10] [--overload 60] [--json FILE]
+
+Without MODEL, a small Transformer (width 256, 3 layers) with random weights and a real vocabulary, which writes about
+as many words as it reads, is made: what it writes means nothing, but costs the same. Sentences are Hindi, of 2 to 12
+words, from the embedded corpus. The service is a process of its own, with as many threads as the offline run has.
+
+throughput: 32 clients that ask again as soon as they have an answer, against `translate` of the same sentences 32 at a
+time in one process; both in turns, several times, and the ratio of the medians is told.
+latency: one client alone, then requests at random times at half the rate that 32 clients reached; ratio of the 95th
+percentile to the median of one alone.
+overload: ten times the capacity for a minute: every request is answered with a result, 429 or 504, every answer belongs
+to its question, and the memory of the service does not grow.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import os
+import random
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from itertools import islice
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from heedful.data.hindi import generate
+
+CLIENTS = 32
+
+
+def sentences(count: int) -> list[str]:
+    """Return Hindi sentences, all different."""
+    found: dict[str, None] = {}
+    for example in generate(1, "train", 2, 12):
+        found[example.seen_from("hi-en").source] = None
+        if len(found) == count:
+            break
+    return list(found)
+
+
+def make_model(path: Path, width: int = 256, layers: int = 3) -> None:
+    """Write a Transformer that copies: its own vocabulary, random weights, and sentences that end in time."""
+    import heedful
+
+    pairs = [(x.source, x.source) for x in islice((e.seen_from("hi-en") for e in generate(2, "train", 2, 12)), 4000)]
+    settings = {
+        "model": {"family": "transformer", "layers": layers, "width": width, "heads": 4, "inner": 2 * width},
+        "training": {
+            "steps": 150,
+            "rate": 0.002,
+            "warmup": 50,
+            "batch_tokens": 1024,
+            "device": "cpu",
+            "metric": "loss",
+        },
+    }
+    heedful.train(pairs, path, settings=settings, preset="none")
+
+
+def cpu(process: int) -> float:
+    """Return how many seconds of CPU time a process has had."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class Service:
+    """`heedful serve` as a process."""
+
+    def __init__(self, model: str, threads: int, *more: str) -> None:
+        command = [sys.executable, "-m", "heedful", "serve", model, "--port", "0", "--threads", str(threads), *more]
+        begun = time.perf_counter()
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        assert self.process.stderr is not None
+        line = ""
+        while not (found := re.search(r"at (http://\S+) \((.*)\)", line)):
+            line = self.process.stderr.readline()
+            if not line:
+                raise SystemExit("the service did not start")
+        self.started = time.perf_counter() - begun
+        self.place, self.said = urlsplit(found[1]).netloc, found[2]
+
+    def memory(self) -> float:
+        """Return its memory in MiB."""
+        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+    def cpu(self) -> float:
+        """Return how many seconds of CPU time it has had."""
+        return cpu(self.process.pid)
+
+    def end(self) -> int:
+        """Stop it, and return how it ended."""
+        self.process.terminate()
+        return self.process.wait(60)
+
+
+class Caller:
+    """One client with one connection."""
+
+    def __init__(self, place: str) -> None:
+        self.connection = http.client.HTTPConnection(place, timeout=120)
+
+    def ask(self, text: str) -> tuple[int, float]:
+        """Ask for a translation; return status and seconds. An answer to another question is an error."""
+        begun = time.perf_counter()
+        body = json.dumps({"text": text}).encode()
+        self.connection.request("POST", "/v1/translate", body, {"Content-Type": "application/json"})
+        answer = self.connection.getresponse()
+        content = answer.read()
+        took = time.perf_counter() - begun
+        if answer.status == 200 and json.loads(content)["translations"][0]["source"] != text:
+            raise SystemExit(f"an answer to another question: {text!r} got {content[:200]!r}")
+        if answer.status in (429, 503) and not answer.headers["Retry-After"]:
+            raise SystemExit("a refusal without Retry-After")
+        return answer.status, took
+
+
+def closed(place: str, texts: list[str], clients: int, seconds: float) -> tuple[float, list[float]]:
+    """Let clients ask without pause; return sentences a second, and how long each answer took."""
+    took: list[float] = []
+    until = time.perf_counter() + seconds
+
+    def client(number: int) -> None:
+        caller, at = Caller(place), 37 * number
+        while time.perf_counter() < until:
+            status, one = caller.ask(texts[at % len(texts)])
+            assert status == 200, status
+            took.append(one)
+            at += 1
+        caller.connection.close()
+
+    begun = time.perf_counter()
+    _all(clients, client)
+    return len(took) / (time.perf_counter() - begun), took
+
+
+def opened(place: str, texts: list[str], rate: float, seconds: float, workers: int) -> tuple[Counter[int], list[float]]:
+    """Ask at random times, `rate` a second; return how many answers of each status, and how long results took.
+
+    Time counts from when a request was due, also where all callers were busy.
+    """
+    pick = random.Random(1)
+    due, when = [], 0.0
+    while when < seconds:
+        when += pick.expovariate(rate)
+        due.append(when)
+    statuses: Counter[int] = Counter()
+    took: list[float] = []
+    lock, numbers = threading.Lock(), iter(range(len(due)))
+    begun = time.perf_counter()
+
+    def worker(_: int) -> None:
+        caller = Caller(place)
+        while True:
+            with lock:
+                number = next(numbers, None)
+            if number is None:
+                return
+            time.sleep(max(0.0, due[number] - (time.perf_counter() - begun)))
+            status, _ = caller.ask(texts[pick.randrange(len(texts))])
+            late = time.perf_counter() - begun - due[number]
+            with lock:
+                statuses[status] += 1
+                if status == 200:
+                    took.append(late)
+
+    _all(workers, worker)
+    return statuses, took
+
+
+def flood(service: Service, texts: list[str], clients: int, seconds: float) -> tuple[Counter[int], list[float]]:
+    """Let many clients ask without pause and without patience; return statuses, and the memory as it was."""
+    statuses: Counter[int] = Counter()
+    memory = [service.memory()]
+    until = time.perf_counter() + seconds
+    lock = threading.Lock()
+
+    def client(number: int) -> None:
+        caller, at, pick = Caller(service.place), number * 37, random.Random(number)
+        while time.perf_counter() < until:
+            status, _ = caller.ask(texts[at % len(texts)])
+            with lock:
+                statuses[status] += 1
+            at += 1
+            time.sleep(pick.uniform(0.0, 0.1) if status != 200 else 0.0)
+
+    def watch(_: int) -> None:
+        while time.perf_counter() < until:
+            time.sleep(1)
+            memory.append(service.memory())
+
+    _all(clients + 1, lambda number: client(number) if number < clients else watch(number))
+    return statuses, memory
+
+
+def _all(count: int, call: Any) -> None:  # noqa: ANN401
+    """Run threads; an error in one of them ends the run."""
+    failed: list[BaseException] = []
+
+    def run(number: int) -> None:
+        try:
+            call(number)
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failed:
+        raise SystemExit(f"{len(failed)} clients failed, the first with {failed[0]!r}")
+
+
+class Offline:
+    """A process that translates 32 sentences at a time, when it is told to."""
+
+    CODE = """
+import sys, time, json
+import heedful, torch
+torch.set_num_threads(int(sys.argv[2]))
+translator = heedful.load(sys.argv[1], "cpu")
+texts = json.load(open(sys.argv[3], encoding="utf-8"))
+translator.translate(texts[:64], trace=False)
+print("ready", flush=True)
+at = 0
+for line in sys.stdin:
+    begun, count = time.perf_counter(), 0
+    while time.perf_counter() - begun < float(line):
+        some = [texts[(at + i) % len(texts)] for i in range(32)]
+        translator.translate(some, trace=False, batch_tokens=10**6)
+        at, count = at + 32, count + 32
+    print(count / (time.perf_counter() - begun), count, flush=True)
+"""
+
+    def __init__(self, model: str, threads: int, texts: Path) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", self.CODE, model, str(threads), str(texts)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == "ready\n"
+
+    def cpu(self) -> float:
+        """Return how many seconds of CPU time it has had."""
+        return cpu(self.process.pid)
+
+    def rate(self, seconds: float) -> tuple[float, int]:
+        """Return sentences a second over so many seconds, and how many there were."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(f"{seconds}\n")
+        self.process.stdin.flush()
+        rate, count = self.process.stdout.readline().split()
+        return float(rate), int(count)
+
+    def end(self) -> None:
+        """Stop it."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait(60)
+
+
+def measure(model: str, options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Measure all of it."""
+    texts = sentences(2000)
+    file = folder / "texts.json"
+    file.write_text(json.dumps(texts), encoding="utf-8")
+    service = Service(model, options.threads)
+    idle = service.memory()
+    print(f"started in {service.started:.1f} s (it says {service.said}), idle memory {idle:.0f} MiB", flush=True)
+    offline = Offline(model, options.threads, file)
+    record: dict[str, Any] = {"started": service.started, "idle_mib": idle}
+    try:
+        closed(service.place, texts, CLIENTS, 2)  # warm
+        rates: list[tuple[float, float, float, float]] = []
+        for _ in range(options.rounds):
+            had = service.cpu(), offline.cpu()
+            rate, took = closed(service.place, texts, CLIENTS, options.seconds)
+            other, count = offline.rate(options.seconds)
+            costs = (service.cpu() - had[0]) / len(took), (offline.cpu() - had[1]) / count
+            rates.append((rate, other, *costs))
+            print("  32 clients {:.0f}/s, offline {:.0f}/s".format(*rates[-1][:2]), flush=True)
+        online, alone, cost, least = (statistics.median(column) for column in zip(*rates, strict=True))
+        record |= {"online": online, "offline": alone, "ratio": online / alone, "cpu_s": cost, "offline_cpu_s": least}
+        print(f"throughput: {online:.0f}/s of {alone:.0f}/s offline at batch 32, {online / alone:.0%};", end=" ")
+        print(f"CPU time of a sentence {cost * 1e3:.1f} ms, offline {least * 1e3:.1f} ms", flush=True)
+        ratios = []
+        for _ in range(options.rounds):
+            _, one = closed(service.place, texts, 1, options.seconds / 2)
+            _, many = opened(service.place, texts, online / 2, options.seconds, 4 * CLIENTS)
+            single, high = statistics.median(one), statistics.quantiles(many, n=20)[18]
+            ratios.append((high / single, single, high, statistics.median(many)))
+            print(
+                "  {:.2f}: alone {:.3f} s; at half load p95 {:.3f} s, median {:.3f} s".format(*ratios[-1]), flush=True
+            )
+        ratio, single, high, middle = sorted(ratios)[len(ratios) // 2]
+        record |= {"single_s": single, "p95_s": high, "median_s": middle, "p95_ratio": ratio}
+        print(
+            f"latency at half load: p95 {high * 1e3:.0f} ms, {ratio:.2f} times one alone ({single * 1e3:.0f} ms)",
+            flush=True,
+        )
+    finally:
+        offline.end()
+        ended = service.end()
+    record["overload"] = overload(model, options, texts, online) if options.overload else {}
+    print(f"the service ended with {ended}")
+    return record
+
+
+def overload(model: str, options: argparse.Namespace, texts: list[str], capacity: float) -> dict[str, Any]:
+    """Flood a service with small limits, so that all of them are reached."""
+    service = Service(model, options.threads, "--queue", "64", "--requests", "200", "--seconds", "2")
+    clients = min(400, 10 * CLIENTS)
+    flood(service, texts, clients, min(5.0, options.overload / 4))  # warm, so that what is kept is there
+    statuses, memory = flood(service, texts, clients, options.overload)
+    asked = sum(statuses.values()) / options.overload
+    third = max(1, len(memory) // 3)
+    growth = statistics.median(memory[-third:]) - statistics.median(memory[:third])
+    ended = service.end()
+    told = ", ".join(f"{status}: {count:,}" for status, count in sorted(statuses.items()))
+    print(f"overload: {clients} clients, {asked:.0f} requests/s at a capacity of {capacity:.0f}/s;", end=" ")
+    print(f"{told}; memory {growth:+.0f} MiB", flush=True)
+    if set(statuses) - {200, 429, 504} or ended:
+        raise SystemExit(f"answers {told}, ended with {ended}")
+    return {"asked": asked, "statuses": {str(k): v for k, v in statuses.items()}, "memory_mib": growth, "ended": ended}
+
+
+def main() -> None:
+    """Measure."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", nargs="?", help="a model folder")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=10.0, help="of each measurement")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--overload", type=float, default=60.0, help="seconds of overload; 0: none")
+    parser.add_argument("--json", type=Path, help="write the numbers here")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        if options.model is None:
+            make_model(folder / "model")
+        record = measure(options.model or str(folder / "model"), options, folder)
+    if options.json:
+        options.json.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
