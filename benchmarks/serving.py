@@ -168,7 +168,7 @@ def opened(place: str, texts: list[str], rate: float, seconds: float, workers: i
             if number is None:
                 return
             time.sleep(max(0.0, due[number] - (time.perf_counter() - begun)))
-            status, _ = caller.ask(texts[pick.randrange(len(texts))])
+            status = caller.ask(texts[pick.randrange(len(texts))])[0]
             late = time.perf_counter() - begun - due[number]
             with lock:
                 statuses[status] += 1

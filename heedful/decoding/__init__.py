@@ -2,6 +2,7 @@
 
 from heedful.decoding.beam import Found, beam, search
 from heedful.decoding.ensemble import Ensemble
+from heedful.decoding.flow import Flow
 from heedful.decoding.hypothesis import Hypothesis
 from heedful.decoding.rules import Rules, log_probs
 from heedful.decoding.settings import PENALTIES, Decoding
@@ -12,6 +13,7 @@ __all__ = [
     "Decoding",
     "Draw",
     "Ensemble",
+    "Flow",
     "Found",
     "Hypothesis",
     "Rules",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +27,12 @@ class _Memories(Memory):
         each = tuple(memory.select(rows) for memory in self.each)
         return _Memories(each[0].h, each[0].keep, each=each)
 
+    def join(self, other: Memory) -> _Memories:
+        """Return the memories of both."""
+        theirs = cast(_Memories, other).each
+        each = tuple(one.join(two) for one, two in zip(self.each, theirs, strict=True))
+        return _Memories(each[0].h, each[0].keep, each=each)
+
 
 @dataclass(frozen=True)
 class _States:
@@ -36,6 +43,10 @@ class _States:
     def select(self, rows: Tensor) -> _States:
         """Return the states of some hypotheses, in the order of `rows`."""
         return _States(tuple(state.select(rows) for state in self.each))
+
+    def join(self, other: _States) -> _States:
+        """Return the states of both."""
+        return _States(tuple(one.join(two) for one, two in zip(self.each, other.each, strict=True)))
 
 
 class Ensemble(nn.Module):

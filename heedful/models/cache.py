@@ -23,6 +23,9 @@ class Cache:
 
     They lie in one tensor (L, 2, R, H, room, C): a new word is written into its place, and all words so far are a view
     of it. While gradients are wanted nothing may be written over, and the words are strung together instead.
+
+    Sentences may `join` that begin later: all have their last words in the same place, and `offset` (R,) says how many
+    places before their first word are none of theirs. Only one word at a time can be read then.
     """
 
     def __init__(self, L: int, capacity: int, positions: Callable[[int], Tensor]) -> None:
@@ -33,6 +36,8 @@ class Cache:
         self.spare: Tensor | None = None  # where the rows that are selected go, and the other way next time
         self.strung: dict[int, Tensor] = {}
         self.swift: Swift | None = None
+        self.offset: Tensor | None = None
+        self.fresh = 0  # sentences that it was started for
 
     def extend(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Add the keys and values of n words in a layer; return those of all.  (R, H, n, C) -> (R, H, t, C) each."""
@@ -54,12 +59,14 @@ class Cache:
         return k, v
 
     def places(self, n: int) -> Tensor:
-        """Return the positions of the next n words, (n, D)."""
+        """Return the positions of the next n words, (n, D), or (R, 1, D) where sentences began at different times."""
         if self.length + n > self.capacity:
             raise ShapeError(f"{self.length + n} words, but the state was started for {self.capacity} at most")
         wanted = self.length + n
         if self.table is None or len(self.table) < wanted:
             self.table = self.positions(wanted)
+        if self.offset is not None:
+            return self.table[self.length - self.offset][:, None]
         return self.table[self.length : wanted]
 
     def advance(self, n: int) -> None:
@@ -69,6 +76,7 @@ class Cache:
     def select(self, rows: Tensor) -> Cache:
         """Keep some hypotheses, in the order of `rows`; what the others had is gone."""
         self.strung = {layer: kv[:, rows] for layer, kv in self.strung.items()}
+        self.offset = None if self.offset is None else self.offset[rows]
         if self.room is not None and self.length:
             R, size = len(rows), self.room.shape[4]
             if self.spare is None or self.spare.shape[2] < R or self.spare.shape[4] != size:
@@ -76,6 +84,26 @@ class Cache:
             there = self.spare[:, :, :R]
             torch.index_select(self.room[..., : self.length, :], 2, rows, out=there[..., : self.length, :])
             self.room, self.spare = there, self.room
+        return self
+
+    def join(self, other: Cache) -> Cache:
+        """Take in sentences that begin now, behind these."""
+        if self.strung or other.length or other.strung:
+            raise ShapeError("only sentences that begin can join others, and only where words are read one at a time")
+        if self.room is None:
+            self.fresh, self.capacity = self.fresh + other.fresh, max(self.capacity, other.capacity)
+            return self
+        old, R = self.room, self.room.shape[2]
+        offset = old.new_zeros(R, dtype=torch.long) if self.offset is None else self.offset
+        gone = int(offset.min()) if R else self.length  # places that nobody has words in any more
+        before = old[..., gone : self.length, :]
+        self.length -= gone
+        self.capacity = max(self.capacity - gone, self.length + other.capacity)
+        size = min(max(FIRST, 2 * self.length), self.capacity)
+        # Zeros: what is none of a sentence's is masked, but must be a number.
+        self.room, self.spare = self._empty(R + other.fresh, size).zero_(), None
+        self.room[:, :, :R, :, : self.length] = before
+        self.offset = torch.cat([offset - gone, offset.new_full((other.fresh,), self.length)])
         return self
 
     def make_room(self, like: Tensor, R: int, H: int, C: int, n: int = 1) -> Tensor:

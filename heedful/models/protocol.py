@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, Self
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 __all__ = ["Look", "Memory", "Seq2Seq", "State", "Step"]
@@ -37,12 +39,35 @@ class Memory:
             self.padded,
         )
 
+    def join(self, other: Memory) -> Memory:
+        """Return the sentences of both, these first; what is padding to all of them goes."""
+        S = max(int(memory.keep.sum(1).max()) for memory in (self, other))
+
+        def fit(x: Tensor, dim: int) -> Tensor:
+            x = x.narrow(dim, 0, min(x.shape[dim], S))
+            return F.pad(x, (0,) * (2 * (x.ndim - dim) - 1) + (S - x.shape[dim],))
+
+        def both(one: Tensor, two: Tensor, dim: int) -> Tensor:
+            return torch.cat([fit(one, dim), fit(two, dim)])
+
+        return Memory(
+            both(self.h, other.h, 1),
+            both(self.keep, other.keep, 1),
+            # Keys go over the source in the last dimension but one, whatever else they go over.
+            tuple(both(a, b, a.ndim - 2) for a, b in zip(self.keys, other.keys, strict=True)),
+            tuple(torch.cat(pair) for pair in zip(self.last, other.last, strict=True)),
+        )
+
 
 class State(Protocol):
     """What is remembered between steps. It is consumed by `step`, which returns the next one."""
 
     def select(self, rows: Tensor) -> Self:
         """Return the state of some hypotheses, in the order of `rows`: all that a beam needs. It, too, consumes."""
+        ...
+
+    def join(self, other: Self) -> Self:
+        """Return the state of these sentences and of others that begin now, these first. It consumes both."""
         ...
 
 

@@ -37,6 +37,15 @@ class RecurrentState:
         cells = tuple(tuple(tensor[rows] for tensor in cell) for cell in self.cells)
         return RecurrentState(cells, None if self.feed is None else self.feed[rows])
 
+    def join(self, other: RecurrentState) -> RecurrentState:
+        """Return the state of these sentences and of others."""
+        cells = tuple(
+            tuple(torch.cat(pair) for pair in zip(one, two, strict=True))
+            for one, two in zip(self.cells, other.cells, strict=True)
+        )
+        feed = None if self.feed is None or other.feed is None else torch.cat([self.feed, other.feed])
+        return RecurrentState(cells, feed)
+
 
 class Bridge(nn.Module):
     """From the encoder's last states h(T) to the decoder's first: s_0 = h(T), or s_0 = tanh(W h(T) + b)."""

@@ -43,6 +43,13 @@ def _map(x: Tensor, by: tuple[Tensor, Tensor]) -> Tensor:
     return torch.addmm(by[0], x, by[1])
 
 
+def _since(offset: Tensor, t: int, H: int, like: Tensor) -> Tensor:
+    """Return the mask of what was there before each sentence began.  offset (R,) -> (R·H, 1, t + 1)."""
+    gone = torch.arange(t + 1, device=offset.device) < offset[:, None]
+    mask = torch.zeros(gone.shape, dtype=like.dtype, device=like.device)
+    return mask.masked_fill_(gone, torch.finfo(like.dtype).min).repeat_interleave(H, 0)[:, None]
+
+
 class Swift:
     """The decoder's layers for one word of each hypothesis, without weights to be seen and without gradients."""
 
@@ -65,13 +72,14 @@ class Swift:
         places = room[:, :, :, :, t].unbind(0)
         words = room.view(len(self.layers), 2, R * H, -1, C)[:, :, :, : t + 1].unbind(0)
         pre, alpha, norm = self.pre, self.scale, torch.layer_norm
+        back, beta = (self.nothing, 0.0) if cache.offset is None else (_since(cache.offset, t, H, s), 1.0)
         for layer, place, seen, (keys, values) in zip(self.layers, places, words, self.keys, strict=True):
             inside, across, forward = layer.norms
             x = _map(norm(s, *inside) if pre else s, layer.qkv)
             place.copy_(x[:, D:].view(R, 2, H, C).transpose(0, 1))
             k, v = seen.unbind(0)
             q = x[:, :D].reshape(R * H, 1, C)
-            weights = torch.baddbmm(self.nothing, q, k.transpose(1, 2), beta=0, alpha=alpha).softmax(-1)
+            weights = torch.baddbmm(back, q, k.transpose(1, 2), beta=beta, alpha=alpha).softmax(-1)
             s = _map(torch.bmm(weights, v).view(R, D), layer.inside_o).add_(s)
             s = s if pre else norm(s, *inside)
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from heedful.config import TransformerConfig
-from heedful.errors import ConfigError
+from heedful.errors import ConfigError, ShapeError
 from heedful.kernels import Chance, relu_dropout
 from heedful.models.cache import Cache
 from heedful.models.dropout import dropout
@@ -172,7 +172,9 @@ class Transformer(nn.Module):
 
     def start(self, memory: Memory, capacity: int) -> Cache:
         """Return an empty cache with room for `capacity` tokens."""
-        return Cache(len(self.decoder), capacity, self.places)
+        cache = Cache(len(self.decoder), capacity, self.places)
+        cache.fresh = memory.keep.shape[0]
+        return cache
 
     def step(self, y: Tensor, state: Cache, memory: Memory, look: Look | None = None) -> Step:
         """Read n tokens.  y (R, n) -> hidden (R, n, D), the cache with them, weights (R, L, H, n, S) if asked for."""
@@ -183,6 +185,8 @@ class Transformer(nn.Module):
             s = state.swift(s[:, 0], state, memory)[:, None]
             state.advance(1)
             return Step(self.LN_s(s), state, None)
+        if state.offset is not None:
+            raise ShapeError("sentences that began at different times are read a word at a time, and not looked into")
         seen = []
         back = Sight.back(n, state.length + n, s)
         across = Sight.of(memory.keep, s) if memory.padded else Sight()

@@ -1,8 +1,9 @@
 """Dynamic batching: a thread that writes the sentences of many requests together, a step at a time.
 
-Sentences that wait are taken into a batch as soon as nothing else is being written, or as soon as one of them has
-waited `wait` seconds; then the batches take turns, step by step. A sentence is answered when it is over, not when its
-batch is. One lane is kept for requests that have no sentence being written: a long text cannot fill all of them.
+Greedy sentences of a model are one river: they join when they come, as long as there is room, and are answered when
+they are over. Those of a beam, and those that somebody watches, are batches, which begin when nothing like them is
+being written, or when one of them has waited `wait` seconds. Rivers and batches take turns, step by step; one batch is
+kept for requests that have no sentence being written, so that a long text cannot fill all of them.
 """
 
 from __future__ import annotations
@@ -12,48 +13,22 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from heedful.decoding import Found
+from heedful.serve.lanes import Batch, Lane, River, Told
 from heedful.serve.limits import Limits
 from heedful.serve.metrics import Metrics
 from heedful.serve.problems import Trouble, of_error
 from heedful.serve.queue import Picked, Queue
-from heedful.serve.work import Done, Work
-from heedful.translator.cohort import Cohort, Progress
+from heedful.serve.work import Work
 
 __all__ = ["Batcher"]
 
-GATHER = 8  # sentences that are read again together, at least, as long as others are being written
-BRIEF = 0.002  # seconds that a batch waits for company when the last one had some
-
-
-class _Lane:
-    """A batch: whose sentences are in it, and which of them are still being written."""
-
-    def __init__(self, picked: Picked) -> None:
-        self.picked = picked
-        work = picked[0][0]
-        parts = [each.prepared.found[i] for each, i in picked], [each.prepared.begun[i] for each, i in picked]
-        self.tokens = max(len(s.encoded.ids) for s in parts[0]) * len(picked) * max(1, work.prepared.writer.how.beam)
-        self.cohort = Cohort(work.prepared.writer, *parts, look=work.tell is not None)
-        self.steps = iter(self.cohort)
-        self.live = set(range(len(picked)))
-        self.over: Found = []  # that have to be read again
-        self.since = 0.0  # when the first of these was over
-
-    def drop(self) -> int:
-        """Take out the sentences that nobody waits for; return how many."""
-        gone = [row for row in self.live if self.picked[row][0].dropped]
-        for row in gone:
-            self.cohort.stop(row)
-            self.live.discard(row)
-        self.over = [one for one in self.over if not self.picked[one[0]][0].dropped]
-        return len(gone)
+JOIN = 8  # so many times fewer than are being written wait for others to join with, but not longer than `wait`
 
 
 @dataclass(eq=False)
@@ -65,9 +40,6 @@ class _Task:
     dropped: bool = False
 
 
-Told = list[tuple[Work, int, Done | Trouble]]
-
-
 class Batcher:
     """Writes the sentences of requests, in a thread of its own; everything public is for the event loop."""
 
@@ -76,10 +48,9 @@ class Batcher:
         self.loop = asyncio.get_running_loop()
         self.queue = Queue()
         self.tasks: deque[_Task] = deque()
-        self.lanes: list[_Lane] = []
+        self.lanes: list[Lane] = []
         self.wake = threading.Condition()
         self.closed = False
-        self.company = False  # whether the last batch had more than one sentence
         self.thread = threading.Thread(target=self._run, name="heedful-batcher", daemon=True)
         self.thread.start()
 
@@ -134,6 +105,7 @@ class Batcher:
                 429, f"{waiting} sentences wait already; ask again in {after} s", headers={"Retry-After": str(after)}
             )
 
+    @torch.inference_mode()
     def _run(self) -> None:
         if self.threads:
             torch.set_num_threads(self.threads)  # which holds for a thread
@@ -143,80 +115,88 @@ class Batcher:
                     self.wake.wait()
                 if self.closed:
                     return
-                if self.company and not self.lanes and not self.tasks:
-                    self.wake.wait_for(lambda: self.closed, BRIEF)
                 task = self.tasks.popleft() if self.tasks else None
                 picked = self._pick()
             if task:
                 self._do(task)
-            if picked:
-                self._begin(picked)
+            for some in picked:
+                self._begin(some)
             for lane in list(self.lanes):
                 self._step(lane)
 
-    def _pick(self) -> Picked:
-        """Return sentences for another batch, if it is time for one."""
-        limits, busy = self.limits, len(self.lanes)
-        newcomers = 0 < limits.lanes - 1 <= busy
-        first = self.queue.oldest(newcomers) if busy < limits.lanes else None
-        if first is None or (busy and time.monotonic() - first.born < limits.wait):
+    def _pick(self) -> list[Picked]:
+        """Return sentences that it is time for, those of each kind together."""
+        if not self.queue.works:
             return []
-        left = limits.batch_tokens - sum(lane.tokens for lane in self.lanes)
-        if busy and left <= 0 and not newcomers:
+        found: list[Picked] = []
+        now, batches = time.monotonic(), sum(isinstance(lane, Batch) for lane in self.lanes)
+        for key, works in self.queue.kinds().items():
+            flows = works[0].flows
+            if picked := self._flowing(key, works, now) if flows else self._batch(key, works, now, batches):
+                found.append(picked)
+                batches += not flows
+        return found
+
+    def _flowing(self, key: Hashable, works: list[Work], now: float) -> Picked:
+        """Return sentences to join a river."""
+        limits = self.limits
+        river = next((lane for lane in self.lanes if lane.key == key), None)
+        if river is None:
+            return self.queue.pick(works, limits.batch_tokens, limits.batch_rows)
+        rows, tokens = limits.batch_rows - len(river.live), limits.batch_tokens - river.tokens
+        few = JOIN * sum(len(work.waiting) for work in works) < len(river.live)
+        if rows <= 0 or tokens <= 0 or (few and now - min(work.born for work in works) < limits.wait):
             return []
-        return self.queue.pick(first, left, limits.batch_rows, newcomers)
+        return self.queue.pick(works, tokens, rows)
+
+    def _batch(self, key: Hashable, works: list[Work], now: float, busy: int) -> Picked:
+        """Return sentences for another batch, if there are not too many already."""
+        limits = self.limits
+        if 0 < limits.lanes - 1 <= busy:
+            works = [work for work in works if not work.running]
+        if not works or busy >= limits.lanes:
+            return []
+        like = any(lane.key == key for lane in self.lanes)
+        if like and now - min(work.born for work in works) < limits.wait:
+            return []
+        return self.queue.pick(works, limits.batch_tokens, limits.batch_rows)
 
     def _begin(self, picked: Picked) -> None:
-        self.company = len(picked) > 1
-        now = time.monotonic()
-        self.metrics.batch(len(picked), [now - work.born for work, _ in picked])
+        now, first = time.monotonic(), picked[0][0]
+        self.metrics.began(now - work.born for work, _ in picked)
         try:
-            self.lanes.append(_Lane(picked))
+            if not first.flows:
+                self.lanes.append(Batch(picked, self.limits.wait))
+                return
+            river = next((lane for lane in self.lanes if lane.key == first.key), None)
+            if river is None:
+                river = River(first.key, first.prepared.writer, self.limits.wait)
+                self.lanes.append(river)
+            assert isinstance(river, River)
+            river.add(picked)
         except Exception as error:
             self._fail(picked, error)
 
-    def _step(self, lane: _Lane) -> None:
-        """Write one more word of each sentence of a batch."""
-        self.metrics.cancelled += lane.drop()
-        told: Told = []
+    def _step(self, lane: Lane) -> None:
+        """Write one more word of each sentence of a lane."""
         try:
-            progress = next(lane.steps, None) if lane.live else None
-            if progress is not None:
-                self._take(lane, progress, told)
-            late = time.monotonic() - lane.since >= self.limits.wait
-            if lane.over and (not lane.live or late or len(lane.over) >= GATHER):
-                over, lane.over = lane.over, []
-                self._tell(lane, over, True, told)
+            self.metrics.cancelled += lane.drop()
+            self.metrics.steps += bool(lane.live)
+            self.metrics.rows.add(len(lane.live))
+            wrote, told, tokens = lane.step()
         except Exception as error:
-            self._fail([lane.picked[row] for row in {*lane.live, *(row for row, _ in lane.over)}], error)
-            lane.live, lane.over = set(), []
+            self._fail(lane.works, error)
+            self.lanes.remove(lane)
+            return
+        self.metrics.tokens += tokens
+        for work, one in wrote:
+            if work.tell is not None:
+                self._later(work.tell, one)
         if told:
             self.metrics.written(len(told))
             self._post(told)
         if not lane.live and not lane.over:
             self.lanes.remove(lane)
-            lane.steps.close()  # type: ignore[attr-defined]  # it is a generator
-
-    def _take(self, lane: _Lane, progress: Progress, told: Told) -> None:
-        self.metrics.steps += 1
-        for wrote in progress.wrote:
-            work, _ = lane.picked[wrote.row]
-            if work.tell is not None and not work.dropped:
-                self._later(work.tell, wrote)
-        for traced in (False, True):
-            over = [one for one in progress.over if lane.picked[one[0]][0].trace is traced]
-            lane.live -= {row for row, _ in over}
-            if over and traced:
-                lane.since = lane.since if lane.over else time.monotonic()
-                lane.over += over
-            elif over:
-                self._tell(lane, over, False, told)
-
-    def _tell(self, lane: _Lane, over: Found, trace: bool, told: Told) -> None:
-        self.metrics.tokens += sum(len(one.ids) for _, each in over for one in each)
-        for (row, _), done in zip(over, lane.cohort.translations(over, trace), strict=True):
-            work, index = lane.picked[row]
-            told.append((work, index, done))
 
     def _do(self, task: _Task) -> None:
         if task.dropped:

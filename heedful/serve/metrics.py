@@ -55,9 +55,8 @@ class Metrics:
         self.requests[route, status] += 1
         self.seconds.add(seconds)
 
-    def batch(self, rows: int, waited: Iterable[float]) -> None:
-        """Count a batch that begins, and how long its sentences have waited."""
-        self.rows.add(rows)
+    def began(self, waited: Iterable[float]) -> None:
+        """Count how long sentences that begin have waited."""
         for seconds in waited:
             self.waited.add(seconds)
 
@@ -83,7 +82,7 @@ class Metrics:
             lines.append(f'heedful_requests_total{{route="{route}",status="{status}"}} {count}')
         for name, histogram in (
             ("heedful_request_seconds", self.seconds),
-            ("heedful_batch_sentences", self.rows),
+            ("heedful_step_sentences", self.rows),
             ("heedful_wait_seconds", self.waited),
         ):
             lines += [f"# TYPE {name} histogram", *histogram.lines(name)]

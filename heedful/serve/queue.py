@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Hashable
 
 from heedful.serve.work import Work
 
@@ -12,7 +13,7 @@ Picked = list[tuple[Work, int]]
 
 
 class Queue:
-    """Requests whose sentences wait, in the order in which they came; each gives one sentence when it is its turn."""
+    """Requests whose sentences wait: whoever has given one goes to the end."""
 
     def __init__(self) -> None:
         self.works: deque[Work] = deque()
@@ -30,31 +31,34 @@ class Queue:
         """Forget the requests that were dropped, and those that have nothing left."""
         self.works = deque(work for work in self.works if work.waiting and not work.dropped)
 
-    def oldest(self, newcomers: bool) -> Work | None:
-        """Return the request that has waited longest; of `newcomers` alone, one that has no sentence being written."""
-        given = (work for work in self.works if not (newcomers and work.running))
-        return min(given, key=lambda work: work.born, default=None)
+    def kinds(self) -> dict[Hashable, list[Work]]:
+        """Return the requests by what can be written together, as their turn comes."""
+        found: dict[Hashable, list[Work]] = {}
+        for work in self.works:
+            found.setdefault(work.key, []).append(work)
+        return found
 
-    def pick(self, first: Work, tokens: int, rows: int, newcomers: bool) -> Picked:
-        """Take sentences that can be written with the first one of `first`, one of each request in turns.
+    def pick(self, works: list[Work], tokens: int, rows: int) -> Picked:
+        """Take sentences of requests of one kind, one of each in turns; at most `rows`, one at least.
 
-        They are at most `rows`, and at most `tokens` with their padding, but one at least.
+        With their padding, times the width of the beam, they have at most `tokens`, unless the first alone has more.
         """
-        beam = max(first.prepared.writer.how.beam, first.prepared.writer.how.n_best)
-        like = deque(w for w in self.works if w.key == first.key and (w is first or not (newcomers and w.running)))
-        like.rotate(-like.index(first))
+        how = works[0].prepared.writer.how
+        like, given = deque(works), dict.fromkeys(works, False)
         picked: Picked = []
         widest = 0
         while like and len(picked) < rows:
             work = like.popleft()
             index = work.waiting[0]
             size = max(widest, len(work.prepared.found[index].encoded.ids))
-            if picked and size * (len(picked) + 1) * beam > tokens:
+            if picked and size * (len(picked) + 1) * max(how.beam, how.n_best) > tokens:
                 continue  # too long for this time; another request may have a shorter one
-            widest = size
+            widest, given[work] = size, True
             picked.append((work, work.waiting.popleft()))
             work.running += 1
             if work.waiting:
                 like.append(work)
+        last = [work for work, gave in given.items() if gave]
+        self.works = deque([*(work for work in self.works if not given.get(work)), *last])
         self.sweep()
         return picked

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
 
 from heedful.decoding import Decoding
@@ -23,6 +23,7 @@ __all__ = ["check_size", "gone", "install"]
 
 SMALL = 2_000  # characters that are cut into tokens in less than a millisecond; more is done in a thread
 CHUNK = 16  # pairs that are aligned at once, between two steps of translations
+EVENTS: dict[str, Any] = {"content": {"text/event-stream": {}}}
 PROBLEM: dict[str, Any] = {"model": schemas.Problem, "content": {KIND: {}}}
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {**PROBLEM, "description": what}
@@ -44,9 +45,8 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 
 def install(app: FastAPI, service: Service) -> None:
     """Add the routes of the API."""
-    router = APIRouter(responses=PROBLEMS)
 
-    @router.post("/v1/translate", response_model=schemas.Translations)
+    @app.post("/v1/translate", response_model=schemas.Translations, responses=PROBLEMS)
     async def translate(request: Request, body: schemas.Translate) -> Response:
         """Translate one text or many."""
         texts = [body.text] if isinstance(body.text, str) else body.text
@@ -56,16 +56,14 @@ def install(app: FastAPI, service: Service) -> None:
         records = await _away(work, lambda: _items(prepared, done, body, marked))
         return JSONResponse({"model": prepared.model, "translations": records})
 
-    @router.post(
-        "/v1/stream", response_class=StreamingResponse, responses={200: {"content": {"text/event-stream": {}}}}
-    )
+    @app.post("/v1/stream", response_class=StreamingResponse, responses={**PROBLEMS, 200: EVENTS})
     async def stream(request: Request, body: schemas.Spoken) -> Response:
         """Translate one text, token by token, as server-sent events: start, token …, done; or error."""
         prepared, marked = await _prepared(service, [body.text], body, True)
         told = events(service, request, prepared, body, marked[0] if marked else None)
         return StreamingResponse(told, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
-    @router.post("/v1/align", response_model=schemas.Alignments)
+    @app.post("/v1/align", response_model=schemas.Alignments, responses=PROBLEMS)
     async def align(request: Request, body: schemas.Pairs) -> Response:
         """Say which words of given pairs belong together."""
         name, translator = service.shelf.find(body.model)
@@ -87,12 +85,11 @@ def install(app: FastAPI, service: Service) -> None:
         found = await service.patiently(request, work())
         return JSONResponse({"model": name, "alignments": [links(one) for one in found]})
 
-    @router.post("/v1/figure", response_class=Response, responses={200: figures.CONTENT})
+    @app.post("/v1/figure", response_class=Response, responses={**PROBLEMS, 200: figures.CONTENT})
     async def figure(request: Request, body: schemas.Figure) -> Response:
         """Draw where the model looked when it translated a text, or when it reads a given translation."""
         return await figures.drawn(service, request, body, _prepared)
 
-    app.include_router(router)
     _about(app, service)
 
 

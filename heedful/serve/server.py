@@ -92,6 +92,7 @@ def run(
         log_level=logging.WARNING,
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # nothing here asks where a request came from
         timeout_graceful_shutdown=FLUSH,
         timeout_keep_alive=30,
         backlog=1024,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from contextlib import suppress
 from typing import TypeVar
 
 from fastapi import Request
@@ -78,11 +77,8 @@ class Service:
                 504, f"this took longer than {self.limits.seconds:g} s, and was stopped; ask for less at once"
             )
         finally:
-            for one in (task, gone):
-                if not one.done():
-                    one.cancel()
-            with suppress(asyncio.CancelledError):
-                await asyncio.sleep(0)
+            task.cancel()
+            gone.cancel()
 
     def gauges(self) -> dict[str, float]:
         """Return how things stand now."""

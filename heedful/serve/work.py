@@ -75,6 +75,11 @@ class Work:
         """What segments that are written together have in common."""
         return self.prepared.model, self.prepared.writer.how, self.tell is not None
 
+    @property
+    def flows(self) -> bool:
+        """Whether its sentences can join others at any step: those that are written greedily, and not looked into."""
+        return self.prepared.writer.how.beam == 1 and self.tell is None
+
     def take(self, index: int, done: Done | Trouble) -> None:
         """Take what became of a segment; in the event loop."""
         if self.future.done():

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from heedful.decoding import Draw, Found, Hypothesis, Rules, argmax, search, write
-from heedful.models import Look
+from heedful.models import Look, Memory
 from heedful.readout import Weights
 from heedful.text import END
 from heedful.text.segments import Segment
@@ -17,7 +17,7 @@ from heedful.translator.looking import Seen
 from heedful.translator.translation import Translation
 from heedful.translator.writer import Writer, limit
 
-__all__ = ["Cohort", "Progress", "Wrote"]
+__all__ = ["Cohort", "Progress", "Wrote", "translations"]
 
 
 class Wrote(NamedTuple):
@@ -100,20 +100,32 @@ class Cohort:
 
     @torch.inference_mode()
     def translations(self, over: Found, trace: bool) -> list[tuple[Translation, ...]]:
-        """Return the translations of segments that are over; with `trace`, they are read again for where they looked.
-
-        Without, the traces say how probable each word was, and have no weights.
-        """
+        """Return the translations of segments that are over; see `translations`."""
         rows = [row for row, _ in over]
         written = [hypotheses for _, hypotheses in over]
-        if trace or self.writer.how.beam > 1:
-            memory = self.memory.select(torch.tensor(rows, dtype=torch.long, device=self.writer.device))
+        found = [self.found[row] for row in rows]
+        if not (trace or self.writer.how.beam > 1):
+            return translations(self.writer, found, written, None)
+        memory = self.memory.select(torch.tensor(rows, dtype=torch.long, device=self.writer.device))
+        if self.writer.how.beam > 1:
             limits, prefixes = [self.limits[row] for row in rows], [self.prefixes[row] for row in rows]
-            written = self.writer.distinct(written, memory, limits, prefixes) if self.writer.how.beam > 1 else written
-        if trace:
-            seen = self.writer.look(memory, written)
-        else:
-            readout = self.writer.looker.readout
-            logs = (np.array(h.log_probs, dtype=np.float32) for each in written for h in each)
-            seen = [Seen(None, values, readout, None) for values in logs]
-        return self.writer.told([self.found[row] for row in rows], written, seen, trace=True)
+            written = self.writer.distinct(written, memory, limits, prefixes)
+        return translations(self.writer, found, written, memory if trace else None)
+
+
+@torch.inference_mode()
+def translations(
+    writer: Writer, found: Sequence[Segment], written: Sequence[Sequence[Hypothesis]], memory: Memory | None
+) -> list[tuple[Translation, ...]]:
+    """Return the translations of segments from what was written of each.
+
+    With their memory they are read again for where they looked. Without, the traces say how probable each word was, and
+    have no weights.
+    """
+    if memory is not None:
+        seen = writer.look(memory, written)
+    else:
+        readout = writer.looker.readout
+        logs = (np.array(h.log_probs, dtype=np.float32) for each in written for h in each)
+        seen = [Seen(None, values, readout, None) for values in logs]
+    return writer.told(found, written, seen, trace=True)

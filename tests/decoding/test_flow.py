@@ -1,0 +1,65 @@
+"""Sentences that come and go are written as if each were alone."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+from random_translators import MODELS, random_parts
+
+from heedful.data import pad
+from heedful.decoding import Ensemble, Flow, Hypothesis, greedy
+from heedful.models import Memory, Seq2Seq
+from heedful.text import PAD
+
+
+def read(model: Seq2Seq, ids: list[tuple[int, ...]]) -> Memory:
+    x = pad(ids)
+    with torch.inference_mode():
+        return model.encode(x, x != PAD, None)
+
+
+@pytest.mark.parametrize("name", [*MODELS, "ensemble"])
+@pytest.mark.parametrize("seed", range(3))
+def test_company_changes_nothing(name: str, seed: int) -> None:
+    """Sentences of all lengths join at random steps, some are dropped; the others become what they are alone."""
+    names = ("transformer", "luong") if name == "ensemble" else (name,)
+    parts = [random_parts(each, seed=2) for each in names]
+    model = Ensemble([p.model for p in parts]).eval() if name == "ensemble" else parts[0].model
+    codec, pick = parts[0].source, random.Random(seed)
+    texts = [" ".join(pick.choices("abcdefgh", k=pick.randint(1, 12))) for _ in range(24)]
+    ids = [codec.encode(text).ids for text in texts]
+    limits = [pick.choice((1, 3, 2 * len(i) + 5, 40)) for i in ids]
+    begun = [tuple(codec.encode("C A").ids[:-1]) if most > 5 and pick.random() < 0.3 else () for most in limits]
+    flow, waiting, found, dropped = Flow(model), list(range(len(texts))), {}, set()
+    while waiting or len(flow):
+        if waiting and (not len(flow) or pick.random() < 0.3):
+            some, waiting = waiting[: (n := pick.randint(1, 5))], waiting[n:]
+            flow.join(read(model, [ids[i] for i in some]), some, [limits[i] for i in some], [begun[i] for i in some])
+        if len(flow) > 3 and pick.random() < 0.05:
+            gone = flow.rows[1].name
+            flow.drop([gone])
+            dropped.add(gone)
+        found.update(flow.step())
+    assert set(found) | dropped == set(range(len(texts)))
+    assert dropped.isdisjoint(found)
+    for i, hypothesis in found.items():
+        (alone,) = greedy(model, read(model, [ids[i]]), [limits[i]], prefixes=[begun[i]])
+        assert isinstance(hypothesis, Hypothesis)
+        assert (hypothesis.ids, hypothesis.cut) == (alone.ids, alone.cut)
+        assert hypothesis.log_probs == pytest.approx(alone.log_probs, abs=2e-4)
+
+
+def test_places_that_nobody_has_words_in_are_given_up() -> None:
+    """However long it goes on, a flow needs no more room than its longest sentence."""
+    parts = random_parts("transformer", seed=2)
+    flow = Flow(parts.model)
+    ids = parts.source.encode("a b c").ids
+    for name in range(100):
+        flow.join(read(parts.model, [ids]), [name], [8], [()])
+        for _ in range(4):
+            if len(flow):
+                flow.step()
+    state = flow.state
+    assert state is None or state.room.shape[4] <= 64
