@@ -3,8 +3,8 @@
 python benchmarks/serving.py [MODEL] [--threads 2] [--seconds 10] [--overload 60] [--json FILE]
 
 Without MODEL, a Transformer of the preset `small` (4 layers, width 256) is trained for a few steps, to write about as
-many words as it reads: what it writes means nothing, but costs the same. Sentences are Hindi, of 2 to 12 words, from the
-embedded corpus. The service is a process of its own, with as many threads as the offline run has.
+many words as it reads: what it writes means nothing, but costs the same. Sentences are Hindi, of 2 to 12 words, from
+the embedded corpus. The service is a process of its own, with as many threads as the offline run has.
 
 throughput: 32 clients that ask again as soon as they have an answer, against `translate` of the same sentences 32 at a
 time in one process; both in turns, several times, and the ratio of the medians is told.

@@ -76,13 +76,13 @@ def serve(
         raise ConfigError(f"{TOKEN}: a token is made of letters, digits and marks of ASCII")
     if not loopback(host) and not token:
         say(f"{host} can be reached from elsewhere, and everybody may ask: set {TOKEN} to change that")
-    listening = bound(host, port)  # before models are loaded, which takes longer
-    service = Service(Shelf.open(models, device), limits, threads)
+    with bound(host, port) as listening:  # before models are loaded, which takes longer
+        service = Service(Shelf.open(models, device), limits, threads)
 
-    def ready() -> None:
-        from heedful.serve.metrics import memory
+        def ready() -> None:
+            from heedful.serve.metrics import memory
 
-        took, size = time.perf_counter() - begun, memory() / 2**20
-        say(f"serving {', '.join(service.shelf)} at {address(listening)} ({took:.1f} s, {size:,.0f} MiB)")
+            took, size = time.perf_counter() - begun, memory() / 2**20
+            say(f"serving {', '.join(service.shelf)} at {address(listening)} ({took:.1f} s, {size:,.0f} MiB)")
 
-    run(service, listening, host, token=token, hosts=allow_host or (), ready=ready)
+        run(service, listening, host, token=token, hosts=allow_host or (), ready=ready)

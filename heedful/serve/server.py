@@ -57,12 +57,15 @@ class Server(uvicorn.Server):
 
 def bound(host: str, port: int) -> socket.socket:
     """Return a socket that has an address, and does not listen yet; refuse one that cannot be had."""
+    made = None
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         made = socket.socket(family, kind, protocol)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind(address)
     except (OSError, UnicodeError) as error:
+        if made is not None:
+            made.close()
         why = getattr(error, "strerror", None) or str(error)
         raise ConfigError(f"cannot listen at {host}, port {port}: {why}; choose another --host or --port") from None
     return made

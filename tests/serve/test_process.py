@@ -140,9 +140,9 @@ def test_what_it_refuses(folder: Path, heedful_cli: Callable[..., Done]) -> None
         ((folder, "/nothing/there"), "/nothing/there"),
         ((folder, folder), "two models are named 'small'"),
         ((folder, "--seconds", "nan"), "the limit seconds is nan"),
-        ((folder, "--host", "no.such.host.invalid"), "cannot listen at no.such.host.invalid, port 8000"),
+        ((folder, "--host", "no.such.host.invalid"), "cannot listen at no.such.host.invalid, port 0"),
     ):
-        done = heedful_cli("serve", *arguments, "--threads", "1")
+        done = heedful_cli("serve", *arguments, "--threads", "1", "--port", "0")
         assert (done.code, done.out) == (2, "")
         assert says in done.err
 
