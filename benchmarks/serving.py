@@ -8,8 +8,8 @@ the embedded corpus. The service is a process of its own, with as many threads a
 
 throughput: 32 clients that ask again as soon as they have an answer, against `translate` of the same sentences 32 at a
 time in one process; both in turns, several times, and the ratio of the medians is told.
-latency: one client alone, then requests at random times at half the rate that 32 clients reached; ratio of the 95th
-percentile to the median of one alone.
+latency: one client alone, then requests at random times at half the rate that 32 clients reached; the 95th percentile
+against the median of one alone (long sentences among the short), and against the same text alone.
 overload: ten times the capacity for a minute: every request is answered with a result, 429 or 504, every answer belongs
 to its question, and the memory of the service does not grow.
 """
@@ -37,6 +37,7 @@ from urllib.parse import urlsplit
 from heedful.data.hindi import generate
 
 CLIENTS = 32
+SOME = 40  # texts whose latency is measured one by one
 
 
 def sentences(count: int) -> list[str]:
@@ -145,8 +146,8 @@ def closed(place: str, texts: list[str], clients: int, seconds: float) -> tuple[
     return len(took) / (time.perf_counter() - begun), took
 
 
-def opened(place: str, texts: list[str], rate: float, seconds: float, workers: int) -> tuple[Counter[int], list[float]]:
-    """Ask at random times, `rate` a second; return how many answers of each status, and how long results took.
+def opened(place: str, texts: list[str], rate: float, seconds: float, workers: int) -> list[tuple[int, float]]:
+    """Ask at random times, `rate` a second; return which text each request was for, and how long its answer took.
 
     Time counts from when a request was due, also where all callers were busy.
     """
@@ -155,28 +156,26 @@ def opened(place: str, texts: list[str], rate: float, seconds: float, workers: i
     while when < seconds:
         when += pick.expovariate(rate)
         due.append(when)
-    statuses: Counter[int] = Counter()
-    took: list[float] = []
+    took: list[tuple[int, float]] = []
     lock, numbers = threading.Lock(), iter(range(len(due)))
     begun = time.perf_counter()
 
-    def worker(_: int) -> None:
+    def worker(_worker: int) -> None:
         caller = Caller(place)
         while True:
             with lock:
-                number = next(numbers, None)
+                number, which = next(numbers, None), pick.randrange(len(texts))
             if number is None:
+                caller.connection.close()
                 return
             time.sleep(max(0.0, due[number] - (time.perf_counter() - begun)))
-            status = caller.ask(texts[pick.randrange(len(texts))])[0]
-            late = time.perf_counter() - begun - due[number]
-            with lock:
-                statuses[status] += 1
-                if status == 200:
-                    took.append(late)
+            status, _ = caller.ask(texts[which])
+            if status != 200:
+                raise RuntimeError(f"status {status}")
+            took.append((which, time.perf_counter() - begun - due[number]))
 
     _all(workers, worker)
-    return statuses, took
+    return took
 
 
 def flood(service: Service, texts: list[str], clients: int, seconds: float) -> tuple[Counter[int], list[float]]:
@@ -298,27 +297,33 @@ def measure(model: str, options: argparse.Namespace, folder: Path) -> dict[str, 
         record |= {"online": online, "offline": alone, "ratio": online / alone, "cpu_s": cost, "offline_cpu_s": least}
         print(f"throughput: {online:.0f}/s of {alone:.0f}/s offline at batch 32, {online / alone:.0%};", end=" ")
         print(f"CPU time of a sentence {cost * 1e3:.1f} ms, offline {least * 1e3:.1f} ms", flush=True)
-        ratios = []
-        for _ in range(options.rounds):
-            _, one = closed(service.place, texts, 1, options.seconds / 2)
-            _, many = opened(service.place, texts, online / 2, options.seconds, 4 * CLIENTS)
-            single, high = statistics.median(one), statistics.quantiles(many, n=20)[18]
-            ratios.append((high / single, single, high, statistics.median(many)))
-            print(
-                "  {:.2f}: alone {:.3f} s; at half load p95 {:.3f} s, median {:.3f} s".format(*ratios[-1]), flush=True
-            )
-        ratio, single, high, middle = sorted(ratios)[len(ratios) // 2]
-        record |= {"single_s": single, "p95_s": high, "median_s": middle, "p95_ratio": ratio}
-        print(
-            f"latency at half load: p95 {high * 1e3:.0f} ms, {ratio:.2f} times one alone ({single * 1e3:.0f} ms)",
-            flush=True,
-        )
+        record |= latency(service.place, texts[:SOME], online / 2, options)
     finally:
         offline.end()
         ended = service.end()
     record["overload"] = overload(model, options, texts, online) if options.overload else {}
     print(f"the service ended with {ended}")
     return record
+
+
+def latency(place: str, texts: list[str], rate: float, options: argparse.Namespace) -> dict[str, Any]:
+    """Compare latencies at some rate with those of one client alone: their 95th percentile, and text by text."""
+    rounds = []
+    for _ in range(options.rounds):
+        _, alone = closed(place, texts, 1, options.seconds)
+        own = [statistics.median(alone[i :: len(texts)]) for i in range(min(len(texts), len(alone)))]
+        many = opened(place, texts, rate, options.seconds, 2 * CLIENTS)
+        single, high = statistics.median(alone), statistics.quantiles([took for _, took in many], n=20)[18]
+        slower = [took / own[which] for which, took in many if which < len(own)]
+        rounds.append((high / single, statistics.quantiles(slower, n=20)[18], statistics.median(slower), single, high))
+        told = "  p95 {:.2f} times one alone; text by text {:.2f} times, median {:.2f} (alone {:.3f} s, p95 {:.3f} s)"
+        print(told.format(*rounds[-1]), flush=True)
+    ratio, each, middle, single, high = (statistics.median(column) for column in zip(*rounds, strict=True))
+    print(
+        f"latency at half load: p95 {high * 1e3:.0f} ms, {ratio:.2f} times one alone ({single * 1e3:.0f} ms);", end=" "
+    )
+    print(f"text by text {each:.2f} times, median {middle:.2f}", flush=True)
+    return {"single_s": single, "p95_s": high, "p95_ratio": ratio, "p95_slower": each, "median_slower": middle}
 
 
 def overload(model: str, options: argparse.Namespace, texts: list[str], capacity: float) -> dict[str, Any]:

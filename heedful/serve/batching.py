@@ -28,7 +28,7 @@ from heedful.serve.work import Work
 
 __all__ = ["Batcher"]
 
-JOIN = 8  # so many times fewer than are being written wait for others to join with, but not longer than `wait`
+JOIN = 4  # so many times fewer than are being written wait for others to join with, but not longer than `wait`
 
 
 @dataclass(eq=False)
