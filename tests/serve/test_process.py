@@ -120,7 +120,7 @@ def test_there_is_a_bound(folder: Path) -> None:
         while "heedful_batches 0" in _get(urlsplit(url).netloc, "/metrics")[1]:
             assert time.monotonic() < until
         running.send_signal(signal.SIGTERM)
-        assert running.wait(15) == 0
+        assert running.wait(30) == 0
         asking.join(20)
         assert "no time left" in str(failed[0])
 
