@@ -61,6 +61,7 @@ function across(panel) {
   if (frame.offsetWidth > panel.box.clientWidth) return null;
   // Some air between the words, where there is room for it.
   frame.style.width = `${Math.min(panel.box.clientWidth, Math.max(320, 1.4 * frame.offsetWidth))}px`;
+  if (panel.trace.growing) reserve(panel, frame);
   const width = frame.clientWidth;
   const height = Math.round(Math.min(230, Math.max(110, width / 3.2)));
   svg.setAttribute("width", width);
@@ -87,6 +88,18 @@ function across(panel) {
   return { mark: (active) => light(panel, svg, ribbons, active) };
 }
 
+// While a translation grows its words keep about the places that they will have: room is left for as many as the
+// source has.
+function reserve(panel, frame) {
+  const { source, target } = panel.units;
+  const width = panel.box.clientWidth;
+  frame.style.width = `${Math.min(width, Math.max(frame.clientWidth, 90 * source.length))}px`;
+  const list = frame.querySelector(".v-target");
+  const free = frame.clientWidth - panel.items.target.reduce((sum, item) => sum + item.offsetWidth, 0);
+  const missing = Math.max(0, 1 - target.length / Math.max(1, source.length));
+  list.style.paddingInlineEnd = `${Math.max(0, Math.min(free, missing * frame.clientWidth)).toFixed(0)}px`;
+}
+
 // Two columns of the same height; where words stand is known without asking the browser.
 function down(panel) {
   const unit = UNIT.down;
@@ -104,7 +117,11 @@ function down(panel) {
   const scroll = make("div", { className: "v-scroll" }, listed(panel, "source"), svg, listed(panel, "target"));
   frame.append(make("div", { className: "v-heads" }, label(panel, "source"), label(panel, "target")), scroll);
   for (const side of ["source", "target"]) {
-    const gap = (height - sum(heights[side])) / heights[side].length;
+    // A translation that grows leaves room for as many words as its source has.
+    const most = Math.max(heights.source.length, heights.target.length);
+    const count = panel.trace.growing ? most : heights[side].length;
+    const taken = sum(heights[side]) + LINE * (count - heights[side].length);
+    const gap = Math.max(0, height - taken) / count;
     let at = 0;
     places[side] = panel.items[side].map((item, i) => {
       item.style.height = `${(heights[side][i] + gap).toFixed(2)}px`;

@@ -27,7 +27,10 @@ from heedful.version import __version__
 
 __all__ = ["document", "figure", "page", "policy", "record", "script", "style"]
 
-PARTS = ("weights.js", "sides.js", "braid.js", "grid.js", "view.js")
+PARTS = (
+    *("weights.js", "sides.js", "braid.js", "grid.js", "bottleneck.js"),
+    *("controls.js", "renew.js", "view.js"),
+)
 Links = AbstractSet[tuple[int, int]]
 STATIC = 2500  # cells: a larger picture is not worth its bytes to those who cannot use the other
 

@@ -1,32 +1,43 @@
 // A figure: its controls, its panels (one for each model), and what is pointed at, focused or pinned in them.
-// heedful.view(element, record) draws a record of heedful.draw.html into an element and returns { update(record) }.
+// heedful.view(element, record) draws a record of heedful.draw.html into an element and returns the figure:
+// update(record) draws another, renew(i, trace) one panel of it; onmark(panel, active) is called when a word is marked.
 
-const LABELS = { braid: "Braid", self: "Braid", heatmap: "Heat map", heads: "Heads", words: "Words", pieces: "Pieces" };
 const DRAW = { braid, self: braid, heatmap: grid, heads };
 let figures = 0;
 
 class Panel {
   constructor(view, trace, choice) {
     this.view = view;
+    this.wish = choice; // the maps that were asked for, whether or not this trace has them
+    this.at = { source: 0, target: 0 };
+    this.items = { source: [], target: [] };
+    this.marked = [];
+    this.top = make("div", { className: "v-head" });
+    this.box = make("div", { className: "v-box" });
+    this.said = make("p", { className: "v-said", role: "status" });
+    this.note = make("p", { className: "v-note" });
+    this.alarms = make("ul", { className: "v-alarms" });
+    this.element = make("section", { className: "v-panel", "aria-label": trace.name || "figure" });
+    this.element.append(this.top, this.box, this.said, this.note, this.alarms);
+    this.take(trace);
+    this.listen();
+  }
+
+  take(trace) {
     this.trace = trace;
     this.read = unpack(trace.read, trace.target.tokens.length);
     this.heads = unpack(trace.heads, trace.target.tokens.length);
     const first = trace.chosen == null ? "read" : `head:${trace.chosen}`;
-    this.choice = this.heads ? choice ?? first : "read";
-    this.at = { source: 0, target: 0 };
-    this.items = { source: [], target: [] };
-    this.marked = [];
-    this.box = make("div", { className: "v-box" });
-    this.said = make("p", { className: "v-said", role: "status" });
-    this.note = make("p", { className: "v-note" });
-    this.element = make("section", { className: "v-panel", "aria-label": trace.name || "figure" });
-    this.element.append(this.head(), this.box, this.said, this.note, this.warnings());
-    this.listen();
+    this.choice = this.heads ? this.wish ?? first : "read";
+    // What is still being written has no heads yet; its list of them stays as it was.
+    if (!trace.growing || !this.top.hasChildNodes()) this.top.replaceChildren(...this.head());
+    this.alarms.replaceChildren(...trace.alarms.map((alarm) => make("li", { dir: "auto" }, alarm.message)));
+    this.alarms.hidden = !trace.alarms.length;
   }
 
   head() {
-    const head = make("div", { className: "v-head" });
-    if (this.trace.name) head.append(make("h2", { dir: "auto" }, this.trace.name));
+    const head = [];
+    if (this.trace.name) head.push(make("h2", { dir: "auto" }, this.trace.name));
     if (!this.heads) return head;
     const { layers, each, readout } = this.trace;
     this.select = make("select", { "aria-label": "layer and head" }, new Option(capital(readout), "read"));
@@ -38,15 +49,7 @@ class Panel {
     });
     this.select.value = this.choice;
     this.select.addEventListener("change", () => this.choose(this.select.value));
-    head.append(this.select);
-    return head;
-  }
-
-  warnings() {
-    const list = make("ul", { className: "v-alarms" });
-    for (const alarm of this.trace.alarms) list.append(make("li", { dir: "auto" }, alarm.message));
-    list.hidden = !this.trace.alarms.length;
-    return list;
+    return [...head, this.select];
   }
 
   // The maps whose mean is shown, and where they are packed.
@@ -59,7 +62,8 @@ class Panel {
   }
 
   choose(choice) {
-    this.choice = choice;
+    this.wish = choice;
+    this.choice = this.heads ? choice : "read";
     if (this.select) this.select.value = choice;
     this.draw();
   }
@@ -75,7 +79,7 @@ class Panel {
     this.rows = packed ? gather(packed, maps, source, target) : target.map(() => ({ links: [], total: 0 }));
     this.ribbons = view === "braid" || view === "self";
     this.cut = this.ribbons ? cut(this.rows, keep) : cut(this.rows, 1, SEEN);
-    this.drawn = packed ? DRAW[view === "heads" && !this.heads ? "heatmap" : view](this) : { mark: () => {} };
+    this.drawn = packed ? DRAW[view === "heads" && !this.heads ? "heatmap" : view](this) : bottleneck(this);
     this.tell();
     this.view.mark();
   }
@@ -83,9 +87,9 @@ class Panel {
   // Which weights are shown, how much of them, and what the file lacks.
   tell() {
     const { packed, choice, trace } = this;
+    this.said.hidden = !packed;
     if (!packed) {
-      this.note.textContent = "This model has no attention: there is nothing to show.";
-      this.said.hidden = true;
+      this.note.textContent = "This model has no attention: all it knows of the source goes through one vector.";
       return;
     }
     const which = choice === "read" ? capital(trace.readout) : this.select.selectedOptions[0].textContent;
@@ -171,9 +175,8 @@ class Panel {
       delete item.dataset.share;
     }
     this.marked = [];
-    if (!this.packed) return;
-    if (active) {
-      const item = this.items[active.side][active.i];
+    const item = active && this.items[active.side][active.i]; // of what is too long to be drawn there is none
+    if (item) {
       item.classList.add("v-active");
       item.setAttribute("aria-selected", String(Boolean(pinned)));
       this.marked.push(item);
@@ -216,41 +219,15 @@ class View {
   update(data) {
     this.pinned = this.pointed = this.focused = null;
     const before = this.panels ?? [];
-    this.panels = data.traces.map((trace, i) => new Panel(this, trace, before[i]?.choice));
-    const views = [this.panels.every((panel) => panel.trace.self) ? "self" : "braid", "heatmap"];
-    if (this.panels.some((panel) => panel.heads)) views.push("heads");
-    if (!views.includes(this.state.view)) [this.state.view] = views;
-    const choices = [this.choices("view", "View", views), this.choices("unit", "By", ["words", "pieces"])];
-    this.controls.replaceChildren(...choices, this.slider());
+    this.panels = data.traces.map((trace, i) => new Panel(this, trace, before[i]?.wish));
+    offer(this);
     this.frame = make("div", { className: "v-panels" }, ...this.panels.map((panel) => panel.element));
     this.root.replaceChildren(this.controls, this.frame);
     this.draw();
   }
 
-  choices(key, title, values) {
-    const group = make("fieldset", { className: "v-choices" }, make("legend", {}, title));
-    for (const value of values) {
-      const input = make("input", { type: "radio", name: `${this.name}-${key}`, value });
-      input.checked = this.state[key] === value;
-      input.addEventListener("change", () => {
-        this.state[key] = value;
-        this.pinned = this.pointed = null;
-        this.draw();
-      });
-      group.append(make("label", {}, input, make("span", {}, LABELS[value])));
-    }
-    return group;
-  }
-
-  slider() {
-    const told = make("output", {}, percent(this.state.keep));
-    const input = make("input", { type: "range", min: 1, max: 100, step: 1, value: 100 * this.state.keep });
-    input.addEventListener("input", () => {
-      this.state.keep = input.value / 100;
-      told.textContent = percent(this.state.keep);
-      this.draw();
-    });
-    return make("label", { className: "v-slider" }, make("span", {}, "Weight kept"), input, told);
+  renew(i, trace) {
+    renew(this, this.panels[i], trace);
   }
 
   // Panels stand side by side where that cuts nothing off, otherwise one below the other.
@@ -271,6 +248,7 @@ class View {
       if (!panel.drawn) continue;
       const mine = now && (now.panel === panel || (now.side === "source" && alike(now.panel, panel)));
       panel.mark(mine ? now : null, this.pinned);
+      this.onmark?.(panel, mine ? now : null);
     }
   }
 }

@@ -17,6 +17,7 @@ import pytest
 
 from heedful.draw import figure as figures
 from heedful.draw.html import figure, page, record
+from heedful.draw.pack import pack
 from heedful.draw.views import View, view
 
 SPOKEN = "eating: खाना 61 %, खा 30 % · hidden 9 % · confidence 80 %"
@@ -322,14 +323,17 @@ def test_models_side_by_side(look):
     assert found.locator(".v-head h2").all_inner_texts() == ["fixed", "attention", "many"]
     tops = [found.locator(f".v-panel:nth-child({i})").bounding_box()["y"] for i in (1, 2, 3)]
     assert len(set(tops)) == 1
-    assert note(found, 1) == "This model has no attention: there is nothing to show."
+    assert note(found, 1) == "This model has no attention: all it knows of the source goes through one vector."
     found.hover(f".v-panel:nth-child(2) {word('source', 2)}")
     assert said(found, 2).startswith("खाना: looked at by food 95 %")
     assert said(found, 3).startswith("खाना: looked at by")
-    assert found.locator(".v-panel:nth-child(1) .v-box > *").count() == 0
+    # Every word goes into the one vector, or comes out of it, and the word pointed at is followed to it.
+    neck = found.locator(".v-panel:nth-child(1) .v-neck")
+    assert neck.locator(".v-ribbon").count() == neck.locator("li").count() == 6 + 5
+    assert neck.locator(".v-ribbon.v-on").count() == 1
     found.hover(f".v-panel:nth-child(2) {word('target', 2)}")
     assert said(found, 3) == ""
-    assert found.locator(".v-panel:nth-child(1) .v-ribbon").count() == 0
+    assert neck.locator(".v-ribbon.v-on").count() == 0
 
 
 def test_alarms_are_told_and_their_words_marked(look):
@@ -519,3 +523,36 @@ def test_a_page_can_draw_other_data_in_the_same_place(look):
     found.evaluate(grown, data)
     assert found.locator(".v-grid").count() == 1
     assert found.locator(".v-target li").all_inner_texts() == ["c", "d", "</s>"]
+
+
+def test_a_panel_takes_another_trace_and_all_else_stays(look):
+    found = look(page([page_traces.known()]))
+    whole = record([page_traces.known(), page_traces.heads()], names=["one", "two"])
+    begun = dict(whole["traces"][0], growing=True)
+    tokens, words = begun["target"]["tokens"], begun["target"]["words"]
+    begun["target"] = {"tokens": tokens[:2], "words": words[:2]}
+    begun["read"] = pack(page_traces.known().tokens()[None, :2])._asdict()
+    data = {"begun": {**whole, "traces": [begun, whole["traces"][1]]}, "done": whole["traces"][0]}
+    found.evaluate(
+        "data => { window.shown = heedful.view(document.querySelector('.heedful-view'), data.begun); }", data
+    )
+    first, second = (f".v-panel:nth-child({i})" for i in (1, 2))
+    assert found.locator(f"{first} .v-target li").all_inner_texts() == ["I", "am"]
+    # Words keep their places while others come: there is room for as many as the source has.
+    place = found.locator(f"{first} {word('target', 1)}").bounding_box()["x"]
+    assert place < found.locator(f"{first} {word('source', 2)}").bounding_box()["x"]
+    found.check("input[value=heatmap]", force=True)
+    found.select_option(f"{second} select", "head:3")
+    found.click(f"{first} {word('source', 1)}")
+    found.focus(f"{first} {word('target', 2)}")
+    found.evaluate("data => shown.renew(0, data.done)", data)
+    assert found.locator(f"{first} .v-target li").all_inner_texts() == ["I", "am", "eating", "food", "</s>"]
+    assert found.locator(f"{first} [aria-selected=true]").all_inner_texts() == ["मैं"]
+    assert found.evaluate("document.activeElement.innerText") == "am"
+    assert found.is_checked("input[value=heatmap]")
+    assert found.input_value(f"{second} select") == "head:3"
+    # Another sentence has other words: nothing of it is pinned.
+    other = record([page_traces.plain_words("a b", "c d")])["traces"][0]
+    found.evaluate("trace => shown.renew(0, trace)", other)
+    assert found.locator("[aria-selected=true]").count() == 0
+    assert found.locator(f"{first} .v-target li").all_inner_texts() == ["c", "d", "</s>"]

@@ -1,0 +1,40 @@
+// The controls of a figure: which view, by words or by pieces, and how much of the weight ribbons show.
+
+const LABELS = { braid: "Braid", self: "Braid", heatmap: "Heat map", heads: "Heads", words: "Words", pieces: "Pieces" };
+
+// Controls for what there is to choose; they are left alone, and keep the focus, as long as that is the same.
+function offer(view) {
+  const views = [view.panels.every((panel) => panel.trace.self) ? "self" : "braid", "heatmap"];
+  if (view.panels.some(({ heads, trace }) => heads || trace.soon)) views.push("heads");
+  if (!views.includes(view.state.view)) [view.state.view] = views;
+  if (view.offered === String(views)) return;
+  view.offered = String(views);
+  const given = [choices(view, "view", "View", views), choices(view, "unit", "By", ["words", "pieces"])];
+  view.controls.replaceChildren(...given, slider(view));
+}
+
+function choices(view, key, title, values) {
+  const group = make("fieldset", { className: "v-choices" }, make("legend", {}, title));
+  for (const value of values) {
+    const input = make("input", { type: "radio", name: `${view.name}-${key}`, value });
+    input.checked = view.state[key] === value;
+    input.addEventListener("change", () => {
+      view.state[key] = value;
+      view.pinned = view.pointed = null;
+      view.draw();
+    });
+    group.append(make("label", {}, input, make("span", {}, LABELS[value])));
+  }
+  return group;
+}
+
+function slider(view) {
+  const told = make("output", {}, percent(view.state.keep));
+  const input = make("input", { type: "range", min: 1, max: 100, step: 1, value: 100 * view.state.keep });
+  input.addEventListener("input", () => {
+    view.state.keep = input.value / 100;
+    told.textContent = percent(view.state.keep);
+    view.draw();
+  });
+  return make("label", { className: "v-slider" }, make("span", {}, "Weight kept"), input, told);
+}
