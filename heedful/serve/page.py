@@ -6,9 +6,10 @@ from importlib.resources import files
 
 from fastapi import FastAPI, Response
 
+from heedful.draw import html
 from heedful.serve.problems import Trouble
 
-__all__ = ["install"]
+__all__ = ["install", "parts"]
 
 KINDS = {
     "html": "text/html; charset=utf-8",
@@ -16,22 +17,25 @@ KINDS = {
     "css": "text/css; charset=utf-8",
     "svg": "image/svg+xml",
 }
-# The drawing code is that of the static pages.
-DRAWING = ("draw",)
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+
+
+def parts() -> dict[str, tuple[bytes, str]]:
+    """Return every part of the page by its name, with its media type: its own, and the drawing code of static pages."""
+    found = {"draw.js": (html.script().encode(), KINDS["js"]), "draw.css": (html.style().encode(), KINDS["css"])}
+    for file in files("heedful").joinpath("serve/page").iterdir():
+        kind = file.name.rpartition(".")[2]
+        if kind in KINDS:
+            found[file.name] = (file.read_bytes(), KINDS[kind])
+    return found
 
 
 def install(app: FastAPI) -> None:
     """Serve the page at / and its parts under /page/."""
-    found = {}
-    for folder in ("serve/page", *DRAWING):
-        for file in files("heedful").joinpath(folder).iterdir():
-            kind = file.name.rpartition(".")[2]
-            if kind in KINDS:
-                found[file.name] = (file.read_bytes(), KINDS[kind])
+    found = parts()
     headers = {"Content-Security-Policy": POLICY, "Cache-Control": "no-cache"}
 
     @app.get("/", include_in_schema=False)

@@ -160,6 +160,9 @@ class ModelCard(BaseModel):
     attention: bool
     weights: int = Field(description="How many numbers it has learned.")
     default: bool
+    example: str = Field(
+        "", description="A sentence in the language that it seems to read; none where that is unclear."
+    )
 
 
 class Models(BaseModel):

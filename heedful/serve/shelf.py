@@ -8,6 +8,7 @@ from pathlib import Path
 from heedful.config import FixedConfig, TransformerConfig
 from heedful.errors import ConfigError, nearest
 from heedful.interop import is_marian
+from heedful.serve.examples import example
 from heedful.serve.problems import Trouble
 from heedful.serve.schemas import ModelCard
 from heedful.translator import Translator, load
@@ -69,6 +70,7 @@ class Shelf:
                 "attention": not fixed,
                 "weights": sum(weight.numel() for weight in translator.parts.model.parameters()),
                 "default": name == self.default,
+                "example": example(translator),
             }
         )
 
