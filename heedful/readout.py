@@ -16,14 +16,27 @@ from heedful.config import Config, ModelConfig, TransformerConfig
 from heedful.errors import ConfigError, DataError, HeedfulError
 from heedful.saved import listed, number, whole_number
 
-__all__ = ["ENDS", "MARKS", "READOUT", "STEPS", "SYMMETRIES", "Readout", "Weights", "read_readout", "weighted"]
+__all__ = [
+    "ENDS",
+    "MARKS",
+    "READOUT",
+    "STEPS",
+    "SYMMETRIES",
+    "Readout",
+    "Weights",
+    "evened",
+    "read_readout",
+    "weighted",
+]
 
 Weights = NDArray[np.float32]
+Numbers = NDArray[np.floating[Any]]
 READOUT = "readout.json"
+EVEN = 0.25  # of a row looks at every source word besides, when weights are evened
 STEPS = ("same", "next")
 ENDS = ("stop", "drop")
 MARKS = ("keep", "apart")
-SYMMETRIES = ("none", "intersection", "union", "grow-diag", "grow-diag-final-and")
+SYMMETRIES = ("none", "product", "intersection", "union", "grow-diag", "grow-diag-final-and")
 
 
 @dataclass(frozen=True)
@@ -36,10 +49,12 @@ class Readout:
 
     `end` is what becomes of a word that looks most at the source's `</s>`: "stop", it has no link; "drop", `</s>` is
     left out, and the rest decides. With `marks` "apart", punctuation is linked to punctuation alone, and words to
-    words. A target word is linked to every source word that has at least `threshold` times the largest weight of its
-    row. `symmetry` joins the links with those of a model for the other direction. `chosen` says on what it was chosen,
-    and what was measured; `label` is what figures say in place of layer and heads where these do not tell, as for
-    several models at once. `attention` is False for weights that are none, but say what words depended on.
+    words. With `even`, a weight counts by what share it is of all that its source word got (`evened`): words that
+    everybody looks at are less. A target word is linked to every source word that has at least `threshold` times the
+    largest weight of its row. `symmetry` joins the links with those of a model for the other direction; "product"
+    multiplies the weights of both. `chosen` says on what it was chosen, and what was measured; `label` is what figures
+    say in place of layer and heads where these do not tell, as for several models at once. `attention` is False for
+    weights that are none, but say what words depended on.
     """
 
     layer: int | None = None
@@ -53,6 +68,7 @@ class Readout:
     chosen: str = ""
     label: str = ""
     attention: bool = True
+    even: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what makes no sense."""
@@ -74,6 +90,7 @@ class Readout:
             return self.label
         parts = [", ".join(filter(None, (layer, heads))) or "mean of all layers and heads"]
         parts += ["read at the next step"] * (self.step == "next") + ["weighted by norms"] * self.norms
+        parts += ["links by evened weights"] * self.even
         return "; ".join(parts)
 
     def check(self, layers: int, heads: int) -> None:
@@ -141,6 +158,7 @@ class Readout:
                 str(plain.get("chosen", "")),
                 str(plain.get("label", "")),
                 bool(plain.get("attention", True)),
+                bool(plain.get("even", False)),
             )
         except DataError as error:
             raise DataError(f"{where}: this is not a read-out: {error}") from None
@@ -170,6 +188,20 @@ def read_readout(path: Path, config: Config) -> tuple[Readout | None, str]:
     else:
         return readout, ""
     return None, f"{file}: {why}; remove the file; heedful readout makes a new one"
+
+
+def evened(weights: Numbers, sums: Numbers) -> Numbers:
+    """Return each weight as a share of what its source word got in all rows, and EVEN.  (…, T, S), sums (…, 1, S).
+
+    A word at which every other one looks, such as a full stop, tells little by being looked at. EVEN keeps a word that
+    hardly anyone looks at from being the best of its row for that; and where there is one row, and its weights are all
+    that the words got, the largest stays the largest.
+
+    >>> weights = np.array([[0.6, 0.4], [0.9, 0.1]])
+    >>> evened(weights, weights.sum(0, keepdims=True)).round(2).tolist()
+    [[0.34, 0.53], [0.51, 0.13]]
+    """
+    return weights / (sums + EVEN)
 
 
 def weighted(weights: Weights, norms: Weights) -> Weights:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from heedful.config import FixedConfig, RnnConfig, TransformerConfig
 from heedful.errors import ConfigError, DataError
-from heedful.readout import ENDS, MARKS, STEPS, SYMMETRIES, Readout, weighted
+from heedful.readout import ENDS, MARKS, STEPS, SYMMETRIES, Readout, evened, weighted
 
 # Two layers of two heads, two target tokens, two source tokens.
 WEIGHTS = np.array(
@@ -54,6 +54,23 @@ def test_what_lets_nothing_through_is_zero():
     np.testing.assert_array_equal(weighted(np.ones((1, 2), np.float32) / 2, np.zeros(2, np.float32)), np.zeros((1, 2)))
 
 
+def test_evened_by_hand():
+    weights = np.array([[0.2, 0.8, 0.0], [0.5, 0.4, 0.1]], dtype=np.float32)
+    sums = weights.sum(0, keepdims=True)  # 0.7, 1.2, 0.1
+    wanted = [[0.2 / 0.95, 0.8 / 1.45, 0], [0.5 / 0.95, 0.4 / 1.45, 0.1 / 0.35]]
+    np.testing.assert_allclose(evened(weights, sums), wanted, rtol=1e-6)
+    np.testing.assert_array_equal(evened(np.zeros((2, 2), np.float32), np.zeros((1, 2), np.float32)), np.zeros((2, 2)))
+
+
+@given(st.lists(st.floats(0, 1, width=32), min_size=1, max_size=9), st.floats(0, 50, width=32))
+def test_of_one_row_the_order_stays(row, others):
+    """A lone target word is linked as if nothing were evened; so are words that all others look at equally."""
+    weights = np.array([row], dtype=np.float32)
+    by_weight = np.argsort(weights[0], kind="stable")
+    for sums in (weights, np.full_like(weights, others) + weights):
+        assert (np.diff(evened(weights, sums)[0, by_weight]) >= 0).all()
+
+
 @pytest.mark.parametrize(
     ("readout", "words"),
     [
@@ -62,6 +79,7 @@ def test_what_lets_nothing_through_is_zero():
         (Readout(3, (2,)), "layer 3, head 2"),
         (Readout(None, (1, 2)), "heads 1, 2"),
         (Readout(1, (1,), "next", norms=True), "layer 1, head 1; read at the next step; weighted by norms"),
+        (Readout(3, even=True), "layer 3; links by evened weights"),
         (Readout(2, label="mean of 2 models"), "mean of 2 models"),
     ],
 )
@@ -81,6 +99,7 @@ READOUTS = st.builds(
     symmetry=st.sampled_from(SYMMETRIES),
     chosen=st.text(max_size=5),
     label=st.text(max_size=5),
+    even=st.booleans(),
 )
 
 
@@ -95,7 +114,7 @@ def test_nothing_is_lost_in_json(readout):
         ({"step": "last"}, "step is 'last'; choose from same, next"),
         ({"end": "keep"}, "end is 'keep'; choose from stop, drop"),
         ({"marks": ""}, "marks is ''; choose from keep, apart"),
-        ({"symmetry": "both"}, "symmetry is 'both'; choose from none, intersection"),
+        ({"symmetry": "both"}, "symmetry is 'both'; choose from none, product, intersection"),
         ({"heads": (1, 1)}, "a head is named twice"),
         ({"threshold": 0.0}, "it is a share of the largest weight, up to 1"),
         ({"threshold": 1.5}, "it is a share of the largest weight, up to 1"),
@@ -137,6 +156,6 @@ def test_the_usual_and_the_naive():
 
 
 def test_every_field_goes_there_and_back():
-    odd = Readout(2, (3,), "next", True, "drop", "apart", 0.5, "union", "by hand", "a label", False)
+    odd = Readout(2, (3,), "next", True, "drop", "apart", 0.5, "union", "by hand", "a label", False, True)
     assert all(getattr(odd, f.name) != getattr(Readout(), f.name) for f in fields(Readout))
     assert Readout.build(odd.plain()) == odd

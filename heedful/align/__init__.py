@@ -7,6 +7,7 @@ from heedful.align.readout import links
 from heedful.align.scores import AlignmentScores, score
 from heedful.align.statistical import MOST_CELLS, ROUNDS, align_pairs, both_directions
 from heedful.align.symmetry import SYMMETRIES, symmetrise
+from heedful.align.ways import OneWay
 
 __all__ = [
     "MOST_CELLS",
@@ -15,6 +16,7 @@ __all__ = [
     "AlignmentScores",
     "Gold",
     "Links",
+    "OneWay",
     "align_pairs",
     "both_directions",
     "eflomal_directions",

@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heedful.align.pharaoh import Links
+from heedful.align.ways import OneWay
 from heedful.alignment import Alignment, Link
 from heedful.errors import ConfigError, ShapeError
-from heedful.readout import Readout
+from heedful.readout import Readout, evened
 from heedful.trace import Text, Trace, Word
 
-__all__ = ["align", "between_words", "linked", "links"]
+__all__ = ["align", "between_words", "counted", "linked", "links", "one_way"]
 
 Numbers = NDArray[np.floating[Any]]
 Marks = NDArray[np.bool_]
@@ -23,8 +24,8 @@ Marks = NDArray[np.bool_]
 def align(trace: Trace, readout: Readout | None = None, spaced: bool = False) -> Alignment:
     """Return the links that the weights of a trace speak for.
 
-    A read-out that is given says what makes a link (`end`, `marks`, `threshold`) in place of the trace's own; which
-    weights are read was settled when the trace was made. Words are those of the trace, each token one in scripts
+    A read-out that is given says what makes a link (`end`, `marks`, `even`, `threshold`) in place of the trace's own;
+    which weights are read was settled when the trace was made. Words are those of the trace, each token one in scripts
     without spaces; `spaced`, what white space separates, as Pharaoh lines count them in every script.
     """
     tokens, rule = trace.tokens(), readout or trace.readout
@@ -60,12 +61,28 @@ def linked(weights: Numbers, readout: Readout, source: Marks, target: Marks) -> 
 
     `source` and `target` say which words are punctuation.
     """
-    words, end = weights[:, :-1], weights[:, -1:]
-    if readout.marks == "apart":
-        words = np.where(target[:, None] == source, words, 0)
+    words, end = counted(weights[:, :-1], readout, source, target), weights[:, -1:]
+    if readout.even:
+        end = evened(end, end.sum(0, keepdims=True))
     best = words.max(axis=1, keepdims=True, initial=0)
     found: NDArray[np.bool_] = (words >= readout.threshold * best) & (words > 0)
     return found & (best >= end) if readout.end == "stop" else found
+
+
+def counted(words: Numbers, readout: Readout, source: Marks, target: Marks) -> Numbers:
+    """Return what counts of weights between words: evened, or as they are, marks kept apart, or not.
+
+    words (target words, source words), without `</s>`.
+    """
+    if readout.even:
+        words = evened(words, words.sum(0, keepdims=True))
+    return np.where(target[:, None] == source, words, 0) if readout.marks == "apart" else words
+
+
+def one_way(alignment: Alignment) -> OneWay:
+    """Return an alignment's links with the weights that counted, to be joined with the other direction's."""
+    readout, source, target = alignment.readout, _marks(alignment.source), _marks(alignment.target)
+    return OneWay(alignment.pairs, counted(alignment.weights, readout, source, target), readout.threshold)
 
 
 def links(weights: Numbers, threshold: float) -> Links:

@@ -30,7 +30,7 @@ from heedful.cli.options import (
 from heedful.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from heedful.align import Gold, Links
+    from heedful.align import Gold, Links, OneWay
     from heedful.observe import Evidence, Measured
     from heedful.readout import Readout
     from heedful.translator import Translator
@@ -41,7 +41,17 @@ ROWS = 10  # of the best that are printed
 LEARNED = 100_000  # more pairs that the statistical aligner learns from at most
 FEWEST = 20  # pairs with links, below which a choice between hundreds of read-outs is chance
 LESS = 1e-9  # of an error rate: less than this is a tie
-COLUMNS = (("layer", 5), ("heads", 10), ("step", 4), ("norms", 5), ("end", 4), ("marks", 5), ("threshold", 9))
+COLUMNS = (
+    ("layer", 5),
+    ("heads", 10),
+    ("step", 4),
+    ("norms", 5),
+    ("end", 4),
+    ("marks", 5),
+    ("even", 4),
+    ("threshold", 9),
+)
+WIDE = sum(wide + 1 for _, wide in COLUMNS) - 1
 
 
 class _Known(NamedTuple):
@@ -52,7 +62,7 @@ class _Known(NamedTuple):
     sure: list[Links]
     possible: list[Links]
     name: str
-    reverse: list[Links] | None = None
+    reverse: list[OneWay] | None = None
 
 
 def readout(
@@ -173,8 +183,8 @@ class _Found(NamedTuple):
             *(f"{_cells(row.readout)} {_rates(row)}  {name}".rstrip() for row, name in shown),
         ]
         if self.joined:
-            lines += ["", f"{'joined with the other direction':<48} {'chosen on':>9} {'others':>7}"]
-            lines += [f"{row.readout.symmetry:<48} {_rates(row)}" for row in self.joined]
+            lines += ["", f"{'joined with the other direction':<{WIDE}} {'chosen on':>9} {'others':>7}"]
+            lines += [f"{row.readout.symmetry:<{WIDE}} {_rates(row)}" for row in self.joined]
         return "\n".join([*lines, "", str(self.rows[0].readout)])
 
 
@@ -189,8 +199,8 @@ def _rates(row: Measured) -> str:
 def _cells(readout: Readout) -> str:
     layer = "mean" if readout.layer is None else str(readout.layer)
     heads = ",".join(map(str, readout.heads)) or "mean"
-    norms = "yes" if readout.norms else "no"
-    values = (layer, heads, readout.step, norms, readout.end, readout.marks, f"{readout.threshold:g}")
+    norms, even = ("yes" if flag else "no" for flag in (readout.norms, readout.even))
+    values = (layer, heads, readout.step, norms, readout.end, readout.marks, even, f"{readout.threshold:g}")
     return " ".join(f"{value:<{wide}}" for value, (_, wide) in zip(values, COLUMNS, strict=True))
 
 
@@ -213,7 +223,8 @@ def _known(
     reverse: tuple[Path | None, Translator | None],
 ) -> _Known:
     """Return the first pairs that can be read, with the links that are taken for right."""
-    from heedful.align import align_pairs, flip
+    from heedful.align import align_pairs
+    from heedful.align.readout import one_way
     from heedful.translator.aligning import check_reverse
 
     name, other = reverse
@@ -227,12 +238,13 @@ def _known(
     sources, targets = ([rows[i][side] for i in whole] for side in (0, 1))
     if other is not None:
         check_reverse(translator, other, sources, targets)
-    back = None if other is None else [flip(one.pairs) for one in other.align(targets, sources)]
+    back = None if other is None else [one_way(one).turned() for one in other.align(targets, sources)]
     if gold is not None:
         sure, possible = ([side[i] for i in whole] for side in (gold.sure, gold.possible))
         return _Known(sources, targets, sure, possible, "gold links", back)
     if back is not None:
-        return _Known(sources, targets, back, back, f"the links of {Path(str(name)).name}")
+        taught = [one.links for one in back]
+        return _Known(sources, targets, taught, taught, f"the links of {Path(str(name)).name}")
     taught = align_pairs(sources, targets, extra=rows[most:])
     return _Known(sources, targets, taught, taught, "the statistical aligner's links")
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 
-from heedful.align import Links, score
-from heedful.align.symmetry import symmetrise
+from heedful.align import Links, OneWay, score
 from heedful.observe.evidence import Evidence, Judge
 from heedful.readout import ENDS, MARKS, STEPS, SYMMETRIES, Readout
 
@@ -39,7 +39,8 @@ def choose_readout(evidence: Evidence, judge: Judge) -> list[Measured]:
     """Try all read-outs on the first half, and return them, best first; of equals, the plainer one is first.
 
     For each layer, step, and with or without norms: the mean of its heads, each head, and, where that is best, heads
-    put together one by one as long as it helps. Each with what makes the best links of it: `end`, `marks`, `threshold`.
+    put together one by one as long as it helps. Each with what makes the best links of it: `end`, `marks`, `even`,
+    `threshold`.
     """
     every = []
     best: dict[tuple[int | None, str, bool], Measured] = {}
@@ -55,14 +56,13 @@ def choose_readout(evidence: Evidence, judge: Judge) -> list[Measured]:
 
 
 def choose_symmetry(
-    evidence: Evidence, reverse: Sequence[Links], sure: Sequence[Links], possible: Sequence[Links], readout: Readout
+    evidence: Evidence, reverse: Sequence[OneWay], sure: Sequence[Links], possible: Sequence[Links], readout: Readout
 ) -> list[Measured]:
-    """Join a read-out's links with those of the other direction in every way, best first; all as (source, target)."""
-    forward = evidence.links(readout)
+    """Join a read-out's links with those of the other direction in every way, best first; `reverse` is turned."""
+    forward = evidence.one_way(readout)
     every = []
     for how in SYMMETRIES:
-        pairs = list(zip(forward, reverse, strict=True))
-        joined = [one if how == "none" else symmetrise(one, other, how) for one, other in pairs]
+        joined = [one.joined(other, how) for one, other in zip(forward, reverse, strict=True)]
         halves = (_rate(joined[half::2], sure[half::2], possible[half::2]) for half in (0, 1))
         every.append(Measured(replace(readout, symmetry=how), *halves))
     return sorted(every, key=lambda found: found.rate)
@@ -85,13 +85,12 @@ def _places(evidence: Evidence) -> Iterator[tuple[tuple[int | None, str, bool], 
 def _with_rules(evidence: Evidence, judge: Judge, readout: Readout) -> Measured:
     """Return a read-out with the rules that make the best links of its weights."""
     mixed, best = evidence.mixed(readout), None
-    for marks in MARKS:
-        for end in ENDS:
-            tried = replace(readout, end=end, marks=marks)
-            rates = evidence.rates(evidence.shares(mixed, tried), THRESHOLDS, judge)
-            at = int(np.argmin(rates[0]))
-            if best is None or rates[0, at] < best.rate - LESS:
-                best = Measured(replace(tried, threshold=THRESHOLDS[at]), *rates[:, at].tolist())
+    for even, marks, end in product((False, True), MARKS, ENDS):
+        tried = replace(readout, end=end, marks=marks, even=even)
+        rates = evidence.rates(evidence.shares(mixed, tried), THRESHOLDS, judge)
+        at = int(np.argmin(rates[0]))
+        if best is None or rates[0, at] < best.rate - LESS:
+            best = Measured(replace(tried, threshold=THRESHOLDS[at]), *rates[:, at].tolist())
     assert best is not None
     return best
 

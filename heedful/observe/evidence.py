@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.align import Links
+from heedful.align import Links, OneWay
 from heedful.align.readout import between_words
 from heedful.errors import ConfigError, DataError
 from heedful.observe.reading import Reading
-from heedful.readout import STEPS, Readout, Weights, weighted
+from heedful.readout import STEPS, Readout, Weights, evened, weighted
 from heedful.trace import Text
 
 __all__ = ["Evidence", "Judge", "Sighted", "error_rate"]
@@ -76,6 +76,10 @@ class Evidence:
         self.starts: Counts = np.append(0, np.cumsum(self.sizes)[:-1])
         self.ends: Counts = self.starts + self.sizes - 1
         self.places: Counts = np.append(0, np.cumsum(cells))
+        # A column is a source word, or the </s>, of one pair.
+        first = np.append(0, np.cumsum([S for _, S in self.shapes]))
+        columns = [start + np.tile(np.arange(S), T) for start, (T, S) in zip(first, self.shapes, strict=False)]
+        self.columns: Counts = np.concatenate(columns)
         self.half = np.repeat(np.arange(len(cells)) % 2, cells)
 
     @property
@@ -110,6 +114,8 @@ class Evidence:
 
     def shares(self, mixed: Weights, readout: Readout) -> Weights:
         """Return each cell's share of its row's largest weight, 0 where `end` and `marks` allow no link."""
+        if readout.even:
+            mixed = self._evened(mixed)
         words = np.where(self.alike, mixed, 0) if readout.marks == "apart" else mixed.copy()
         words[self.ends] = 0
         best = np.maximum.reduceat(words, self.starts)
@@ -133,6 +139,23 @@ class Evidence:
             ):
                 counts[:, i] = np.bincount(half[which], minlength=2)
         return error_rate(found[0], found[1], found[2], judge.sure_links[:, None])
+
+    def _evened(self, mixed: Weights) -> Weights:
+        sums: Weights = np.bincount(self.columns, weights=mixed)[self.columns].astype(np.float32)
+        return evened(mixed, sums).astype(np.float32, copy=False)
+
+    def one_way(self, readout: Readout) -> list[OneWay]:
+        """Return the links of each pair, with the weights that counted."""
+        mixed = self.mixed(readout)
+        if readout.even:
+            mixed = self._evened(mixed)
+        if readout.marks == "apart":
+            mixed = np.where(self.alike, mixed, 0)
+        cells = zip(self.links(readout), self.shapes, self.places, strict=False)
+        return [
+            OneWay(links, mixed[start : start + T * S].reshape(T, S)[:, :-1], readout.threshold)
+            for links, (T, S), start in cells
+        ]
 
     def links(self, readout: Readout) -> list[Links]:
         """Return the links of each pair."""

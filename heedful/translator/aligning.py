@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from heedful.align.readout import align
-from heedful.align.symmetry import symmetrise
+from heedful.align.readout import align, one_way
 from heedful.alignment import Alignment, Link
 from heedful.decoding import Ensemble
 from heedful.errors import ConfigError
@@ -78,9 +77,8 @@ def joined(forward: Alignment, reverse: Alignment, how: str) -> Alignment:
     """
     if [w[:3] for w in (*forward.source, *forward.target)] != [w[:3] for w in (*reverse.target, *reverse.source)]:
         raise ConfigError("the two models cut this text into other words; align by white space (spaced=True)")
-    back = frozenset((link.target, link.source) for link in reverse.links)
     weights: Weights = (forward.weights + reverse.weights.T) * np.float32(0.5)
-    links = sorted(symmetrise(forward.pairs, back, how))
+    links = sorted(one_way(forward).joined(one_way(reverse).turned(), how))
     return Alignment(
         forward.source,
         forward.target,

@@ -103,7 +103,7 @@ def test_what_is_too_long_has_no_links(heedful_cli, tmp_path):
         (["--reverse", "rnn"], "name the first with --model"),
         (["--model", "rnn", "--symmetry", "union"], "name --reverse, a second model"),
         (["--model", "rnn", "--reverse", "rnn", "--symmetry", "reverse"], "would leave out the model"),
-        (["--model", "rnn", "--reverse", "rnn", "--symmetry", "both"], "choose from none, intersection"),
+        (["--model", "rnn", "--reverse", "rnn", "--symmetry", "both"], "choose from none, product, intersection"),
         (["--model", "fixed"], "this model has no attention"),
         (["--model", "nowhere"], "there is no such model folder"),
     ],
