@@ -1,7 +1,7 @@
 """Read-outs: what they say, what they refuse, and what they make of weights, by hand."""
 
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -150,9 +150,11 @@ def test_a_head_that_is_not_there(heads):
 
 def test_the_usual_and_the_naive():
     deep = TransformerConfig(layers=2, decoder_layers=5)
-    assert (Readout.naive(deep), Readout.usual(deep)) == (Readout(5), Readout())
-    assert (Readout.naive(RnnConfig()), Readout.usual(RnnConfig())) == (Readout(1), Readout(1, (1,)))
-    assert Readout.usual(FixedConfig()) == Readout(1, (1,))
+    evened = Readout(end="drop", marks="apart", even=True)
+    assert (Readout.naive(deep), Readout.usual(deep)) == (Readout(5), evened)
+    alone = replace(evened, layer=1, heads=(1,))
+    assert (Readout.naive(RnnConfig()), Readout.usual(RnnConfig())) == (Readout(1), alone)
+    assert Readout.usual(FixedConfig()) == alone
 
 
 def test_every_field_goes_there_and_back():

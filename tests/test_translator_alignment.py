@@ -153,7 +153,7 @@ def test_what_cannot_be_joined():
 def test_a_readout_is_kept_in_the_folder(tmp_path: Path):
     folder = random_folder(tmp_path / "m", "transformer")
     assert read_model(folder).readout is None
-    assert heedful.load(folder).readout == Readout()
+    assert heedful.load(folder).readout == Readout(end="drop", marks="apart", even=True)
     readout = Readout(2, (1,), "next", end="drop", threshold=0.5, chosen="on gold")
     write_readout(folder, readout)
     assert heedful.load(folder).readout == readout

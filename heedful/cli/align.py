@@ -63,7 +63,7 @@ def align(
         typer.Option(
             metavar="NAME",
             help="How both directions are put together: grow-diag-final-and, grow-diag, intersection, union, "
-            "forward, reverse [grow-diag-final-and, or as the model's read-out says].",
+            "forward, reverse, and with --model product [grow-diag-final-and, or as the model's read-out says].",
             show_default=False,
         ),
     ] = "",

@@ -40,7 +40,7 @@ def test_as_transformers_sees_it(tmp_path: Path, readout: Readout) -> None:
 
 def test_a_readout_goes_with_the_model(tmp_path: Path) -> None:
     made = marian(tmp_path / "m")
-    assert heedful.load(made.path).readout == Readout()
+    assert heedful.load(made.path).readout == Readout(end="drop", marks="apart", even=True)
     readout = Readout(1, (2, 4), norms=True, end="drop")
     write_readout(made.path, readout)
     translator = heedful.load(made.path)
