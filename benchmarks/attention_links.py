@@ -7,7 +7,7 @@ Every set of `alignment_sets` gets models in both directions, trained on its tex
 links. Guided models go on from the free ones with the links of our statistical aligner, made from the same text. Gold
 links measure, and choose a read-out on one half of the sentences, which is then measured on the other half; nothing is
 trained on them. All is kept under --out: a second run skips what is done, goes on with what was begun, and a part may
-be asked for alone. The results are in SET/links.json; the table is printed from all of them.
+be asked for alone. The results are in SET/FAMILY-KIND.links.json; the table is printed from all that there are.
 
 With a GPU and two directions of two families of four sets, `--size large --jobs 16 --seconds 180` takes about 12
 minutes by reckoning; that was not measured.
@@ -20,12 +20,11 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from alignment_sets import SETS, read_set
@@ -85,7 +84,7 @@ SIZES: dict[str, dict[str, dict[str, object]]] = {
         },
     },
 }
-GUIDED = 4  # guided models begin with free ones, and take one step of so many
+GUIDED = 2  # guided models begin with free ones, and take one step of so many
 
 
 class Job(NamedTuple):
@@ -127,27 +126,33 @@ def main() -> None:
     kinds = [choose("kind", name, KINDS) for name in given.kinds.split(",")]
     parts = [choose("part", name, PARTS) for name in given.only.split(",")]
     if "prepare" in parts:
-        for name in names:
-            prepare(given.data, name, out / name)
+        work = [(given.data, name, out / name) for name in names]
+        side_by_side(prepare, work, given.jobs)
     if "train" in parts:
         budget = Budget(given.size, given.steps, given.seconds, given.jobs, given.device, tuple(given.set))
         for kind in kinds:  # the guided ones begin with the free ones
             every = [Job(out / name, family, kind, way) for family in families for name in names for way in DIRECTIONS]
             train_all(every, budget)
     if "measure" in parts:
-        work = partial(measure_set, given.data, out, families, kinds, given.device)
-        with ProcessPoolExecutor(min(given.jobs, len(names)), get_context("spawn")) as processes:
-            list(processes.map(work, names))
+        models = [(name, family, kind) for name in names for family in families for kind in kinds]
+        side_by_side(measure_models, [(given.data, out, given.device, *model) for model in models], given.jobs)
     if "table" in parts:
-        files = [out / name / "links.json" for name in names]
+        files = [out / name / f"{family}-{kind}.links.json" for name in names for family in families for kind in kinds]
         print(table([json.loads(file.read_bytes()) for file in files if file.exists()]))
 
 
-def measure_set(data: Path, out: Path, families: Sequence[str], kinds: Sequence[str], device: str, name: str) -> None:
-    """Measure the models of a set in a process of its own, and write down what was found."""
-    torch.set_num_threads(max(1, cores() // len(SETS)))
-    found = measure(read_set(data, name), out / name, families, kinds, device)
-    write_whole(out / name / "links.json", json.dumps(found, indent=1).encode())
+def side_by_side(work: Callable[..., None], given: Sequence[tuple[Any, ...]], jobs: int) -> None:
+    """Do the same work on several things, each in a process of its own."""
+    with ProcessPoolExecutor(max(1, min(jobs, len(given))), get_context("spawn")) as processes:
+        list(processes.map(work, *zip(*given, strict=True)))
+
+
+def measure_models(data: Path, out: Path, device: str, name: str, family: str, kind: str) -> None:
+    """Measure two models, and write down what was found."""
+    torch.set_num_threads(1)
+    if found := measure(read_set(data, name), out / name, family, kind, device):
+        write_whole(out / name / f"{family}-{kind}.links.json", json.dumps(found, indent=1).encode())
+        say(f"{name}: {family}, {kind} is measured")
 
 
 def arguments() -> argparse.Namespace:
