@@ -28,11 +28,11 @@ def test_a_word_that_everybody_looks_at_is_less():
 
 
 def test_the_end_is_evened_with_the_words():
-    """</s> has 0.5 / 1.65 of the first row after evening, the word 0.4 / 0.75; as they are, </s> is more."""
-    weights = [[0.4, 0.1, 0.5], [0.1, 0.0, 0.9]]
+    """Of the first row </s> has 0.6 as it is and 0.6 / 1.75 evened, and the word 0.3 / 0.65, which is between."""
+    weights = [[0.3, 0.1, 0.6], [0.1, 0.0, 0.9]]
     assert found(weights, Readout()) == set()
     assert found(weights, EVENED) == {(0, 0)}
-    # 0.1 / 0.75 is less than 0.9 / 1.65.
+    # 0.1 / 0.65 is less than 0.9 / 1.75.
     assert found(weights, Readout(even=True, end="drop")) == {(0, 0), (0, 1)}
 
 
