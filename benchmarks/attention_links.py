@@ -4,12 +4,14 @@ python benchmarks/attention_links.py --data DIR --out DIR [--sets de-en,en-fr] [
     [--only prepare|train|measure|table] [--size small|large] [--steps N] [--seconds N] [--jobs N] [--device cuda]
 
 Every set of `alignment_sets` gets models in both directions, trained on its text and the gold sentences without their
-links. Guided models go on from the free ones with the links of our statistical aligner, made from the same text. Gold
-links measure, and choose a read-out on one half of the sentences, which is then measured on the other half; nothing is
-trained on them. All is kept under --out: a second run skips what is done, goes on with what was begun, and a part may
-be asked for alone. The results are in SET/FAMILY-KIND.links.json; the table is printed from all that there are.
+links, which are repeated until they are --share of all: there are few of them, and most of their words are nowhere
+else. They also tell how training goes. Guided models have the links of our statistical aligner besides, made from the
+same text. Gold links measure, and choose a read-out on one half of the sentences, which is then measured on the other
+half; nothing is trained on them. All is kept under --out: a second run skips what is done, goes on with what was begun,
+with the same options, and a part may be asked for alone. The results are in SET/FAMILY-KIND.links.json; the table is
+printed from all that there are.
 
-With a GPU and two directions of two families of four sets, `--size large --jobs 16 --seconds 180` takes about 12
+With a GPU and two directions of two families of four sets, `--size large --jobs 16 --seconds 150` takes about 12
 minutes by reckoning; that was not measured.
 """
 
@@ -40,7 +42,7 @@ PARTS = ("prepare", "train", "measure", "table")
 FAMILIES = ("transformer", "rnn")
 KINDS = ("free", "guided")
 DIRECTIONS = ("there", "back")
-VALID = 200  # pairs that tell how training goes; they are learned from, too, as all others are
+VALID = 200  # gold sentences, without their links, that tell how training goes
 POLL = 0.2  # seconds between looks at a run
 TRAINING = {
     "metric": "loss",
@@ -84,7 +86,7 @@ SIZES: dict[str, dict[str, dict[str, object]]] = {
         },
     },
 }
-GUIDED = 2  # guided models begin with free ones, and take one step of so many
+SHARE = 0.15  # of the pairs are gold sentences, by repeating them
 
 
 class Job(NamedTuple):
@@ -126,13 +128,12 @@ def main() -> None:
     kinds = [choose("kind", name, KINDS) for name in given.kinds.split(",")]
     parts = [choose("part", name, PARTS) for name in given.only.split(",")]
     if "prepare" in parts:
-        work = [(given.data, name, out / name) for name in names]
+        work = [(given.data, name, out / name, given.share) for name in names]
         side_by_side(prepare, work, given.jobs)
     if "train" in parts:
         budget = Budget(given.size, given.steps, given.seconds, given.jobs, given.device, tuple(given.set))
-        for kind in kinds:  # the guided ones begin with the free ones
-            every = [Job(out / name, family, kind, way) for family in families for name in names for way in DIRECTIONS]
-            train_all(every, budget)
+        models = [(name, family, kind) for kind in kinds for family in families for name in names]
+        train_all([Job(out / name, family, kind, way) for name, family, kind in models for way in DIRECTIONS], budget)
     if "measure" in parts:
         models = [(name, family, kind) for name in names for family in families for kind in kinds]
         side_by_side(measure_models, [(given.data, out, given.device, *model) for model in models], given.jobs)
@@ -167,15 +168,16 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--kinds", default=",".join(KINDS))
     parser.add_argument("--only", default=",".join(PARTS), help="some of the parts, in their order")
     parser.add_argument("--size", default="small", choices=list(SIZES))
-    parser.add_argument("--steps", type=int, default=0, help="updates of a free model [as the size has them]")
-    parser.add_argument("--seconds", type=float, default=0, help="of training a free model at most [any]")
+    parser.add_argument("--share", type=float, default=SHARE, help="of gold sentences in the pairs, without links")
+    parser.add_argument("--steps", type=int, default=0, help="updates of a model [as the size has them]")
+    parser.add_argument("--seconds", type=float, default=0, help="of training a model at most [any]")
     parser.add_argument("--jobs", type=int, default=cores(), help="trainings at a time")
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="for all free models")
+    parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="for all models")
     return parser.parse_args()
 
 
-def prepare(data: Path, name: str, folder: Path) -> None:
+def prepare(data: Path, name: str, folder: Path, share: float) -> None:
     """Write the pairs of a set in both directions, the gold sentences first, and the teacher's links for them."""
     if (folder / "back.links").exists():
         return
@@ -183,13 +185,24 @@ def prepare(data: Path, name: str, folder: Path) -> None:
     found = read_set(data, name)
     rows = [row for row in dict.fromkeys([*found.pairs, *found.extra]) if all(row)]
     links = align_pairs([x for x, _ in rows], [y for _, y in rows])
+    gold = len({pair for pair in found.pairs if all(pair)})
+    order = [*list(range(gold)) * repeats(gold, len(rows), share), *range(gold, len(rows))]
     for direction, sides in zip(DIRECTIONS, ((0, 1), (1, 0)), strict=True):
         lines = ["\t".join(row[side] for side in sides) + "\n" for row in rows]
         pharaoh = [text(one if direction == "there" else flip(one)) + "\n" for one in links]
-        write_whole(folder / f"{direction}.tsv", "".join(lines).encode())
-        write_whole(folder / f"{direction}.valid.tsv", "".join(lines[-1 :: -max(1, len(lines) // VALID)]).encode())
-        write_whole(folder / f"{direction}.links", "".join(pharaoh).encode())
-    say(f"{name}: {len(found.pairs):,} pairs with gold links, {len(rows):,} to learn from")
+        write_whole(folder / f"{direction}.tsv", "".join(lines[i] for i in order).encode())
+        write_whole(folder / f"{direction}.valid.tsv", "".join(lines[: min(gold, VALID)]).encode())
+        write_whole(folder / f"{direction}.links", "".join(pharaoh[i] for i in order).encode())
+    say(f"{name}: {gold:,} different pairs with gold links, {len(rows):,} to learn from, {len(order):,} with repeats")
+
+
+def repeats(gold: int, every: int, share: float) -> int:
+    """Return how often the gold sentences are to be there, so that they are such a share of all.
+
+    >>> repeats(100, 1000, 0.25), repeats(100, 1000, 0)
+    (3, 1)
+    """
+    return max(1, round(share / (1 - share) * (every - gold) / gold))
 
 
 def train_all(jobs: Sequence[Job], budget: Budget) -> None:
@@ -215,14 +228,13 @@ def train_all(jobs: Sequence[Job], budget: Budget) -> None:
 
 def train(job: Job, budget: Budget, children: Children) -> None:
     """Train one model until its steps or its seconds are over, and write down how long that was."""
-    share = 1 if job.kind == "free" else GUIDED
     watched, log = Watched(job.place / "metrics.jsonl", time.monotonic()), job.place.with_name(f"{job.place.name}.log")
     child = children.start(command(job, budget), log, 1)
     stopped = False
     while child.poll() is None:
         time.sleep(POLL)
         watched.look()
-        if budget.seconds and not stopped and watched.trained > budget.seconds / share:
+        if budget.seconds and not stopped and watched.trained > budget.seconds:
             stopped = True
             child.terminate()  # taken as Ctrl-C is: the best weights become the model
     if child.returncode not in ((0, 143) if stopped else (0,)):
@@ -235,28 +247,21 @@ def train(job: Job, budget: Budget, children: Children) -> None:
 
 def command(job: Job, budget: Budget) -> list[str]:
     """Return what trains a model, or goes on with one that was begun."""
-    guided = job.kind == "guided"
     sections = {name: dict(values) for name, values in SIZES[budget.size].items()}
     sections["training"] |= TRAINING
     sections["model"] = dict(MODELS[budget.size][job.family])
     steps = budget.steps or int(str(sections["training"]["steps"]))
     sections["training"] |= {
-        "steps": max(1, steps // GUIDED) if guided else steps,
+        "steps": steps,
         "decay": "root" if budget.seconds else "cosine",  # a cosine that is cut short never cools down
         "device": budget.device,
     }
-    if guided:
-        sections["training"] |= {"warmup": 100}
-        del sections["text"]
-        del sections["model"]
+    sections["data"] = {"duplicates": "keep"}
     files = [str(job.folder / f"{job.direction}.tsv"), "--valid", str(job.folder / f"{job.direction}.valid.tsv")]
-    more = ["--links", str(job.folder / f"{job.direction}.links")] if guided else ["--model", job.family]
-    if (job.place / "checkpoints").exists():
-        more.append("--resume")
-    elif guided:
-        more += ["--init", str(job._replace(kind="free").place)]
+    more = ["--links", str(job.folder / f"{job.direction}.links")] if job.kind == "guided" else []
+    more += ["--resume"] if (job.place / "checkpoints").exists() else ["--model", job.family]
     changes = [f"{section}.{key}={_value(value)}" for section, of in sections.items() for key, value in of.items()]
-    changes += [] if guided else budget.changes
+    changes += budget.changes
     settings = [part for change in changes for part in ("--set", change)]
     heedful = [sys.executable, "-P", "-m", "heedful", "train"]
     return [*heedful, *files, "--out", str(job.place), "--preset", "none", *more, *settings]

@@ -35,7 +35,7 @@ def data(bench: ModuleType, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_pairs_and_links_are_written_both_ways(bench, data, tmp_path):
-    bench.prepare(tmp_path, "x-y", tmp_path / "x-y")
+    bench.prepare(tmp_path, "x-y", tmp_path / "x-y", 0.0)
     rows = {name: (tmp_path / "x-y" / name).read_text().splitlines() for name in ("there.tsv", "back.tsv")}
     different = list(dict.fromkeys([*PAIRS, ("b a", "b a")]))
     assert rows["there.tsv"] == ["\t".join(pair) for pair in different]
@@ -45,10 +45,21 @@ def test_pairs_and_links_are_written_both_ways(bench, data, tmp_path):
     turned = [" ".join(sorted("-".join(reversed(link.split("-"))) for link in line.split())) for line in links[0]]
     assert turned == [" ".join(sorted(line.split())) for line in links[1]]
     valid = (tmp_path / "x-y" / "there.valid.tsv").read_text().splitlines()
-    assert set(valid) <= set(rows["there.tsv"])
+    assert valid == rows["there.tsv"][: len(set(PAIRS))]  # those with gold links
     (tmp_path / "x-y" / "there.tsv").write_text("")
-    bench.prepare(tmp_path, "x-y", tmp_path / "x-y")  # what is there is left as it is
+    bench.prepare(tmp_path, "x-y", tmp_path / "x-y", 0.0)  # what is there is left as it is
     assert (tmp_path / "x-y" / "there.tsv").read_text() == ""
+
+
+def test_gold_sentences_are_repeated_with_their_links(bench, data, tmp_path, monkeypatch):
+    monkeypatch.setattr(bench, "repeats", lambda gold, every, share: 3)
+    bench.prepare(tmp_path, "x-y", tmp_path, 0.5)
+    rows, links = ((tmp_path / name).read_text().splitlines() for name in ("there.tsv", "there.links"))
+    gold = len(set(PAIRS))
+    more = len({*PAIRS, ("b a", "b a")}) - gold
+    assert len(rows) == len(links) == 3 * gold + more
+    assert rows[:gold] == rows[gold : 2 * gold] == rows[2 * gold : 3 * gold]
+    assert links[:gold] == links[gold : 2 * gold] == links[2 * gold : 3 * gold]
 
 
 def test_what_trains_a_model(bench, tmp_path):
@@ -61,13 +72,11 @@ def test_what_trains_a_model(bench, tmp_path):
     for change in ("training.steps=40", "training.decay=cosine", "model.layers=2", "text.joint=true"):
         assert ("--set", change) in pairs
     assert told[-1] == "model.dropout=0.3"
-    guided = bench.command(job._replace(kind="guided"), budget._replace(seconds=9))
-    pairs = list(pairwise(guided))
-    assert ("--init", str(tmp_path / "transformer-free-back")) in pairs
+    assert "--links" not in told
+    pairs = list(pairwise(bench.command(job._replace(kind="guided"), budget._replace(seconds=9))))
     assert ("--links", str(tmp_path / "back.links")) in pairs
-    assert ("--set", "training.steps=20") in pairs
+    assert ("--set", "data.duplicates=keep") in pairs
     assert ("--set", "training.decay=root") in pairs  # it may be stopped at any step
-    assert not any(word.startswith(("model.", "text.")) for word in guided)
     (tmp_path / "transformer-free-back" / "checkpoints").mkdir(parents=True)
     assert "--resume" in bench.command(job, budget)
 
@@ -87,7 +96,7 @@ def test_what_is_done_is_not_done_again_and_what_fails_is_said(bench, tmp_path, 
 
 def test_models_are_measured(bench, data, tmp_path):
     tables = importlib.import_module("attention_tables")
-    bench.prepare(tmp_path, "x-y", tmp_path)
+    bench.prepare(tmp_path, "x-y", tmp_path, 0.0)
     for way in bench.DIRECTIONS:
         random_folder(tmp_path / f"transformer-free-{way}", "transformer")
     (tmp_path / "transformer-free-there.json").write_text(json.dumps({"steps": 1200}))
@@ -120,13 +129,13 @@ def test_all_of_it(bench, data, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(bench.MODELS["small"], "transformer", small)
     options = ["--sets", "x-y", "--families", "transformer", "--steps", "4", "--device", "cpu", "--jobs", "2"]
     command = ["attention_links", "--data", str(tmp_path), "--out", str(tmp_path / "out"), *options]
-    bench.prepare(tmp_path, "x-y", tmp_path / "out" / "x-y")
+    bench.prepare(tmp_path, "x-y", tmp_path / "out" / "x-y", 0.5)
     monkeypatch.setattr("sys.argv", [*command, "--only", "train"])
     bench.main()
     for name in ("transformer-free-there", "transformer-guided-back"):
-        assert json.loads((tmp_path / "out" / "x-y" / f"{name}.json").read_text())["steps"] in (2, 4)
+        assert json.loads((tmp_path / "out" / "x-y" / f"{name}.json").read_text())["steps"] == 4
     for kind in bench.KINDS:
         bench.measure_models(tmp_path, tmp_path / "out", "cpu", "x-y", "transformer", kind)
     monkeypatch.setattr("sys.argv", [*command, "--only", "table"])
     bench.main()
-    assert "| | transformer, guided | 2 |" in capsys.readouterr().out
+    assert "| | transformer, guided | 4 |" in capsys.readouterr().out
