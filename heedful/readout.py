@@ -83,14 +83,16 @@ class Readout:
             )
 
     def __str__(self) -> str:
-        """The choice in words, for figures: all that differs from the mean of everything."""
+        """The weights that are read, in words, for figures: all that differs from the mean of everything.
+
+        What makes links of them, `end`, `marks`, `even`, `threshold`, changes nothing in a picture of weights.
+        """
         heads = f"head{'s' * (len(self.heads) > 1)} {', '.join(map(str, self.heads))}" if self.heads else ""
         layer = "" if self.layer is None else f"layer {self.layer}"
         if self.label:
             return self.label
         parts = [", ".join(filter(None, (layer, heads))) or "mean of all layers and heads"]
         parts += ["read at the next step"] * (self.step == "next") + ["weighted by norms"] * self.norms
-        parts += ["links by evened weights"] * self.even
         return "; ".join(parts)
 
     def check(self, layers: int, heads: int) -> None:

@@ -79,7 +79,7 @@ def test_of_one_row_the_order_stays(row, others):
         (Readout(3, (2,)), "layer 3, head 2"),
         (Readout(None, (1, 2)), "heads 1, 2"),
         (Readout(1, (1,), "next", norms=True), "layer 1, head 1; read at the next step; weighted by norms"),
-        (Readout(3, even=True), "layer 3; links by evened weights"),
+        (Readout(3, even=True), "layer 3"),
         (Readout(2, label="mean of 2 models"), "mean of 2 models"),
     ],
 )

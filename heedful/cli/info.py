@@ -97,6 +97,7 @@ def _read_by(translator: Translator) -> str:
         return "links between words cannot be read: it has no attention"
     rules = [f"links between words: {readout}"]
     rules += [f"at least {readout.threshold:g} of the largest weight"] * (readout.threshold < 1)
+    rules += ["evened"] * readout.even
     rules += ["</s> left out"] * (readout.end == "drop") + ["punctuation apart"] * (readout.marks == "apart")
     rules += [f"{readout.symmetry} of two directions"] * (readout.symmetry != "none")
     chosen = readout.chosen if own else "not chosen: see heedful readout"

@@ -36,7 +36,7 @@ class Keeper:
     ) -> None:
         self.out, self.parts, self.run, self.updater, self.processes = out, parts, run, updater, processes
         self.config, self.model = parts.config.training, parts.model
-        self.pairs = len(data.corpus)
+        self.pairs, self.guided = len(data.corpus), data.guide is not None
         self.validate = Validator(
             data.valid_pairs,
             data.valid_batches,
@@ -63,9 +63,14 @@ class Keeper:
     def keep_origin(self, position: Position, watch: Watch, metrics: MetricsFile | None) -> Position:
         """Measure the model that the run begins with: if nothing better comes of it, it is the result.
 
+        Not where links guide the run: that model has not seen them, though it may write better words, and the read-out
+        that comes with the result names heads that were not taught.
         It is the first checkpoint, too, so that the run goes on even when the model it began with is gone.
         """
         position = self.validated(position, watch, metrics)
+        if self.guided:
+            self.best, position = None, replace(position, best=None)
+            self.recent.clear()
         self.saved = -1
         self.save(position)
         return position

@@ -269,6 +269,18 @@ def weights(folder: Path) -> dict[str, Tensor]:
     return load_file(folder / "model.safetensors")
 
 
+def test_a_guided_run_is_not_undone_for_better_words(tmp_path):
+    """A rate far too high makes the words worse at once: without links the model it began with is the result."""
+    pairs, links = reversed_pairs(100)
+    heedful.train(pairs, tmp_path / "first", settings=settings(steps=2, valid_every=1, metric="loss"))
+    wild = {"training": {**TINY["training"], "steps": 1, "valid_every": 1, "metric": "loss", "rate": 5.0, "warmup": 0}}
+    before = weights(tmp_path / "first")
+    for name, given in (("free", None), ("guided", links)):
+        heedful.train(pairs, tmp_path / name, init=tmp_path / "first", links=given, settings=wild, preset="none")
+    assert all(torch.equal(value, before[key]) for key, value in weights(tmp_path / "free").items())
+    assert not all(torch.equal(value, before[key]) for key, value in weights(tmp_path / "guided").items())
+
+
 def test_a_resumed_run_is_the_same_to_the_bit(tmp_path):
     """With words cut anew in every epoch, and links given as numbers."""
     pairs, lines = reversed_pairs(200)
