@@ -4,7 +4,7 @@ python benchmarks/attention_links.py --data DIR --out DIR [--sets de-en,en-fr] [
     [--only prepare|train|measure|table] [--size small|large] [--steps N] [--seconds N] [--jobs N] [--device cuda]
 
 Every set of `alignment_sets` gets models in both directions, trained on its text and the gold sentences without their
-links, which are repeated until they are --share of all: there are few of them, and most of their words are nowhere
+links, which are repeated until they are --share of all: there are few of them, and many of their words are nowhere
 else. They also tell how training goes. Guided models have the links of our statistical aligner besides, made from the
 same text. Gold links measure, and choose a read-out on one half of the sentences, which is then measured on the other
 half; nothing is trained on them. All is kept under --out: a second run skips what is done, goes on with what was begun,

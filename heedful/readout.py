@@ -127,7 +127,7 @@ class Readout:
         """Return what a model without a read-out of its own is read by: its one head, or the mean of all there are.
 
         One layer or head may be far better, and far worse: which one, `heedful readout` finds out. What makes links of
-        the weights was better on all gold links than the plainest rules are (docs/alignments.md).
+        the weights was better than the plainest rules wherever it was measured (docs/alignments.md).
         """
         layer, heads = (None, ()) if isinstance(config, TransformerConfig) else (1, (1,))
         return cls(layer, heads, end="drop", marks="apart", even=True)
