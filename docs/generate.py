@@ -23,7 +23,7 @@ __all__ = ["PAGES"]
 
 VERBS = (
     *("", "demo", "corpus", "train", "translate", "see", "evaluate", "compare", "report", "score", "align", "readout"),
-    *("info", "convert"),
+    *("info", "convert", "serve"),
 )
 
 
