@@ -48,6 +48,7 @@ def _real(task: str, minutes: float) -> Part:
 
 
 _TRAINING = ("benchmarks/gpu_training.py", "--data", "{data}/multi30k", "--ways", "captured bf16,captured fp32")
+_LINKS = ("benchmarks/attention_links.py", "--data", "{data}", "--out", "{out}/links", "--size", "large")
 PARTS = {
     "tests": Part((("-m", "pytest", "-m", "gpu", "-p", "no:cacheprovider"),), 4),
     "kernels": Part((("benchmarks/kernels_gpu.py",),), 1, {"HEEDFUL_KERNELS": "on"}),
@@ -57,24 +58,7 @@ PARTS = {
     "training-plain": Part((_TRAINING,), 1.5, {"HEEDFUL_KERNELS": "off"}),
     "hindi-english": _real("hindi-english", 8),
     "french-english": _real("french-english", 8),
-    "links": Part(
-        (
-            (
-                "benchmarks/attention_links.py",
-                "--data",
-                "{data}",
-                "--out",
-                "{out}/links",
-                "--size",
-                "large",
-                "--jobs",
-                "16",
-                "--seconds",
-                "150",
-            ),
-        ),
-        12,
-    ),
+    "links": Part(((*_LINKS, "--jobs", "16", "--seconds", "150"),), 12),
 }
 
 
