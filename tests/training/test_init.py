@@ -225,7 +225,7 @@ def test_one_table_for_two_tokenizers_can_be_trained_on(tmp_path: Path) -> None:
 def test_a_name_on_the_hub_is_kept_as_it_is(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def load(path: str | Path, device: str) -> heedful.Translator:
+    def load(path: str | Path, device: str, say: Callable[[str], None] | None) -> heedful.Translator:
         asked.append((path, device))
         return heedful.load(tiny, device)
 
