@@ -150,7 +150,12 @@ class _Found(NamedTuple):
         if self.linked < FEWEST:
             pairs = f"{self.linked} pair{'s' * (self.linked != 1)}"
             return f"{pairs} with links: too few to choose by; give {FEWEST} at least, better some hundred"
-        best, before = self.best, self.before
+        best, before, usual = self.best, self.before, self.named["usual"]
+        if before is None and self.rows[0].held_out > usual.held_out + LESS:
+            return (
+                "on the pairs that it was not chosen on, the best makes more errors than the usual read-out, which needs "
+                f"no file: {100 * self.rows[0].held_out:.1f} % and {100 * usual.held_out:.1f} %; give more pairs"
+            )
         if before is None or (best.rate < before.rate - LESS and best.held_out <= before.held_out + LESS):
             return ""
         if best.rate >= before.rate - LESS:

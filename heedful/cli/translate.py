@@ -103,7 +103,7 @@ def translate(
         here |= {"--max-length": max_length != 0, "--no-repeat": no_repeat != 0, "--sample": sample, "--show": show}
         here |= {"--copy-unknown": copy_unknown, "--no-split": no_split, "--with": bool(with_), "--ascii": ascii_only}
         here |= {"--device": device != "auto", "--threads": threads != 0, "--batch-tokens": batch_tokens != 4096}
-        refuse_idle("with --server, which decides that itself", here)
+        refuse_idle("with --server: it is for models that are opened here", here)
         from heedful.cli.remote import Asking, ask
 
         ask(server, Asking(str(model), beam, n_best, prefix, alignments, html), text or _stdin(), stream, json)

@@ -97,10 +97,13 @@ def test_only_a_better_one_replaces_what_is_there(heedful_cli, tmp_path, files):
 
 def test_what_does_not_hold_for_other_pairs_replaces_nothing():
     best, before = Measured(Readout(1), 0.2, 0.5), Measured(Readout(2), 0.3, 0.4)
-    found = _Found([best], {}, [], "", (15, 15), best, before, 30)
+    named = {"usual": Measured(Readout(), 0.4, 0.5)}
+    found = _Found([best], named, [], "", (15, 15), best, before, 30)
     assert "on the pairs that it was not chosen on, 50.0 % and 40.0 %" in found.why_not()
     assert found._replace(before=before._replace(held_out=0.5)).why_not() == ""
     assert found._replace(before=None).why_not() == ""
+    better = found._replace(before=None, named={"usual": Measured(Readout(), 0.4, 0.45)})
+    assert "than the usual read-out, which needs no file: 50.0 % and 45.0 %" in better.why_not()
 
 
 def test_with_a_reverse_model(heedful_cli, tmp_path, files):
