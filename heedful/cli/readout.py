@@ -153,8 +153,8 @@ class _Found(NamedTuple):
         best, before, usual = self.best, self.before, self.named["usual"]
         if before is None and self.rows[0].held_out > usual.held_out + LESS:
             return (
-                "on the pairs that it was not chosen on, the best makes more errors than the usual read-out, which needs "
-                f"no file: {100 * self.rows[0].held_out:.1f} % and {100 * usual.held_out:.1f} %; give more pairs"
+                "on the pairs that it was not chosen on, the best makes more errors than the usual read-out, which "
+                f"needs no file: {100 * self.rows[0].held_out:.1f} % and {100 * usual.held_out:.1f} %; give more pairs"
             )
         if before is None or (best.rate < before.rate - LESS and best.held_out <= before.held_out + LESS):
             return ""
