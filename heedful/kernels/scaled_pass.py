@@ -47,7 +47,8 @@ def _tile(
         # Where the product begins, not added to it afterwards: so the mask is brought into the layout of the product,
         # and not the product into that of the mask, which makes every sum over a row far dearer.
         there = (rows < T)[:, None] & (columns < S)[None, :]
-        m = tl.load(mask + rows.to(tl.int64)[:, None] * mt + columns[None, :] * ms, there, 0)
+        at = rows.to(tl.int64)[:, None] * mt + columns.to(tl.int64)[None, :] * ms
+        m = tl.load(mask + at, there, 0)
         low = -1e30 / factor
         if MASK == 1:
             m = tl.where(m != 0, 0.0, low)
@@ -185,6 +186,8 @@ class Given:
         # Rows and keys of a tile: what registers hold. tf32 would round factors of fp32 to 11 bits.
         wide = scores.q.dtype == torch.float32
         self.rows, self.keys = (32, 64) if wide else (64, 128) if C <= 128 else (64, 64)
+        # Tiles that are on their way at once: of wide ones, shared memory holds but one.
+        self.stages = 1 if wide and C > 128 else 3
         self.sizes = ("ieee" if wide else "tf32", max(16, power_of_2(C)))
 
 
@@ -211,7 +214,7 @@ def log_sum_exp(scores: Scores) -> Tensor:
         with on_device(lse):
             _sums[(B * H, -(-T // given.rows))](
                 given.q, given.k, lse, given.bias, given.mask, H, T, S, *given.strides, given.group, given.factor,
-                *given.compiled, *given.sizes, given.rows, 64, num_warps=4, num_stages=3,
+                *given.compiled, *given.sizes, given.rows, 64, num_warps=4, num_stages=given.stages,
             )  # fmt: skip
     return lse
 
@@ -247,7 +250,7 @@ def summary(scores: Scores, lse: Tensor, count: int = 0) -> Summary:
             _pass[(B * H, n)](
                 given.q, given.k, lse, given.bias, given.mask, received, parts, tops, H, T, S, begin, end,
                 *given.strides, given.group, given.factor, *given.compiled, count > 0, *given.sizes,
-                given.rows, given.keys, GROUP, num_warps=4, num_stages=3,
+                given.rows, given.keys, GROUP, num_warps=4, num_stages=given.stages,
             )  # fmt: skip
         entropy[:, :, begin:end] = parts.sum(2) * -math.log(2)
         if found is not None:

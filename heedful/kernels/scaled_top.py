@@ -90,7 +90,7 @@ def _look(
     if BIAS:
         z += tl.load(bias + sentence * bb + head * bh + columns, there, -1e30)
     if MASK:
-        at = rows.to(tl.int64)[:, None] * mt + columns * ms
+        at = rows.to(tl.int64)[:, None] * mt + columns.to(tl.int64) * ms
         m = tl.load(mask + sentence * mb + head * mh + at, there, 0)
         if MASK == 1:
             z = tl.where(m != 0, z, -1e30)
@@ -102,14 +102,14 @@ def _look(
     x = tl.where(there, _packed(z, columns), NOTHING)
     out = (pair * T + rows) * COUNT
     for j in range(COUNT):
-        m = tl.max(x, 1)
-        ordered = (m >> 32).to(tl.int32)
+        largest = tl.max(x, 1)
+        ordered = (largest >> 32).to(tl.int32)
         best_z = (ordered ^ ((ordered >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
         # Not >, which would hide what is not a number.
-        none = (m == NOTHING) | (best_z <= -1e29)
-        tl.store(positions + out + j, tl.where(none, -1, 0x7FFFFFFF - (m & 0x7FFFFFFF)), here)
+        none = (largest == NOTHING) | (best_z <= -1e29)
+        tl.store(positions + out + j, tl.where(none, -1, 0x7FFFFFFF - (largest & 0x7FFFFFFF)), here)
         tl.store(weights + out + j, tl.where(none, 0.0, tl.exp2(best_z)), here)
-        x = tl.where(x == m[:, None], NOTHING, x)
+        x = tl.where(x == largest[:, None], NOTHING, x)
 
 
 class Found:

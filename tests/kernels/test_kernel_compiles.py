@@ -1,4 +1,4 @@
-"""The kernels of additive attention compiled for a GPU (compute capability 9.0) that need not be there.
+"""Kernels of attention and of recurrence compiled for a GPU (compute capability 9.0) that need not be there.
 
 The interpreter runs what Triton would refuse to compile; and it knows no assembler.
 """
@@ -11,25 +11,33 @@ from importlib.util import find_spec
 
 import pytest
 
-SCRIPT = """
+COMPILED = """
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
+
+F, I = "*fp32", "*i32"
+
+def compiled(kernel, pointers, constants, **options):
+    function = kernel.jit()
+    constants = {n: x for n, x in constants.items() if n in function.arg_names}
+    types = {n: "constexpr" if n in constants else pointers.get(n, "i32") for n in function.arg_names}
+    aligned = {(i,): [["tt.divisibility", 16]] for i, n in enumerate(function.arg_names) if types[n][0] == "*"}
+    source = ASTSource(function, types, constexprs=constants, attrs=aligned)
+    made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"enable_fp_fusion": True, **options})
+    assert made.asm["cubin"]
+    return made
+"""
+
+ADDITIVE = """
 from heedful.kernels import additive_rows, additive_tiles
 
 PAD, ROWS, BA = 128, 32, 64
 SIZES = {"PAD": PAD, "ROWS": ROWS, "BA": BA}
 
 def ptx(kernel, pointers, constants, **options):
-    function = kernel.jit()
-    types = {n: "constexpr" if n in constants else pointers.get(n, "i32") for n in function.arg_names}
-    aligned = {(i,): [["tt.divisibility", 16]] for i, n in enumerate(function.arg_names) if types[n][0] == "*"}
-    source = ASTSource(function, types, constexprs=constants, attrs=aligned)
-    made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"enable_fp_fusion": True, **options})
-    assert made.asm["cubin"]
-    return made.asm["ptx"]
+    return compiled(kernel, pointers, constants, **options).asm["ptx"]
 
-F, I = "*fp32", "*i32"
 tiles = dict.fromkeys(("Q", "K", "v", "e", "X", "Y", "de", "dx", "dv"), F)
 tiles |= dict.fromkeys(("bits_q", "bits_k", "bits_x", "bits_y"), I)
 for BT, BS in ((16, 128), (32, 64)):
@@ -49,13 +57,88 @@ pointers = dict.fromkeys(("weights", "slope", "de", "turned"), F)
 ptx(additive_rows.unsoftmax, pointers, {"PAD": PAD, "R": ROWS, "BLOCK": BA}, num_warps=4)
 """
 
+SCALED = """
+import torch
+from heedful.kernels import recurrence_attention as asking, recurrence_cells as cells, scaled_pass, scaled_top
+from heedful.kernels.launch import power_of_2
+
+SHARED = 232448  # bytes that a program of compute capability 9.0 may have
+
+def tried(name, kernel, pointers, constants, **options):
+    made = compiled(kernel, pointers, constants, **options)
+    assert made.metadata.shared <= SHARED, f"{name} takes {made.metadata.shared} bytes of shared memory"
+    print(name, made.metadata.shared)
+
+def scaled(kernel, q, C, MASK, CAUSAL, BIAS, top=0):
+    # As `Given` and its callers have it.
+    kind = {"*fp32": torch.float32, "*fp16": torch.float16, "*bf16": torch.bfloat16}[q]
+    x = torch.zeros(1, 1, 1, C, dtype=kind)
+    given = scaled_pass.Given(scaled_pass.Scores(x, x, 1.0))
+    pointers = {"q": q, "k": q, "lse": F, "bias": F if BIAS else q, "mask": (q, "*u8", q, F)[MASK], "factor": "fp32"}
+    pointers |= {"received": F, "parts": F, "tops": F, "positions": "*i64", "weights": F}
+    constants = {"C": C, "CAUSAL": CAUSAL, "BIAS": BIAS, "MASK": min(MASK, 2)}
+    products = {"PRECISION": given.sizes[0], "CHANNELS": given.sizes[1], "ROWS": given.rows}
+    name = f"{kernel} {q} {C} mask {MASK}"
+    if kernel == "pass":
+        constants |= {**products, "TOP": top > 0, "KEYS": given.keys, "GROUP": scaled_pass.GROUP}
+        tried(name, scaled_pass._pass, pointers, constants, num_warps=4, num_stages=given.stages)
+    elif kernel == "sums":
+        constants |= {**products, "KEYS": 64}
+        tried(name, scaled_pass._sums, pointers, constants, num_warps=4, num_stages=given.stages)
+    else:
+        constants |= {"COUNT": top, "K": power_of_2(top), "R": scaled_top.QUERIES, "CHUNK": scaled_top.CHUNK}
+        constants |= {"STEP": scaled_top.STEP, "KEYS": given.keys, "GROUP": scaled_pass.GROUP}
+        tried(name, scaled_top._look, pointers, constants, num_warps=4)
+
+# A mask of 3 is one of numbers in fp32 beside a narrower q.
+for kernel, q, C, MASK, CAUSAL, BIAS, top in (
+    ("look", "*bf16", 64, 1, True, False, 8), ("look", "*bf16", 64, 3, False, True, 8),
+    ("look", "*fp32", 64, 2, True, True, 3), ("look", "*fp16", 200, 0, False, False, 16),
+    ("sums", "*bf16", 64, 1, True, True, 0), ("sums", "*fp32", 256, 2, False, False, 0),
+    ("sums", "*fp16", 64, 0, True, False, 0),
+    ("pass", "*bf16", 64, 1, True, False, 8), ("pass", "*fp16", 64, 3, False, True, 0),
+    ("pass", "*fp32", 64, 2, True, True, 8), ("pass", "*bf16", 256, 0, False, False, 0),
+):
+    scaled(kernel, q, C, MASK, CAUSAL, BIAS, top)
+
+names = "s q keys v values weights c dc d_weights de dq ds dk dv"
+tables = dict.fromkeys(names.split(), F) | {"keep": "*i1"}
+for S, ADDITIVE in ((16, True), (1024, False)):
+    positions, columns, warps = asking._sizes(S, 512, 512, torch.float32)
+    constants = {"SCALE": 0.5, "ADDITIVE": ADDITIVE, "BS": positions, "BLOCK": columns}
+    tried(f"ask {S}", asking._ask, tables, constants, num_warps=warps)
+    tried(f"ask back {S}", asking._ask_back, tables, {**constants, "MORE": ADDITIVE}, num_warps=warps)
+constants = {"BS": asking.KEY_ROWS, "BLOCK": asking.KEY_COLUMNS}
+tried("keys back", asking._keys_back, tables, constants, num_warps=1)
+names = "gates u m s m_after s_after ds_after dm_after dm ds d_gates"
+tables, constants = dict.fromkeys(names.split(), F), {"BLOCK": cells.BLOCK}
+for KEEP in (True, False):
+    tried("lstm", cells._lstm, tables, {**constants, "KEEP": KEEP}, num_warps=cells.WARPS)
+    tried("gru", cells._gru, tables, {**constants, "KEEP": KEEP}, num_warps=cells.WARPS)
+tried("lstm back", cells._lstm_back, tables, constants, num_warps=cells.WARPS)
+tried("gru back", cells._gru_back, tables, constants, num_warps=cells.WARPS)
+"""
+
+
+def run(script: str, environment: dict[str, str]) -> list[str]:
+    """Return what a script prints that compiles kernels: where they are interpreted, they cannot be."""
+    if find_spec("triton") is None:
+        pytest.skip("Triton is not installed")
+    given = {**environment, "TRITON_INTERPRET": "0"}
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILED + script], capture_output=True, text=True, env=given, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
 
 @pytest.mark.slow
 def test_they_compile_and_share_their_reciprocals(environment: dict[str, str]) -> None:
     """64 elements of a thread, two a at once: 64 reciprocals there, 64 more and 64 exponentials on the slow way."""
-    if find_spec("triton") is None:
-        pytest.skip("Triton is not installed")
-    given = {**environment, "TRITON_INTERPRET": "0"}
-    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, env=given, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["128 0 64"] * 2 + ["64 0 32"] * 2
+    assert run(ADDITIVE, environment) == ["128 0 64"] * 2 + ["64 0 32"] * 2
+
+
+@pytest.mark.slow
+def test_those_that_read_weights_and_those_of_recurrence_compile(environment: dict[str, str]) -> None:
+    """With every kind of mask and type, within the shared memory that there is."""
+    assert len(run(SCALED, environment)) == 11 + 5 + 6
