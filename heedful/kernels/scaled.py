@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from heedful.errors import ConfigError, ShapeError
+from heedful.kernels.rounding import products_are_rounded
 from heedful.kernels.scaled_plain import Scores
 from heedful.kernels.scaled_weights import ScaledWeights
 from heedful.notation import check
@@ -80,7 +81,7 @@ class Caught(TorchDispatchMode):  # type: ignore[no-untyped-call]
         B, H, T, _ = q.shape
         if backend == "efficient":
             lse = lse[..., :T]  # which is filled up to a multiple of 32
-        rounded = q.is_cuda and q.dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32
+        rounded = q.is_cuda and q.dtype == torch.float32 and products_are_rounded()
         if lse.numel() != B * H * T or rounded:
             return None, backend
         return lse.detach().reshape(B, H, T), backend
@@ -148,16 +149,18 @@ def scaled_scores(
         1 / math.sqrt(q.shape[-1]) if scale is None else float(scale),
         bool(causal),
         None if bias is None else bias[:, None],
-        None if mask is None else mask.detach()[(None,) * (4 - mask.dim())],
+        None if mask is None else mask.detach().to(_autocast(mask))[(None,) * (4 - mask.dim())],
     )
 
 
-def _autocast(q: Tensor) -> torch.dtype:
-    """Return the type that attention is computed in."""
-    device = q.device.type
-    if q.dtype != torch.float64 and torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+def _autocast(x: Tensor) -> torch.dtype:
+    """Return the type that attention has this in: of q, k, values and of numbers to add, autocast says it."""
+    device = x.device.type
+    if not x.is_floating_point() or x.dtype == torch.float64:
+        return x.dtype
+    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
         return torch.get_autocast_dtype(device)
-    return q.dtype
+    return x.dtype
 
 
 def _mask(mask: Tensor | None, keep: Tensor | None) -> Tensor | None:

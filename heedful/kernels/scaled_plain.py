@@ -13,6 +13,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from heedful.kernels.rounding import exact_products
+
 __all__ = ["LOW", "Index", "Scores", "Summary", "Top", "blocks", "log_sum_exp", "pack", "summary", "unpack"]
 
 ELEMENTS = 1 << 20  # scores that are held at once
@@ -62,7 +64,7 @@ class Scores:
         q = self.q[batch][:, heads][:, :, rows].to(self.kind)
         k = self.k[batch][:, :, columns].to(self.kind)
         group = self.q.shape[1] // self.k.shape[1]
-        with torch.autocast(q.device.type, enabled=False):
+        with torch.autocast(q.device.type, enabled=False), exact_products():
             if everything and group > 1:
                 # The heads that share keys are asked together, so that no key is copied.
                 b, h, t, c = q.shape
