@@ -4,7 +4,8 @@ from heedful.observe.choosing import Measured, choose_readout, choose_symmetry, 
 from heedful.observe.evidence import Evidence, Judge, Sighted
 from heedful.observe.influence import WAYS, Agreement, agreement
 from heedful.observe.reading import Reading, read
-from heedful.observe.watching import Call, Seen, watch
+from heedful.observe.seen import Call, Seen
+from heedful.observe.watching import watch
 
 __all__ = [
     "WAYS",

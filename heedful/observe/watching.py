@@ -9,102 +9,30 @@ however it ends.
 from __future__ import annotations
 
 import threading
+import warnings
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cache
 from types import FunctionType
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from heedful.errors import ConfigError, HeedfulError, choose, nearest
+from heedful.errors import ConfigError, choose, nearest
 from heedful.kernels import ScaledWeights
 from heedful.kernels.policy import WAYS
 from heedful.kernels.scaled import Caught, scaled_scores
+from heedful.observe.seen import NOTHING, Call, Seen, called, told
 
-__all__ = ["AFTER", "Call", "Seen", "watch"]
+__all__ = ["AFTER", "watch"]
 
 AFTER = ("keep", "cpu", "free")
-
-
-@dataclass
-class Call:
-    """One call of attention: the module's name, which call of that module it is (from 0), and its weights.
-
-    `weights` reads them (B, H, T, S), or is None once they were let go; they are from before dropout, and `dropout` is
-    the share that was left out of the output's sum. `kept` is what `each` returned.
-    """
-
-    module: str
-    number: int
-    shape: tuple[int, int, int, int]
-    backend: str
-    dropout: float
-    weights: ScaledWeights | None
-    kept: object = None
-
-
-class Seen(Sequence[Call]):
-    """The calls that were seen, in order: `seen[0]` is the first one, `seen["decoder.*"]` are those of some modules."""
-
-    def __init__(self) -> None:
-        self.calls: list[Call] = []
-        self.unread: list[tuple[str, str]] = []  # modules whose call could not be kept, and why
-
-    def __len__(self) -> int:
-        return len(self.calls)
-
-    @overload
-    def __getitem__(self, which: int) -> Call: ...
-    @overload
-    def __getitem__(self, which: slice | str) -> list[Call]: ...
-    def __getitem__(self, which: int | slice | str) -> Call | list[Call]:
-        if not isinstance(which, str):
-            return self.calls[which]
-        found = [call for call in self.calls if fnmatchcase(call.module, which)]
-        if not found:
-            near = nearest(which, self.modules)
-            raise ConfigError(f"no call was seen in '{which}'; seen were {', '.join(self.modules) or 'none'}.{near}")
-        return found
-
-    @property
-    def modules(self) -> list[str]:
-        """The names of the modules that called, in the order of their first call."""
-        return list(dict.fromkeys(call.module for call in self.calls))
-
-    @property
-    def memory(self) -> int:
-        """How many bytes of tensors are held, each counted once."""
-        held: dict[int, int] = {}
-        for call in self.calls:
-            held |= call.weights.storages() if call.weights else {}
-        return sum(held.values())
-
-    def free(self) -> None:
-        """Let all tensors go; what `each` returned stays."""
-        for call in self.calls:
-            call.weights = None
-
-    def to(self, device: torch.device | str) -> None:
-        """Move all tensors to a device."""
-        for call in self.calls:
-            call.weights = call.weights and call.weights.to(device)
-
-    def __str__(self) -> str:
-        """One line for each module, and how much memory is held."""
-        lines = []
-        for name in self.modules:
-            calls = [call for call in self.calls if call.module == name]
-            shapes = ", ".join(dict.fromkeys(" × ".join(map(str, call.shape)) for call in calls))
-            backends = ", ".join(dict.fromkeys(call.backend for call in calls))
-            lines.append(f"{name or '(the model)'}: {len(calls)} × ({shapes}) by {backends}")
-        lines += [f"{name or '(the model)'}: not read, {why}" for name, why in dict.fromkeys(self.unread)]
-        return "\n".join([*lines, f"{len(self)} calls, {self.memory / 1024:,.1f} KiB held"])
 
 
 @contextmanager
@@ -136,11 +64,14 @@ def watch(
     watcher = _Watcher(seen, inside, lambda name: any(fnmatchcase(name, p) for p in patterns), last, each, copy, how)
     with ExitStack() as until:
         for name, module in names.items():
-            until.callback(module.register_forward_pre_hook(inside.enter(name)).remove)
-            until.callback(module.register_forward_hook(inside.leave, always_call=True).remove)
+            enter, leave = inside.hooks(name, module)
+            until.callback(module.register_forward_pre_hook(enter).remove)
+            until.callback(module.register_forward_hook(leave, always_call=True).remove)
         until.callback({"keep": lambda: None, "cpu": lambda: seen.to("cpu"), "free": seen.free}[after])
         until.enter_context(watcher)
         yield seen
+    if not seen.calls and not seen.unread:
+        warnings.warn(NOTHING, UserWarning, stacklevel=3)
 
 
 def _names(model: nn.Module, patterns: Sequence[str]) -> dict[str, nn.Module]:
@@ -149,6 +80,11 @@ def _names(model: nn.Module, patterns: Sequence[str]) -> dict[str, nn.Module]:
         raise ConfigError(f"a torch.nn.Module can be watched, not {type(model).__name__}")
     if hasattr(model, "_orig_mod"):
         raise ConfigError("a compiled model cannot be watched; watch the one it was compiled from (model._orig_mod)")
+    for name, module in model.named_modules():
+        if hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None:
+            raise ConfigError(
+                f"{called(name)} is compiled, and cannot be watched; watch the model before it is compiled"
+            )
     names = {name: module for name, module in model.named_modules() if not isinstance(module, torch.jit.ScriptModule)}
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in names):
@@ -160,14 +96,26 @@ class _Inside(threading.local):
     """Which modules are being run in this thread, the innermost last."""
 
     def __init__(self) -> None:
-        self.names: list[str] = []
+        self.running: list[tuple[str, nn.Module]] = []
 
-    def enter(self, name: str) -> Callable[[nn.Module, object], None]:
-        return lambda module, given: self.names.append(name)
+    def hooks(self, name: str, module: nn.Module) -> tuple[Callable[..., None], Callable[..., None]]:
+        """Return what is called before and after a module runs.
 
-    def leave(self, module: nn.Module, given: object, output: object) -> None:
-        if self.names:
-            self.names.pop()
+        Functions, which a deep copy of the model shares; so they look whether it is the module that they were made for.
+        """
+        made_for = weakref.ref(module)
+
+        def enter(module: nn.Module, given: object) -> None:
+            if module is made_for():
+                self.running.append((name, module))
+
+        def leave(module: nn.Module, given: object, output: object) -> None:
+            # Not there, if another hook failed before `enter`; not the last, if one of those after it did not leave.
+            at = [i for i, (_, other) in enumerate(self.running) if other is module and module is made_for()]
+            if at:
+                del self.running[at[-1] :]
+
+        return enter, leave
 
 
 class _Watcher(TorchFunctionMode):
@@ -199,30 +147,34 @@ class _Watcher(TorchFunctionMode):
                 return _whole_attention()(*args, **kwargs)
         if func is not F.scaled_dot_product_attention or torch.compiler.is_compiling():
             return func(*args, **kwargs)
-        name = self.inside.names[-1] if self.inside.names else None
+        name = self.inside.running[-1][0] if self.inside.running else None
         if name is None or not self.wanted(name):
             return func(*args, **kwargs)
         with Caught() as caught:
             output = func(*args, **kwargs)
-        self.keep(name, caught, _given(*args, **kwargs))
+        self.keep(name, caught, args, kwargs)
         return output
 
-    def keep(self, name: str, caught: Caught, given: _Given) -> None:
-        """Keep one call."""
-        number = self.numbers.get(name, 0)
-        self.numbers[name] = number + 1
-        try:
-            q, k, mask = _four_axes(given.q, given.k, given.mask)
-            scores = scaled_scores(q, k, scale=given.scale, causal=given.causal, mask=mask)
-            lse, backend = caught.of(scores.q)
-        except HeedfulError as error:
-            self.seen.unread.append((name, str(error)))
-            return
+    def call(self, name: str, number: int, caught: Caught, given: _Given) -> Call:
+        """Return one call, with what its weights are read from."""
+        q, k, mask = _four_axes(given.q, given.k, given.mask)
+        scores = scaled_scores(q, k, scale=given.scale, causal=given.causal, mask=mask)
+        lse, backend = caught.of(scores.q)
         if self.copy:
             mask = None if scores.mask is None else scores.mask.clone()
             scores = replace(scores, q=scores.q.clone(), k=scores.k.clone(), mask=mask)
         weights = ScaledWeights(scores, lse, backend, self.how)
-        call = Call(name, number, weights.shape, backend, given.dropout, weights)
+        return Call(name, number, weights.shape, backend, given.dropout, weights)
+
+    def keep(self, name: str, caught: Caught, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Keep one call."""
+        number = self.numbers.get(name, 0)
+        self.numbers[name] = number + 1
+        try:
+            call = self.call(name, number, caught, _given(*args, **kwargs))
+        except Exception as error:  # whatever it is, the model goes on as if nobody watched
+            self.seen.unread.append((name, told(error)))
+            return
         if self.each is not None:
             call.kept, call.weights = self.each(call), None
         self.seen.calls.append(call)
