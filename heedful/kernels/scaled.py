@@ -82,7 +82,8 @@ class Caught(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if backend == "efficient":
             lse = lse[..., :T]  # which is filled up to a multiple of 32
         rounded = q.is_cuda and q.dtype == torch.float32 and products_are_rounded()
-        if lse.numel() != B * H * T or rounded:
+        # Of one that anybody may put in PyTorch's place nobody knows what it calls a log-sum-exp.
+        if lse.numel() != B * H * T or rounded or backend == "fused":
             return None, backend
         return lse.detach().reshape(B, H, T), backend
 
@@ -217,9 +218,9 @@ def _check(q: Tensor, k: Tensor, values: Tensor, keep: Tensor | None, mask: Tens
         raise ShapeError(f"keep is {tuple(keep.shape)} of {keep.dtype}, expected (B={B}, S={S}) of torch.bool")
     if mask is not None:
         wanted = (B, H, T, S)
-        fits = mask.dim() <= 4 and all(n in (1, m) for n, m in zip(mask.shape[::-1], wanted[::-1], strict=False))
+        fits = 2 <= mask.dim() <= 4 and all(n in (1, m) for n, m in zip(mask.shape[::-1], wanted[::-1], strict=False))
         if not fits or not (mask.dtype == torch.bool or mask.is_floating_point()):
             raise ShapeError(
                 f"mask is {tuple(mask.shape)} of {mask.dtype}, expected bool, or numbers to add, that fit "
-                f"(B, H, T, S) = {wanted}"
+                f"(B, H, T, S) = {wanted}, or its last 2 or 3 axes"
             )

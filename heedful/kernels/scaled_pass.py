@@ -198,6 +198,8 @@ def on_device(x: Tensor) -> AbstractContextManager[Any]:
 
 def unfit(scores: Scores) -> str:
     """Return why these scores are not for the kernels, or nothing."""
+    if scores.level is not None:
+        return "the kernels take no mask that makes every score of a row very low or very high"
     if not scores.scale:
         return "the kernels take a scale other than 0"
     if scores.q.dtype not in (torch.float32, torch.float16, torch.bfloat16):

@@ -15,10 +15,24 @@ from torch import Tensor
 
 from heedful.kernels.rounding import exact_products
 
-__all__ = ["LOW", "Index", "Scores", "Summary", "Top", "blocks", "log_sum_exp", "pack", "summary", "unpack"]
+__all__ = [
+    "LOW",
+    "Index",
+    "Scores",
+    "Summary",
+    "Top",
+    "blocks",
+    "far",
+    "levelled",
+    "log_sum_exp",
+    "pack",
+    "summary",
+    "unpack",
+]
 
 ELEMENTS = 1 << 20  # scores that are held at once
 ON_DEVICE = 1 << 23  # the same where a block costs a dozen launches
+FAR = 2048.0  # a log-sum-exp beyond it is wrong by more than 6e-5 when it is rounded to fp32
 LOW = -1e30  # a score this low may not be looked at: finite, so that 0 · LOW is 0 and not NaN
 Index = slice | Tensor
 
@@ -29,7 +43,8 @@ class Scores:
 
     `causal`: position t looks at 0..t, however long the two sides are, as PyTorch has it. `bias` (B or 1, H or 1, S)
     is added to the scores of a position, -inf where it may not be looked at; `mask` (B or 1, H or 1, T or 1, S or 1) is
-    what `scaled_dot_product_attention` takes: True for what may be looked at, or numbers that are added.
+    what `scaled_dot_product_attention` takes: True for what may be looked at, or numbers that are added, where only
+    -inf hides. `level` (B, H, T) is subtracted from all scores of a row once they are whole: see `far`.
     """
 
     q: Tensor
@@ -38,6 +53,7 @@ class Scores:
     causal: bool = False
     bias: Tensor | None = None
     mask: Tensor | None = None
+    level: Tensor | None = None
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -87,11 +103,11 @@ class Scores:
                 s.masked_fill_(~mask, -torch.inf)
             else:
                 s += mask
-                s.masked_fill_(mask <= LOW, -torch.inf)
+                s.masked_fill_(mask == -torch.inf, -torch.inf)
         if self.causal:
             t, j = torch.arange(T, device=s.device)[rows], torch.arange(S, device=s.device)[columns]
             s.masked_fill_(j[None, :] > t[:, None], -torch.inf)
-        return s
+        return s if self.level is None else s.sub_(self.level[batch][:, heads][:, :, rows, None])
 
     def empty(self) -> Tensor | None:
         """Return which rows have nothing to look at, or None where every row has something.  -> (B, H, T)."""
@@ -100,19 +116,20 @@ class Scores:
             return None if S else torch.ones(B, H, T, dtype=torch.bool, device=self.q.device)
         if self.mask is not None and self.bias is None and not self.causal:
             mask = self.mask
-            none = ~mask.any(-1) if mask.dtype == torch.bool else mask.amax(-1) <= LOW
+            none = ~mask.any(-1) if mask.dtype == torch.bool else mask.amax(-1) == -torch.inf
             return none.expand(B, H, T)
-        bare = replace(self, q=self.q.new_zeros(1, 1, 1, 1).expand(B, H, T, 1), k=self.k.new_zeros(B, 1, S, 1))
+        none = self.q.new_zeros(1, 1, 1, 1).expand(B, H, T, 1)
+        bare = replace(self, q=none, k=self.k.new_zeros(B, 1, S, 1), level=None)
         everything = slice(None)
         if self.mask is None or self.mask.shape[2] == 1:
             # Rows differ only by how far they see.
             bare = replace(bare, q=bare.q[:, :, :1], causal=False)
-            seen = (bare.tile(everything, everything, everything, everything) > LOW)[:, :, 0].cumsum(-1) > 0
+            seen = (bare.tile(everything, everything, everything, everything) > -torch.inf)[:, :, 0].cumsum(-1) > 0
             last = torch.arange(T, device=self.q.device) if self.causal else torch.full((T,), S, device=self.q.device)
             return ~seen[:, :, last.clamp(max=S - 1)]
         found = torch.empty(B, H, T, dtype=torch.bool, device=self.q.device)
         for batch, rows in blocks(B, H, T, S, self.most):
-            found[batch, :, rows] = (bare.tile(batch, everything, rows, everything) <= LOW).all(-1)
+            found[batch, :, rows] = (bare.tile(batch, everything, rows, everything) == -torch.inf).all(-1)
         return found
 
 
@@ -143,6 +160,30 @@ def log_sum_exp(scores: Scores) -> Tensor:
     for batch, rows in blocks(B, H, T, S, scores.most):
         lse[batch, :, rows] = scores.tile(batch, slice(None), rows, slice(None)).logsumexp(-1)
     return lse.masked_fill_(lse == -torch.inf, torch.inf)
+
+
+def far(scores: Scores, lse: Tensor) -> bool:
+    """Whether numbers that were added carry a row so far from 0 that its log-sum-exp rounds away what weights need.
+
+    At -1e9 the next number of fp32 is 64 away: -1e9 + log 7 is -1e9, and seven weights of 1/7 would be 1 each. Then
+    scores are read from the largest of their row (`levelled`).
+    """
+    if scores.mask is None or not scores.mask.is_floating_point() or scores.level is not None:
+        return False
+    lost, empty = (lse.abs() > FAR) & (lse != torch.inf), scores.empty()
+    if empty is not None:
+        lost |= (lse == torch.inf) & ~empty  # to a kernel what is very low may not be looked at
+    return bool(lost.any())
+
+
+def levelled(scores: Scores) -> Scores:
+    """Return the same scores less the largest of each row, which changes no weight."""
+    B, H, T, S = scores.shape
+    level = torch.zeros(B, H, T, dtype=scores.kind, device=scores.q.device)
+    wide = scores.wide()
+    for batch, rows in blocks(B, H, T, S, scores.most) if S else ():
+        level[batch, :, rows] = wide.tile(batch, slice(None), rows, slice(None)).amax(-1)
+    return replace(scores, level=level.masked_fill_(level == -torch.inf, 0.0))
 
 
 class Top(NamedTuple):

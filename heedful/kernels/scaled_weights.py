@@ -41,10 +41,18 @@ class ScaledWeights:
     @property
     def lse(self) -> Tensor:
         """The log-sum-exp of every row, +inf where there is nothing to look at.  (B, H, T)."""
+        lse = self._ready_lse()
+        return lse if self.scores.level is None else lse + self.scores.level
+
+    def _ready_lse(self) -> Tensor:
+        """Return the log-sum-exp of the scores as they are read, less the level of their row."""
         self._check()
         if not self._ready:
             with torch.no_grad():
                 self._lse = self._found() if self._lse is None else self._given(self._lse)
+                if scaled_plain.far(self.scores, self._lse):
+                    self.scores = scaled_plain.levelled(self.scores)
+                    self._lse = scaled_plain.log_sum_exp(self.scores)
             self._ready = True
         assert self._lse is not None
         return self._lse
@@ -56,7 +64,8 @@ class ScaledWeights:
 
     def storages(self) -> dict[int, int]:
         """Return the memory that is held, as address and bytes, so that what several calls share is counted once."""
-        held = (self.scores.q, self.scores.k, self.scores.bias, self.scores.mask, self._lse)
+        s = self.scores
+        held = (s.q, s.k, s.bias, s.mask, s.level, self._lse)
         found = [x.untyped_storage() for x in held if x is not None]
         return {x.data_ptr(): x.nbytes() for x in found}
 
@@ -65,7 +74,7 @@ class ScaledWeights:
         B, H, T, S = self.shape
         at = [_places(x, n, name) for x, n, name in ((heads, H, "heads"), (rows, T, "rows"), (columns, S, "columns"))]
         with torch.no_grad():
-            lse = self.lse[:, at[0]][:, :, at[1], None]
+            lse = self._ready_lse()[:, at[0]][:, :, at[1], None]
             return self.scores.tile(slice(0, B), at[0], at[1], at[2]).sub_(lse).exp_()
 
     def mean(self, rows: Places = ALL, columns: Places = ALL) -> Tensor:
@@ -81,9 +90,10 @@ class ScaledWeights:
         if top < 0:
             raise ConfigError(f"the top {top} positions were asked for; it takes a number of at least 0")
         with torch.no_grad():
+            lse = self._ready_lse()  # before it is asked who reads: it may be found that the kernels cannot
             if self.by_kernels(top):
-                return scaled_pass.summary(self.scores, self.lse, top)
-            return scaled_plain.summary(self.scores, self.lse, top)
+                return scaled_pass.summary(self.scores, lse, top)
+            return scaled_plain.summary(self.scores, lse, top)
 
     def received(self) -> Tensor:
         """Return for every position the weight that it received from all queries.  -> (B, H, S)."""
@@ -118,13 +128,13 @@ class ScaledWeights:
             bias = bias.repeat_interleave(H // bias.shape[1], 1)
         if self.scores.bias is not None:
             bias = bias + self.scores.bias
-        return ScaledWeights(replace(self.scores, bias=bias), None, self.backend, self.how)
+        return ScaledWeights(replace(self.scores, bias=bias, level=None), None, self.backend, self.how)
 
     def to(self, device: torch.device | str) -> ScaledWeights:
         """Return the same on another device."""
-        lse, s = self.lse, self.scores
-        bias, mask = (None if x is None else x.to(device) for x in (s.bias, s.mask))
-        moved = replace(s, q=s.q.to(device), k=s.k.to(device), bias=bias, mask=mask)
+        lse, s = self._ready_lse(), self.scores
+        bias, mask, level = (None if x is None else x.to(device) for x in (s.bias, s.mask, s.level))
+        moved = replace(s, q=s.q.to(device), k=s.k.to(device), bias=bias, mask=mask, level=level)
         return ScaledWeights(moved, lse.to(device), self.backend, self.how)
 
     def by_kernels(self, top: int = 0) -> bool:

@@ -211,6 +211,8 @@ def _four_axes(q: Tensor, k: Tensor, mask: Tensor | None) -> tuple[Tensor, Tenso
         raise ConfigError("it was given nested tensors, or a subclass of Tensor")
     if q.dim() != k.dim() or not 2 <= q.dim() <= 4:
         raise ConfigError(f"q of {q.dim()} axes and k of {k.dim()}; 2 to 4 can be read")
+    if mask is not None and not 2 <= mask.dim() <= 4:
+        raise ConfigError(f"a mask of {mask.dim()} axes; 2 to 4 can be read")
     if q.dim() == 3:
         # Without heads: the first axis is the batch, of the mask, too.
         q, k = q[:, None], k[:, None]
