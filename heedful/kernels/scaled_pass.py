@@ -35,6 +35,9 @@ GROUP = 16  # keys of which the largest score is kept for the top
 BUFFER = 1 << 24  # numbers in each buffer: 64 MiB
 LOG2E = 1.4426950408889634
 WIDEST = 256  # channels per head
+# Bytes of shared memory, as compiled for compute capability 8.6 and 9.0: of fp16 and bf16, and fp32 up to 64 channels;
+# of fp32 up to 128; of fp32 beyond.
+SHARED = (73728, 90112, 106496)
 
 
 @part
@@ -204,7 +207,29 @@ def unfit(scores: Scores) -> str:
         return "the kernels take a scale other than 0"
     if scores.q.dtype not in (torch.float32, torch.float16, torch.bfloat16):
         return f"the kernels take fp32, fp16 and bf16, not {str(scores.q.dtype).removeprefix('torch.')}"
-    return f"the kernels take heads of at most {WIDEST} channels" if scores.q.shape[-1] > WIDEST else ""
+    C = scores.q.shape[-1]
+    if C > WIDEST:
+        return f"the kernels take heads of at most {WIDEST} channels"
+    needed, there = _shared(C, scores.q.dtype), _has(str(scores.q.device))
+    return f"{needed:,} bytes of shared memory are needed, and there are {there:,}" if needed > there else ""
+
+
+def _shared(C: int, kind: torch.dtype) -> int:
+    """Return how many bytes of shared memory the kernels need at most."""
+    if kind == torch.float32 and C > 64:
+        return SHARED[2] if C > 128 else SHARED[1]
+    return SHARED[0]
+
+
+def _has(place: str) -> int:
+    """Return how many bytes of shared memory a program may have on a device; the interpreter has no limit."""
+    if not place.startswith("cuda"):
+        return SHARED[-1]
+    return int(getattr(torch.cuda.get_device_properties(place), "shared_memory_per_block_optin", SHARED[-1]))
+
+
+# torch.compile asks once, as of `policy._missing`.
+_has._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def log_sum_exp(scores: Scores) -> Tensor:

@@ -78,31 +78,6 @@ def test_weights_are_those_of_eager_attention(name: str, kind: torch.dtype) -> N
     assert not output[(wanted.sum(-1) == 0)].any()
 
 
-@pytest.mark.gpu
-@pytest.mark.parametrize("backend", ["FLASH_ATTENTION", "EFFICIENT_ATTENTION", "CUDNN_ATTENTION", "MATH"])
-@pytest.mark.parametrize("name", GIVEN)
-@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float32])
-def test_every_backend_of_a_gpu(backend: str, name: str, kind: torch.dtype) -> None:
-    """The log-sum-exp of each is what the weights need, at a size that fills no block."""
-    if not torch.cuda.is_available():
-        pytest.skip("no CUDA device")
-    q, k, values = (x.cuda() for x in draw(2, 4, 2 if name == "nothing" else 4, 5, 7, 64, kind))
-    given = {key: x.cuda() if isinstance(x, Tensor) else x for key, x in GIVEN[name].items()}
-    if name == "added":
-        given["mask"] = given["mask"].to(kind)
-    try:
-        with torch.nn.attention.sdpa_kernel(getattr(torch.nn.attention.SDPBackend, backend)):
-            output, weights = scaled_attend(q, k, values, **given, how="kernel")
-    except RuntimeError as error:
-        pytest.skip(f"{backend} does not take this: {error}")
-    here = {key: x.cpu() if isinstance(x, Tensor) else x for key, x in given.items()}
-    wanted = eager(q.cpu(), k.cpu(), hidden_by(here, 5, 7), here["mask"] if name == "added" else None)
-    torch.testing.assert_close(weights.block().cpu().double(), wanted, rtol=0.0, atol=2e-5)
-    torch.testing.assert_close(weights.received().cpu().double(), wanted.sum(2), rtol=0.0, atol=1e-4)
-    exact = wanted @ values.cpu().double().repeat_interleave(q.shape[1] // k.shape[1], 1)
-    torch.testing.assert_close(output.cpu().double(), exact, rtol=KINDS[kind], atol=max(KINDS[kind], 1e-5))
-
-
 def test_blocks_of_rows_columns_and_heads() -> None:
     q, k, values = draw(2, 4, 2, 5, 7)
     weights = scaled_attend(q, k, values, causal=True)[1]
