@@ -139,3 +139,40 @@ def test_recorded_steps_do_what_others_do(tmp_path: Path, model: dict[str, objec
         translator = heedful.train(copies(), tmp_path / str(capture), settings=settings)
         losses.append(translator.parts.notes["validation"]["loss"])
     assert losses[0] == pytest.approx(losses[1], abs=0.02)
+
+
+@pytest.mark.parametrize("kind", ["lstm", "transformer"])
+def test_recorded_updates_of_three_batches_and_of_one_alone(kind: str) -> None:
+    """Those of three add to gradients that stay, one alone has its own; recorded or not, weights move alike."""
+    import torch
+
+    from heedful.config import RnnConfig, TrainingConfig, TransformerConfig
+    from heedful.data import Batch, pad
+    from heedful.models import build
+    from heedful.training.update import Updater
+
+    def batch(number: int) -> Batch:
+        pick = np.random.default_rng(number)
+        x, y = ([[*pick.integers(4, 9, 4 + number % 2).tolist(), 3] for _ in range(6)] for _ in range(2))
+        y = [[2, *row] for row in y]
+        return Batch(pad(x), pad(y), np.arange(6), sum(len(row) - 1 for row in y)).to(device)
+
+    def moved(capture: bool) -> tuple[dict[str, torch.Tensor], Updater]:
+        torch.manual_seed(0)
+        rnn = RnnConfig(cell="lstm", width=8, embedding=6, dropout=0.0)
+        transformer = TransformerConfig(layers=1, width=8, heads=2, inner=8, dropout=0.0)
+        model = build(rnn if kind == "lstm" else transformer, 9, 9).to(device).train()
+        updater = Updater(model, TrainingConfig(accumulate=3, capture=capture), device, bf16=False)
+        for step in range(1, 25):
+            # Seven batches: three, three, and the last one alone; so often that all that can be is replayed.
+            some = [batch(n) for n in ((0, 1, 2), (3, 4, 5), (6,))[step % 3]]
+            updater(some, sum(b.tokens for b in some), step, 0.005)
+        # A bias of keys changes no weight: its gradient is rounding, which AdamW makes as large as any other.
+        return {n: p.detach().cpu() for n, p in model.named_parameters() if not n.endswith("W.bias")}, updater
+
+    device = torch.device("cuda")
+    (there, recorded), (here, plain) = moved(True), moved(False)
+    assert all(work.recorded for work in (recorded._learn, recorded._move, recorded._alone))
+    assert plain._alone is None
+    torch.testing.assert_close(there, here, rtol=1e-3, atol=1e-4)
+    recorded.close()
