@@ -9,6 +9,7 @@ from __future__ import annotations
 import html
 import re
 from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
@@ -18,16 +19,16 @@ from heedful.errors import DataError
 __all__ = ["DEEPEST", "Element", "Marked", "Point", "parse"]
 
 DEEPEST = 100  # tags inside each other
-# A tag; what must not be translated, with all that is in it; a placeholder; a comment.
-PIECES = re.compile(
-    r"<!--.*?-->"
-    r"|<(?P<raw>script|style|template|textarea)\b[^<>]{0,2000}>.*?</(?P=raw)\s*>"
-    r"|</(?P<end>[A-Za-z][\w:.-]*)\s*>"
+# A tag, or a placeholder, which is written as it is and so has nothing in it that HTML reads.
+TAGS = (
+    r"</(?P<end>[A-Za-z][\w:.-]*)\s*>"
     r"""|<(?P<tag>[A-Za-z][\w:.-]*)(?P<rest>(?:\s+[^\s"'<>/=]+(?:\s*=\s*(?:"[^"<>]*"|'[^'<>]*'|[^\s"'=<>`]+))?)*)"""
     r"\s*(?P<alone>/?)>"
-    r"|(?P<name>\{\{[^{}\s]{1,100}\}\}|\$?\{[^{}\s]{0,100}\})",
-    re.DOTALL | re.IGNORECASE,
+    r"|(?P<name>\{\{[^{}\s<>&]{1,100}\}\}|\$?\{[^{}\s<>&]{0,100}\})"
 )
+TAG = re.compile(TAGS)
+# And where a comment begins, or what must not be translated, with all that is in it.
+PIECES = re.compile(rf"(?P<comment><!--)|<(?P<raw>(?ai:script|style|template|textarea))\b[^<>]{{0,2000}}>|{TAGS}")
 EMPTY = frozenset(("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "wbr"))
 # Words on either side of these do not belong together, though no space is between them.
 BLOCKS = frozenset(
@@ -150,10 +151,12 @@ def parse(source: str) -> Marked:
     ('I see.', ('<b>', '</b>', 2, 5), ('{name}', 5))
     """
     reader, at = _Reader(), 0
-    for piece in PIECES.finditer(source):
+    for piece, end in _pieces(source):
         reader.add(html.unescape(source[at : piece.start()]))
-        at = piece.end()
-        if piece["end"]:
+        at = end
+        if end > piece.end():
+            reader.point(source[piece.start() : end])
+        elif piece["end"]:
             reader.end(piece["end"])
             reader.apart |= piece["end"].lower() in BLOCKS
         elif piece["tag"]:
@@ -164,11 +167,36 @@ def parse(source: str) -> Marked:
             else:
                 reader.begin(piece[0], name)
         else:
-            reader.point(piece[0], placeholder=bool(piece["name"]))
+            reader.point(piece[0], placeholder=True)
     reader.add(html.unescape(source[at:]))
     while reader.stack:
         reader.close()
     return _closed_up("".join(reader.parts), reader.elements, reader.points)
+
+
+def _pieces(source: str) -> Iterator[tuple[re.Match[str], int]]:
+    """Yield what is no text, and where it ends.
+
+    A comment ends at its mark, and what must not be translated at its tag. Where there is none, there is none for those
+    that begin later either, and nobody looks again: a text of beginnings is read once.
+    """
+    at, endless = 0, set[str]()
+    while piece := PIECES.search(source, at):
+        at, name = piece.end(), (piece["comment"] or piece["raw"] or "").lower()
+        if not name:
+            yield piece, at
+            continue
+        ends = re.compile("-->" if piece["comment"] else rf"(?ai:</{name}\s*>)")
+        if name not in endless and (over := ends.search(source, at)):
+            at = over.end()
+            yield piece, at
+            continue
+        endless.add(name)
+        if tag := TAG.match(source, piece.start()):
+            at = tag.end()
+            yield tag, at
+        elif piece["raw"]:
+            at = piece.start() + 1
 
 
 def _closed_up(text: str, elements: list[Element], points: list[Point]) -> Marked:

@@ -65,6 +65,9 @@ def carried(source: str, target: str, links: str) -> str:
         # Marks that are tagged, and marks of the text that are none of HTML's.
         ("a<b>!</b>", "A!", "0-0", "A<b>!</b>"),
         ("a &lt; b &amp; c", "A < B & C", "0-0 1-1 2-2 3-3 4-4", "A &lt; B &amp; C"),
+        # A placeholder has nothing in it that HTML reads.
+        ("<i>a {</i>} b</i>", "A B", "0-0 2-1", "<i>A</i> B"),
+        ("a {<b>} b", "A B", "0-0 2-1", "A <b>B</b>"),
         # Broken tags: never closed, never opened, overlapping, and what is none.
         ("a <b>b", "A B", "0-0 1-1", "A <b>B</b>"),
         ("a</b> b", "A B", "0-0 1-1", "A B"),
@@ -140,7 +143,19 @@ PIECES = st.one_of(
     st.sampled_from(TAGS).map(lambda t: f"<{t}>"),
     st.sampled_from(TAGS).map(lambda t: f"</{t}>"),
     st.sampled_from(
-        ['<a href="u&amp;v">', "<a title='x y'>", "<img src=x />", "<br/>", "{name}", "${n}", "{{ }}", "{{x}}"]
+        [
+            '<a href="u&amp;v">',
+            "<a title='x y'>",
+            "<img src=x />",
+            "<br/>",
+            "{name}",
+            "${n}",
+            "{{ }}",
+            "{{x}}",
+            "{<b>}",
+            "{</b>}",
+            "{&lt;}",
+        ]
     ),
     st.sampled_from(
         ["<", ">", "&", "&lt;", "&amp;b", "</", "<b", "< b>", '"', "{", "}", "<1>", "<!", "&#x41;", "</ b>"]
@@ -231,6 +246,21 @@ def test_long_and_broken_markup_takes_little_time() -> None:
     ):
         marked = parse(source)
         carry(marked, linked(marked.text, marked.text.upper(), "0-0" if marked.text else ""), marked.text.upper())
+
+
+@pytest.mark.parametrize("begins", ["<!--", "<script/>", "<STYLE/>", "<!--<script/>", "<textarea/ >"])
+def test_beginnings_without_an_end_are_looked_for_once(begins: str) -> None:
+    """Were each of them sought to the end of the text, this would take a day."""
+    assert parse(begins * 200_000).elements == ()
+
+
+def test_what_is_not_translated_is_kept_whole() -> None:
+    source = "a <!-- <b> --> b <SCRIPT x='y'>if (1 < 2) { f() }</script > c <script>"
+    assert [point.raw for point in parse(source).points] == [
+        "<!-- <b> -->",
+        "<SCRIPT x='y'>if (1 < 2) { f() }</script >",
+        "<script></script>",
+    ]
 
 
 def test_empty_tags_are_known() -> None:
