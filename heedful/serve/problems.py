@@ -67,8 +67,9 @@ def install(app: FastAPI) -> None:
 
     async def invalid(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)
-        faults = [{"field": _field(fault["loc"]), "detail": str(fault["msg"])} for fault in error.errors()]
-        broken = any(fault["type"] == "json_invalid" for fault in error.errors())
+        told = error.errors()  # made anew at every call
+        faults = [{"field": _field(fault["loc"]), "detail": str(fault["msg"])} for fault in told]
+        broken = any(fault["type"] == "json_invalid" for fault in told)
         # Of several things that a value might have been, the one that was followed farthest is meant.
         faults.sort(key=lambda fault: -fault["field"].count("."))
         first = faults[0] if faults else {"field": "", "detail": "the request is not what was expected"}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic_core import PydanticCustomError
 
 __all__ = [
     "Aligned",
@@ -30,12 +31,21 @@ __all__ = [
 
 Text = Annotated[str, StringConstraints(max_length=1_000_000)]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+MANY = 32  # fields of an object: each one that is not known is a fault, and is told
 
 
 class Strict(BaseModel):
     """A request: names that are not known and values of another type are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def few(cls, given: Any) -> Any:  # noqa: ANN401
+        """Refuse an object with so many fields that only to say what is wrong with each would take long."""
+        if isinstance(given, dict) and len(given) > MANY:
+            raise PydanticCustomError("too_many_fields", f"an object with {len(given):,} fields; at most {MANY}")
+        return given
 
 
 class Asked(Strict):
@@ -53,7 +63,9 @@ class Asked(Strict):
 class Translate(Asked):
     """One text to be translated, or several."""
 
-    text: Text | list[Text] = Field(description="One text, or several; each may have many sentences.")
+    text: Text | Annotated[list[Text], Field(fail_fast=True)] = Field(
+        description="One text, or several; each may have many sentences."
+    )
 
 
 class Spoken(Asked):
@@ -82,7 +94,7 @@ class Pair(Strict):
 class Pairs(Strict):
     """Pairs whose words are to be linked."""
 
-    pairs: list[Pair]
+    pairs: Annotated[list[Pair], Field(fail_fast=True)]
     model: Name | None = None
 
 

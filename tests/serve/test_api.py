@@ -9,12 +9,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from pydantic import BaseModel, ValidationError
 from random_translators import random_translator
 from running import Running, running
 
 from heedful.decoding import Decoding
 from heedful.serve.limits import Limits
-from heedful.serve.schemas import Alignments, Item, Models, Problem, Translations
+from heedful.serve.schemas import Alignments, Item, Models, Pairs, Problem, Translate, Translations
 
 MODELS = {name: random_translator(name) for name in ("transformer", "rnn", "fixed")}
 
@@ -207,6 +208,28 @@ def test_what_is_wrong_is_said(service: Running, body: object, status: int, fiel
     Problem.model_validate(problem)
     assert (found, problem["status"], problem.get("field")) == (status, status, field)
     assert says in problem["detail"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        (Translate, {"text": [1] * 10_000}),
+        (Translate, {"text": "a", **{f"x{i}": i for i in range(10_000)}}),
+        (Pairs, {"pairs": [{}] * 10_000}),
+        (Pairs, {"pairs": [{f"x{i}": i for i in range(10_000)}]}),
+    ],
+)
+def test_few_faults_are_looked_for(kind: type[BaseModel], body: dict[str, object]) -> None:
+    """Each costs time to find and to say: a request of two megabytes could hold up everybody else's."""
+    with pytest.raises(ValidationError) as caught:
+        kind.model_validate(body)
+    assert caught.value.error_count() <= 3
+
+
+def test_a_request_with_too_many_fields(service: Running) -> None:
+    body = {"text": "a", **{f"x{i}": i for i in range(40)}}
+    status, _, problem = ask(service, "POST", "/v1/translate", body)
+    assert (status, problem["detail"]) == (422, "body: an object with 41 fields; at most 32")
 
 
 def test_who_may_not_ask(service: Running) -> None:
