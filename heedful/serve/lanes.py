@@ -38,10 +38,8 @@ class Lane:
 
     @property
     def tokens(self) -> int:
-        """How many source tokens are in it, times the width of the beam."""
-        return sum(
-            len(work.prepared.found[i].encoded.ids) * work.prepared.writer.how.beam for work, i in self.live.values()
-        )
+        """How many tokens of the budget are in it: see `Prepared.size`; times the width of the beam."""
+        return sum(work.prepared.size(i) * work.prepared.writer.how.beam for work, i in self.live.values())
 
     @property
     def works(self) -> Picked:

@@ -50,7 +50,7 @@ class Queue:
         while like and len(picked) < rows:
             work = like.popleft()
             index = work.waiting[0]
-            size = max(widest, len(work.prepared.found[index].encoded.ids))
+            size = max(widest, work.prepared.size(index))
             if picked and size * (len(picked) + 1) * max(how.beam, how.n_best) > tokens:
                 continue  # too long for this time; another request may have a shorter one
             widest, given[work] = size, True

@@ -142,7 +142,7 @@ async def _prepared(
         return prepare(name, translator, plain, how, asked.prefix), marked
 
     try:
-        return cut() if sum(map(len, texts)) <= SMALL else await asyncio.to_thread(cut)
+        return cut() if sum(map(len, texts)) + len(asked.prefix or "") <= SMALL else await asyncio.to_thread(cut)
     except Exception as error:
         raise of_error(error, "prefix" if "prefix" in str(error) else "text") from None
 
@@ -166,7 +166,8 @@ def _items(prepared: Prepared, done: Any, asked: schemas.Asked, marked: list[Mar
 
 async def _away(work: Work, call: Any) -> Any:  # noqa: ANN401
     """Do what may take a while in a thread, and what takes none here."""
-    small = not work.trace and sum(map(len, work.prepared.texts)) <= SMALL
+    prepared = work.prepared
+    small = not work.trace and sum(map(len, prepared.texts)) + sum(map(len, prepared.begun)) <= SMALL
     return call() if small else await asyncio.to_thread(call)
 
 

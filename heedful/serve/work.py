@@ -32,6 +32,10 @@ class Prepared:
     found: list[Segment]
     begun: list[tuple[int, ...]]
 
+    def size(self, index: int) -> int:
+        """How many tokens of a budget a segment takes: those it has, and those that its translation begins with."""
+        return len(self.found[index].encoded.ids) + len(self.begun[index])
+
     def joined(self, done: Sequence[Done]) -> list[Translation]:
         """Return the translation of each text from those of all segments."""
         return self.translator.join(self.texts, self.found, done, self.writer.how.n_best)
@@ -40,12 +44,15 @@ class Prepared:
 def prepare(
     model: str, translator: Translator, texts: Sequence[str], how: Decoding, prefix: str | None = None
 ) -> Prepared:
-    """Cut texts into what is translated at once."""
+    """Cut texts into what is translated at once; refuse a prefix that is longer than what the model reads at once."""
     writer = Writer(translator.parts, translator.device, how, translator.looker)
     found = segments(texts, translator.parts.source, translator.config.text.max_length)
-    return Prepared(
-        tuple(texts), model, translator, writer, found, writer.prefixes(found, prefixes(prefix, len(texts)))
-    )
+    begun = writer.prefixes(found, prefixes(prefix, len(texts)))
+    size, most = max(map(len, begun), default=0), translator.config.text.max_length
+    if size > most:
+        why = f"a prefix of {size:,} tokens is longer than this model reads at once ({most:,}, text.max_length)"
+        raise Trouble(413, why, "prefix")
+    return Prepared(tuple(texts), model, translator, writer, found, begun)
 
 
 @dataclass(eq=False)

@@ -61,7 +61,8 @@ class Writer:
 
         A prefix with words that the model cannot write, or one that leaves no room, is refused.
         """
-        ids = [self._prefix(text) for text in given]
+        known = {text: self._prefix(text) for text in dict.fromkeys(given)}
+        ids = [known[text] for text in given]
         first = [i == 0 or found[i - 1].number != segment.number for i, segment in enumerate(found)]
         return [ids[s.number] if ids and new else () for s, new in zip(found, first, strict=True)]
 

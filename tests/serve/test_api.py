@@ -16,6 +16,7 @@ from running import Running, running
 from heedful.decoding import Decoding
 from heedful.serve.limits import Limits
 from heedful.serve.schemas import Alignments, Item, Models, Pairs, Problem, Translate, Translations
+from heedful.serve.work import prepare
 
 MODELS = {name: random_translator(name) for name in ("transformer", "rnn", "fixed")}
 
@@ -83,6 +84,22 @@ def test_prefix(service: Running) -> None:
     status, _, problem = ask(service, "POST", "/v1/translate", {"text": "a", "prefix": "ж"})
     assert (status, problem["field"]) == (422, "prefix")
     assert "cannot write: ж" in problem["detail"]
+
+
+def test_a_prefix_has_its_budget() -> None:
+    translator = random_translator("rnn", max_length=20)
+    with running({"m": translator}) as service:
+        assert service.client.translate("a", prefix="a" * 20)["text"].startswith("a" * 20)
+        status, _, problem = ask(service, "POST", "/v1/translate", {"text": "a", "prefix": "a" * 21})
+        assert (status, problem["field"]) == (413, "prefix")
+        assert "a prefix of 21 tokens is longer" in problem["detail"]
+    encode, calls = translator.parts.target.encode, []
+    translator.parts.target.encode = lambda text: calls.append(text) or encode(text)  # type: ignore[method-assign]
+    prepared = prepare("m", translator, ["A b! C", "d"], Decoding(), "C A")
+    assert calls == ["C A"]
+    tokens = len(encode("C A").ids) - 1
+    plain = [len(segment.encoded.ids) for segment in prepared.found]
+    assert [prepared.size(i) for i in range(3)] == [plain[0] + tokens, plain[1], plain[2] + tokens]
 
 
 def test_markup(service: Running) -> None:
