@@ -34,6 +34,7 @@ def serve(
     ] = None,
     chars: Annotated[int, typer.Option(metavar="N", min=1, help="Characters of a text at most.")] = 20_000,
     items: Annotated[int, typer.Option(metavar="N", min=1, help="Texts of a request at most.")] = 128,
+    sentences: Annotated[int, typer.Option(metavar="N", min=1, help="Sentences of a request at most (413).")] = 2_000,
     body: Annotated[int, typer.Option(metavar="N", min=1, help="Bytes of a request at most (413).")] = 2_000_000,
     max_beam: Annotated[int, typer.Option(metavar="N", min=1, help="The widest beam that may be asked for.")] = 16,
     seconds: Annotated[float, typer.Option(metavar="X", help="Then a request is given up (504).")] = 30.0,
@@ -65,6 +66,7 @@ def serve(
     limits = Limits(
         chars=chars,
         items=items,
+        sentences=sentences,
         body=body,
         beam=max_beam,
         seconds=seconds,

@@ -57,7 +57,7 @@ class Batcher:
     def submit(self, work: Work) -> None:
         """Let the sentences of a request be written; refuse it while too many wait."""
         with self.wake:
-            self._refuse_full(len(self.queue))
+            self._refuse_full(self.queue.load(self.limits.batch_rows))
             self.queue.add(work)
             self.wake.notify()
 
@@ -65,7 +65,7 @@ class Batcher:
         """Return what a function gives that computes with a model; between two steps of what is being written."""
         task = _Task(call, self.loop.create_future())
         with self.wake:
-            self._refuse_full(len(self.queue) + len(self.tasks))
+            self._refuse_full(self.queue.load(self.limits.batch_rows) + len(self.tasks))
             self.tasks.append(task)
             self.wake.notify()
         try:

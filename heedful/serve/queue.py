@@ -22,6 +22,10 @@ class Queue:
         """How many sentences wait."""
         return sum(len(work.waiting) for work in self.works)
 
+    def load(self, most: int) -> int:
+        """Return how many sentences wait where each request counts for `most` at most."""
+        return sum(min(len(work.waiting), most) for work in self.works)
+
     def add(self, work: Work) -> None:
         """Let a request wait."""
         if work.waiting:

@@ -142,9 +142,12 @@ async def _prepared(
         return prepare(name, translator, plain, how, asked.prefix), marked
 
     try:
-        return cut() if sum(map(len, texts)) + len(asked.prefix or "") <= SMALL else await asyncio.to_thread(cut)
+        found = cut() if sum(map(len, texts)) + len(asked.prefix or "") <= SMALL else await asyncio.to_thread(cut)
     except Exception as error:
         raise of_error(error, "prefix" if "prefix" in str(error) else "text") from None
+    if (count := len(found[0].found)) > service.limits.sentences:
+        raise Trouble(413, f"there are {count:,} sentences; {service.limits.sentences:,} are allowed at once", "text")
+    return found
 
 
 def check_size(service: Service, texts: list[str], several: str, each: str) -> None:

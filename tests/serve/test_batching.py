@@ -17,7 +17,7 @@ from running import Running, running
 
 from heedful.client import Client, ServiceError
 from heedful.decoding import Decoding
-from heedful.errors import ConfigError
+from heedful.errors import ConfigError, DataError
 from heedful.serve.limits import Limits
 from heedful.translator import Translator
 
@@ -161,6 +161,19 @@ def test_the_queue_is_full() -> None:
             assert done.result()["text"]
         for client in clients:
             client.close()
+
+
+def test_one_request_does_not_fill_the_queue() -> None:
+    limits = Limits(queue=10, batch_rows=4, sentences=60)
+    with running({"m": slow(seconds=0.002)}, limits) as service, ThreadPoolExecutor(1) as pool:
+        other = Client(service.url, timeout=60)
+        long = pool.submit(other.translate, LONG * 40)
+        until(lambda: service.service.batcher.waiting > 12)
+        assert service.client.translate("a b")["text"]
+        assert long.result()["text"]
+        with pytest.raises(DataError, match="61 sentences; 60 are allowed"):
+            service.client.translate([LONG * 30, LONG * 31])
+        other.close()
 
 
 def test_too_many_requests_at_once() -> None:
