@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from heedful.readout import Readout
 from heedful.saved import field_of, listed, number, numbers, whole_number
 from heedful.trace import Word
 
-__all__ = ["Alignment", "Link"]
+__all__ = ["Alignment", "Joined", "Link"]
 
 
 class Link(NamedTuple):
@@ -48,6 +48,11 @@ class Alignment:
     def pairs(self) -> frozenset[tuple[int, int]]:
         """The links without their weights, as `heedful.align` scores them."""
         return frozenset((link.source, link.target) for link in self.links)
+
+    def looked(self, source: Sequence[int]) -> NDArray[np.float32]:
+        """Return how much each target word looked at some source words.  (target words,)."""
+        total: NDArray[np.float32] = self.weights[:, source].sum(1)
+        return total
 
     def soft(self, least: float = 0.05) -> tuple[Link, ...]:
         """Return every pair of words that has some weight: for one target word there may be many source words."""
@@ -85,6 +90,48 @@ class Alignment:
                     f"link {link.source}-{link.target}: there are {len(source)} source and {len(target)} target words"
                 )
         return cls(source, target, links, weights.reshape(len(target), len(source)), readout)
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Which words of a long text and its translation belong together, from the alignments of its sentences.
+
+    Each sentence looks at its own source; weights between all words, which grow with the square of the text, are never
+    made. `starts` are the characters of either side that each sentence begins at.
+    """
+
+    parts: tuple[Alignment, ...]
+    starts: tuple[tuple[int, int], ...]
+    source: tuple[Word, ...] = field(init=False)
+    target: tuple[Word, ...] = field(init=False)
+    links: tuple[Link, ...] = field(init=False)
+    firsts: tuple[tuple[int, int], ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Count on over the sentences."""
+        source: list[Word] = []
+        target: list[Word] = []
+        links: list[Link] = []
+        firsts = []
+        for part, (x, y) in zip(self.parts, self.starts, strict=True):
+            firsts.append((len(source), len(target)))
+            links += [Link(len(source) + s, len(target) + t, weight) for s, t, weight in part.links]
+            source += [word._replace(start=x + word.start, end=x + word.end) for word in part.source]
+            target += [word._replace(start=y + word.start, end=y + word.end) for word in part.target]
+        for name, value in (("source", source), ("target", target), ("links", links), ("firsts", firsts)):
+            object.__setattr__(self, name, tuple(value))
+
+    def __str__(self) -> str:
+        """The links as Pharaoh writes them."""
+        return " ".join(f"{link.source}-{link.target}" for link in self.links)
+
+    def looked(self, source: Sequence[int]) -> NDArray[np.float32]:
+        """Return how much each target word looked at some source words.  (target words,)."""
+        total = np.zeros(len(self.target), dtype=np.float32)
+        for part, (x, y) in zip(self.parts, self.firsts, strict=True):
+            if mine := [s - x for s in source if x <= s < x + len(part.source)]:
+                total[y : y + len(part.target)] = part.looked(mine)
+        return total
 
 
 def _words(plain: Mapping[str, Any], name: str) -> tuple[Word, ...]:

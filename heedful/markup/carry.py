@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from heedful.alignment import Alignment
+from heedful.alignment import Alignment, Joined
 from heedful.markup.parse import Marked, Point
 from heedful.trace import Word
 
@@ -40,7 +40,7 @@ class _Core(NamedTuple):
     end: int
 
 
-def carry(marked: Marked, alignment: Alignment | None, target: str) -> str:
+def carry(marked: Marked, alignment: Alignment | Joined | None, target: str) -> str:
     """Return a translation of `marked.text` with the tags and placeholders of the source, as HTML.
 
     `alignment` is between the words of the two; without one, which a model without attention cannot give, tags that
@@ -56,7 +56,7 @@ class _Carrier:
     """What is known of a pair of texts: the tags of each source word, and where each target word came from."""
 
     marked: Marked
-    alignment: Alignment
+    alignment: Alignment | Joined
 
     def __post_init__(self) -> None:
         source, target = self.alignment.source, self.alignment.target
@@ -125,7 +125,7 @@ class _Carrier:
 
     def _most(self, words: Sequence[int]) -> int:
         """Return the target word that looked most at some source words; where none did, the one in the same place."""
-        looked = self.alignment.weights[:, words].sum(1)
+        looked = self.alignment.looked(words)
         count = len(self.alignment.target)
         return int(looked.argmax()) if looked.any() else min(count - 1, words[0] * count // len(self.alignment.source))
 

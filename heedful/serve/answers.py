@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from heedful.alarms import Alarm
-from heedful.alignment import Alignment
+from heedful.alignment import Alignment, Joined
 from heedful.draw import pack
 from heedful.markup import Marked, carry
 from heedful.serve.schemas import Asked
@@ -29,28 +29,30 @@ def item(translation: Translation, asked: Asked, name: str, marked: Marked | Non
 
 
 def _one(translation: Translation, asked: Asked, name: str, marked: Marked | None) -> dict[str, Any]:
-    trace = translation.trace
+    # Each sentence for itself: what is joined from them grows with the text, and not with its square.
+    parts = translation.sentences or (translation,)
+    starts = translation.starts or ((0, 0),)
     record: dict[str, Any] = {
         "source": translation.source,
         "text": translation.text,
         "score": translation.score,
         "confidence": translation.confidence,
-        "words": words(trace),
+        "words": [word for part, (_, y) in zip(parts, starts, strict=True) for word in words(part.trace, y)],
         "notes": list(translation.notes),
     }
     if asked.n_best > 1:
         # What a beam compares by; the sentences of a text are searched each for itself.
-        parts = translation.sentences or (translation,)
         record["rank_score"] = sum(part.score / max(part.length, 1) for part in parts)
     if reads(asked):
-        record["alarms"] = [_alarm(alarm, trace) for alarm in translation.alarms]
-    looks = trace.weights is not None or trace.read is not None
+        record["alarms"] = list(_alarms(parts))
+    looks = all(part.trace.weights is not None or part.trace.read is not None for part in parts)
+    linked = Joined(tuple(part.alignment for part in parts), starts) if looks and reads(asked) else None
     if asked.alignments:
-        record["alignment"] = links(translation.alignment) if looks else None
+        record["alignment"] = links(linked) if linked else None
     if asked.trace:
-        record["figure"] = pack.plain(trace, name)
+        record["figure"] = pack.plain(translation.trace, name)
     if marked is not None:
-        record["markup"] = carry(marked, translation.alignment if looks else None, translation.text)
+        record["markup"] = carry(marked, linked, translation.text)
     return record
 
 
@@ -64,7 +66,7 @@ def words(trace: Trace, first: int = 0) -> list[dict[str, Any]]:
     ]
 
 
-def links(alignment: Alignment) -> dict[str, Any]:
+def links(alignment: Alignment | Joined) -> dict[str, Any]:
     """Return `Links`."""
     return {
         "source_words": [list(word[:3]) for word in alignment.source],
@@ -74,8 +76,15 @@ def links(alignment: Alignment) -> dict[str, Any]:
     }
 
 
-def _alarm(alarm: Alarm, trace: Trace) -> dict[str, Any]:
-    plain = alarm.plain()
-    message = plain.pop("message")
-    side, numbers = (trace.source, alarm.source) if alarm.source else (trace.target, alarm.target)
-    return {**plain, "words": [side.words[i].text for i in numbers], "text": message}
+def _alarms(parts: Sequence[Translation]) -> Iterator[dict[str, Any]]:
+    """Yield what the weights of each sentence warn of; words are counted on over the sentences."""
+    x = y = 0
+    for part in parts:
+        source, target = part.trace.source.words, part.trace.target.words
+        for alarm in part.alarms:
+            plain = alarm.plain()
+            message = plain.pop("message")
+            about, numbers = (source, alarm.source) if alarm.source else (target, alarm.target)
+            places = {"source": [x + i for i in alarm.source], "target": [y + i for i in alarm.target]}
+            yield {**plain, **places, "words": [about[i].text for i in numbers], "text": message}
+        x, y = x + len(source), y + len(target)

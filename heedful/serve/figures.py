@@ -53,7 +53,9 @@ async def _trace(service: Service, request: Request, body: Figure, prepared: Pre
             return translator.inside(body.text) if body.view == "self" else translator.reread([body.text], [target])[0]
 
         return await service.patiently(request, service.batcher.call(read))
+    service.check_cells(prepared, field="text")
     done = await service.finish(request, Work(prepared, trace=True))
+    service.check_cells(prepared, done, "text")
     (translation,) = prepared.joined(done)
     return translation.trace
 

@@ -14,11 +14,12 @@ class Limits:
     """What a service allows, and how it shares its time.
 
     Of a request: `chars` of a text, `items` (texts or pairs), `sentences` in all, `body` bytes, `beam` (and n_best),
-    and `seconds` until it is given up. Of the service: `requests` that are worked on or wait, and sentences that wait,
-    `queue`, where a request counts for at most `batch_rows`, so that none can fill it alone. Sentences are decoded
-    together as long as they have at most `batch_tokens` tokens, of the source and of a prefix, times the width of the
-    beam, and at most `lanes` batches take turns; a sentence waits at most `wait` seconds for company, or for those
-    before it to make room. `drain` is how many seconds there are to finish when the service is stopped.
+    `cells` of its figures (tokens of a text times those of its translation), and `seconds` until it is given up. Of the
+    service: `requests` that are worked on or wait, and sentences that wait, `queue`, where a request counts for at most
+    `batch_rows`, so that none can fill it alone. Sentences are decoded together as long as they have at most
+    `batch_tokens` tokens, of the source and of a prefix, times the width of the beam, and at most `lanes` batches take
+    turns; a sentence waits at most `wait` seconds for company, or for those before it to make room. `drain` is how many
+    seconds there are to finish when the service is stopped.
     """
 
     chars: int = 20_000
@@ -26,6 +27,7 @@ class Limits:
     sentences: int = 2_000
     body: int = 2_000_000
     beam: int = 16
+    cells: int = 500_000
     seconds: float = 30.0
     requests: int = 256
     queue: int = 1_000

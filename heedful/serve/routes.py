@@ -50,16 +50,23 @@ def install(app: FastAPI, service: Service) -> None:
     async def translate(request: Request, body: schemas.Translate) -> Response:
         """Translate one text or many."""
         texts = [body.text] if isinstance(body.text, str) else body.text
-        prepared, marked = await _prepared(service, texts, body, isinstance(body.text, str))
-        work = Work(prepared, reads(body))
-        done = await service.finish(request, work)
-        records = await _away(work, lambda: _items(prepared, done, body, marked))
+        async with service.deadline():
+            prepared, marked = await _prepared(service, texts, body, isinstance(body.text, str))
+            work = Work(prepared, reads(body))
+            if body.trace:
+                service.check_cells(prepared)
+            done = await service.finish(request, work)
+            if body.trace:
+                service.check_cells(prepared, done)
+            records = await _away(work, lambda: _items(prepared, done, body, marked))
         return JSONResponse({"model": prepared.model, "translations": records})
 
     @app.post("/v1/stream", response_class=StreamingResponse, responses={**PROBLEMS, 200: EVENTS})
     async def stream(request: Request, body: schemas.Spoken) -> Response:
         """Translate one text, token by token, as server-sent events: start, token …, done; or error."""
-        prepared, marked = await _prepared(service, [body.text], body, True)
+        async with service.deadline():
+            prepared, marked = await _prepared(service, [body.text], body, True)
+        service.check_cells(prepared, field="text")  # it brings its figure
         told = events(service, request, prepared, body, marked[0] if marked else None)
         return StreamingResponse(told, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
@@ -82,13 +89,15 @@ def install(app: FastAPI, service: Service) -> None:
                 found += await service.batcher.call(call)
             return found
 
-        found = await service.patiently(request, work())
+        async with service.deadline():
+            found = await service.patiently(request, work())
         return JSONResponse({"model": name, "alignments": [links(one) for one in found]})
 
     @app.post("/v1/figure", response_class=Response, responses={**PROBLEMS, 200: figures.CONTENT})
     async def figure(request: Request, body: schemas.Figure) -> Response:
         """Draw where the model looked when it translated a text, or when it reads a given translation."""
-        return await figures.drawn(service, request, body, _prepared)
+        async with service.deadline():
+            return await figures.drawn(service, request, body, _prepared)
 
     _about(app, service)
 

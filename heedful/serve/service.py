@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from fastapi import Request
@@ -13,7 +14,7 @@ from heedful.serve.limits import Limits
 from heedful.serve.metrics import Metrics
 from heedful.serve.problems import Trouble
 from heedful.serve.shelf import Shelf
-from heedful.serve.work import Done, Work
+from heedful.serve.work import Done, Prepared, Work
 
 __all__ = ["Gone", "Service"]
 
@@ -63,6 +64,25 @@ class Service:
             if not done:
                 self.batcher.drop(work)
 
+    def check_cells(self, prepared: Prepared, done: Sequence[Done] = (), field: str = "trace") -> None:
+        """Refuse to keep where each token of a long text looked, in every layer and head."""
+        if (cells := prepared.cells(done)) > self.limits.cells:
+            rule = f"source tokens times target tokens are {cells:,}; {self.limits.cells:,} are allowed"
+            raise Trouble(413, f"this is too long for a figure: {rule}", field)
+
+    @asynccontextmanager
+    async def deadline(self) -> AsyncIterator[None]:
+        """Give up what takes longer than is allowed, all of it together."""
+        try:
+            async with asyncio.timeout(self.limits.seconds):
+                yield
+        except TimeoutError:
+            raise self.late() from None
+
+    def late(self) -> Trouble:
+        """Return what is said when time is up."""
+        return Trouble(504, f"this took longer than {self.limits.seconds:g} s, and was stopped; ask for less at once")
+
     async def patiently(self, request: Request, wanted: Awaitable[T]) -> T:
         """Wait for something, but not longer than is allowed, nor longer than somebody listens."""
         task = asyncio.ensure_future(wanted)
@@ -73,9 +93,7 @@ class Service:
                 return task.result()
             if gone.done():
                 raise Gone
-            raise Trouble(
-                504, f"this took longer than {self.limits.seconds:g} s, and was stopped; ask for less at once"
-            )
+            raise self.late()
         finally:
             task.cancel()
             gone.cancel()

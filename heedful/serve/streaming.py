@@ -66,6 +66,7 @@ async def events(
                 finally:
                     finish.cancel()
                 writing.end(number)
+            service.check_cells(prepared, done, "text")
             (translation,) = prepared.joined(done)
             record = await asyncio.to_thread(item, translation, asked, prepared.model, marked)
             yield told("done", {"model": prepared.model, "translation": record})

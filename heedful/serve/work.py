@@ -36,6 +36,17 @@ class Prepared:
         """How many tokens of a budget a segment takes: those it has, and those that its translation begins with."""
         return len(self.found[index].encoded.ids) + len(self.begun[index])
 
+    def cells(self, done: Sequence[Done] = ()) -> int:
+        """How many weights a head has for the texts: source tokens times tokens written, which are taken to be as many
+        as long as nothing is `done`.
+        """
+        sources, targets = [0] * len(self.texts), [0] * len(self.texts)
+        for i, segment in enumerate(self.found):
+            size = len(segment.encoded.ids)
+            sources[segment.number] += size
+            targets[segment.number] += sum(one.length for one in done[i]) if done else size * self.writer.how.n_best
+        return sum(x * y for x, y in zip(sources, targets, strict=True))
+
     def joined(self, done: Sequence[Done]) -> list[Translation]:
         """Return the translation of each text from those of all segments."""
         return self.translator.join(self.texts, self.found, done, self.writer.how.n_best)

@@ -45,7 +45,8 @@ class Translation:
 
     `length` counts the tokens written; `notes` say what a person should know of it. `n_best` holds the alternatives
     that were asked for, best first (samples as they were drawn), this one among them; `sentences` are its
-    sentences, or the parts of them that were translated at once.
+    sentences, or the parts of them that were translated at once, and `starts` the characters of source and text that
+    each of them begins at.
     """
 
     source: str
@@ -56,6 +57,7 @@ class Translation:
     notes: tuple[str, ...] = ()
     n_best: tuple[Translation, ...] = ()
     sentences: tuple[Translation, ...] = ()
+    starts: tuple[tuple[int, int], ...] = ()
 
     @property
     def confidence(self) -> float:
@@ -153,7 +155,7 @@ class Translation:
             seen = partial(Trace.join, source, text, starts, [part.trace for part in parts])
         notes = tuple(dict.fromkeys(note for part in parts for note in part.notes))
         score, length = sum(part.score for part in parts), sum(part.length for part in parts)
-        return cls(source, text, score, length, seen, notes, sentences=tuple(parts))
+        return cls(source, text, score, length, seen, notes, sentences=tuple(parts), starts=tuple(starts))
 
 
 def gap_between(before: str, after: str) -> str:
