@@ -54,10 +54,19 @@ class Batcher:
         self.thread = threading.Thread(target=self._run, name="heedful-batcher", daemon=True)
         self.thread.start()
 
-    def submit(self, work: Work) -> None:
-        """Let the sentences of a request be written; refuse it while too many wait."""
+    def admit(self) -> None:
+        """Refuse a request while too many wait; one that was let in is not asked again, whatever it submits later."""
         with self.wake:
-            self._refuse_full(self.queue.load(self.limits.batch_rows))
+            waiting = self.queue.load(self.limits.batch_rows) + len(self.tasks)
+        if waiting >= self.limits.queue:
+            after = int(min(60, max(1, waiting / max(self.metrics.rate(), 1.0))))
+            raise Trouble(
+                429, f"{waiting} sentences wait already; ask again in {after} s", headers={"Retry-After": str(after)}
+            )
+
+    def submit(self, work: Work) -> None:
+        """Let the sentences of a request be written."""
+        with self.wake:
             self.queue.add(work)
             self.wake.notify()
 
@@ -65,7 +74,6 @@ class Batcher:
         """Return what a function gives that computes with a model; between two steps of what is being written."""
         task = _Task(call, self.loop.create_future())
         with self.wake:
-            self._refuse_full(self.queue.load(self.limits.batch_rows) + len(self.tasks))
             self.tasks.append(task)
             self.wake.notify()
         try:
@@ -97,13 +105,6 @@ class Batcher:
         """Return in how many seconds it makes sense to ask again, by how fast sentences were written lately."""
         rate = max(self.metrics.rate(), 1.0)
         return int(min(60, max(1, self.waiting / rate)))
-
-    def _refuse_full(self, waiting: int) -> None:
-        if waiting >= self.limits.queue:
-            after = int(min(60, max(1, waiting / max(self.metrics.rate(), 1.0))))
-            raise Trouble(
-                429, f"{waiting} sentences wait already; ask again in {after} s", headers={"Retry-After": str(after)}
-            )
 
     @torch.inference_mode()
     def _run(self) -> None:

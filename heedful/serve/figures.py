@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -32,7 +31,7 @@ async def drawn(service: Service, request: Request, body: Figure, cut: Cut) -> R
         raise Trouble(413, f"the target is longer than {service.limits.chars:,} characters", "target")
     try:
         trace = await _trace(service, request, body, prepared)
-        content = await asyncio.to_thread(_draw, trace, body)
+        content = await service.away(lambda: _draw(trace, body))
     except HeedfulError as error:
         raise of_error(error, "view" if isinstance(error, ConfigError) else "text") from None
     headers = {"Content-Disposition": f'attachment; filename="heedful.{body.format}"', "Cache-Control": "no-store"}
@@ -42,6 +41,7 @@ async def drawn(service: Service, request: Request, body: Figure, cut: Cut) -> R
 
 async def _trace(service: Service, request: Request, body: Figure, prepared: Prepared) -> Trace:
     translator = prepared.translator
+    service.batcher.admit()
     if not body.text.strip():
         raise Trouble(422, "the text is empty: there is nothing to draw", "text")
     if body.view == "self" or body.target is not None:

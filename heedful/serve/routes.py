@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -55,10 +54,11 @@ def install(app: FastAPI, service: Service) -> None:
             work = Work(prepared, reads(body))
             if body.trace:
                 service.check_cells(prepared)
+            service.batcher.admit()
             done = await service.finish(request, work)
             if body.trace:
                 service.check_cells(prepared, done)
-            records = await _away(work, lambda: _items(prepared, done, body, marked))
+            records = await _away(service, work, lambda: _items(prepared, done, body, marked))
         return JSONResponse({"model": prepared.model, "translations": records})
 
     @app.post("/v1/stream", response_class=StreamingResponse, responses={**PROBLEMS, 200: EVENTS})
@@ -67,6 +67,7 @@ def install(app: FastAPI, service: Service) -> None:
         async with service.deadline():
             prepared, marked = await _prepared(service, [body.text], body, True)
         service.check_cells(prepared, field="text")  # it brings its figure
+        service.batcher.admit()  # as long as this can be said as a status
         told = events(service, request, prepared, body, marked[0] if marked else None)
         return StreamingResponse(told, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
@@ -89,6 +90,7 @@ def install(app: FastAPI, service: Service) -> None:
                 found += await service.batcher.call(call)
             return found
 
+        service.batcher.admit()
         async with service.deadline():
             found = await service.patiently(request, work())
         return JSONResponse({"model": name, "alignments": [links(one) for one in found]})
@@ -151,7 +153,7 @@ async def _prepared(
         return prepare(name, translator, plain, how, asked.prefix), marked
 
     try:
-        found = cut() if sum(map(len, texts)) + len(asked.prefix or "") <= SMALL else await asyncio.to_thread(cut)
+        found = cut() if sum(map(len, texts)) + len(asked.prefix or "") <= SMALL else await service.away(cut)
     except Exception as error:
         raise of_error(error, "prefix" if "prefix" in str(error) else "text") from None
     if (count := len(found[0].found)) > service.limits.sentences:
@@ -176,11 +178,11 @@ def _items(prepared: Prepared, done: Any, asked: schemas.Asked, marked: list[Mar
     return [item(one, asked, prepared.model, tag) for one, tag in zip(whole, tags, strict=True)]
 
 
-async def _away(work: Work, call: Any) -> Any:  # noqa: ANN401
+async def _away(service: Service, work: Work, call: Any) -> Any:  # noqa: ANN401
     """Do what may take a while in a thread, and what takes none here."""
     prepared = work.prepared
     small = not work.trace and sum(map(len, prepared.texts)) + sum(map(len, prepared.begun)) <= SMALL
-    return call() if small else await asyncio.to_thread(call)
+    return call() if small else await service.away(call)
 
 
 async def gone(request: Request, error: Exception) -> Response:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Sequence
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from fastapi import Request
 
@@ -19,6 +20,7 @@ from heedful.serve.work import Done, Prepared, Work
 __all__ = ["Gone", "Service"]
 
 T = TypeVar("T")
+HANDS = 4  # threads for what is neither decoding nor quick
 
 
 class Gone(Exception):
@@ -33,10 +35,12 @@ class Service:
         self.metrics = Metrics()
         self.active = 0  # requests that are worked on or wait
         self.stopping = False
-        self.works: set[Work] = set()
+        self.abandoned = False  # it stops, and does not wait any longer
+        self.open: set[asyncio.Timeout] = set()
 
     def start(self) -> None:
         """Begin to work; in the event loop."""
+        self.hands = asyncio.Semaphore(HANDS)
         self.batcher = Batcher(self.limits, self.metrics, self.threads)
 
     def stop(self) -> None:
@@ -45,24 +49,51 @@ class Service:
 
     def abandon(self) -> None:
         """Answer what is not done with 503: there is no time left."""
-        for work in self.works:
-            work.take(0, Trouble(503, "the service stops, and there was no time left for this"))
+        self.abandoned = True
+        for limit in self.open:
+            if not limit.expired():
+                limit.reschedule(0)
 
     async def finish(self, request: Request, work: Work) -> list[Done]:
         """Return what becomes of the sentences of a request; stop working for it when time is up or nobody waits."""
         if work.future.done():  # a blank text has no sentences
             return work.future.result()
         self.batcher.submit(work)
-        self.works.add(work)
         done = False
         try:
             found = await self.patiently(request, work.future)
             done = True
             return found
         finally:
-            self.works.discard(work)
             if not done:
                 self.batcher.drop(work)
+
+    async def away(self, call: Callable[[], T]) -> T:
+        """Return what a function gives that takes a while, in a thread that nobody waits for when the service ends."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+
+        def settle(result: T | None, error: BaseException | None) -> None:
+            self.hands.release()
+            if future.done():
+                return
+            if error is None:
+                future.set_result(cast(T, result))
+            else:
+                future.set_exception(error)
+
+        def work() -> None:
+            found: tuple[T | None, BaseException | None]
+            try:
+                found = call(), None
+            except Exception as error:
+                found = None, error
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(settle, *found)
+
+        await self.hands.acquire()  # given back by the thread: what was given up still works
+        threading.Thread(target=work, name="heedful-away", daemon=True).start()
+        return await future
 
     def check_cells(self, prepared: Prepared, done: Sequence[Done] = (), field: str = "trace") -> None:
         """Refuse to keep where each token of a long text looked, in every layer and head."""
@@ -71,16 +102,28 @@ class Service:
             raise Trouble(413, f"this is too long for a figure: {rule}", field)
 
     @asynccontextmanager
-    async def deadline(self) -> AsyncIterator[None]:
-        """Give up what takes longer than is allowed, all of it together."""
+    async def deadline(self, until: float | None = None) -> AsyncIterator[None]:
+        """Give up what takes longer than is allowed, all of it together, or `until` some time of the loop's clock."""
+        if self.abandoned:
+            raise self.late()
+        limit = asyncio.timeout_at(self.until() if until is None else until)
         try:
-            async with asyncio.timeout(self.limits.seconds):
+            async with limit:
+                self.open.add(limit)
                 yield
         except TimeoutError:
             raise self.late() from None
+        finally:
+            self.open.discard(limit)
+
+    def until(self) -> float:
+        """Return when time is up for what begins now, by the loop's clock."""
+        return asyncio.get_running_loop().time() + self.limits.seconds
 
     def late(self) -> Trouble:
-        """Return what is said when time is up."""
+        """Return what is said when time is up: that of a request, or the service's own."""
+        if self.abandoned:
+            return Trouble(503, "the service stops, and there was no time left for this")
         return Trouble(504, f"this took longer than {self.limits.seconds:g} s, and was stopped; ask for less at once")
 
     async def patiently(self, request: Request, wanted: Awaitable[T]) -> T:

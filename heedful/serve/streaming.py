@@ -43,38 +43,32 @@ async def events(
     asked = asked.model_copy(update={"alignments": True, "trace": True})
     yield told("start", writing.start())
     done: list[Done] = []
+    until = service.until()
     try:
-        async with asyncio.timeout(service.limits.seconds):
-            for number in range(len(prepared.found)):
-                tokens: asyncio.Queue[Wrote | None] = asyncio.Queue()
-                one = Prepared(
-                    prepared.texts,
-                    prepared.model,
-                    prepared.translator,
-                    prepared.writer,
-                    prepared.found[number : number + 1],
-                    prepared.begun[number : number + 1],
-                )
-                tell = tokens.put_nowait if asked.beam == 1 else None
-                work = Work(one, trace=True, tell=tell)
-                finish = asyncio.ensure_future(service.finish(request, work))
-                finish.add_done_callback(lambda _, tokens=tokens: tokens.put_nowait(None))  # type: ignore[misc]
-                try:
-                    while (wrote := await tokens.get()) is not None:
-                        yield told("token", writing.token(number, wrote))
-                    done += await finish
-                finally:
-                    finish.cancel()
-                writing.end(number)
-            service.check_cells(prepared, done, "text")
-            (translation,) = prepared.joined(done)
-            record = await asyncio.to_thread(item, translation, asked, prepared.model, marked)
-            yield told("done", {"model": prepared.model, "translation": record})
+        for number in range(len(prepared.found)):
+            tokens: asyncio.Queue[Wrote | None] = asyncio.Queue()
+            work = Work(prepared.only(number), trace=True, tell=tokens.put_nowait if asked.beam == 1 else None)
+            finish = asyncio.ensure_future(service.finish(request, work))
+            finish.add_done_callback(lambda _, tokens=tokens: tokens.put_nowait(None))  # type: ignore[misc]
+            try:
+                while True:
+                    # Not around `yield`: whoever reads slowly would be cut off outside of here, and told nothing.
+                    async with service.deadline(until):
+                        wrote = await tokens.get()
+                    if wrote is None:
+                        break
+                    yield told("token", writing.token(number, wrote))
+                done += await finish
+            finally:
+                finish.cancel()
+            writing.end(number)
+        service.check_cells(prepared, done, "text")
+        (translation,) = prepared.joined(done)
+        async with service.deadline(until):
+            record = await service.away(lambda: item(translation, asked, prepared.model, marked))
+        yield told("done", {"model": prepared.model, "translation": record})
     except Gone:
         return
-    except TimeoutError:
-        trouble = Trouble(504, f"this took longer than {service.limits.seconds:g} s, and was stopped")
-        yield told("error", trouble.plain())
     except Trouble as trouble:
         yield told("error", trouble.plain())
 

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from heedful.decoding import Decoding
 from heedful.serve.problems import Trouble
@@ -35,6 +35,10 @@ class Prepared:
     def size(self, index: int) -> int:
         """How many tokens of a budget a segment takes: those it has, and those that its translation begins with."""
         return len(self.found[index].encoded.ids) + len(self.begun[index])
+
+    def only(self, index: int) -> Prepared:
+        """Return one segment, by itself."""
+        return replace(self, found=self.found[index : index + 1], begun=self.begun[index : index + 1])
 
     def cells(self, done: Sequence[Done] = ()) -> int:
         """How many weights a head has for the texts: source tokens times tokens written, which are taken to be as many

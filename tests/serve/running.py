@@ -56,9 +56,11 @@ def running(models: dict[str, Translator], limits: Limits | None = None, token: 
 
 
 @contextmanager
-def process(*arguments: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def process(
+    *arguments: str, program: tuple[str, ...] = ("-m", "heedful"), **environment: str
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Run `heedful serve` as a process; give it and its address when it is ready."""
-    command = [sys.executable, "-m", "heedful", "serve", *arguments, "--port", "0", "--threads", "1"]
+    command = [sys.executable, *program, "serve", *arguments, "--port", "0", "--threads", "1"]
     there = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
     running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=there, cwd=Path("/"))
     assert running.stderr is not None

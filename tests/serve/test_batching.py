@@ -163,6 +163,28 @@ def test_the_queue_is_full() -> None:
             client.close()
 
 
+def test_who_was_let_in_is_not_refused_later() -> None:
+    limits = Limits(queue=2, batch_rows=1, lanes=1)
+    with running({"m": slow(seconds=0.01)}, limits) as service, ThreadPoolExecutor(4) as pool:
+        events = service.client.stream("A! B! C!")
+        seen = [next(events)[0], next(events)[0]]
+        others = [Client(service.url, patience=0) for _ in range(4)]
+        asked = [pool.submit(other.translate, [f"a {i}", "b", "c", "d"], beam=2) for i, other in enumerate(others)]
+        until(lambda: service.service.batcher.queue.load(1) >= 2)
+        with pytest.raises(ServiceError, match="sentences wait already") as caught:
+            next(others[0].stream("A!"))
+        assert caught.value.status == 429, "it is refused before it begins"
+        with pytest.raises(ServiceError, match="sentences wait already"):
+            others[0].align([("a", "A")])
+        seen += [name for name, _ in events]
+        assert seen[-1] == "done"
+        assert seen.count("token") > 3
+        for one in asked:
+            assert one.exception() is None or isinstance(one.exception(), ServiceError)
+        for other in others:
+            other.close()
+
+
 def test_one_request_does_not_fill_the_queue() -> None:
     limits = Limits(queue=10, batch_rows=4, sentences=60)
     with running({"m": slow(seconds=0.002)}, limits) as service, ThreadPoolExecutor(1) as pool:

@@ -125,6 +125,36 @@ def test_there_is_a_bound(folder: Path) -> None:
         assert "no time left" in str(failed[0])
 
 
+@pytest.mark.parametrize("path", ["align", "figure", "items"])
+def test_nothing_else_is_left_hanging(path: str, folder: Path) -> None:
+    """What waits for the thread that writes, or for another one, is told so, too; and the process ends."""
+    code = "import sys, time, heedful.translator as t, heedful.serve.routes as r, heedful.cli; "
+    code += "slow = lambda *a, **k: time.sleep(60); "
+    code += {"items": "r.item = slow", "align": "t.Translator.align = slow", "figure": "t.Translator.reread = slow"}[
+        path
+    ]
+    code += "; heedful.cli.main()"
+    body = {
+        "items": ("/v1/translate", {"text": "a", "alignments": True}),
+        "align": ("/v1/align", {"pairs": [{"source": "a", "target": "A"}]}),
+        "figure": ("/v1/figure", {"text": "a", "target": "A"}),
+    }[path]
+    with process(str(folder), "--drain", "0.3", program=("-c", code)) as (running, url):
+        place = urlsplit(url).netloc
+        connection = http.client.HTTPConnection(place, timeout=30)
+        connection.request("POST", body[0], json.dumps(body[1]).encode(), {"Content-Type": "application/json"})
+        time.sleep(0.5)
+        begun = time.monotonic()
+        running.send_signal(signal.SIGTERM)
+        answer = connection.getresponse()
+        assert (answer.status, b"no time left" in answer.read()) == (503, True)
+        connection.close()
+        assert running.wait(20) == 0
+        assert time.monotonic() - begun < 12
+        assert running.stderr is not None
+        assert "Traceback" not in running.stderr.read()
+
+
 def _get(place: str, path: str) -> tuple[int, str]:
     connection = http.client.HTTPConnection(place, timeout=20)
     try:
