@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from heedful.errors import ConfigError, DataError, HeedfulError, MachineError
 
-__all__ = ["Client", "ServiceError"]
+__all__ = ["Client", "ServiceError", "TooMuch"]
 
 AGAIN = (429, 502, 503)
 FIRST, LONGEST = 0.2, 10.0  # seconds between two tries
@@ -29,6 +29,10 @@ class ServiceError(MachineError):
     def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)
         self.status = status
+
+
+class TooMuch(DataError):
+    """More than a service takes at once (413)."""
 
 
 class Client:
@@ -178,7 +182,7 @@ class Client:
         self, connection: http.client.HTTPConnection, method: str, path: str, asked: object
     ) -> http.client.HTTPResponse:
         """Ask until there is an answer, or patience ends; what is asked changes nothing, and so may be asked twice."""
-        body = None if asked is None else json.dumps(asked).encode()
+        body = None if asked is None else json.dumps(asked, ensure_ascii=False).encode("utf-8", "backslashreplace")
         until, wait = time.monotonic() + self.patience, FIRST
         while True:
             try:
@@ -240,7 +244,9 @@ def _record(content: bytes) -> dict[str, Any]:
 def _refusal(status: int, problem: dict[str, Any]) -> HeedfulError:
     """Return the error that a problem is: the asker's mistake, or the service's."""
     message = str(problem.get("detail") or problem.get("title") or f"status {status}")
-    if status in (400, 404, 413, 415, 422):
+    if status == 413:
+        return TooMuch(message)
+    if status in (400, 404, 415, 422):
         return DataError(message)
     return ServiceError(message, status)
 

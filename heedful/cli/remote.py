@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from heedful.cli.options import print_json
 from heedful.cli.translate import one_line
-from heedful.client import Client
+from heedful.client import Client, TooMuch
 
 __all__ = ["Asking", "ask"]
 
@@ -49,15 +49,22 @@ def ask(url: str, asked: Asking, lines: Iterable[str], stream: bool, json: bool)
 
 
 def _translated(client: Client, asked: Asking, chunk: Sequence[str]) -> list[dict[str, Any]]:
-    return client.translate(
-        chunk,
-        model=asked.name,
-        beam=asked.beam,
-        n_best=asked.n_best,
-        prefix=asked.prefix,
-        alignments=asked.alignments,
-        markup=asked.html,
-    )
+    """Return the translations of some lines; where they are too many for the service, of one half and of the other."""
+    try:
+        return client.translate(
+            chunk,
+            model=asked.name,
+            beam=asked.beam,
+            n_best=asked.n_best,
+            prefix=asked.prefix,
+            alignments=asked.alignments,
+            markup=asked.html,
+        )
+    except TooMuch:
+        if len(chunk) == 1:
+            raise
+        half = len(chunk) // 2
+        return [*_translated(client, asked, chunk[:half]), *_translated(client, asked, chunk[half:])]
 
 
 def _print(item: dict[str, Any], asked: Asking) -> None:

@@ -16,6 +16,7 @@ from running import running
 import heedful
 from heedful.client import ServiceError
 from heedful.errors import ConfigError, DataError
+from heedful.serve.limits import Limits
 
 
 @contextmanager
@@ -61,6 +62,15 @@ def test_it_waits_as_long_as_it_is_told() -> None:
         assert client.models() == [{"name": "m"}]
         assert time.perf_counter() - begun >= 1.0
         assert asked == ["GET /v1/models Bearer t0ken"] * 3
+
+
+def test_letters_are_sent_as_they_are() -> None:
+    """Escaped, a text in Devanagari would be twice as long, and the service counts bytes."""
+    with running({"m": random_translator("rnn")}, Limits(body=300)) as service:
+        with pytest.raises(DataError, match="there is no model"):
+            service.client.translate("न" * 50, model="x")
+        with pytest.raises(DataError, match="text: "):
+            service.client.translate("\ud800")
 
 
 def test_patience_ends() -> None:

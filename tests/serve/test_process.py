@@ -20,6 +20,7 @@ from random_translators import random_folder
 from running import process, running
 
 import heedful
+from heedful.serve.limits import Limits
 
 
 @pytest.fixture(scope="module")
@@ -210,6 +211,15 @@ def test_the_command_line_asks_it(folder: Path, heedful_cli: Callable[..., Done]
         assert (done.code, "--show has no effect with --server" in done.err) == (2, True)
         done = heedful_cli("translate", "nobody", "a", *there)
         assert (done.code, "there is no model 'nobody' here" in done.err) == (2, True)
+
+
+def test_the_command_line_asks_for_less_at_once(folder: Path, heedful_cli: Callable[..., Done]) -> None:
+    with running({"small": heedful.load(folder)}, Limits(items=3, chars=50)) as service:
+        lines = "".join(f"{letter} b\n" for letter in "abcdefgh").encode()
+        done = heedful_cli("translate", "-", "--server", service.url, stdin=lines)
+        assert (done.code, done.out) == (0, heedful_cli("translate", folder, stdin=lines).out)
+        done = heedful_cli("translate", "-", "--server", service.url, stdin=lines + b"a" * 51)
+        assert (done.code, "51 characters; 50 are allowed" in done.err) == (2, True)
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not here")
