@@ -121,6 +121,15 @@ def fast_products(device: torch.device) -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that there is no memory left."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    # The CPU's allocator and MPS have no error class of their own.
+    said = str(error)
+    return isinstance(error, RuntimeError) and ("can't allocate memory" in said or "out of memory" in said)
+
+
 @contextmanager
 def memory_guard(what: str, remedy: str) -> Iterator[None]:
     """Turn the device's running out of memory into an error that says in what, and what helps."""
@@ -129,7 +138,6 @@ def memory_guard(what: str, remedy: str) -> Iterator[None]:
     except torch.OutOfMemoryError:
         raise DeviceMemoryError(f"{what}: the device ran out of memory; {remedy}") from None
     except RuntimeError as error:
-        # The CPU's allocator and MPS have no error class of their own.
-        if "can't allocate memory" in str(error) or "out of memory" in str(error):
+        if out_of_memory(error):
             raise DeviceMemoryError(f"{what}: out of memory; {remedy}") from None
         raise

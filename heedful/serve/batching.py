@@ -96,6 +96,11 @@ class Batcher:
         self.thread.join(timeout=5)
 
     @property
+    def alive(self) -> bool:
+        """Whether the thread is there."""
+        return self.thread.is_alive()
+
+    @property
     def waiting(self) -> int:
         """How many sentences wait."""
         with self.wake:
@@ -167,11 +172,11 @@ class Batcher:
         self.metrics.began(now - work.born for work, _ in picked)
         try:
             if not first.flows:
-                self.lanes.append(Batch(picked, self.limits.wait))
+                self.lanes.append(Batch(picked, self.limits))
                 return
             river = next((lane for lane in self.lanes if lane.key == first.key), None)
             if river is None:
-                river = River(first.key, first.prepared.writer, self.limits.wait)
+                river = River(first.key, first.prepared.writer, self.limits)
                 self.lanes.append(river)
             assert isinstance(river, River)
             river.add(picked)

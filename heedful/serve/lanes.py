@@ -7,14 +7,16 @@ from collections.abc import Hashable
 from typing import NamedTuple
 
 from heedful.decoding import Flow, Found, Hypothesis
+from heedful.serve.limits import Limits
 from heedful.serve.problems import Trouble
 from heedful.serve.queue import Picked
 from heedful.serve.work import Done, Work
 from heedful.translator.cohort import Cohort, Wrote, translations
-from heedful.translator.writer import Writer, limit
+from heedful.translator.writer import Writer, batches, limit
 
 __all__ = ["Batch", "Lane", "River", "Stepped", "Told"]
 
+Over = tuple[int, Work, int, list[Hypothesis]]
 Told = list[tuple[Work, int, Done | Trouble]]
 GATHER = 8  # sentences that are read again together, at least, as long as others are being written
 
@@ -30,10 +32,11 @@ class Stepped(NamedTuple):
 class Lane:
     """Sentences that take a step together; those that are over and have to be read again wait a little for others."""
 
-    def __init__(self, key: Hashable, patience: float) -> None:
-        self.key, self.patience = key, patience
+    def __init__(self, key: Hashable, limits: Limits) -> None:
+        self.key, self.limits = key, limits
         self.live: dict[int, tuple[Work, int]] = {}
-        self.over: list[tuple[int, Work, int, list[Hypothesis]]] = []
+        self.over: list[Over] = []
+        self.ending: list[Over] = []  # those that are being read again, or told
         self.since = 0.0
 
     @property
@@ -44,7 +47,7 @@ class Lane:
     @property
     def works(self) -> Picked:
         """Whose sentences are in it."""
-        return [*self.live.values(), *((work, index) for _, work, index, _ in self.over)]
+        return [*self.live.values(), *((work, index) for _, work, index, _ in (*self.over, *self.ending))]
 
     def drop(self) -> int:
         """Take out the sentences that nobody waits for; return how many."""
@@ -68,14 +71,22 @@ class Lane:
             else:
                 plain.append((row, work, index, hypotheses))
         told: Told = []
+        self.ending = plain  # were they to fail, it would be theirs, too
         if plain:
             told += self._told(plain, False)
-        if self.over and (not self.live or len(self.over) >= GATHER or now - self.since >= self.patience):
-            ready, self.over = self.over, []
-            told += self._told(ready, True)
+        if self.over and (not self.live or len(self.over) >= GATHER or now - self.since >= self.limits.wait):
+            self.ending, self.over = plain + self.over, []
+            told += self._again(self.ending[len(plain) :])
+        self.ending = []
         return Stepped(wrote, told, sum(len(one.ids) for _, each in over for one in each))
 
-    def _told(self, over: list[tuple[int, Work, int, list[Hypothesis]]], trace: bool) -> Told:
+    def _again(self, ready: list[Over]) -> Told:
+        """Read sentences again, as many at once as the budget has room for."""
+        sizes = [len(each) * max(work.prepared.size(i), *(len(one.ids) for one in each)) for _, work, i, each in ready]
+        some = batches(sizes, self.limits.batch_tokens)
+        return [one for rows in some for one in self._told([ready[row] for row in rows], True)]
+
+    def _told(self, over: list[Over], trace: bool) -> Told:
         done = self.finish(over, trace)
         return [(work, index, one) for (_, work, index, _), one in zip(over, done, strict=True)]
 
@@ -87,7 +98,7 @@ class Lane:
         """Take a step; return what was written for those who watch, and what is over."""
         raise NotImplementedError
 
-    def finish(self, over: list[tuple[int, Work, int, list[Hypothesis]]], trace: bool) -> list[Done]:
+    def finish(self, over: list[Over], trace: bool) -> list[Done]:
         """Return the translations of what is over."""
         raise NotImplementedError
 
@@ -95,9 +106,9 @@ class Lane:
 class Batch(Lane):
     """Sentences that begin together, for a beam or for those who watch."""
 
-    def __init__(self, picked: Picked, patience: float) -> None:
+    def __init__(self, picked: Picked, limits: Limits) -> None:
         work = picked[0][0]
-        super().__init__(work.key, patience)
+        super().__init__(work.key, limits)
         found = [each.prepared.found[i] for each, i in picked]
         begun = [each.prepared.begun[i] for each, i in picked]
         self.cohort = Cohort(work.prepared.writer, found, begun, look=work.tell is not None)
@@ -115,7 +126,7 @@ class Batch(Lane):
         wrote = [(self.live[one.row][0], one) for one in progress.wrote if one.row in self.live]
         return wrote, [one for one in progress.over if one[0] in self.live]
 
-    def finish(self, over: list[tuple[int, Work, int, list[Hypothesis]]], trace: bool) -> list[Done]:
+    def finish(self, over: list[Over], trace: bool) -> list[Done]:
         """Return the translations of what is over."""
         return self.cohort.translations([(row, hypotheses) for row, _, _, hypotheses in over], trace)
 
@@ -123,8 +134,8 @@ class Batch(Lane):
 class River(Lane):
     """Sentences of one model that are written greedily: they join at any step, and leave when they are done."""
 
-    def __init__(self, key: Hashable, writer: Writer, patience: float) -> None:
-        super().__init__(key, patience)
+    def __init__(self, key: Hashable, writer: Writer, limits: Limits) -> None:
+        super().__init__(key, limits)
         self.writer, self.flow, self.next = writer, Flow(writer.parts.model), 0
 
     def add(self, picked: Picked) -> None:
@@ -145,7 +156,7 @@ class River(Lane):
         """Take a step."""
         return [], [(name, [hypothesis]) for name, hypothesis in self.flow.step()]
 
-    def finish(self, over: list[tuple[int, Work, int, list[Hypothesis]]], trace: bool) -> list[Done]:
+    def finish(self, over: list[Over], trace: bool) -> list[Done]:
         """Return the translations of what is over; who left is read again, if need be."""
         found = [work.prepared.found[i] for _, work, i, _ in over]
         memory = self.writer.encode([s.encoded for s in found]) if trace else None

@@ -11,6 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
+from heedful.device import out_of_memory
 from heedful.errors import HeedfulError, MachineError
 
 __all__ = ["KIND", "Trouble", "answer", "install", "of_error"]
@@ -49,6 +50,8 @@ def of_error(error: Exception, field: str = "") -> Trouble:
         return error
     if isinstance(error, MachineError):
         return Trouble(503, str(error), headers={"Retry-After": "5"})
+    if out_of_memory(error):
+        return Trouble(503, "the service ran out of memory; ask for less at once", headers={"Retry-After": "5"})
     if isinstance(error, HeedfulError):
         return Trouble(422, str(error), field)
     return Trouble(500, "the service failed; its log says why")

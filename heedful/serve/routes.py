@@ -119,9 +119,11 @@ def _about(app: FastAPI, service: Service) -> None:
 
     @app.get("/ready", response_model=schemas.State, responses={421: PROBLEMS[421], 503: PROBLEMS[503]})
     async def ready() -> Response:
-        """Say whether requests are taken: 503 while the service stops."""
+        """Say whether requests are taken: 503 while the service stops, or cannot translate."""
         if service.stopping:
             raise Trouble(503, "the service is stopping", headers={"Retry-After": "5"})
+        if not service.batcher.alive:
+            raise Trouble(503, "nothing is translated any more; the log of the service says why")
         return JSONResponse(schemas.State(status="ok", version=__version__).model_dump())
 
     @app.get("/metrics", response_class=PlainTextResponse, responses={401: PROBLEMS[401], 421: PROBLEMS[421]})

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
 import pytest
+import torch
 from random_translators import random_translator
 from running import Running, running
 
@@ -231,6 +232,46 @@ def test_a_model_that_fails_is_said_and_survived(caplog: pytest.LogCaptureFixtur
         broken.clear()
         assert service.client.translate("a")["text"] == translator.translate("a").text
     assert "a fault of the test" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "error", [torch.OutOfMemoryError("CUDA"), MemoryError(), RuntimeError("can't allocate memory")]
+)
+def test_no_memory_is_said_and_survived(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    translator = random_translator("rnn")
+
+    def fails(*_: object) -> object:
+        raise error
+
+    with running({"m": translator}) as service:
+        with monkeypatch.context() as patch:
+            patch.setattr(translator.looker, "look", fails)
+            with pytest.raises(ServiceError, match="out of memory") as caught:
+                service.client.translate("a", alignments=True)
+            assert caught.value.status == 503
+        assert service.client.translate("a", alignments=True)["text"]
+
+
+def test_what_is_read_again_has_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    translator = random_translator("rnn")
+    look, sizes = translator.looker.look, []
+
+    def counted(memory: object, targets: list[list[int]]) -> object:
+        sizes.append(len(targets) * max(map(len, targets)))
+        return look(memory, targets)
+
+    monkeypatch.setattr(translator.looker, "look", counted)
+    with running({"m": translator}, Limits(batch_tokens=80)) as service:
+        items = service.client.translate(["a b c"] * 12, alignments=True, beam=2, n_best=2)
+        assert len(items) == 12
+        assert 0 < max(sizes) <= 80
+
+
+def test_it_is_not_ready_without_its_thread() -> None:
+    with running({"m": random_translator("rnn")}) as service:
+        assert service.client.ready()
+        service.service.batcher.close()
+        assert not service.client.ready()
 
 
 def test_limits_that_let_nothing_through() -> None:
