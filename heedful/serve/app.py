@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 
 from heedful.serve import page, problems, routes
+from heedful.serve.described import describe
 from heedful.serve.guard import Guard
 from heedful.serve.service import Gone, Service
 from heedful.version import __version__
@@ -36,5 +37,6 @@ def build(service: Service, token: str = "", hosts: Collection[str] | None = Non
     app.add_exception_handler(Gone, routes.gone)
     routes.install(app, service)
     page.install(app)
+    describe(app, bool(token))
     app.add_middleware(Guard, service=service, token=token, hosts=hosts)
     return app

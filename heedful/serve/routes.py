@@ -36,6 +36,7 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
         (421, "another name than the service goes by"),
         (422, "not what was expected; the field is named"),
         (429, "too many requests; Retry-After says when to ask again"),
+        (500, "the service failed; its log says why"),
         (503, "stopping, or out of memory"),
         (504, "took too long, and was stopped"),
     )
@@ -112,11 +113,13 @@ def _about(app: FastAPI, service: Service) -> None:
         """List the models that are loaded."""
         return schemas.Models(models=service.shelf.cards())
 
+    @app.head("/health", include_in_schema=False)
     @app.get("/health", responses={421: PROBLEMS[421]})
     async def health() -> schemas.State:
         """Say that the process is there."""
         return schemas.State(status="stopping" if service.stopping else "ok", version=__version__)
 
+    @app.head("/ready", include_in_schema=False)
     @app.get("/ready", response_model=schemas.State, responses={421: PROBLEMS[421], 503: PROBLEMS[503]})
     async def ready() -> Response:
         """Say whether requests are taken: 503 while the service stops, or cannot translate."""

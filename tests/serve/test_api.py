@@ -276,7 +276,32 @@ def test_a_token_is_wanted() -> None:
                 status, headers, _ = ask(service, "GET", path, Authorization=given)
                 assert (status, headers["WWW-Authenticate"]) == (401, "Bearer")
         assert ask(service, "GET", "/health")[0] == 200
+        document = ask(service, "GET", "/openapi.json", Authorization="Bearer secret")[2]
+        assert document["paths"]["/v1/translate"]["post"]["security"] == [{"bearer": []}]
         assert ask(service, "POST", "/v1/translate", {"text": "a"})[0] == 401
+
+
+def test_openapi_says_how_problems_are_sent(service: Running) -> None:
+    for path in ("/health", "/ready"):
+        assert ask_head(service, path) == 200
+    document = ask(service, "GET", "/openapi.json")[2]
+    responses = document["paths"]["/v1/translate"]["post"]["responses"]
+    assert responses["422"]["content"] == {
+        "application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}
+    }
+    assert {"500", "503", "429"} <= set(responses)
+    assert "Retry-After" in responses["429"]["headers"]
+    assert "Problem" in document["components"]["schemas"]
+    assert "security" not in document["paths"]["/v1/translate"]["post"]
+
+
+def ask_head(service: Running, path: str) -> int:
+    connection = http.client.HTTPConnection(urlsplit(service.url).netloc, timeout=20)
+    try:
+        connection.request("HEAD", path)
+        return connection.getresponse().status
+    finally:
+        connection.close()
 
 
 def test_answers_are_what_openapi_says(service: Running) -> None:
