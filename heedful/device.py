@@ -18,7 +18,7 @@ import torch
 from heedful.disk import cache_folder, make_folder, write_whole
 from heedful.errors import ConfigError, DeviceMemoryError, DiskError, choose
 
-__all__ = ["check_bf16", "fast_products", "faster_in_bf16", "memory_guard", "pick"]
+__all__ = ["check_bf16", "fast_products", "faster_in_bf16", "memory_guard", "out_of_memory", "pick"]
 
 TRIAL = """
 import time, torch
