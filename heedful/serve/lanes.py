@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Hashable
 from typing import NamedTuple
 
@@ -29,7 +30,7 @@ class Stepped(NamedTuple):
     tokens: int
 
 
-class Lane:
+class Lane(ABC):
     """Sentences that take a step together; those that are over and have to be read again wait a little for others."""
 
     def __init__(self, key: Hashable, limits: Limits) -> None:
@@ -90,17 +91,17 @@ class Lane:
         done = self.finish(over, trace)
         return [(work, index, one) for (_, work, index, _), one in zip(over, done, strict=True)]
 
+    @abstractmethod
     def leave(self, rows: list[int]) -> None:
         """Stop writing some sentences."""
-        raise NotImplementedError
 
+    @abstractmethod
     def advance(self) -> tuple[list[tuple[Work, Wrote]], Found]:
         """Take a step; return what was written for those who watch, and what is over."""
-        raise NotImplementedError
 
+    @abstractmethod
     def finish(self, over: list[Over], trace: bool) -> list[Done]:
         """Return the translations of what is over."""
-        raise NotImplementedError
 
 
 class Batch(Lane):
