@@ -36,6 +36,7 @@ SETTINGS = {
     "text.regularise": 0.1,
     "training.batch_sentences": 16,
     "training.accumulate": 2,
+    "training.precision": "fp32",  # not what a clock says
     "training.rate": 0.02,
     "training.warmup": 10,
     "training.decay": "plateau",

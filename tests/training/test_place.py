@@ -23,10 +23,11 @@ CPU = torch.device("cpu")
 @pytest.fixture
 def trial(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[SimpleNamespace]:
     """A processor that announces bf16; what its trial gives, and how often it was made."""
-    found = SimpleNamespace(returncode=0, stdout="3.0\n", times=0)
+    found = SimpleNamespace(returncode=0, stdout="3.0\n", times=0, meanwhile=lambda: None)
 
     def run(*args: object, **more: object) -> SimpleNamespace:
         found.times += 1
+        found.meanwhile()
         return found
 
     monkeypatch.setenv("HEEDFUL_CACHE", str(tmp_path))
@@ -56,6 +57,16 @@ def test_the_answer_is_kept(trial: SimpleNamespace, tmp_path: Path) -> None:
     device_module._try_bf16.cache_clear()
     assert faster_in_bf16(CPU)
     assert trial.times == 2
+
+
+def test_of_two_trials_at_once_the_first_answer_holds(trial: SimpleNamespace, tmp_path: Path) -> None:
+    assert faster_in_bf16(CPU)
+    (kept,) = tmp_path.glob("bf16-*.json")
+    kept.unlink()
+    device_module._try_bf16.cache_clear()
+    trial.meanwhile = lambda: kept.write_text("[0, 1.1]")
+    assert not faster_in_bf16(CPU)
+    assert kept.read_text() == "[0, 1.1]"
 
 
 def test_a_resumed_run_keeps_its_numbers_on_the_same_kind_of_device(trial: SimpleNamespace) -> None:
