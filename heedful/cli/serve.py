@@ -46,6 +46,10 @@ def serve(
     lanes: Annotated[int, typer.Option(metavar="N", min=1, help="Batches that take turns at most.")] = 3,
     wait: Annotated[float, typer.Option(metavar="X", help="Seconds that a sentence waits for others.")] = 0.02,
     drain: Annotated[float, typer.Option(metavar="X", help="Seconds to finish when the service is stopped.")] = 30.0,
+    processes: Annotated[
+        int,
+        typer.Option(metavar="N", min=1, max=2, help="2: on the CPU, one to answer and read, and one to write."),
+    ] = 2,
     device: Device = "auto",
     threads: Threads = 0,
 ) -> None:
@@ -87,7 +91,7 @@ def serve(
     if not loopback(host) and not token:
         say(f"{host} can be reached from elsewhere, and everybody may ask: set {TOKEN} to change that")
     with bound(host, port) as listening:  # before models are loaded, which takes longer
-        service = Service(Shelf.open(models, device), limits, threads)
+        service = Service(Shelf.open(models, device), limits, threads, processes)
 
         def ready() -> None:
             from heedful.serve.metrics import memory

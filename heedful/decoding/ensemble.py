@@ -24,14 +24,23 @@ class _Memories(Memory):
 
     def select(self, rows: Tensor) -> _Memories:
         """Return the memories of some sentences, in the order of `rows`."""
-        each = tuple(memory.select(rows) for memory in self.each)
-        return _Memories(each[0].h, each[0].keep, each=each)
+        return self._of([memory.select(rows) for memory in self.each])
+
+    def wide(self, S: int) -> _Memories:
+        """Return the same with room for S words of the source."""
+        return self._of([memory.wide(S) for memory in self.each])
 
     def join(self, other: Memory) -> _Memories:
         """Return the memories of both."""
-        theirs = cast(_Memories, other).each
-        each = tuple(one.join(two) for one, two in zip(self.each, theirs, strict=True))
-        return _Memories(each[0].h, each[0].keep, each=each)
+        return self._of([one.join(two) for one, two in zip(self.each, cast(_Memories, other).each, strict=True)])
+
+    def put(self, rows: Tensor, other: Memory) -> _Memories:
+        """Write other sentences over those of some `rows`."""
+        return self._of([one.put(rows, two) for one, two in zip(self.each, cast(_Memories, other).each, strict=True)])
+
+    @staticmethod
+    def _of(each: Sequence[Memory]) -> _Memories:
+        return _Memories(each[0].h, each[0].keep, each=tuple(each))
 
 
 @dataclass(frozen=True)
@@ -47,6 +56,10 @@ class _States:
     def join(self, other: _States) -> _States:
         """Return the states of both."""
         return _States(tuple(one.join(two) for one, two in zip(self.each, other.each, strict=True)))
+
+    def put(self, rows: Tensor, other: _States) -> _States:
+        """Let others begin in the places of some sentences."""
+        return _States(tuple(one.put(rows, two) for one, two in zip(self.each, other.each, strict=True)))
 
 
 class Ensemble(nn.Module):

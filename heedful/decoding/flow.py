@@ -20,40 +20,79 @@ from heedful.text import END, PAD, START
 
 __all__ = ["Flow"]
 
+EMPTY = 4  # one place in so many may be empty
+
 
 @dataclass
 class _Row:
-    """A sentence that is being written: whose it is, how long it may be, what it begins with, and what there is."""
+    """A sentence that is being written: whose it is, how long it may be, what it begins with; and what there is."""
 
     name: int
     limit: int
     prefix: tuple[int, ...]
+    size: int  # words of the source
     ids: list[int] = field(default_factory=list)
     values: list[float] = field(default_factory=list)
 
 
 class Flow:
-    """Sentences of one model that are written greedily, one word of each at every step."""
+    """Sentences of one model that are written greedily, one word of each at every step.
+
+    Whoever is done leaves its place empty, and who comes takes it; only when many are empty are the others moved
+    together. The source has room for as many words as the longest sentence has, and a few more.
+    """
 
     def __init__(self, model: Seq2Seq) -> None:
         self.model = model
-        self.rows: list[_Row] = []
+        self.rows: list[_Row | None] = []  # None: an empty place
         self.memory: Memory | None = None
         self.state: State | None = None
         self.y: Tensor | None = None
 
     def __len__(self) -> int:
         """How many sentences are being written."""
-        return len(self.rows)
+        return sum(row is not None for row in self.rows)
 
     @torch.inference_mode()
     def join(
         self, memory: Memory, names: Sequence[int], limits: Sequence[int], prefixes: Sequence[Sequence[int]]
     ) -> None:
-        """Take in the sentences of a memory; `limits` and `prefixes` are those of `Rules`."""
-        state = self.model.start(memory, max(limits))
-        y = torch.full((len(names), 1), START, device=memory.keep.device)
-        new = [_Row(n, most, tuple(begin)) for n, most, begin in zip(names, limits, prefixes, strict=True)]
+        """Take in the sentences of a memory, which it consumes; `limits` and `prefixes` are those of `Rules`."""
+        sizes = memory.keep.sum(1).tolist()
+        new = [_Row(*each) for each in zip(names, limits, map(tuple, prefixes), sizes, strict=True)]
+        memory = self._as_wide(memory, max(sizes))
+        empty = [i for i, row in enumerate(self.rows) if row is None][: len(new)]
+        first = len(empty)
+        if first:
+            taken = memory if first == len(new) else memory.select(torch.arange(first, device=memory.keep.device))
+            self._put(taken, new[:first], empty)
+        if first < len(new):
+            rest = torch.arange(first, len(new), device=memory.keep.device)
+            self._add(memory.select(rest) if first else memory, new[first:])
+
+    def _as_wide(self, memory: Memory, size: int) -> Memory:
+        """Make room for `size` words of the source in what is there and in what comes; give up room that nobody has."""
+        most = max([size, *(row.size for row in self.rows if row is not None)])
+        S = most if self.memory is None else self.memory.keep.shape[1]
+        if not most <= S <= 2 * most:
+            S = most + most // 4
+        self.memory = None if self.memory is None else self.memory.wide(S)
+        return memory.wide(S)
+
+    def _put(self, memory: Memory, new: list[_Row], places: list[int]) -> None:
+        assert self.memory is not None
+        assert self.state is not None
+        assert self.y is not None
+        at = torch.tensor(places, device=self.y.device)
+        state = self.model.start(memory, max(row.limit for row in new))
+        self.memory, self.state = self.memory.put(at, memory), self.state.put(at, state)
+        self.y = self.y.index_fill(0, at, START)
+        for i, row in zip(places, new, strict=True):
+            self.rows[i] = row
+
+    def _add(self, memory: Memory, new: list[_Row]) -> None:
+        state = self.model.start(memory, max(row.limit for row in new))
+        y = torch.full((len(new), 1), START, device=memory.keep.device)
         if self.memory is None or self.state is None or self.y is None:
             self.memory, self.state, self.y = memory, state, y
         else:
@@ -69,42 +108,46 @@ class Flow:
         assert self.y is not None
         hidden, self.state, _ = self.model.step(self.y, self.state, self.memory)
         scores = log_probs_(self.model.logits(hidden[:, -1]))
-        forced = {i: row.prefix[len(row.ids)] for i, row in enumerate(self.rows) if len(row.ids) < len(row.prefix)}
+        live = [(i, row) for i, row in enumerate(self.rows) if row is not None]
+        forced = {i: row.prefix[len(row.ids)] for i, row in live if len(row.ids) < len(row.prefix)}
         kept = {i: float(scores[i, word]) for i, word in forced.items()}
         scores[:, PAD] = -torch.inf
         chosen = argmax(scores, (), 0)
         words = chosen.tolist()
-        cut = {i for i, row in enumerate(self.rows) if len(row.ids) + 1 == row.limit and words[i] != END} - set(forced)
+        cut = {i for i, row in live if len(row.ids) + 1 == row.limit and words[i] != END} - set(forced)
         if forced or cut:
             words = [forced.get(i, END if i in cut else word) for i, word in enumerate(words)]
             chosen = torch.tensor(words, device=chosen.device)
         values = scores.gather(1, chosen[:, None])[:, 0].tolist()
-        done: list[tuple[int, Hypothesis]] = []
-        for i, (row, word, value) in enumerate(zip(self.rows, words, values, strict=True)):
-            row.ids.append(word)
-            row.values.append(kept.get(i, value))
-            if word == END:
-                done.append((row.name, Hypothesis(tuple(row.ids), tuple(row.values), i in cut)))
         self.y = chosen[:, None]
-        if done:
-            self._keep([i for i, row in enumerate(self.rows) if row.ids[-1] != END])
+        done: list[tuple[int, Hypothesis]] = []
+        for i, row in live:
+            row.ids.append(words[i])
+            row.values.append(kept.get(i, values[i]))
+            if words[i] == END:
+                done.append((row.name, Hypothesis(tuple(row.ids), tuple(row.values), i in cut)))
+                self.rows[i] = None
+        self._move()
         return done
 
     def drop(self, names: Sequence[int]) -> None:
         """Take out sentences that nobody waits for any more."""
         gone = set(names)
-        self._keep([i for i, row in enumerate(self.rows) if row.name not in gone])
+        self.rows = [None if row is None or row.name in gone else row for row in self.rows]
+        self._move()
 
     @torch.inference_mode()
-    def _keep(self, going: list[int]) -> None:
-        if len(going) == len(self.rows):
-            return
-        self.rows = [self.rows[i] for i in going]
+    def _move(self) -> None:
+        """Move the sentences together when there are many empty places between them."""
+        going = [i for i, row in enumerate(self.rows) if row is not None]
         if not going:
-            self.memory = self.state = self.y = None
+            self.rows, self.memory, self.state, self.y = [], None, None, None
+            return
+        if EMPTY * (len(self.rows) - len(going)) <= len(self.rows):
             return
         assert self.memory is not None
         assert self.state is not None
         assert self.y is not None
         kept = torch.tensor(going, device=self.y.device)
+        self.rows = [self.rows[i] for i in going]
         self.memory, self.state, self.y = self.memory.select(kept), self.state.select(kept), self.y[kept]

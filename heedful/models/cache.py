@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Cache"]
 
+ROWS = 2  # so many times the rows there is place for when others join
 FIRST = 32  # words there is room for at first; when it is full, the room is doubled
 
 
@@ -34,6 +35,7 @@ class Cache:
         self.length = 0
         self.room: Tensor | None = None
         self.spare: Tensor | None = None  # where the rows that are selected go, and the other way next time
+        self.rows: Tensor | None = None  # what the room is the first rows of, so that others can join
         self.strung: dict[int, Tensor] = {}
         self.swift: Swift | None = None
         self.offset: Tensor | None = None
@@ -81,39 +83,56 @@ class Cache:
             R, size = len(rows), self.room.shape[4]
             if self.spare is None or self.spare.shape[2] < R or self.spare.shape[4] != size:
                 self.spare = self._empty(R, size)
-            there = self.spare[:, :, :R]
+            there, before = self.spare[:, :, :R], self.room if self.rows is None else self.rows
             torch.index_select(self.room[..., : self.length, :], 2, rows, out=there[..., : self.length, :])
-            self.room, self.spare = there, self.room
+            self.room, self.rows, self.spare = there, self.spare, before
         return self
 
     def join(self, other: Cache) -> Cache:
         """Take in sentences that begin now, behind these."""
+        begun = self._begun(other)
+        if self.room is None or begun is None:
+            self.room, self.fresh = None, self.fresh + other.fresh
+            return self
+        R, more, size = self.room.shape[2], self.room.shape[2] + other.fresh, self.room.shape[4]
+        if self.rows is None or self.rows.shape[2] < more:
+            self.rows, self.spare = self._empty(max(more, ROWS * R), size), None
+            self.rows[:, :, :R, :, : self.length] = self.room[..., : self.length, :]
+        self.room = self.rows[:, :, :more]
+        # What is none of a sentence's is masked, but must be a number.
+        self.room[:, :, R:, :, : self.length] = 0
+        self.offset = torch.cat([begun, begun.new_full((other.fresh,), self.length)])
+        return self
+
+    def put(self, rows: Tensor, other: Cache) -> Cache:
+        """Let others begin in the places of some sentences: what those had is masked from now on."""
+        begun = self._begun(other)
+        self.offset = None if begun is None else begun.index_fill(0, rows, self.length)
+        return self
+
+    def _begun(self, other: Cache) -> Tensor | None:
+        """Make sure that others can begin now, and return where each of these began; None if they all begin now."""
         if self.strung or other.length or other.strung:
             raise ShapeError("only sentences that begin can join others, and only where words are read one at a time")
-        if self.room is None:
-            self.fresh, self.capacity = self.fresh + other.fresh, max(self.capacity, other.capacity)
-            return self
-        old, R = self.room, self.room.shape[2]
-        offset = old.new_zeros(R, dtype=torch.long) if self.offset is None else self.offset
-        gone = int(offset.min()) if R else self.length  # places that nobody has words in any more
-        before = old[..., gone : self.length, :]
-        self.length -= gone
-        self.capacity = max(self.capacity - gone, self.length + other.capacity)
-        size = min(max(FIRST, 2 * self.length), self.capacity)
-        # Zeros: what is none of a sentence's is masked, but must be a number.
-        self.room, self.spare = self._empty(R + other.fresh, size).zero_(), None
-        self.room[:, :, :R, :, : self.length] = before
-        self.offset = torch.cat([offset - gone, offset.new_full((other.fresh,), self.length)])
-        return self
+        self.capacity = max(self.capacity, self.length + other.capacity)
+        if self.room is None or not self.length:
+            return None
+        return self.room.new_zeros(self.room.shape[2], dtype=torch.long) if self.offset is None else self.offset
 
     def make_room(self, like: Tensor, R: int, H: int, C: int, n: int = 1) -> Tensor:
         """Return (L, 2, R, H, room, C) with the words so far, and place for n more."""
-        wanted, size = self.length + n, 0 if self.room is None else self.room.shape[4]
-        if self.room is None or size < wanted:
-            old = self.room
-            self.room = like.new_empty(self.L, 2, R, H, min(max(FIRST, wanted, 2 * size), self.capacity), C)
-            if old is not None:
-                self.room[..., : self.length, :] = old[..., : self.length, :]
+        if self.room is not None and self.room.shape[4] >= self.length + n:
+            return self.room
+        # Places that nobody has words in any more are given up.
+        gone = 0 if self.offset is None else int(self.offset.min())
+        old, kept = self.room, self.length - gone
+        self.length, self.capacity = kept, self.capacity - gone
+        size = min(max(FIRST, kept + n, 2 * kept), self.capacity)
+        self.room, self.rows = like.new_empty(self.L, 2, R, H, size, C), None
+        if self.offset is not None:
+            self.offset = self.offset - gone
+        if old is not None:
+            self.room[..., :kept, :] = old[..., gone : gone + kept, :]
         return self.room
 
     def _empty(self, R: int, size: int) -> Tensor:

@@ -39,24 +39,34 @@ class Memory:
             self.padded,
         )
 
-    def join(self, other: Memory) -> Memory:
-        """Return the sentences of both, these first; what is padding to all of them goes."""
-        S = max(int(memory.keep.sum(1).max()) for memory in (self, other))
+    def wide(self, S: int) -> Memory:
+        """Return the same with room for S words of the source, which no sentence has more of."""
+        if self.keep.shape[1] == S:
+            return self
 
         def fit(x: Tensor, dim: int) -> Tensor:
-            x = x.narrow(dim, 0, min(x.shape[dim], S))
+            if x.shape[dim] >= S:
+                return x.narrow(dim, 0, S).contiguous()
             return F.pad(x, (0,) * (2 * (x.ndim - dim) - 1) + (S - x.shape[dim],))
 
-        def both(one: Tensor, two: Tensor, dim: int) -> Tensor:
-            return torch.cat([fit(one, dim), fit(two, dim)])
+        # Keys go over the source in the last dimension but one, whatever else they go over.
+        return Memory(fit(self.h, 1), fit(self.keep, 1), tuple(fit(k, k.ndim - 2) for k in self.keys), self.last)
 
-        return Memory(
-            both(self.h, other.h, 1),
-            both(self.keep, other.keep, 1),
-            # Keys go over the source in the last dimension but one, whatever else they go over.
-            tuple(both(a, b, a.ndim - 2) for a, b in zip(self.keys, other.keys, strict=True)),
-            tuple(torch.cat(pair) for pair in zip(self.last, other.last, strict=True)),
-        )
+    def join(self, other: Memory) -> Memory:
+        """Return the sentences of both, these first; they have room for as many words."""
+
+        def both(ours: tuple[Tensor, ...], theirs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+            return tuple(torch.cat(pair) for pair in zip(ours, theirs, strict=True))
+
+        (h, keep), keys = both((self.h, self.keep), (other.h, other.keep)), both(self.keys, other.keys)
+        return Memory(h, keep, keys, both(self.last, other.last))
+
+    def put(self, rows: Tensor, other: Memory) -> Memory:
+        """Write other sentences, with room for as many words, over those of some `rows`. It consumes both."""
+        pairs = ((self.h, other.h), (self.keep, other.keep), *zip(self.keys, other.keys, strict=True))
+        for ours, theirs in (*pairs, *zip(self.last, other.last, strict=True)):
+            ours.index_copy_(0, rows, theirs)
+        return Memory(self.h, self.keep, self.keys, self.last)
 
 
 class State(Protocol):
@@ -68,6 +78,10 @@ class State(Protocol):
 
     def join(self, other: Self) -> Self:
         """Return the state of these sentences and of others that begin now, these first. It consumes both."""
+        ...
+
+    def put(self, rows: Tensor, other: Self) -> Self:
+        """Let others begin in the places of some sentences. It consumes both."""
         ...
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -39,11 +40,16 @@ class RecurrentState:
 
     def join(self, other: RecurrentState) -> RecurrentState:
         """Return the state of these sentences and of others."""
-        cells = tuple(
-            tuple(torch.cat(pair) for pair in zip(one, two, strict=True))
-            for one, two in zip(self.cells, other.cells, strict=True)
-        )
-        feed = None if self.feed is None or other.feed is None else torch.cat([self.feed, other.feed])
+        return self._with(other, lambda ours, theirs: torch.cat([ours, theirs]))
+
+    def put(self, rows: Tensor, other: RecurrentState) -> RecurrentState:
+        """Return the state with others in the places of some sentences."""
+        return self._with(other, lambda ours, theirs: ours.index_copy(0, rows, theirs))
+
+    def _with(self, other: RecurrentState, both: Callable[[Tensor, Tensor], Tensor]) -> RecurrentState:
+        pairs = zip(self.cells, other.cells, strict=True)
+        cells = tuple(tuple(both(*pair) for pair in zip(one, two, strict=True)) for one, two in pairs)
+        feed = None if self.feed is None or other.feed is None else both(self.feed, other.feed)
         return RecurrentState(cells, feed)
 
 

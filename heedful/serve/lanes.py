@@ -1,164 +1,181 @@
-"""What is written together: a river of sentences that come and go, and batches that begin and end together."""
+"""What is written together: sentences that come and go, a river, and batches that begin and end together."""
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Hashable
-from typing import NamedTuple
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
 
 from heedful.decoding import Flow, Found, Hypothesis
-from heedful.serve.limits import Limits
+from heedful.models import Memory
 from heedful.serve.problems import Trouble
 from heedful.serve.queue import Picked
 from heedful.serve.work import Done, Work
 from heedful.translator.cohort import Cohort, Wrote, translations
 from heedful.translator.writer import Writer, batches, limit
 
-__all__ = ["Batch", "Lane", "River", "Stepped", "Told"]
+__all__ = ["Batch", "Greedy", "Here", "Lane", "Over", "River", "Told", "again"]
 
-Over = tuple[int, Work, int, list[Hypothesis]]
 Told = list[tuple[Work, int, Done | Trouble]]
-GATHER = 8  # sentences that are read again together, at least, as long as others are being written
 
 
-class Stepped(NamedTuple):
-    """What a step has brought: tokens for those who watch, and what is done."""
+@dataclass(frozen=True)
+class Over:
+    """A sentence that is written: in which lane and row, whose, and what became of it."""
 
-    wrote: list[tuple[Work, Wrote]]
-    told: Told
-    tokens: int
+    lane: Lane
+    row: int
+    work: Work
+    index: int
+    hypotheses: list[Hypothesis]
 
 
 class Lane(ABC):
-    """Sentences that take a step together; those that are over and have to be read again wait a little for others."""
+    """Sentences that are written together.
 
-    def __init__(self, key: Hashable, limits: Limits) -> None:
-        self.key, self.limits = key, limits
+    `rows` and `tokens` count those that were picked and are not over, for whoever picks; `live` are those that are
+    being written, by row.
+    """
+
+    def __init__(self, key: Hashable) -> None:
+        self.key = key
+        self.rows = self.tokens = self.next = 0
         self.live: dict[int, tuple[Work, int]] = {}
-        self.over: list[Over] = []
-        self.ending: list[Over] = []  # those that are being read again, or told
-        self.since = 0.0
 
-    @property
-    def tokens(self) -> int:
-        """How many tokens of the budget are in it: see `Prepared.size`; times the width of the beam."""
-        return sum(work.prepared.size(i) * work.prepared.writer.how.beam for work, i in self.live.values())
+    def count(self, picked: Picked, sign: int = 1) -> None:
+        """Count sentences that are picked, or, with -1, those that are over."""
+        self.rows += sign * len(picked)
+        self.tokens += sign * sum(work.prepared.size(i) * work.prepared.writer.how.beam for work, i in picked)
 
-    @property
-    def works(self) -> Picked:
-        """Whose sentences are in it."""
-        return [*self.live.values(), *((work, index) for _, work, index, _ in (*self.over, *self.ending))]
+    def enter(self, picked: Picked) -> list[int]:
+        """Take in sentences; return their rows."""
+        rows = list(range(self.next, self.next + len(picked)))
+        self.next += len(picked)
+        self.live |= dict(zip(rows, picked, strict=True))
+        return rows
 
-    def drop(self) -> int:
-        """Take out the sentences that nobody waits for; return how many."""
+    def drop(self) -> Picked:
+        """Take out the sentences that nobody waits for, and return them."""
         gone = [row for row, (work, _) in self.live.items() if work.dropped]
-        for row in gone:
-            del self.live[row]
         if gone:
             self.leave(gone)
-        self.over = [one for one in self.over if not one[1].dropped]
-        return len(gone)
+        return [self.live.pop(row) for row in gone]
 
-    def step(self) -> Stepped:
-        """Write one more word of each sentence."""
-        wrote, over = self.advance() if self.live else ([], [])
-        plain, now = [], time.monotonic()
-        for row, hypotheses in over:
-            work, index = self.live.pop(row)
-            if work.trace:
-                self.since = self.since if self.over else now
-                self.over.append((row, work, index, hypotheses))
-            else:
-                plain.append((row, work, index, hypotheses))
-        told: Told = []
-        self.ending = plain  # were they to fail, it would be theirs, too
-        if plain:
-            told += self._told(plain, False)
-        if self.over and (not self.live or len(self.over) >= GATHER or now - self.since >= self.limits.wait):
-            self.ending, self.over = plain + self.over, []
-            told += self._again(self.ending[len(plain) :])
-        self.ending = []
-        return Stepped(wrote, told, sum(len(one.ids) for _, each in over for one in each))
+    def clear(self) -> Picked:
+        """Take out all sentences, and return them."""
+        gone, self.live = list(self.live.values()), {}
+        return gone
 
-    def _again(self, ready: list[Over]) -> Told:
-        """Read sentences again, as many at once as the budget has room for."""
-        sizes = [len(each) * max(work.prepared.size(i), *(len(one.ids) for one in each)) for _, work, i, each in ready]
-        some = batches(sizes, self.limits.batch_tokens)
-        return [one for rows in some for one in self._told([ready[row] for row in rows], True)]
-
-    def _told(self, over: list[Over], trace: bool) -> Told:
-        done = self.finish(over, trace)
-        return [(work, index, one) for (_, work, index, _), one in zip(over, done, strict=True)]
+    def end(self, found: Found) -> list[Over]:
+        """Take out sentences that are written, with what became of them; those that were dropped are gone already."""
+        there = [(row, hypotheses) for row, hypotheses in found if row in self.live]
+        return [Over(self, row, *self.live.pop(row), hypotheses) for row, hypotheses in there]
 
     @abstractmethod
     def leave(self, rows: list[int]) -> None:
         """Stop writing some sentences."""
 
     @abstractmethod
-    def advance(self) -> tuple[list[tuple[Work, Wrote]], Found]:
-        """Take a step; return what was written for those who watch, and what is over."""
+    def finish(self, over: Sequence[Over], trace: bool) -> list[Done]:
+        """Return the translations of what is over; with `trace`, read it again for where the model looked."""
+
+
+class Here(Lane):
+    """Sentences that a thread of this process writes, a step at a time."""
 
     @abstractmethod
-    def finish(self, over: list[Over], trace: bool) -> list[Done]:
-        """Return the translations of what is over."""
+    def step(self) -> tuple[list[tuple[Work, Wrote]], list[Over]]:
+        """Write one more word of each sentence; return what was written for those who watch, and what is over."""
 
 
-class Batch(Lane):
-    """Sentences that begin together, for a beam or for those who watch."""
+class Batch(Here):
+    """Sentences that begin together, for a beam or for those who watch; it is made by who reads."""
 
-    def __init__(self, picked: Picked, limits: Limits) -> None:
+    def __init__(self, picked: Picked) -> None:
         work = picked[0][0]
-        super().__init__(work.key, limits)
+        super().__init__(work.key)
         found = [each.prepared.found[i] for each, i in picked]
         begun = [each.prepared.begun[i] for each, i in picked]
         self.cohort = Cohort(work.prepared.writer, found, begun, look=work.tell is not None)
         self.steps = iter(self.cohort)
-        self.live = dict(enumerate(picked))
+        self.enter(picked)
+        self.count(picked)
 
     def leave(self, rows: list[int]) -> None:
         """Stop writing some sentences."""
         for row in rows:
             self.cohort.stop(row)
 
-    def advance(self) -> tuple[list[tuple[Work, Wrote]], Found]:
-        """Take a step."""
+    def step(self) -> tuple[list[tuple[Work, Wrote]], list[Over]]:
+        """Write one more word of each sentence."""
         progress = next(self.steps)
         wrote = [(self.live[one.row][0], one) for one in progress.wrote if one.row in self.live]
-        return wrote, [one for one in progress.over if one[0] in self.live]
+        return wrote, self.end(progress.over)
 
-    def finish(self, over: list[Over], trace: bool) -> list[Done]:
+    def finish(self, over: Sequence[Over], trace: bool) -> list[Done]:
         """Return the translations of what is over."""
-        return self.cohort.translations([(row, hypotheses) for row, _, _, hypotheses in over], trace)
+        return self.cohort.translations([(one.row, one.hypotheses) for one in over], trace)
 
 
-class River(Lane):
-    """Sentences of one model that are written greedily: they join at any step, and leave when they are done."""
+class Greedy(Lane):
+    """Sentences of one model that are written greedily: they come at any step, and leave when they are done."""
 
-    def __init__(self, key: Hashable, writer: Writer, limits: Limits) -> None:
-        super().__init__(key, limits)
-        self.writer, self.flow, self.next = writer, Flow(writer.parts.model), 0
+    def __init__(self, key: Hashable, writer: Writer) -> None:
+        super().__init__(key)
+        self.writer = writer
 
-    def add(self, picked: Picked) -> None:
-        """Let sentences join."""
-        found = [work.prepared.found[i] for work, i in picked]
+    def read(self, picked: Picked) -> Memory:
+        """Let the model read sentences."""
+        return self.writer.encode([work.prepared.found[i].encoded for work, i in picked])
+
+    def asked(self, picked: Picked) -> tuple[list[int], list[tuple[int, ...]]]:
+        """Return how long each may become, and what it begins with."""
         begun = [work.prepared.begun[i] for work, i in picked]
-        names = list(range(self.next, self.next + len(picked)))
-        limits = [limit(len(s.encoded.ids), self.writer.how, len(p)) for s, p in zip(found, begun, strict=True)]
-        self.flow.join(self.writer.encode([s.encoded for s in found]), names, limits, begun)
-        self.next += len(picked)
-        self.live |= dict(zip(names, picked, strict=True))
+        sizes = [len(work.prepared.found[i].encoded.ids) for work, i in picked]
+        return [limit(size, self.writer.how, len(p)) for size, p in zip(sizes, begun, strict=True)], begun
+
+    def finish(self, over: Sequence[Over], trace: bool) -> list[Done]:
+        """Return the translations of what is over; who left is read again, if need be."""
+        found = [one.work.prepared.found[one.index] for one in over]
+        memory = self.writer.encode([segment.encoded for segment in found]) if trace else None
+        return translations(self.writer, found, [one.hypotheses for one in over], memory)
+
+
+class River(Greedy, Here):
+    """Such sentences, written here."""
+
+    def __init__(self, key: Hashable, writer: Writer) -> None:
+        super().__init__(key, writer)
+        self.flow = Flow(writer.parts.model)
+
+    def add(self, picked: Picked, memory: Memory) -> None:
+        """Let sentences join that were read."""
+        limits, begun = self.asked(picked)
+        self.flow.join(memory, self.enter(picked), limits, begun)
 
     def leave(self, rows: list[int]) -> None:
         """Stop writing some sentences."""
         self.flow.drop(rows)
 
-    def advance(self) -> tuple[list[tuple[Work, Wrote]], Found]:
-        """Take a step."""
-        return [], [(name, [hypothesis]) for name, hypothesis in self.flow.step()]
+    def clear(self) -> Picked:
+        """Begin anew, with nothing; return the sentences that were here."""
+        self.flow = Flow(self.writer.parts.model)
+        return super().clear()
 
-    def finish(self, over: list[Over], trace: bool) -> list[Done]:
-        """Return the translations of what is over; who left is read again, if need be."""
-        found = [work.prepared.found[i] for _, work, i, _ in over]
-        memory = self.writer.encode([s.encoded for s in found]) if trace else None
-        return translations(self.writer, found, [hypotheses for *_, hypotheses in over], memory)
+    def step(self) -> tuple[list[tuple[Work, Wrote]], list[Over]]:
+        """Write one more word of each sentence."""
+        return [], self.end([(name, [hypothesis]) for name, hypothesis in self.flow.step()])
+
+
+def again(over: Sequence[Over], tokens: int) -> Iterator[list[Over]]:
+    """Yield sentences that can be read again together, under a budget."""
+    kinds: dict[Hashable, list[Over]] = {}
+    for one in over:
+        kinds.setdefault((id(one.lane), one.work.trace), []).append(one)
+    for like in kinds.values():
+        sizes = [
+            len(one.hypotheses) * max(one.work.prepared.size(one.index), *(len(h.ids) for h in one.hypotheses))
+            for one in like
+        ]
+        for some in batches(sizes, tokens):
+            yield [like[i] for i in some]

@@ -39,7 +39,7 @@ class Histogram:
 
 
 class Metrics:
-    """What is counted. The event loop writes requests, the batching thread the rest; each number has one writer."""
+    """What is counted. The event loop counts requests, the one that reads how long they waited; the rest is locked."""
 
     def __init__(self) -> None:
         self.begun = time.time()
@@ -59,6 +59,11 @@ class Metrics:
         """Count how long sentences that begin have waited."""
         for seconds in waited:
             self.waited.add(seconds)
+
+    def stepped(self, rows: int) -> None:
+        """Count a step of so many sentences."""
+        self.steps += 1
+        self.rows.add(rows)
 
     def written(self, count: int) -> None:
         """Count sentences that are done."""

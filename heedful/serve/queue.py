@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Hashable
 
@@ -26,10 +27,22 @@ class Queue:
         """Return how many sentences wait where each request counts for `most` at most."""
         return sum(min(len(work.waiting), most) for work in self.works)
 
+    def delay(self) -> float:
+        """Return for how many seconds the first of those has waited who have not begun."""
+        now = time.monotonic()
+        return max((now - work.born for work in self.works if len(work.waiting) == len(work.prepared.found)), default=0)
+
     def add(self, work: Work) -> None:
         """Let a request wait."""
         if work.waiting:
             self.works.append(work)
+
+    def put_back(self, work: Work, index: int) -> None:
+        """Let a sentence wait again that was picked before, and its request be the next."""
+        work.waiting.appendleft(index)
+        work.running -= 1
+        if work not in self.works and not work.dropped:
+            self.works.appendleft(work)
 
     def sweep(self) -> None:
         """Forget the requests that were dropped, and those that have nothing left."""

@@ -1,16 +1,19 @@
-"""A running service: its models, the thread that writes, its limits and numbers, and whether it is stopping."""
+"""A running service: its models, the threads that read and write, its limits and numbers, whether it is stopping."""
 
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TypeVar, cast
 
+import torch
 from fastapi import Request
 
 from heedful.serve.batching import Batcher
+from heedful.serve.distance import Scribe
 from heedful.serve.limits import Limits
 from heedful.serve.metrics import Metrics
 from heedful.serve.problems import Trouble
@@ -30,8 +33,8 @@ class Gone(Exception):
 class Service:
     """What the routes share."""
 
-    def __init__(self, shelf: Shelf, limits: Limits, threads: int = 0) -> None:
-        self.shelf, self.limits, self.threads = shelf, limits, threads
+    def __init__(self, shelf: Shelf, limits: Limits, threads: int = 0, processes: int = 1) -> None:
+        self.shelf, self.limits, self.threads, self.processes = shelf, limits, threads, processes
         self.metrics = Metrics()
         self.active = 0  # requests that are worked on or wait
         self.stopping = False
@@ -41,10 +44,16 @@ class Service:
     def start(self) -> None:
         """Begin to work; in the event loop."""
         self.hands = asyncio.Semaphore(HANDS)
-        self.batcher = Batcher(self.limits, self.metrics, self.threads)
+        self.batcher = Batcher(self.limits, self.metrics, self.threads, self.shelf.on_cpu, self._scribe())
+
+    def _scribe(self) -> Scribe | None:
+        """Return another process that writes, where there is something to be gained by one."""
+        threads = self.threads or torch.get_num_threads()
+        alone = self.processes < 2 or not self.shelf.folders or not self.shelf.on_cpu
+        return None if alone or sys.platform == "win32" else Scribe(self.shelf.folders, max(1, threads // 2))
 
     def stop(self) -> None:
-        """End the thread that writes."""
+        """End the threads that read and write."""
         self.batcher.close()
 
     def abandon(self) -> None:
@@ -146,7 +155,7 @@ class Service:
         return {
             "heedful_active_requests": self.active,
             "heedful_waiting_sentences": self.batcher.waiting,
-            "heedful_batches": len(self.batcher.lanes),
+            "heedful_batches": self.batcher.batches,
             "heedful_stopping": int(self.stopping),
         }
 

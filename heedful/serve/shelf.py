@@ -23,6 +23,7 @@ class Shelf:
         if not models:
             raise ConfigError("a service needs at least one model")
         self.models, self.marian = dict(models), frozenset(marian)
+        self.folders: dict[str, str] = {}  # where they were loaded from
         self.default = next(iter(self.models))
 
     @classmethod
@@ -37,10 +38,17 @@ class Shelf:
             models[name] = load(path, device)
             if path.startswith("hf:") or is_marian(Path(path)):
                 marian.append(name)
-        return cls(models, marian)
+        shelf = cls(models, marian)
+        shelf.folders = dict(map(named, given))
+        return shelf
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.models)
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether all of them compute on the CPU."""
+        return all(translator.device.type == "cpu" for translator in self.models.values())
 
     def find(self, name: str | None) -> tuple[str, Translator]:
         """Return a model by its name, or the first one."""

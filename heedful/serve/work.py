@@ -102,6 +102,11 @@ class Work:
         """Whether its sentences can join others at any step: those that are written greedily, and not looked into."""
         return self.prepared.writer.how.beam == 1 and self.tell is None
 
+    @property
+    def read_again(self) -> bool:
+        """Whether the model has something to do when a sentence is written: see `Cohort.translations`."""
+        return self.trace or self.prepared.writer.how.beam > 1
+
     def take(self, index: int, done: Done | Trouble) -> None:
         """Take what became of a segment; in the event loop."""
         if self.future.done():

@@ -70,7 +70,7 @@ def test_each_gets_its_own_answer() -> None:
         assert service.service.metrics.rows.sum > len(service.service.metrics.rows.counts)
         assert max(i for i, count in enumerate(service.service.metrics.rows.counts) if count) > 0, "nothing was batched"
         assert service.service.batcher.waiting == service.service.active == 0
-        assert not service.service.batcher.lanes
+        assert not service.service.batcher.desk.lanes
 
 
 def test_a_long_text_does_not_hold_up_short_ones() -> None:
@@ -103,7 +103,7 @@ def _gone(service: Running, path: str, body: dict[str, object], read: int = 0) -
         if read:
             assert sent.recv(read)
         else:
-            until(lambda: bool(service.service.batcher.lanes))
+            until(lambda: bool(service.service.batcher.desk.lanes))
 
 
 @pytest.mark.parametrize(("path", "read"), [("/v1/translate", 0), ("/v1/stream", 300)])
@@ -112,7 +112,7 @@ def test_who_goes_away_costs_nothing_more(path: str, read: int, beam: int) -> No
     with running({"m": slow(seconds=0.02)}) as service:
         _gone(service, path, {"text": LONG * 20, "beam": beam}, read)
         until(lambda: service.service.active == 0)
-        until(lambda: not service.service.batcher.lanes and not service.service.batcher.waiting)
+        until(lambda: not service.service.batcher.desk.lanes and not service.service.batcher.waiting)
         steps = service.service.metrics.steps
         assert steps < 40  # all of it would be over a hundred
         time.sleep(0.1)
@@ -128,7 +128,7 @@ def test_time_is_up() -> None:
             service.client.translate(LONG * 5)
         assert caught.value.status == 504
         assert time.perf_counter() - begun < 3
-        until(lambda: not service.service.batcher.lanes and not service.service.batcher.waiting, 3)
+        until(lambda: not service.service.batcher.desk.lanes and not service.service.batcher.waiting, 3)
         steps = service.service.metrics.steps
         time.sleep(0.15)
         assert service.service.metrics.steps == steps
@@ -171,7 +171,7 @@ def test_who_was_let_in_is_not_refused_later() -> None:
         seen = [next(events)[0], next(events)[0]]
         others = [Client(service.url, patience=0) for _ in range(4)]
         asked = [pool.submit(other.translate, [f"a {i}", "b", "c", "d"], beam=2) for i, other in enumerate(others)]
-        until(lambda: service.service.batcher.queue.load(1) >= 2)
+        until(lambda: service.service.batcher.desk.queue.load(1) >= 2)
         with pytest.raises(ServiceError, match="sentences wait already") as caught:
             next(others[0].stream("A!"))
         assert caught.value.status == 429, "it is refused before it begins"

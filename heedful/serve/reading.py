@@ -1,0 +1,141 @@
+"""The thread that reads: sentences that have come, so that they can be written, and written ones once more.
+
+What comes while it reads is read together afterwards: the more there is to do, the more is done at once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Hashable
+
+import torch
+
+from heedful.serve.desk import Desk, Task, said
+from heedful.serve.distance import Distant, Scribe
+from heedful.serve.lanes import Batch, Greedy, River, again
+from heedful.serve.queue import Picked
+from heedful.serve.work import Work
+
+__all__ = ["Reader"]
+
+JOIN = 8  # so many times fewer than are being written wait for others to be read with, but not longer than `wait`
+
+
+class Reader:
+    """Picks sentences whose turn it is, has the model read them, and hands them over to be written."""
+
+    def __init__(self, desk: Desk, threads: int, scribe: Scribe | None) -> None:
+        self.desk, self.threads, self.scribe = desk, threads, scribe
+
+    @torch.inference_mode()
+    def run(self) -> None:
+        """Read until the service ends."""
+        torch.set_num_threads(self.threads)  # which holds for a thread
+        desk = self.desk
+        while True:
+            with desk.lock:
+                while not (picked := self._pick()) and not (desk.closed or desk.tasks or desk.over):
+                    # Who waits for company is asked again when it is time.
+                    desk.reading.wait(max(desk.limits.wait, 0.001) if desk.queue.works else None)
+                    self._sweep()
+                if desk.closed:
+                    return
+                over, desk.over = desk.over, []
+                task = desk.tasks.popleft() if desk.tasks else None
+                self._sweep()
+            for lane, some in picked:
+                self._begin(lane, some)
+            for group in again(over, desk.limits.batch_tokens):
+                desk.finish(group)
+            if task and not task.dropped:
+                self._do(task)
+
+    def _pick(self) -> list[tuple[Greedy | None, Picked]]:
+        """Return sentences that it is time for, those of each kind together, and what they are to join."""
+        desk = self.desk
+        if not desk.queue.works:
+            return []
+        found: list[tuple[Greedy | None, Picked]] = []
+        now, batches = time.monotonic(), sum(isinstance(lane, Batch) for lane in desk.lanes)
+        for key, works in desk.queue.kinds().items():
+            lane = self._lane(key, works[0]) if works[0].flows else None
+            picked = self._batch(key, works, now, batches) if lane is None else self._flowing(lane, works, now)
+            if picked:
+                found.append((lane, picked))
+                batches += lane is None
+        return found
+
+    def _lane(self, key: Hashable, work: Work) -> Greedy:
+        """Return what greedy sentences of one kind join."""
+        scribe = self.scribe if self.scribe and self.scribe.ready else None
+        for lane in self.desk.lanes:
+            if isinstance(lane, Greedy) and lane.key == key and isinstance(lane, Distant) == bool(scribe):
+                return lane
+        writer, model = work.prepared.writer, work.prepared.model
+        made = Distant(key, writer, model, scribe) if scribe else River(key, writer)
+        self.desk.lanes.append(made)
+        return made
+
+    def _flowing(self, lane: Greedy, works: list[Work], now: float) -> Picked:
+        """Return sentences to join others, as many as there is room for."""
+        limits = self.desk.limits
+        rows, tokens = limits.batch_rows - lane.rows, limits.batch_tokens - lane.tokens
+        few = JOIN * sum(len(work.waiting) for work in works) < lane.rows
+        if rows <= 0 or tokens <= 0 or (few and now - min(work.born for work in works) < limits.wait):
+            return []
+        picked = self.desk.queue.pick(works, tokens, rows)
+        lane.count(picked)
+        return picked
+
+    def _batch(self, key: Hashable, works: list[Work], now: float, busy: int) -> Picked:
+        """Return sentences for another batch, if there are not too many already."""
+        limits = self.desk.limits
+        if 0 < limits.lanes - 1 <= busy:
+            works = [work for work in works if not work.running]
+        if not works or busy >= limits.lanes:
+            return []
+        like = any(lane.key == key for lane in self.desk.lanes)
+        if like and now - min(work.born for work in works) < limits.wait:
+            return []
+        return self.desk.queue.pick(works, limits.batch_tokens, limits.batch_rows)
+
+    def _begin(self, lane: Greedy | None, picked: Picked) -> None:
+        """Read sentences, and hand them over."""
+        desk, now = self.desk, time.monotonic()
+        desk.metrics.began(now - work.born for work, _ in picked)
+        try:
+            with desk.turn:
+                made = Batch(picked) if lane is None else lane.read(picked)
+        except Exception as error:
+            desk.fail(lane, picked, error)
+            return
+        with desk.lock:
+            if isinstance(made, Batch):
+                desk.lanes.append(made)
+            elif isinstance(lane, River):
+                desk.ready.append((lane, picked, made))
+            elif lane is not None:
+                rows = lane.enter(picked)
+            desk.writing.notify()
+        if isinstance(lane, Distant) and not isinstance(made, Batch):
+            lane.send(rows, picked, made)
+            if not lane.scribe.ready:
+                desk.back(lane)
+
+    def _sweep(self) -> None:
+        """Have sentences that another process writes, and that nobody waits for, stopped."""
+        for lane in list(self.desk.lanes):
+            if isinstance(lane, Distant) and (gone := lane.drop()):
+                self.desk.metrics.cancelled += len(gone)
+                lane.count(gone, -1)
+                if not lane.rows:
+                    self.desk.lanes.remove(lane)
+
+    def _do(self, task: Task) -> None:
+        try:
+            with self.desk.turn:
+                result = task.call()
+        except Exception as error:
+            self.desk.later(task.settle, None, said(error))
+        else:
+            self.desk.later(task.settle, result, None)
