@@ -10,33 +10,29 @@ throughput: 32 clients that ask again as soon as they have an answer, against `t
 time in one process; both in turns, several times, and the ratio of the medians is told.
 latency: one client alone, then requests at random times at half the rate that 32 clients reached; the 95th percentile
 against the median of one alone (long sentences among the short), and against the same text alone.
-overload: ten times the capacity for a minute: every request is answered with a result, 429 or 504, every answer belongs
-to its question, and the memory of the service does not grow.
+overload: ten times the capacity for a minute, with a beam of 5, so that the clients can ask as fast on the same cores:
+every request is answered with a result, 429 or 504, every answer belongs to its question, and the memory of the service
+does not grow.
 """
 
 from __future__ import annotations
 
 import argparse
-import http.client
 import json
-import os
-import random
-import re
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
-import time
-from collections import Counter
 from itertools import islice
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+
+from serving_load import Service, closed, cpu, flood, opened
 
 from heedful.data.hindi import generate
 
 CLIENTS = 32
+BEAM = 5  # of the overload
 SOME = 40  # texts whose latency is measured one by one
 
 
@@ -67,159 +63,6 @@ def make_model(path: Path) -> None:
         },
     }
     heedful.train(pairs, path, settings=settings, preset="none")
-
-
-def cpu(process: int) -> float:
-    """Return how many seconds of CPU time a process has had."""
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-class Service:
-    """`heedful serve` as a process."""
-
-    def __init__(self, model: str, threads: int, *more: str) -> None:
-        command = [sys.executable, "-m", "heedful", "serve", model, "--port", "0", "--threads", str(threads), *more]
-        begun = time.perf_counter()
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        assert self.process.stderr is not None
-        line = ""
-        while not (found := re.search(r"at (http://\S+) \((.*)\)", line)):
-            line = self.process.stderr.readline()
-            if not line:
-                raise SystemExit("the service did not start")
-        self.started = time.perf_counter() - begun
-        self.place, self.said = urlsplit(found[1]).netloc, found[2]
-
-    def memory(self) -> float:
-        """Return its memory in MiB."""
-        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
-
-    def cpu(self) -> float:
-        """Return how many seconds of CPU time it has had."""
-        return cpu(self.process.pid)
-
-    def end(self) -> int:
-        """Stop it, and return how it ended."""
-        self.process.terminate()
-        return self.process.wait(60)
-
-
-class Caller:
-    """One client with one connection."""
-
-    def __init__(self, place: str) -> None:
-        self.connection = http.client.HTTPConnection(place, timeout=120)
-
-    def ask(self, text: str) -> tuple[int, float]:
-        """Ask for a translation; return status and seconds. An answer to another question is an error."""
-        begun = time.perf_counter()
-        body = json.dumps({"text": text}).encode()
-        self.connection.request("POST", "/v1/translate", body, {"Content-Type": "application/json"})
-        answer = self.connection.getresponse()
-        content = answer.read()
-        took = time.perf_counter() - begun
-        if answer.status == 200 and json.loads(content)["translations"][0]["source"] != text:
-            raise SystemExit(f"an answer to another question: {text!r} got {content[:200]!r}")
-        if answer.status in (429, 503) and not answer.headers["Retry-After"]:
-            raise SystemExit("a refusal without Retry-After")
-        return answer.status, took
-
-
-def closed(place: str, texts: list[str], clients: int, seconds: float) -> tuple[float, list[float]]:
-    """Let clients ask without pause; return sentences a second, and how long each answer took."""
-    took: list[float] = []
-    until = time.perf_counter() + seconds
-
-    def client(number: int) -> None:
-        caller, at = Caller(place), 37 * number
-        while time.perf_counter() < until:
-            status, one = caller.ask(texts[at % len(texts)])
-            assert status == 200, status
-            took.append(one)
-            at += 1
-        caller.connection.close()
-
-    begun = time.perf_counter()
-    _all(clients, client)
-    return len(took) / (time.perf_counter() - begun), took
-
-
-def opened(place: str, texts: list[str], rate: float, seconds: float, workers: int) -> list[tuple[int, float]]:
-    """Ask at random times, `rate` a second; return which text each request was for, and how long its answer took.
-
-    Time counts from when a request was due, also where all callers were busy.
-    """
-    pick = random.Random(1)
-    due, when = [], 0.0
-    while when < seconds:
-        when += pick.expovariate(rate)
-        due.append(when)
-    took: list[tuple[int, float]] = []
-    lock, numbers = threading.Lock(), iter(range(len(due)))
-    begun = time.perf_counter()
-
-    def worker(_worker: int) -> None:
-        caller = Caller(place)
-        while True:
-            with lock:
-                number, which = next(numbers, None), pick.randrange(len(texts))
-            if number is None:
-                caller.connection.close()
-                return
-            time.sleep(max(0.0, due[number] - (time.perf_counter() - begun)))
-            status, _ = caller.ask(texts[which])
-            if status != 200:
-                raise RuntimeError(f"status {status}")
-            took.append((which, time.perf_counter() - begun - due[number]))
-
-    _all(workers, worker)
-    return took
-
-
-def flood(service: Service, texts: list[str], clients: int, seconds: float) -> tuple[Counter[int], list[float]]:
-    """Let many clients ask without pause and without patience; return statuses, and the memory as it was."""
-    statuses: Counter[int] = Counter()
-    memory = [service.memory()]
-    until = time.perf_counter() + seconds
-    lock = threading.Lock()
-
-    def client(number: int) -> None:
-        caller, at, pick = Caller(service.place), number * 37, random.Random(number)
-        while time.perf_counter() < until:
-            status, _ = caller.ask(texts[at % len(texts)])
-            with lock:
-                statuses[status] += 1
-            at += 1
-            time.sleep(pick.uniform(0.0, 0.1) if status != 200 else 0.0)
-
-    def watch(_: int) -> None:
-        while time.perf_counter() < until:
-            time.sleep(1)
-            memory.append(service.memory())
-
-    _all(clients + 1, lambda number: client(number) if number < clients else watch(number))
-    return statuses, memory
-
-
-def _all(count: int, call: Any) -> None:  # noqa: ANN401
-    """Run threads; an error in one of them ends the run."""
-    failed: list[BaseException] = []
-
-    def run(number: int) -> None:
-        try:
-            call(number)
-        except BaseException as error:
-            failed.append(error)
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failed:
-        raise SystemExit(f"{len(failed)} clients failed, the first with {failed[0]!r}")
 
 
 class Offline:
@@ -279,10 +122,15 @@ def measure(model: str, options: argparse.Namespace, folder: Path) -> dict[str, 
     file = folder / "texts.json"
     file.write_text(json.dumps(texts), encoding="utf-8")
     service = Service(model, options.threads)
+    whole = service.all_there()
     idle = service.memory()
-    print(f"started in {service.started:.1f} s (it says {service.said}), idle memory {idle:.0f} MiB", flush=True)
+    print(
+        f"started in {service.started:.1f} s (it says {service.said}), with its other process in {whole:.1f} s;",
+        end=" ",
+    )
+    print(f"idle memory of both {idle:.0f} MiB", flush=True)
     offline = Offline(model, options.threads, file)
-    record: dict[str, Any] = {"started": service.started, "idle_mib": idle}
+    record: dict[str, Any] = {"started": service.started, "both": whole, "idle_mib": idle}
     try:
         closed(service.place, texts, CLIENTS, 2)  # warm
         rates: list[tuple[float, float, float, float]] = []
@@ -301,7 +149,7 @@ def measure(model: str, options: argparse.Namespace, folder: Path) -> dict[str, 
     finally:
         offline.end()
         ended = service.end()
-    record["overload"] = overload(model, options, texts, online) if options.overload else {}
+    record["overload"] = overload(model, options, texts) if options.overload else {}
     print(f"the service ended with {ended}")
     return record
 
@@ -326,22 +174,23 @@ def latency(place: str, texts: list[str], rate: float, options: argparse.Namespa
     return {"single_s": single, "p95_s": high, "p95_ratio": ratio, "p95_slower": each, "median_slower": middle}
 
 
-def overload(model: str, options: argparse.Namespace, texts: list[str], capacity: float) -> dict[str, Any]:
+def overload(model: str, options: argparse.Namespace, texts: list[str]) -> dict[str, Any]:
     """Flood a service with small limits, so that all of them are reached."""
     service = Service(model, options.threads, "--queue", "64", "--requests", "200", "--seconds", "2")
-    clients = min(400, 10 * CLIENTS)
-    flood(service, texts, clients, min(5.0, options.overload / 4))  # warm, so that what is kept is there
-    statuses, memory = flood(service, texts, clients, options.overload)
-    asked = sum(statuses.values()) / options.overload
+    service.all_there()
+    capacity, _ = closed(service.place, texts, CLIENTS, 5, BEAM)
+    flood(service, texts, 10 * capacity, 5, BEAM)  # warm, so that what is kept is there
+    statuses, memory, asked = flood(service, texts, 10 * capacity, options.overload, BEAM)
     third = max(1, len(memory) // 3)
     growth = statistics.median(memory[-third:]) - statistics.median(memory[:third])
     ended = service.end()
     told = ", ".join(f"{status}: {count:,}" for status, count in sorted(statuses.items()))
-    print(f"overload: {clients} clients, {asked:.0f} requests/s at a capacity of {capacity:.0f}/s;", end=" ")
-    print(f"{told}; memory {growth:+.0f} MiB", flush=True)
+    print(f"overload: {asked:.0f} requests/s, {asked / capacity:.1f} times the capacity of {capacity:.0f}/s;", end=" ")
+    print(f"{told}; memory {growth:+.0f} MiB; it ended with {ended}", flush=True)
     if set(statuses) - {200, 429, 504} or ended:
         raise SystemExit(f"answers {told}, ended with {ended}")
-    return {"asked": asked, "statuses": {str(k): v for k, v in statuses.items()}, "memory_mib": growth, "ended": ended}
+    found = {"asked": asked, "capacity": capacity, "memory_mib": growth}
+    return {**found, "statuses": {str(k): v for k, v in statuses.items()}, "ended": ended}
 
 
 def main() -> None:

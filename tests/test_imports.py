@@ -113,6 +113,15 @@ def test_nothing_heavy_is_loaded_for_help(code: str, environment: dict[str, str]
     assert done.stdout.strip() == "[]"
 
 
+def test_a_model_is_loaded_without_the_compiler(tiny: Path, environment: dict[str, str]) -> None:
+    """PyTorch loads its compiler, for two seconds, where weights without storage are given random numbers."""
+    script = (
+        f"import sys, heedful; heedful.load({str(tiny)!r}, 'cpu').translate('a'); print('torch._dynamo' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True)
+    assert done.stdout.strip() == "False"
+
+
 def test_all_is_the_truth() -> None:
     """Every module's `__all__` lists its public names, and nothing that is not there."""
     import importlib

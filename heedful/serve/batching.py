@@ -118,6 +118,11 @@ class Batcher:
         """How many are being written: those that flow, and batches."""
         return len(self.desk.lanes)
 
+    @property
+    def apart(self) -> bool:
+        """Whether another process writes what is greedy."""
+        return self.scribe is not None and self.scribe.ready
+
     def patience(self) -> int:
         """Return in how many seconds it makes sense to ask again, by how fast sentences were written lately."""
         return self._after(self.waiting)

@@ -18,7 +18,7 @@ from heedful.serve.metrics import Metrics
 from heedful.serve.problems import Trouble, of_error
 from heedful.serve.queue import Picked, Queue
 
-__all__ = ["Desk", "Task"]
+__all__ = ["Desk", "Task", "said"]
 
 
 @dataclass(eq=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import pickle
 import socket
 import subprocess
 import sys
@@ -33,6 +34,7 @@ class Scribe:
 
     def __init__(self, models: Mapping[str, str], threads: int) -> None:
         self.ready = self.closed = False
+        self.names = 0  # of sentences: none is used again, for an answer may come after nobody wanted it any more
         self.sending = threading.Lock()
         ours, theirs = socket.socketpair()
         command = [sys.executable, "-c", BEGIN, str(theirs.fileno()), str(threads)]
@@ -61,7 +63,7 @@ class Scribe:
         """Tell it something; when it is gone, `gone` is called."""
         try:
             with self.sending:
-                self.line.send(message)
+                self.line.send_bytes(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
         except OSError:
             self.ready = False
 
@@ -78,6 +80,13 @@ class Distant(Greedy):
     def __init__(self, key: Hashable, writer: Writer, model: str, scribe: Scribe) -> None:
         super().__init__(key, writer)
         self.model, self.scribe = model, scribe
+
+    def enter(self, picked: Picked) -> list[int]:
+        """Take in sentences; return their names."""
+        self.next = self.scribe.names
+        rows = super().enter(picked)
+        self.scribe.names = self.next
+        return rows
 
     def send(self, names: list[int], picked: Picked, memory: Memory) -> None:
         """Hand sentences over that were read."""

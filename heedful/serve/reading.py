@@ -18,8 +18,6 @@ from heedful.serve.work import Work
 
 __all__ = ["Reader"]
 
-JOIN = 8  # so many times fewer than are being written wait for others to be read with, but not longer than `wait`
-
 
 class Reader:
     """Picks sentences whose turn it is, has the model read them, and hands them over to be written."""
@@ -59,7 +57,7 @@ class Reader:
         now, batches = time.monotonic(), sum(isinstance(lane, Batch) for lane in desk.lanes)
         for key, works in desk.queue.kinds().items():
             lane = self._lane(key, works[0]) if works[0].flows else None
-            picked = self._batch(key, works, now, batches) if lane is None else self._flowing(lane, works, now)
+            picked = self._batch(key, works, now, batches) if lane is None else self._flowing(lane, works)
             if picked:
                 found.append((lane, picked))
                 batches += lane is None
@@ -76,12 +74,11 @@ class Reader:
         self.desk.lanes.append(made)
         return made
 
-    def _flowing(self, lane: Greedy, works: list[Work], now: float) -> Picked:
+    def _flowing(self, lane: Greedy, works: list[Work]) -> Picked:
         """Return sentences to join others, as many as there is room for."""
         limits = self.desk.limits
         rows, tokens = limits.batch_rows - lane.rows, limits.batch_tokens - lane.tokens
-        few = JOIN * sum(len(work.waiting) for work in works) < lane.rows
-        if rows <= 0 or tokens <= 0 or (few and now - min(work.born for work in works) < limits.wait):
+        if rows <= 0 or tokens <= 0:
             return []
         picked = self.desk.queue.pick(works, tokens, rows)
         lane.count(picked)

@@ -17,7 +17,7 @@ from heedful.decoding import Flow, Hypothesis
 from heedful.models import Memory
 from heedful.translator import load
 
-__all__ = ["Drop", "Join", "Stepped", "main", "packed", "unpacked"]
+__all__ = ["Drop", "Join", "Stepped", "main", "packed", "said", "unpacked", "write"]
 
 Packed = tuple[Any, Any, list[Any], list[Any]]
 

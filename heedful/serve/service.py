@@ -156,6 +156,7 @@ class Service:
             "heedful_active_requests": self.active,
             "heedful_waiting_sentences": self.batcher.waiting,
             "heedful_batches": self.batcher.batches,
+            "heedful_writing_process": int(self.batcher.apart),
             "heedful_stopping": int(self.stopping),
         }
 

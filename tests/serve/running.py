@@ -33,9 +33,13 @@ class Running:
 
 
 @contextmanager
-def running(models: dict[str, Translator], limits: Limits | None = None, token: str = "") -> Iterator[Running]:
-    """Serve models from a thread for as long as the block lasts."""
-    service = Service(Shelf(models), limits or Limits(), threads=1)
+def running(
+    models: dict[str, Translator], limits: Limits | None = None, token: str = "", folders: dict[str, str] | None = None
+) -> Iterator[Running]:
+    """Serve models from a thread for as long as the block lasts; those of `folders` are written by a process."""
+    shelf = Shelf(models)
+    shelf.folders = folders or {}
+    service = Service(shelf, limits or Limits(), threads=1, processes=2)
     given = bound("127.0.0.1", 0)
     app = build(service, token, {"127.0.0.1", "localhost"})
     config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=5)

@@ -1,0 +1,125 @@
+"""Another process writes: the answers are the same, and it is missed by nobody when it is gone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from running import Running, process, running
+
+import heedful
+from heedful.client import Client
+from heedful.serve.distance import Scribe
+from heedful.serve.limits import Limits
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is one process on Windows")
+LONG = "a b c d e f g h"
+
+
+def until(holds: Callable[[], bool], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "it did not come about"
+        time.sleep(0.02)
+
+
+@contextmanager
+def apart(folder: Path, limits: Limits | None = None) -> Iterator[tuple[Running, Scribe]]:
+    """A service whose other process is there."""
+    with running({"m": heedful.load(folder, "cpu")}, limits, folders={"m": str(folder)}) as service:
+        until(lambda: service.service.batcher.apart)
+        assert service.service.batcher.scribe is not None
+        yield service, service.service.batcher.scribe
+
+
+def test_the_answers_are_those_of_the_translator(tiny: Path) -> None:
+    local = heedful.load(tiny, "cpu")
+    texts = [" ".join("abcdefgh"[(i * j) % 8] for j in range(1, 3 + i % 8)) for i in range(80)]
+
+    def one(i: int) -> None:
+        client = Client(service.url, timeout=60)
+        prefix = "A" if i % 7 == 0 else None
+        item = client.translate(texts[i], alignments=i % 3 == 0, prefix=prefix)
+        wanted = local.translate(texts[i], prefix=prefix)
+        assert (item["source"], item["text"]) == (texts[i], wanted.text)
+        assert item["score"] == pytest.approx(wanted.score, abs=1e-3)
+        client.close()
+
+    with apart(tiny) as (service, scribe), ThreadPoolExecutor(16) as pool:
+        list(pool.map(one, range(80)))
+        metrics = service.service.metrics
+        assert metrics.sentences == 80
+        assert 0 < metrics.steps < 80 * 10, "nothing was written together"
+        assert "heedful_writing_process 1" in metrics.text(service.service.gauges())
+        assert not service.service.batcher.desk.lanes
+        assert scribe.process.poll() is None
+        # What cannot flow is written here.
+        assert service.client.translate("a b", beam=3, n_best=2)["alternatives"]
+        assert [kind for kind, _ in service.client.stream("a b")][-1] == "done"
+    assert scribe.process.poll() is not None, "it outlives the service"
+
+
+def test_when_it_is_gone_the_service_writes_itself(tiny: Path, caplog: pytest.LogCaptureFixture) -> None:
+    local = heedful.load(tiny, "cpu")
+    with apart(tiny, Limits(batch_rows=4)) as (service, scribe), ThreadPoolExecutor(1) as pool:
+        os.kill(scribe.process.pid, signal.SIGSTOP)  # so that it has sentences when it dies
+        asked = pool.submit(service.client.translate, [LONG, "a b", "c", "d e f", "g h", "a"])
+        until(lambda: sum(len(lane.live) for lane in service.service.batcher.desk.lanes) == 4)
+        scribe.process.kill()
+        wanted = [one.text for one in local.translate([LONG, "a b", "c", "d e f", "g h", "a"])]
+        assert [item["text"] for item in asked.result()] == wanted
+        assert service.client.translate(LONG)["text"] == local.translate(LONG).text
+        assert service.client.ready()
+        assert not service.service.batcher.apart
+        assert "the service goes on alone" in caplog.text
+
+
+def test_who_goes_away_is_not_written(tiny: Path) -> None:
+    with apart(tiny, Limits(seconds=1)) as (service, scribe):
+        os.kill(scribe.process.pid, signal.SIGSTOP)
+        with pytest.raises(heedful.errors.HeedfulError, match="took longer"):
+            service.client.translate(LONG)
+        desk = service.service.batcher.desk
+        until(lambda: not desk.lanes, 5)
+        assert service.service.metrics.cancelled == 1
+        os.kill(scribe.process.pid, signal.SIGCONT)
+        # Had it been written nevertheless, the answer would be for nobody: no name is used again.
+        before = scribe.names
+        assert service.client.translate("a")["text"] == service.service.shelf.models["m"].translate("a").text
+        assert 0 < before < scribe.names
+
+
+def test_one_that_cannot_start_is_said(tmp_path: Path, tiny: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with running({"m": heedful.load(tiny, "cpu")}, folders={"m": str(tmp_path / "nowhere")}) as service:
+        until(lambda: "the service goes on alone" in caplog.text)
+        assert service.client.translate("a")["text"]
+
+
+def children(pid: int) -> list[int]:
+    found = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False).stdout
+    return [int(line) for line in found.split()]
+
+
+@pytest.mark.parametrize("kind", ["kill", "interrupt"])
+def test_it_ends_with_the_service(tiny: Path, kind: str) -> None:
+    with process(str(tiny)) as (service, url):
+        until(lambda: b"heedful_writing_process 1" in urllib.request.urlopen(f"{url}/metrics").read())
+        (other,) = children(service.pid)
+        if kind == "kill":
+            service.kill()
+        else:
+            os.kill(other, signal.SIGINT)  # as a terminal does, to both
+            service.send_signal(signal.SIGINT)
+            assert service.wait(20) == 0
+            assert service.stderr is not None
+            assert "Traceback" not in service.stderr.read()
+        until(lambda: not Path(f"/proc/{other}").exists() or "zombie" in Path(f"/proc/{other}/status").read_text(), 20)
