@@ -13,6 +13,7 @@ that have no sentence being written, so that a long text cannot fill all of them
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -29,6 +30,9 @@ from heedful.serve.work import Work
 from heedful.serve.writing import Listener, Steps
 
 __all__ = ["Batcher"]
+
+IN_TIME = 0.6  # of the time that a request has: who would have to wait longer would hardly be done in time
+FEW = 8  # sentences that are always let in, so that it is known how fast they are written
 
 
 class Batcher:
@@ -56,21 +60,24 @@ class Batcher:
             thread.start()
 
     def admit(self) -> None:
-        """Refuse a request while too many wait, or for too long; one that was let in is not asked again."""
+        """Refuse a request while too many wait, or who could not be done in time; who was let in is not asked again."""
         desk = self.desk
         with desk.lock:
-            waiting, delay = desk.queue.load(desk.limits.batch_rows) + len(desk.tasks), desk.queue.delay()
-        if waiting < desk.limits.queue and delay < desk.limits.seconds / 2:
+            waiting = desk.queue.load(desk.limits.batch_rows) + len(desk.tasks)
+            ahead = desk.ahead()
+            seconds = desk.pace.wait(ahead)
+        late = ahead >= FEW and seconds > IN_TIME * desk.limits.seconds
+        if waiting < desk.limits.queue and not late:
             return
-        after = self._after(waiting)
-        long = f", for {delay:.0f} s" if delay >= 1 else ""
-        why = f"{waiting} sentences wait already{long}; ask again in {after} s"
-        raise Trouble(429, why, headers={"Retry-After": str(after)})
+        after = self.patience()
+        why = f"{waiting} sentences wait already" if not late else f"{ahead} sentences are to be written before"
+        raise Trouble(429, f"{why}; ask again in {after} s", headers={"Retry-After": str(after)})
 
     def submit(self, work: Work) -> None:
         """Let the sentences of a request be written."""
         with self.desk.lock:
             self.desk.queue.add(work)
+            self.desk.pace.tick(True)
             self.desk.reading.notify()
 
     async def call(self, call: Callable[[], Any]) -> Any:  # noqa: ANN401
@@ -125,7 +132,5 @@ class Batcher:
 
     def patience(self) -> int:
         """Return in how many seconds it makes sense to ask again, by how fast sentences were written lately."""
-        return self._after(self.waiting)
-
-    def _after(self, waiting: int) -> int:
-        return int(min(60, max(1, waiting / max(self.desk.metrics.rate(), 1.0))))
+        with self.desk.lock:
+            return math.ceil(min(60.0, max(1.0, self.desk.pace.wait(self.desk.ahead()))))

@@ -15,6 +15,7 @@ from heedful.models import Memory
 from heedful.serve.lanes import Lane, Over, River, Told
 from heedful.serve.limits import Limits
 from heedful.serve.metrics import Metrics
+from heedful.serve.pace import Pace
 from heedful.serve.problems import Trouble, of_error
 from heedful.serve.queue import Picked, Queue
 
@@ -53,6 +54,12 @@ class Desk:
         self.ready: list[tuple[River, Picked, Memory]] = []  # read, and not written yet
         self.over: list[Over] = []  # written, and to be read again
         self.closed = False
+        self.pace = Pace()
+
+    def ahead(self) -> int:
+        """Return how many sentences wait or are being written; of a request that waits, at most a batch counts."""
+        lanes = sum(lane.rows for lane in self.lanes)
+        return self.queue.load(self.limits.batch_rows) + len(self.tasks) + len(self.over) + lanes
 
     def finish(self, over: Sequence[Over]) -> None:
         """Tell the translations of sentences of one lane that are over."""
@@ -67,7 +74,8 @@ class Desk:
             self.later(_deliver, [(one.work, one.index, trouble) for one in over])
             return
         with self.lock:
-            self.metrics.written(len(over))
+            self.metrics.sentences += len(over)
+            self.pace.tick(self.ahead() > 0, len(over))
         self.later(_deliver, [(one.work, one.index, what) for one, what in zip(over, done, strict=True)])
 
     def ended(self, lane: Lane, over: list[Over]) -> None:
@@ -95,6 +103,7 @@ class Desk:
                 if not lane.rows and lane in self.lanes:
                     self.lanes.remove(lane)
             self.over += over
+            self.pace.tick(self.ahead() > 0)
             self.reading.notify()
 
     def back(self, lane: Lane) -> None:

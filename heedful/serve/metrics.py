@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -12,7 +12,6 @@ __all__ = ["Histogram", "Metrics", "memory"]
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
-RECENT = 10.0  # seconds over which the rate is taken
 
 
 class Histogram:
@@ -48,7 +47,6 @@ class Metrics:
         self.rows = Histogram(ROWS)
         self.waited = Histogram(SECONDS)
         self.steps = self.tokens = self.sentences = self.cancelled = 0
-        self._recent: deque[tuple[float, int]] = deque()
 
     def request(self, route: str, status: int, seconds: float) -> None:
         """Count a request that was answered."""
@@ -64,21 +62,6 @@ class Metrics:
         """Count a step of so many sentences."""
         self.steps += 1
         self.rows.add(rows)
-
-    def written(self, count: int) -> None:
-        """Count sentences that are done."""
-        self.sentences += count
-        now = time.monotonic()
-        self._recent.append((now, count))
-        while self._recent[0][0] < now - RECENT:
-            self._recent.popleft()
-
-    def rate(self) -> float:
-        """Return how many sentences a second were written lately."""
-        recent = tuple(self._recent)
-        if not recent:
-            return 0.0
-        return sum(count for _, count in recent) / max(0.5, time.monotonic() - recent[0][0])
 
     def text(self, now: Mapping[str, float]) -> str:
         """Return all of it; `now` are gauges, by name."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Hashable
 
@@ -26,11 +25,6 @@ class Queue:
     def load(self, most: int) -> int:
         """Return how many sentences wait where each request counts for `most` at most."""
         return sum(min(len(work.waiting), most) for work in self.works)
-
-    def delay(self) -> float:
-        """Return for how many seconds the first of those has waited who have not begun."""
-        now = time.monotonic()
-        return max((now - work.born for work in self.works if len(work.waiting) == len(work.prepared.found)), default=0)
 
     def add(self, work: Work) -> None:
         """Let a request wait."""
