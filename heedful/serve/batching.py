@@ -25,7 +25,7 @@ from heedful.serve.distance import Scribe
 from heedful.serve.limits import Limits
 from heedful.serve.metrics import Metrics
 from heedful.serve.problems import Trouble
-from heedful.serve.reading import Reader
+from heedful.serve.reader import Reader
 from heedful.serve.work import Work
 from heedful.serve.writing import Listener, Steps
 
