@@ -62,7 +62,7 @@ function threaded(panel, svg, [x, y], told, way) {
   const threads = {};
   for (const side of ["source", "target"]) {
     threads[side] = panel.items[side].map((item, i) => {
-      const group = draw("g", { class: `v-ribbon v-c${side === "source" ? i % 5 : 4}` });
+      const group = draw("g", { class: `v-ribbon v-c${side === "source" ? i % HUES : 4}` });
       group.style.setProperty("--w", "0.3");
       group.append(draw("path", { d: way(item, side), "stroke-width": 2 }));
       return group;

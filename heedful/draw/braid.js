@@ -1,6 +1,7 @@
 // The braid: source and target words, and between them ribbons as wide as their weights.
 
 const UNIT = { across: 26, down: 18 }; // pixels of a weight of 1
+const HUES = 5; // a ribbon has the hue of its source word, under every model, as in the picture that stands still
 const LINE = 26; // the least height of a word in a column
 const TALL = 1400; // a braid higher than this gets a frame to scroll in, and only what is near it is drawn
 
@@ -34,7 +35,7 @@ function ports(panel, places, unit) {
 
 function ribbon(link, unit, path) {
   const wide = Math.max(1.2, unit * link.w);
-  const group = draw("g", { class: `v-ribbon v-c${link.s % 5}` });
+  const group = draw("g", { class: `v-ribbon v-c${link.s % HUES}` });
   group.style.setProperty("--w", Math.min(1, link.w).toFixed(3));
   if (wide >= 4) group.append(draw("path", { class: "v-edge", d: path, "stroke-width": (wide + 2.5).toFixed(1) }));
   group.append(draw("path", { d: path, "stroke-width": wide.toFixed(1) }));
@@ -42,9 +43,10 @@ function ribbon(link, unit, path) {
 }
 
 // Bars at the words: how much each is looked at, or looks, with what is hidden.
-function bar(x, y, width, height) {
+function bar(side, i, x, y, width, height) {
   const [left, top, wide, high] = [x, y, width, height].map((number) => number.toFixed(1));
-  return draw("rect", { class: "v-bar", x: left, y: top, width: wide, height: high, rx: 1.5 });
+  const hue = side === "source" ? ` v-c${i % HUES}` : "";
+  return draw("rect", { class: `v-bar${hue}`, x: left, y: top, width: wide, height: high, rx: 1.5 });
 }
 
 function across(panel) {
@@ -75,7 +77,7 @@ function across(panel) {
     });
   }
   for (const [side, y] of [["source", 0], ["target", height - 5]]) {
-    places[side].forEach((x, i) => svg.append(bar(x - widths[side][i] / 2, y, widths[side][i], 5)));
+    places[side].forEach((x, i) => svg.append(bar(side, i, x - widths[side][i] / 2, y, widths[side][i], 5)));
   }
   const ends = ports(panel, places, unit);
   const middle = (height / 2).toFixed(0);
@@ -149,7 +151,7 @@ function down(panel) {
     for (const [side, x] of [["source", 0], ["target", width - 5]]) {
       places[side].forEach((y, i) => {
         const tall = unit * (side === "source" ? covered[i] : panel.rows[i].total);
-        if (near(y)) svg.append(bar(x, y - tall / 2, 5, tall));
+        if (near(y)) svg.append(bar(side, i, x, y - tall / 2, 5, tall));
       });
     }
     for (const i of links) {

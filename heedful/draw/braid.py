@@ -2,7 +2,8 @@
 
 A target word hands out all of its weight; a source word's bar is as wide as the weight it is given, so that words
 nobody looked at and words that all looked at are seen at once, and where ribbons cross, the order has changed. Long
-sentences go on in further rows, as music does.
+sentences go on in further rows, as music does. A ribbon has the hue of its source word, which that word has under every
+model and in every format.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heedful.draw.figure import Kept, heading, keep, message, notes, right_to_left, said, warned, weights_of
-from heedful.draw.marks import Entry, Picture, cut, decimal, isolate, legend, width_of
+from heedful.draw.marks import HUES, Entry, Picture, cut, decimal, isolate, legend, width_of
 from heedful.trace import END, Trace
 
 __all__ = ["MASS", "braid", "picture"]
@@ -26,10 +27,9 @@ UNIT = 24.0  # width of all the weight of a target word
 SPACE = 12.0  # between words
 LONGEST = 170.0  # of a word
 NARROWEST, WIDEST = 360.0, 880.0  # of a row
-HUES = 4
 BAR = 5.0  # height of what ribbons end at
 LETTERS = 24.0  # height of a line of words, with the room to its bar
-FAINTEST, FULLEST = 0.25, 0.8  # how opaque a ribbon is inside its edges
+EDGED = 4.0  # the least width of a ribbon that lies over others with an edge
 
 
 class _Row(NamedTuple):
@@ -142,8 +142,8 @@ def _row(
     top = LETTERS
     bottom = top + min(190.0, max(84.0, 60 + 0.3 * reach))
     ribbons = _ribbons(row, part, above, below, (top, bottom), sides)
-    bars = [_bar(place, top - BAR, "i") for place in above.values()]
-    bars += [_bar(place, bottom, f"b s{t % HUES}") for t, place in below.items()]
+    bars = [_bar(place, top - BAR, f"b d{s % HUES}") for s, place in above.items()]
+    bars += [_bar(place, bottom, "i") for place in below.values()]
     words = [_word(sides[0][s], place, top - BAR - 8, place.wide > 0) for s, place in above.items()]
     words += [_word(sides[1][t], place, bottom + BAR + 17, True) for t, place in below.items()]
     return "\n".join([*ribbons, *bars, *words]), bottom + LETTERS
@@ -171,18 +171,23 @@ def _ribbons(
                 starts[t, s] = (x, old[1]) if places is above else (old[0], x)
                 x += UNIT * float(part[t, s])
     found = []
-    for (t, s), (high, low) in sorted(starts.items(), key=lambda item: -float(part[item[0]])):  # thin ones on top
+    for (t, s), (high, low) in sorted(starts.items(), key=lambda item: float(part[item[0]])):  # wide ones on top
         weight = float(part[t, s])
         told = f"{isolate(sides[1][t])} → {isolate(sides[0][s])} {round(100 * weight)} %"
-        found.append(
-            f'<path class="w s{t % HUES}" fill-opacity="{decimal(FAINTEST + (FULLEST - FAINTEST) * weight)}" '
-            f'd="{_ribbon(high, low, UNIT * weight, ends)}"><title>{told}</title></path>'
-        )
+        path = _path(high, low, UNIT * weight, ends)
+        found.append(f"<g><title>{told}</title>{_coloured(path, weight, s)}</g>")
     return found
 
 
-def _ribbon(high: float, low: float, wide: float, ends: tuple[float, float]) -> str:
-    """Return a ribbon from `high` above to `low` below, leaving and arriving upright."""
+def _coloured(path: str, weight: float, source: int) -> str:
+    """Return a ribbon in the hue of its source word: one pale path, and a full one over it as opaque as its weight."""
+    hue, full = source % HUES, decimal(min(1.0, weight))
+    pale = f"u k w{hue}" if UNIT * weight >= EDGED else f"w w{hue}"
+    return f'<path class="{pale}" d="{path}"/><path class="u d{hue}" fill-opacity="{full}" d="{path}"/>'
+
+
+def _path(high: float, low: float, wide: float, ends: tuple[float, float]) -> str:
+    """Return the way from `high` above to `low` below, leaving and arriving upright."""
     top, bottom = ends
     middle = (top + bottom) / 2
     a, b, c, d = (decimal(x) for x in (high, low, high + wide, low + wide))
@@ -207,10 +212,7 @@ def _entries(some_unseen: bool) -> list[Entry]:
     marks, x = [], 0.0
     for share in (1.0, 0.5, 0.1):
         wide = UNIT * share
-        opacity = decimal(FAINTEST + (FULLEST - FAINTEST) * share)
-        marks.append(
-            f'<path class="w s1" fill-opacity="{opacity}" d="M{decimal(x)} 0h{decimal(wide)}v14h-{decimal(wide)}z"/>'
-        )
+        marks.append(_coloured(f"M{decimal(x)} 0h{decimal(wide)}v14h-{decimal(wide)}z", share, 1))
         x += wide + 5
     found = [Entry("".join(marks), x - 5, "weight 100, 50 and 10 %")]
     if some_unseen:

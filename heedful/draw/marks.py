@@ -17,8 +17,13 @@ from heedful.errors import DataError
 
 __all__ = [
     "DARK",
+    "DARK_RIBBONS",
     "FONTS",
+    "HUES",
     "LIGHT",
+    "LIGHT_RIBBONS",
+    "NAMES",
+    "RIBBONS",
     "Entry",
     "Picture",
     "clean",
@@ -54,6 +59,18 @@ DARK = (
     *("#f0a04b", "#6db8f2", "#3fcf9f", "#e29ac6", "#aab4c0"),
     *("#4e3d2d", "#2f4355", "#244841", "#4b3c4a", "#3d4249"),
 )
+HUES = 5  # of series, and of ribbons
+# What ribbons lie on, and their colours by hue: of no weight, and of all. view.css has the same, so that a word has one
+# colour in every format.
+RIBBONS = ("ground", "w0", "w1", "w2", "w3", "w4", "d0", "d1", "d2", "d3", "d4")
+LIGHT_RIBBONS = (
+    *("#ffffff", "#cb6b30", "#3e8cbb", "#34947c", "#b270a0", "#7f868f"),
+    *("#863707", "#005284", "#005a43", "#7a3668", "#484f59"),
+)
+DARK_RIBBONS = (
+    *("#14161a", "#9a6630", "#46769b", "#277f62", "#926380", "#6c727a"),
+    *("#f6c48e", "#a3d2f7", "#7ddfbe", "#edc0db", "#c6cdd5"),
+)
 INVISIBLE = {chr(c) for c in (0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0xFEFF, 0xFFFE, 0xFFFF)}
 ROW = 20  # height of a line of the legend
 
@@ -71,12 +88,13 @@ class Picture(NamedTuple):
         """The document: one `<svg>` element that stands alone or inside a page."""
         title, description = clean(self.title), clean(self.description)
         key = f"{zlib.crc32(f'{title}{description}{self.body}'.encode()):08x}"
+        style = _STYLE + (_RIBBON_STYLE if 'class="u ' in self.body else "")  # most pictures have no ribbons
         size = f'width="{decimal(self.width)}" height="{decimal(self.height)}"'
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" class="heedful" role="img" {size} '
             f'viewBox="0 0 {decimal(self.width)} {decimal(self.height)}" aria-labelledby="t{key}" '
             f'aria-describedby="d{key}"><title id="t{key}">{title}</title><desc id="d{key}">{description}</desc>'
-            f"<style>{_STYLE}</style>\n{self.body}\n</svg>\n"
+            f"<style>{style}</style>\n{self.body}\n</svg>\n"
         )
 
 
@@ -88,16 +106,25 @@ class Entry(NamedTuple):
     text: str
 
 
-def _variables(colours: Sequence[str]) -> str:
-    return ";".join(f"--h-{name}:{colour}" for name, colour in zip(NAMES, colours, strict=True))
+def _colours(names: Sequence[str], light: Sequence[str], dark: Sequence[str], more: str = "") -> str:
+    """Return the rules that name colours, for light, for dark and for paper, which is light."""
+    on_light, on_dark = (
+        ";".join(f"--h-{name}:{colour}" for name, colour in zip(names, colours, strict=True))
+        for colours in (light, dark)
+    )
+    return (
+        f".heedful{{{on_light}{more}}}@media(prefers-color-scheme:dark){{.heedful{{{on_dark}}}}}"
+        f"@media print{{.heedful{{color-scheme:light;{on_light}}}}}"
+    )
 
 
 _STYLE = (
-    f".heedful{{{_variables(LIGHT)};color-scheme:light dark;max-width:100%;height:auto;overflow:visible;"
-    f"font-family:{FONTS};font-size:14px;font-variant-numeric:tabular-nums}}"
-    f"@media(prefers-color-scheme:dark){{.heedful{{{_variables(DARK)}}}}}"
-    "@media print{.heedful{color-scheme:light;" + _variables(LIGHT) + "}}"
-    ".heedful text{fill:var(--h-ink)}.heedful .h{font-weight:600;font-size:15px}"
+    _colours(
+        *(NAMES, LIGHT, DARK),
+        ";color-scheme:light dark;max-width:100%;height:auto;overflow:visible;"
+        f"font-family:{FONTS};font-size:14px;font-variant-numeric:tabular-nums",
+    )
+    + ".heedful text{fill:var(--h-ink)}.heedful .h{font-weight:600;font-size:15px}"
     ".heedful .q{fill:var(--h-soft);font-size:12px}.heedful .r{text-anchor:end}.heedful .m{text-anchor:middle}"
     ".heedful .l{stroke:var(--h-line);fill:none}.heedful .o{stroke:var(--h-gold);stroke-width:2;fill:none}"
     ".heedful .c{fill:var(--h-shade)}"
@@ -107,7 +134,12 @@ _STYLE = (
     ".heedful .e{fill:none;stroke:var(--h-soft)}.heedful .t{fill:var(--h-soft)}"
     ".heedful .a{stroke:currentColor;stroke-width:2;fill:none;stroke-linejoin:round}"
     ".heedful .b{fill:currentColor;stroke:currentColor}"
-    + "".join(f".heedful .s{i}{{color:var(--h-s{i})}}.heedful .s{i} .p{{fill:var(--h-p{i})}}" for i in range(5))
+    + "".join(f".heedful .s{i}{{color:var(--h-s{i})}}.heedful .s{i} .p{{fill:var(--h-p{i})}}" for i in range(HUES))
+)
+_RIBBON_STYLE = (
+    _colours(RIBBONS, LIGHT_RIBBONS, DARK_RIBBONS)
+    + ".heedful .u{fill:currentColor}.heedful .k{stroke:var(--h-ground);stroke-width:2.5;paint-order:stroke}"
+    + "".join(f".heedful .{kind}{i}{{color:var(--h-{kind}{i})}}" for kind in "wd" for i in range(HUES))
 )
 
 

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from heedful.draw.fonts import Face, Fonts
-from heedful.draw.marks import DARK, LIGHT, NAMES
+from heedful.draw.marks import DARK, DARK_RIBBONS, LIGHT, LIGHT_RIBBONS, NAMES, RIBBONS
 from heedful.draw.widths import signs
 from heedful.errors import DataError, HeedfulError
 
@@ -54,7 +54,8 @@ def _coloured(svg: str, plain: Face, dark: bool) -> str:
     """Return the picture with its colours put in: resvg knows neither variables nor the viewer's wishes."""
     start, end = svg.index("<style>"), svg.index("</style>")
     style = re.sub(r"@media[^{]*\{[^{}]*\{[^{}]*\}\}", "", svg[start:end])
-    for name, colour in zip(NAMES, DARK if dark else LIGHT, strict=True):
+    colours = (*DARK, *DARK_RIBBONS) if dark else (*LIGHT, *LIGHT_RIBBONS)
+    for name, colour in zip((*NAMES, *RIBBONS), colours, strict=True):
         style = style.replace(f"var(--h-{name})", colour)
     style = re.sub(r"--h-\w+:[^;}]*;?", "", style)
     style = re.sub(r"font-family:[^;}]*", f"font-family:'{plain.family}',sans-serif", style)

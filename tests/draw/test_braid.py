@@ -36,16 +36,18 @@ def rows(drawn: str) -> list[ET.Element]:
     return [
         g
         for g in groups
-        if g.get("transform", "").startswith("translate(8 ") and g.find(f"{NS}path/{NS}title") is not None
+        if g.get("transform", "").startswith("translate(8 ") and g.find(f"{NS}g/{NS}title") is not None
     ]
 
 
 def ribbons(group: ET.Element) -> list[Ribbon]:
     found = []
-    for path in group.findall(f"{NS}path"):
-        numbers = [float(n) for n in re.findall(r"-?[\d.]+", path.get("d", ""))]
+    for one in group.findall(f"{NS}g"):
+        pale, full = one.findall(f"{NS}path")
+        assert pale.get("d") == full.get("d")
+        numbers = [float(n) for n in re.findall(r"-?[\d.]+", pale.get("d", ""))]
         a, b, d, c = numbers[0], numbers[6], numbers[8], numbers[13]
-        found.append(Ribbon(path.find(f"{NS}title").text or "", (a, c), (b, d)))
+        found.append(Ribbon(one.find(f"{NS}title").text or "", (a, c), (b, d)))
     return found
 
 
@@ -75,7 +77,7 @@ def test_widths_add_up_to_the_kept_mass(name: str, mass: float) -> None:
         assert sum(widths) / braid.UNIT == pytest.approx(weights[kept.mask].sum(), abs=0.02)
     # Each bar is as wide as what comes to it, and ribbons lie on bars, side by side.
     drawn = np.where(kept.mask, weights, 0)
-    for kind, sums, ends in (("i", drawn.sum(0), "above"), ("b", drawn.sum(1), "below")):
+    for kind, sums, ends in (("b", drawn.sum(0), "above"), ("i", drawn.sum(1), "below")):
         there = bars(row, kind)
         assert sorted(b - a for a, b in there) == pytest.approx(sorted(braid.UNIT * s for s in sums if s), abs=0.02)
         places = sorted(getattr(r, ends) for r in found)

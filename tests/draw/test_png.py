@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 import heedful
 from heedful.draw import views
 from heedful.draw.fonts import Fonts, faces_of, script_of
-from heedful.draw.marks import DARK, LIGHT, NAMES
+from heedful.draw.marks import DARK, DARK_RIBBONS, LIGHT_RIBBONS, NAMES, RIBBONS
 from heedful.draw.png import render
 from heedful.draw.views import View, view
 from heedful.errors import ConfigError, DataError, HeedfulError
@@ -103,8 +103,8 @@ def test_a_braid_has_its_words_and_its_colours() -> None:
     assert len(words) == 13
     for x, y, _ in words:  # Devanagari above, Latin below: each is there
         assert ink(picture, float(x) + 8, float(y) + move, 30, 12) > 10
-    colours = dict(zip(NAMES, LIGHT, strict=True))
-    for name in ("s0", "s1", "s2", "s3"):  # the bars below are of the pure colour
+    colours = dict(zip(RIBBONS, LIGHT_RIBBONS, strict=True))
+    for name in ("d0", "d1", "d2", "d3", "d4"):  # the bars above are of the pure colour
         wanted = [int(colours[name][i : i + 2], 16) for i in (1, 3, 5)]
         assert (np.abs(picture[..., :3].astype(int) - wanted).sum(-1) < 6).sum() > 100
 
@@ -115,8 +115,8 @@ def test_dark_has_dark_colours_that_can_be_seen() -> None:
         svg = view([samples.HINDI], View(name), "Hindi")
         picture = dots(render(svg, dark=True))[..., :3].astype(float)
         assert picture[0, 0].tolist() == [0x14, 0x16, 0x1A]
-        colours = dict(zip(NAMES, DARK, strict=True))
-        wanted = ("s0", "s1", "s2", "s3", "ink") if name == "braid" else ("ink", "soft")
+        colours = dict(zip((*NAMES, *RIBBONS), (*DARK, *DARK_RIBBONS), strict=True))
+        wanted = ("d0", "d1", "d2", "d3", "d4", "ink") if name == "braid" else ("ink", "soft")
         for colour in wanted:
             rgb = np.array([int(colours[colour][i : i + 2], 16) for i in (1, 3, 5)])
             assert (np.abs(picture - rgb).sum(-1) < 6).sum() > 20, colour
