@@ -62,7 +62,8 @@ def see(
         bool, typer.Option("--check", help="Beside the weights, what the words really depended on.")
     ] = False,
     mass: Annotated[
-        float | None, typer.Option(metavar="SHARE", help="Of each word's weight, how much ribbons show [0.9].")
+        float | None,
+        typer.Option(metavar="SHARE", help="Draw each word's widest ribbons until they hold this share [0.9]."),
     ] = None,
     to: Annotated[
         Path | None,

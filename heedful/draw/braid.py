@@ -49,8 +49,8 @@ class _Place(NamedTuple):
 def braid(trace: Trace, title: str = "", width: float = WIDEST, mass: float = MASS) -> str:
     """Return the weights between words as ribbons, as an SVG document.
 
-    Of each target word's weight the largest parts are drawn, up to a share of `mass`. A sentence too long for `width`
-    goes on in another row, in which a source word may stand again.
+    Of each target word the widest ribbons are drawn, until they hold the share `mass` of its weight; what is too thin
+    to be seen is not. A sentence too long for `width` goes on in another row, in which a source word may stand again.
     """
     return str(picture(trace, title, width, mass))
 
@@ -73,8 +73,10 @@ def picture(trace: Trace, title: str = "", width: float = WIDEST, mass: float = 
         body.append(f'<g transform="translate(8 {decimal(y)})">{part}</g>')
         y += high + 26
     key, key_height = legend(_entries(bool((drawn.sum(0) == 0).any())), 8, y - 6, spread)
-    below, below_height = notes(_notes(trace, kept, mass), y - 6 + key_height, spread + 16)
-    told = f"{_describe(trace, drawn)}. {'; '.join(_notes(trace, kept, mass))}"
+    thin = bool((drawn.sum(1) < mass * weights.sum(1) - 1e-3).any())
+    lines = _notes(trace, kept, mass, thin)
+    below, below_height = notes(lines, y - 6 + key_height, spread + 16)
+    told = f"{_describe(trace, drawn)}. {'; '.join(lines)}"
     height = y - 6 + key_height + below_height + 6
     return Picture(spread + 16, height, title or "Where the model looked", told, "\n".join([*body, key, *below]))
 
@@ -221,9 +223,19 @@ def _entries(some_unseen: bool) -> list[Entry]:
     return found
 
 
-def _notes(trace: Trace, kept: Kept, mass: float) -> list[str]:
-    parts = f"of each word's weight the largest parts, up to {100 * mass:.0f}\u00a0%" if mass < 1 else "all the weight"
-    return [f"words below look at words above: {parts}", kept.words, said(trace), *warned(trace)]
+def _notes(trace: Trace, kept: Kept, mass: float, thin: bool) -> list[str]:
+    """Return what is said below: what is drawn, what is not and how much that is, and which weights these are.
+
+    `thin` says whether a word has fewer ribbons than `mass` asks for, since others would be too thin to be seen.
+    """
+    least = f"{100 * LEAST:.0f}\u00a0%"
+    if mass < 1:
+        share = f"{100 * mass:.0f}\u00a0%"
+        drawn = f"every word below has ribbons to the words it looked at most, until they hold {share} of its weight"
+        hidden = f"smaller weights, and all under {least}" if thin else "smaller weights"
+    else:
+        drawn, hidden = "every word below has ribbons to all the words it looked at", f"weights under {least}"
+    return [drawn, kept.words(hidden), said(trace), *warned(trace)]
 
 
 def _describe(trace: Trace, drawn: NDArray[np.float32]) -> str:

@@ -36,5 +36,6 @@ function slider(view) {
     told.textContent = percent(view.state.keep);
     view.draw();
   });
-  return make("label", { className: "v-slider" }, make("span", {}, "Weight kept"), input, told);
+  const [before, after] = ["Draw the largest", "of each word\u2019s weight"].map((text) => make("span", {}, text));
+  return make("label", { className: "v-slider" }, before, input, told, after);
 }

@@ -43,19 +43,18 @@ class Kept(NamedTuple):
     mask: NDArray[np.bool_]
     hidden: float
 
-    @property
-    def words(self) -> str:
-        """What is hidden, for a person."""
+    def words(self, what: str) -> str:
+        """Say for a person what is hidden, which is `what`, and how much that is."""
         share = 100 * self.hidden
-        return "hidden: nothing" if share < 0.05 else f"hidden: {number(share)}\u00a0% of the weight"
+        return "nothing is hidden" if share < 0.05 else f"hidden: {what}, together {number(share)}\u00a0% of all weight"
 
 
 def keep(weights: NDArray[np.float32], mass: float = 1.0, least: float = 0.0) -> Kept:
     """Keep the largest weights of each row, up to a share `mass` of the row, and none under `least`.  (T, S).
 
     >>> kept = keep(np.array([[0.6, 0.3, 0.08, 0.02]], dtype=np.float32), mass=0.9)
-    >>> kept.mask.tolist(), kept.words
-    ([[True, True, False, False]], 'hidden: 10\\xa0% of the weight')
+    >>> kept.mask.tolist(), kept.words("the rest")
+    ([[True, True, False, False]], 'hidden: the rest, together 10\\xa0% of all weight')
     """
     order = np.argsort(-weights, axis=1, kind="stable")
     ranked = np.take_along_axis(weights, order, axis=1).astype(float)

@@ -89,7 +89,8 @@ def _draw(
     head = top + max(width_of(w, font) for w in across) * SLANT + 26
     grid = _Grid(left, head, wide, high, len(targets), len(sources), font)
     key, key_height = legend(_entries(gold is not None, confidences is not None), 8, grid.bottom + 18, width - 16)
-    below, below_height = notes([said(trace), kept.words, *warned(trace)], grid.bottom + 18 + key_height, width)
+    hidden = kept.words(f"cells under {100 * SEEN:.0f}\u00a0%")
+    below, below_height = notes([said(trace), hidden, *warned(trace)], grid.bottom + 18 + key_height, width)
     body += [
         *_words(grid, across, down),
         *_sure(grid, confidences),

@@ -97,6 +97,11 @@ class Panel {
     const little = this.cut.shown < 0.9995 ? "hidden under 1\u00a0%" : "nothing is hidden";
     const told = hidden ? `hidden ${hidden}\u00a0%` : little;
     const parts = [`${which}.`, `Showing ${100 - hidden}\u00a0% of the weight; ${told}.`];
+    if (this.ribbons && this.view.state.keep < 1) {
+      const word = trace.self ? "Every word" : "Every word of the translation";
+      const share = percent(this.view.state.keep);
+      parts.push(`${word} has ribbons to the words it looked at most, until they hold ${share} of its weight.`);
+    }
     if (!this.ribbons && hidden) parts.push(`Cells under ${percent(this.cut.least)} are left blank.`);
     if (this.ribbons && this.cut.shown < this.view.state.keep - 0.005) {
       parts.push(`Links under ${percent(this.cut.least)} are too thin to draw.`);

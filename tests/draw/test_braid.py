@@ -190,12 +190,28 @@ def test_what_cannot_be_drawn_is_refused(draw: Any, name: str, value: Any, messa
 
 
 def test_what_is_hidden_is_said() -> None:
-    told = {mass: braid.braid(samples.HINDI, mass=mass) for mass in (0.5, 1.0)}
+    told = {mass: description(braid.braid(samples.HINDI, mass=mass)) for mass in (0.5, 1.0)}
     hidden = 1 - samples.HINDI.words()[keep(samples.HINDI.words(), 0.5, braid.LEAST).mask].sum() / 6
-    assert f"hidden: {100 * hidden:.1f}\u00a0%" in told[0.5]
-    assert "up to 50\u00a0%" in told[0.5]
-    assert "all the weight" in told[1.0]
+    assert "ribbons to the words it looked at most, until they hold 50 % of its weight" in told[0.5]
+    assert f"hidden: smaller weights, together {100 * hidden:.1f} % of all weight" in told[0.5]
+    assert "ribbons to all the words it looked at" in told[1.0]
     assert "read-out: layer 1, head 1" in told[1.0]
+
+
+def test_what_is_too_thin_is_said_where_there_is_such_a_ribbon() -> None:
+    trace = samples.trace("a b c", "A", [[0], [3]])
+    rows = np.array([[0.97, 0.01, 0.01, 0.01], [0.0, 0.0, 0.0, 1.0]], dtype=np.float32)
+    made = replace(trace, weights=rows[None, None])
+    # 3 % of one of two rows: 1.5 % of all.
+    assert "hidden: weights under 2 %, together 1.5 % of all weight" in description(braid.braid(made, mass=1.0))
+    assert "hidden: smaller weights, and all under 2 %, together 1.5 %" in description(braid.braid(made, mass=0.99))
+    assert "hidden: smaller weights, together 1.5 %" in description(braid.braid(made, mass=0.9))
+    whole = replace(trace, weights=np.eye(4, dtype=np.float32)[None, None, :2])
+    assert "nothing is hidden" in description(braid.braid(whole))
+
+
+def description(drawn: str) -> str:
+    return ET.fromstring(drawn).find(f"{NS}desc").text.replace("\u00a0", " ")
 
 
 @given(st.integers(1, 8), st.integers(1, 8), st.floats(0.05, 1.0), st.integers(0, 99))

@@ -73,6 +73,11 @@ def test_what_is_seen_first(look):
     assert found.locator(".v-ribbon").count() == 11
     readout = figures.said(page_traces.known()).removeprefix("read-out")
     assert note(found).startswith(f"Read-out{readout}. Showing 91 % of the weight; hidden 9 %.")
+    kept = (
+        "Every word of the translation has ribbons to the words it looked at most, until they hold 90 % of its weight."
+    )
+    assert kept in note(found)
+    assert plain(found.inner_text(".v-slider")).split("\n") == ["Draw the largest", "90 %", "of each word’s weight"]
     assert found.locator(".v-unsure").all_inner_texts() == ["food"]
     assert not found.locator(".v-still").is_visible()
 
@@ -158,7 +163,8 @@ def test_what_is_kept_can_be_moved_and_what_is_hidden_is_said(look):
     kept = (0.9 + 0.5 + 0.61 + 0.95 + 0.5) / 5
     assert f"Showing {kept:.0%} of the weight; hidden {1 - kept:.0%}.".replace("%", " %") in note(found)
     found.fill("input[type=range]", "100")
-    assert "Showing 100 % of the weight; nothing is hidden." in note(found)
+    assert note(found).count("Showing 100 % of the weight; nothing is hidden.") == 1
+    assert "until they hold" not in note(found)
     # What is told of a word is what is drawn, and how much is not.
     found.hover(word("target", 3))
     assert said(found) == ALL_SPOKEN

@@ -98,7 +98,7 @@ def test_by_hand():
     assert root.find(f"{NS}title").text == "Where the model looked"
     told = "Most looked at, word by word. I: मैं 90 %; home: घर 76 %; </s>: घर 50 %. Read-out: layer 1, head 1"
     assert root.find(f"{NS}desc").text == told
-    assert "read-out: layer 1, head 1\u00a0· hidden: nothing" in texts(root, "q")
+    assert "read-out: layer 1, head 1 · nothing is hidden" in " ".join(texts(root, "q")).replace("\u00a0", " ")
 
 
 def test_the_strong_numbers_stand_on_strong_shades():
