@@ -253,7 +253,7 @@ def _print(parts: Sequence[Trace], how: View, all_heads: bool, ascii_only: bool)
 
     for trace in parts:
         named = trace.weights is not None and (how.layer or how.head) is not None
-        one = trace.only(*chosen(trace, how.layer, how.head)) if named else trace
+        one = trace.only(*chosen(trace, how.layer, how.head).at) if named else trace
         print("\n" + heatmap(one, width=width(), ascii_only=ascii_only, confidence=not trace.inside))
         if (all_heads or how.name == "heads") and trace.weights is not None and trace.weights[:, :, 0, 0].size > 1:
             print("\nFor each layer.head, the number of the word that every word looks at most:\n")

@@ -142,7 +142,7 @@ function heads(panel) {
   table.setAttribute("aria-label", `${layers.length} layers of ${each.length} heads`);
   table.style.setProperty("--columns", each.length);
   const large = make("div", { className: "v-large" });
-  box.append(table, large);
+  box.append(table, which(panel), large);
   panel.box.replaceChildren(box);
   const chosen = panel.choice.startsWith("head:") ? Number(panel.choice.slice(5)) : -1;
   layers.forEach((layer, l) => each.forEach((head, h) => {
@@ -160,7 +160,7 @@ function heads(panel) {
     const at = event.target.closest("[data-map]");
     const next = walk(event.key, Number(at.dataset.map), each.length);
     if (event.key === "Enter" || event.key === " ") choose(at);
-    else if (table.children[next]) table.children[next].focus();
+    else if (table.children[next]) choose(table.children[next]); // what has the focus is what is shown large
     else return;
     event.preventDefault();
   });
@@ -170,6 +170,15 @@ function heads(panel) {
     panel.box.querySelector(`[data-map="${button.dataset.map}"]`)?.focus();
   }
   return grid(panel, large);
+}
+
+// What is shown large, and why: of the head that the page opened with its reason, of others that they were chosen.
+function which(panel) {
+  const { choice, trace } = panel;
+  const name = make("b", {}, panel.shown());
+  if (choice === "read") return make("p", { className: "v-which" }, name, ". Choose a head above to see it large.");
+  const why = choice === `head:${trace.chosen}` ? trace.why : "your choice";
+  return make("p", { className: "v-which" }, name, why ? `: ${why}` : "");
 }
 
 // Arrows among the small ones: down and up go by a layer.

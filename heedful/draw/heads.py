@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from heedful.draw import svg
-from heedful.draw.figure import heading, message, right_to_left, weights_of
+from heedful.draw.figure import heading, message, notes, right_to_left, said, weights_of
 from heedful.draw.marks import Picture, decimal
 from heedful.trace import Trace
 
-__all__ = ["chosen", "heads", "picture"]
+__all__ = ["Chosen", "chosen", "heads", "picture"]
+
+Maps = dict[tuple[int, int], NDArray[np.float32]]
 
 LEVELS = 8  # shades of a small map
 LEAST = 0.04  # less cannot be seen in a small map
@@ -22,10 +25,18 @@ SMALLEST, LARGEST = 44.0, 112.0  # side of a small map
 WIDEST = 880.0
 
 
+class Chosen(NamedTuple):
+    """The layer and the head that are enlarged, counted from 1, and why these, in words; "" where there is no other."""
+
+    at: tuple[int, int]
+    why: str
+
+
 def heads(trace: Trace, title: str = "", layer: int | None = None, head: int | None = None) -> str:
     """Return all heads of all layers as small maps, and one of them enlarged, as an SVG document.
 
-    Layers and heads count from 1; without them, the one that its read-out names is enlarged, or else the sharpest.
+    Layers and heads count from 1; without them, the one that the read-out takes is enlarged, or the sharpest of those
+    that it takes. Why it is this one is said.
     """
     return str(picture(trace, title, layer, head))
 
@@ -37,8 +48,10 @@ def picture(trace: Trace, title: str = "", layer: int | None = None, head: int |
     layers, each = trace.numbers()
     L, H = len(layers), len(each)
     maps = _maps(trace)
-    one = chosen(trace, layer, head)
-    large = svg.picture(trace.only(*one), f"Layer {one[0]}, head {one[1]}", confidence=False)
+    one, why = _chosen(trace, maps, layer, head)
+    # Of the large one its own weights are shown, whatever the read-out is; in a picture of all heads both are said.
+    which = f"weights of layer {one[0]}, head {one[1]}" + (f"; {said(trace)}" if len(maps) > 1 else "")
+    large = svg.picture(trace.only(*one), confidence=False, which=which)
     T, S = maps[one].shape
     order = slice(None, None, -1 if right_to_left([trace.source.text]) else 1)
     wide = min(LARGEST, max(SMALLEST, (WIDEST - LEFT) / H - GAP))
@@ -57,14 +70,18 @@ def picture(trace: Trace, title: str = "", layer: int | None = None, head: int |
             at, name = (LEFT + n * pitch, y), f"layer {layer_}, head {head_}"
             body.append(_small(maps[layer_, head_][:, order], at, cell, name, one == (layer_, head_)))
         y += cell * T + GAP
+    over, over_height = heading(f"Layer {one[0]}, head {one[1]}", width)
+    reason, reason_height = notes([why] if why else [], over_height + 4, width)
+    body.append(f'<g transform="translate(0 {decimal(y + 8)})">{"".join([*over, *reason])}</g>')
+    y += over_height + reason_height
     body.append(f'<g transform="translate(0 {decimal(y + 8)})">{large.body}</g>')
     named = "Every head of every layer" if L * H > 1 else f"Layer {one[0]}, head {one[1]}"
     counts = f"{L} layer{'s' * (L > 1)} of {H} head{'s' * (H > 1)}"
-    told = f"{counts}, small; layer {one[0]}, head {one[1]} large. {large.description}"
+    told = f"{counts}, small; layer {one[0]}, head {one[1]} large{why and ', ' + why}. {large.description}"
     return Picture(width, y + 8 + large.height, title or named, told, "\n".join(body))
 
 
-def _maps(trace: Trace) -> dict[tuple[int, int], NDArray[np.float32]]:
+def _maps(trace: Trace) -> Maps:
     """Return the weights between words as each head of each layer has them, by the numbers of the two."""
     return {one: _words(trace.only(*one)) for one in product(*trace.numbers())}
 
@@ -79,15 +96,39 @@ def _sharpness(weights: NDArray[np.float32]) -> float:
     return round(float(weights.max(1).mean()), 4)
 
 
-def chosen(trace: Trace, layer: int | None = None, head: int | None = None) -> tuple[int, int]:
-    """Return the layer and head that are enlarged: those given, else those of the read-out, else the sharpest."""
+def chosen(trace: Trace, layer: int | None = None, head: int | None = None) -> Chosen:
+    """Return what is enlarged: the layer and head given, else those of the read-out; of several, the sharpest."""
+    return _chosen(trace, _maps(trace), layer, head)
+
+
+def _chosen(trace: Trace, maps: Maps, layer: int | None, head: int | None) -> Chosen:
     trace.places(layer, head)  # whether they are there
-    several = [len(numbers) > 1 for numbers in trace.numbers()]
-    named = trace.readout.layer if several[0] else None
-    one = trace.readout.heads[0] if several[1] and len(trace.readout.heads) == 1 else None
-    layer, head = layer or named, head or one
-    maps = {at: weights for at, weights in _maps(trace).items() if layer in (None, at[0]) and head in (None, at[1])}
-    return max(maps, key=lambda at: (_sharpness(maps[at]), -at[0], -at[1]))
+    asked = [at for at in maps if layer in (None, at[0]) and head in (None, at[1])]
+    readout = trace.readout
+    read = [at for at in asked if readout.layer in (None, at[0]) and (not readout.heads or at[1] in readout.heads)]
+    few = read or asked
+    best = max(few, key=lambda at: (_sharpness(maps[at]), -at[0], -at[1]))
+    if len(maps) == 1:
+        why = ""
+    elif len(asked) == 1:
+        why = "the one that was asked for"
+    elif len(few) == 1:
+        why = "the one that the read-out takes"
+    else:
+        why = f"the sharpest of {_among(layer, head, len(few) < len(asked))}: {_sharp(maps[best])}"
+    return Chosen(best, why)
+
+
+def _among(layer: int | None, head: int | None, read: bool) -> str:
+    """Say of which heads one was chosen: those that the read-out takes, or all of what was asked for."""
+    if read:
+        return "those that the read-out takes"
+    return "all heads" if layer is head is None else f"layer {layer}" if head is None else f"head {head} of every layer"
+
+
+def _sharp(weights: NDArray[np.float32]) -> str:
+    """Say how sharp a head is."""
+    return f"its words give {round(100 * _sharpness(weights))}\u00a0% to one word each, on average"
 
 
 def _small(weights: NDArray[np.float32], at: tuple[float, float], cell: float, name: str, chosen: bool) -> str:
@@ -103,6 +144,6 @@ def _small(weights: NDArray[np.float32], at: tuple[float, float], cell: float, n
             paths.append(f'<path class="c" fill-opacity="{decimal(level / LEVELS)}" d="{path}"/>')
     box = f'width="{decimal(S * cell)}" height="{decimal(T * cell)}"'
     frame = f'<rect class="l" {box}/>' + (f'<rect class="o" {box} rx="2"/>' if chosen else "")
-    told = f"{name}: its words give {round(100 * _sharpness(weights))} % to one word each, on average"
+    told = f"{name}: {_sharp(weights)}"
     x, y = (decimal(place) for place in at)
     return f'<g transform="translate({x} {y})"><title>{told}</title>{frame}{"".join(paths)}</g>'

@@ -140,16 +140,17 @@ def record(
     for i, one in enumerate(made):
         one["alarms"] = [alarm.plain() for alarm in found[i]]
         one["gold"] = sorted(gold[i]) if gold else []
-        one["chosen"] = _chosen(traces[i], how) if how.name == "heads" else None
+        one["chosen"], one["why"] = _chosen(traces[i], how) if how.name == "heads" else (None, "")
     return {"view": how.name, "keep": how.share(traces[0]), "traces": made}
 
 
-def _chosen(trace: Trace, how: View) -> int | None:
-    """Return the number of the head that is enlarged, counted over all layers from 0."""
+def _chosen(trace: Trace, how: View) -> tuple[int | None, str]:
+    """Return the number of the head that is enlarged, counted over all layers from 0, and why it is this one."""
     if trace.weights is None:
-        return None
-    (row,), (column,) = trace.places(*heads.chosen(trace, how.layer, how.head))
-    return row * int(trace.weights.shape[1]) + column
+        return None, ""
+    one, why = heads.chosen(trace, how.layer, how.head)
+    (row,), (column,) = trace.places(*one)
+    return row * int(trace.weights.shape[1]) + column, why
 
 
 def _still(trace: Trace, gold: Links) -> str:

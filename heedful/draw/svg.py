@@ -55,9 +55,13 @@ def heatmap(
 
 
 def picture(
-    trace: Trace, title: str = "", gold: frozenset[tuple[int, int]] | None = None, confidence: bool = True
+    trace: Trace,
+    title: str = "",
+    gold: frozenset[tuple[int, int]] | None = None,
+    confidence: bool = True,
+    which: str = "",
 ) -> Picture:
-    """Return the heat map before it is a document, to be a part of another."""
+    """Return the heat map before it is a document, to be a part of another; `which` weights it has, or its read-out."""
     weights = weights_of(trace)
     if weights is None:
         return message(trace, title)
@@ -65,7 +69,7 @@ def picture(
     for source, target in sorted(gold or ()):
         if not (0 <= source < S and 0 <= target < T):
             raise DataError(f"gold link {source}-{target}: there are {S} source and {T} target words")
-    return _draw(trace, weights, title, gold, trace.confidences() if confidence else None)
+    return _draw(trace, weights, title, gold, trace.confidences() if confidence else None, which or said(trace))
 
 
 def _draw(
@@ -74,9 +78,10 @@ def _draw(
     title: str,
     gold: frozenset[tuple[int, int]] | None,
     confidences: tuple[float, ...] | None,
+    which: str,
 ) -> Picture:
     sources, targets = [w.text for w in trace.source.words], [w.text for w in trace.target.words]
-    told, kept = f"{_describe(trace, weights)}. {said(trace).capitalize()}", keep(weights, least=SEEN)
+    told, kept = f"{_describe(trace, weights)}. {which.capitalize()}", keep(weights, least=SEEN)
     if right_to_left([trace.source.text]):  # the first word stands at the right
         last = len(sources) - 1
         sources, weights, gold = sources[::-1], weights[:, ::-1], gold and frozenset((last - s, t) for s, t in gold)
@@ -90,7 +95,7 @@ def _draw(
     grid = _Grid(left, head, wide, high, len(targets), len(sources), font)
     key, key_height = legend(_entries(gold is not None, confidences is not None), 8, grid.bottom + 18, width - 16)
     hidden = kept.words(f"cells under {100 * SEEN:.0f}\u00a0%")
-    below, below_height = notes([said(trace), hidden, *warned(trace)], grid.bottom + 18 + key_height, width)
+    below, below_height = notes([which, hidden, *warned(trace)], grid.bottom + 18 + key_height, width)
     body += [
         *_words(grid, across, down),
         *_sure(grid, confidences),

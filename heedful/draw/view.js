@@ -61,6 +61,11 @@ class Panel {
     return [this.read, [0]];
   }
 
+  // The name of what is shown: the read-out, a layer or a head.
+  shown() {
+    return this.choice === "read" ? capital(this.trace.readout) : this.select.selectedOptions[0].textContent;
+  }
+
   choose(choice) {
     this.wish = choice;
     this.choice = this.heads ? choice : "read";
@@ -86,17 +91,16 @@ class Panel {
 
   // Which weights are shown, how much of them, and what the file lacks.
   tell() {
-    const { packed, choice, trace } = this;
+    const { packed, trace } = this;
     this.said.hidden = !packed;
     if (!packed) {
       this.note.textContent = "This model has no attention: all it knows of the source goes through one vector.";
       return;
     }
-    const which = choice === "read" ? capital(trace.readout) : this.select.selectedOptions[0].textContent;
     const hidden = Math.round(100 * (1 - this.cut.shown));
     const little = this.cut.shown < 0.9995 ? "hidden under 1\u00a0%" : "nothing is hidden";
     const told = hidden ? `hidden ${hidden}\u00a0%` : little;
-    const parts = [`${which}.`, `Showing ${100 - hidden}\u00a0% of the weight; ${told}.`];
+    const parts = [`${this.shown()}.`, `Showing ${100 - hidden}\u00a0% of the weight; ${told}.`];
     if (this.ribbons && this.view.state.keep < 1) {
       const word = trace.self ? "Every word" : "Every word of the translation";
       const share = percent(this.view.state.keep);

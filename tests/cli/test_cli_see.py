@@ -150,7 +150,7 @@ def test_heads_in_the_terminal(heedful_cli: Run, transformer: Path) -> None:
     assert heatmap(trace.only(2, 1)) in out
     assert out.endswith(f"{overview(trace)}\n")
     out = heedful_cli("see", transformer, "a b", "--view", "heads", "--layer", "2").out
-    assert heatmap(trace.only(*chosen(trace, 2))) in out
+    assert heatmap(trace.only(*chosen(trace, 2).at)) in out
     done = heedful_cli("see", transformer, "a b", "--view", "heads", "--layer", "3")
     assert (done.code, "there is no layer 3" in done.err) == (2, True)
 
@@ -172,7 +172,7 @@ def test_several_models(heedful_cli: Run, tiny: Path, transformer: Path, tmp_pat
 def test_ribbons_have_the_mass_that_is_asked_for(heedful_cli: Run, tiny: Path, tmp_path: Path) -> None:
     path = tmp_path / "a.svg"
     heedful_cli("see", tiny, "a b", "--view", "braid", "--mass", "0.4", "--to", path)
-    assert "up to 40\u00a0%" in path.read_text(encoding="utf-8")
+    assert "until they hold 40\u00a0% of its weight" in path.read_text(encoding="utf-8")
 
 
 def test_a_picture_that_is_too_large_says_so(

@@ -11,7 +11,7 @@ import pytest
 import sample_traces as samples
 
 from heedful.draw import overview, svg, terminal
-from heedful.draw.heads import heads
+from heedful.draw.heads import chosen, heads
 from heedful.draw.html import record
 from heedful.draw.pack import plain
 from heedful.draw.views import View
@@ -64,6 +64,47 @@ def test_the_sharpest_is_enlarged_unless_one_is_named() -> None:
 
 
 @pytest.mark.parametrize(
+    ("layer", "head", "readout", "why"),
+    [
+        (None, None, Readout(), "the sharpest of all heads: its words give {} to one word each, on average"),
+        (2, None, Readout(), "the sharpest of layer 2: its words give {} to one word each, on average"),
+        (None, 2, Readout(), "the sharpest of head 2 of every layer: its words give {} to one word each, on average"),
+        (1, 2, Readout(), "the one that was asked for"),
+        (1, 2, Readout(2, (4,)), "the one that was asked for"),
+        (None, None, Readout(2, (1,)), "the one that the read-out takes"),
+        (2, None, Readout(2, (1,)), "the one that the read-out takes"),
+        (None, None, Readout(2), "the sharpest of those that the read-out takes: its words give {} to one word each"),
+        (None, None, Readout(2, (1, 2)), "the sharpest of those that the read-out takes: its words give {}"),
+        # What was asked for counts before the read-out, whose head is one of another layer.
+        (1, None, Readout(2, (1,)), "the sharpest of layer 1: its words give {} to one word each, on average"),
+    ],
+)
+def test_why_it_is_this_head_is_said(layer: int | None, head: int | None, readout: Readout, why: str) -> None:
+    trace = replace(samples.heads(), readout=readout)
+    (row, column), told = chosen(trace, layer, head)
+    sharp = trace.weights.max(-1).mean(-1)
+    wanted = why.format(f"{round(100 * sharp[row - 1, column - 1])} %")
+    assert told.replace("\u00a0", " ").startswith(wanted)
+    among = sharp.copy()  # what is said to be the sharpest of some is
+    if layer is not None:
+        among[[n for n in range(2) if n != layer - 1]] = 0
+    if head is not None:
+        among[:, [n for n in range(4) if n != head - 1]] = 0
+    if "read-out" in why:
+        among[[n for n in range(2) if n != readout.layer - 1]] = 0
+        among[:, [n for n in range(4) if readout.heads and n + 1 not in readout.heads]] = 0
+    assert (row - 1, column - 1) == np.unravel_index(among.argmax(), among.shape)
+    shown = " ".join(t.text for t in ET.fromstring(heads(trace, layer=layer, head=head)).iter(f"{NS}text"))
+    assert f"Layer {row}, head {column} {told}" in shown
+    (found,) = record([trace], View("heads", None, layer, head))["traces"]
+    assert (found["chosen"], found["why"]) == (4 * (row - 1) + column - 1, told)
+
+
+def test_of_one_head_no_reason_is_given() -> None:
+    assert chosen(samples.HINDI) == ((1, 1), "")
+
+
+@pytest.mark.parametrize(
     ("layer", "head", "message"), [(3, None, "no layer 3; choose one from 1 to 2"), (1, 0, "no head 0")]
 )
 def test_heads_that_are_not_there_are_refused(layer: int, head: int | None, message: str) -> None:
@@ -102,7 +143,7 @@ def test_a_cut_trace_keeps_the_names_of_its_layer_and_heads() -> None:
     labels = [t.text for t in ET.fromstring(drawn).iter(f"{NS}text")]
     assert "layer 2" in labels
     assert "layer 1" not in labels
-    assert "read-out: layer 2, head 3" in drawn
+    assert "weights of layer 2, head 3; read-out: layer 2" in " ".join(labels)
     alone = Trace.build(samples.heads(3, 4).only(3, 4).plain())
     assert enlarged(heads(alone)) == "Layer 3, head 4"
     assert "1 layer of 1 head, small; layer 3, head 4 large." in heads(alone)

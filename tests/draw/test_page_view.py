@@ -16,6 +16,7 @@ import page_traces
 import pytest
 
 from heedful.draw import figure as figures
+from heedful.draw import heads
 from heedful.draw.html import figure, page, record
 from heedful.draw.pack import pack
 from heedful.draw.views import View, view
@@ -242,9 +243,12 @@ def test_all_heads_and_one_of_them_large(look):
     found.hover(word("target", 1))
     assert said(found).startswith("I: खा 100 %")
     found.focus("[data-map='4']")
-    found.keyboard.press("ArrowUp")
+    found.keyboard.press("ArrowUp")  # what has the focus is large, and its number is said
+    assert found.input_value("select") == "head:1"
+    assert found.inner_text(".v-which") == "Layer 1, head 2: your choice"
+    found.hover(word("target", 1))
+    assert said(found).startswith("I: खाना 100 %")
     found.keyboard.press("ArrowLeft")
-    found.keyboard.press("Enter")
     assert found.input_value("select") == "head:0"
     assert found.evaluate("document.activeElement.getAttribute('aria-label')") == "layer 1, head 1"
     assert found.locator(".v-thumb[aria-selected=true]").count() == 1
@@ -255,6 +259,13 @@ def test_heads_open_with_the_one_that_the_picture_enlarges(look, how, shown):
     trace = page_traces.heads()
     found = look(page([trace], view=how))
     assert note(found).startswith(f"Layer {shown}. ")
+    why = heads.chosen(trace, how.layer, how.head).why
+    assert why
+    assert found.inner_text(".v-which") == f"Layer {shown}: {why}"
+    found.select_option("select", "read")
+    assert found.inner_text(".v-which").startswith("Read-out: mean of all layers and heads. Choose a head above")
+    found.select_option("select", f"head:{record([trace], how)['traces'][0]['chosen']}")
+    assert found.inner_text(".v-which") == f"Layer {shown}: {why}"
     assert f">Layer {shown}<" in view([trace], how)
     assert found.locator(".v-thumb[aria-selected=true]").count() == 1
 
