@@ -1,13 +1,14 @@
 """The weights of a trace as a few bytes, for a page that draws them itself.
 
-Every row is kept sparse: the columns and weights that are at least some floor, and the sum of those that are not.
-Weights are sixteen bits wide, and the floor is as low as the room allows: a small trace loses nothing that can be seen.
+Every row is kept sparse: the columns and weights that are large enough, and the sum of those that are not. Weights are
+sixteen bits wide. A small trace loses nothing that can be seen; of a large one, the largest weights are kept that the
+room holds.
 """
 
 from __future__ import annotations
 
 import base64
-import math
+import json
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ from heedful.trace import Text, Trace
 
 __all__ = ["ROOM", "Packed", "pack", "plain"]
 
-ROOM = 4_300_000  # bytes of text for the weights of a page
+ROOM = 4_300_000  # bytes of a page for the weights and the words
 FULL = 65_535  # the weight 1
 FINEST = 0.0005  # the least weight that is kept: a tenth of it could not be seen
 COARSEST = 0.1  # heads that could only be kept coarser than this are left out
@@ -30,7 +31,7 @@ LONGEST = 65_535  # tokens of a side
 class Packed(NamedTuple):
     """Maps of weights, (M, T, S), as text: for each row how many weights it has and what is left out, then all of them.
 
-    `floor` is the least weight kept, `lost` the share of all weight that is below it.
+    None over `floor` is left out; `lost` is the share of all weight that is.
     """
 
     counts: str
@@ -49,13 +50,9 @@ def pack(maps: NDArray[np.float32], room: int = ROOM) -> Packed:
     if max(T, S) > LONGEST:
         raise DataError(f"this trace has {T:,} and {S:,} tokens; an interactive page holds at most {LONGEST:,} a side")
     most = max(0, room * 3 // 4 - 4 * M * T) // ENTRY
-    floor = FINEST
-    while (kept := int(np.count_nonzero(maps >= floor))) > most:
-        # Where weights are spread, few are left from one floor to the next: in small steps no room is wasted.
-        floor *= 2 if kept > 4 * most else math.sqrt(2)
+    kept = _largest(maps, most)
     counts, columns, weights, rest = [], [], [], []
-    for one in maps:
-        where = one >= floor
+    for one, where in zip(maps, kept, strict=True):
         counts.append(where.sum(1))
         columns.append(np.nonzero(where)[1])
         weights.append(one[where])
@@ -67,9 +64,28 @@ def pack(maps: NDArray[np.float32], room: int = ROOM) -> Packed:
         _text(_short(np.concatenate(rest))),
         _text(np.concatenate(columns)),
         _text(_short(np.concatenate(weights))),
-        floor,
+        max(FINEST, float(np.max(maps, where=~kept, initial=0))),
         left / total,
     )
+
+
+def _largest(maps: NDArray[np.float32], most: int) -> NDArray[np.bool_]:
+    """Return where the largest weights are, at most so many, and none that is too fine.  (M, T, S).
+
+    Of weights that are all the same as many as there is room for, evenly over all rows: not all of them or none.
+    """
+    kept = maps >= FINEST
+    fine = int(np.count_nonzero(kept))
+    if fine <= most:
+        return kept
+    if not most:
+        return np.zeros_like(kept)
+    least = np.partition(maps[kept], fine - most)[fine - most]
+    kept = maps > least
+    same = np.flatnonzero(maps == least)
+    free = most - int(np.count_nonzero(kept))
+    kept.flat[same[np.linspace(0, len(same) - 1, free).astype(int)]] = True
+    return kept
 
 
 def _short(values: NDArray[Any]) -> NDArray[Any]:
@@ -82,7 +98,10 @@ def _text(values: NDArray[Any]) -> str:
 
 
 def plain(trace: Trace, name: str, room: int = ROOM) -> dict[str, Any]:
-    """Return a trace as the page takes it: what JSON can hold, the weights of the read-out first, then each head's."""
+    """Return a trace as the page takes it: what JSON can hold, the weights of the read-out first, then each head's.
+
+    It takes about `room` bytes. Words that are long, or of letters that take many bytes, leave less for the weights.
+    """
     read = trace.tokens()
     record: dict[str, Any] = {
         "name": name,
@@ -98,6 +117,7 @@ def plain(trace: Trace, name: str, room: int = ROOM) -> dict[str, Any]:
     }
     if read is None or not read.size:
         return record
+    room -= min(room // 2, len(json.dumps([record["source"], record["target"]])))
     heads = trace.weights if trace.weights is not None and trace.weights[:, :, 0, 0].size > 1 else None
     share = room if heads is None else room // 3
     packed = pack(read[None], share)

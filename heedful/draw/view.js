@@ -101,18 +101,11 @@ class Panel {
     const little = this.cut.shown < 0.9995 ? "hidden under 1\u00a0%" : "nothing is hidden";
     const told = hidden ? `hidden ${hidden}\u00a0%` : little;
     const parts = [`${this.shown()}.`, `Showing ${100 - hidden}\u00a0% of the weight; ${told}.`];
-    if (this.ribbons && this.view.state.keep < 1) {
-      const word = trace.self ? "Every word" : "Every word of the translation";
-      const share = percent(this.view.state.keep);
-      parts.push(`${word} has ribbons to the words it looked at most, until they hold ${share} of its weight.`);
-    }
-    if (!this.ribbons && hidden) parts.push(`Cells under ${percent(this.cut.least)} are left blank.`);
-    if (this.ribbons && this.cut.shown < this.view.state.keep - 0.005) {
-      parts.push(`Links under ${percent(this.cut.least)} are too thin to draw.`);
-    }
+    parts.push(...this.limits());
     if (packed.lost >= 0.005) {
-      const floor = +(100 * packed.floor).toFixed(2);
-      parts.push(`Reduced: weights under ${floor}\u00a0% are not in this file, ${percent(packed.lost)} of all.`);
+      const most = Math.ceil(1e4 * packed.floor) / 100;
+      const lost = percent(packed.lost);
+      parts.push(`Reduced: this file lacks small weights, none over ${most}\u00a0%, together ${lost} of all weight.`);
     }
     if (trace.layers.length && !this.heads) parts.push("The single heads are too many for this file.");
     if (this.box.querySelector(".v-more")) {
@@ -121,6 +114,22 @@ class Panel {
     if (this.box.querySelector(".v-gold")) parts.push("Outlined: gold links.");
     if (this.box.querySelector(".v-unsure")) parts.push("Dotted words: the model was not sure of them.");
     this.note.textContent = parts.join(" ");
+  }
+
+  // What is drawn of each word's weight, and what is not.
+  limits() {
+    const { cut, ribbons, rows, trace } = this;
+    const { keep } = this.view.state;
+    const least = percent(cut.least);
+    const [one, word] = [ribbons ? "link" : "cell", trace.self ? "Every word" : "Every word of the translation"];
+    if (rows.length && !cut.links.length) return [`The weight is spread so wide that no ${one} reaches ${least}.`];
+    if (!ribbons) return cut.shown < 0.995 ? [`Cells under ${least} are left blank.`] : [];
+    const parts = [];
+    if (keep < 1) {
+      parts.push(`${word} has ribbons to the words it looked at most, until they hold ${percent(keep)} of its weight.`);
+    }
+    if (cut.shown < keep - 0.005) parts.push(`Links under ${least} are too thin to draw.`);
+    return parts;
   }
 
   listen() {

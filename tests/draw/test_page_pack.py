@@ -17,6 +17,7 @@ import pytest
 from heedful.alarms import Alarm
 from heedful.draw.html import figure, page, policy, record, script, style
 from heedful.draw.pack import FINEST, pack
+from heedful.draw.pack import plain as pack_trace
 from heedful.errors import ConfigError, DataError
 from heedful.readout import Readout
 from heedful.trace import Trace
@@ -69,8 +70,36 @@ def test_scarce_room_is_kept_and_what_is_lost_is_known(room):
     assert sum(len(text) for text in packed[:4]) <= room * 1.01
     back, rest = unpack(packed._asdict(), 200, 200)
     assert packed.lost == pytest.approx(rest.sum() / maps.sum(), abs=1e-3)
-    assert np.abs(back - np.where(maps >= packed.floor, maps, 0)).max() < 1e-5
+    assert np.abs(back - np.where(maps > packed.floor, maps, 0)).max() < 1e-5
     assert np.abs(back.sum(2) + rest - 1).max() < 2e-3
+    if packed.floor > FINEST:  # what there is room for is there
+        assert sum(len(text) for text in packed[:4]) >= room * 0.99
+
+
+def test_of_equal_weights_as_many_are_kept_as_there_is_room_for():
+    maps = np.zeros((2, 50, 100), dtype=np.float32)
+    maps[:, :, ::2] = 0.02  # 50 in each of 100 rows
+    maps[0, 0] = 0
+    maps[0, 0, 7] = 1
+    room = 4 * (4 * 2 * 50 + 4 * 1000) // 3 + 2  # what rows need, and 1,000 weights
+    packed = pack(maps, room)
+    back, rest = unpack(packed._asdict(), 50, 100)
+    assert packed.floor == pytest.approx(0.02)
+    assert back[0, 0, 7] == 1  # the largest comes first
+    assert np.count_nonzero(back) == 1000
+    kept = np.count_nonzero(back, axis=2).reshape(-1)[1:]
+    assert kept.min() >= 10 - 1  # 999 among 99 rows, evenly
+    assert kept.max() <= 11 + 1
+    assert packed.lost == pytest.approx((99 * 50 - 999) * 0.02 / 100, abs=1e-6)
+    assert np.abs(back.sum(2) + rest - 1).max() < 1e-3
+
+
+def test_long_words_leave_less_room_for_weights():
+    words = page_traces.side([["अंतर्राष्ट्रीय"]] * 199)
+    weights = np.random.default_rng(3).dirichlet(np.full(200, 0.5), size=(1, 4, 200)).astype(np.float32)
+    made = Trace(words, words, weights, np.full(200, -0.1, dtype=np.float32))
+    for room in (180_000, 250_000):
+        assert 0.9 * room < len(json.dumps(pack_trace(made, "", room))) < 1.05 * room
 
 
 def test_more_room_keeps_more():

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import browsing
+import numpy as np
 import page_traces
 import pytest
 
@@ -515,6 +516,31 @@ def test_long_ones_scroll_in_a_frame_and_draw_what_is_near(look):
     assert said(found).startswith("</s>: ")
     found.check("input[value=heatmap]")
     assert found.locator(".v-cell").count() < 300
+
+
+def test_of_weights_that_are_spread_it_says_that_nothing_is_drawn(look):
+    made = page_traces.plain_words("w " * 150, "w " * 150)
+    even = replace(made, weights=np.full((1, 2, 151, 151), 1 / 151, dtype=np.float32))
+    found = look(page([even]))
+    assert found.locator(".v-ribbon").count() == 0
+    assert "hidden 100 %. The weight is spread so wide that no link reaches 3 %." in note(found)
+    assert "until they hold" not in note(found)
+    found.check("input[value=heatmap]")
+    assert "The weight is spread so wide that no cell reaches 1 %." in note(found)
+
+
+def test_what_a_file_lacks_is_said(look):
+    random = np.random.default_rng(0)
+    made = page_traces.plain_words("w " * 150, "w " * 150)
+    spread = random.dirichlet(np.full(151, 0.2), size=(1, 2, 151)).astype(np.float32)
+    head, foot = page([page_traces.known()]).split('<div class="heedful-view">')
+    trace = replace(made, weights=spread)
+    found = look(head + figure([trace], "braid", room=40_000) + foot[foot.rindex("<script>") :])
+    read = record([trace], room=40_000)["traces"][0]["read"]
+    told = re.search(r"lacks small weights, none over ([\d.]+) %, together (\d+) % of all weight", note(found))
+    assert float(told[1]) == pytest.approx(100 * read["floor"], abs=0.01)
+    assert float(told[1]) >= 100 * read["floor"]
+    assert int(told[2]) == round(100 * read["lost"]) > 0
 
 
 def test_two_thousand_tokens_open(look):
