@@ -74,7 +74,7 @@ def _largest(maps: NDArray[np.float32], most: int) -> NDArray[np.bool_]:
 
     Of weights that are all the same as many as there is room for, evenly over all rows: not all of them or none.
     """
-    kept = maps >= FINEST
+    kept: NDArray[np.bool_] = maps >= FINEST
     fine = int(np.count_nonzero(kept))
     if fine <= most:
         return kept
