@@ -2,13 +2,14 @@
 
 A small model's step is hundreds of kernels that each take microseconds; starting them one by one takes longer than
 running them. A CUDA graph starts them all at once. It replays the same kernels on the same memory, so inputs are copied
-to where they were when it was recorded.
+to where they were when it was recorded. A graph takes memory as long as it is kept, so that there is a limit to them:
+what comes in further shapes is worked on as it is, step by step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -16,38 +17,57 @@ from torch import Tensor
 __all__ = ["Recorder"]
 
 WARM = 2  # times that a shape is worked on before it is recorded: libraries choose their kernels then
+MOST = 256  # shapes that are recorded; batches are padded to few
+Shapes = tuple[torch.Size, ...]
+
+
+class Graph(Protocol):
+    """What can be played again."""
+
+    def replay(self) -> None:
+        """Do once more what was recorded."""
 
 
 class Recorder:
     """Calls `work` with tensors of some shapes; from the third time that shapes come, replays what it did then.
 
-    `work` must not return anything, nor ask the device for a value: what it finds it adds to tensors that stay.
+    `work` must not return anything, nor ask the device for a value: what it finds it adds to tensors that stay. The
+    first `most` shapes that come three times are recorded, and stay: if one made way for another, shapes that come in
+    turns would be recorded again and again.
     """
 
-    def __init__(self, work: Callable[..., None], pool: Any = None) -> None:  # noqa: ANN401  (an opaque handle)
+    def __init__(self, work: Callable[..., None], pool: Any = None, most: int = MOST) -> None:  # noqa: ANN401  (an opaque handle)
         self.work = work
         self.pool = pool or torch.cuda.graph_pool_handle()
-        self.seen: dict[tuple[torch.Size, ...], int] = {}
-        self.recorded: dict[tuple[torch.Size, ...], tuple[torch.cuda.CUDAGraph, list[Tensor]]] = {}
+        self.most = most
+        self.seen: dict[Shapes, int] = {}
+        self.recorded: dict[Shapes, tuple[Graph, list[Tensor]]] = {}
 
     def __call__(self, *inputs: Tensor) -> None:
         """Do the work on some tensors."""
         shapes = tuple(t.shape for t in inputs)
         found = self.recorded.get(shapes)
         if found is None:
-            times = self.seen.get(shapes, 0)
-            if times < WARM:
-                self.seen[shapes] = times + 1
+            if not self._due(shapes):
                 self.work(*inputs)
                 return
-            found = self._record(inputs)
-            self.recorded[shapes] = found
+            found = self.recorded[shapes] = self._record(inputs)
         graph, places = found
         for place, given in zip(places, inputs, strict=True):
             place.copy_(given, non_blocking=True)
         graph.replay()
 
-    def _record(self, inputs: tuple[Tensor, ...]) -> tuple[torch.cuda.CUDAGraph, list[Tensor]]:
+    def _due(self, shapes: Shapes) -> bool:
+        """Whether shapes that are not recorded have come often enough, and there is room for them."""
+        if len(self.recorded) >= self.most:
+            self.seen.clear()  # nobody will ask again
+            return False
+        times = self.seen.pop(shapes, 0)
+        if times < WARM:
+            self.seen[shapes] = times + 1
+        return times >= WARM
+
+    def _record(self, inputs: tuple[Tensor, ...]) -> tuple[Graph, list[Tensor]]:
         places = [t.clone() for t in inputs]
         graph = torch.cuda.CUDAGraph()
         torch.cuda.synchronize()
