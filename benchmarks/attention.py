@@ -16,7 +16,6 @@ import argparse
 import json
 import math
 import os
-import statistics
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -25,6 +24,7 @@ from typing import Any
 
 import attention_additive
 import torch
+from gpu_timing import medians, peak
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -214,22 +214,8 @@ def _rows(N: int, ways: dict[str, Callable[[], object]], rounds: int) -> list[Ro
 
 def timed(work: Callable[[], object], rounds: int) -> tuple[float, float]:
     """Return the median milliseconds, and how many MiB were held at most beyond what was there."""
-    work()
-    torch.cuda.synchronize()
-    before = torch.cuda.memory_allocated()
-    torch.cuda.reset_peak_memory_stats()
-    work()
-    torch.cuda.synchronize()
-    memory = (torch.cuda.max_memory_allocated() - before) / 2**20
-    times = []
-    for _ in range(rounds):
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        begin.record()
-        work()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(begin.elapsed_time(end))
-    return statistics.median(times), memory
+    memory = peak(work)[0]  # and not its result, which may be most of the memory there is
+    return medians({"work": work}, rounds)["work"], memory
 
 
 if __name__ == "__main__":

@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from gpu_timing import MEBI, Work, medians, peak, record
 from torch import Tensor
 
 from heedful.attention import additive, attend
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 SIZES = ((64, 64, 64, 512), (32, 128, 128, 1024), (16, 512, 512, 512))
 ODD = ((1, 1, 1, 1), (2, 7, 33, 111), (1, 33, 7, 257), (3, 3, 257, 7), (2, 111, 5, 33), (2, 130, 140, 200))
 NAMES = ("context", "weights", "dq", "dk", "dv", "dvalues")
-Work = Callable[[], object]
 Row = dict[str, Any]
 
 
@@ -115,7 +114,8 @@ def tanh_rate(device: torch.device) -> float:
     """Return how many tanh.approx a second this GPU does."""
     block, times, programs = 2048, 512, 132 * 64
     x = torch.randn(block * programs, device=device)
-    spent = _median({"tanh": _record(lambda: _tanhs[(programs,)](x, times, block, num_warps=4))}, 20)["tanh"]
+    graph = record(lambda: _tanhs[(programs,)](x, times, block, num_warps=4))
+    spent = medians({"tanh": graph.replay}, 20)["tanh"] / 1000
     return block * times * programs / spent
 
 
@@ -172,11 +172,11 @@ def _row(size: tuple[int, ...], what: str, works: dict[str, Work], ceiling: floa
         try:
             row[f"{name}_mib"] = _memory(work)
             row[f"{name}_called_ms"] = 1000 * _called(work)
-            graphs[name] = _record(work)
+            graphs[name] = record(work)
         except torch.OutOfMemoryError:
             row[f"{name}_ms"] = None
-    for name, spent in _median(graphs, rounds).items():
-        row[f"{name}_ms"] = 1000 * spent
+    for name, spent in medians({name: graph.replay for name, graph in graphs.items()}, rounds).items():
+        row[f"{name}_ms"] = spent
     del graphs
     torch.cuda.empty_cache()
     for other in ("eager", "compile"):
@@ -187,14 +187,9 @@ def _row(size: tuple[int, ...], what: str, works: dict[str, Work], ceiling: floa
 
 def _memory(work: Work) -> float:
     """Return the peak beyond what was there and what comes out, in MiB."""
-    work()  # compiles
-    torch.cuda.synchronize()
-    before = torch.cuda.memory_allocated()
-    torch.cuda.reset_peak_memory_stats()
-    out = work()
-    torch.cuda.synchronize()
-    kept = [out] if isinstance(out, Tensor) else list(out)  # type: ignore[call-overload]
-    return (torch.cuda.max_memory_allocated() - before - sum(x.numel() * x.element_size() for x in kept)) / 2**20
+    held, out = peak(work)
+    kept: list[Tensor] = [out] if isinstance(out, Tensor) else list(out)  # type: ignore[call-overload]
+    return held - sum(x.numel() * x.element_size() for x in kept) / MEBI
 
 
 def _called(work: Work, times: int = 10) -> float:
@@ -204,34 +199,6 @@ def _called(work: Work, times: int = 10) -> float:
         work()
     torch.cuda.synchronize()
     return (time.perf_counter() - began) / times
-
-
-def _record(work: Work) -> torch.cuda.CUDAGraph:
-    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(2):
-            work()
-    torch.cuda.current_stream().wait_stream(stream)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        work()
-    return graph
-
-
-def _median(graphs: dict[str, torch.cuda.CUDAGraph], rounds: int) -> dict[str, float]:
-    """Return the median seconds of each, in turns."""
-    spent: dict[str, list[float]] = {name: [] for name in graphs}
-    for _ in range(rounds):
-        for name, graph in graphs.items():
-            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-            begin.record()
-            graph.replay()
-            end.record()
-            torch.cuda.synchronize()
-            spent[name].append(begin.elapsed_time(end) / 1000)
-    return {name: statistics.median(times) for name, times in spent.items()}
 
 
 def table(found: dict[str, Any]) -> str:

@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import argparse
 import os
-import statistics
-from collections.abc import Callable
 
 import torch
+from gpu_timing import Work, medians, record
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -30,7 +29,6 @@ from heedful.training.word_loss import word_loss
 TIMES = 10
 SIZES = ((1, 1), (7, 7), (33, 33), (111, 257), (257, 111), (4099, 256), (513, 1000))
 SCORES = ((2, 1), (14, 7), (66, 33), (8, 111), (34, 257), (6, 8001), (4, 40_003))
-Work = Callable[[], None]
 
 
 def main() -> None:
@@ -186,35 +184,13 @@ def works(N: int, device: torch.device) -> dict[str, Work]:
 
 def measure(work: Work, rounds: int) -> tuple[float, float]:
     """Return the median microseconds with kernels and without, in turns."""
-    graphs = {way: _record(work, way) for way in ("on", "off")}
-    spent: dict[str, list[float]] = {way: [] for way in graphs}
-    for _ in range(rounds):
-        for way, graph in graphs.items():
-            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-            begin.record()
-            graph.replay()
-            end.record()
-            torch.cuda.synchronize()
-            spent[way].append(1000 * begin.elapsed_time(end) / TIMES)
-    fast, slow = (statistics.median(times) for times in spent.values())
-    return fast, slow
-
-
-def _record(work: Work, way: str) -> torch.cuda.CUDAGraph:
-    os.environ[SWITCH] = way
-    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            work()
-    torch.cuda.current_stream().wait_stream(stream)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for _ in range(TIMES):
-            work()
+    graphs = {}
+    for way in ("on", "off"):
+        os.environ[SWITCH] = way
+        graphs[way] = record(work, TIMES)
     os.environ[SWITCH] = "on"
-    return graph
+    spent = medians({way: graph.replay for way, graph in graphs.items()}, rounds)
+    return 1000 * spent["on"] / TIMES, 1000 * spent["off"] / TIMES
 
 
 if __name__ == "__main__":

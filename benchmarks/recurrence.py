@@ -17,12 +17,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from gpu_timing import Work, medians, peak, record
 from torch import Tensor, nn
 
 from heedful.attention import additive, attend, until
@@ -30,7 +30,6 @@ from heedful.kernels import usable
 from heedful.kernels.policy import SWITCH
 from heedful.models.recurrence_decoder import Plan, write
 
-Work = Callable[[], None]
 PLAN = Plan("lstm", 1, "before")
 CUDNN = "cuDNN LSTM, no attention"
 
@@ -188,8 +187,8 @@ def measure(sizes: Sizes, device: torch.device, rounds: int, compiled: bool) -> 
     memory = {name: _memory(*way) for name, way in ways.items()}
     runs = {name: _switched(*way) for name, way in ways.items() if name != "one operation"}
     for name in ("eager", "one operation", "one operation, kernels"):
-        runs[f"{name}, CUDA graph"] = _recorded(*ways[name]).replay
-    times = _medians(runs, rounds)
+        runs[f"{name}, CUDA graph"] = _recorded(*ways[name])
+    times = medians(runs, rounds)
     ours, graph, cudnn = (times[n] for n in ("one operation, kernels, CUDA graph", "eager, CUDA graph", CUDNN))
     print(f"\n{title(sizes)}   calculated: {calculated(sizes)}")
     for name, ms in times.items():
@@ -212,44 +211,14 @@ def _switched(switch: str, work: Work) -> Work:
     return run
 
 
-def _recorded(switch: str, work: Work) -> torch.cuda.CUDAGraph:
+def _recorded(switch: str, work: Work) -> Work:
     os.environ[SWITCH] = switch
-    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            work()
-    torch.cuda.current_stream().wait_stream(stream)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        work()
-    return graph
+    return record(work).replay
 
 
 def _memory(switch: str, work: Work) -> float:
-    """Return the mebibytes that one pass takes at most, beyond what lies there before; it warms up, too."""
     os.environ[SWITCH] = switch
-    work()
-    torch.cuda.synchronize()
-    torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
-    work()
-    torch.cuda.synchronize()
-    return (torch.cuda.max_memory_allocated() - before) / 2**20
-
-
-def _medians(runs: dict[str, Work], rounds: int) -> dict[str, float]:
-    spent: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(rounds):
-        for name, run in runs.items():
-            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-            begin.record()
-            run()
-            end.record()
-            torch.cuda.synchronize()
-            spent[name].append(begin.elapsed_time(end))
-    return {name: statistics.median(times) for name, times in spent.items()}
+    return peak(work)[0]
 
 
 def title(sizes: Sizes) -> str:

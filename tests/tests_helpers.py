@@ -24,7 +24,9 @@ def train_tiny(out: Path, **sections: dict[str, Any]) -> Path:
 
 
 def benchmark(name: str) -> ModuleType:
-    """Import a file of benchmarks/, which is no package."""
+    """Import a file of benchmarks/, which is no package; what it imports from there is found as if it were run."""
+    if str(ROOT / "benchmarks") not in sys.path:
+        sys.path.append(str(ROOT / "benchmarks"))
     spec = importlib.util.spec_from_file_location(f"benchmarks_{name}", ROOT / "benchmarks" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
