@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-__all__ = ["Recorder"]
+__all__ = ["Graph", "Recorder"]
 
 WARM = 2  # times that a shape is worked on before it is recorded: libraries choose their kernels then
 MOST = 256  # shapes that are recorded; batches are padded to few
