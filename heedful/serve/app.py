@@ -37,6 +37,6 @@ def build(service: Service, token: str = "", hosts: Collection[str] | None = Non
     app.add_exception_handler(Gone, routes.gone)
     routes.install(app, service)
     page.install(app)
-    describe(app, bool(token))
+    describe(app, bool(token), service.limits)
     app.add_middleware(Guard, service=service, token=token, hosts=hosts)
     return app

@@ -1,4 +1,4 @@
-"""The OpenAPI document, as far as it does not follow from the types: problems are of a kind of their own."""
+"""The OpenAPI document, as far as it does not follow from the types: problems, and this service's limits."""
 
 from __future__ import annotations
 
@@ -6,13 +6,19 @@ from typing import Any
 
 from fastapi import FastAPI
 
+from heedful.serve.limits import Limits
 from heedful.serve.problems import KIND
 
 __all__ = ["describe"]
 
 
-def describe(app: FastAPI, token: bool) -> None:
-    """Let the document say how problems are sent, when to ask again, and that a token is wanted, if it is."""
+MOST = "x-max"  # begins the names of what a limit is written as
+
+
+def describe(app: FastAPI, token: bool, limits: Limits) -> None:
+    """Let the document say how problems are sent, when to ask again, what is allowed at most, and that a token is
+    wanted, if it is.
+    """
     made = app.openapi
 
     def told() -> dict[str, Any]:
@@ -31,6 +37,21 @@ def describe(app: FastAPI, token: bool) -> None:
                     operation["security"] = [{"bearer": []}]
         if token:
             document["components"]["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
+        _limited(document["components"]["schemas"], limits)
         return document
 
     app.openapi = told  # type: ignore[method-assign]  # as FastAPI would have it
+
+
+def _limited(schema: Any, limits: Limits) -> None:  # noqa: ANN401
+    """Write the numbers of limits into a schema, and all that is in it: `x-maxLength: chars` is `maxLength: 20000`."""
+    if isinstance(schema, list):
+        for each in schema:
+            _limited(each, limits)
+    if not isinstance(schema, dict):
+        return
+    for name in [name for name in schema if name.startswith(MOST)]:
+        most, plain = getattr(limits, schema.pop(name)), name.removeprefix("x-")
+        schema[plain] = min(most, schema.get(plain, most))
+    for each in schema.values():
+        _limited(each, limits)

@@ -29,8 +29,12 @@ __all__ = [
     "WordOf",
 ]
 
-Text = Annotated[str, StringConstraints(max_length=1_000_000)]
+# Limits are a service's own, and are checked by its routes: here stands which, and `described.py` writes their numbers.
+# A bound of its own, which is never reached, lets halves of characters be refused.
+Text = Annotated[str, StringConstraints(max_length=10**12), Field(json_schema_extra={"x-maxLength": "chars"})]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+WIDE: dict[str, Any] = {"x-maximum": "beam"}
+SEVERAL: dict[str, Any] = {"x-maxItems": "items"}
 MANY = 32  # fields of an object: each one that is not known is a fault, and is told
 
 
@@ -52,8 +56,12 @@ class Asked(Strict):
     """How to translate: by which model, how wide a beam, and what is wanted besides the text."""
 
     model: Name | None = Field(None, description="One of /v1/models; the first one, if not given.")
-    beam: int = Field(1, ge=1, le=1000, description="Hypotheses that are kept at every step; 1: greedy.")
-    n_best: int = Field(1, ge=1, le=1000, description="How many translations of each text; at most the beam.")
+    beam: int = Field(
+        1, ge=1, le=1000, description="Hypotheses that are kept at every step; 1: greedy.", json_schema_extra=WIDE
+    )
+    n_best: int = Field(
+        1, ge=1, le=1000, description="How many translations of each text; at most the beam.", json_schema_extra=WIDE
+    )
     prefix: Text | None = Field(None, description="What each translation has to begin with.")
     alignments: bool = Field(False, description="Which words belong together.")
     trace: bool = Field(False, description="The weights of every layer and head, packed for the page (`figure`).")
@@ -63,7 +71,7 @@ class Asked(Strict):
 class Translate(Asked):
     """One text to be translated, or several."""
 
-    text: Text | Annotated[list[Text], Field(fail_fast=True)] = Field(
+    text: Text | Annotated[list[Text], Field(fail_fast=True, json_schema_extra=SEVERAL)] = Field(
         description="One text, or several; each may have many sentences."
     )
 
@@ -94,7 +102,7 @@ class Pair(Strict):
 class Pairs(Strict):
     """Pairs whose words are to be linked."""
 
-    pairs: Annotated[list[Pair], Field(fail_fast=True)]
+    pairs: Annotated[list[Pair], Field(fail_fast=True, json_schema_extra=SEVERAL)]
     model: Name | None = None
 
 
