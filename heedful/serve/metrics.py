@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 __all__ = ["Histogram", "Metrics", "memory"]
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+# Of whole requests: what is given up, after 30 s unless told otherwise, is apart from what was only just answered.
+REQUESTS = (*SECONDS[:-1], 20.0, 30.0, 60.0, 120.0)
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
@@ -27,14 +29,14 @@ class Histogram:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.sum += value
 
-    def lines(self, name: str) -> Iterator[str]:
-        """Yield the lines of the text format."""
-        total = 0
+    def lines(self, name: str, label: str = "") -> Iterator[str]:
+        """Yield the lines of the text format; `label` is `name="value"`, or nothing."""
+        total, one = 0, f"{{{label}}}" if label else ""
         for bound, count in zip((*self.bounds, "+Inf"), self.counts, strict=True):
             total += count
-            yield f'{name}_bucket{{le="{bound}"}} {total}'
-        yield f"{name}_sum {self.sum:.6f}"
-        yield f"{name}_count {total}"
+            yield f'{name}_bucket{{{label + "," if label else ""}le="{bound}"}} {total}'
+        yield f"{name}_sum{one} {self.sum:.6f}"
+        yield f"{name}_count{one} {total}"
 
 
 class Metrics:
@@ -43,7 +45,7 @@ class Metrics:
     def __init__(self) -> None:
         self.begun = time.time()
         self.requests: Counter[tuple[str, int]] = Counter()
-        self.seconds = Histogram(SECONDS)
+        self.seconds: defaultdict[str, Histogram] = defaultdict(lambda: Histogram(REQUESTS))  # by route
         self.rows = Histogram(ROWS)
         self.waited = Histogram(SECONDS)
         self.steps = self.tokens = self.sentences = self.cancelled = 0
@@ -51,7 +53,7 @@ class Metrics:
     def request(self, route: str, status: int, seconds: float) -> None:
         """Count a request that was answered."""
         self.requests[route, status] += 1
-        self.seconds.add(seconds)
+        self.seconds[route].add(seconds)
 
     def began(self, waited: Iterable[float]) -> None:
         """Count how long sentences that begin have waited."""
@@ -68,11 +70,10 @@ class Metrics:
         lines = ["# TYPE heedful_requests_total counter"]
         for (route, status), count in sorted(self.requests.items()):
             lines.append(f'heedful_requests_total{{route="{route}",status="{status}"}} {count}')
-        for name, histogram in (
-            ("heedful_request_seconds", self.seconds),
-            ("heedful_step_sentences", self.rows),
-            ("heedful_wait_seconds", self.waited),
-        ):
+        lines.append("# TYPE heedful_request_seconds histogram")
+        for route, histogram in sorted(self.seconds.items()):
+            lines += histogram.lines("heedful_request_seconds", f'route="{route}"')
+        for name, histogram in (("heedful_step_sentences", self.rows), ("heedful_wait_seconds", self.waited)):
             lines += [f"# TYPE {name} histogram", *histogram.lines(name)]
         for name, count in (
             ("heedful_sentences_total", self.sentences),
