@@ -10,12 +10,14 @@ from collections.abc import Callable, Collection
 from types import FrameType
 
 import uvicorn
+from fastapi import FastAPI
 
 from heedful.errors import ConfigError
 from heedful.serve.app import build
+from heedful.serve.reading import KEPT, reading
 from heedful.serve.service import Service
 
-__all__ = ["Server", "address", "bound", "loopback", "run"]
+__all__ = ["Server", "address", "bound", "configured", "loopback", "run"]
 
 FLUSH = 5  # seconds for answers to be sent when nothing is worked on any more
 
@@ -62,6 +64,7 @@ def bound(host: str, port: int) -> socket.socket:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         made = socket.socket(family, kind, protocol)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, KEPT)  # connections inherit it
         made.bind(address)
     except (OSError, UnicodeError) as error:
         if made is not None:
@@ -90,8 +93,14 @@ def run(
     names = {"localhost", "127.0.0.1", "::1", host.lower(), *(name.lower() for name in hosts)}
     # Whoever listens to the world goes by names that only its owner knows.
     app = build(service, token, names if hosts or loopback(host) else None)
-    config = uvicorn.Config(
+    Server(configured(app, service), service, ready).run(sockets=[given])
+
+
+def configured(app: FastAPI, service: Service) -> uvicorn.Config:
+    """Return how uvicorn runs the application of a service."""
+    return uvicorn.Config(
         app,
+        http=reading(service.limits.seconds),
         log_level=logging.WARNING,
         access_log=False,
         server_header=False,
@@ -100,7 +109,6 @@ def run(
         timeout_keep_alive=30,
         backlog=1024,
     )
-    Server(config, service, ready).run(sockets=[given])
 
 
 def loopback(host: str) -> bool:

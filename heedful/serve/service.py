@@ -115,6 +115,8 @@ class Service:
         """Give up what takes longer than is allowed, all of it together, or `until` some time of the loop's clock."""
         if self.abandoned:
             raise self.late()
+        if until is not None and asyncio.get_running_loop().time() >= until:
+            raise self.late()  # asyncio would let through what need not be waited for
         limit = asyncio.timeout_at(self.until() if until is None else until)
         try:
             async with limit:

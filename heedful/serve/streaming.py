@@ -52,7 +52,8 @@ async def events(
             finish.add_done_callback(lambda _, tokens=tokens: tokens.put_nowait(None))  # type: ignore[misc]
             try:
                 while True:
-                    # Not around `yield`: whoever reads slowly would be cut off outside of here, and told nothing.
+                    # Not around `yield`: whoever reads slowly would be cut off outside of here, and told nothing. What
+                    # waits for them is a sentence at most; who reads nothing at all goes away, by `Reading`.
                     async with service.deadline(until):
                         wrote = await tokens.get()
                     if wrote is None:

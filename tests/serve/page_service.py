@@ -14,13 +14,12 @@ from typing import Any
 
 import browsing
 import pytest
-import uvicorn
 from conftest import TINY, copies
 
 import heedful
 from heedful.serve.app import build
 from heedful.serve.limits import Limits
-from heedful.serve.server import Server, bound
+from heedful.serve.server import Server, bound, configured
 from heedful.serve.service import Service
 from heedful.serve.shelf import Shelf
 
@@ -75,7 +74,8 @@ class Running:
         listening = bound("127.0.0.1", self.port)
         self.port = listening.getsockname()[1]
         service = Service(Shelf(self.models), Limits(**self.limits), 1)
-        config = uvicorn.Config(build(service, self.token), log_level="warning", timeout_graceful_shutdown=1)
+        config = configured(build(service, self.token), service)
+        config.timeout_graceful_shutdown = 1
         self.server = Server(config, service)
         self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [listening]}, daemon=True)
         self.thread.start()

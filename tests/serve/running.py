@@ -12,13 +12,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import uvicorn
 from conftest import ROOT
 
 from heedful.client import Client
 from heedful.serve.app import build
 from heedful.serve.limits import Limits
-from heedful.serve.server import Server, address, bound
+from heedful.serve.server import Server, address, bound, configured
 from heedful.serve.service import Service
 from heedful.serve.shelf import Shelf
 from heedful.translator import Translator
@@ -42,9 +41,8 @@ def running(
     service = Service(shelf, limits or Limits(), threads=1, processes=2)
     given = bound("127.0.0.1", 0)
     app = build(service, token, {"127.0.0.1", "localhost"})
-    config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=5)
     up = threading.Event()
-    server = Server(config, service, up.set)
+    server = Server(configured(app, service), service, up.set)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [given]}, daemon=True)
     thread.start()
     assert up.wait(30), "the service did not start"
