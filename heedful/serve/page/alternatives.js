@@ -1,5 +1,6 @@
 // Other translations of the same text, best first: asked for when somebody wants to see them.
 
+import { differing } from "./differ.js";
 import { make, percent } from "./make.js";
 
 const COUNT = 5; // alternatives, and the width of the beam that finds them
@@ -44,7 +45,8 @@ export class Alternatives {
   #show(items) {
     this.items = items;
     const rows = items.map((item) => {
-      const text = make("span", { dir: "auto" }, ...apart(item.text, items[0].text));
+      const pieces = differing(item.text, items[0].text);
+      const text = make("span", { dir: "auto" }, ...pieces.map(([piece, other]) => (other ? make("b", {}, piece) : piece)));
       const button = make("button", { type: "button" }, text, make("small", {}, percent(item.confidence)));
       button.addEventListener("click", () => { this.choose(item); this.press(item.text); });
       return make("li", {}, button);
@@ -60,23 +62,4 @@ export class Alternatives {
       this.list.children[i].firstChild.setAttribute("aria-pressed", String(item.text === text));
     });
   }
-}
-
-// A text with the words that the other one has not, in their order, set apart.
-function apart(text, other) {
-  const [mine, its] = [text, other].map((one) => one.split(/(\s+)/u));
-  // long[i][j]: how many words mine from i and its from j have in common.
-  const long = Array.from({ length: mine.length + 1 }, () => new Array(its.length + 1).fill(0));
-  for (let i = mine.length - 1; i >= 0; i--) {
-    for (let j = its.length - 1; j >= 0; j--) {
-      long[i][j] = mine[i] === its[j] ? 1 + long[i + 1][j + 1] : Math.max(long[i + 1][j], long[i][j + 1]);
-    }
-  }
-  let j = 0;
-  return mine.map((word, i) => {
-    while (j < its.length && its[j] !== word && long[i][j + 1] >= long[i + 1][j]) j += 1;
-    if (its[j] !== word) return make("b", {}, word);
-    j += 1;
-    return word;
-  });
 }
