@@ -81,6 +81,8 @@ def test_what_is_seen_first(look):
     assert kept in note(found)
     assert plain(found.inner_text(".v-slider")).split("\n") == ["Draw the largest", "90 %", "of each word’s weight"]
     assert found.locator(".v-unsure").all_inner_texts() == ["food"]
+    dots = "e => [getComputedStyle(e).textDecorationLine, getComputedStyle(e).textDecorationStyle]"
+    assert found.eval_on_selector(".v-unsure > span", dots) == ["underline", "dotted"]
     assert not found.locator(".v-still").is_visible()
 
 

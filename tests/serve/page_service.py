@@ -159,3 +159,12 @@ def said(page: Any, panel: int = 1) -> str:
 
 def word(number: int, panel: int = 1) -> str:
     return f".v-panel:nth-child({panel}) .t-word[data-i='{number - 1}']"
+
+
+def saved(page: Any, kind: str, folder: Path) -> Path:
+    """Save what is seen."""
+    with page.expect_download() as found:
+        page.click(f"#save button[value={kind}]")
+    path = folder / found.value.suggested_filename
+    found.value.save_as(path)
+    return path

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 import browsing
 import pytest
-from page_service import Running, Visit, browser, done, plain, said, service, trained, visit, word
+from page_service import Running, Visit, browser, done, plain, said, saved, service, trained, visit, word
 
 from heedful.serve.examples import EXAMPLES, example
 from heedful.serve.page import parts
@@ -212,14 +212,6 @@ def test_markup_is_inert(visit: Visit) -> None:
     page.wait_for_selector("#problem:not(:empty)")
     assert page.inner_text("#problem") == "<img src=x onerror=alert(4)>"
     assert page.locator("img").count() == 0
-
-
-def saved(page: Any, kind: str, folder: Path) -> Path:
-    with page.expect_download() as found:
-        page.click(f"#save button[value={kind}]")
-    path = folder / found.value.suggested_filename
-    found.value.save_as(path)
-    return path
 
 
 @pytest.mark.parametrize("view", ["braid", "heatmap"])

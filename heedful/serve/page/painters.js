@@ -28,8 +28,7 @@ export function toSvg({ width, height, ground, items }, title) {
         "font-family": family === common ? null : family, "font-size": size,
         "font-weight": weight === "400" ? null : weight, "font-style": slant === "normal" ? null : slant,
       };
-      const turned = turn ? `rotate(${turn.map(short).join(" ")})` : null;
-      const placed = { x: short(x), y: short(y), "text-anchor": "middle", transform: turned };
+      const placed = { x: short(x), y: short(y), "text-anchor": "middle", transform: turn ? rotated(turn) : null };
       add("text", { ...placed, ...shown, fill }, legal(item.text));
     } else {
       add(item.kind, { ...geometry(item), ...paint(item) });
@@ -38,6 +37,7 @@ export function toSvg({ width, height, ground, items }, title) {
   return new XMLSerializer().serializeToString(root);
 }
 
+const rotated = (turn) => `rotate(${turn.map(short).join(" ")})`;
 const short = (number) => Number(number.toFixed(2));
 
 // XML has no place for control characters and halves of characters.
@@ -46,15 +46,16 @@ const legal = (text) => text.toWellFormed().replace(/[\u0000-\u0008\u000b\u000c\
 function geometry({ kind, d, cx, cy, r, at, round }) {
   if (kind === "path") return { d };
   if (kind === "circle") return { cx, cy, r };
-  const [x, y, width, height] = at;
+  const [x, y, width, height] = at.map(short);
   return { x, y, width, height, rx: round || null };
 }
 
-function paint({ fill, fillOpacity, stroke, strokeOpacity, strokeWidth, dash, moved }) {
+function paint({ fill, fillOpacity, stroke, strokeOpacity, strokeWidth, dash, moved, turn }) {
   return {
     fill: fill ?? "none", "fill-opacity": fillOpacity < 1 ? fillOpacity : null, stroke,
     "stroke-opacity": strokeOpacity < 1 ? strokeOpacity : null, "stroke-width": stroke ? strokeWidth : null,
-    "stroke-dasharray": dash ?? null, transform: `translate(${moved.map(short).join(" ")})`,
+    "stroke-dasharray": dash ?? null,
+    transform: turn ? rotated(turn) : moved.some(Boolean) ? `translate(${moved.map(short).join(" ")})` : null,
   };
 }
 
@@ -78,21 +79,23 @@ export function toPng({ width, height, ground, items }) {
 }
 
 function write(pen, { text, x, y, size, family, weight, slant, fill, turn }) {
-  if (turn) {
-    const [angle, left, top] = turn;
-    pen.translate(left, top);
-    pen.rotate((angle * Math.PI) / 180);
-    pen.translate(-left, -top);
-  }
+  if (turn) rotate(pen, turn);
   pen.font = `${slant} ${weight} ${size}px ${family}`;
   Object.assign(pen, { textAlign: "center", fillStyle: fill ?? "transparent" });
   pen.fillText(text, x, y);
+}
+
+function rotate(pen, [angle, left, top]) {
+  pen.translate(left, top);
+  pen.rotate((angle * Math.PI) / 180);
+  pen.translate(-left, -top);
 }
 
 function stroke(pen, item) {
   const path = item.kind === "path" ? new Path2D(item.d) : new Path2D();
   if (item.kind === "circle") path.arc(item.cx, item.cy, item.r, 0, 2 * Math.PI);
   if (item.kind === "rect") path.roundRect(...item.at, item.round);
+  if (item.turn) rotate(pen, item.turn);
   pen.translate(...item.moved);
   if (item.fill) {
     pen.globalAlpha = item.fillOpacity;
