@@ -102,5 +102,5 @@ def choose(what: str, word: str, allowed: Iterable[str]) -> str:
     """
     allowed = sorted(allowed)
     if word not in allowed:
-        raise ConfigError(f"unknown {what} '{word}'; choose one of {', '.join(allowed)}.{nearest(word, allowed)}")
+        raise ConfigError(f"unknown {what} '{word}'; choose one of {', '.join(allowed)}.{nearest(str(word), allowed)}")
     return word

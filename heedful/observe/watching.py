@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -40,7 +40,7 @@ def watch(
     model: nn.Module,
     *,
     only: str | Sequence[str] = "*",
-    last: int = 0,
+    last: int | None = None,
     each: Callable[[Call], object] | None = None,
     after: str = "keep",
     copy: bool = False,
@@ -48,17 +48,13 @@ def watch(
 ) -> Iterator[Seen]:
     """Watch every `scaled_dot_product_attention` inside a model: `with watch(model) as seen: model(…)`.
 
-    `only` are names of modules, where `*` stands for anything; `last` keeps so many calls of each module (0: all).
+    `only` are names of modules, where `*` stands for anything; `last` keeps so many calls of each module (None: all).
     `each` is called with each call while it is there: what it returns is kept instead of q and k. `after` says what
     becomes of q and k when the block ends: "keep", "cpu" (moved there) or "free". `copy` keeps copies, for models that
     write into their keys later (static caches). `how` says what reads the weights, as in `scaled_attend`.
     """
-    choose("thing to do after it", after, AFTER)
-    choose("way", how, WAYS)
-    patterns = (only,) if isinstance(only, str) else tuple(only)
+    patterns = _checked(only, last, each, after, copy, how)
     names = _names(model, patterns)
-    if last < 0:
-        raise ConfigError(f"last={last}: it takes how many calls of each module are kept, or 0 for all")
     seen = Seen()
     inside = _Inside()
     watcher = _Watcher(seen, inside, lambda name: any(fnmatchcase(name, p) for p in patterns), last, each, copy, how)
@@ -72,6 +68,22 @@ def watch(
         yield seen
     if not seen.calls and not seen.unread:
         warnings.warn(NOTHING, UserWarning, stacklevel=3)
+
+
+def _checked(only: object, last: object, each: object, after: str, copy: object, how: str) -> tuple[str, ...]:
+    """Refuse what `watch` cannot do, before the model runs; return the names of modules that are wanted."""
+    choose("thing to do after it (after)", after, AFTER)
+    choose("way (how)", how, WAYS)
+    if last is not None and (not isinstance(last, int) or isinstance(last, bool) or last < 1):
+        raise ConfigError(f"last={last!r}: how many calls of each module are kept, 1 or more; None, or nothing: all")
+    if each is not None and not callable(each):
+        raise ConfigError(f"each={each!r}: a function that is called with each call, or None")
+    if not isinstance(copy, bool):
+        raise ConfigError(f"copy={copy!r}: True or False")
+    patterns = (only,) if isinstance(only, str) else tuple(only) if isinstance(only, Iterable) else ()
+    if not patterns or not all(isinstance(pattern, str) for pattern in patterns):
+        raise ConfigError(f"only={only!r}: the name of a module, or several; * stands for anything")
+    return patterns
 
 
 def _names(model: nn.Module, patterns: Sequence[str]) -> dict[str, nn.Module]:
@@ -124,7 +136,7 @@ class _Watcher(TorchFunctionMode):
         seen: Seen,
         inside: _Inside,
         wanted: Callable[[str], bool],
-        last: int,
+        last: int | None,
         each: Callable[[Call], object] | None,
         copy: bool,
         how: str,
@@ -178,7 +190,7 @@ class _Watcher(TorchFunctionMode):
         if self.each is not None:
             call.kept, call.weights = self.each(call), None
         self.seen.calls.append(call)
-        if self.last and number >= self.last:
+        if self.last is not None and number >= self.last:
             self.seen.calls = [c for c in self.seen.calls if c.module != name or c.number > number - self.last]
 
 

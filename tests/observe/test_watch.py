@@ -295,9 +295,23 @@ def test_what_cannot_be_read_is_told_and_not_touched() -> None:
     ("more", "words"),
     [
         ({"only": "inner.bb"}, "no module is named 'inner.bb'. Did you mean 'inner.b'"),
-        ({"after": "drop"}, "unknown thing to do after it 'drop'; choose one of cpu, free, keep"),
-        ({"last": -1}, "last=-1"),
-        ({"how": "fast"}, "unknown way 'fast'; choose one of auto, kernel, reference"),
+        (
+            {"after": "fee"},
+            r"unknown thing to do after it \(after\) 'fee'; choose one of cpu, free, keep. Did you mean",
+        ),
+        ({"after": None}, "'None'; choose one of cpu, free, keep"),
+        ({"last": 0}, "last=0: how many calls of each module are kept, 1 or more; None, or nothing: all"),
+        ({"last": -1}, "last=-1: how many"),
+        ({"last": 1.5}, "last=1.5: how many"),
+        ({"last": "2"}, "last='2': how many"),
+        ({"last": True}, "last=True: how many"),
+        ({"each": "entropy"}, "each='entropy': a function that is called with each call, or None"),
+        ({"copy": "no"}, "copy='no': True or False"),
+        ({"only": []}, r"only=\[\]: the name of a module, or several"),
+        ({"only": None}, "only=None: the name of a module, or several"),
+        ({"only": ["*", 3]}, "the name of a module, or several"),
+        ({"how": "fast"}, r"unknown way \(how\) 'fast'; choose one of auto, kernel, reference"),
+        ({"how": 1}, "'1'; choose one of auto, kernel, reference"),
     ],
 )
 def test_what_is_asked_wrongly(more: dict[str, Any], words: str) -> None:
