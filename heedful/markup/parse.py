@@ -29,6 +29,10 @@ TAGS = (
 TAG = re.compile(TAGS)
 # And where a comment begins, or what must not be translated, with all that is in it.
 PIECES = re.compile(rf"(?P<comment><!--)|<(?P<raw>(?ai:script|style|template|textarea))\b[^<>]{{0,2000}}>|{TAGS}")
+# A comment ends as browsers end it: at once, `<!-->` and `<!--->`, or at `-->` and `--!>`.
+# What is written has the one end that everybody knows.
+AT_ONCE, COMMENT_END = re.compile("-?>"), re.compile("--!?>")
+ODD_END = re.compile(r"(?<=^<!--)-?>$|--!>$")
 EMPTY = frozenset(("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "wbr"))
 # Words on either side of these do not belong together, though no space is between them.
 BLOCKS = frozenset(
@@ -155,7 +159,8 @@ def parse(source: str) -> Marked:
         reader.add(html.unescape(source[at : piece.start()]))
         at = end
         if end > piece.end():
-            reader.point(source[piece.start() : end])
+            whole = source[piece.start() : end]
+            reader.point(ODD_END.sub("-->", whole) if piece["comment"] else whole)
         elif piece["end"]:
             reader.end(piece["end"])
             reader.apart |= piece["end"].lower() in BLOCKS
@@ -186,8 +191,9 @@ def _pieces(source: str) -> Iterator[tuple[re.Match[str], int]]:
         if not name:
             yield piece, at
             continue
-        ends = re.compile("-->" if piece["comment"] else rf"(?ai:</{name}\s*>)")
-        if name not in endless and (over := ends.search(source, at)):
+        ends = COMMENT_END if piece["comment"] else re.compile(rf"(?ai:</{name}\s*>)")
+        over = AT_ONCE.match(source, at) if piece["comment"] else None
+        if over or (name not in endless and (over := ends.search(source, at))):
             at = over.end()
             yield piece, at
             continue

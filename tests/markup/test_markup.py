@@ -160,6 +160,7 @@ PIECES = st.one_of(
     st.sampled_from(
         ["<", ">", "&", "&lt;", "&amp;b", "</", "<b", "< b>", '"', "{", "}", "<1>", "<!", "&#x41;", "</ b>"]
     ),
+    st.sampled_from(["<!-->", "<!--->", "<!-- <b> -->", "<!--x--!>", "<!--", "--!>", "-->", "-"]),
     st.text(st.characters(codec="utf-8", exclude_characters="\0\r"), max_size=4),
     st.sampled_from([" ", "  ", "\n", "word", "घर", ".", ", "]),
 )
@@ -261,6 +262,58 @@ def test_what_is_not_translated_is_kept_whole() -> None:
         "<SCRIPT x='y'>if (1 < 2) { f() }</script >",
         "<script></script>",
     ]
+
+
+@pytest.mark.parametrize(
+    ("source", "text", "raw"),
+    [
+        ("a<!-->b", "ab", "<!---->"),
+        ("a<!--->b-->", "ab-->", "<!---->"),
+        ("a<!---->b", "ab", "<!---->"),
+        ("a<!-- <b> --!>b-->", "ab-->", "<!-- <b> -->"),
+        ("a<!----!>b", "ab", "<!---->"),
+        ("a<!--x--!-->b", "ab", "<!--x--!-->"),
+        ("a<!---!>b-->c", "ac", "<!---!>b-->"),
+        ("a<!--x->b--->c", "ac", "<!--x->b--->"),
+    ],
+)
+def test_comments_end_where_browsers_end_them(source: str, text: str, raw: str) -> None:
+    marked = parse(source)
+    assert (marked.text, [point.raw for point in marked.points]) == (text, [raw])
+
+
+def ends_at(rest: str) -> int | None:
+    """Where a comment is over, told by the states of the HTML standard (13.2.5.43 to 52), a character at a time."""
+    # Of each state: where a dash, a bang and a > lead; everything else leads into the comment. None: it is over.
+    states: dict[str, tuple[str, str, str | None]] = {
+        "start": ("start dash", "comment", None),
+        "start dash": ("end", "comment", None),
+        "comment": ("end dash", "comment", "comment"),
+        "end dash": ("end", "comment", "comment"),
+        "end": ("end", "end bang", None),
+        "end bang": ("end dash", "comment", None),
+    }
+    state = "start"
+    for at, character in enumerate(rest, 1):
+        following = states[state]["-!>".index(character)] if character in "-!>" else "comment"
+        if following is None:
+            return at
+        state = following
+    return None
+
+
+@given(st.text("-!> a", max_size=12))
+def test_comments_end_by_the_standard(rest: str) -> None:
+    end = ends_at(rest)
+    marked = parse(f"<!--{rest}")
+    if end is None:
+        assert (marked.text, marked.points) == (f"<!--{rest}", ())
+    else:
+        assert marked.text == rest[end:]
+        (point,) = marked.points
+        assert point.raw.startswith("<!--")
+        assert ends_at(point.raw[4:]) == len(point.raw) - 4
+        assert Checker.read(point.raw + "x").text == "x"
 
 
 def test_empty_tags_are_known() -> None:
