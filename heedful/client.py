@@ -11,7 +11,7 @@ import json
 import random
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, overload
 from urllib.parse import urlsplit
 
@@ -20,6 +20,7 @@ from heedful.errors import ConfigError, DataError, HeedfulError, MachineError
 __all__ = ["Client", "ServiceError", "TooMuch"]
 
 AGAIN = (429, 502, 503)
+Waits = Callable[[HeedfulError, float], object]
 FIRST, LONGEST = 0.2, 10.0  # seconds between two tries
 
 
@@ -32,17 +33,24 @@ class ServiceError(MachineError):
 
 
 class TooMuch(DataError):
-    """More than a service takes at once (413)."""
+    """More than a service takes at once (413): the `field` to blame, and of too many texts how many are allowed."""
+
+    def __init__(self, message: str, field: str = "", allowed: int | None = None) -> None:
+        super().__init__(message)
+        self.field, self.allowed = field, allowed
 
 
 class Client:
     """Asks a service: `Client("http://localhost:8000").translate("…")`.
 
-    `timeout` is how many seconds an answer may take; `patience`, how long all tries together may. It may be used by
-    several threads at once; connections stay open until `close`.
+    `timeout` is how many seconds an answer may take; `patience`, how long all tries together may. `waits` is told why
+    a request has to be asked again, once, and for how many seconds it will be. A client may be used by several threads
+    at once; connections stay open until `close`.
     """
 
-    def __init__(self, url: str, token: str = "", *, timeout: float = 60.0, patience: float = 60.0) -> None:
+    def __init__(
+        self, url: str, token: str = "", *, timeout: float = 60.0, patience: float = 60.0, waits: Waits | None = None
+    ) -> None:
         parts = urlsplit(url)
         try:
             port = parts.port
@@ -55,7 +63,7 @@ class Client:
         if not (token.isascii() and token.isprintable()):
             raise ConfigError("a token is made of letters, digits and marks of ASCII")
         self.url, self.token, self.timeout, self.patience = url.rstrip("/"), token, timeout, patience
-        self._parts = parts
+        self._parts, self._waits = parts, waits
         self._free: deque[http.client.HTTPConnection] = deque()  # open, and used by nobody
 
     def __repr__(self) -> str:
@@ -86,6 +94,7 @@ class Client:
         prefix: str | None = None,
         alignments: bool = False,
         markup: bool = False,
+        trace: bool = False,
     ) -> dict[str, Any]: ...
     @overload
     def translate(
@@ -98,6 +107,7 @@ class Client:
         prefix: str | None = None,
         alignments: bool = False,
         markup: bool = False,
+        trace: bool = False,
     ) -> list[dict[str, Any]]: ...
     def translate(
         self,
@@ -109,6 +119,7 @@ class Client:
         prefix: str | None = None,
         alignments: bool = False,
         markup: bool = False,
+        trace: bool = False,
     ) -> dict[str, Any] | list[dict[str, Any]]:
         """Translate a text, or many at once; each translation is an `Item` of docs/serve.md."""
         asked = {
@@ -119,6 +130,7 @@ class Client:
             "prefix": prefix,
             "alignments": alignments,
             "markup": markup,
+            "trace": trace,
         }
         found = self._json("POST", "/v1/translate", "translations", asked)
         return found[0] if isinstance(text, str) else found
@@ -202,6 +214,8 @@ class Client:
             pause = wait * random.uniform(0.5, 1.5) if after is None else after * random.uniform(1.0, 1.2)
             if time.monotonic() + pause > until:
                 raise trouble from None
+            if wait == FIRST and self._waits is not None:
+                self._waits(trouble, until - time.monotonic())
             time.sleep(pause)
             wait = min(2 * wait, LONGEST)
 
@@ -245,7 +259,8 @@ def _refusal(status: int, problem: dict[str, Any]) -> HeedfulError:
     """Return the error that a problem is: the asker's mistake, or the service's."""
     message = str(problem.get("detail") or problem.get("title") or f"status {status}")
     if status == 413:
-        return TooMuch(message)
+        allowed = problem.get("allowed")
+        return TooMuch(message, str(problem.get("field") or ""), allowed if isinstance(allowed, int) else None)
     if status in (400, 404, 415, 422):
         return DataError(message)
     return ServiceError(message, status)

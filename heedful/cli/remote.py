@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any, NamedTuple
 
-from heedful.cli.options import print_json
+from heedful.cli.options import print_json, say, width
 from heedful.cli.translate import one_line
 from heedful.client import Client, TooMuch
+from heedful.errors import DataError, HeedfulError
 
-__all__ = ["Asking", "ask"]
+__all__ = ["CHUNK", "Asking", "Service", "ask"]
 
 CHUNK = 32  # lines of a request
 
@@ -25,6 +26,8 @@ class Asking(NamedTuple):
     prefix: str | None
     alignments: bool
     html: bool
+    show: bool = False
+    ascii_only: bool = False
 
     @property
     def name(self) -> str | None:
@@ -32,39 +35,96 @@ class Asking(NamedTuple):
         return None if self.model == "-" else self.model
 
 
-def ask(url: str, asked: Asking, lines: Iterable[str], stream: bool, json: bool) -> None:
+class Service(NamedTuple):
+    """Where it is, how many seconds it may be away, and how many lines it is asked for at once."""
+
+    url: str
+    patience: float = 60.0
+    chunk: int = CHUNK
+
+
+def ask(service: Service, asked: Asking, lines: Iterable[str], stream: bool, json: bool) -> None:
     """Let a service translate lines, and print what it answers; its token is in HEEDFUL_TOKEN."""
-    with Client(url, os.environ.get("HEEDFUL_TOKEN", "")) as client:
+    token = os.environ.get("HEEDFUL_TOKEN", "")
+    with Client(service.url, token, patience=service.patience, waits=_Waiting()) as client:
         if stream:
             for number, line in enumerate(lines, 1):
                 _stream(client, asked, number, line, json)
             return
-        left = iter(lines)
-        while chunk := list(islice(left, CHUNK)):
-            for item in _translated(client, asked, chunk):
-                if json:
-                    print_json(item)
-                else:
-                    _print(item, asked)
+        for item in _translated(client, asked, lines, service.chunk):
+            if json:
+                print_json(_record(item) if asked.show else item)
+            else:
+                _print(item, asked)
 
 
-def _translated(client: Client, asked: Asking, chunk: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the translations of some lines; where they are too many for the service, of one half and of the other."""
-    try:
-        return client.translate(
-            chunk,
-            model=asked.name,
-            beam=asked.beam,
-            n_best=asked.n_best,
-            prefix=asked.prefix,
-            alignments=asked.alignments,
-            markup=asked.html,
-        )
-    except TooMuch:
-        if len(chunk) == 1:
-            raise
-        half = len(chunk) // 2
-        return [*_translated(client, asked, chunk[:half]), *_translated(client, asked, chunk[half:])]
+class _Waiting:
+    """Says that a service is asked again, and for how long; what was said of the last request is not said again."""
+
+    def __init__(self) -> None:
+        self.said = ""
+
+    def __call__(self, why: HeedfulError, seconds: float) -> None:
+        if str(why) != self.said:
+            self.said = str(why)
+            say(f"{why}; trying again for {seconds:.0f} s (--patience)")
+
+
+def _translated(client: Client, asked: Asking, lines: Iterable[str], most: int) -> Iterator[dict[str, Any]]:
+    """Yield the translations of lines, some of them at once.
+
+    Where these are too many for the service, it says how many it takes, and gets no more from then on. Where they are
+    too long together, the next request has half of them, and those after it twice as many again.
+    """
+    left, waiting, done, size = iter(lines), list[str](), 0, most
+    while True:
+        waiting += islice(left, max(0, size - len(waiting)))
+        if not waiting:
+            return
+        some = waiting[:size]
+        try:
+            items = _asked(client, asked, some)
+        except TooMuch as error:
+            number = error.field.removeprefix("text.")
+            if len(some) == 1 or number == "0":
+                raise DataError(f"line {done + 1:,}: {error}") from None
+            if error.allowed and error.allowed < len(some):
+                size = most = error.allowed
+            else:  # what stands before a line that is too long by itself is translated
+                size = int(number) if number.isdigit() else len(some) // 2
+            continue
+        yield from items
+        done, waiting, size = done + len(some), waiting[size:], min(most, 2 * size)
+
+
+def _asked(client: Client, asked: Asking, some: list[str]) -> list[dict[str, Any]]:
+    return client.translate(
+        some,
+        model=asked.name,
+        beam=asked.beam,
+        n_best=asked.n_best,
+        prefix=asked.prefix,
+        alignments=asked.alignments or asked.show,
+        markup=asked.html,
+        trace=asked.show,
+    )
+
+
+def _record(item: dict[str, Any]) -> dict[str, Any]:
+    """Return what is printed as JSON with --show: the weights between words in place of the page's figure."""
+    from heedful.draw.unpack import unpack
+
+    record = {name: value for name, value in item.items() if name != "figure"}
+    if item.get("alternatives"):
+        record["alternatives"] = [_record(other) for other in item["alternatives"]]
+    if item.get("figure"):
+        trace = unpack(item["figure"], item["source"], item["text"])
+        weights = trace.words()
+        record["source_words"] = [list(word[:3]) for word in trace.source.words]
+        record["target_words"] = [list(word[:3]) for word in trace.target.words]
+        record["word_confidences"] = list(trace.confidences())
+        record["weights"] = None if weights is None else weights.astype(float).round(4).tolist()
+    return record
 
 
 def _print(item: dict[str, Any], asked: Asking) -> None:
@@ -77,6 +137,20 @@ def _print(item: dict[str, Any], asked: Asking) -> None:
         if asked.alignments and one["words"]:
             text += f"\t{(one['alignment'] or {}).get('pharaoh', '')}"
         print(text, flush=True)
+        if asked.show:
+            _show(one, asked.ascii_only)
+
+
+def _show(one: dict[str, Any], ascii_only: bool) -> None:
+    """Draw where the model looked, a map for each sentence."""
+    from heedful.draw import heatmap
+    from heedful.draw.unpack import sentences, unpack
+
+    print()
+    if one["text"]:
+        whole = unpack(one["figure"], one["source"], one["text"])
+        print("\n\n".join(heatmap(part, width(), ascii_only) for part in sentences(whole)))
+        print()
 
 
 def _stream(client: Client, asked: Asking, number: int, line: str, json: bool) -> None:

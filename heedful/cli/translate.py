@@ -76,6 +76,9 @@ def translate(
         str,
         typer.Option(metavar="URL", help="Ask a service (heedful serve); MODEL is a name there, - its default."),
     ] = "",
+    patience: Annotated[
+        float, typer.Option(metavar="SECONDS", help="How long a --server that is away or busy is asked again.")
+    ] = 60.0,
     ascii_only: Ascii = False,
     device: Device = "auto",
     threads: Threads = 0,
@@ -100,14 +103,21 @@ def translate(
     refuse_idle("with --json" if json else "without --show", {"--ascii": ascii_only and (json or not show)})
     if server:
         here = {"--penalty": penalty != "length", "--alpha": alpha != 1, "--min-length": min_length != 0}
-        here |= {"--max-length": max_length != 0, "--no-repeat": no_repeat != 0, "--sample": sample, "--show": show}
-        here |= {"--copy-unknown": copy_unknown, "--no-split": no_split, "--with": bool(with_), "--ascii": ascii_only}
+        here |= {"--max-length": max_length != 0, "--no-repeat": no_repeat != 0, "--sample": sample}
+        here |= {"--copy-unknown": copy_unknown, "--no-split": no_split, "--with": bool(with_)}
         here |= {"--device": device != "auto", "--threads": threads != 0, "--batch-tokens": batch_tokens != 4096}
         refuse_idle("with --server: it is for models that are opened here", here)
-        from heedful.cli.remote import Asking, ask
+        from heedful.cli.remote import CHUNK as AT_ONCE
+        from heedful.cli.remote import Asking, Service, ask
 
-        ask(server, Asking(str(model), beam, n_best, prefix, alignments, html), text or _stdin(), stream, json)
+        if stream and show:
+            why = "a service tells where its model looked when the translation is whole"
+            raise ConfigError(f"--stream and --show exclude each other with --server: {why}")
+        service = Service(server, patience, 1 if text is None and _typed() else AT_ONCE)
+        asked = Asking(str(model), beam, n_best, prefix, alignments, html, show, ascii_only)
+        ask(service, asked, text or _stdin(), stream, json)
         return
+    refuse_idle("without --server", {"--patience": patience != 60})
     with naming_options():
         from heedful.decoding import Decoding
 
@@ -135,7 +145,7 @@ def translate(
             for number, line in enumerate(lines, 1):
                 said = put(number, translator.stream(line, how, prefix=prefix, split=not no_split))
                 notes.add(said, translator.unknown(line))
-        size = 1 if text is None and sys.stdin.isatty() else CHUNK
+        size = 1 if text is None and _typed() else CHUNK
         while chunk := list(islice(lines, size)):
             tagged = _parsed(chunk) if html else [None] * len(chunk)
             translated = translator.translate(
@@ -232,6 +242,11 @@ def _record(translation: Translation, how: Decoding, tags: Marked | None) -> dic
 def _compared(translation: Translation, how: Decoding) -> float:
     """Return what the alternatives are compared by; the sentences of a text are searched each for itself."""
     return sum(one.score / how.divisor(max(one.length, 1)) for one in translation.sentences or (translation,))
+
+
+def _typed() -> bool:
+    """Whether lines are typed: each is translated when it is there."""
+    return sys.stdin is not None and sys.stdin.isatty()
 
 
 def _stdin() -> Iterator[str]:

@@ -21,21 +21,33 @@ MOST = 20  # faults of one request that are listed
 
 
 class Trouble(Exception):
-    """A request that cannot be answered: its status, why, which field is to blame, and headers to go with it."""
+    """A request that cannot be answered: its status, why, which field is to blame, and headers to go with it.
 
-    def __init__(self, status: int, detail: str, field: str = "", headers: Mapping[str, str] | None = None) -> None:
+    `allowed` is how many there may be of what is too many, for programs that would ask for less.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        detail: str,
+        field: str = "",
+        headers: Mapping[str, str] | None = None,
+        allowed: int | None = None,
+    ) -> None:
         super().__init__(detail)
         self.status, self.detail, self.field, self.headers = status, detail, field, dict(headers or {})
+        self.allowed = allowed
 
     def plain(self) -> dict[str, Any]:
         """Return what JSON can hold."""
-        record = {
+        record: dict[str, Any] = {
             "type": "about:blank",
             "title": HTTPStatus(self.status).phrase,
             "status": self.status,
             "detail": self.detail,
         }
-        return {**record, "field": self.field} if self.field else record
+        record |= {"field": self.field} if self.field else {}
+        return record if self.allowed is None else {**record, "allowed": self.allowed}
 
 
 def answer(trouble: Trouble, more: Mapping[str, Any] | None = None) -> JSONResponse:

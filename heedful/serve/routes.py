@@ -170,7 +170,8 @@ def check_size(service: Service, texts: list[str], several: str, each: str) -> N
     """Refuse too many texts, and texts that are too long; the names of the fields are for what is said."""
     limits = service.limits
     if len(texts) > limits.items:
-        raise Trouble(413, f"there are {len(texts):,} {several}; {limits.items:,} are allowed at once", several)
+        why = f"there are {len(texts):,} {several}; {limits.items:,} are allowed at once"
+        raise Trouble(413, why, several, allowed=limits.items)
     for number, text in enumerate(texts):
         if len(text) > limits.chars:
             field = ".".join(filter(None, (several, str(number) if several else "", each)))

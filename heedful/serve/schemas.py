@@ -213,4 +213,5 @@ class Problem(BaseModel):
     status: int
     detail: str
     field: str | None = None
+    allowed: int | None = Field(None, description="Where a list is too long: how many there may be.")
     errors: list[Fault] | None = None

@@ -17,10 +17,9 @@ from urllib.parse import urlsplit
 import pytest
 from conftest import ROOT, Done
 from random_translators import random_folder
-from running import process, running
+from running import process
 
 import heedful
-from heedful.serve.limits import Limits
 
 
 @pytest.fixture(scope="module")
@@ -185,41 +184,6 @@ def test_it_says_what_is_missing(folder: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT, check=False)
     assert done.returncode == 2
     assert done.stderr == "heedful: serving needs fastapi: pip install 'heedful[serve]'\n"
-
-
-def test_the_command_line_asks_it(folder: Path, heedful_cli: Callable[..., Done]) -> None:
-    def run(*arguments: object, stdin: bytes = b"") -> str:
-        done = heedful_cli("translate", *arguments, stdin=stdin)
-        assert done.code == 0, done.err
-        return done.out
-
-    model = heedful.load(folder)
-    with running({"small": model, "other": model}) as service:
-        there = ("--server", service.url)
-        lines = b"a b\n\nc d! Bead\n"
-        assert run("-", *there, stdin=lines) == run(folder, stdin=lines)
-        for arguments in (
-            ("a <b>b</b>", "--html"),
-            ("a b", "--beam", "3", "--n-best", "2"),
-            ("a b! C", "--stream"),
-            ("a b", "--alignments"),
-            ("a b", "--prefix", "C"),
-        ):
-            assert run("other", *arguments, *there) == run(folder, *arguments)
-        assert json.loads(run("-", "a b", "--json", *there))["text"] == model.translate("a b").text
-        done = heedful_cli("translate", "-", "a", *there, "--show")
-        assert (done.code, "--show has no effect with --server" in done.err) == (2, True)
-        done = heedful_cli("translate", "nobody", "a", *there)
-        assert (done.code, "there is no model 'nobody' here" in done.err) == (2, True)
-
-
-def test_the_command_line_asks_for_less_at_once(folder: Path, heedful_cli: Callable[..., Done]) -> None:
-    with running({"small": heedful.load(folder)}, Limits(items=3, chars=50)) as service:
-        lines = "".join(f"{letter} b\n" for letter in "abcdefgh").encode()
-        done = heedful_cli("translate", "-", "--server", service.url, stdin=lines)
-        assert (done.code, done.out) == (0, heedful_cli("translate", folder, stdin=lines).out)
-        done = heedful_cli("translate", "-", "--server", service.url, stdin=lines + b"a" * 51)
-        assert (done.code, "51 characters; 50 are allowed" in done.err) == (2, True)
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not here")
