@@ -14,7 +14,7 @@ from fastapi import FastAPI
 
 from heedful.errors import ConfigError
 from heedful.serve.app import build
-from heedful.serve.reading import KEPT, reading
+from heedful.serve.receiving import KEPT, reading
 from heedful.serve.service import Service
 
 __all__ = ["Server", "address", "bound", "configured", "loopback", "run"]

@@ -16,7 +16,7 @@ KEPT = 128 * 1024
 class Reading(asyncio.Protocol):
     """Cuts a connection off whose reader takes nothing of what it was sent for `seconds`.
 
-    As long as there is too much that was not taken, uvicorn lets nobody write: what is left becomes less, or nobody
+    As long as there is something that was not taken, uvicorn lets nobody write: what is left becomes less, or nobody
     reads. Whoever writes is told that the reader has gone away, and what is still there is thrown away.
     """
 
@@ -24,8 +24,13 @@ class Reading(asyncio.Protocol):
     transport: asyncio.Transport  # uvicorn's
     _watch: asyncio.TimerHandle | None = None
 
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Watch whatever the system does not take at once."""
+        super().connection_made(transport)
+        transport.set_write_buffer_limits(high=0)
+
     def pause_writing(self) -> None:
-        """Begin to watch: there is too much that was not taken."""
+        """Begin to watch: there is something that was not taken."""
         super().pause_writing()
         self._again()
 
