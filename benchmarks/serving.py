@@ -176,9 +176,11 @@ def latency(place: str, texts: list[str], rate: float, options: argparse.Namespa
 
 def overload(model: str, options: argparse.Namespace, texts: list[str]) -> dict[str, Any]:
     """Flood a service with small limits, so that all of them are reached."""
-    service = Service(model, options.threads, "--queue", "64", "--requests", "200", "--seconds", "2")
+    service = Service(model, options.threads)
     service.all_there()
     capacity, _ = closed(service.place, texts, CLIENTS, 5, BEAM)
+    service.end()
+    service = Service(model, options.threads, "--queue", "64", "--requests", "200", "--seconds", "2")
     flood(service, texts, 10 * capacity, 5, BEAM)  # warm, so that what is kept is there
     statuses, memory, asked = flood(service, texts, 10 * capacity, options.overload, BEAM)
     third = max(1, len(memory) // 3)

@@ -8,6 +8,7 @@ import torch
 from heedful.attention import until
 from heedful.config import RnnConfig, TransformerConfig
 from heedful.models import Look, Memory, Network, build, lay_out
+from heedful.models.swift_encoder import read
 
 V, B = 30, 3
 
@@ -144,3 +145,26 @@ def test_room_is_made_for_what_is_written_not_for_what_may_be() -> None:
     limits = [10**6] * B
     assert max(len(h.ids) for h in greedy(model, memory, limits, Decoding(no_repeat=2))) < 1000
     assert max(len(found[0].ids) for found in beam(model, memory, limits, short)) < 1000
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=lambda s: f"{s['norm']}-{s['activation']}")
+@pytest.mark.parametrize("sizes", [[5, 2, 7], [6], [3, 0]])
+def test_it_is_the_encoder(settings: dict[str, object], sizes: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """With gradients a sentence is read by the layers that say what is meant; without, with few operations."""
+    model, _ = make(**settings)
+    keep = until(torch.tensor(sizes))
+    x = torch.randint(4, V, keep.shape)
+    wanted = model.encode(x, keep)
+    asked: list[int] = []
+    monkeypatch.setattr("heedful.models.transformer.read", lambda *given: asked.append(1) or read(*given))
+    with torch.no_grad():
+        found = model.encode(x, keep)
+    assert asked
+    assert found.padded == (len(sizes) > 1)
+    for part, other in zip((found.h, *found.keys), (wanted.h, *wanted.keys), strict=True):
+        torch.testing.assert_close(
+            part[keep] if part.ndim == 3 else part.transpose(1, 2)[keep],
+            other[keep] if part.ndim == 3 else other.transpose(1, 2)[keep],
+            rtol=1e-5,
+            atol=1e-5,
+        )
