@@ -104,7 +104,8 @@ class Desk:
                     self.lanes.remove(lane)
             self.over += over
             self.pace.tick(self.ahead() > 0)
-            self.reading.notify()
+            if self.over or self.queue.works:  # to wake a thread costs more than to ask
+                self.reading.notify()
 
     def back(self, lane: Lane) -> None:
         """Let the sentences of a lane wait again, from the front: what was to write them is gone."""

@@ -10,6 +10,7 @@ from collections.abc import Hashable
 
 import torch
 
+from heedful.models import Memory
 from heedful.serve.desk import Desk, Task, said
 from heedful.serve.distance import Distant, Scribe
 from heedful.serve.lanes import Batch, Greedy, River, again
@@ -106,18 +107,20 @@ class Reader:
         except Exception as error:
             desk.fail(lane, picked, error)
             return
-        with desk.lock:
-            if isinstance(made, Batch):
-                desk.lanes.append(made)
-            elif isinstance(lane, River):
-                desk.ready.append((lane, picked, made))
-            elif lane is not None:
+        if isinstance(lane, Distant) and isinstance(made, Memory):
+            with desk.lock:
                 rows = lane.enter(picked)
-            desk.writing.notify()
-        if isinstance(lane, Distant) and not isinstance(made, Batch):
             lane.send(rows, picked, made)
             if not lane.scribe.ready:
                 desk.back(lane)
+            return
+        with desk.lock:
+            if isinstance(made, Batch):
+                desk.lanes.append(made)
+            else:
+                assert isinstance(lane, River)
+                desk.ready.append((lane, picked, made))
+            desk.writing.notify()
 
     def _sweep(self) -> None:
         """Have sentences that another process writes, and that nobody waits for, stopped."""
