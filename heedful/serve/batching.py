@@ -23,7 +23,7 @@ import torch
 from heedful.serve.desk import Desk, Task
 from heedful.serve.distance import Scribe
 from heedful.serve.limits import Limits
-from heedful.serve.metrics import Metrics
+from heedful.serve.metrics import Metrics, memory
 from heedful.serve.problems import Trouble
 from heedful.serve.reader import Reader
 from heedful.serve.work import Work
@@ -129,6 +129,10 @@ class Batcher:
     def apart(self) -> bool:
         """Whether another process writes what is greedy."""
         return self.scribe is not None and self.scribe.ready
+
+    def memory(self) -> int:
+        """Return how many bytes of memory the other process holds."""
+        return memory(self.scribe.process.pid) if self.scribe is not None and self.scribe.ready else 0
 
     def patience(self) -> int:
         """Return in how many seconds it makes sense to ask again, by how fast sentences were written lately."""

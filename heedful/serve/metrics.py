@@ -82,15 +82,15 @@ class Metrics:
             ("heedful_cancelled_sentences_total", self.cancelled),
         ):
             lines += [f"# TYPE {name} counter", f"{name} {count}"]
-        gauges = {**now, "heedful_memory_bytes": memory(), "heedful_start_time_seconds": self.begun}
+        gauges = {**now, "heedful_start_time_seconds": self.begun}
         for name, value in gauges.items():
             lines += [f"# TYPE {name} gauge", f"{name} {value}"]
         return "\n".join(lines) + "\n"
 
 
-def memory() -> int:
-    """Return how many bytes of memory this process holds; 0 where the system does not say."""
+def memory(process: int | str = "self") -> int:
+    """Return how many bytes of memory a process holds; 0 where the system does not say."""
     try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+        return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * 4096
     except (OSError, ValueError, IndexError):
         return 0

@@ -15,7 +15,7 @@ from fastapi import Request
 from heedful.serve.batching import Batcher
 from heedful.serve.distance import Scribe
 from heedful.serve.limits import Limits
-from heedful.serve.metrics import Metrics
+from heedful.serve.metrics import Metrics, memory
 from heedful.serve.problems import Trouble
 from heedful.serve.shelf import Shelf
 from heedful.serve.work import Done, Prepared, Work
@@ -160,6 +160,7 @@ class Service:
             "heedful_batches": self.batcher.batches,
             "heedful_writing_process": int(self.batcher.apart),
             "heedful_stopping": int(self.stopping),
+            "heedful_memory_bytes": memory() + self.batcher.memory(),
         }
 
 
