@@ -45,6 +45,7 @@ class Flow:
     def __init__(self, model: Seq2Seq) -> None:
         self.model = model
         self.rows: list[_Row | None] = []  # None: an empty place
+        self.empty: list[int] = []  # in the order in which they became so: none stays empty while others come and go
         self.memory: Memory | None = None
         self.state: State | None = None
         self.y: Tensor | None = None
@@ -61,7 +62,7 @@ class Flow:
         sizes = memory.keep.sum(1).tolist()
         new = [_Row(*each) for each in zip(names, limits, map(tuple, prefixes), sizes, strict=True)]
         memory = self._as_wide(memory, max(sizes))
-        empty = [i for i, row in enumerate(self.rows) if row is None][: len(new)]
+        empty, self.empty = self.empty[: len(new)], self.empty[len(new) :]
         first = len(empty)
         if first:
             taken = memory if first == len(new) else memory.select(torch.arange(first, device=memory.keep.device))
@@ -126,28 +127,34 @@ class Flow:
             row.values.append(kept.get(i, values[i]))
             if words[i] == END:
                 done.append((row.name, Hypothesis(tuple(row.ids), tuple(row.values), i in cut)))
-                self.rows[i] = None
+                self._leave(i)
         self._move()
         return done
 
     def drop(self, names: Sequence[int]) -> None:
         """Take out sentences that nobody waits for any more."""
         gone = set(names)
-        self.rows = [None if row is None or row.name in gone else row for row in self.rows]
+        for i, row in enumerate(self.rows):
+            if row is not None and row.name in gone:
+                self._leave(i)
         self._move()
+
+    def _leave(self, place: int) -> None:
+        self.rows[place] = None
+        self.empty.append(place)
 
     @torch.inference_mode()
     def _move(self) -> None:
         """Move the sentences together when there are many empty places between them."""
         going = [i for i, row in enumerate(self.rows) if row is not None]
         if not going:
-            self.rows, self.memory, self.state, self.y = [], None, None, None
+            self.rows, self.empty, self.memory, self.state, self.y = [], [], None, None, None
             return
-        if EMPTY * (len(self.rows) - len(going)) <= len(self.rows):
+        if EMPTY * len(self.empty) <= len(self.rows):
             return
         assert self.memory is not None
         assert self.state is not None
         assert self.y is not None
         kept = torch.tensor(going, device=self.y.device)
-        self.rows = [self.rows[i] for i in going]
+        self.rows, self.empty = [self.rows[i] for i in going], []
         self.memory, self.state, self.y = self.memory.select(kept), self.state.select(kept), self.y[kept]

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -32,14 +33,13 @@ from heedful.serve.writing import Listener, Steps
 __all__ = ["Batcher"]
 
 IN_TIME = 0.6  # of the time that a request has: who would have to wait longer would hardly be done in time
-FEW = 8  # sentences that are always let in, so that it is known how fast they are written
 
 
 class Batcher:
     """Reads and writes the sentences of requests, in threads of its own; all that is public is for the event loop.
 
     `threads` are PyTorch's, for reading and writing together. Unless both can be done `together`, which is for the CPU,
-    they take turns. The `scribe` is the process that writes.
+    they take turns. The `scribe` is the process that writes, and `digests` tells what it must have read.
     """
 
     def __init__(
@@ -49,12 +49,13 @@ class Batcher:
         threads: int = 0,
         together: bool = True,
         scribe: Scribe | None = None,
+        digests: Callable[[], dict[str, str]] = dict,
     ) -> None:
         self.desk = desk = Desk(limits, metrics, asyncio.get_running_loop(), together)
         self.scribe = scribe
         half = max(1, (threads or torch.get_num_threads()) // 2)
         calls = [Reader(desk, half, scribe).run, Steps(desk, half).run]
-        calls += [Listener(desk, scribe).run] if scribe else []
+        calls += [Listener(desk, scribe, digests).run] if scribe else []
         self.threads = [threading.Thread(target=call, name="heedful-serve", daemon=True) for call in calls]
         for thread in self.threads:
             thread.start()
@@ -66,7 +67,7 @@ class Batcher:
             waiting = desk.queue.load(desk.limits.batch_rows) + len(desk.tasks)
             ahead = desk.ahead()
             seconds = desk.pace.wait(ahead)
-        late = ahead >= FEW and seconds > IN_TIME * desk.limits.seconds
+        late = ahead >= desk.pace.many and seconds > IN_TIME * desk.limits.seconds
         if waiting < desk.limits.queue and not late:
             return
         after = self.patience()
@@ -77,7 +78,7 @@ class Batcher:
         """Let the sentences of a request be written."""
         with self.desk.lock:
             self.desk.queue.add(work)
-            self.desk.pace.tick(True)
+            self.desk.tick()
             self.desk.reading.notify()
 
     async def call(self, call: Callable[[], Any]) -> Any:  # noqa: ANN401
@@ -96,18 +97,20 @@ class Batcher:
         with self.desk.lock:
             work.dropped = True
             self.desk.queue.sweep()
+            self.desk.tick()
             self.desk.reading.notify()
 
     def close(self) -> None:
         """End the threads; what is not done stays so."""
+        if self.scribe:
+            self.scribe.close()  # first: a thread may be waiting for it
         with self.desk.lock:
             self.desk.closed = True
             self.desk.reading.notify()
             self.desk.writing.notify()
-        if self.scribe:
-            self.scribe.close()
+        until = time.monotonic() + 5
         for thread in self.threads:
-            thread.join(timeout=5)
+            thread.join(max(0.0, until - time.monotonic()))
 
     @property
     def alive(self) -> bool:

@@ -18,6 +18,7 @@ from heedful.serve.metrics import Metrics
 from heedful.serve.pace import Pace
 from heedful.serve.problems import Trouble, of_error
 from heedful.serve.queue import Picked, Queue
+from heedful.serve.work import Done
 
 __all__ = ["Desk", "Task", "said"]
 
@@ -54,7 +55,11 @@ class Desk:
         self.ready: list[tuple[River, Picked, Memory]] = []  # read, and not written yet
         self.over: list[Over] = []  # written, and to be read again
         self.closed = False
-        self.pace = Pace()
+        self.pace = Pace(max(2, limits.batch_rows // 4))
+
+    def tick(self, done: int = 0) -> None:
+        """Take note that sentences have come, or are done or given up."""
+        self.pace.tick(self.ahead(), done)
 
     def ahead(self) -> int:
         """Return how many sentences wait or are being written; of a request that waits, at most a batch counts."""
@@ -66,16 +71,18 @@ class Desk:
         over = [one for one in over if not one.work.dropped]
         if not over:
             return
+        done: list[Done] | None = None
         try:
             with self.turn:
                 done = over[0].lane.finish(over, over[0].work.trace)
         except Exception as error:
             trouble = said(error)
             self.later(_deliver, [(one.work, one.index, trouble) for one in over])
-            return
         with self.lock:
-            self.metrics.sentences += len(over)
-            self.pace.tick(self.ahead() > 0, len(over))
+            self.metrics.sentences += len(over) if done is not None else 0
+            self.tick(len(over))
+        if done is None:
+            return
         self.later(_deliver, [(one.work, one.index, what) for one, what in zip(over, done, strict=True)])
 
     def ended(self, lane: Lane, over: list[Over]) -> None:
@@ -103,7 +110,7 @@ class Desk:
                 if not lane.rows and lane in self.lanes:
                     self.lanes.remove(lane)
             self.over += over
-            self.pace.tick(self.ahead() > 0)
+            self.tick()
             if self.over or self.queue.works:  # to wake a thread costs more than to ask
                 self.reading.notify()
 
@@ -116,6 +123,7 @@ class Desk:
             lane.count(picked, -1)
             if not lane.rows and lane in self.lanes:
                 self.lanes.remove(lane)
+            self.tick()
             self.reading.notify()
 
     def later(self, call: Callable[..., None], *arguments: object) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -33,19 +34,26 @@ class Over:
 class Lane(ABC):
     """Sentences that are written together.
 
-    `rows` and `tokens` count those that were picked and are not over, for whoever picks; `live` are those that are
+    `sizes` are those of the sentences that were picked and are not over, for whoever picks; `live` are those that are
     being written, by row.
     """
 
     def __init__(self, key: Hashable) -> None:
         self.key = key
-        self.rows = self.tokens = self.next = 0
+        self.sizes: Counter[int] = Counter()
+        self.next = 0
         self.live: dict[int, tuple[Work, int]] = {}
 
     def count(self, picked: Picked, sign: int = 1) -> None:
         """Count sentences that are picked, or, with -1, those that are over."""
-        self.rows += sign * len(picked)
-        self.tokens += sign * sum(work.prepared.size(i) * work.prepared.writer.how.beam for work, i in picked)
+        for work, i in picked:
+            self.sizes[work.prepared.size(i)] += sign
+        self.sizes = +self.sizes
+
+    @property
+    def rows(self) -> int:
+        """How many sentences were picked and are not over."""
+        return self.sizes.total()
 
     def enter(self, picked: Picked) -> list[int]:
         """Take in sentences; return their rows."""

@@ -1,4 +1,4 @@
-"""How fast sentences are written while there is something to be written: what tells how long a newcomer would wait."""
+"""How fast sentences are written while there are many: what tells how long a newcomer would wait."""
 
 from __future__ import annotations
 
@@ -11,18 +11,22 @@ SHORT = 0.2  # seconds of work that tell nothing yet
 
 
 class Pace:
-    """Counts what is done and the time it takes, while somebody waits; idle time does not count."""
+    """Counts what is done and the time it takes, while there are `many`.
 
-    def __init__(self) -> None:
+    Of few it would tell how long one takes, and many are written together.
+    """
+
+    def __init__(self, many: int) -> None:
+        self.many = many
         self.at, self.busy = time.monotonic(), False
         self.seconds = self.count = 0.0
 
-    def tick(self, busy: bool, done: int = 0) -> None:
-        """Take note that something has come, or is done or given up; `busy`: something is left."""
+    def tick(self, there: int, done: int = 0) -> None:
+        """Take note that sentences have come, or are done or given up; how many are `there` now."""
         now = time.monotonic()
         if self.busy:
-            self.seconds += now - self.at
-        self.at, self.busy, self.count = now, busy, self.count + done
+            self.seconds, self.count = self.seconds + now - self.at, self.count + done
+        self.at, self.busy = now, there >= self.many
         if self.seconds > 2 * LATELY:
             self.seconds, self.count = self.seconds / 2, self.count / 2
 

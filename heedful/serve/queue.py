@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Hashable
 
 from heedful.serve.work import Work
@@ -10,6 +10,7 @@ from heedful.serve.work import Work
 __all__ = ["Picked", "Queue"]
 
 Picked = list[tuple[Work, int]]
+NOBODY: Counter[int] = Counter()
 
 
 class Queue:
@@ -49,22 +50,25 @@ class Queue:
             found.setdefault(work.key, []).append(work)
         return found
 
-    def pick(self, works: list[Work], tokens: int, rows: int) -> Picked:
-        """Take sentences of requests of one kind, one of each in turns; at most `rows`, one at least.
+    def pick(self, works: list[Work], tokens: int, rows: int, there: Counter[int] = NOBODY) -> Picked:
+        """Take sentences of requests of one kind, one of each in turns, to go with those that are `there`, by size.
 
-        With their padding, times the width of the beam, they have at most `tokens`, unless the first alone has more.
+        With their padding, times the width of the beam, all have at most `tokens`, unless one alone has more, and are
+        at most `rows`. Who is next and has no room yet is not overtaken: it would wait for ever.
         """
         how = works[0].prepared.writer.how
         like, given = deque(works), dict.fromkeys(works, False)
         picked: Picked = []
-        widest = 0
-        while like and len(picked) < rows:
+        count, widest = there.total(), max(there, default=0)
+        while like and count < rows:
             work = like.popleft()
             index = work.waiting[0]
             size = max(widest, work.prepared.size(index))
-            if picked and size * (len(picked) + 1) * max(how.beam, how.n_best) > tokens:
+            if count and size * (count + 1) * max(how.beam, how.n_best) > tokens:
+                if not picked:
+                    break
                 continue  # too long for this time; another request may have a shorter one
-            widest, given[work] = size, True
+            count, widest, given[work] = count + 1, size, True
             picked.append((work, work.waiting.popleft()))
             work.running += 1
             if work.waiting:

@@ -15,6 +15,7 @@ from heedful.serve.desk import Desk, Task, said
 from heedful.serve.distance import Distant, Scribe
 from heedful.serve.lanes import Batch, Greedy, River, again
 from heedful.serve.queue import Picked
+from heedful.serve.scribe import Drop
 from heedful.serve.work import Work
 
 __all__ = ["Reader"]
@@ -25,6 +26,7 @@ class Reader:
 
     def __init__(self, desk: Desk, threads: int, scribe: Scribe | None) -> None:
         self.desk, self.threads, self.scribe = desk, threads, scribe
+        self.told: list[tuple[Distant, list[int]]] = []  # sentences that another process is to be told to stop
 
     @torch.inference_mode()
     def run(self) -> None:
@@ -33,15 +35,17 @@ class Reader:
         desk = self.desk
         while True:
             with desk.lock:
-                while not (picked := self._pick()) and not (desk.closed or desk.tasks or desk.over):
-                    # Who waits for company is asked again when it is time.
-                    desk.reading.wait(max(desk.limits.wait, 0.001) if desk.queue.works else None)
+                self._sweep()
+                while not (picked := self._pick()) and not (desk.closed or desk.tasks or desk.over or self.told):
+                    desk.reading.wait(self._soon())
                     self._sweep()
                 if desk.closed:
                     return
                 over, desk.over = desk.over, []
                 task = desk.tasks.popleft() if desk.tasks else None
-                self._sweep()
+                told, self.told = self.told, []
+            for other, rows in told:  # not under the lock: it may take a while to listen
+                other.scribe.send(Drop(other.model, rows))
             for lane, some in picked:
                 self._begin(lane, some)
             for group in again(over, desk.limits.batch_tokens):
@@ -66,7 +70,9 @@ class Reader:
 
     def _lane(self, key: Hashable, work: Work) -> Greedy:
         """Return what greedy sentences of one kind join."""
-        scribe = self.scribe if self.scribe and self.scribe.ready else None
+        scribe = (
+            self.scribe if self.scribe and self.scribe.ready and work.prepared.model in self.scribe.models else None
+        )
         for lane in self.desk.lanes:
             if isinstance(lane, Greedy) and lane.key == key and isinstance(lane, Distant) == bool(scribe):
                 return lane
@@ -78,10 +84,9 @@ class Reader:
     def _flowing(self, lane: Greedy, works: list[Work]) -> Picked:
         """Return sentences to join others, as many as there is room for."""
         limits = self.desk.limits
-        rows, tokens = limits.batch_rows - lane.rows, limits.batch_tokens - lane.tokens
-        if rows <= 0 or tokens <= 0:
+        if lane.rows >= limits.batch_rows:
             return []
-        picked = self.desk.queue.pick(works, tokens, rows)
+        picked = self.desk.queue.pick(works, limits.batch_tokens, limits.batch_rows, lane.sizes)
         lane.count(picked)
         return picked
 
@@ -108,11 +113,7 @@ class Reader:
             desk.fail(lane, picked, error)
             return
         if isinstance(lane, Distant) and isinstance(made, Memory):
-            with desk.lock:
-                rows = lane.enter(picked)
-            lane.send(rows, picked, made)
-            if not lane.scribe.ready:
-                desk.back(lane)
+            self._send(lane, picked, made)
             return
         with desk.lock:
             if isinstance(made, Batch):
@@ -122,14 +123,37 @@ class Reader:
                 desk.ready.append((lane, picked, made))
             desk.writing.notify()
 
+    def _send(self, lane: Distant, picked: Picked, memory: Memory) -> None:
+        """Hand sentences over to the other process."""
+        with self.desk.lock:
+            rows = lane.enter(picked)
+        try:
+            lane.send(rows, picked, memory)
+        except Exception as error:
+            with self.desk.lock:
+                lost = [lane.live.pop(row) for row in rows if row in lane.live]
+            self.desk.fail(lane, lost, error)
+        if not lane.scribe.ready:
+            self.desk.back(lane)
+
     def _sweep(self) -> None:
-        """Have sentences that another process writes, and that nobody waits for, stopped."""
-        for lane in list(self.desk.lanes):
-            if isinstance(lane, Distant) and (gone := lane.drop()):
+        """Take out sentences that another process writes, and that nobody waits for; give one up that hangs."""
+        for lane in [lane for lane in self.desk.lanes if isinstance(lane, Distant)]:
+            if lane.hangs:
+                lane.scribe.give_up()
+            if gone := lane.drop():
+                self.told.append((lane, lane.stopped()))
                 self.desk.metrics.cancelled += len(gone)
                 lane.count(gone, -1)
                 if not lane.rows:
                     self.desk.lanes.remove(lane)
+                self.desk.tick()
+
+    def _soon(self) -> float | None:
+        """Return when to look again: who waits for company is asked when it is time, and a process must not hang."""
+        if self.desk.queue.works:
+            return max(self.desk.limits.wait, 0.001)
+        return 1.0 if any(isinstance(lane, Distant) for lane in self.desk.lanes) else None
 
     def _do(self, task: Task) -> None:
         try:

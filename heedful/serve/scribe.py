@@ -6,20 +6,26 @@ runs one thing at a time: a process of its own takes every step as if nothing el
 
 from __future__ import annotations
 
-import signal
+import json
+import time
 from collections.abc import Iterator
+from hashlib import blake2b
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 import torch
+from torch import nn
 
 from heedful.decoding import Flow, Hypothesis
 from heedful.models import Memory
 from heedful.translator import load
 
-__all__ = ["Drop", "Join", "Stepped", "main", "packed", "said", "unpacked", "write"]
+__all__ = ["Drop", "Join", "Stepped", "digest", "main", "packed", "said", "unpacked", "write"]
 
 Packed = tuple[Any, Any, list[Any], list[Any]]
+
+
+OFTEN = 0.5  # seconds after which it says a word, even if nothing is over
 
 
 class Join(NamedTuple):
@@ -70,6 +76,7 @@ def said(line: Connection, wait: bool) -> Iterator[Join | Drop]:
 def write(line: Connection, flows: dict[str, Flow]) -> None:
     """Write what comes, until nobody is there any more."""
     rows: list[int] = []
+    told = time.monotonic()
     while True:
         live = [name for name, flow in flows.items() if len(flow)]
         for message in said(line, not live):
@@ -83,21 +90,30 @@ def write(line: Connection, flows: dict[str, Flow]) -> None:
             if len(flow):
                 rows.append(len(flow))
                 over += [(model, name, hypothesis) for name, hypothesis in flow.step()]
-        if over:
+        if over or time.monotonic() - told > OFTEN:
             line.send(Stepped(over, rows))
-            rows = []
+            rows, told = [], time.monotonic()
 
 
-def main(socket: str, threads: str, *models: str) -> None:
-    """Load models, each NAME=FOLDER, say so, and write; end when the service does."""
-    for kind in (signal.SIGINT, signal.SIGTERM):  # meant for the service, which finishes what it has
-        signal.signal(kind, signal.SIG_IGN)
+def digest(model: nn.Module) -> str:
+    """Return what is the same for the same weights, and hardly for others.
+
+    Their bits are added up as integers: in whatever order, the sum is the same.
+    """
+    parts = [
+        (name, tuple(weight.shape), int(weight.detach().contiguous().view(torch.uint8).view(-1).sum(dtype=torch.long)))
+        for name, weight in model.named_parameters()
+    ]
+    return blake2b(repr(parts).encode(), digest_size=16).hexdigest()
+
+
+def main(socket: str, threads: str, models: str) -> None:
+    """Load models, given as JSON by name, say what was loaded, and write; end when the service does."""
     torch.set_num_threads(int(threads))
-    pairs = [model.split("=", 1) for model in models]
     with Connection(int(socket)) as line:
-        flows = {name: Flow(load(path, "cpu").parts.model) for name, path in pairs}
+        loaded = {name: load(path, "cpu").parts.model for name, path in json.loads(models).items()}
         try:
-            line.send("ready")
-            write(line, flows)
+            line.send({name: digest(model) for name, model in loaded.items()})
+            write(line, {name: Flow(model) for name, model in loaded.items()})
         except (EOFError, ConnectionError):
             pass  # the service has ended

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -44,13 +45,22 @@ class Service:
     def start(self) -> None:
         """Begin to work; in the event loop."""
         self.hands = asyncio.Semaphore(HANDS)
-        self.batcher = Batcher(self.limits, self.metrics, self.threads, self.shelf.on_cpu, self._scribe())
+        self.batcher = Batcher(
+            self.limits, self.metrics, self.threads, self.shelf.on_cpu, self._scribe(), self.shelf.digests
+        )
 
     def _scribe(self) -> Scribe | None:
         """Return another process that writes, where there is something to be gained by one."""
         threads = self.threads or torch.get_num_threads()
-        alone = self.processes < 2 or not self.shelf.folders or not self.shelf.on_cpu
-        return None if alone or sys.platform == "win32" else Scribe(self.shelf.folders, max(1, threads // 2))
+        if self.processes < 2 or not self.shelf.folders or not self.shelf.on_cpu or sys.platform == "win32":
+            return None
+        try:
+            return Scribe(self.shelf.folders, max(1, threads // 2))
+        except OSError as error:
+            logging.getLogger("heedful.serve").warning(
+                "there is no process that writes, the service goes on alone: %s", error
+            )
+            return None
 
     def stop(self) -> None:
         """End the threads that read and write."""

@@ -11,6 +11,7 @@ from heedful.interop import is_marian
 from heedful.serve.examples import example
 from heedful.serve.problems import Trouble
 from heedful.serve.schemas import ModelCard
+from heedful.serve.scribe import digest
 from heedful.translator import Translator, load
 
 __all__ = ["Shelf", "named"]
@@ -49,6 +50,10 @@ class Shelf:
     def on_cpu(self) -> bool:
         """Whether all of them compute on the CPU."""
         return all(translator.device.type == "cpu" for translator in self.models.values())
+
+    def digests(self) -> dict[str, str]:
+        """Return a digest of the weights of each that was loaded from a folder."""
+        return {name: digest(self.models[name].parts.model) for name in self.folders}
 
     def find(self, name: str | None) -> tuple[str, Translator]:
         """Return a model by its name, or the first one."""

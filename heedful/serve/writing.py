@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from heedful.serve.desk import Desk
 from heedful.serve.distance import Distant, Scribe
-from heedful.serve.lanes import Here
+from heedful.serve.lanes import Here, Over
+from heedful.serve.queue import Picked
 from heedful.serve.scribe import Stepped
+from heedful.serve.work import Work
+from heedful.translator.cohort import Wrote
 
 __all__ = ["Listener", "Steps"]
 
@@ -46,20 +51,24 @@ class Steps:
     def _step(self, lane: Here) -> None:
         """Write one more word of each sentence of a lane."""
         desk = self.desk
-        if gone := lane.drop():
-            desk.left(lane, gone)
-            with desk.lock:
-                desk.metrics.cancelled += len(gone)
-        if not lane.live:
-            return
-        with desk.lock:
-            desk.metrics.stepped(len(lane.live))
+        wrote: list[tuple[Work, Wrote]] = []
+        over: list[Over] = []
+        gone: Picked = []
         try:
             with desk.turn:
-                wrote, over = lane.step()
+                gone = lane.drop()
+                live = len(lane.live)
+                if live:
+                    wrote, over = lane.step()
         except Exception as error:
-            desk.fail(lane, lane.clear(), error)
+            desk.fail(lane, [*gone, *lane.clear()], error)
             return
+        with desk.lock:
+            desk.metrics.cancelled += len(gone)
+            if live:
+                desk.metrics.stepped(live)
+        if gone:
+            desk.left(lane, gone)
         for work, one in wrote:
             if work.tell is not None:
                 desk.later(work.tell, one)
@@ -69,12 +78,16 @@ class Steps:
 class Listener:
     """Takes what another process has written."""
 
-    def __init__(self, desk: Desk, scribe: Scribe) -> None:
-        self.desk, self.scribe = desk, scribe
+    def __init__(self, desk: Desk, scribe: Scribe, digests: Callable[[], dict[str, str]]) -> None:
+        self.desk, self.scribe, self.digests = desk, scribe, digests
 
     def run(self) -> None:
         """Listen until the process is gone, and have the service write what it had."""
-        self.scribe.listen(self._told, self._gone)
+        self.scribe.listen(self.digests, self._told)
+        with self.desk.lock:
+            lanes = [] if self.desk.closed else [lane for lane in self.desk.lanes if isinstance(lane, Distant)]
+        for lane in lanes:
+            self.desk.back(lane)
 
     @torch.inference_mode()
     def _told(self, stepped: Stepped) -> None:
@@ -89,10 +102,3 @@ class Listener:
             }
         for lane, over in found.items():
             desk.ended(lane, over)
-
-    def _gone(self) -> None:
-        desk = self.desk
-        with desk.lock:
-            lanes = [] if desk.closed else [lane for lane in desk.lanes if isinstance(lane, Distant)]
-        for lane in lanes:
-            desk.back(lane)

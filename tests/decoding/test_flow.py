@@ -63,3 +63,23 @@ def test_places_that_nobody_has_words_in_are_given_up() -> None:
                 flow.step()
     state = flow.state
     assert state is None or state.room.shape[4] <= 64
+
+
+def test_an_empty_place_does_not_hold_the_room() -> None:
+    """Who comes takes the place that has been empty for longest, so that none stays behind."""
+    parts = random_parts("transformer", seed=2)
+    flow, names = Flow(parts.model), iter(range(10**6))
+    x = pad([parts.source.encode("a b c").ids])
+
+    def join(size: int) -> None:  # a sentence of `size` words exactly
+        with torch.inference_mode():
+            flow.join(parts.model.encode(x, x != PAD, None), [next(names)], [size], [(5,) * (size - 1)])
+
+    for size in (8, 9, 10, 11, 12, 13, 14, 15, 3):
+        join(size)
+    for _ in range(400):
+        for name, _ in flow.step():
+            if name != 8:  # eight sentences at once, always, and a place that is empty
+                join(16)
+    assert len(flow) == 8
+    assert flow.state.room.shape[4] <= 64
