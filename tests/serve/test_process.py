@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -76,7 +77,7 @@ def test_a_signal_under_load_loses_nothing(folder: Path) -> None:
         found = load.end()
     # Connections that the system had taken in, and nobody had answered yet, may be lost: no request was accepted there.
     lost = [one for one in found if one not in (200, 503)]
-    assert all("reset" in str(one).lower() or "without response" in str(one) for one in lost), lost
+    assert all(re.search("reset|broken pipe|without response", str(one).lower()) for one in lost), lost
     assert len(lost) <= 8
     assert found.count(200) >= 20
 
