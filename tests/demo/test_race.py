@@ -215,7 +215,7 @@ def test_a_racer_that_fails_is_named_and_the_other_stopped(scripts: Scripts, tmp
         fixed="step(1); wait('never')",
         attention="""
 wait("running")
-print("heedful: something else first")
+print("heedful: something else first", flush=True)
 print("heedful: no room for the weights", file=sys.stderr)
 sys.exit(3)
 """,
