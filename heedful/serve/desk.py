@@ -103,14 +103,8 @@ class Desk:
     def left(self, lane: Lane | None, picked: Picked, over: Sequence[Over] = ()) -> None:
         """Count sentences that left a lane, some of them to be read again; a lane that is empty goes."""
         with self.lock:
-            for work, _ in picked:
-                work.running -= 1
-            if lane is not None:
-                lane.count(picked, -1)
-                if not lane.rows and lane in self.lanes:
-                    self.lanes.remove(lane)
             self.over += over
-            self.tick()
+            self.uncount(lane, picked)
             if self.over or self.queue.works:  # to wake a thread costs more than to ask
                 self.reading.notify()
 
@@ -120,11 +114,18 @@ class Desk:
             picked = lane.clear()
             for work, index in reversed(picked):
                 self.queue.put_back(work, index)
+            self.uncount(lane, picked)
+            self.reading.notify()
+
+    def uncount(self, lane: Lane | None, picked: Picked) -> None:
+        """Count sentences of a lane no longer; one that is empty goes. Under the lock."""
+        for work, _ in picked:
+            work.running -= 1
+        if lane is not None:
             lane.count(picked, -1)
             if not lane.rows and lane in self.lanes:
                 self.lanes.remove(lane)
-            self.tick()
-            self.reading.notify()
+        self.tick()
 
     def later(self, call: Callable[..., None], *arguments: object) -> None:
         """Have something done in the event loop."""

@@ -35,7 +35,6 @@ class Queue:
     def put_back(self, work: Work, index: int) -> None:
         """Let a sentence wait again that was picked before, and its request be the next."""
         work.waiting.appendleft(index)
-        work.running -= 1
         if work not in self.works and not work.dropped:
             self.works.appendleft(work)
 

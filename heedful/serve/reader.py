@@ -144,10 +144,7 @@ class Reader:
             if gone := lane.drop():
                 self.told.append((lane, lane.stopped()))
                 self.desk.metrics.cancelled += len(gone)
-                lane.count(gone, -1)
-                if not lane.rows:
-                    self.desk.lanes.remove(lane)
-                self.desk.tick()
+                self.desk.uncount(lane, gone)
 
     def _soon(self) -> float | None:
         """Return when to look again: who waits for company is asked when it is time, and a process must not hang."""

@@ -23,8 +23,6 @@ from heedful.translator import load
 __all__ = ["Drop", "Join", "Stepped", "digest", "main", "packed", "said", "unpacked", "write"]
 
 Packed = tuple[Any, Any, list[Any], list[Any]]
-
-
 OFTEN = 0.5  # seconds after which it says a word, even if nothing is over
 
 
