@@ -80,7 +80,7 @@ class Desk:
             self.later(_deliver, [(one.work, one.index, trouble) for one in over])
         with self.lock:
             self.metrics.sentences += len(over) if done is not None else 0
-            self.tick(len(over))
+            self.tick()
         if done is None:
             return
         self.later(_deliver, [(one.work, one.index, what) for one, what in zip(over, done, strict=True)])
@@ -89,8 +89,9 @@ class Desk:
         """Answer sentences that are written, or have them read again."""
         if not over:
             return
-        self.left(lane, [(one.work, one.index) for one in over], [one for one in over if one.work.read_again])
         with self.lock:
+            self.over += [one for one in over if one.work.read_again]
+            self.uncount(lane, [(one.work, one.index) for one in over], len(over))
             self.metrics.tokens += sum(len(h.ids) for one in over for h in one.hypotheses)
         self.finish([one for one in over if not one.work.read_again])
 
@@ -100,13 +101,10 @@ class Desk:
         trouble = said(error)
         self.later(_deliver, [(work, index, trouble) for work, index in picked])
 
-    def left(self, lane: Lane | None, picked: Picked, over: Sequence[Over] = ()) -> None:
-        """Count sentences that left a lane, some of them to be read again; a lane that is empty goes."""
+    def left(self, lane: Lane | None, picked: Picked) -> None:
+        """Count sentences no longer that left a lane without being written."""
         with self.lock:
-            self.over += over
             self.uncount(lane, picked)
-            if self.over or self.queue.works:  # to wake a thread costs more than to ask
-                self.reading.notify()
 
     def back(self, lane: Lane) -> None:
         """Let the sentences of a lane wait again, from the front: what was to write them is gone."""
@@ -115,17 +113,18 @@ class Desk:
             for work, index in reversed(picked):
                 self.queue.put_back(work, index)
             self.uncount(lane, picked)
-            self.reading.notify()
 
-    def uncount(self, lane: Lane | None, picked: Picked) -> None:
-        """Count sentences of a lane no longer; one that is empty goes. Under the lock."""
+    def uncount(self, lane: Lane | None, picked: Picked, done: int = 0) -> None:
+        """Count sentences of a lane no longer, so many of which are `done`; one that is empty goes. Under the lock."""
         for work, _ in picked:
             work.running -= 1
         if lane is not None:
             lane.count(picked, -1)
             if not lane.rows and lane in self.lanes:
                 self.lanes.remove(lane)
-        self.tick()
+        self.tick(done)
+        if self.over or self.queue.works:  # to wake a thread costs more than to ask
+            self.reading.notify()
 
     def later(self, call: Callable[..., None], *arguments: object) -> None:
         """Have something done in the event loop."""

@@ -283,6 +283,7 @@ def test_training_depends_on_no_value_and_waits_for_no_device(order, cell, layer
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 @pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.parametrize("order", ["bahdanau", "luong", "fixed"])
 def test_a_gpu_computes_the_same_without_waiting(order, cell):
@@ -295,8 +296,8 @@ def test_a_gpu_computes_the_same_without_waiting(order, cell):
         _Own(model),
         _Own(build(FixedConfig(**shape) if order == "fixed" else RnnConfig(**shape, order=order), V, V)),
     )
-    there.load_state_dict(here.state_dict())
-    there.double().eval().cuda()
+    there.double().load_state_dict(here.state_dict())
+    there.eval().cuda()
     x_there, y_there = x.cuda(), y.cuda()
     here(x, y).backward()
     there(x_there, y_there).backward()

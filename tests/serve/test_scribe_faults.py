@@ -94,7 +94,10 @@ def test_padding_counts_in_what_flows() -> None:
 
 
 def test_a_burst_after_single_requests_is_let_in() -> None:
-    with running({"m": slow(seconds=0.03)}) as service, ThreadPoolExecutor(60) as pool:
+    there = running(
+        {"m": slow(seconds=0.03)}, Limits(seconds=12)
+    )  # one takes over a second, sixty at once not much more
+    with there as service, ThreadPoolExecutor(60) as pool:
         text = {"text": "bead cafe deaf face a b c d e f g h"}
         for _ in range(5):
             ask(service.url, text)
