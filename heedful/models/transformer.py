@@ -213,6 +213,12 @@ class Transformer(nn.Module):
             W = twin.t() if self.laid_out_from == (W.data_ptr(), W._version) else W
         return F.linear(hidden, W, self.b_o)
 
+    def operands(self) -> list[Tensor]:
+        """Return the weights and biases that nothing but the layers' products read."""
+        products = [(name, module) for name, module in self.named_modules() if isinstance(module, nn.Linear)]
+        biases = [module.bias for name, module in products if not name.endswith("W_1")]  # a kernel adds that one
+        return [*(module.weight for _, module in products), *biases]
+
     def norms(self, memory: Memory) -> Tensor:
         """Return ‖W_o^i (W_v^i h_j + b_v)‖ of every layer's heads.  (B, L, H, S)."""
         values = zip(self.decoder, memory.keys[1::2], strict=True)
