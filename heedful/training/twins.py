@@ -1,7 +1,8 @@
 """Twins in bf16 of the weights that products read, all rounded at once.
 
-Autocast rounds each weight by a kernel of its own, and takes each gradient back to fp32 by another: of all that a small
-Transformer's step launches on a GPU, a quarter. Here both are done for all weights together, with the same numbers.
+Autocast rounds each weight by a kernel of its own, and takes each gradient back to fp32 by another: 160 in a step of a
+Transformer with 4 + 4 layers, of a microsecond or two each. Here both are done for all weights together, with the same
+numbers.
 """
 
 from __future__ import annotations
