@@ -154,7 +154,9 @@ def _show(one: dict[str, Any], ascii_only: bool) -> None:
 
 
 def _stream(client: Client, asked: Asking, number: int, line: str, json: bool) -> None:
+    """Print words as they come; where the model looked is told when all of them are there."""
     whole = shown = ""
+    translation: dict[str, Any] = {}
     for name, record in client.stream(line, model=asked.name, prefix=asked.prefix):
         if name == "token" and json:
             print_json({"line": number, **record})
@@ -164,5 +166,11 @@ def _stream(client: Client, asked: Asking, number: int, line: str, json: bool) -
             text = one_line(whole).lstrip()
             print(text[len(shown) :], end="", flush=True)
             shown = text
+        elif name == "done":
+            translation = record["translation"]
     if not json:
         print(flush=True)
+        if asked.show:
+            _show(translation, asked.ascii_only)
+    elif asked.show:
+        print_json({"line": number, **_record(translation)})

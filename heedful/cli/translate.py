@@ -110,9 +110,6 @@ def translate(
         from heedful.cli.remote import CHUNK as AT_ONCE
         from heedful.cli.remote import Asking, Service, ask
 
-        if stream and show:
-            why = "a service tells where its model looked when the translation is whole"
-            raise ConfigError(f"--stream and --show exclude each other with --server: {why}")
         service = Service(server, patience, 1 if text is None and _typed() else AT_ONCE)
         asked = Asking(str(model), beam, n_best, prefix, alignments, html, show, ascii_only)
         ask(service, asked, text or _stdin(), stream, json)

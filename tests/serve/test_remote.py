@@ -69,8 +69,10 @@ def test_where_the_model_looked_is_shown(folders: dict[str, Path], heedful_cli: 
         assert printed(heedful_cli, "rnn", *there, stdin=lines) == printed(
             heedful_cli, folders["rnn"], "--show", stdin=lines
         )
+        found_by = {}
         for kind in ("rnn", "fixed"):
             found = json.loads(printed(heedful_cli, kind, "a b", "--json", *there))
+            found_by[kind] = found["weights"]
             expected = json.loads(printed(heedful_cli, folders[kind], "a b", "--json", "--show"))
             assert "figure" not in found
             for name in ("source_words", "target_words"):
@@ -78,10 +80,14 @@ def test_where_the_model_looked_is_shown(folders: dict[str, Path], heedful_cli: 
             assert found["word_confidences"] == pytest.approx(expected["word_confidences"], abs=1e-3)
             for row, other in zip(found["weights"] or (), expected["weights"] or (), strict=True):
                 assert row == pytest.approx(other, abs=2e-3)
-        before = service.service.metrics.requests.total()
-        done = heedful_cli("translate", "rnn", "a", *there, "--stream")
-        assert (done.code, "--stream and --show exclude each other with --server" in done.err) == (2, True)
-        assert service.service.metrics.requests.total() == before, "something was sent"
+        # A stream shows the same, below what it wrote.
+        for kind in folders:
+            assert printed(heedful_cli, kind, "a b! Cafe", *there, "--stream") == printed(
+                heedful_cli, folders[kind], "a b! Cafe", "--show"
+            )
+        *tokens, whole = printed(heedful_cli, "rnn", "a b", *there, "--stream", "--json").splitlines()
+        assert json.loads(whole)["text"] in [json.loads(token)["text"] for token in tokens]
+        assert json.loads(whole)["weights"] == found_by["rnn"]
 
 
 def test_it_asks_for_less_at_once_and_remembers(folder: Path, heedful_cli: Callable[..., Done]) -> None:
