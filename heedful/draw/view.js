@@ -108,12 +108,13 @@ class Panel {
       parts.push(`Reduced: this file lacks small weights, none over ${most}\u00a0%, together ${lost} of all weight.`);
     }
     if (trace.layers.length && !this.heads) parts.push("The single heads are too many for this file.");
-    if (this.box.querySelector(".v-more")) {
-      parts.push(`It goes on at the ${this.trace.source.turned ? "left" : "right"}: scroll sideways.`);
-    }
     if (this.box.querySelector(".v-gold")) parts.push("Outlined: gold links.");
     if (this.box.querySelector(".v-unsure")) parts.push("Dotted words: the model was not sure of them.");
-    this.note.textContent = parts.join(" ");
+    this.note.replaceChildren(parts.join(" "));
+    if (this.box.querySelector(".v-more")) {
+      const side = this.trace.source.turned ? "left" : "right";
+      this.note.append(make("span", { className: "v-on" }, ` It goes on at the ${side}: scroll sideways.`));
+    }
   }
 
   // What is drawn of each word's weight, and what is not.

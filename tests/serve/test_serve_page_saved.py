@@ -62,6 +62,18 @@ def test_a_changed_word_is_saved_where_it_is_seen(visit: Visit, tmp_path: Path, 
     assert [e for e in root.iter(f"{SPACE}path") if "stroke-opacity" in e.attrib] == []
 
 
+def test_a_saved_map_cannot_be_scrolled(visit: Visit, tmp_path: Path) -> None:
+    page = visit("attention")
+    page.set_viewport_size({"width": 390, "height": 800})
+    page.fill("#text", "a b c d e f g h " * 4)
+    done(page)
+    page.check("input[value=heatmap]")
+    assert "scroll sideways" in page.inner_text(".v-note")
+    said = " ".join(e.text or "" for e in ElementTree.parse(saved(page, "svg", tmp_path)).getroot().iter(f"{SPACE}text"))
+    assert "of the weight" in said
+    assert "sideways" not in said
+
+
 @pytest.mark.parametrize("view", ["braid", "heatmap"])
 def test_a_word_that_is_pinned_can_be_read(visit: Visit, tmp_path: Path, view: str) -> None:
     page = visit("attention")
