@@ -69,7 +69,8 @@ def test_a_saved_map_cannot_be_scrolled(visit: Visit, tmp_path: Path) -> None:
     done(page)
     page.check("input[value=heatmap]")
     assert "scroll sideways" in page.inner_text(".v-note")
-    said = " ".join(e.text or "" for e in ElementTree.parse(saved(page, "svg", tmp_path)).getroot().iter(f"{SPACE}text"))
+    root = ElementTree.parse(saved(page, "svg", tmp_path)).getroot()
+    said = " ".join(element.text or "" for element in root.iter(f"{SPACE}text"))
     assert "of the weight" in said
     assert "sideways" not in said
 
