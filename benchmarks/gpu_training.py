@@ -4,8 +4,8 @@
 
 FOLDER holds Multi30k's `train.en.gz` and `train.de.gz`. The two models are those that Joey NMT 2.3 was measured with on
 the same kind of GPU: a Transformer of 4+4 layers (7.3 M weights) at 37,600 tokens/s, and a GRU of 256 with additive
-attention (6.0 M) at about 19,000; batches of 4,096 tokens, one vocabulary of 8,000 tokens. HEEDFUL_KERNELS=on or off
-decides whether heedful's kernels are used; each line says whether they were.
+attention (6.0 M) at about 19,000; batches of 4,096 tokens, one vocabulary of 8,000 tokens. HEEDFUL_KERNELS=off leaves
+heedful's kernels out; each line says whether they were on.
 """
 
 from __future__ import annotations

@@ -44,17 +44,17 @@ class Part:
 
 
 def _real(task: str, minutes: float) -> Part:
-    return Part((tuple(word.replace("{task}", task) for word in REAL),), minutes, {"HEEDFUL_KERNELS": "on"})
+    return Part((tuple(word.replace("{task}", task) for word in REAL),), minutes)
 
 
 _TRAINING = ("benchmarks/gpu_training.py", "--data", "{data}/multi30k", "--ways", "captured bf16,captured fp32")
 _LINKS = ("benchmarks/attention_links.py", "--data", "{data}", "--out", "{out}/links", "--size", "large")
 PARTS = {
     "tests": Part((("-m", "pytest", "-m", "gpu", "-p", "no:cacheprovider"),), 4),
-    "kernels": Part((("benchmarks/kernels_gpu.py",),), 1, {"HEEDFUL_KERNELS": "on"}),
+    "kernels": Part((("benchmarks/kernels_gpu.py",),), 1),
     "attention": Part((("benchmarks/attention.py", "--json", "{out}/attention.json"),), 2),
     "recurrence": Part((("benchmarks/recurrence.py", "--json", "{out}/recurrence.json"),), 2),
-    "training": Part((_TRAINING,), 1.5, {"HEEDFUL_KERNELS": "on"}),
+    "training": Part((_TRAINING,), 1.5),
     "training-plain": Part((_TRAINING,), 1.5, {"HEEDFUL_KERNELS": "off"}),
     "hindi-english": _real("hindi-english", 8),
     "french-english": _real("french-english", 8),

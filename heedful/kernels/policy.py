@@ -1,8 +1,7 @@
 """Which way an operation is computed, by kernels in Triton or by the reference in PyTorch's own operations, and why.
 
 This is the one place where it is decided. Left open (`how="auto"`), it is the kernels on a CUDA device where Triton
-works, when HEEDFUL_KERNELS is `on`: they are off unless asked for until they have been measured on a GPU. A caller that
-insists (`how="kernel"`) gets them or an error.
+works, unless HEEDFUL_KERNELS is `off`. A caller that insists (`how="kernel"`) gets them or an error.
 """
 
 from __future__ import annotations
@@ -29,18 +28,19 @@ WAYS = ("auto", "kernel", "reference")
 
 
 class Operation(NamedTuple):
-    """Something that kernels can do: its name, when it is done, and where its reference stands."""
+    """Something that kernels can do: its name, when it is done, where its reference stands, and what limits them."""
 
     name: str
     when: str
     otherwise: str
+    only: str = ""
 
 
 # One line for each: `heedful info` prints them.
 OPERATIONS = (
     Operation("word_losses", "training", "heedful.training.word_loss"),
-    Operation("residual_norm", "training", "heedful.models.stream"),
-    Operation("relu_dropout", "training", "heedful.models.transformer"),
+    Operation("residual_norm", "training", "heedful.models.stream", "in bf16 or fp16"),
+    Operation("relu_dropout", "training", "heedful.models.transformer", "in bf16 or fp16"),
     Operation("recurrence", "training and decoding", "heedful.models.recurrence"),
     Operation("additive_attend", "all questions at once", "heedful.attention.additive"),
     Operation("scaled_attend", "reading weights", "heedful.kernels.scaled_plain"),
@@ -79,7 +79,7 @@ def path(device: torch.device | str, how: str = "auto", unfit: str = "") -> Path
         if how == "kernel":
             raise ConfigError(f"kernels cannot run on {place}: {missing}; choose how='auto' or how='reference'")
         return Path(place, "reference", missing)
-    return Path(place, "kernel", "asked for" if how == "kernel" else f"{SWITCH}=on")
+    return Path(place, "kernel", "asked for" if how == "kernel" else "Triton works there")
 
 
 def paths(device: torch.device | str | None = None) -> list[Way]:
@@ -88,8 +88,14 @@ def paths(device: torch.device | str | None = None) -> list[Way]:
     By itself it is the first CUDA device, or the CPU where there is none.
     """
     found = path(device or ("cuda:0" if torch.cuda.is_available() else "cpu"))
-    told = f"; {{}} ({found.why})" if found.way == "reference" else f" ({found.why})"
-    return [Way(one.name, found.way, one.when + told.format(one.otherwise)) for one in OPERATIONS]
+    return [Way(one.name, found.way, f"{_told(one, found.way)} ({found.why})") for one in OPERATIONS]
+
+
+def _told(one: Operation, way: str) -> str:
+    """Say when an operation is done, and by what if not by kernels."""
+    if way == "reference":
+        return f"{one.when}; {one.otherwise}"
+    return f"{one.when} {one.only}, else {one.otherwise}" if one.only else one.when
 
 
 def usable(x: Tensor) -> bool:
@@ -99,9 +105,10 @@ def usable(x: Tensor) -> bool:
 
 def _switched_off(place: str) -> str:
     """Why the choice falls on the reference before anything is tried, or nothing."""
+    off = choose(SWITCH, os.environ.get(SWITCH, "on"), ("on", "off")) == "off"
     if not place.startswith("cuda"):
         return "kernels are for CUDA devices"
-    return "" if os.environ.get(SWITCH, "off") == "on" else f"{SWITCH} is not 'on'"
+    return f"{SWITCH}=off" if off else ""
 
 
 def _missing(place: str) -> str:

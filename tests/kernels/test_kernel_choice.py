@@ -45,8 +45,9 @@ def test_the_gradient_of_the_reference() -> None:
     assert torch.autograd.gradcheck(lambda *given: additive_attend(*given, keep), leaves)
 
 
-def test_on_the_cpu_an_open_choice_is_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HEEDFUL_KERNELS", "on")
+@pytest.mark.parametrize("switch", ["on", "off", None])
+def test_on_the_cpu_an_open_choice_is_the_reference(monkeypatch: pytest.MonkeyPatch, switch: str | None) -> None:
+    _switch(monkeypatch, switch)
     assert path("cpu") == ("cpu", "reference", "kernels are for CUDA devices")
     assert path("cpu", "reference") == ("cpu", "reference", "asked for")
     ways = paths("cpu")
@@ -56,6 +57,12 @@ def test_on_the_cpu_an_open_choice_is_the_reference(monkeypatch: pytest.MonkeyPa
     assert not usable(torch.zeros(1))
 
 
+def _switch(monkeypatch: pytest.MonkeyPatch, switch: str | None) -> None:
+    monkeypatch.delenv("HEEDFUL_KERNELS", raising=False)
+    if switch is not None:
+        monkeypatch.setenv("HEEDFUL_KERNELS", switch)
+
+
 def test_kernels_that_cannot_run_are_an_error_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(policy, "interpreted", lambda: False)
     with pytest.raises(ConfigError, match="kernels cannot run on cpu: .* need a CUDA device; choose how='auto'"):
@@ -63,7 +70,7 @@ def test_kernels_that_cannot_run_are_an_error_when_asked_for(monkeypatch: pytest
     monkeypatch.setattr(policy, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match="Triton is not installed"):
         path("cuda:0", "kernel")
-    monkeypatch.setenv("HEEDFUL_KERNELS", "on")
+    _switch(monkeypatch, None)
     assert path("cuda:0") == ("cuda:0", "reference", "Triton is not installed")
     with pytest.raises(
         ConfigError, match="unknown way .*'kernels'; choose one of auto, kernel, reference. Did you mean"
@@ -75,17 +82,39 @@ def test_the_switch_decides_where_all_is_there(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(policy, "interpreted", lambda: False)
     monkeypatch.setattr(policy, "find_spec", lambda name: object())
     for works, switch, way, why in (
-        (True, "on", "kernel", "HEEDFUL_KERNELS=on"),
-        (True, "off", "reference", "HEEDFUL_KERNELS is not 'on'"),
-        (False, "on", "reference", "Triton does not work there"),
+        (True, None, "kernel", "Triton works there"),  # on unless switched off
+        (True, "on", "kernel", "Triton works there"),
+        (True, "off", "reference", "HEEDFUL_KERNELS=off"),
+        (False, None, "reference", "Triton does not work there"),
     ):
         monkeypatch.setattr(policy, "_work_on", lambda device, works=works: works)
-        monkeypatch.setenv("HEEDFUL_KERNELS", switch)
+        _switch(monkeypatch, switch)
         assert path("cuda:0") == ("cuda:0", way, why)
         if works:
             assert path("cuda:0", "kernel").way == "kernel"
-    monkeypatch.delenv("HEEDFUL_KERNELS")
-    assert path("cuda:0").way == "reference"  # off unless asked for
+
+
+@pytest.mark.parametrize("wrong", ["yes", "ON", "1", ""])
+def test_a_switch_that_is_neither_on_nor_off_is_an_error(monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
+    monkeypatch.setenv("HEEDFUL_KERNELS", wrong)
+    for device in ("cuda:0", "cpu"):
+        with pytest.raises(ConfigError, match=f"unknown HEEDFUL_KERNELS '{wrong}'; choose one of off, on"):
+            path(device)
+    assert path("cuda:0", "reference").way == "reference"  # nobody asks the switch
+
+
+def test_what_is_told_of_every_operation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels that are for some types only say so, and what is used for the others."""
+    monkeypatch.setattr(policy, "_missing", lambda place: "")
+    _switch(monkeypatch, None)
+    told = {way.operation: way for way in paths("cuda:0")}
+    assert {way.way for way in told.values()} == {"kernel"}
+    assert told["word_losses"].why == "training (Triton works there)"
+    assert told["residual_norm"].why == "training in bf16 or fp16, else heedful.models.stream (Triton works there)"
+    _switch(monkeypatch, "off")
+    told = {way.operation: way for way in paths("cuda:0")}
+    assert {way.way for way in told.values()} == {"reference"}
+    assert told["residual_norm"].why == "training; heedful.models.stream (HEEDFUL_KERNELS=off)"
 
 
 def test_float64_is_for_the_reference(device: str) -> None:
@@ -171,7 +200,7 @@ def test_finding_out_the_way_does_not_break_a_graph(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(policy, "_work_on", work_on)
     monkeypatch.setattr(policy, "interpreted", lambda: False)
     monkeypatch.setattr(policy, "find_spec", lambda name: object())
-    monkeypatch.setenv("HEEDFUL_KERNELS", "on")
+    _switch(monkeypatch, None)
     torch._dynamo.reset()
 
     @torch.compile(backend="eager", fullgraph=True)

@@ -40,7 +40,7 @@ def test_without_dropout_it_is_the_same(
     x[1, 3:], y[2, 4:] = 0, 0
     results = []
     for fused in (False, True):
-        monkeypatch.setattr(stream, "usable", lambda _, fused=fused: fused)
+        monkeypatch.setattr(stream, "_by_kernels", lambda _, fused=fused: fused)
         results.append(gradients(Learner(model, 0.1), x, y))
     (wanted, slopes), (found, others) = results
     torch.testing.assert_close(found, wanted)
@@ -50,7 +50,7 @@ def test_without_dropout_it_is_the_same(
 
 
 def test_dropout_follows_from_the_seed(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "usable", lambda _: True)
+    monkeypatch.setattr(stream, "_by_kernels", lambda _: True)
     model = build(TransformerConfig(layers=1, width=8, heads=2, inner=8, dropout=0.5), V, V).to(device).train()
     x, y = torch.randint(1, V, (2, 4), device=device), torch.randint(1, V, (2, 4), device=device)
     totals = []
@@ -62,26 +62,41 @@ def test_dropout_follows_from_the_seed(device: str, monkeypatch: pytest.MonkeyPa
 
 def test_only_training_uses_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "usable", lambda _: True)
-    x = torch.zeros(1, 2, 3)
+    x = torch.zeros(1, 2, 3, dtype=torch.bfloat16)
     assert stream.Stream.of(x, training=True).chance is not None
     assert stream.Stream.of(x, training=False).chance is None
     with torch.no_grad():
         assert stream.Stream.of(x, training=True).chance is None
 
 
-def test_on_the_cpu_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
+def test_layers_take_kernels_in_half_types_only(monkeypatch: pytest.MonkeyPatch, kind: torch.dtype) -> None:
+    """By autocast, or because x is of one: in fp32 they were slower than without."""
+    wide = torch.zeros(1, 2, 3)
+    monkeypatch.setattr(stream, "usable", lambda _: True)
+    assert stream.Stream.of(wide, training=True).chance is None
+    assert stream.Stream.of(wide.to(kind), training=True).chance is not None
+    with torch.autocast("cpu", kind):
+        assert stream.Stream.of(wide, training=True).chance is not None
+        with torch.autocast("cpu", enabled=False):
+            assert stream.Stream.of(wide, training=True).chance is None
+    monkeypatch.setattr(stream, "usable", lambda _: False)
+    assert stream.Stream.of(wide.to(kind), training=True).chance is None
+
+
+def test_on_the_cpu_there_are_none() -> None:
     assert not usable(torch.zeros(1))
 
 
 @pytest.mark.gpu
-def test_a_switch_turns_them_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_switch_turns_them_off(monkeypatch: pytest.MonkeyPatch) -> None:
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
     x = torch.zeros(1, device="cuda")
     monkeypatch.delenv("HEEDFUL_KERNELS", raising=False)
-    assert not usable(x)
-    monkeypatch.setenv("HEEDFUL_KERNELS", "on")
     assert usable(x)
+    monkeypatch.setenv("HEEDFUL_KERNELS", "off")
+    assert not usable(x)
 
 
 @pytest.mark.gpu
