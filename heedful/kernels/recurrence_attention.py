@@ -21,7 +21,7 @@ from heedful.errors import ShapeError
 from heedful.kernels.aside import aside
 from heedful.kernels.curves import tanh
 from heedful.kernels.launch import kernel, part, power_of_2
-from heedful.kernels.steps import demand
+from heedful.kernels.steps import demand, pitch
 
 if TYPE_CHECKING:
     import triton.language as tl
@@ -44,7 +44,7 @@ def _tile(memory, stride, seen, begin, W, BS: tl.constexpr, BLOCK: tl.constexpr)
 @kernel("t", "S", "K")
 def _ask(
     s, q, keys, v, values, keep, weights, c,
-    t, S, K, A, E, key_step, key_stride, value_step, value_stride,
+    t, S, K, A, E, key_step, key_stride, value_step, value_stride, q_width,
     SCALE: tl.constexpr, ADDITIVE: tl.constexpr, BS: tl.constexpr, BLOCK: tl.constexpr,
 ) -> None:  # fmt: skip
     r = tl.program_id(0)
@@ -61,12 +61,12 @@ def _ask(
         ahead = _tile(keys, key_stride, seen, begin + BLOCK, A, BS, BLOCK)
         a = begin + tl.arange(0, BLOCK)
         if ADDITIVE:
-            x = tl.load(q + row * A + a, a < A, 0.0)
+            x = tl.load(q + row * q_width + a, a < A, 0.0)
             w = tl.load(v + a, a < A, 0.0)
             total += tanh(k + x[None, :]) * w[None, :]
         else:
             x = tl.load(s + r.to(tl.int64) * A + a, a < A, 0.0) * SCALE
-            tl.store(q + row * A + a, x, a < A)
+            tl.store(q + row * q_width + a, x, a < A)
             total += k * x[None, :]
         k = ahead
     h = _tile(values, value_stride, seen, 0, E, BS, BLOCK)
@@ -87,7 +87,7 @@ def _ask(
 @kernel("t", "S")
 def _ask_back(
     q, keys, v, values, keep, weights, dc, d_weights, de, dq, ds,
-    t, S, A, E, key_step, key_stride, value_step, value_stride,
+    t, S, A, E, key_step, key_stride, value_step, value_stride, q_width, dq_width,
     SCALE: tl.constexpr, MORE: tl.constexpr, ADDITIVE: tl.constexpr, BS: tl.constexpr, BLOCK: tl.constexpr,
 ) -> None:  # fmt: skip
     b = tl.program_id(0).to(tl.int64)
@@ -114,9 +114,9 @@ def _ask_back(
         ahead = _tile(keys, key_stride, seen, begin + BLOCK, A, BS, BLOCK)
         a = begin + tl.arange(0, BLOCK)
         if ADDITIVE:
-            f = tanh(k + tl.load(q + row * A + a, a < A, 0.0)[None, :])
+            f = tanh(k + tl.load(q + row * q_width + a, a < A, 0.0)[None, :])
             w = tl.load(v + a, a < A, 0.0)
-            tl.store(dq + row * A + a, tl.sum(d[:, None] * (1 - f * f), 0) * w, a < A)
+            tl.store(dq + row * dq_width + a, tl.sum(d[:, None] * (1 - f * f), 0) * w, a < A)
         else:
             place = ds + b * A + a
             tl.store(place, tl.load(place, a < A, 0.0) + SCALE * tl.sum(d[:, None] * k, 0), a < A)
@@ -125,7 +125,7 @@ def _ask_back(
 
 @kernel("T", "S")
 def _keys_back(
-    q, keys, v, keep, de, dk, dv, T, S, A, key_step, key_stride, BS: tl.constexpr, BLOCK: tl.constexpr
+    q, keys, v, keep, de, dk, dv, T, S, A, key_step, key_stride, q_width, BS: tl.constexpr, BLOCK: tl.constexpr
 ) -> None:
     b, B = tl.program_id(0).to(tl.int64), tl.num_programs(0)
     j = tl.program_id(1) * BS + tl.arange(0, BS)
@@ -139,7 +139,7 @@ def _keys_back(
     for t in range(T):
         row = t * B + b
         d = tl.load(de + row * S + j, j < S, 0.0)[:, None]
-        f = tanh(k + tl.load(q + row * A + a, a < A, 0.0)[None, :])
+        f = tanh(k + tl.load(q + row * q_width + a, a < A, 0.0)[None, :])
         bent += d * f
         slope += d * (1 - f * f)
     tl.store(dk + b * S * A + j[:, None] * A + a[None, :], slope * tl.load(v + a, a < A, 0.0)[None, :], there)
@@ -168,12 +168,11 @@ def _rows(memory: Tensor) -> Tensor:
 
 
 def _check(memory: tuple[Tensor, Tensor, Tensor], v: Tensor | None, room: Mapping[str, tuple[Tensor, Sizes]]) -> None:
-    """Refuse what does not fit together; `room` must lie in one piece."""
+    """Refuse what does not fit together."""
     keys, values, keep = memory
     B, S, A = keys.shape
     sizes = {"keys": (keys, (B, S, A)), "values": (values, (B, S, values.shape[-1])), "keep": (keep, (B, S)), **room}
     demand(sizes if v is None else {**sizes, "v": (v, (A,))}, pieces=True)
-    demand(room)
     if keep.dtype != torch.bool:
         raise ShapeError(f"keep is {keep.dtype}; it must be bool, True where may be looked")
 
@@ -181,7 +180,8 @@ def _check(memory: tuple[Tensor, Tensor, Tensor], v: Tensor | None, room: Mappin
 class Questions:
     """T questions to one memory, one at a time: keys (B, S, A), values (B, S, E), keep (B, S), v (A,) if additive.
 
-    `kept` is room for questions, weights and contexts: q (T, B, A), α (T, B, S), c (T, B, E).
+    `kept` is room for questions, weights and contexts: q (T, B, A), α (T, B, S), c (T, B, E). Rows of q, and of its
+    gradient, may be parts of wider rows.
     """
 
     def __init__(
@@ -195,10 +195,11 @@ class Questions:
         (B, S, A), (T, E) = keys.shape, (kept[0].shape[0], values.shape[-1])
         keys, values, keep = _rows(keys), _rows(values), keep.contiguous()
         self.T, self.sizes = T, _sizes(S, A, E, keys.dtype)
-        self.numbers = (A, E, *keys.stride()[:2], *values.stride()[:2])
         self.q, self.weights, self.c = kept
         room = {"q": (self.q, (T, B, A)), "weights": (self.weights, (T, B, S)), "c": (self.c, (T, B, E))}
         _check((keys, values, keep), v, room)
+        demand({name: room[name] for name in ("weights", "c")})
+        self.numbers = (A, E, *keys.stride()[:2], *values.stride()[:2], pitch("q", self.q))
         self.keys, self.values, self.keep, self.scale = keys, values, keep, float(scale)
         self.additive, self.v = v is not None, keys if v is None else v.contiguous()
 
@@ -215,12 +216,17 @@ class Questions:
                 self.scale, self.additive, positions, columns, num_warps=warps,
             )  # fmt: skip
 
-    def turn(self, dc: Tensor, d_weights: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Begin the way back.  dc (T, B, E), d_weights (T, B, S) -> room for the gradients of q and of the scores."""
+    def turn(self, dc: Tensor, d_weights: Tensor | None, dq: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Begin the way back.  dc (T, B, E), d_weights (T, B, S) -> room for the gradients of q and of the scores.
+
+        dq (T, B, A): room for the first of them, if there is any.
+        """
         self.dc, self.d_weights = dc, d_weights
-        self.dq, self.de = torch.empty_like(self.q), torch.empty_like(self.weights)
+        self.dq, self.de = torch.empty_like(self.q) if dq is None else dq, torch.empty_like(self.weights)
         more = self.weights if d_weights is None else d_weights
         demand({"dc": (dc, tuple(self.c.shape)), "d_weights": (more, tuple(self.weights.shape))})
+        demand({"dc": (dc, tuple(self.c.shape)), "dq": (self.dq, tuple(self.q.shape))}, pieces=True)
+        self.dq_width = pitch("dq", self.dq)
         return self.dq, self.de
 
     def back(self, t: int, ds: Tensor) -> None:
@@ -234,8 +240,8 @@ class Questions:
         if B:
             _ask_back[(B,)](
                 self.q, self.keys, self.v, self.values, self.keep, self.weights, self.dc, more, self.de, self.dq, ds,
-                t, S, *self.numbers, self.scale, self.d_weights is not None, self.additive, positions, columns,
-                num_warps=warps,
+                t, S, *self.numbers, self.dq_width, self.scale, self.d_weights is not None, self.additive,
+                positions, columns, num_warps=warps,
             )  # fmt: skip
 
     def memory_back(self) -> tuple[Tensor, Tensor]:
@@ -247,7 +253,7 @@ class Questions:
         dk, dv = self.keys.new_empty(B, S, A), self.v.new_empty(B * blocks, A)
         _keys_back[(B, blocks, (A + KEY_COLUMNS - 1) // KEY_COLUMNS)](
             self.q, self.keys, self.v, self.keep, self.de, dk, dv, self.T, S, A, *self.keys.stride()[:2],
-            KEY_ROWS, KEY_COLUMNS, num_warps=1,
+            self.numbers[-1], KEY_ROWS, KEY_COLUMNS, num_warps=1,
         )  # fmt: skip
         return dk, dv.sum(0)
 
@@ -272,7 +278,7 @@ def answer(
     with torch.cuda.device_of(q):
         _ask[(R,)](
             q, q if v is not None else torch.empty_like(q), keys, keys if v is None else v.contiguous(), values, keep,
-            weights, c, 0, S, R // B, A, E, *keys.stride()[:2], *values.stride()[:2], float(scale),
+            weights, c, 0, S, R // B, A, E, *keys.stride()[:2], *values.stride()[:2], A, float(scale),
             v is not None, positions, columns, num_warps=warps,
         )  # fmt: skip
     return c, weights

@@ -18,7 +18,7 @@ from heedful.errors import ShapeError
 from heedful.kernels.aside import aside
 from heedful.kernels.curves import sigma, tanh
 from heedful.kernels.launch import kernel
-from heedful.kernels.steps import demand
+from heedful.kernels.steps import demand, pitch
 
 if TYPE_CHECKING:
     import triton.language as tl
@@ -30,12 +30,12 @@ WARPS = 2
 
 
 @kernel("t", "T", "B")
-def _lstm(gates, u, m, m_after, s_after, t, T, B, D, KEEP: tl.constexpr, BLOCK: tl.constexpr) -> None:
+def _lstm(gates, u, m, m_after, s_after, t, T, B, D, width, KEEP: tl.constexpr, BLOCK: tl.constexpr) -> None:
     # KEEP: the sums are in the gates, which are kept there; otherwise they are x and u, and no gate is kept.
     b, n = tl.program_id(0), tl.program_id(2)
     d = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     there = d < D
-    at = ((n * T + t).to(tl.int64) * B + b) * (4 * D) + d
+    at = ((n * T + t).to(tl.int64) * B + b) * width + d
     i = tl.load(gates + at, there, 0.0)
     f = tl.load(gates + at + D, there, 0.0)
     g = tl.load(gates + at + 2 * D, there, 0.0)
@@ -59,11 +59,14 @@ def _lstm(gates, u, m, m_after, s_after, t, T, B, D, KEEP: tl.constexpr, BLOCK: 
 
 
 @kernel("t", "T", "B")
-def _lstm_back(gates, m, m_after, ds_after, dm_after, dm, d_gates, t, T, B, D, BLOCK: tl.constexpr) -> None:
+def _lstm_back(
+    gates, m, m_after, ds_after, dm_after, dm, d_gates, t, T, B, D, width, d_width, BLOCK: tl.constexpr
+) -> None:
     b, n = tl.program_id(0), tl.program_id(2)
     d = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     there = d < D
-    at = ((n * T + t).to(tl.int64) * B + b) * (4 * D) + d
+    row = (n * T + t).to(tl.int64) * B + b
+    at, back = row * width + d, row * d_width + d
     state = ((n * (T + 1) + t).to(tl.int64) * B + b) * D + d
     i = tl.load(gates + at, there, 0.0)
     f = tl.load(gates + at + D, there, 0.0)
@@ -72,27 +75,26 @@ def _lstm_back(gates, m, m_after, ds_after, dm_after, dm, d_gates, t, T, B, D, B
     bent = tanh(tl.load(m_after + state, there, 0.0))
     ds = tl.load(ds_after + state, there, 0.0)
     slope = tl.load(dm_after + state, there, 0.0) + ds * o * (1 - bent * bent)
-    tl.store(d_gates + at, slope * g * i * (1 - i), there)
-    tl.store(d_gates + at + D, slope * tl.load(m + state, there, 0.0) * f * (1 - f), there)
-    tl.store(d_gates + at + 2 * D, slope * i * (1 - g * g), there)
-    tl.store(d_gates + at + 3 * D, ds * bent * o * (1 - o), there)
+    tl.store(d_gates + back, slope * g * i * (1 - i), there)
+    tl.store(d_gates + back + D, slope * tl.load(m + state, there, 0.0) * f * (1 - f), there)
+    tl.store(d_gates + back + 2 * D, slope * i * (1 - g * g), there)
+    tl.store(d_gates + back + 3 * D, ds * bent * o * (1 - o), there)
     tl.store(dm + state, tl.load(dm + state, there, 0.0) + slope * f, there)
 
 
 @kernel("t", "T", "B")
-def _gru(gates, u, s, s_after, t, T, B, D, KEEP: tl.constexpr, BLOCK: tl.constexpr) -> None:
+def _gru(gates, u, s, s_after, t, T, B, D, width, KEEP: tl.constexpr, BLOCK: tl.constexpr) -> None:
     # KEEP: n, r, z, u are the blocks of the gates; otherwise r, z, n are those of x and of u, and no gate is kept.
     b, n = tl.program_id(0), tl.program_id(2)
     d = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     there = d < D
+    at = ((n * T + t).to(tl.int64) * B + b) * width + d
     if KEEP:
-        at = ((n * T + t).to(tl.int64) * B + b) * (4 * D) + d
         new = tl.load(gates + at, there, 0.0)
         r = tl.load(gates + at + D, there, 0.0)
         z = tl.load(gates + at + 2 * D, there, 0.0)
         recalled = tl.load(gates + at + 3 * D, there, 0.0)
     else:
-        at = b.to(tl.int64) * (3 * D) + d
         r = tl.load(gates + at, there, 0.0) + tl.load(u + at, there, 0.0)
         z = tl.load(gates + at + D, there, 0.0) + tl.load(u + at + D, there, 0.0)
         new = tl.load(gates + at + 2 * D, there, 0.0)
@@ -109,11 +111,12 @@ def _gru(gates, u, s, s_after, t, T, B, D, KEEP: tl.constexpr, BLOCK: tl.constex
 
 
 @kernel("t", "T", "B")
-def _gru_back(gates, s, ds_after, ds, d_gates, t, T, B, D, BLOCK: tl.constexpr) -> None:
+def _gru_back(gates, s, ds_after, ds, d_gates, t, T, B, D, width, d_width, BLOCK: tl.constexpr) -> None:
     b, n = tl.program_id(0), tl.program_id(2)
     d = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     there = d < D
-    at = ((n * T + t).to(tl.int64) * B + b) * (4 * D) + d
+    row = (n * T + t).to(tl.int64) * B + b
+    at, back = row * width + d, row * d_width + d
     state = ((n * (T + 1) + t).to(tl.int64) * B + b) * D + d
     new = tl.load(gates + at, there, 0.0)
     r = tl.load(gates + at + D, there, 0.0)
@@ -121,10 +124,10 @@ def _gru_back(gates, s, ds_after, ds, d_gates, t, T, B, D, BLOCK: tl.constexpr) 
     recalled = tl.load(gates + at + 3 * D, there, 0.0)
     slope = tl.load(ds_after + state, there, 0.0)
     d_new = slope * (1 - z) * (1 - new * new)
-    tl.store(d_gates + at, d_new, there)
-    tl.store(d_gates + at + D, d_new * recalled * r * (1 - r), there)
-    tl.store(d_gates + at + 2 * D, slope * (tl.load(s + state, there, 0.0) - new) * z * (1 - z), there)
-    tl.store(d_gates + at + 3 * D, d_new * r, there)
+    tl.store(d_gates + back, d_new, there)
+    tl.store(d_gates + back + D, d_new * recalled * r * (1 - r), there)
+    tl.store(d_gates + back + 2 * D, slope * (tl.load(s + state, there, 0.0) - new) * z * (1 - z), there)
+    tl.store(d_gates + back + 3 * D, d_new * r, there)
     tl.store(ds + state, tl.load(ds + state, there, 0.0) + slope * z, there)
 
 
@@ -133,21 +136,28 @@ def _grid(N: int, B: int, D: int) -> tuple[int, int, int]:
 
 
 class _Steps:
-    """N layers on their way through T steps.  gates (N, T, B, 4D), states (N, T+1, B, D) each."""
+    """N layers on their way through T steps.  gates (N, T, B, 4D), states (N, T+1, B, D) each.
+
+    Rows of gates, and of their gradients, may be parts of wider rows.
+    """
 
     def __init__(self, gates: Tensor, *states: Tensor) -> None:
         N, T, B, width = gates.shape
         D = width // 4
-        self.side, self.sizes, self.grid = (N, T + 1, B, D), (T, B, D), _grid(N, B, D)
-        named = {name: (side, self.side) for name, side in zip("sm", states, strict=False)}
-        demand({"gates": (gates, (N, T, B, 4 * D)), **named})
+        named = {name: (side, (N, T + 1, B, D)) for name, side in zip("sm", states, strict=False)}
+        demand({"gates": (gates, (N, T, B, 4 * D)), **named}, pieces=True)
+        demand(named)
+        self.sizes, self.grid = (T, B, D, pitch("gates", gates)), _grid(N, B, D)
         self.gates, self.states = gates, states
         self.after = tuple(side[:, 1:] for side in states)
         self.empty = gates.numel() == 0
 
     def _turn(self, d: Tensor, *slopes: Tensor) -> None:
-        named = {name: (side, self.side) for name, side in zip(("ds", "dm"), slopes, strict=False)}
-        demand({"d": (d, tuple(self.gates.shape)), **named})
+        side = tuple(self.states[0].shape)
+        named = {name: (slope, side) for name, slope in zip(("ds", "dm"), slopes, strict=False)}
+        demand({"d": (d, tuple(self.gates.shape)), **named}, pieces=True)
+        demand(named)
+        self.d_width = pitch("d", d)
         self.d, self.slopes = d, slopes
         self.slopes_after = tuple(side[:, 1:] for side in slopes)
 
@@ -175,7 +185,8 @@ class LstmSteps(_Steps):
         (_, m), (_, m_after), (_, dm), (ds_after, dm_after) = self.states, self.after, self.slopes, self.slopes_after
         if not self.empty:
             _lstm_back[self.grid](
-                self.gates, m, m_after, ds_after, dm_after, dm, self.d, t, *self.sizes, BLOCK, num_warps=WARPS
+                self.gates, m, m_after, ds_after, dm_after, dm, self.d, t, *self.sizes, self.d_width, BLOCK,
+                num_warps=WARPS,
             )  # fmt: skip
 
 
@@ -200,8 +211,8 @@ class GruSteps(_Steps):
         """From `ds[:, t + 1]`, which must be whole, to `d[:, t]`; `ds[:, t]` gets what does not go through U."""
         if not self.empty:
             _gru_back[self.grid](
-                self.gates, self.states[0], self.slopes_after[0], self.slopes[0], self.d, t, *self.sizes, BLOCK,
-                num_warps=WARPS,
+                self.gates, self.states[0], self.slopes_after[0], self.slopes[0], self.d, t, *self.sizes, self.d_width,
+                BLOCK, num_warps=WARPS,
             )  # fmt: skip
 
 
@@ -224,7 +235,7 @@ def lstm_cell(x: Tensor, u: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, 
     R, D = m.shape
     if m.numel():
         with torch.cuda.device_of(m):
-            _lstm[_grid(1, R, D)](x, u, m, m_after, s_after, 0, 1, R, D, False, BLOCK, num_warps=WARPS)
+            _lstm[_grid(1, R, D)](x, u, m, m_after, s_after, 0, 1, R, D, 4 * D, False, BLOCK, num_warps=WARPS)
     return s_after, m_after
 
 
@@ -236,5 +247,5 @@ def gru_cell(x: Tensor, u: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, .
     R, D = s.shape
     if s.numel():
         with torch.cuda.device_of(s):
-            _gru[_grid(1, R, D)](x, u, s, after, 0, 1, R, D, False, BLOCK, num_warps=WARPS)
+            _gru[_grid(1, R, D)](x, u, s, after, 0, 1, R, D, 3 * D, False, BLOCK, num_warps=WARPS)
     return (after,)

@@ -11,7 +11,7 @@ from torch import Tensor
 from heedful.errors import ConfigError, ShapeError
 from heedful.kernels.policy import usable
 
-__all__ = ["KINDS", "demand", "steppable"]
+__all__ = ["KINDS", "demand", "pitch", "steppable"]
 
 KINDS = (torch.float32, torch.float64)
 
@@ -19,6 +19,20 @@ KINDS = (torch.float32, torch.float64)
 def steppable(x: Tensor) -> bool:
     """Whether steps on this tensor may be taken by kernels: where kernels are used at all, in fp32 or fp64."""
     return x.dtype in KINDS and usable(x)
+
+
+def pitch(name: str, rows: Tensor) -> int:
+    """Return how many numbers lie from one row to the next.  rows (…, W): the rows may be parts of wider ones."""
+    found, before = 0, 1
+    even = rows.shape[-1] <= 1 or rows.stride(-1) == 1
+    for size, stride in reversed(list(zip(rows.shape[:-1], rows.stride()[:-1], strict=True))):
+        if size > 1:
+            found = found or stride
+            even = even and stride == found * before
+        before *= size
+    if rows.numel() and not even:
+        raise ShapeError(f"{name} has strides {rows.stride()} for {tuple(rows.shape)}: its rows must follow evenly")
+    return found or rows.shape[-1]
 
 
 def demand(tensors: Mapping[str, tuple[Tensor, tuple[int, ...]]], pieces: bool = False) -> None:

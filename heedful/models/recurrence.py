@@ -72,13 +72,23 @@ class Layer(ABC):
         return gates.view(*gates.shape[:-1], self.blocks, self.D)
 
     @classmethod
-    def begin(cls, T: int, U: Tensor, bias: tuple[Tensor, Tensor], first: tuple[Tensor, ...]) -> Layer:
-        """Make room.  U (N, gates·D, D), bias: of the input and of the state, (N, gates·D); first (N, B, D)."""
+    def begin(
+        cls,
+        T: int,
+        U: Tensor,
+        bias: tuple[Tensor, Tensor],
+        first: tuple[Tensor, ...],
+        gates: Tensor | None = None,
+    ) -> Layer:
+        """Make room.  U (N, gates·D, D), bias: of the input and of the state, (N, gates·D); first (N, B, D).
+
+        gates (N, T, B, blocks·D): room for them, if there is any.
+        """
         N, B, D = first[0].shape
         room = [side.new_empty(N, T + 1, B, D) for side in first]
         for states, side in zip(room, first, strict=True):
             states[:, 0] = side
-        layer = cls(U, U.new_empty(N, T, B, cls.blocks * D), *room)
+        layer = cls(U, U.new_empty(N, T, B, cls.blocks * D) if gates is None else gates, *room)
         layer.bias = layer.gather(*bias)[:, None, None]
         layer.sums = steps(*layer._parts(layer.gates), layer.s[:, :-1])
         layer.views = layer.cut()
@@ -137,10 +147,13 @@ class Layer(ABC):
     def activate(self, views: Views) -> None:
         """From the sums in the gates to the next state."""
 
-    def turn(self, ds: Tensor, dm: Tensor | None = None) -> None:
-        """Begin the way back.  ds, dm (N, T+1, B, D): what is known of the states' gradients; they are added to."""
+    def turn(self, ds: Tensor, dm: Tensor | None = None, d: Tensor | None = None) -> None:
+        """Begin the way back.  ds, dm (N, T+1, B, D): what is known of the states' gradients; they are added to.
+
+        d (N, T, B, blocks·D): room for the gates' gradients, if there is any.
+        """
         self.ds, self.dm = ds, dm
-        self.d = torch.empty_like(self.gates)
+        self.d = torch.empty_like(self.gates) if d is None else d
         self.d_state, self.d_input = self._parts(self.d)
         self.sums = steps(self.d_state, self.d_input, ds[:, :-1])
         self.ready()

@@ -34,10 +34,11 @@ class Asking(ABC):
         self.blocked = torch.zeros_like(self.there).masked_fill_(~self.keep, torch.finfo(self.keys.dtype).min)
 
     @staticmethod
-    def room(T: int, keys: Tensor, values: Tensor) -> tuple[Tensor, ...]:
-        """Return room for T questions: what is kept for the way back."""
+    def room(T: int, keys: Tensor, values: Tensor, q: Tensor | None = None) -> tuple[Tensor, ...]:
+        """Return room for T questions: what is kept for the way back.  q (T, B, A): room for them, if there is any."""
         B, S, A = keys.shape
-        return keys.new_empty(T, B, A), keys.new_empty(T, B, S), keys.new_empty(T, B, values.shape[2])
+        q = keys.new_empty(T, B, A) if q is None else q
+        return q, keys.new_empty(T, B, S), keys.new_empty(T, B, values.shape[2])
 
     @property
     def kept(self) -> tuple[Tensor, ...]:
@@ -52,13 +53,14 @@ class Asking(ABC):
         torch.bmm(weights[:, None], self.values, out=c[:, None])
         return c
 
-    def turn(self, dc: Tensor, d_weights: Tensor | None = None) -> None:
+    def turn(self, dc: Tensor, d_weights: Tensor | None = None, dq: Tensor | None = None) -> None:
         """Begin the way back.  dc (T, B, E): what is known of the contexts' gradients; it may be added to.
 
         d_weights (T, B, S): the gradients of the weights themselves, besides what they get from the contexts.
+        dq (T, B, A): room for the questions' gradients, if there is any.
         """
         self.dc, self.d_weights = dc, d_weights
-        self.dq = torch.empty_like(self.q)
+        self.dq = torch.empty_like(self.q) if dq is None else dq
         self.de = torch.empty_like(self.weights)
         self.steps_back: list[Views] = list(zip(self.dq.unbind(0), self.de.unbind(0), dc.unbind(0), strict=True))
 
@@ -145,9 +147,9 @@ class Additive(Asking):
         torch.mm(s, self.W.t(), out=q)
         return torch.addmv(self.blocked.flatten(), self.bend(q), self.v).view_as(self.blocked)
 
-    def turn(self, dc: Tensor, d_weights: Tensor | None = None) -> None:
+    def turn(self, dc: Tensor, d_weights: Tensor | None = None, dq: Tensor | None = None) -> None:
         """Begin the way back."""
-        super().turn(dc, d_weights)
+        super().turn(dc, d_weights, dq)
         self.dv = torch.zeros_like(self.v)
         self.dk = torch.zeros_like(self.keys)
 

@@ -14,7 +14,7 @@ from heedful.models.recurrence import Layer, Views
 from heedful.models.recurrence_attention import Additive, Dot
 from heedful.models.recurrence_cells import LAYERS, GruLayer, LstmLayer
 
-__all__ = ["FusedAdditive", "FusedDot", "FusedGru", "FusedLstm", "additive_kind", "dot_kind", "layer_kind"]
+__all__ = ["FusedAdditive", "FusedDot", "FusedGru", "FusedLstm", "additive_kind", "dot_kind", "fused", "layer_kind"]
 
 
 def layer_kind(cell: str, U: Tensor) -> type[Layer]:
@@ -30,6 +30,11 @@ def additive_kind(keys: Tensor) -> type[Additive]:
 def dot_kind(keys: Tensor) -> type[Dot]:
     """Return how questions by dot product about these keys are asked.  keys (B, S, A)."""
     return FusedDot if steppable(keys) and askable(keys.shape[1]) else Dot
+
+
+def fused(U: Tensor, keys: Tensor) -> bool:
+    """Whether kernels take the steps of a layer and its questions.  U (gates·D, D), keys (B, S, A)."""
+    return steppable(U) and steppable(keys) and askable(keys.shape[1])
 
 
 class FusedLstm(LstmLayer):
@@ -94,10 +99,10 @@ class FusedAdditive(Additive):
         self.kernels.go(t, q)
         return c
 
-    def turn(self, dc: Tensor, d_weights: Tensor | None = None) -> None:
+    def turn(self, dc: Tensor, d_weights: Tensor | None = None, dq: Tensor | None = None) -> None:
         """Begin the way back."""
         self.dc = dc
-        self.dq, self.de = self.kernels.turn(dc, None if d_weights is None else d_weights.contiguous())
+        self.dq, self.de = self.kernels.turn(dc, None if d_weights is None else d_weights.contiguous(), dq)
 
     def back(self, t: int, ds: Tensor) -> None:
         """Take question t back; `dc[t]` must be whole. What s gets is added to ds (B, D)."""
@@ -122,10 +127,10 @@ class FusedDot(Dot):
         self.kernels.go(t, s)
         return self.c[t]
 
-    def turn(self, dc: Tensor, d_weights: Tensor | None = None) -> None:
+    def turn(self, dc: Tensor, d_weights: Tensor | None = None, dq: Tensor | None = None) -> None:
         """Begin the way back."""
         self.dc = dc
-        self.dq, self.de = self.kernels.turn(dc, None if d_weights is None else d_weights.contiguous())
+        self.dq, self.de = self.kernels.turn(dc, None if d_weights is None else d_weights.contiguous(), dq)
 
     def back(self, t: int, ds: Tensor) -> None:
         """Take question t back; `dc[t]` must be whole. What s gets is added to ds (B, D)."""

@@ -10,8 +10,9 @@ from kernel_device import kernel_device  # noqa: F401  (the fixture `device`)
 from torch import Tensor
 
 from heedful.attention import until
+from heedful.kernels import recurrence_attention
 from heedful.kernels.launch import Kernel
-from heedful.models import recurrence, recurrence_fused
+from heedful.models import recurrence, recurrence_fused, recurrence_joined
 from heedful.models.cells import CELLS
 from heedful.models.recurrence_decoder import Plan, Written, write
 
@@ -51,8 +52,10 @@ def outputs(found: Written) -> list[Tensor]:
     return [t for t in (found.s, found.c, found.weights, found.a, *chain.from_iterable(found.last)) if t is not None]
 
 
-def run(plan: Plan, tensors: Tensors, fused: bool, kind: torch.dtype = torch.float64) -> dict[str, Tensor]:
-    """All that comes out of `write`, and every gradient, by name."""
+def run(
+    plan: Plan, tensors: Tensors, fused: bool, kind: torch.dtype = torch.float64, back: bool | None = None
+) -> dict[str, Tensor]:
+    """All that comes out of `write`, and every gradient, by name; `back` says how the way back is taken."""
     leaves = {n: t.to(kind).requires_grad_() if t.is_floating_point() else t for n, t in tensors.items()}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recurrence_fused, "steppable", lambda _: fused)
@@ -60,6 +63,8 @@ def run(plan: Plan, tensors: Tensors, fused: bool, kind: torch.dtype = torch.flo
         generator = torch.Generator().manual_seed(1)
         wishes = [torch.randn(f.shape, generator=generator, dtype=torch.float64).to(f) for f in found]
         names = [name for name, leaf in leaves.items() if leaf.requires_grad]
+        if back is not None:
+            patch.setattr(recurrence_fused, "steppable", lambda _: back)
         gradients = torch.autograd.grad(found, [leaves[name] for name in names], wishes)
     results = {f"output {i}": f.detach() for i, f in enumerate(found)}
     return results | {f"gradient of {name}": g for name, g in zip(names, gradients, strict=True)}
@@ -81,6 +86,35 @@ def test_it_is_the_pure_recurrence(device: str, cell: str, way: str, kind: torch
     plan = Plan(cell, 2 if kind == torch.float64 else 1, ask, 1.0 if additive else 0.7)
     tensors = given(plan, additive, device)
     compare(run(plan, tensors, True, kind), run(plan, tensors, False), NEAR[kind])
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("way", KINDS)
+@pytest.mark.parametrize("cell", CELLS)
+def test_either_way_takes_what_the_other_left(device: str, cell: str, way: str, fused: bool) -> None:
+    ask, additive = KINDS[way]
+    plan = Plan(cell, 1, ask)
+    tensors = given(plan, additive, device)
+    found = run(plan, tensors, fused, back=not fused)
+    compare(found, run(plan, tensors, False), NEAR[torch.float64])
+
+
+def test_sentences_too_long_for_a_kernel_are_asked_about_otherwise(
+    device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = Plan("lstm", 1, "before")
+    tensors = given(plan, True, device)
+    assert joined(plan, tensors)
+    monkeypatch.setattr(recurrence_attention, "LONGEST", SIZES["S"] - 1)
+    assert not joined(plan, tensors)
+    compare(run(plan, tensors, True), run(plan, tensors, False), NEAR[torch.float64])
+
+
+def joined(plan: Plan, tensors: Tensors) -> bool:
+    """Whether kernels take the steps, and one product reads a state."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recurrence_fused, "steppable", lambda _: True)
+        return recurrence_joined.joinable(plan, tensors)
 
 
 @pytest.mark.parametrize("size", [1, 7, 33])
@@ -236,7 +270,10 @@ def test_a_recorded_pass_computes_the_same(device: str, way: str, monkeypatch: p
             tensors["x"].mul_(-0.5)
 
 
-@pytest.mark.parametrize(("way", "there", "back"), [("before-additive", 5, 5), ("before-dot", 4, 4)])
+STEPS = {"before-additive": (4, 4), "before-dot": (4, 4), "after-additive": (6, 7), "after-dot": (6, 7)}
+
+
+@pytest.mark.parametrize(("way", "there", "back"), [(way, *counts) for way, counts in STEPS.items()])
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
 def test_how_many_operations_a_step_is(
     cell: str, way: str, there: int, back: int, monkeypatch: pytest.MonkeyPatch

@@ -12,6 +12,7 @@ from heedful.config import RnnConfig
 from heedful.errors import ConfigError, ShapeError
 from heedful.kernels import GruSteps, LstmSteps, Questions, answer, gru_cell, lstm_cell, steppable
 from heedful.kernels import recurrence_attention as attention
+from heedful.kernels.steps import pitch
 from heedful.models import Look, build, cells, recurrence_fused, recurrent
 from heedful.models.recurrence_attention import Additive, Dot
 from heedful.models.recurrence_cells import LAYERS
@@ -174,6 +175,19 @@ def kept(T: int = 1, B: int = 2, S: int = 3, A: int = 4, E: int = 5) -> tuple[Te
     return torch.empty(T, B, A), torch.empty(T, B, S), torch.empty(T, B, E)
 
 
+def test_how_far_apart_rows_lie() -> None:
+    wide = torch.zeros(2, 3, 4, 10)
+    assert pitch("rows", wide) == 10
+    assert pitch("rows", wide[..., 2:7]) == 10  # parts of wider rows
+    assert pitch("rows", wide[:1, 1:, :, 2:7]) == 10  # of one piece less
+    assert pitch("rows", torch.zeros(2, 3, 1, 12)[..., :5]) == 12
+    pitch("rows", wide[:, :2, :0])  # nothing to be uneven
+    assert pitch("rows", wide[:1, :1, :1, :5]) == 5  # one row alone
+    for uneven in (wide[:, :2], wide[..., ::2], wide.transpose(0, 1), wide[:, :, :2]):
+        with pytest.raises(ShapeError, match="its rows must follow evenly"):
+            pitch("rows", uneven)
+
+
 def test_errors_say_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     gates, s = torch.zeros(1, 2, 3, 8), torch.zeros(1, 3, 3, 2)
@@ -187,6 +201,10 @@ def test_errors_say_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
         GruSteps(gates, s.to("meta"))
     with pytest.raises(ShapeError, match=r"s has strides .*: it must lie in one piece"):
         GruSteps(gates, torch.zeros(1, 3, 2, 3).transpose(2, 3))
+    with pytest.raises(ShapeError, match=r"gates has strides .*: its rows must follow evenly"):
+        GruSteps(torch.zeros(1, 2, 4, 8)[:, :, :3], s)
+    with pytest.raises(ShapeError, match=r"d has strides .*: its rows must follow evenly"):
+        GruSteps(gates, s).turn(torch.zeros(1, 2, 8, 3).transpose(2, 3), torch.zeros_like(s))
     with pytest.raises(ShapeError, match=r"ds has shape"):
         GruSteps(gates, s).turn(torch.empty_like(gates), s[:, 1:])
     with pytest.raises(ShapeError, match=r"x \(R, 4·D\) and 2 of the state are needed; given \(1, 4\), 1"):
@@ -194,6 +212,12 @@ def test_errors_say_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     keys, values, keep = torch.zeros(2, 3, 4), torch.zeros(2, 3, 5), torch.ones(2, 3, dtype=torch.bool)
     with pytest.raises(ShapeError, match=r"values has shape \(2, 4, 5\), expected \(2, 3, 5\)"):
         Questions((keys, torch.zeros(2, 4, 5), keep), kept())
+    with pytest.raises(ShapeError, match=r"q has strides .*: its rows must follow evenly"):
+        Questions((keys, values, keep), (torch.empty(1, 4, 2).transpose(1, 2), *kept()[1:]))
+    with pytest.raises(ShapeError, match=r"weights has strides .*: it must lie in one piece"):
+        Questions((keys, values, keep), (kept()[0], torch.empty(1, 2, 6)[..., :3], kept()[2]))
+    with pytest.raises(ShapeError, match=r"dq has shape \(1, 2, 3\), expected \(1, 2, 4\)"):
+        Questions((keys, values, keep), kept(), torch.zeros(4)).turn(kept()[2], None, torch.empty(1, 2, 3))
     with pytest.raises(ShapeError, match=r"keep is torch.float32; it must be bool"):
         Questions((keys, values, keep.float()), kept())
     with pytest.raises(ShapeError, match=r"v has shape \(3,\), expected \(4,\)"):
