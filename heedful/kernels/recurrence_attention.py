@@ -21,7 +21,7 @@ from heedful.errors import ShapeError
 from heedful.kernels.aside import aside
 from heedful.kernels.curves import tanh
 from heedful.kernels.launch import kernel, part, power_of_2
-from heedful.kernels.steps import demand, pitch
+from heedful.kernels.steps import counted, demand, pitch
 
 if TYPE_CHECKING:
     import triton.language as tl
@@ -44,9 +44,12 @@ def _tile(memory, stride, seen, begin, W, BS: tl.constexpr, BLOCK: tl.constexpr)
 @kernel("t", "S", "K")
 def _ask(
     s, q, keys, v, values, keep, weights, c,
-    t, S, K, A, E, key_step, key_stride, value_step, value_stride, q_width,
+    t, S, K, A, E, key_step, key_stride, value_step, value_stride, q_width, UNIT: tl.constexpr,
     SCALE: tl.constexpr, ADDITIVE: tl.constexpr, BS: tl.constexpr, BLOCK: tl.constexpr,
 ) -> None:  # fmt: skip
+    A, E, q_width = A * UNIT, E * UNIT, q_width * UNIT
+    key_step, key_stride = key_step * UNIT, key_stride * UNIT
+    value_step, value_stride = value_step * UNIT, value_stride * UNIT
     r = tl.program_id(0)
     b = (r // K).to(tl.int64)
     row = t.to(tl.int64) * tl.num_programs(0) + r
@@ -87,9 +90,12 @@ def _ask(
 @kernel("t", "S")
 def _ask_back(
     q, keys, v, values, keep, weights, dc, d_weights, de, dq, ds,
-    t, S, A, E, key_step, key_stride, value_step, value_stride, q_width, dq_width,
+    t, S, A, E, key_step, key_stride, value_step, value_stride, q_width, dq_width, UNIT: tl.constexpr,
     SCALE: tl.constexpr, MORE: tl.constexpr, ADDITIVE: tl.constexpr, BS: tl.constexpr, BLOCK: tl.constexpr,
 ) -> None:  # fmt: skip
+    A, E, q_width, dq_width = A * UNIT, E * UNIT, q_width * UNIT, dq_width * UNIT
+    key_step, key_stride = key_step * UNIT, key_stride * UNIT
+    value_step, value_stride = value_step * UNIT, value_stride * UNIT
     b = tl.program_id(0).to(tl.int64)
     row = t.to(tl.int64) * tl.num_programs(0) + b
     j = tl.arange(0, BS)
@@ -125,8 +131,10 @@ def _ask_back(
 
 @kernel("T", "S")
 def _keys_back(
-    q, keys, v, keep, de, dk, dv, T, S, A, key_step, key_stride, q_width, BS: tl.constexpr, BLOCK: tl.constexpr
-) -> None:
+    q, keys, v, keep, de, dk, dv,
+    T, S, A, key_step, key_stride, q_width, UNIT: tl.constexpr, BS: tl.constexpr, BLOCK: tl.constexpr,
+) -> None:  # fmt: skip
+    A, q_width, key_step, key_stride = A * UNIT, q_width * UNIT, key_step * UNIT, key_stride * UNIT
     b, B = tl.program_id(0).to(tl.int64), tl.num_programs(0)
     j = tl.program_id(1) * BS + tl.arange(0, BS)
     a = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
@@ -199,7 +207,8 @@ class Questions:
         room = {"q": (self.q, (T, B, A)), "weights": (self.weights, (T, B, S)), "c": (self.c, (T, B, E))}
         _check((keys, values, keep), v, room)
         demand({name: room[name] for name in ("weights", "c")})
-        self.numbers = (A, E, *keys.stride()[:2], *values.stride()[:2], pitch("q", self.q))
+        self.widths = (A, E, *keys.stride()[:2], *values.stride()[:2], pitch("q", self.q))
+        self.numbers = counted(*self.widths)
         self.keys, self.values, self.keep, self.scale = keys, values, keep, float(scale)
         self.additive, self.v = v is not None, keys if v is None else v.contiguous()
 
@@ -212,8 +221,8 @@ class Questions:
         positions, columns, warps = self.sizes
         if B:
             _ask[(B,)](
-                s, self.q, self.keys, self.v, self.values, self.keep, self.weights, self.c, t, S, 1, *self.numbers,
-                self.scale, self.additive, positions, columns, num_warps=warps,
+                s, self.q, self.keys, self.v, self.values, self.keep, self.weights, self.c, t, S, 1,
+                *self.numbers, self.scale, self.additive, positions, columns, num_warps=warps,
             )  # fmt: skip
 
     def turn(self, dc: Tensor, d_weights: Tensor | None, dq: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -226,7 +235,7 @@ class Questions:
         more = self.weights if d_weights is None else d_weights
         demand({"dc": (dc, tuple(self.c.shape)), "d_weights": (more, tuple(self.weights.shape))})
         demand({"dc": (dc, tuple(self.c.shape)), "dq": (self.dq, tuple(self.q.shape))}, pieces=True)
-        self.dq_width = pitch("dq", self.dq)
+        self.numbers_back = counted(*self.widths, pitch("dq", self.dq))
         return self.dq, self.de
 
     def back(self, t: int, ds: Tensor) -> None:
@@ -240,7 +249,7 @@ class Questions:
         if B:
             _ask_back[(B,)](
                 self.q, self.keys, self.v, self.values, self.keep, self.weights, self.dc, more, self.de, self.dq, ds,
-                t, S, *self.numbers, self.dq_width, self.scale, self.d_weights is not None, self.additive,
+                t, S, *self.numbers_back, self.scale, self.d_weights is not None, self.additive,
                 positions, columns, num_warps=warps,
             )  # fmt: skip
 
@@ -252,8 +261,8 @@ class Questions:
         blocks = (S + KEY_ROWS - 1) // KEY_ROWS
         dk, dv = self.keys.new_empty(B, S, A), self.v.new_empty(B * blocks, A)
         _keys_back[(B, blocks, (A + KEY_COLUMNS - 1) // KEY_COLUMNS)](
-            self.q, self.keys, self.v, self.keep, self.de, dk, dv, self.T, S, A, *self.keys.stride()[:2],
-            self.numbers[-1], KEY_ROWS, KEY_COLUMNS, num_warps=1,
+            self.q, self.keys, self.v, self.keep, self.de, dk, dv, self.T, S,
+            *counted(A, *self.keys.stride()[:2], self.widths[-1]), KEY_ROWS, KEY_COLUMNS, num_warps=1,
         )  # fmt: skip
         return dk, dv.sum(0)
 
@@ -278,7 +287,7 @@ def answer(
     with torch.cuda.device_of(q):
         _ask[(R,)](
             q, q if v is not None else torch.empty_like(q), keys, keys if v is None else v.contiguous(), values, keep,
-            weights, c, 0, S, R // B, A, E, *keys.stride()[:2], *values.stride()[:2], A, float(scale),
+            weights, c, 0, S, R // B, *counted(A, E, *keys.stride()[:2], *values.stride()[:2], A), float(scale),
             v is not None, positions, columns, num_warps=warps,
         )  # fmt: skip
     return c, weights

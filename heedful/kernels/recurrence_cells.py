@@ -18,7 +18,7 @@ from heedful.errors import ShapeError
 from heedful.kernels.aside import aside
 from heedful.kernels.curves import sigma, tanh
 from heedful.kernels.launch import kernel
-from heedful.kernels.steps import demand, pitch
+from heedful.kernels.steps import counted, demand, pitch
 
 if TYPE_CHECKING:
     import triton.language as tl
@@ -30,8 +30,12 @@ WARPS = 2
 
 
 @kernel("t", "T", "B")
-def _lstm(gates, u, m, m_after, s_after, t, T, B, D, width, KEEP: tl.constexpr, BLOCK: tl.constexpr) -> None:
+def _lstm(
+    gates, u, m, m_after, s_after, t, T, B, D, width, UNIT: tl.constexpr, KEEP: tl.constexpr, BLOCK: tl.constexpr
+) -> None:
     # KEEP: the sums are in the gates, which are kept there; otherwise they are x and u, and no gate is kept.
+    D *= UNIT
+    width *= UNIT
     b, n = tl.program_id(0), tl.program_id(2)
     d = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     there = d < D
@@ -60,8 +64,12 @@ def _lstm(gates, u, m, m_after, s_after, t, T, B, D, width, KEEP: tl.constexpr, 
 
 @kernel("t", "T", "B")
 def _lstm_back(
-    gates, m, m_after, ds_after, dm_after, dm, d_gates, t, T, B, D, width, d_width, BLOCK: tl.constexpr
-) -> None:
+    gates, m, m_after, ds_after, dm_after, dm, d_gates,
+    t, T, B, D, width, d_width, UNIT: tl.constexpr, BLOCK: tl.constexpr,
+) -> None:  # fmt: skip
+    D *= UNIT
+    width *= UNIT
+    d_width *= UNIT
     b, n = tl.program_id(0), tl.program_id(2)
     d = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     there = d < D
@@ -83,8 +91,10 @@ def _lstm_back(
 
 
 @kernel("t", "T", "B")
-def _gru(gates, u, s, s_after, t, T, B, D, width, KEEP: tl.constexpr, BLOCK: tl.constexpr) -> None:
+def _gru(gates, u, s, s_after, t, T, B, D, width, UNIT: tl.constexpr, KEEP: tl.constexpr, BLOCK: tl.constexpr) -> None:
     # KEEP: n, r, z, u are the blocks of the gates; otherwise r, z, n are those of x and of u, and no gate is kept.
+    D *= UNIT
+    width *= UNIT
     b, n = tl.program_id(0), tl.program_id(2)
     d = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     there = d < D
@@ -111,7 +121,12 @@ def _gru(gates, u, s, s_after, t, T, B, D, width, KEEP: tl.constexpr, BLOCK: tl.
 
 
 @kernel("t", "T", "B")
-def _gru_back(gates, s, ds_after, ds, d_gates, t, T, B, D, width, d_width, BLOCK: tl.constexpr) -> None:
+def _gru_back(
+    gates, s, ds_after, ds, d_gates, t, T, B, D, width, d_width, UNIT: tl.constexpr, BLOCK: tl.constexpr
+) -> None:
+    D *= UNIT
+    width *= UNIT
+    d_width *= UNIT
     b, n = tl.program_id(0), tl.program_id(2)
     d = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     there = d < D
@@ -147,7 +162,8 @@ class _Steps:
         named = {name: (side, (N, T + 1, B, D)) for name, side in zip("sm", states, strict=False)}
         demand({"gates": (gates, (N, T, B, 4 * D)), **named}, pieces=True)
         demand(named)
-        self.sizes, self.grid = (T, B, D, pitch("gates", gates)), _grid(N, B, D)
+        self.widths, self.grid = (D, pitch("gates", gates)), _grid(N, B, D)
+        self.sizes = (T, B, *counted(*self.widths))
         self.gates, self.states = gates, states
         self.after = tuple(side[:, 1:] for side in states)
         self.empty = gates.numel() == 0
@@ -157,7 +173,7 @@ class _Steps:
         named = {name: (slope, side) for name, slope in zip(("ds", "dm"), slopes, strict=False)}
         demand({"d": (d, tuple(self.gates.shape)), **named}, pieces=True)
         demand(named)
-        self.d_width = pitch("d", d)
+        self.sizes = (*self.sizes[:2], *counted(*self.widths, pitch("d", d)))
         self.d, self.slopes = d, slopes
         self.slopes_after = tuple(side[:, 1:] for side in slopes)
 
@@ -185,7 +201,7 @@ class LstmSteps(_Steps):
         (_, m), (_, m_after), (_, dm), (ds_after, dm_after) = self.states, self.after, self.slopes, self.slopes_after
         if not self.empty:
             _lstm_back[self.grid](
-                self.gates, m, m_after, ds_after, dm_after, dm, self.d, t, *self.sizes, self.d_width, BLOCK,
+                self.gates, m, m_after, ds_after, dm_after, dm, self.d, t, *self.sizes, BLOCK,
                 num_warps=WARPS,
             )  # fmt: skip
 
@@ -211,8 +227,8 @@ class GruSteps(_Steps):
         """From `ds[:, t + 1]`, which must be whole, to `d[:, t]`; `ds[:, t]` gets what does not go through U."""
         if not self.empty:
             _gru_back[self.grid](
-                self.gates, self.states[0], self.slopes_after[0], self.slopes[0], self.d, t, *self.sizes, self.d_width,
-                BLOCK, num_warps=WARPS,
+                self.gates, self.states[0], self.slopes_after[0], self.slopes[0], self.d, t, *self.sizes, BLOCK,
+                num_warps=WARPS,
             )  # fmt: skip
 
 
@@ -235,7 +251,9 @@ def lstm_cell(x: Tensor, u: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, 
     R, D = m.shape
     if m.numel():
         with torch.cuda.device_of(m):
-            _lstm[_grid(1, R, D)](x, u, m, m_after, s_after, 0, 1, R, D, 4 * D, False, BLOCK, num_warps=WARPS)
+            _lstm[_grid(1, R, D)](
+                x, u, m, m_after, s_after, 0, 1, R, *counted(D, 4 * D), False, BLOCK, num_warps=WARPS
+            )  # fmt: skip
     return s_after, m_after
 
 
@@ -247,5 +265,5 @@ def gru_cell(x: Tensor, u: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, .
     R, D = s.shape
     if s.numel():
         with torch.cuda.device_of(s):
-            _gru[_grid(1, R, D)](x, u, s, after, 0, 1, R, D, 3 * D, False, BLOCK, num_warps=WARPS)
+            _gru[_grid(1, R, D)](x, u, s, after, 0, 1, R, *counted(D, 3 * D), False, BLOCK, num_warps=WARPS)
     return (after,)

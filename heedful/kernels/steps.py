@@ -11,7 +11,7 @@ from torch import Tensor
 from heedful.errors import ConfigError, ShapeError
 from heedful.kernels.policy import usable
 
-__all__ = ["KINDS", "demand", "pitch", "steppable"]
+__all__ = ["KINDS", "counted", "demand", "pitch", "steppable"]
 
 KINDS = (torch.float32, torch.float64)
 
@@ -33,6 +33,16 @@ def pitch(name: str, rows: Tensor) -> int:
     if rows.numel() and not even:
         raise ShapeError(f"{name} has strides {rows.stride()} for {tuple(rows.shape)}: its rows must follow evenly")
     return found or rows.shape[-1]
+
+
+def counted(*widths: int) -> tuple[int, ...]:
+    """Return widths and strides counted in a unit of 4 or 1, and the unit.
+
+    Triton asks of a number only whether it is a multiple of 16. Where all are multiples of 4, as 1,000 is, a kernel
+    that multiplies by 4 itself can fetch 16 bytes at once, too.
+    """
+    unit = 1 if any(width % 4 for width in widths) else 4
+    return *(width // unit for width in widths), unit
 
 
 def demand(tensors: Mapping[str, tuple[Tensor, tuple[int, ...]]], pieces: bool = False) -> None:

@@ -105,18 +105,44 @@ names = "s q keys v values weights c dc d_weights de dq ds dk dv"
 tables = dict.fromkeys(names.split(), F) | {"keep": "*i1"}
 for S, ADDITIVE in ((16, True), (1024, False)):
     positions, columns, warps = asking._sizes(S, 512, 512, torch.float32)
-    constants = {"SCALE": 0.5, "ADDITIVE": ADDITIVE, "BS": positions, "BLOCK": columns}
+    constants = {"SCALE": 0.5, "ADDITIVE": ADDITIVE, "BS": positions, "BLOCK": columns, "UNIT": 1}
     tried(f"ask {S}", asking._ask, tables, constants, num_warps=warps)
     tried(f"ask back {S}", asking._ask_back, tables, {**constants, "MORE": ADDITIVE}, num_warps=warps)
-constants = {"BS": asking.KEY_ROWS, "BLOCK": asking.KEY_COLUMNS}
+constants = {"BS": asking.KEY_ROWS, "BLOCK": asking.KEY_COLUMNS, "UNIT": 1}
 tried("keys back", asking._keys_back, tables, constants, num_warps=1)
 names = "gates u m s m_after s_after ds_after dm_after dm ds d_gates"
-tables, constants = dict.fromkeys(names.split(), F), {"BLOCK": cells.BLOCK}
+tables, constants = dict.fromkeys(names.split(), F), {"BLOCK": cells.BLOCK, "UNIT": 1}
 for KEEP in (True, False):
     tried("lstm", cells._lstm, tables, {**constants, "KEEP": KEEP}, num_warps=cells.WARPS)
     tried("gru", cells._gru, tables, {**constants, "KEEP": KEEP}, num_warps=cells.WARPS)
 tried("lstm back", cells._lstm_back, tables, constants, num_warps=cells.WARPS)
 tried("gru back", cells._gru_back, tables, constants, num_warps=cells.WARPS)
+"""
+
+
+WIDE = """
+import torch
+from heedful.kernels import recurrence_attention as asking, recurrence_cells as cells
+
+def widest(kernel, constants, warps):
+    # Whether what grows with a width is fetched 16 bytes at once, though no width is known to be a multiple of 16.
+    names = "s q keys v values weights c dc d_weights de dq ds dk dv"
+    names += " gates u m s m_after s_after ds_after dm_after dm ds d_gates"
+    tables = dict.fromkeys(names.split(), F) | {"keep": "*i1"}
+    text = compiled(kernel, tables, constants, num_warps=warps).asm["ptx"]
+    return text.count("ld.global.v4")
+
+def all_of(**more):
+    positions, columns, warps = asking._sizes(50, 1000, 1000, torch.float32)
+    question = {"SCALE": 1.0, "ADDITIVE": True, "MORE": False, "BS": positions, "BLOCK": columns, **more}
+    cell = {"KEEP": True, "BLOCK": cells.BLOCK, **more}
+    print(*(widest(kernel, question, warps) > 30 for kernel in (asking._ask, asking._ask_back)))
+    print(widest(asking._keys_back, {"BS": asking.KEY_ROWS, "BLOCK": asking.KEY_COLUMNS, **more}, 1) > 4)
+    kernels = (cells._lstm, cells._lstm_back, cells._gru, cells._gru_back)
+    print(*(widest(kernel, cell, cells.WARPS) >= 5 for kernel in kernels))
+
+all_of(UNIT=4)
+all_of(UNIT=4, A=1, E=1, D=1)  # widths of 4: Triton takes a 1 for a constant
 """
 
 
@@ -142,3 +168,8 @@ def test_they_compile_and_share_their_reciprocals(environment: dict[str, str]) -
 def test_those_that_read_weights_and_those_of_recurrence_compile(environment: dict[str, str]) -> None:
     """With every kind of mask and type, within the shared memory that there is."""
     assert len(run(SCALED, environment)) == 11 + 5 + 6
+
+
+@pytest.mark.slow
+def test_widths_that_are_multiples_of_4_are_fetched_16_bytes_at_once(environment: dict[str, str]) -> None:
+    assert run(WIDE, environment)[:3] == ["True True", "True", "True True True True"]

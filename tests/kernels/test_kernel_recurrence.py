@@ -117,9 +117,10 @@ def joined(plan: Plan, tensors: Tensors) -> bool:
         return recurrence_joined.joinable(plan, tensors)
 
 
-@pytest.mark.parametrize("size", [1, 7, 33])
+@pytest.mark.parametrize("size", [1, 4, 7, 12, 33])
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
 def test_odd_sizes(device: str, cell: str, size: int) -> None:
+    """And multiples of 4, in which widths are then counted."""
     plan = Plan(cell, 1, "before")
     tensors = given(plan, True, device, {"S": size, "D": size, "E": size, "A": size})
     compare(run(plan, tensors, True), run(plan, tensors, False), NEAR[torch.float64])

@@ -12,7 +12,7 @@ from heedful.config import RnnConfig
 from heedful.errors import ConfigError, ShapeError
 from heedful.kernels import GruSteps, LstmSteps, Questions, answer, gru_cell, lstm_cell, steppable
 from heedful.kernels import recurrence_attention as attention
-from heedful.kernels.steps import pitch
+from heedful.kernels.steps import counted, pitch
 from heedful.models import Look, build, cells, recurrence_fused, recurrent
 from heedful.models.recurrence_attention import Additive, Dot
 from heedful.models.recurrence_cells import LAYERS
@@ -186,6 +186,11 @@ def test_how_far_apart_rows_lie() -> None:
     for uneven in (wide[:, :2], wide[..., ::2], wide.transpose(0, 1), wide[:, :, :2]):
         with pytest.raises(ShapeError, match="its rows must follow evenly"):
             pitch("rows", uneven)
+
+
+def test_widths_are_counted_in_fours_where_all_are_multiples() -> None:
+    assert counted(1000, 5000) == (250, 1250, 4)
+    assert counted(1000, 5001) == (1000, 5001, 1)
 
 
 def test_errors_say_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
