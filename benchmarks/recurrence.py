@@ -242,12 +242,12 @@ def calculated(sizes: Sizes) -> str:
 
     question = 2.5 + waves * max(8 * S * H / 32e3, 2 * (1 << (S - 1).bit_length()) * H / 27e3)
     cell = max(2.5, 4 * B * H * 14 / 4.24e6)
-    step = cell + question + product(B, H, H) + 2 * product(B, 4 * H, H)
-    back = cell + question + product(B, H, 4 * H) * 2 + product(B, H, H)
+    step = cell + question + product(B, 5 * H, H) + product(B, 4 * H, H)
+    back = cell + question + product(B, H, 5 * H) + product(B, H, 4 * H)
     over_all = 2 * T * B * 4 * H * (3 * E + 2 * H) + 2 * B * S * H * H * 3 + 2 * T * B * H * H + 2 * B * T * S * H
     rest = over_all / 250e6 + 2 * B * T * S * H / 3.6e6 + 20 * 5
     total = (T * (step + back) + rest) / 1000
-    share = f"{step:.0f} + {back:.0f} µs a step, 5 + 5 launches, {rest:.0f} µs once"
+    share = f"{step:.0f} + {back:.0f} µs a step, 4 + 4 launches, {rest:.0f} µs once"
     goal = min(sizes.graph / 2, 2 * sizes.cudnn)
     return f"{total:.1f} ms ({share}); the goal is {goal:.1f} ms"
 
