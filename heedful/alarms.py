@@ -136,7 +136,10 @@ def alarms(trace: Trace, limits: Limits | None = None) -> tuple[Alarm, ...]:
         told = f"{total.sink:.0%} of the looking went to punctuation and the end of the sentence"
         found.append(Alarm("sink", total.sink, (), (), told))
     if rows := _where(seen.written & (_flatness(seen) >= limits.flat), seen.rows):
-        found.append(Alarm("flat", total.flat, (), rows, f"looked everywhere and nowhere for {_named(targets, rows)}"))
+        told, words = f"looked everywhere and nowhere for {_named(targets, rows)}", int(seen.written.sum())
+        if len(rows) > max(2, words / 2):  # rather a matter of the read-out than of the words
+            told = f"looked everywhere and nowhere for {len(rows)} of {words} words: these weights say little"
+        found.append(Alarm("flat", total.flat, (), rows, told))
     return tuple(found)
 
 

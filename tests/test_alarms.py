@@ -89,6 +89,14 @@ def test_flat_rows_are_of_words() -> None:
     assert [(alarm.target, alarm.message) for alarm in found] == [((1,), "looked everywhere and nowhere for 'y'")]
 
 
+def test_weights_that_are_flat_for_most_words_say_little() -> None:
+    even = [0.25, 0.3, 0.25, 0.2]
+    trace = trace_of("a b c", "w x y z", [[1, 0, 0, 0], even, even, even, [0, 0, 0, 1]])
+    (found,) = [alarm for alarm in alarms(trace) if alarm.kind == "flat"]
+    assert found.target == (1, 2, 3)
+    assert found.message == "looked everywhere and nowhere for 3 of 4 words: these weights say little"
+
+
 def test_many_words_are_not_all_named() -> None:
     trace = trace_of("a b c d e f g h", "x", [[1] + [0] * 8, [0] * 8 + [1]])
     (found,) = alarms(trace)

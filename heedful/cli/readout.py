@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["readout"]
 
 ROWS = 10  # of the best that are printed
-LEARNED = 100_000  # more pairs that the statistical aligner learns from at most
+LEARNED = 100_000  # pairs more than are read: those come from among them, and the statistical aligner learns from all
 FEWEST = 20  # pairs with links, below which a choice between hundreds of read-outs is chance
 LESS = 1e-9  # of an error rate: less than this is a tie
 COLUMNS = (
@@ -80,7 +80,7 @@ def readout(
     reverse: Annotated[
         Path | None, typer.Option(metavar="MODEL", help="A model for the other direction.", show_default=False)
     ] = None,
-    most: Annotated[int, typer.Option(min=2, metavar="N", help="Pairs that are read at most.")] = 1000,
+    most: Annotated[int, typer.Option(min=2, metavar="N", help="Pairs that are read at most, from all over PAIRS.")] = 1000,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the table, and save nothing.")] = False,
     source: Source = None,
     target: Target = None,
@@ -106,7 +106,7 @@ def readout(
         translator = opened(model, None, device, threads)
         other = None if reverse is None else opened(reverse, None, device, threads)
         rows = pair_rows(pair_files(pairs, source, target, columns, format_))
-        read = list(rows if gold else islice(rows, most + (0 if other else LEARNED)))
+        read = list(rows) if gold else _spread(list(islice(rows, most + LEARNED)), most)
         held = None if gold is None else _gold(gold, read, gold_base, lenient)
         known = _known(read, most, translator, held, (reverse, other))
         found = _search(translator, known, batch_tokens)
@@ -220,6 +220,17 @@ def _gold(path: Path, rows: Sequence[tuple[str, str]], base: int, lenient: bool)
     return found
 
 
+def _spread(rows: list[tuple[str, str]], most: int) -> list[tuple[str, str]]:
+    """Return rows with some in front that are evenly spread: files often begin with what is short.
+
+    >>> _spread([("a", "A"), ("b", "B"), ("c", "C"), ("d", "D")], 2)
+    [('a', 'A'), ('c', 'C'), ('b', 'B'), ('d', 'D')]
+    """
+    front = [i * len(rows) // most for i in range(most)] if len(rows) > most else range(len(rows))
+    others = sorted(set(range(len(rows))).difference(front))
+    return [rows[i] for i in (*front, *others)]
+
+
 def _known(
     rows: Sequence[tuple[str, str]],
     most: int,
@@ -227,7 +238,7 @@ def _known(
     gold: Gold | None,
     reverse: tuple[Path | None, Translator | None],
 ) -> _Known:
-    """Return the first pairs that can be read, with the links that are taken for right."""
+    """Return those of the first `most` pairs that can be read, with the links that are taken for right."""
     from heedful.align import align_pairs
     from heedful.align.readout import one_way
     from heedful.translator.aligning import check_reverse
