@@ -100,7 +100,8 @@ def choose(what: str, word: str, allowed: Iterable[str]) -> str:
     >>> choose("score", "dot", ["additive", "dot"])
     'dot'
     """
-    allowed = sorted(allowed)
+    allowed = tuple(allowed)
     if word not in allowed:
+        allowed = sorted(allowed)
         raise ConfigError(f"unknown {what} '{word}'; choose one of {', '.join(allowed)}.{nearest(str(word), allowed)}")
     return word

@@ -68,17 +68,15 @@ def check(**tensors: tuple[Shaped, str]) -> dict[str, int]:
     sizes: dict[str, int] = {}
     first: dict[str, str] = {}
     for name, (tensor, axes) in tensors.items():
-        letters, shape = axes.split(), tuple(tensor.shape)
-        wanted = ", ".join(f"{a}={sizes[a]}" if a in sizes else a for a in letters)
-        if len(letters) != len(shape):
-            raise ShapeError(f"{name} has shape {shape}, expected ({wanted}): {len(letters)} axes, not {len(shape)}")
-        for letter, size in zip(letters, shape, strict=True):
-            if sizes.setdefault(letter, size) != size:
-                raise ShapeError(
-                    f"{name} has shape {shape}, expected ({wanted}): "
-                    f"{letter} is {size} here but {sizes[letter]} in {first[letter]}"
-                )
+        letters, shape = axes.split(), tensor.shape
+        problem = "" if len(letters) == len(shape) else f"{len(letters)} axes, not {len(shape)}"
+        for letter, size in zip(letters, shape, strict=False):
+            if sizes.setdefault(letter, size) != size and not problem:
+                problem = f"{letter} is {size} here but {sizes[letter]} in {first[letter]}"
             first.setdefault(letter, name)
+        if problem:
+            wanted = ", ".join(f"{a}={sizes[a]}" if first.get(a, name) != name else a for a in letters)
+            raise ShapeError(f"{name} has shape {tuple(shape)}, expected ({wanted}): {problem}")
     return sizes
 
 
