@@ -61,5 +61,5 @@ def additive_attend(
             raise ShapeError(f"{name} is of {x.dtype}, expected one of {', '.join(map(str, FLOATS))}")
     keep = fused.fit(given, keep, [sizes[axis] for axis in "BTS"])
     way = "reference" if how == "auto" and fused.unfit(q, k, v) else path(q.device, how).way
-    found = (fused.additive_attend if way == "kernel" else additive_reference)(q, k, v, values, keep)
+    found = (fused.fitted_attend if way == "kernel" else additive_reference)(q, k, v, values, keep)
     return found if weights else (found[0], None)

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from heedful.errors import ShapeError
 from heedful.kernels import additive_rows as rows
@@ -22,7 +23,7 @@ from heedful.kernels import additive_tiles as tiles
 from heedful.kernels.launch import interpreted
 from heedful.notation import check
 
-__all__ = ["KINDS", "additive_attend", "additive_weights", "fit", "seen_by_any", "unfit"]
+__all__ = ["KINDS", "additive_attend", "additive_weights", "fit", "fitted_attend", "seen_by_any", "unfit"]
 
 KINDS = (torch.float32, torch.bfloat16, torch.float16)
 PAD = 128  # T, S and A are padded to multiples of it, between kernels
@@ -44,7 +45,12 @@ def additive_attend(
     """
     sizes = check(q=(q, "B T A"), k=(k, "B S A"), v=(v, "A"), values=(values, "B S D"))
     keep = fit({"q": q, "k": k, "v": v, "values": values}, keep, [sizes[axis] for axis in "BTS"])
-    weights = additive_weights(q, k, v, keep)
+    return fitted_attend(q, k, v, values, keep)
+
+
+def fitted_attend(q: Tensor, k: Tensor, v: Tensor, values: Tensor, keep: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Return the same for tensors that are known to fit, keep (B, T, S) among them: nothing is looked at twice."""
+    weights = _weights(q, k, v, keep)
     if keep is not None:
         values = values.masked_fill(~seen_by_any(keep)[..., None], 0)
     with torch.autocast(values.device.type, enabled=False):
@@ -54,13 +60,17 @@ def additive_attend(
 def additive_weights(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None = None) -> Tensor:
     """Return α, the softmax over j of v · tanh(q_t + k_j).  q (B, T, A), k (B, S, A), v (A,) -> (B, T, S) of fp32."""
     sizes = check(q=(q, "B T A"), k=(k, "B S A"), v=(v, "A"))
+    return _weights(q, k, v, fit({"q": q, "k": k, "v": v}, keep, [sizes[axis] for axis in "BTS"]))
+
+
+def _weights(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
     if problem := unfit(q, k, v):
         raise ShapeError(problem)
     if not q.is_cuda and not interpreted():
         raise ShapeError(f"the kernels need a CUDA device; q is on {q.device}")
-    keep = fit({"q": q, "k": k, "v": v}, keep, [sizes[axis] for axis in "BTS"])
-    weights: Tensor = torch.ops.heedful.additive_weights(q, k, v, keep)
-    return weights
+    if torch.compiler.is_compiling():
+        return torch.ops.heedful.additive_weights(q, k, v, keep)  # type: ignore[no-any-return]
+    return _Weights.apply(q, k, v, keep)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def unfit(q: Tensor, k: Tensor, v: Tensor) -> str:
@@ -75,7 +85,7 @@ def unfit(q: Tensor, k: Tensor, v: Tensor) -> str:
 
 def fit(tensors: dict[str, Tensor], keep: Tensor | None, shape: Sequence[int]) -> Tensor | None:
     """Refuse what is not on one device, and a mask that does not fit; return it for every pair: (B, T, S)."""
-    places = {name: str(x.device) for name, x in [*tensors.items(), *([] if keep is None else [("keep", keep)])]}
+    places = {name: x.device for name, x in [*tensors.items(), *([] if keep is None else [("keep", keep)])]}
     if len(set(places.values())) > 1:
         raise ShapeError(f"all have to be on one device; given {', '.join(f'{n} on {d}' for n, d in places.items())}")
     if keep is None:
@@ -114,7 +124,8 @@ def _exponentials(x: Tensor, seen: Tensor | None, turn: bool) -> tuple[Tensor, T
 
 def _shares(v: Tensor) -> Tensor:
     """Return v in fp32, with zeros after it.  (A,) -> (A',)."""
-    return torch.nn.functional.pad(v.float(), (0, _padded(len(v)) - len(v)))
+    A = v.shape[0]
+    return torch.nn.functional.pad(v.float(), (0, _padded(A) - A)) if A % PAD else v.float().contiguous()
 
 
 def _scores(q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None) -> Tensor:
@@ -141,11 +152,12 @@ def _forward(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
         return _empty_case(q, k, keep)
     with torch.cuda.device_of(q):  # type: ignore[no-untyped-call]
         e = _scores(q, k, v, None if keep is None else seen_by_any(keep))
-        weights = e[0] if len(e) == 1 else torch.empty_like(e[0])
+        parts = e.shape[0]
+        weights = e[0] if parts == 1 else torch.empty_like(e[0])
         strides = (0, 0, 0) if keep is None else keep.stride()
         mask = e if keep is None else keep
         grid = (-(-B * T // 8),)
-        rows.softmax[grid](e, mask, weights, T, S, B * T, len(e), *strides, keep is not None, 8, 128, num_warps=4)
+        rows.softmax[grid](e, mask, weights, T, S, B * T, parts, *strides, keep is not None, 8, 128, num_warps=4)
     return weights
 
 
@@ -219,6 +231,22 @@ def _remember(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noq
 def _learn(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
     q, k, v, seen, weights = ctx.saved_tensors
     return *torch.ops.heedful.additive_weights_back(q, k, v, seen, weights, slope), None
+
+
+class _Weights(torch.autograd.Function):
+    """The same as the operation above, for whoever does not compile: PyTorch takes half as long to call it."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:  # noqa: ANN401
+        weights = _forward(q, k, v, keep)
+        _remember(ctx, (q, k, v, keep), weights)
+        return weights
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+        q, k, v, seen, weights = ctx.saved_tensors
+        return *_backward(q, k, v, seen, weights, slope), None
 
 
 _forward_op.register_autograd(_learn, setup_context=_remember)

@@ -73,12 +73,20 @@ class Caught(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.found = Fused(backend, found[1])
         return found
 
-    def of(self, q: Tensor) -> tuple[Tensor | None, str]:
-        """Return the log-sum-exp, if it is what the weights need, and the backend.  q (B, H, T, C) -> (B, H, T)."""
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """No: PyTorch would wrap `__torch_dispatch__`, for which it loads its whole compiler at the first call."""
+        return False
+
+    def of(self, q: Tensor, rows: int | None = None) -> tuple[Tensor | None, str]:
+        """Return the log-sum-exp, if it is what the weights need, and the backend.  q (B, H, T, C) -> (B, H, T).
+
+        `rows` says how many queries the call had, if not all of q.
+        """
         if self.found is None:
             return None, "math"
         backend, lse = self.found
-        B, H, T, _ = q.shape
+        B, H, T = *q.shape[:2], q.shape[2] if rows is None else rows
         if backend == "efficient":
             lse = lse[..., :T]  # which is filled up to a multiple of 32
         rounded = q.is_cuda and q.dtype == torch.float32 and products_are_rounded()
@@ -107,29 +115,46 @@ def scaled_attend(
     weights later: "auto" takes kernels where they can and may be used, "reference" never, "kernel" or an error.
     A row with nothing to look at gives zeros.
     """
-    _check(q, k, values, keep, mask, causal)
+    if keep is not None or mask is not None or not _alike(q, k, values):
+        _check(q, k, values, keep, mask, causal)
+    # First of all, so that a GPU is at work while Python sees to the rest.
+    output, calls = _attended(q, k, values, _mask(mask, keep), causal, scale)
     scores = scaled_scores(q, k, scale=scale, causal=causal, mask=mask, keep=keep)
-    outputs: list[Tensor] = []
-    sums: list[Tensor | None] = []
-    backend = "compiled"
-    for some in _slabs(q, k, values, _mask(mask, keep), causal):
-        if torch.compiler.is_compiling():
-            # The compiler sees plain PyTorch; the log-sum-exp is found when somebody reads.
-            outputs.append(_sdpa(*some, scale))
-            sums.append(None)
-            continue
-        with Caught() as caught:
-            outputs.append(_sdpa(*some, scale))
-        lse, backend = caught.of(scores.q[:, :, : some[0].shape[2]])
-        sums.append(lse)
-    output = outputs[0] if len(outputs) == 1 else torch.cat(outputs, 2)
+    lse, backend = _joined(calls, scores.q)
     if keep is not None or mask is not None or not k.shape[2]:
         empty = scores.empty()
         output = output if empty is None else output.masked_fill(empty[..., None], 0.0)
-    given = [one for one in sums if one is not None]
-    weights = ScaledWeights(scores, torch.cat(given, 2) if len(given) == len(sums) else None, backend, how)
-    weights.by_kernels()  # so that a `how` that cannot be is said here, not when somebody reads
+    weights = ScaledWeights(scores, lse, backend, how)
+    if how != "auto":
+        weights.by_kernels()  # so that a `how` that cannot be is said here, not when somebody reads
     return output, weights
+
+
+def _attended(
+    q: Tensor, k: Tensor, values: Tensor, mask: Tensor | None, causal: bool, scale: float | None
+) -> tuple[Tensor, list[tuple[Caught, int]]]:
+    """Return the output, and what was caught of every call of PyTorch's attention, with its queries: mostly one."""
+    outputs: list[Tensor] = []
+    calls: list[tuple[Caught, int]] = []
+    for some in _slabs(q, k, values, mask, causal):
+        if torch.compiler.is_compiling():
+            # The compiler sees plain PyTorch; the log-sum-exp is found when somebody reads.
+            outputs.append(_sdpa(*some, scale))
+            continue
+        with Caught() as caught:
+            outputs.append(_sdpa(*some, scale))
+        calls.append((caught, some[0].shape[2]))
+    return outputs[0] if len(outputs) == 1 else torch.cat(outputs, 2), calls
+
+
+def _joined(calls: list[tuple[Caught, int]], q: Tensor) -> tuple[Tensor | None, str]:
+    """Return the log-sum-exp of all calls, unless one has none, and the backend.  q (B, H, T, C) -> (B, H, T)."""
+    found = [caught.of(q, rows) for caught, rows in calls]
+    backend = found[-1][1] if found else "compiled"
+    sums = [lse for lse, _ in found if lse is not None]
+    if len(sums) < max(1, len(found)):
+        return None, backend
+    return sums[0] if len(sums) == 1 else torch.cat(sums, 2), backend
 
 
 def scaled_scores(
@@ -193,6 +218,15 @@ def _sdpa(q: Tensor, k: Tensor, values: Tensor, mask: Tensor | None, causal: boo
         k, values = k.repeat_interleave(group, 1), values.repeat_interleave(group, 1)
         group = 1
     return F.scaled_dot_product_attention(q, k, values, mask, 0.0, causal, scale=scale, enable_gqa=group > 1)
+
+
+def _alike(q: Tensor, k: Tensor, values: Tensor) -> bool:
+    """Whether all is as it mostly is, so that no words are needed: they take longer than the call."""
+    if not (q.dim() == k.dim() == values.dim() == 4 and q.dtype == k.dtype == values.dtype and q.dtype in KINDS):
+        return False
+    B, H, _, C = q.shape
+    sizes = k.shape[:2] == (B, H) and k.shape[3] == C and values.shape[:3] == k.shape[:3] and H > 0
+    return sizes and q.device == k.device == values.device
 
 
 def _check(q: Tensor, k: Tensor, values: Tensor, keep: Tensor | None, mask: Tensor | None, causal: bool) -> None:

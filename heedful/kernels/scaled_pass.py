@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -225,6 +226,11 @@ def _has(place: str) -> int:
     """Return how many bytes of shared memory a program may have on a device; the interpreter has no limit."""
     if not place.startswith("cuda"):
         return SHARED[-1]
+    return _asked(place)
+
+
+@cache
+def _asked(place: str) -> int:
     return int(getattr(torch.cuda.get_device_properties(place), "shared_memory_per_block_optin", SHARED[-1]))
 
 
@@ -256,14 +262,18 @@ def slabs(B: int, H: int, T: int, columns: int) -> Iterator[tuple[int, int]]:
 
 def summary(scores: Scores, lse: Tensor, count: int = 0) -> Summary:
     """Go once over all weights.  lse (B, H, T) in fp32; `count` positions with the largest weights, 0 for none."""
-    from heedful.kernels.scaled_top import Found
-
     B, H, T, S = scores.shape
     device = scores.q.device
-    received, entropy = torch.zeros(B, H, S, device=device), torch.zeros(B, H, T, device=device)
-    found = Found(scores, count) if count else None
+    received = torch.zeros(B, H, S, device=device)
+    sums: list[Tensor] = []
+    found = None
+    if count:
+        from heedful.kernels.scaled_top import Found  # which imports this module
+
+        found = Found(scores, count)
     given, lse = Given(scores), lse.contiguous()
-    n, groups = -(-S // given.keys), -(-S // given.keys) * (given.keys // GROUP)
+    n = -(-S // given.keys)
+    groups = n * (given.keys // GROUP)
     for begin, end in slabs(B, H, T, groups if count else n) if B * H * S else ():
         slab = end - begin
         parts = torch.empty(B, H, n, slab, device=device)
@@ -279,8 +289,12 @@ def summary(scores: Scores, lse: Tensor, count: int = 0) -> Summary:
                 *given.strides, given.group, given.factor, *given.compiled, count > 0, *given.sizes,
                 given.rows, given.keys, GROUP, num_warps=4, num_stages=given.stages,
             )  # fmt: skip
-        entropy[:, :, begin:end] = parts.sum(2) * -math.log(2)
+        sums.append(parts.sum(2))
         if found is not None:
             found.look(given, lse, tops, begin, end)
         del parts, tops  # before the next ones are made
-    return Summary(received, entropy, None if found is None else found.top())
+    top = None if found is None else found.top()
+    if not sums:
+        return Summary(received, torch.zeros(B, H, T, device=device), top)
+    entropy = sums[0] if len(sums) == 1 else torch.cat(sums, 2)
+    return Summary(received, entropy.mul_(-math.log(2)), top)

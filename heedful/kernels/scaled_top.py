@@ -116,10 +116,13 @@ class Found:
     """The top of all queries, filled slab by slab."""
 
     def __init__(self, scores: Scores, count: int) -> None:
-        B, H, T, _ = scores.shape
+        B, H, T, S = scores.shape
         self.scores, self.count = scores, count
-        self.positions = torch.full((B, H, T, count), -1, dtype=torch.int64, device=scores.q.device)
-        self.weights = torch.zeros(B, H, T, count, device=scores.q.device)
+        self.positions = torch.empty(B, H, T, count, dtype=torch.int64, device=scores.q.device)
+        self.weights = torch.empty(B, H, T, count, device=scores.q.device)
+        if not S:  # otherwise all of it is written
+            self.positions.fill_(-1)
+            self.weights.zero_()
 
     def look(self, given: Given, lse: Tensor, tops: Tensor, begin: int, end: int) -> None:
         """Find the top of some queries.  tops (B, H, end - begin, groups)."""
