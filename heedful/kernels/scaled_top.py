@@ -1,8 +1,9 @@
 """The largest weights of every query, found without looking at all of them.
 
 The `count` largest lie in the `count` groups of keys with the largest maxima, which `scaled_pass` has written down.
-Only those groups are looked into: 8 groups of 16 keys for the top 8, whatever the length. What is compared are integers
-that hold a score and where it stands, so that one maximum finds both, and of equal ones the first that is looked at.
+Only those groups are looked into: 8 groups of 16 keys for the top 8, whatever the length. A program is one warp, and
+has one query. Scores are compared as integers in the same order, whose maximum over a warp is one instruction; where it
+stands is the smallest place that has it, so that of equal ones the first is named.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -24,17 +25,16 @@ if TYPE_CHECKING:
 __all__ = ["MOST", "Found"]
 
 MOST = 16  # positions that are looked for at once
-QUERIES = 4  # of a program
+QUERIES = 1  # of a program
 CHUNK = 512  # groups that are compared at once
-STEP = 16  # channels that are multiplied at once
+STEP = 8  # channels that are multiplied at once
 
 
 @part
-def _packed(z, at) -> tl.tensor:
-    """z and a place as one integer, in the order of z, then against that of the place."""
+def _ordered(z) -> tl.tensor:
+    """z as an integer in the same order."""
     bits = z.to(tl.int32, bitcast=True)
-    ordered = bits ^ ((bits >> 31) & 0x7FFFFFFF)
-    return (ordered.to(tl.int64) << 32) | (0x7FFFFFFF - at).to(tl.int64)
+    return bits ^ ((bits >> 31) & 0x7FFFFFFF)
 
 
 @kernel("T", "S", "H", "begin", "end", "groups", "bb", "bh", "group")
@@ -48,30 +48,39 @@ def _look(
     sentence, head = pair // H, pair % H
     rows = begin + tl.program_id(1) * R + tl.arange(0, R)
     here = rows < end
-    NOTHING: tl.constexpr = -0x7FFFFFFFFFFFFFFF
-    slot = tl.arange(0, K)
-    # The groups with the largest maxima, largest first.
+    LOWEST: tl.constexpr = -0x80000000
+    NOWHERE: tl.constexpr = 0x7FFFFFFF
+    slot = tl.arange(0, K)[None, :]
+    # The groups with the largest maxima, largest first; `least` is the last of them.
     tops += (pair * (end - begin) + rows - begin) * groups
-    best = tl.full([R, K], NOTHING, tl.int64)
+    best = tl.full([R, K], LOWEST, tl.int32)
+    where = tl.full([R, K], NOWHERE, tl.int32)
+    least = tl.full([R], LOWEST, tl.int32)
     last = groups
     if CAUSAL:
         last = tl.minimum(groups, ((begin + (tl.program_id(1) + 1) * R - 1) // KEYS + 1) * (KEYS // GROUP))
     for first in range(0, last, CHUNK):
-        g = first + tl.arange(0, CHUNK)
-        x = _packed(tl.load(tops[:, None] + g[None, :], here[:, None] & (g < last)[None, :], 0.0), g[None, :])
-        x = tl.where((g < last)[None, :], x, NOTHING)
-        merged = tl.full([R, K], NOTHING, tl.int64)
-        for j in range(COUNT):
-            m = tl.maximum(tl.max(x, 1), tl.max(best, 1))[:, None]
-            merged = tl.where(slot[None, :] == j, m, merged)
-            x = tl.where(x == m, NOTHING, x)
-            best = tl.where(best == m, NOTHING, best)
-        best = merged
+        g = first + tl.arange(0, CHUNK)[None, :]
+        x = tl.load(tops[:, None] + g, here[:, None] & (g < last), 0.0)
+        x = tl.where(g < last, _ordered(x), LOWEST)
+        if tl.max((tl.max(x, 1) > least).to(tl.int32), 0) > 0:
+            merged = tl.full([R, K], LOWEST, tl.int32)
+            places = tl.full([R, K], NOWHERE, tl.int32)
+            for j in tl.static_range(COUNT):
+                least = tl.maximum(tl.max(x, 1), tl.max(best, 1))
+                m = least[:, None]
+                new = tl.min(tl.where(x == m, g, NOWHERE), 1)
+                at = tl.minimum(new, tl.min(tl.where(best == m, where, NOWHERE), 1))[:, None]
+                merged = tl.where(slot == j, m, merged)
+                places = tl.where(slot == j, at, places)
+                x = tl.where(g == at, LOWEST, x)
+                best = tl.where(where == at, LOWEST, best)
+            best = merged
+            where = places
     # Their keys: those that one thread of `_pass` held.
-    g = (0x7FFFFFFF - (best & 0x7FFFFFFF)).to(tl.int32)
     per: tl.constexpr = KEYS // GROUP
-    g = g // per * KEYS + (g % per) // 4 * 64 + (g % 4) * 2
-    g = tl.where(best == NOTHING, S, g)
+    g = where // per * KEYS + (where % per) // 4 * 64 + (where % 4) * 2
+    g = tl.where(best == LOWEST, S, g)
     member = tl.arange(0, GROUP)
     columns = tl.reshape(g[:, :, None] + (member // 2 * 8 + member % 2)[None, None, :], [R, K * GROUP])
     there = here[:, None] & (columns < S)
@@ -99,17 +108,17 @@ def _look(
             z = tl.where(m <= -1e30, -1e30, z + m * 1.4426950408889634)
     if CAUSAL:
         z = tl.where(columns <= rows[:, None], z, -1e30)
-    x = tl.where(there, _packed(z, columns), NOTHING)
+    x = tl.where(there, _ordered(z), LOWEST)
     out = (pair * T + rows) * COUNT
-    for j in range(COUNT):
+    for j in tl.static_range(COUNT):
         largest = tl.max(x, 1)
-        ordered = (largest >> 32).to(tl.int32)
-        best_z = (ordered ^ ((ordered >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
+        at = tl.min(tl.where(x == largest[:, None], columns, NOWHERE), 1)
+        best_z = (largest ^ ((largest >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
         # Not >, which would hide what is not a number.
-        none = (largest == NOTHING) | (best_z <= -1e29)
-        tl.store(positions + out + j, tl.where(none, -1, 0x7FFFFFFF - (largest & 0x7FFFFFFF)), here)
+        none = (largest == LOWEST) | (best_z <= -1e29)
+        tl.store(positions + out + j, tl.where(none, -1, at).to(tl.int64), here)
         tl.store(weights + out + j, tl.where(none, 0.0, tl.exp2(best_z)), here)
-        x = tl.where(x == largest[:, None], NOTHING, x)
+        x = tl.where(columns == at[:, None], LOWEST, x)
 
 
 class Found:
@@ -131,7 +140,7 @@ class Found:
             _look[(B * H, -(-(end - begin) // QUERIES))](
                 given.q, given.k, lse, given.bias, given.mask, tops, self.positions, self.weights, H, T, S, begin, end,
                 tops.shape[-1], *given.strides, given.group, given.factor, *given.compiled, self.count,
-                power_of_2(self.count), QUERIES, CHUNK, STEP, given.keys, GROUP, num_warps=4,
+                power_of_2(self.count), QUERIES, CHUNK, STEP, given.keys, GROUP, num_warps=1,
             )  # fmt: skip
 
     def top(self) -> Top:
