@@ -27,6 +27,7 @@ from heedful.errors import ConfigError
 
 if TYPE_CHECKING:
     from heedful.data.formats import PairFile
+    from heedful.training import Watch
 
 __all__ = ["train"]
 
@@ -143,11 +144,13 @@ def train(
         if os.environ.get("WORLD_SIZE", "1") != "1":
             raise ConfigError("--dry-run measures one process; run it without torchrun")
         with display() as watch:
+            _say_recipe(watch, recipe)
             found = try_out(inputs, given, watch=watch, preset=preset)
         return print_json(found.plain()) if json else print(report(found))
     with display() as watch:
+        _say_recipe(watch, recipe)
         outcome = begin(inputs, out, given, resume=resume, watch=watch, init=init, preset=preset)
-    if os.environ.get("RANK", "0") != "0":  # one of several processes: the first one speaks
+    if not _speaks():
         return
     if json:
         best = None if outcome.best is None else outcome.best.plain()
@@ -155,6 +158,16 @@ def train(
     _report(outcome, out)
     if outcome.signal:
         raise typer.Exit(128 + outcome.signal)
+
+
+def _speaks() -> bool:
+    """Whether this is the only process, or the first of several: the one that speaks."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def _say_recipe(watch: Watch, recipe: Path | None) -> None:
+    if recipe and _speaks():
+        watch.say(f"settings of {recipe}")
 
 
 def _linked(files: tuple[PairFile, ...], links: Path | None) -> tuple[PairFile, ...]:

@@ -154,6 +154,8 @@ def fit(settings: Settings, pairs: int, name: str = "auto", device: str = "cpu")
     }
     merged = {section: {**kept.get(section, {}), **settings.get(section, {})} for section in {**kept, **settings}}
     words = ", ".join(f"{section}.{key}={value}" for section, values in kept.items() for key, value in values.items())
+    if name == "none":
+        return Config.build(merged), f"no preset: what is not set has its default{because}"
     where = " on a CPU" if name in ON_CPU and device == "cpu" else ""
     return Config.build(merged), f"preset '{name}' for {pairs:,} pairs{where}: {words or 'the defaults'}{because}"
 

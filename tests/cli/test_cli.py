@@ -143,9 +143,12 @@ def test_resume_needs_no_pairs_again(heedful_cli: Run, pairs: Path, tmp_path: Pa
 def test_a_recipe_gives_way_to_options(heedful_cli: Run, pairs: Path, tmp_path: Path) -> None:
     recipe = tmp_path / "r.toml"
     recipe.write_text('[model]\nwidth = 6\ncell = "lstm"\n[training]\nsteps = 2\n')
-    heedful_cli(
+    done = heedful_cli(
         "train", pairs, "--out", tmp_path / "m", "--recipe", recipe, "--cell", "rnn", "--set", "model.embedding=4"
     )
+    assert done.err.startswith(f"settings of {recipe}\n")
+    assert "no preset: what is not set has its default\n" in done.err
+    assert "preset '" not in done.err
     model = json.loads(heedful_cli("info", tmp_path / "m", "--json").out)["config"]["model"]
     assert (model["width"], model["cell"], model["embedding"]) == (6, "rnn", 4)
 

@@ -97,7 +97,7 @@ def test_r_drop_is_for_gpus() -> None:
 
 
 def test_by_name() -> None:
-    assert fit({}, 30_000, "none")[0] == Config()
+    assert fit({}, 30_000, "none") == (Config(), "no preset: what is not set has its default")
     assert fit({}, 10, "large", "cuda")[0].training.batch_tokens == 16_384
     with pytest.raises(ConfigError, match="unknown preset 'smal'; choose one of .* Did you mean 'small'"):
         fit({}, 10, "smal")
