@@ -134,12 +134,19 @@ def _refuse_taken(out: Path) -> None:
     """Refuse a folder that holds a model or a run: neither is ever written over."""
     if out.exists() and not out.is_dir():
         raise ConfigError(f"{out}: this is a file, expected a folder to write the model to")
+    if holds_model(out) and not folders(out):
+        raise ConfigError(f"{out}: this folder already holds a model, and no checkpoint to go on from; {_another(out)}")
     if holds_model(out):
         raise ConfigError(
             f"{out}: this folder already holds a model; choose another one, or add {RESUME} to train it on"
         )
     if folders(out):
         raise ConfigError(f"{out}: an unfinished run is in this folder; add {RESUME} to go on, or choose another one")
+
+
+def _another(out: Path) -> str:
+    """Say how a finished model is trained on."""
+    return f"choose another folder; to begin with this model there, add --init {quote(str(out))} (in Python, init=…)"
 
 
 def _find(out: Path, watch: Watch) -> tuple[Checkpoint | None, dict[Path, str]]:
@@ -156,7 +163,8 @@ def _recorded(out: Path, checkpoint: Checkpoint | None) -> Inputs:
     """Return where the run in a folder took its pairs from."""
     inputs = None if checkpoint is None else Inputs.recorded(checkpoint.run.get("inputs") or {})
     if inputs is None and not (out / "checkpoints").is_dir():
-        raise ConfigError(f"{out} holds no run to go on with")
+        hint = f", only a model; {_another(out)}" if holds_model(out) else ""
+        raise ConfigError(f"{out} holds no run to go on with{hint}")
     if inputs is None:
         raise ConfigError(f"{out} holds no whole checkpoint that says where its pairs are; name them again")
     if inputs.piped and sys.stdin.isatty():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -250,6 +251,24 @@ def test_an_out_folder_with_a_model(heedful_cli: Run, pairs: Path, tiny: Path) -
     code, _, err = heedful_cli("train", pairs, "--out", tiny, *FAST)
     assert code == 2
     assert "already holds a model; choose another one, or add --resume" in err
+
+
+def test_an_out_folder_with_a_model_and_nothing_to_resume(
+    heedful_cli: Run, pairs: Path, tiny: Path, tmp_path: Path
+) -> None:
+    alone = tmp_path / "m"
+    shutil.copytree(tiny, alone, ignore=shutil.ignore_patterns("checkpoints"))
+    before = {path: path.read_bytes() for path in alone.iterdir()}
+    way = f"choose another folder; to begin with this model there, add --init {alone} (in Python, init=…)"
+    code, _, err = heedful_cli("train", pairs, "--out", alone, *FAST)
+    assert (code, err) == (
+        2,
+        f"heedful: {alone}: this folder already holds a model, and no checkpoint to go on from; {way}\n",
+    )
+    code, _, err = heedful_cli("train", "--out", alone, "--resume")
+    assert (code, err) == (2, f"heedful: {alone} holds no run to go on with, only a model; {way}\n")
+    assert {path: path.read_bytes() for path in alone.iterdir()} == before
+    assert heedful_cli("train", pairs, "--out", tmp_path / "other", "--init", alone, "--steps", 1).code == 0
 
 
 def test_info_without_a_model_says_which_way_is_taken(heedful_cli: Run) -> None:
