@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import stat
 import sys
 import zlib
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from typing import IO, Any
 
 from heedful.errors import DataError
 
-__all__ = ["BOM", "called", "decode", "raw_lines", "read_lines"]
+__all__ = ["BOM", "called", "check_there", "decode", "raw_lines", "read_lines"]
 
 BOM = "\ufeff"
 UTF_16 = "it is UTF-16, which iconv -f utf-16 -t utf-8 converts"
@@ -31,9 +32,23 @@ def read_lines(path: Path) -> Iterator[str]:
 def raw_lines(path: Path) -> Iterator[str]:
     """Yield the lines of a UTF-8 file as they are, with line ends and byte order mark; `-` is stdin."""
     name = called(path)
+    with _refusing(name), _open(path) as file:
+        yield from _decoded(file, name)
+
+
+def check_there(path: Path) -> None:
+    """Refuse a file that is not there, or cannot be opened, as reading it would; a pipe is left alone, and stdin."""
+    with _refusing(called(path)):
+        if str(path) == "-" or stat.S_IFMT(path.stat().st_mode) not in (stat.S_IFREG, stat.S_IFDIR):
+            return
+        path.open("rb").close()
+
+
+@contextmanager
+def _refusing(name: str) -> Iterator[None]:
+    """Turn what is wrong with a file into words."""
     try:
-        with _open(path) as file:
-            yield from _decoded(file, name)
+        yield
     except FileNotFoundError:
         raise DataError(f"{name}: there is no such file") from None
     except IsADirectoryError:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from heedful.data import PairFile, PairList
+from heedful.data.files import check_there
 from heedful.errors import ConfigError
 
 __all__ = ["Inputs"]
@@ -25,14 +26,13 @@ class Inputs:
     strict: bool = False
 
     def __post_init__(self) -> None:
-        paths = [path for file in self._files() for path in (file.path, file.target, file.links)]
-        if paths.count("-") > 1:
+        if self._paths().count("-") > 1:
             raise ConfigError("standard input (-) can be read only once; put one of the two into a file")
 
     @property
     def piped(self) -> bool:
         """Whether something comes from standard input."""
-        return any("-" in (file.path, file.target, file.links) for file in self._files())
+        return "-" in self._paths()
 
     @property
     def linked(self) -> bool:
@@ -42,8 +42,12 @@ class Inputs:
     @property
     def missing(self) -> list[str]:
         """The files that are not there."""
-        paths = [path for file in self._files() for path in (file.path, file.target, file.links)]
-        return [path for path in paths if path not in ("", "-") and not Path(path).exists()]
+        return [path for path in self._paths() if path != "-" and not Path(path).exists()]
+
+    def check(self) -> None:
+        """Refuse files that are not there, or cannot be opened: the last one is read long after the first."""
+        for path in self._paths():
+            check_there(Path(path))
 
     def absolute(self) -> dict[str, Any]:
         """Return the inputs with full paths, for the record; nothing for pairs in memory."""
@@ -59,6 +63,9 @@ class Inputs:
             return None
         training, valid = (tuple(PairFile(**file) for file in record[side]) for side in ("training", "valid"))
         return cls(training, valid)
+
+    def _paths(self) -> list[str]:
+        return [path for file in self._files() for path in (file.path, file.target, file.links) if path]
 
     def _files(self) -> list[PairFile]:
         return [file for file in (*self.training, *self.valid) if isinstance(file, PairFile)]

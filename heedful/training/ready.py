@@ -71,6 +71,7 @@ def make_ready(
         _check_guided(config, settings, preset if resumed is None and begun is None else None)
     place = settle(config.training, processes, resumed[1].run.get("numbers") or () if resumed else ())
     _try(config)
+    processes.in_turn(inputs.check)
     found = processes.in_turn(lambda: open_pairs(inputs, config, watch))
     if resumed is not None:
         parts = _same_pairs(*resumed, found, config)

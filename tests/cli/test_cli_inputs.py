@@ -173,6 +173,33 @@ def test_options_that_cannot_be(
     assert "--resume" in options or not (tmp_path / "m").exists()
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--valid", "nope.tsv"],
+        ["--valid-source", "p.tsv", "--valid-target", "nope.tsv"],
+        ["--links", "nope.tsv"],
+        ["--links", "p.links", "--valid", "p.tsv", "--valid-links", "nope.tsv"],
+        ["--valid", "nope.tsv", "--dry-run"],
+    ],
+)
+def test_a_missing_file_is_noticed_before_pairs_are_read(
+    heedful_cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_pairs(tmp_path / "p.tsv", [*PAIRS, ("", "dropped, and said if it were read")])
+    (tmp_path / "p.links").write_text("\n" * (len(PAIRS) + 1))
+    code, out, err = heedful_cli("train", "p.tsv", "--out", "m", *FAST, *options)
+    assert (code, out, err) == (2, "", "heedful: nope.tsv: there is no such file\n")
+    assert not (tmp_path / "m").exists()
+
+
+def test_a_folder_for_validation_is_noticed_too(heedful_cli: Run, tmp_path: Path) -> None:
+    path = write_pairs(tmp_path / "p.tsv", PAIRS)
+    code, _, err = heedful_cli("train", path, "--out", tmp_path / "m", *FAST, "--valid", tmp_path)
+    assert (code, err) == (2, f"heedful: {tmp_path}: this is a folder, expected a file of sentences\n")
+
+
 @pytest.mark.parametrize("columns", ["2,2", "en,en"])
 def test_the_same_column_twice(heedful_cli: Run, tmp_path: Path, columns: str) -> None:
     path = write_pairs(tmp_path / "p.tsv", PAIRS)

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.data import decode, read_lines
+from heedful.data.files import check_there
 from heedful.errors import DataError
 
 
@@ -168,3 +169,23 @@ def test_what_the_system_refuses(write, monkeypatch, error, words):
 def test_a_file_below_a_file(write):
     path = write(b"a") / "b"
     assert refusal(path) == f"{path}: cannot be read (Not a directory)"
+
+
+def test_what_is_refused_before_it_is_read_is_refused_in_the_same_words(write, tmp_path):
+    there = write(b"a")
+    for path in (tmp_path / "none.tsv", tmp_path, there / "b", tmp_path / ("x" * 300)):
+        with pytest.raises(DataError) as caught:
+            check_there(path)
+        assert str(caught.value) == refusal(path)
+    check_there(there)
+    check_there(Path("-"))
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+def test_a_pipe_is_not_opened_before_it_is_read(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    thread = threading.Thread(target=check_there, args=(pipe,), daemon=True)
+    thread.start()
+    thread.join(10)
+    assert not thread.is_alive()  # to open a pipe that nobody writes to is to wait
