@@ -9,7 +9,17 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from heedful.config import MODELS, Config, DataConfig, FixedConfig, RnnConfig, TextConfig, TrainingConfig, settings
+from heedful.config import (
+    MODELS,
+    Config,
+    DataConfig,
+    FixedConfig,
+    RnnConfig,
+    TextConfig,
+    TrainingConfig,
+    read_recipe,
+    settings,
+)
 from heedful.errors import ConfigError
 
 KINDS = {("model", name): kind for name, kind in MODELS.items()} | {
@@ -261,3 +271,36 @@ def test_widths_by_hand():
 def test_an_odd_width_cannot_be_shared():
     with pytest.raises(ConfigError, match=r"model\.width is 255, which two directions cannot share"):
         _ = RnnConfig(width=255).memory_width
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[trainin]\nsteps = 3", "unknown section 'trainin'; choose one of data, model, text, training. Did you mean"),
+        ("[training]\nstepps = 3", "unknown setting 'training.stepps'; choose one of "),
+        ("[training]\nsteps = 0", "training.steps is '0', expected a whole number from 1 to "),
+        ('[text]\nkind = "bep"', "unknown text.kind 'bep'; choose one of "),
+        ('[model]\nfamily = "rn"', "unknown model 'rn'; choose one of fixed, rnn, transformer. Did you mean 'rnn'?"),
+        ('[model]\nfamily = "fixed"\nscore = "dot"', "unknown setting 'model.score' of the model 'fixed'"),
+        ("[model]\nhaeds = 8", "unknown model setting 'haeds'; choose one of "),
+        ('[model]\nscore = "dto"', "unknown model.score 'dto'; choose one of "),
+        ("[model]\ndropout = 3", "model.dropout is '3', expected a number from 0.0 to 0.95"),
+        ("steps = 3", "'steps' stands outside the sections [model], [data], [text], [training]"),
+        ("[model", "this is not TOML ("),
+        (None, "there is no such file"),
+    ],
+)
+def test_what_is_wrong_with_a_recipe_is_said_with_its_name(tmp_path, text, words):
+    path = tmp_path / "r.toml"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        read_recipe(path)
+    assert str(caught.value).startswith(f"{path}: {words}")
+
+
+@pytest.mark.parametrize("text", ["[model]\nheads = 8", '[model]\nscore = "dot"', '[model]\ntied = "all"'])
+def test_a_recipe_need_not_say_its_family(tmp_path, text):
+    path = tmp_path / "r.toml"
+    path.write_text(text)
+    read_recipe(path)

@@ -82,9 +82,11 @@ def settings(assignments: list[str]) -> dict[str, dict[str, object]]:
 
 
 def read_recipe(path: str | Path) -> dict[str, dict[str, object]]:
-    """Read nested settings from a TOML file; what they are worth is checked when a `Config` is built."""
+    """Read nested settings from a TOML file; what does not exist or is not allowed is refused with the file's name."""
     try:
         found = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: there is no such file") from None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -93,7 +95,35 @@ def read_recipe(path: str | Path) -> dict[str, dict[str, object]]:
         raise ConfigError(
             f"{path}: '{stray[0]}' stands outside the sections {', '.join(f'[{name}]' for name in SECTIONS)}"
         )
+    try:
+        _check(found)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
     return found
+
+
+def _check(given: Mapping[str, Mapping[str, object]]) -> None:
+    """Refuse what no run can be set to; without a family, a setting of the model may be of any."""
+    model = given.get("model", {})
+    if "family" in model:
+        Config.build(given)
+        return
+    Config.build({name: values for name, values in given.items() if name != "model"})
+    names = {family: {f.name for f in dataclasses.fields(kind)} for family, kind in MODELS.items()}
+    for key, value in model.items():
+        choose("model setting", key, set().union(*names.values()))
+        having = [family for family in MODELS if key in names[family]]
+        faults = [fault for family in having if (fault := _fault(family, key, value))]
+        if len(faults) == len(having):
+            raise faults[0]
+
+
+def _fault(family: str, key: str, value: object) -> ConfigError | None:
+    try:
+        Config.build({"model": {"family": family, key: value}})
+    except ConfigError as error:
+        return error
+    return None
 
 
 def _mapping(value: object) -> Mapping[str, object]:

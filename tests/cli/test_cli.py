@@ -214,7 +214,7 @@ def test_parallel_files_of_unequal_length(heedful_cli: Run, tmp_path: Path) -> N
         (["--set", "model.width=7"], "two directions cannot share"),
         (["--set", "model.bridge=copy", "--set", "model.encoder_width=5"], "bridge=copy needs an encoder as wide"),
         (["--source", "x"], "give either PAIRS or --source and --target, not both"),
-        (["--recipe", "nowhere.toml"], "nowhere.toml: cannot be read"),
+        (["--recipe", "nowhere.toml"], "heedful: nowhere.toml: there is no such file\n"),
     ],
 )  # fmt: skip
 def test_bad_options(heedful_cli: Run, pairs: Path, tmp_path: Path, options: list[str], message: str) -> None:
