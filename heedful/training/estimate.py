@@ -13,11 +13,13 @@ from heedful.folder import Parts
 from heedful.training.memory import batch_guard, kept, peak
 from heedful.training.place import Place
 from heedful.training.prepare import Prepared
+from heedful.training.records import Watch
 from heedful.training.update import Updater
 
 __all__ = ["Estimate", "estimate"]
 
-WARM, MEASURED = 4, 12  # times that a GPU meets a batch before it counts, and batches that count
+WARM, MEASURED = 4, 12  # times that a GPU meets a batch before it counts, and steps that count
+LONGEST = 30.0  # seconds after the first step, the largest; no further one is begun then, but one always counts
 
 
 @dataclass(frozen=True)
@@ -55,8 +57,8 @@ class Estimate:
         return self.seconds_per_step * self.steps
 
 
-def estimate(parts: Parts, data: Prepared, place: Place) -> Estimate:
-    """Train for a few steps, the first of them with the largest batch, and throw the weights away."""
+def estimate(parts: Parts, data: Prepared, place: Place, watch: Watch) -> Estimate:
+    """Train for a few steps, the first of them with the largest batch, and throw the weights away; say so."""
     config = parts.config.training
     model = parts.model.to(place.device).train()
     updater = Updater(model, config, place.device, place.bf16, place.processes, data.guide)
@@ -64,9 +66,15 @@ def estimate(parts: Parts, data: Prepared, place: Place) -> Estimate:
     lengths = data.corpus.lengths(0)
     largest = max(range(len(plan)), key=lambda i: int(lengths[plan[i]].max(0).sum()) * len(plan[i]))
     chosen = [largest, *np.linspace(0, len(plan) - 1, MEASURED).astype(int).tolist()]
-    times, tokens = [], []
+    watch.say(f"measuring {len(chosen)} steps, the first with the largest batch")
+    times: list[float] = []
+    tokens: list[int] = []
+    known = 0.0
     with batch_guard("trying the largest batch", config), fast_products(place.device), closing(updater):
         for at in chosen:
+            if len(times) > 1 and time.perf_counter() - known > LONGEST:
+                watch.say(f"{len(times)} steps are measured; that is enough for steps as slow as these")
+                break
             rows = [plan[(at + offset) % len(plan)] for offset in range(config.accumulate)]
             tokens.append(sum(data.batches.tokens(part) for part in rows))
             for _ in range(WARM if place.fixed else 1):  # as often as it takes until a step is recorded
@@ -76,6 +84,8 @@ def estimate(parts: Parts, data: Prepared, place: Place) -> Estimate:
                 updater.read()
                 spent = time.perf_counter() - begin
             times.append(spent)
+            known = known or time.perf_counter()
+            watch.preparing(len(times), "steps measured")
     seconds = sum(times[1:])
     return Estimate(
         pairs=len(data.corpus),
@@ -86,7 +96,7 @@ def estimate(parts: Parts, data: Prepared, place: Place) -> Estimate:
         weights=sum(p.numel() for p in model.parameters()),
         steps_per_epoch=-(-len(plan) // config.accumulate),
         steps=config.steps,
-        seconds_per_step=seconds / MEASURED,
+        seconds_per_step=seconds / len(times[1:]),
         tokens_per_second=sum(tokens[1:]) / seconds,
         bytes_at_most=peak(place.device),
         bytes_kept=kept(model, config),

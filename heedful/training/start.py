@@ -118,7 +118,7 @@ def try_out(inputs: Inputs, settings: Settings, *, watch: Watch | None = None, p
     with nothing_is_lost(heard.say, "nothing was tried"):
         ready = make_ready(inputs, settings, ALONE, heard, preset=preset)
     heard.say(_summary(ready.parts, ready.place))
-    return estimate(ready.parts, ready.data, ready.place)
+    return estimate(ready.parts, ready.data, ready.place, heard)
 
 
 def _clear(out: Path, resume: bool, new: bool, damaged: dict[Path, str], watch: Watch) -> None:

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from conftest import copies, write_pairs
 from tests_helpers import small
 
 from heedful.data import PairList
-from heedful.training import Inputs, try_out
+from heedful.training import Inputs, Silent, try_out
 
 
 def test_what_is_counted_is_what_training_would_see(tmp_path: Path) -> None:
@@ -32,6 +33,43 @@ def test_what_is_counted_is_what_training_would_see(tmp_path: Path) -> None:
     assert more.bytes_kept == (4 + 3 + 4 + 1) * 4 * more.weights
 
 
+class Slow:
+    """A clock by which every look takes some seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        self.now, self.seconds = 0.0, seconds
+
+    def perf_counter(self) -> float:
+        self.now += self.seconds
+        return self.now
+
+
+class Heard(Silent):
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.done: list[tuple[int, str]] = []
+
+    def say(self, message: str) -> None:
+        self.said.append(message)
+
+    def preparing(self, done: int, what: str) -> None:
+        self.done.append((done, what))
+
+
+@pytest.mark.parametrize(("seconds", "measured"), [(0.01, 13), (4.0, 4), (100.0, 2)])
+def test_slow_steps_are_said_and_are_fewer(monkeypatch: pytest.MonkeyPatch, seconds: float, measured: int) -> None:
+    heard = Heard()
+    monkeypatch.setattr("heedful.training.estimate.time", Slow(seconds))
+    found = try_out(Inputs((PairList(copies()),)), small(), watch=heard)
+    assert found.seconds_per_step == pytest.approx(seconds)
+    at = heard.said.index("measuring 13 steps, the first with the largest batch")
+    assert " weights, " in heard.said[at - 1]
+    steps = [done for done, what in heard.done if what == "steps measured"]
+    assert steps == list(range(1, measured + 1))
+    short = [] if measured == 13 else [f"{measured} steps are measured; that is enough for steps as slow as these"]
+    assert heard.said[at + 1 :] == short
+
+
 def test_the_command_line_writes_nothing(tmp_path: Path, heedful_cli: Callable[..., Any]) -> None:
     pairs = write_pairs(tmp_path / "pairs.tsv", copies())
     sets = [part for name in ("model.width=8", "model.embedding=4") for part in ("--set", name)]
@@ -39,6 +77,7 @@ def test_the_command_line_writes_nothing(tmp_path: Path, heedful_cli: Callable[.
     assert done.code == 0
     assert json.loads(done.out)["pairs"] == 283
     done = heedful_cli("train", pairs, "--out", tmp_path / "m", "--dry-run", *sets)
+    assert done.err.endswith(" on cpu\nmeasuring 13 steps, the first with the largest batch\n")
     assert [line.split("  ")[0] for line in done.out.splitlines()] == [
         "pairs",
         "tokens",
