@@ -111,7 +111,7 @@ def readout(
         known = _known(read, most, translator, held, (reverse, other))
         found = _search(translator, known, batch_tokens)
         file = _folder(model) / "readout.json"
-        why_not = "--dry-run" if dry_run else found.why_not()
+        why_not = found.why_not() or ("--dry-run" if dry_run else "")
         if not why_not:
             from heedful.folder import write_readout
 
@@ -190,7 +190,15 @@ class _Found(NamedTuple):
         if self.joined:
             lines += ["", f"{'joined with the other direction':<{WIDE}} {'chosen on':>9} {'others':>7}"]
             lines += [f"{row.readout.symmetry:<{WIDE}} {_rates(row)}" for row in self.joined]
-        return "\n".join([*lines, "", str(self.rows[0].readout)])
+        return "\n".join([*lines, "", self._choice()])
+
+    def _choice(self) -> str:
+        """Return what links are read by from now on, or would be but for --dry-run."""
+        if not self.why_not():
+            return str(self.rows[0].readout)
+        if "up to now" in self.named:
+            return f"the read-out that is there stays: {self.named['up to now'].readout}"
+        return f"the usual read-out stays: {self.named['usual'].readout}"
 
 
 def _plain(row: Measured) -> dict[str, Any]:

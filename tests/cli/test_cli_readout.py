@@ -57,6 +57,7 @@ def test_with_gold(heedful_cli, tmp_path, files, name):
         "usual",
     ]
     best = found["best"][0]
+    assert done.out.splitlines()[-1] == str(heedful.load(folder).parts.readout)
     assert best["rate"] <= min(found["naive"]["rate"], found["usual"]["rate"])
     assert rate(folder, slice(0, None, 2)) == pytest.approx(best["rate"], abs=1e-5)
     assert rate(folder, slice(1, None, 2)) == pytest.approx(best["held_out"], abs=1e-5)
@@ -75,6 +76,13 @@ def test_few_pairs_choose_nothing(heedful_cli, tmp_path):
         done = heedful_cli("readout", folder, pairs)
         assert (done.code, heedful.load(folder).parts.readout) == (0, chosen)
         assert f"not written ({count} pairs with links: too few to choose by; give 20 at least" in done.err
+        assert done.out.splitlines()[-1] == f"the read-out that is there stays: {chosen}"
+    dry = heedful_cli("readout", folder, pairs, "--dry-run")
+    assert ("not written (19 pairs" in dry.err, dry.out) == (True, done.out)
+    (folder / "readout.json").unlink()
+    done = heedful_cli("readout", folder, pairs)
+    assert done.out.splitlines()[-1] == f"the usual read-out stays: {Readout.usual(heedful.load(folder).config.model)}"
+    write_readout(folder, chosen)
     record = json.loads(heedful_cli("readout", folder, pairs, "--json").out)
     assert (record["saved"], record["why_not_saved"].startswith("19 pairs with links")) == (None, True)
 
@@ -98,12 +106,15 @@ def test_only_a_better_one_replaces_what_is_there(heedful_cli, tmp_path, files):
 def test_what_does_not_hold_for_other_pairs_replaces_nothing():
     best, before = Measured(Readout(1), 0.2, 0.5), Measured(Readout(2), 0.3, 0.4)
     named = {"usual": Measured(Readout(), 0.4, 0.5)}
-    found = _Found([best], named, [], "", (15, 15), best, before, 30)
+    found = _Found([best], named | {"up to now": before}, [], "", (15, 15), best, before, 30)
     assert "on the pairs that it was not chosen on, 50.0 % and 40.0 %" in found.why_not()
+    assert found.table().endswith("\n\nthe read-out that is there stays: layer 2")
     assert found._replace(before=before._replace(held_out=0.5)).why_not() == ""
-    assert found._replace(before=None).why_not() == ""
-    better = found._replace(before=None, named={"usual": Measured(Readout(), 0.4, 0.45)})
+    kept = found._replace(before=None, named=named)
+    assert (kept.why_not(), kept.table().splitlines()[-1]) == ("", "layer 1")
+    better = kept._replace(named={"usual": Measured(Readout(), 0.4, 0.45)})
     assert "than the usual read-out, which needs no file: 50.0 % and 45.0 %" in better.why_not()
+    assert better.table().endswith("\n\nthe usual read-out stays: mean of all layers and heads")
 
 
 def test_with_a_reverse_model(heedful_cli, tmp_path, files):
