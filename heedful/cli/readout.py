@@ -80,7 +80,9 @@ def readout(
     reverse: Annotated[
         Path | None, typer.Option(metavar="MODEL", help="A model for the other direction.", show_default=False)
     ] = None,
-    most: Annotated[int, typer.Option(min=2, metavar="N", help="Pairs that are read at most, from all over PAIRS.")] = 1000,
+    most: Annotated[
+        int, typer.Option(min=2, metavar="N", help="Pairs that are read at most, from all over PAIRS.")
+    ] = 1000,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the table, and save nothing.")] = False,
     source: Source = None,
     target: Target = None,
