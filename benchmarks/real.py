@@ -5,7 +5,8 @@ python benchmarks/real.py prepare TASK --data FOLDER --out FOLDER
 
 TASK is multi30k-en-de, hindi-english, english-hindi or french-english; without --recipe, all of recipes/TASK-*.toml are
 run. In the folder of --out, TASK gets the prepared files (`data/`), a model for each recipe and seed with its
-translations, and `results.json`; a table is printed last. The tasks, their rules and what came out: docs/recipes.md.
+translations, and `results.json` with all runs that are there; a table is printed last. The same command again goes on
+where it was stopped; --again begins anew. The tasks, their rules and what came out: docs/recipes.md.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # this very heedful, from a 
 
 from real_run import Children, Plan, Run, go
 from real_sets import read_task, write_task
-from real_table import gather, tables
+from real_table import finished, gather, tables
 from real_tasks import TASKS
 
 from heedful.demo.race import leaving
@@ -42,6 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except HeedfulError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
+    except KeyboardInterrupt:
+        print("stopped; the same command again goes on from here", file=sys.stderr)
+        return 130
 
 
 def recipes(task: str, given: Sequence[Path] | None) -> list[Path]:
@@ -72,6 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     options.add_argument("--jobs", type=int, default=1, help="runs at the same time")
     options.add_argument("--device", default="auto")
     options.add_argument("--only-evaluate", action="store_true", help="measure models that are trained already")
+    options.add_argument("--again", action="store_true", help="train anew what is done or begun already")
     return options
 
 
@@ -85,6 +90,12 @@ def _run(given: argparse.Namespace) -> int:
         seeds = [int(seed) for seed in given.seeds.split(",")]
     except ValueError:
         raise ConfigError(f"--seeds {given.seeds}: expected whole numbers separated by commas") from None
+    try:
+        alphas = [float(alpha) for alpha in given.alphas.split(",")]
+    except ValueError:
+        alphas = [-1.0]
+    if not all(0 <= alpha <= 10 for alpha in alphas):
+        raise ConfigError(f"--alphas {given.alphas}: expected numbers from 0 to 10 separated by commas")
     if given.data:
         print(_summary(write_task(TASKS[task](given.data), folder / "data")), flush=True)
     record, _ = read_task(folder / "data")
@@ -100,17 +111,18 @@ def _run(given: argparse.Namespace) -> int:
         alphas=given.alphas,
         jobs=given.jobs,
         only_evaluate=given.only_evaluate,
+        again=given.again,
     )
     suffix = f"-{given.name}" if given.name else ""
     runs = [Run(f"{recipe.stem}{suffix}", recipe, seed) for seed in seeds for recipe in chosen]
     done, failed = _all(runs, plan)
     if done:
-        results = gather(record, done)
+        results = gather(record, finished(folder, record))
         write_whole(folder / "results.json", (json.dumps(results, indent=1) + "\n").encode())
         print(f"\n{tables(results)}\n\nall of it: {folder / 'results.json'}")
     for error in failed:
         print(f"error: {error}", file=sys.stderr)
-    return 1 if failed else 0
+    return max((error.exit_code for error in failed), default=0)
 
 
 def _all(runs: Sequence[Run], plan: Plan) -> tuple[list[dict[str, Any]], list[HeedfulError]]:
@@ -124,6 +136,7 @@ def _all(runs: Sequence[Run], plan: Plan) -> tuple[list[dict[str, Any]], list[He
                 except HeedfulError as error:
                     failed.append(error)
         except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
             children.end()
             raise
     return done, failed

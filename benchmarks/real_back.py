@@ -3,9 +3,9 @@
 python benchmarks/real_back.py MODEL --data FOLDER --out FOLDER [--tag ¤]
 python benchmarks/real.py hindi-english --more FOLDER/hindi-english/back.tsv …
 
-MODEL is one of the task english-hindi; the folder of --out holds the prepared task hindi-english. The sentences are the
-English sides of `tatoeba-fra-eng` and of Multi30k's training set, without those that are in training already. No pair
-has a sentence of a test or validation set, on either side.
+MODEL is one of the task english-hindi. The task hindi-english is prepared in the folder of --out if it is not there,
+and gets `back.tsv`. The sentences are the English sides of `tatoeba-fra-eng` and of Multi30k's training set, without
+those that are in training already. No pair has a sentence of a test or validation set, on either side.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # this very heedful, from a bare checkout too
 
-from real_sets import Known, Row, apart, key, lines, read_task, rows_of, write_rows
+from real_sets import Known, Row, apart, key, lines, read_task, rows_of, write_rows, write_task
+from real_tasks import TASKS
 
 import heedful
 from heedful.decoding import Decoding
+from heedful.errors import DataError, HeedfulError
 from heedful.translator import Translator
 
-__all__ = ["alone", "back"]
+__all__ = ["alone", "back", "main"]
 
 CHUNK = 10_000  # sentences between two messages
 
@@ -60,8 +62,8 @@ def _english(data: Path) -> Iterable[str]:
     yield from lines(data / "multi30k" / "train.en")
 
 
-def main() -> None:
-    """Make up the sources and write the pairs."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Make up the sources and write the pairs; return the exit code."""
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     options.add_argument("model", type=Path)
     options.add_argument("--data", type=Path, required=True)
@@ -70,16 +72,28 @@ def main() -> None:
     options.add_argument("--beam", type=int, default=1)
     options.add_argument("--most", type=int, default=0, help="sentences at most; 0: all")
     options.add_argument("--device", default="auto")
-    given = options.parse_args()
+    given = options.parse_args(arguments)
+    try:
+        return _run(given)
+    except HeedfulError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+
+
+def _run(given: argparse.Namespace) -> int:
+    translator = heedful.load(given.model, given.device)
     folder = given.out / "hindi-english"
+    if not (folder / "data" / "task.json").exists():
+        write_task(TASKS["hindi-english"](given.data), folder / "data")
     sentences, tests = alone(given.data, folder / "data")
-    rows = back(heedful.load(given.model, given.device), sentences[: given.most or None], given.beam, given.tag)
+    rows = back(translator, sentences[: given.most or None], given.beam, given.tag)
     rows = apart(rows, tests)  # a source that was made up may be one that is measured with
     if not rows:
-        raise SystemExit(f"{given.model} wrote nothing for {len(sentences):,} sentences: is it trained?")
+        raise DataError(f"{given.model} wrote nothing for {len(sentences):,} sentences: is it trained?")
     write_rows(folder / "back.tsv", rows)
     print(f"{len(rows):,} pairs: {folder / 'back.tsv'}")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -25,6 +25,7 @@ from real_sets import Row, read_task
 import heedful
 from heedful.decoding import Decoding
 from heedful.disk import write_whole
+from heedful.errors import HeedfulError
 from heedful.metrics import Judged, differences, judge, table
 from heedful.text import count
 from heedful.translator import Translator
@@ -92,8 +93,8 @@ def _write(translator: Translator, rows: Sequence[Row], alpha: float) -> list[st
     return [done.text for done in translator.translate(sources, how, split=False, trace=False, batch_tokens=size)]
 
 
-def main() -> None:
-    """Examine one model and write its scores."""
+def main() -> int:
+    """Examine one model and write its scores; return the exit code."""
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     options.add_argument("model", type=Path)
     options.add_argument("folder", type=Path)
@@ -102,9 +103,14 @@ def main() -> None:
     options.add_argument("--device", default="auto")
     given = options.parse_args()
     alphas = [float(alpha) for alpha in given.alphas.split(",")]
-    found = examine(heedful.load(given.model, given.device), given.folder, alphas, given.model)
-    write_whole(given.out, json.dumps(found).encode())
+    try:
+        found = examine(heedful.load(given.model, given.device), given.folder, alphas, given.model)
+        write_whole(given.out, json.dumps(found).encode())
+    except HeedfulError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-__all__ = ["gather", "tables"]
+__all__ = ["finished", "gather", "tables"]
 
 Record = Mapping[str, Any]
+
+
+def finished(folder: Path, task: Record) -> list[dict[str, Any]]:
+    """Return every run in the folder of a task (`NAME/SEED.json`) that has an exam with the test sets of now."""
+    counts = {name: test["rows"] for name, test in task["tests"].items()}
+    files = [path for path in folder.glob("*/*.json") if path.stem.lstrip("-").isdecimal()]
+    runs = [json.loads(path.read_text(encoding="utf-8")) for path in files]
+    return [r for r in runs if "exam" in r and {k: t["pairs"] for k, t in r["exam"]["tests"].items()} == counts]
 
 
 def gather(task: Record, runs: Sequence[Record]) -> dict[str, Any]:
     """Return what `results.json` holds: the counts of the task, every run, and the means by recipe and test set."""
     counts = {name: {k: v for k, v in test.items() if k != "apart"} for name, test in task["tests"].items()}
-    names = sorted({run["name"] for run in runs})
+    names = sorted({_called(run, runs) for run in runs})
     return {
         **{k: v for k, v in task.items() if k != "tests"},
         "tests": counts,
-        "means": {name: _means([run for run in runs if run["name"] == name]) for name in names},
+        "means": {name: _means([run for run in runs if _called(run, runs) == name]) for name in names},
         "signatures": _signatures(runs),
         "runs": sorted(runs, key=lambda run: (run["name"], run["seed"])),
     }
@@ -29,6 +39,17 @@ def tables(results: Record) -> str:
     parts = [_scores(results), _lengths(results), _training(results)]
     signatures = "\n".join(f"{name}: {text}" for name, text in results["signatures"].items())
     return "\n\n".join([*parts, signatures])
+
+
+def _called(run: Record, runs: Sequence[Record]) -> str:
+    """Return the name of a run; with what was changed in it, if not all runs of that name have it."""
+    same = all(_changes(run) == _changes(other) for other in runs if other["name"] == run["name"])
+    return run["name"] if same else f"{run['name']} ({_changes(run) or 'unchanged'})"
+
+
+def _changes(run: Record) -> str:
+    limits = [f"{run[name]:g} {name}" for name in ("steps", "seconds") if run.get(name)]
+    return ", ".join([*run.get("settings", []), *run.get("more", []), *limits])
 
 
 def _means(runs: Sequence[Record]) -> dict[str, Any]:

@@ -200,6 +200,8 @@ def test_preparing_says_what_there_is(tmp_path: Path, capsys: pytest.CaptureFixt
             "'repair hindi-english' is not understood; expected a task, or prepare and a task",
         ),
         (["hindi-english", "--seeds", "1,x"], "--seeds 1,x: expected whole numbers separated by commas"),
+        (["hindi-english", "--alphas", "a"], "--alphas a: expected numbers from 0 to 10 separated by commas"),
+        (["hindi-english", "--alphas", "1,nan"], "--alphas 1,nan: expected numbers from 0 to 10 separated by commas"),
         (["hindi-english", "--recipe", "no.toml"], "no.toml: there is no such recipe"),
         (["hindi-english"], "holds no prepared task; give the folder of the data (--data) to prepare it"),
     ],
@@ -239,12 +241,14 @@ def test_recipes_are_trained_side_by_side_and_measured(
         assert run["training"]["training_seconds"] > 0
     assert "small-x" in capsys.readouterr().out
     assert command(*common, "--only-evaluate", "--alphas", "0.7") == 0
-    (again,) = json.loads((letters / "letters/results.json").read_text(encoding="utf-8"))["runs"]
+    again, other = json.loads((letters / "letters/results.json").read_text(encoding="utf-8"))["runs"]
     assert again["exam"]["alpha"] == 0.7
+    assert other == results["runs"][1]  # what an earlier command made stays
     assert again["training"] == results["runs"][0]["training"]
     more = ("--steps", 10**6, "--set", "training.patience=1000000", "--seconds", 4, "--seeds", 3)
     assert command(*common, *more) == 0
-    (stopped,) = json.loads((letters / "letters/results.json").read_text(encoding="utf-8"))["runs"]
+    *_, stopped = json.loads((letters / "letters/results.json").read_text(encoding="utf-8"))["runs"]
+    assert stopped["seed"] == 3
     assert stopped["training"]["stopped"]
     assert 4 <= stopped["training"]["training_seconds"] < 60
 
