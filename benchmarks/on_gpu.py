@@ -111,7 +111,9 @@ def main(arguments: Sequence[str] | None = None, parts: Mapping[str, Part] = PAR
     )
     options.add_argument("--minutes", type=float, default=60.0, help="that all of it may take")
     options.add_argument("--only", default="", metavar="PART,…", help=", ".join(parts))
-    options.add_argument("--again", action="store_true", help="run parts that are done already, too")
+    options.add_argument(
+        "--again", action="store_true", help="run parts that are done already, too; what they have trained stays"
+    )
     given = options.parse_args(arguments)
     until = time.monotonic() + 60 * given.minutes
     try:

@@ -216,11 +216,17 @@ def test_what_is_wrong_is_said(
 def test_a_run_that_fails_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     multi30k(tmp_path)
     recipe = tmp_path / "small.toml"
-    recipe.write_text("[model]\nwidht = 8\n", encoding="utf-8")
-    assert command("multi30k-en-de", "--data", tmp_path, "--out", tmp_path, "--recipe", recipe) == 1
+    recipe.write_text("[model]\nwidth = 8\n", encoding="utf-8")
+    given = ("multi30k-en-de", "--data", tmp_path, "--out", tmp_path, "--recipe", recipe)
+    assert command(*given, "--set", "model.widht=8") == 1
     said = capsys.readouterr().err
     assert "training small, seed 1, ended with code 2" in said
     assert "width" in said
+    recipe.write_text("[model]\nwidht = 8\n", encoding="utf-8")
+    assert command(*given) == 2  # refused before anything is trained
+    said = capsys.readouterr().err
+    assert "small.toml: unknown model setting 'widht'" in said
+    assert "training" not in said
 
 
 @pytest.mark.slow

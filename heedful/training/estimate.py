@@ -85,7 +85,7 @@ def estimate(parts: Parts, data: Prepared, place: Place, watch: Watch) -> Estima
                 spent = time.perf_counter() - begin
             times.append(spent)
             known = known or time.perf_counter()
-            watch.preparing(len(times), "steps measured")
+            watch.preparing(len(times), "step measured" if len(times) == 1 else "steps measured")
     seconds = sum(times[1:])
     return Estimate(
         pairs=len(data.corpus),

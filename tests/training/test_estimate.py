@@ -64,7 +64,7 @@ def test_slow_steps_are_said_and_are_fewer(monkeypatch: pytest.MonkeyPatch, seco
     assert found.seconds_per_step == pytest.approx(seconds)
     at = heard.said.index("measuring 13 steps, the first with the largest batch")
     assert " weights, " in heard.said[at - 1]
-    steps = [done for done, what in heard.done if what == "steps measured"]
+    steps = [done for done, what in heard.done if what == ("step measured" if done == 1 else "steps measured")]
     assert steps == list(range(1, measured + 1))
     short = [] if measured == 13 else [f"{measured} steps are measured; that is enough for steps as slow as these"]
     assert heard.said[at + 1 :] == short
