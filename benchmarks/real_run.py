@@ -190,14 +190,22 @@ def _trained(run: Run, plan: Plan, children: Children) -> dict[str, Any]:
         if not (place / "config.json").is_file():
             raise ModelError(f"{run}: {place} holds no model to measure; train it without --only-evaluate")
         return found or record
+    if found and found.get("training") is None and _checkpoint(place) is None:
+        found = {}  # it was begun, and nothing is left of it
     if other := [name for name, value in made.items() if found.get(name, value) != value]:
         raise ConfigError(
             f"{run}: {place} was made otherwise ({', '.join(other)}); --again makes it anew, --name NAME another one"
         )
-    if not found:
-        record["training"] = _train(run, plan, children)
-        write_whole(result, json.dumps(record).encode())
-    return found or record
+    if found.get("training") is not None:
+        return found
+    try:
+        record["training"] = _train(run, plan, children, record)
+    except BaseException:
+        if _checkpoint(place) is None:
+            result.unlink(missing_ok=True)
+        raise
+    write_whole(result, json.dumps(record).encode())
+    return record
 
 
 def _examined(record: dict[str, Any], alphas: str) -> bool:
@@ -218,7 +226,7 @@ def _examine(run: Run, plan: Plan, children: Children, record: dict[str, Any]) -
     return record
 
 
-def _train(run: Run, plan: Plan, children: Children) -> dict[str, Any]:
+def _train(run: Run, plan: Plan, children: Children, record: dict[str, Any]) -> dict[str, Any]:
     """Train a model, or go on with it, until it is done or its seconds are over; tell of each validation."""
     place = run.place(plan)
     watched, stopped, more = Watched(place / "metrics.jsonl", time.monotonic()), False, []
@@ -230,6 +238,9 @@ def _train(run: Run, plan: Plan, children: Children) -> dict[str, Any]:
         raise ConfigError(f"{run}: {place} holds a model of which nothing is known; --only-evaluate measures it")
     else:
         _remove(place)  # without a checkpoint there is nothing to go on with
+    # What it is made with is written down before anything of it: who goes on with it has to ask for the same.
+    place.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(_beside(place, ".json"), json.dumps(record).encode())
     child = children.start([*_command(run, plan), *more], _log(place), _threads(plan))
     running = True
     while running:

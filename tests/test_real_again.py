@@ -141,6 +141,24 @@ def test_what_was_begun_goes_on_if_it_has_a_checkpoint(
     assert capsys.readouterr().err == "r, seed 1 goes on from step 1,000\n"
 
 
+def test_what_was_begun_goes_on_only_as_it_was_begun(tmp_path: Path, run: real_run.Run, children: Pretended) -> None:
+    begun = real_run.Plan(tmp_path, settings=("training.rate=0.1",))
+
+    def cut_off(_: object, log: Path, __: object) -> Child:
+        (tmp_path / "r/1/checkpoints/000000010").mkdir(parents=True)
+        log.write_text("ended", encoding="utf-8")
+        return Child(143)
+
+    start, children.start = children.start, cut_off  # type: ignore[method-assign, assignment]
+    with pytest.raises(MachineError, match="ended with code 143"):
+        real_run.go(run, begun, children)
+    children.start = start  # type: ignore[method-assign]
+    with pytest.raises(ConfigError, match=r"was made otherwise \(settings\)"):
+        real_run.go(run, real_run.Plan(tmp_path), children)
+    assert real_run.go(run, begun, children)["settings"] == ["training.rate=0.1"]
+    assert children.asked == ["resume", "exam"]
+
+
 def test_a_run_that_goes_on_is_watched_from_its_first_new_step(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
 

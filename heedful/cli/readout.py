@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["readout"]
 
 ROWS = 10  # of the best that are printed
-LEARNED = 100_000  # pairs more than are read: those come from among them, and the statistical aligner learns from all
+LEARNED = 100_000  # pairs besides those that are read, at most, which the statistical aligner learns from
 FEWEST = 20  # pairs with links, below which a choice between hundreds of read-outs is chance
 LESS = 1e-9  # of an error rate: less than this is a tie
 COLUMNS = (
@@ -108,7 +107,7 @@ def readout(
         translator = opened(model, None, device, threads)
         other = None if reverse is None else opened(reverse, None, device, threads)
         rows = pair_rows(pair_files(pairs, source, target, columns, format_))
-        read = list(rows) if gold else _spread(list(islice(rows, most + LEARNED)), most)
+        read = list(rows) if gold else _spread(_thinned(rows, most + LEARNED), most)
         held = None if gold is None else _gold(gold, read, gold_base, lenient)
         known = _known(read, most, translator, held, (reverse, other))
         found = _search(translator, known, batch_tokens)
@@ -228,6 +227,21 @@ def _gold(path: Path, rows: Sequence[tuple[str, str]], base: int, lenient: bool)
     if found.left_out:
         say(f"{path}: {found.left_out:,} links outside of their sentences are left out")
     return found
+
+
+def _thinned(rows: Iterable[tuple[str, str]], most: int) -> list[tuple[str, str]]:
+    """Return at most so many rows, from all over them: all, or every second, fourth, … of them.
+
+    >>> _thinned([("a", "A"), ("b", "B"), ("c", "C"), ("d", "D"), ("e", "E")], 3)
+    [('a', 'A'), ('c', 'C'), ('e', 'E')]
+    """
+    kept, step = list[tuple[str, str]](), 1
+    for number, row in enumerate(rows):
+        if number % step == 0:
+            kept.append(row)
+        if len(kept) > most:
+            kept, step = kept[::2], 2 * step
+    return kept
 
 
 def _spread(rows: list[tuple[str, str]], most: int) -> list[tuple[str, str]]:

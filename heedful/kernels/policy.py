@@ -113,7 +113,7 @@ def _switched_off(place: str) -> str:
 
 def _missing(place: str) -> str:
     """What keeps kernels from running on a device, or nothing."""
-    if find_spec("triton") is None:
+    if not _installed():
         return "Triton is not installed"
     if interpreted():
         return ""
@@ -128,9 +128,15 @@ _missing._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 @cache
+def _installed() -> bool:
+    """Whether Triton is there; looked up once, since decoding asks at every step."""
+    return find_spec("triton") is not None
+
+
+@cache
 def _work_on(device: torch.device) -> bool:
     """Find out with a kernel that does next to nothing: Triton needs a C compiler, too, and not too old a GPU."""
-    if find_spec("triton") is None:
+    if not _installed():
         return False
     try:
         one = torch.zeros(1, device=device)

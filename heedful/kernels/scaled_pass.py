@@ -34,6 +34,7 @@ __all__ = ["GROUP", "Given", "log_sum_exp", "on_device", "slabs", "summary", "un
 ROWS = 64  # slabs are multiples of it
 GROUP = 16  # keys of which the largest score is kept for the top
 BUFFER = 1 << 24  # numbers in each buffer: 64 MiB
+MOST = 65_535  # queries of a slab: programs along the second axis of a grid
 LOG2E = 1.4426950408889634
 WIDEST = 256  # channels per head
 # Bytes of shared memory, as compiled for compute capability 8.6 and 9.0: of fp16 and bf16, and fp32 up to 64 channels;
@@ -254,7 +255,7 @@ def log_sum_exp(scores: Scores) -> Tensor:
 
 def slabs(B: int, H: int, T: int, columns: int) -> Iterator[tuple[int, int]]:
     """Yield from which query to which the buffers are filled at once, with so many numbers for each query and head."""
-    most = BUFFER // max(1, B * H * columns)
+    most = min(BUFFER // max(1, B * H * columns), MOST)
     rows = max(ROWS, most // ROWS * ROWS)
     for begin in range(0, T, rows):
         yield begin, min(T, begin + rows)

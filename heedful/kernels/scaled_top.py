@@ -3,7 +3,7 @@
 The `count` largest lie in the `count` groups of keys with the largest maxima, which `scaled_pass` has written down.
 Only those groups are looked into: 8 groups of 16 keys for the top 8, whatever the length. A program is one warp, and
 has one query. Scores are compared as integers in the same order, whose maximum over a warp is one instruction; where it
-stands is the smallest place that has it, so that of equal ones the first is named.
+stands is the smallest place that has it, so that of equal ones the first that is looked at is named.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from heedful.attention import Additive, Score, additive_attend, build_score
 from heedful.config import RnnConfig
 from heedful.kernels import usable
+from heedful.kernels.additive import unfit
 from heedful.models.protocol import Look, Memory, Step
 from heedful.models.recurrent import Output, Recurrent, RecurrentState, Stack
 
@@ -68,7 +69,7 @@ class Luong(Recurrent):
         return torch.stack(known, dim=1), a, RecurrentState(cells, fed), seen
 
     def _at_once(self, e: Tensor, state: RecurrentState, memory: Memory) -> Found:
-        if state.feed is None and isinstance(self.score, Additive) and usable(e):
+        if state.feed is None and isinstance(self.score, Additive) and self._askable(self.score, e, memory):
             return self._ask_at_once(self.score, e, state, memory)
         more = {}
         if state.feed is not None and self.mix is not None:
@@ -77,6 +78,11 @@ class Luong(Recurrent):
         if found.a is None:
             return found.known, None, RecurrentState(found.last), found.seen
         return found.known, found.a.transpose(0, 1), RecurrentState(found.last, found.a[-1]), found.seen
+
+    @staticmethod
+    def _askable(score: Additive, e: Tensor, memory: Memory) -> bool:
+        """Whether kernels can take all questions at once."""
+        return usable(e) and not unfit(e, memory.keys[0], score.v)
 
     def _ask_at_once(self, score: Additive, e: Tensor, state: RecurrentState, memory: Memory) -> Found:
         """Nothing that was found is fed on: all states come first, and then all ask together, by fused kernels."""

@@ -19,7 +19,7 @@ __all__ = ["Joined", "JoinedAdditive", "JoinedCourse", "joinable"]
 
 def joinable(plan: Plan, given: Tensors) -> bool:
     """Whether kernels take the steps, and something besides its layer reads the state that asks."""
-    return bool(_others(plan, given)) and fused(_top(plan, given), given["keys"])
+    return bool(plan.ask) and bool(_others(plan, given)) and fused(_top(plan, given), given["keys"])
 
 
 def _top(plan: Plan, given: Tensors) -> Tensor:

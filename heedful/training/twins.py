@@ -35,6 +35,8 @@ class Twins:
             return self.learner(*inputs)  # type: ignore[no-any-return]
         with torch.no_grad():
             torch._foreach_copy_(self.twins, self.weights)
+        for twin in self.twins:
+            twin.grad = None  # of a step that did not come to its end
         return torch.func.functional_call(self.learner, self.named, inputs)  # type: ignore[no-any-return]
 
     def give(self) -> None:

@@ -297,3 +297,6 @@ def test_luong_without_feeding_asks_at_once(device: str, tied: bool, monkeypatch
         results.append([step.weights.detach(), step.hidden.detach(), *torch.autograd.grad(total, parameters.values())])
     for name, one, other in zip(("weights", "hidden", *parameters), *results, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5, msg=lambda text, name=name: name + text)
+    exact = model.double()  # which kernels do not take
+    memory = exact.encode(x, keep)
+    assert exact.step(y, exact.start(memory, 0), memory).hidden.dtype == torch.float64

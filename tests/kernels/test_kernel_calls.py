@@ -12,7 +12,7 @@ import torch
 from kernel_device import kernel_device  # noqa: F401  (the fixture `device`, and Triton's interpreter)
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from heedful.kernels import additive_weights, scaled_attend
+from heedful.kernels import additive_weights, policy, scaled_attend
 from heedful.kernels.launch import Kernel
 
 VIEWS = {"alias", "detach", "empty", "empty_like", "new_empty", "select", "slice", "view"}  # no work for a GPU
@@ -40,6 +40,8 @@ def counted(work: Callable[[], object]) -> list[str]:
 @pytest.fixture
 def unseen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels that are launched and do nothing: Triton's interpreter would take operations of its own."""
+    # Or one would be tried, found to do nothing, and that would be remembered.
+    monkeypatch.setattr(policy, "_missing", lambda place: "")
     monkeypatch.setattr(Kernel, "__getitem__", lambda self, grid: lambda *args, **options: None)
 
 
@@ -115,3 +117,10 @@ def test_the_compiler_is_not_loaded_to_catch_a_log_sum_exp(environment: dict[str
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
     assert done.stdout.strip() == "flash for the CPU False"
+
+
+def test_no_slab_has_more_queries_than_a_grid_has_programs() -> None:
+    from heedful.kernels import scaled_pass
+
+    found = list(scaled_pass.slabs(1, 1, 200_000, 8))
+    assert [end - begin for begin, end in found] == [65_472, 65_472, 65_472, 3_584]

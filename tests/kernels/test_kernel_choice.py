@@ -67,7 +67,7 @@ def test_kernels_that_cannot_run_are_an_error_when_asked_for(monkeypatch: pytest
     monkeypatch.setattr(policy, "interpreted", lambda: False)
     with pytest.raises(ConfigError, match="kernels cannot run on cpu: .* need a CUDA device; choose how='auto'"):
         additive_attend(*given(), how="kernel")
-    monkeypatch.setattr(policy, "find_spec", lambda name: None)
+    monkeypatch.setattr(policy, "_installed", lambda: False)
     with pytest.raises(ConfigError, match="Triton is not installed"):
         path("cuda:0", "kernel")
     _switch(monkeypatch, None)
@@ -80,7 +80,7 @@ def test_kernels_that_cannot_run_are_an_error_when_asked_for(monkeypatch: pytest
 
 def test_the_switch_decides_where_all_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(policy, "interpreted", lambda: False)
-    monkeypatch.setattr(policy, "find_spec", lambda name: object())
+    monkeypatch.setattr(policy, "_installed", lambda: True)
     for works, switch, way, why in (
         (True, None, "kernel", "Triton works there"),  # on unless switched off
         (True, "on", "kernel", "Triton works there"),
@@ -199,7 +199,7 @@ def test_finding_out_the_way_does_not_break_a_graph(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(policy, "_work_on", work_on)
     monkeypatch.setattr(policy, "interpreted", lambda: False)
-    monkeypatch.setattr(policy, "find_spec", lambda name: object())
+    monkeypatch.setattr(policy, "_installed", lambda: True)
     _switch(monkeypatch, None)
     torch._dynamo.reset()
 
