@@ -192,7 +192,10 @@ def _trained(run: Run, plan: Plan, children: Children) -> dict[str, Any]:
         return found or record
     if found and found.get("training") is None and _checkpoint(place) is None:
         found = {}  # it was begun, and nothing is left of it
-    if other := [name for name, value in made.items() if found.get(name, value) != value]:
+    other = [name for name, value in made.items() if found.get(name, value) != value]
+    if found and found.get("training") is None:  # a run that is not over may be made longer, or shorter
+        other = [name for name in other if name != "seconds" and not (name == "steps" and plan.steps)]
+    if other:
         raise ConfigError(
             f"{run}: {place} was made otherwise ({', '.join(other)}); --again makes it anew, --name NAME another one"
         )

@@ -142,7 +142,7 @@ def test_what_was_begun_goes_on_if_it_has_a_checkpoint(
 
 
 def test_what_was_begun_goes_on_only_as_it_was_begun(tmp_path: Path, run: real_run.Run, children: Pretended) -> None:
-    begun = real_run.Plan(tmp_path, settings=("training.rate=0.1",))
+    begun = real_run.Plan(tmp_path, settings=("training.rate=0.1",), steps=20)
 
     def cut_off(_: object, log: Path, __: object) -> Child:
         (tmp_path / "r/1/checkpoints/000000010").mkdir(parents=True)
@@ -153,9 +153,11 @@ def test_what_was_begun_goes_on_only_as_it_was_begun(tmp_path: Path, run: real_r
     with pytest.raises(MachineError, match="ended with code 143"):
         real_run.go(run, begun, children)
     children.start = start  # type: ignore[method-assign]
-    with pytest.raises(ConfigError, match=r"was made otherwise \(settings\)"):
+    with pytest.raises(ConfigError, match=r"was made otherwise \(settings, steps\)"):
         real_run.go(run, real_run.Plan(tmp_path), children)
-    assert real_run.go(run, begun, children)["settings"] == ["training.rate=0.1"]
+    begun = real_run.Plan(tmp_path, settings=begun.settings, steps=40, seconds=9.0)  # longer
+    found = real_run.go(run, begun, children)
+    assert (found["settings"], found["steps"]) == (["training.rate=0.1"], 40)
     assert children.asked == ["resume", "exam"]
 
 
