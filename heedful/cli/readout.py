@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -26,6 +26,7 @@ from heedful.cli.options import (
     print_json,
     say,
 )
+from heedful.data.thinned import spread, thinned
 from heedful.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ def readout(
         translator = opened(model, None, device, threads)
         other = None if reverse is None else opened(reverse, None, device, threads)
         rows = pair_rows(pair_files(pairs, source, target, columns, format_))
-        read = list(rows) if gold else _spread(_thinned(rows, most + LEARNED), most)
+        read = list(rows) if gold else spread(thinned(rows, most + LEARNED), most)
         held = None if gold is None else _gold(gold, read, gold_base, lenient)
         known = _known(read, most, translator, held, (reverse, other))
         found = _search(translator, known, batch_tokens)
@@ -227,32 +228,6 @@ def _gold(path: Path, rows: Sequence[tuple[str, str]], base: int, lenient: bool)
     if found.left_out:
         say(f"{path}: {found.left_out:,} links outside of their sentences are left out")
     return found
-
-
-def _thinned(rows: Iterable[tuple[str, str]], most: int) -> list[tuple[str, str]]:
-    """Return at most so many rows, from all over them: all, or every second, fourth, … of them.
-
-    >>> _thinned([("a", "A"), ("b", "B"), ("c", "C"), ("d", "D"), ("e", "E")], 3)
-    [('a', 'A'), ('c', 'C'), ('e', 'E')]
-    """
-    kept, step = list[tuple[str, str]](), 1
-    for number, row in enumerate(rows):
-        if number % step == 0:
-            kept.append(row)
-        if len(kept) > most:
-            kept, step = kept[::2], 2 * step
-    return kept
-
-
-def _spread(rows: list[tuple[str, str]], most: int) -> list[tuple[str, str]]:
-    """Return rows with some in front that are evenly spread: files often begin with what is short.
-
-    >>> _spread([("a", "A"), ("b", "B"), ("c", "C"), ("d", "D")], 2)
-    [('a', 'A'), ('c', 'C'), ('b', 'B'), ('d', 'D')]
-    """
-    front = [i * len(rows) // most for i in range(most)] if len(rows) > most else range(len(rows))
-    others = sorted(set(range(len(rows))).difference(front))
-    return [rows[i] for i in (*front, *others)]
 
 
 def _known(
