@@ -37,6 +37,7 @@ BUFFER = 1 << 24  # numbers in each buffer: 64 MiB
 MOST = 65_535  # queries of a slab: programs along the second axis of a grid
 LOG2E = 1.4426950408889634
 WIDEST = 256  # channels per head
+REGISTERS = 168  # of a thread at most, so that three programs are on a multiprocessor at once
 # Bytes of shared memory, as compiled for compute capability 8.6 and 9.0: of fp16 and bf16, and fp32 up to 64 channels;
 # of fp32 up to 128; of fp32 beyond.
 SHARED = (73728, 90112, 106496)
@@ -99,34 +100,52 @@ def _pass(
     if BIAS:
         b = tl.load(bias + sentence * bb + head * bh + columns, columns < S, -1e30)
     total = tl.zeros([ROWS, KEYS], tl.float32)
-    # Rows before `start` see none of these keys; from `plain` on they see all of them.
+    # Rows before `start` see none of these keys; from `plain` on they see all of them, up to `full` in whole tiles.
+    # Those need no masks; the others, which are few, are taken first.
     start, plain = begin, begin
     if CAUSAL:
         start = tl.maximum(begin, first // ROWS * ROWS)
         plain = tl.maximum(begin, tl.minimum(end, first + KEYS))
     if first + KEYS > S:
         plain = end
-    for edge in tl.static_range(2):
-        for t in range(start if edge == 0 else plain, plain if edge == 0 else end, ROWS):
-            rows = t + tl.arange(0, ROWS)
-            qs = tl.load(
-                q + rows.to(tl.int64)[:, None] * qt + c[None, :], (rows < end)[:, None] & (c < C)[None, :], 0.0
-            )
-            level = tl.load(lse + rows, rows < end, float("inf"))
+    full = begin + slab // ROWS * ROWS
+    ahead = tl.cdiv(tl.maximum(plain - start, 0), ROWS)
+    tail = tl.where((plain <= full) & (full < end), 1, 0)
+    r = tl.arange(0, ROWS)
+    g = tl.arange(0, KEYS // GROUP)
+    q += r.to(tl.int64)[:, None] * qt + c[None, :]
+    tops += r.to(tl.int64)[:, None] * groups + g[None, :]
+    for whole in tl.static_range(2):
+        for i in range(0, (full - plain) // ROWS if whole else ahead + tail):
+            if whole:
+                t = plain + i * ROWS
+                qs = tl.load(q + t.to(tl.int64) * qt, (c < C)[None, :], 0.0)
+                level = tl.load(lse + t + r)
+            else:
+                t = tl.where(i < ahead, start + i * ROWS, full)
+                qs = tl.load(q + t.to(tl.int64) * qt, (t + r < end)[:, None] & (c < C)[None, :], 0.0)
+                level = tl.load(lse + t + r, t + r < end, float("inf"))
+            rows = t + r
             # A row with nothing to look at: finite, so that 0 · z is 0.
             level = tl.where(level == float("inf"), 1e30, level * 1.4426950408889634)
             z = _tile(
-                qs, kt, level, b, mask, rows, columns, mt, ms, T, S, factor, CAUSAL, BIAS, MASK, edge == 0, PRECISION
+                qs, kt, level, b, mask, rows, columns, mt, ms, T, S, factor, CAUSAL, BIAS, MASK, whole == 0, PRECISION
             )
             p = tl.exp2(z)
             total += p
-            tl.store(parts + rows, tl.sum(p * z, 1), rows < end)
+            there = rows < end
+            if whole:
+                tl.store(parts + rows, tl.sum(p * z, 1))
+            else:
+                tl.store(parts + rows, tl.sum(p * z, 1), there)
             if TOP:
                 # Not 16 keys side by side, but those that one thread holds of the product.
                 best = tl.max(tl.max(tl.reshape(z, [ROWS, KEYS // 64, 8, 4, 2]), 4), 2)
                 best = tl.reshape(best, [ROWS, KEYS // GROUP])
-                g = tl.arange(0, KEYS // GROUP)
-                tl.store(tops + rows.to(tl.int64)[:, None] * groups + g[None, :], best, (rows < end)[:, None])
+                if whole:
+                    tl.store(tops + t.to(tl.int64) * groups, best)
+                else:
+                    tl.store(tops + t.to(tl.int64) * groups, best, there[:, None])
     place = received + pair * S + columns
     tl.store(place, tl.load(place, columns < S, 0.0) + tl.sum(total, 0), columns < S)
 
@@ -288,7 +307,7 @@ def summary(scores: Scores, lse: Tensor, count: int = 0) -> Summary:
             _pass[(B * H, n)](
                 given.q, given.k, lse, given.bias, given.mask, received, parts, tops, H, T, S, begin, end,
                 *given.strides, given.group, given.factor, *given.compiled, count > 0, *given.sizes,
-                given.rows, given.keys, GROUP, num_warps=4, num_stages=given.stages,
+                given.rows, given.keys, GROUP, num_warps=4, num_stages=given.stages, maxnreg=REGISTERS,
             )  # fmt: skip
         sums.append(parts.sum(2))
         if found is not None:

@@ -27,7 +27,7 @@ __all__ = ["MOST", "Found"]
 MOST = 16  # positions that are looked for at once
 QUERIES = 1  # of a program
 CHUNK = 512  # groups that are compared at once
-STEP = 8  # channels that are multiplied at once
+FETCHED = 2048  # channels of keys that are fetched at once
 
 
 @part
@@ -42,7 +42,8 @@ def _look(
     q, k, lse, bias, mask, tops, positions, weights, H, T, S, begin, end, groups,
     qb, qh, qt, kb, kh, ks, bb, bh, mb, mh, mt, ms, group, factor,
     C: tl.constexpr, CAUSAL: tl.constexpr, BIAS: tl.constexpr, MASK: tl.constexpr, COUNT: tl.constexpr,
-    K: tl.constexpr, R: tl.constexpr, CHUNK: tl.constexpr, STEP: tl.constexpr, KEYS: tl.constexpr, GROUP: tl.constexpr,
+    K: tl.constexpr, R: tl.constexpr, CHUNK: tl.constexpr, CHANNELS: tl.constexpr, TOGETHER: tl.constexpr,
+    KEYS: tl.constexpr, GROUP: tl.constexpr,
 ) -> None:  # fmt: skip
     pair = tl.program_id(0).to(tl.int64)
     sentence, head = pair // H, pair % H
@@ -82,17 +83,26 @@ def _look(
     g = where // per * KEYS + (where % per) // 4 * 64 + (where % 4) * 2
     g = tl.where(best == LOWEST, S, g)
     member = tl.arange(0, GROUP)
-    columns = tl.reshape(g[:, :, None] + (member // 2 * 8 + member % 2)[None, None, :], [R, K * GROUP])
+    member = member // 2 * 8 + member % 2
+    columns = tl.reshape(g[:, :, None] + member[None, None, :], [R, K * GROUP])
     there = here[:, None] & (columns < S)
     q += sentence * qb + head * qh
     k += sentence * kb + (head // group) * kh
-    s = tl.zeros([R, K * GROUP], tl.float32)
-    for start in range(0, C, STEP):
-        c = start + tl.arange(0, STEP)
-        a = tl.load(q + rows.to(tl.int64)[:, None] * qt + c[None, :], here[:, None] & (c < C)[None, :], 0.0)
-        at = columns.to(tl.int64)[:, :, None] * ks + c[None, None, :]
-        key = tl.load(k + at, there[:, :, None] & (c < C)[None, None, :], 0.0)
-        s += tl.sum(a.to(tl.float32)[:, None, :] * key.to(tl.float32), 2)
+    # Some keys at a time, all channels of each: threads side by side read whole lines of the cache, each line once.
+    PARTS: tl.constexpr = K * GROUP // TOGETHER
+    c = tl.arange(0, CHANNELS)
+    at = tl.minimum(rows, end - 1).to(tl.int64)[:, None] * qt + c[None, :]
+    a = tl.load(q + at, (c < C)[None, :], 0.0).to(tl.float32)
+    part = tl.arange(0, PARTS)[None, :, None]
+    apart = tl.reshape(g, [R, PARTS, K // PARTS])
+    s = tl.zeros([R, PARTS, TOGETHER], tl.float32)
+    for n in tl.static_range(PARTS):
+        some = tl.sum(tl.where(part == n, apart, 0), 1)
+        some = tl.minimum(tl.reshape(some[:, :, None] + member[None, None, :], [R, TOGETHER]), S - 1)
+        at = some.to(tl.int64)[:, :, None] * ks + c[None, None, :]
+        key = tl.load(k + at, (c < C)[None, None, :], 0.0)
+        s = tl.where(part == n, tl.sum(a[:, None, :] * key.to(tl.float32), 2)[:, None, :], s)
+    s = tl.reshape(s, [R, K * GROUP])
     level = tl.load(lse + pair * T + rows, here, float("inf"))
     level = tl.where(level == float("inf"), 1e30, level * 1.4426950408889634)
     z = s * factor - level[:, None]
@@ -121,6 +131,11 @@ def _look(
         x = tl.where(columns == at[:, None], LOWEST, x)
 
 
+def together(K: int, channels: int) -> int:
+    """Return how many keys of K groups are fetched at once: at least one group."""
+    return min(K * GROUP, max(GROUP, FETCHED // channels))
+
+
 class Found:
     """The top of all queries, filled slab by slab."""
 
@@ -136,11 +151,12 @@ class Found:
     def look(self, given: Given, lse: Tensor, tops: Tensor, begin: int, end: int) -> None:
         """Find the top of some queries.  tops (B, H, end - begin, groups)."""
         B, H, T, S = self.scores.shape
+        K = power_of_2(self.count)
         with on_device(lse):
             _look[(B * H, -(-(end - begin) // QUERIES))](
                 given.q, given.k, lse, given.bias, given.mask, tops, self.positions, self.weights, H, T, S, begin, end,
                 tops.shape[-1], *given.strides, given.group, given.factor, *given.compiled, self.count,
-                power_of_2(self.count), QUERIES, CHUNK, STEP, given.keys, GROUP, num_warps=1,
+                K, QUERIES, CHUNK, given.sizes[1], together(K, given.sizes[1]), given.keys, GROUP, num_warps=1,
             )  # fmt: skip
 
     def top(self) -> Top:

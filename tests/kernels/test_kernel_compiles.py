@@ -81,13 +81,15 @@ def scaled(kernel, q, C, MASK, CAUSAL, BIAS, top=0):
     name = f"{kernel} {q} {C} mask {MASK}"
     if kernel == "pass":
         constants |= {**products, "TOP": top > 0, "KEYS": given.keys, "GROUP": scaled_pass.GROUP}
-        tried(name, scaled_pass._pass, pointers, constants, num_warps=4, num_stages=given.stages)
+        options = {"num_warps": 4, "num_stages": given.stages, "maxnreg": scaled_pass.REGISTERS}
+        tried(name, scaled_pass._pass, pointers, constants, **options)
     elif kernel == "sums":
         constants |= {**products, "KEYS": 64}
         tried(name, scaled_pass._sums, pointers, constants, num_warps=4, num_stages=given.stages)
     else:
         constants |= {"COUNT": top, "K": power_of_2(top), "R": scaled_top.QUERIES, "CHUNK": scaled_top.CHUNK}
-        constants |= {"STEP": scaled_top.STEP, "KEYS": given.keys, "GROUP": scaled_pass.GROUP}
+        constants |= {"CHANNELS": given.sizes[1], "TOGETHER": scaled_top.together(power_of_2(top), given.sizes[1])}
+        constants |= {"KEYS": given.keys, "GROUP": scaled_pass.GROUP}
         tried(name, scaled_top._look, pointers, constants, num_warps=1)
 
 # A mask of 3 is one of numbers in fp32 beside a narrower q.
