@@ -71,6 +71,9 @@ class TrainingConfig:
         "next",
         doc="links guide the step that writes a token, or the one that reads it; auto: the Transformer's next",
     )
+    guided_unlinked: str = choice(
+        "end", "free", doc="words without links, in pairs that have some, look at the source's </s>, or are left alone"
+    )
     ema: float = real(0.0, 0.0, 0.999999, "keep a moving average of the weights with this decay; 0: none")
     average: int = whole(1, 1, 1000, "weights of so many last validations are averaged at the end, if that is better")
     metric: str = choice("bleu", "chrf", "loss", doc="what makes a validation the best")

@@ -1,8 +1,10 @@
 """Guided alignment (Chen et al. 2016, Garg et al. 2019): given links between words teach attention where to look.
 
-Of every target token t that has links, a_tj is 1 / n for the n source tokens j it is linked to, and 0 for others. The
-loss is the cross-entropy -Σ_j a_tj log α_tj of the weights of chosen heads. It is added up over linked tokens and
-divided by all target tokens, as the loss of the words is, so that neither depends on how tokens are put into batches.
+Of every target token t that has links, a_tj is 1 / n for the n source tokens j it is linked to, and 0 for others. A
+word without links, in a pair that has some, belongs to nothing: it is to look at the source's `</s>`, where a read-out
+takes it for a word without links again. The loss is the cross-entropy -Σ_j a_tj log α_tj of the weights of chosen
+heads. It is added up over taught tokens and divided by all target tokens, as the loss of the words is, so that neither
+depends on how tokens are put into batches.
 
 A Transformer's step that reads y_t knows for which word it looks, the one that writes it has to guess: that one makes
 three times as many errors (docs/train.md). An RNN has one attention only, and what it finds writes the word; so it is
@@ -22,6 +24,7 @@ from heedful.data import Batch
 from heedful.errors import ConfigError
 from heedful.models import Look, Network
 from heedful.readout import Readout
+from heedful.text import END, PAD
 
 __all__ = ["Guide", "agreement", "guide_of", "links_loss", "wanted_weights"]
 
@@ -33,13 +36,15 @@ LEAST = 1e-30  # of a weight: its logarithm and the gradient of that are finite 
 class Guide:
     """What is guided, and how much: the share of the loss, one layer, its first heads, and the step that is read.
 
-    `late` says that the step after the one that writes a token is guided: the one that reads it.
+    `late` says that the step after the one that writes a token is guided: the one that reads it. With `ends`, words
+    without links look at `</s>`; otherwise they are left alone.
     """
 
     weight: float
     look: Look
     heads: int
     late: bool
+    ends: bool = True
 
     def __str__(self) -> str:
         where = f"layer {(self.look.layer or 0) + 1}, {self.heads} head{'s' * (self.heads > 1)}"
@@ -73,24 +78,30 @@ def guide_of(config: Config) -> Guide | None:
             raise ConfigError(f"training.guided_{name} is {wanted}, but the model has {most} {what}")
     layer = (training.guided_layer or max(1, layers - 1)) - 1
     late = training.guided_step == "next" or (training.guided_step == "auto" and isinstance(model, TransformerConfig))
-    return Guide(training.guided, Look(layer=layer), training.guided_heads or heads, late)
+    ends = training.guided_unlinked == "end"
+    return Guide(training.guided, Look(layer=layer), training.guided_heads or heads, late, ends)
 
 
-def wanted_weights(links: Tensor, shape: tuple[int, int, int], late: bool) -> Tensor:
-    """Return the weights that links ask for.  links (N,), places in an array (B, T, S) -> (B, T, S).
+def wanted_weights(links: Tensor, x: Tensor, y: Tensor, guide: Guide) -> Tensor:
+    """Return the weights that links ask for.  links (N,), x (B, S), y (B, T) -> (B, T, S).
 
-    Rows sum to 1, or are zeros where a token has no links. With `late` they stand one step later.
+    Links are places in such an array; y are the tokens to be predicted. Rows sum to 1, or are zeros where a token is
+    left alone. If the step that reads a token is guided, they stand one step later.
     """
-    B, T, S = shape
+    B, T, S = *y.shape, x.shape[1]
     flat = torch.zeros(B * T * S + 1, device=links.device)  # the last is for places that are none
     wanted = flat.index_fill(0, links, 1.0)[:-1].view(B, T, S)
-    if late:  # the last token is </s>, which has no links and is not read
+    if guide.ends:
+        linked = wanted.sum(-1) > 0
+        alone = ~linked & linked.any(1, keepdim=True) & (y != PAD) & (y != END)
+        wanted = wanted + (alone[:, :, None] & (x == END)[:, None, :])
+    if guide.late:  # the last token is </s>, which is taught nothing and not read
         wanted = F.pad(wanted[:, :-1], (0, 0, 1, 0))
     return wanted / wanted.sum(-1, keepdim=True).clamp(min=1.0)
 
 
 def links_loss(weights: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the cross-entropy of all linked tokens, summed, and how many there are.
+    """Return the cross-entropy of all tokens that are taught, summed, and how many there are.
 
     weights (P·B, heads, T, S): P passes over the same sentences, whose mean is taken, as that of the heads;
     wanted (B, T, S).
@@ -101,12 +112,12 @@ def links_loss(weights: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def agreement(model: Network, batch: Batch, guide: Guide) -> tuple[Tensor, Tensor]:
-    """Return how many linked tokens look most at a token they are linked to, and how many linked tokens there are."""
+    """Return how many tokens that are taught look most where they should, and how many there are."""
     memory = model.encode(batch.x, batch.x != 0)
     y = batch.y[:, :-1]
     weights = model.step(y, model.start(memory, y.shape[1]), memory, guide.look).weights
     if weights is None or batch.links is None:
         return torch.zeros(()), torch.zeros(())
-    wanted = wanted_weights(batch.links, (*y.shape, batch.x.shape[1]), guide.late)
+    wanted = wanted_weights(batch.links, batch.x, batch.y[:, 1:], guide)
     best = guide.seen(weights).mean(1).argmax(-1, keepdim=True)
     return (wanted.gather(-1, best) > 0).sum(), wanted.sum()

@@ -33,7 +33,8 @@ class Learner(nn.Module):
     def forward(self, x: Tensor, y: Tensor, share: Tensor, links: Tensor | None = None) -> tuple[Tensor, ...]:
         """Return the sum of the tokens' losses times `share`, and how many tokens were right.  x (B, S), y (B, T).
 
-        With links, theirs is part of the loss, and is told after it: summed over linked tokens, and how many those are.
+        With links, theirs is part of the loss, and is told after it: summed over the tokens that it teaches, and how
+        many those are.
 
         On the CPU, padding is taken out before the vocabulary projection, so it costs nothing there. Elsewhere that
         would need the device's answer how much of it there is; it is given the weight 0 instead.
@@ -58,7 +59,8 @@ class Learner(nn.Module):
         right = (right & (weights > 0)).sum() / passes
         if guide is None or links is None or seen is None:
             return total, right
-        wished = wanted_weights(links, (x.shape[0] // passes, y.shape[1] - 1, x.shape[1]), guide.late)
+        B = x.shape[0] // passes
+        wished = wanted_weights(links, x[:B], wanted[:B], guide)
         found, linked = links_loss(guide.seen(seen), wished)
         return total + found * (share * guide.weight), right, found.detach(), linked
 

@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import heedful
+from heedful.align import parse
 from heedful.config import Config, RnnConfig, TrainingConfig, TransformerConfig
 from heedful.data import Batch, Batches, Corpus, pad
 from heedful.data.links import CorpusLinks
@@ -54,8 +55,16 @@ def batches() -> Batches:
     return Batches(corpus, start=2, tokens=100, sentences=10, seed=1)
 
 
-def guide(weight: float = 0.5, heads: int = 1, late: bool = False, layer: int = 0) -> Guide:
-    return Guide(weight, Look(layer=layer), heads, late)
+def guide(weight: float = 0.5, heads: int = 1, late: bool = False, layer: int = 0, ends: bool = True) -> Guide:
+    return Guide(weight, Look(layer=layer), heads, late, ends)
+
+
+def taught(number: int, ends: bool = True) -> dict[int, list[int]]:
+    """What the words of a pair are to look at; the last token of a side is </s>."""
+    x, y = PAIRS[number]
+    found = {t: [s for s, at in LINKS[number] if at == t] for t in range(len(y) - 1)}
+    rest = [len(x) - 1] if ends and LINKS[number] else []
+    return {t: sources or rest for t, sources in found.items() if sources or rest}
 
 
 def test_which_layer_and_heads():
@@ -73,6 +82,7 @@ def test_which_layer_and_heads():
     assert other.readout.step == "next"
     assert (other.readout.layer, other.readout.heads) == (4, (1, 2, 3, 4))
     assert found("rnn", guided=0) is None
+    assert found("rnn", guided_unlinked="free") == Guide(one.weight, Look(layer=0), 1, False, ends=False)
     with pytest.raises(ConfigError, match=r"links guide attention, but model.family=fixed has none"):
         found("fixed")
     with pytest.raises(ConfigError, match=r"training.guided_layer is 5, but the model has 4 layers"):
@@ -82,10 +92,14 @@ def test_which_layer_and_heads():
 
 
 def test_wanted_weights_by_hand():
-    links = torch.tensor([1, 0, 5, 11, 12])  # of (2, 2, 3); the last is none
-    wanted = wanted_weights(links, (2, 2, 3), late=False)
-    assert wanted.tolist() == [[[0.5, 0.5, 0], [0, 0, 1]], [[0, 0, 0], [0, 0, 1]]]
-    assert wanted_weights(links[:2], (2, 2, 3), late=True).tolist() == [[[0, 0, 0], [0.5, 0.5, 0]], [[0.0] * 3] * 2]
+    x, y = torch.tensor([[4, 5, 3], [4, 3, 0], [4, 5, 3]]), torch.tensor([[4, 5, 6, 3], [4, 5, 3, 0], [4, 5, 3, 0]])
+    links = torch.tensor([0, 1, 8, 12, 36])  # of (3, 4, 3): two words, one, and one; the last is none
+    free = [[[0.5, 0.5, 0], [0, 0, 0], [0, 0, 1], [0, 0, 0]], [[1, 0, 0], *[[0, 0, 0]] * 3], [[0, 0, 0]] * 4]
+    assert wanted_weights(links, x, y, guide(ends=False)).tolist() == free
+    # Words without links look at </s>; </s> itself, padding and a pair without links are left alone.
+    ends = [[[0.5, 0.5, 0], [0, 0, 1], [0, 0, 1], [0, 0, 0]], [[1, 0, 0], [0, 1, 0], *[[0, 0, 0]] * 2], [[0, 0, 0]] * 4]
+    assert wanted_weights(links, x, y, guide()).tolist() == ends
+    assert wanted_weights(links, x, y, guide(late=True)).tolist() == [[[0, 0, 0], *rows[:-1]] for rows in ends]
 
 
 def test_loss_by_hand():
@@ -122,8 +136,7 @@ def plain_loss(model: Network, batch: Batch, guide: Guide) -> tuple[Tensor, Tens
     links = torch.zeros((), dtype=torch.float64)
     layer = guide.look.layer or 0
     for row, number in enumerate(batch.rows):
-        for token in {t for _, t in LINKS[number]}:
-            linked = [s for s, t in LINKS[number] if t == token]
+        for token, linked in taught(number, guide.ends).items():
             alpha = weights[row, layer if weights.shape[1] > 1 else 0, : guide.heads, token + guide.late]
             links -= alpha[:, linked].log().mean()
     return words, links
@@ -134,16 +147,17 @@ def gradients(model: Network) -> list[Tensor]:
 
 
 @every
+@pytest.mark.parametrize("ends", [False, True])
 @pytest.mark.parametrize("late", [False, True])
-def test_the_loss_is_that_of_words_and_links(kind, late):
+def test_the_loss_is_that_of_words_and_links(kind, late, ends):
     model, plain = make(kind), make(kind)
-    own = guide(late=late, layer=1, heads=2) if kind == "transformer" else guide(late=late)
+    own = guide(late=late, layer=1, heads=2, ends=ends) if kind == "transformer" else guide(late=late, ends=ends)
     batch = batches().batch(np.arange(4))
     share = torch.tensor(1.0 / batch.tokens, dtype=torch.float64)
     total, _, links, linked = Learner(model, guide=own)(batch.x, batch.y, share, batch.links)
     words, wanted = plain_loss(plain, batch, own)
     assert links.item() == pytest.approx(wanted.item(), rel=1e-5)
-    assert linked.item() == 4
+    assert linked.item() == (6 if ends else 4)
     assert total.item() == pytest.approx(((words + 0.5 * wanted) / batch.tokens).item(), rel=1e-5)
     total.backward()
     ((words + 0.5 * wanted) / batch.tokens).backward()
@@ -208,9 +222,9 @@ def test_agreement_counts_the_best_token_of_each_row():
         weights = model.step(batch.y[:, :-1], model.start(memory, 4), memory, Look()).weights
         hits, linked = agreement(model, batch, guide())
     best = weights[:, 0, 0].argmax(-1)
-    tokens = {(row, t) for row, links in enumerate(LINKS) for _, t in links}
+    tokens = {(row, t): right for row in range(len(PAIRS)) for t, right in taught(row).items()}
     assert linked.item() == len(tokens)
-    assert hits.item() == sum((int(best[row, t]), t) in LINKS[row] for row, t in tokens)
+    assert hits.item() == sum(int(best[row, t]) in right for (row, t), right in tokens.items())
 
 
 def test_an_update_tells_the_losses_apart():
@@ -222,7 +236,7 @@ def test_an_update_tells_the_losses_apart():
     guided, plain = one.read(), other.read()
     assert guided.loss == pytest.approx(plain.loss, rel=1e-4)
     assert guided.right == plain.right
-    assert (guided.linked, plain.linked) == (4, 0)
+    assert (guided.linked, plain.linked) == (6, 0)
     assert guided.guided > 0.5
 
 
@@ -255,6 +269,22 @@ def test_links_are_learned(family, tmp_path):
     assert [line["valid_links"] for line in lines if "valid_links" in line][-1] > 0.8
     losses = [line["guided"] for line in lines if "guided" in line]
     assert losses[-1] < 0.3 < losses[0]
+
+
+@pytest.mark.parametrize("family", ["rnn", "transformer"])
+def test_words_without_links_are_learned_to_have_none(family, tmp_path):
+    """Every other word is linked to nothing: what is read has no link for it, unless it was left alone."""
+    pairs, lines = reversed_pairs()
+    links = [" ".join(line.split()[::2]) for line in lines]
+    found = []
+    for unlinked in ("end", "free"):
+        more = {"steps": 200, "valid_every": 200, "metric": "loss", "guided_unlinked": unlinked}
+        out = tmp_path / unlinked
+        translator = heedful.train(pairs, out, links=links, settings=settings(family, **more))
+        read = translator.align(*map(list, zip(*pairs[:50], strict=True)))
+        right = [len(one.pairs & parse(line)) / max(1, len(one.pairs)) for one, line in zip(read, links, strict=False)]
+        found.append(sum(right) / len(right))
+    assert found[0] > 0.1 + found[1], found
 
 
 def test_links_that_are_not_learned_yet_are_not_said_to_be(tmp_path):
