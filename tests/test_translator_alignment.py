@@ -123,7 +123,9 @@ def test_given_pairs(name):
 
 @pytest.mark.parametrize("how", ["", "union", "intersection", "grow-diag", "none"])
 def test_two_directions(how):
-    forward, back = random_translator("rnn"), random_translator("transformer", seed=2)
+    """Words that have several links each, which a threshold below 1 stands for, grow together."""
+    forward = with_readout("rnn", Readout(1, threshold=0.5))
+    back = random_translator("transformer", seed=2)
     both = forward.align(SOURCES, TARGETS, reverse=back, symmetry=how)
     one, other = forward.align(SOURCES, TARGETS), back.align(TARGETS, SOURCES)
     for found, a, b in zip(both, one, other, strict=True):
@@ -132,6 +134,14 @@ def test_two_directions(how):
         assert found.readout.symmetry == (how or "grow-diag-final-and")
         if how != "none":
             np.testing.assert_allclose(found.weights, (a.weights + b.weights.T) / 2)
+
+
+def test_two_directions_whose_words_have_one_link_are_multiplied():
+    forward, back = random_translator("rnn"), random_translator("transformer", seed=2)
+    found = forward.align(SOURCES, TARGETS, reverse=back)
+    wanted = forward.align(SOURCES, TARGETS, reverse=back, symmetry="product")
+    assert [one.links for one in found] == [one.links for one in wanted]
+    assert {one.readout.symmetry for one in found} == {"product"}
 
 
 def test_the_symmetry_of_the_readout_holds_where_there_are_two():

@@ -63,7 +63,8 @@ def align(
         typer.Option(
             metavar="NAME",
             help="How both directions are put together: grow-diag-final-and, grow-diag, intersection, union, "
-            "forward, reverse, and with --model product [grow-diag-final-and, or as the model's read-out says].",
+            "forward, reverse, and with --model product [grow-diag-final-and; with --model as its read-out says, "
+            "or product].",
             show_default=False,
         ),
     ] = "",

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 __all__ = ["align_pairs", "check_reverse", "evidence", "joined"]
 
 LOOKED = 100  # pairs by which a model is known that does not translate the other way
-USUAL = "grow-diag-final-and"  # how two directions are joined when nobody says
+# How two directions are joined when nobody says (docs/alignments.md): where a word is linked to the best one alone, and
+# where a lower threshold gives it several.
+BEST, SEVERAL = "product", "grow-diag-final-and"
 
 
 def align_pairs(
@@ -44,8 +46,8 @@ def align_pairs(
         check_reverse(translator, reverse, sources, targets)
     traces = translator.reread(sources, targets, batch_tokens=batch_tokens)
     forward = [align(trace, replace(trace.readout, symmetry="none"), spaced) for trace in traces]
-    own = translator.readout.symmetry
-    how = symmetry or (USUAL if own == "none" else own)
+    own = translator.readout
+    how = symmetry or (own.symmetry if own.symmetry != "none" else BEST if own.threshold == 1 else SEVERAL)
     if reverse is None or how == "none":
         return forward
     other = [align(trace, None, spaced) for trace in reverse.reread(targets, sources, batch_tokens=batch_tokens)]
