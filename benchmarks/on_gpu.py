@@ -58,7 +58,7 @@ PARTS = {
     "training-plain": Part((_TRAINING,), 1.5, {"HEEDFUL_KERNELS": "off"}),
     "hindi-english": _real("hindi-english", 8),
     "french-english": _real("french-english", 8),
-    "links": Part(((*_LINKS, "--jobs", "16", "--seconds", "150"),), 12),
+    "links": Part(((*_LINKS, "--jobs", "16", "--steps", "4000"),), 12),
 }
 
 
