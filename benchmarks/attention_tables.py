@@ -18,12 +18,11 @@ from heedful.align import Gold, Links, flip, parse, score
 from heedful.observe import Evidence, choose_readout, choose_symmetry
 from heedful.readout import Readout
 from heedful.translator import Translator
-from heedful.translator.aligning import evidence
+from heedful.translator.aligning import evidence, usual_symmetry
 
 __all__ = ["COLUMNS", "measure", "table"]
 
 MOST = 500  # sentences of which every other one chooses
-USUAL = "grow-diag-final-and"
 COLUMNS = {
     "naive": "naive",
     "usual": "usual",
@@ -130,7 +129,7 @@ def both_ways(
 ) -> dict[str, Any]:
     """Join two directions in the way that agrees best with given links, or as is usual."""
     forward, reverse = there.every.one_way(readouts[0]), [one.turned() for one in back.every.one_way(readouts[1])]
-    how = USUAL
+    how = usual_symmetry(readouts[0], readouts[1])
     if right is not None:
         some = [side[:MOST] for side in right]
         how = choose_symmetry(there.few, reverse[:MOST], some[0], some[1], readouts[0])[0].readout.symmetry

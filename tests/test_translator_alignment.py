@@ -21,7 +21,7 @@ from heedful.folder import read_model, set_aside, write_model, write_readout
 from heedful.observe import read
 from heedful.readout import Readout
 from heedful.trace import Word
-from heedful.translator.aligning import joined
+from heedful.translator.aligning import joined, usual_symmetry
 
 LOOKING = ("rnn", "luong", "transformer", "post")
 WAYS = {
@@ -136,12 +136,17 @@ def test_two_directions(how):
             np.testing.assert_allclose(found.weights, (a.weights + b.weights.T) / 2)
 
 
-def test_two_directions_whose_words_have_one_link_are_multiplied():
+def test_two_directions_whose_words_are_linked_to_their_best_ones_are_multiplied():
     forward, back = random_translator("rnn"), random_translator("transformer", seed=2)
     found = forward.align(SOURCES, TARGETS, reverse=back)
     wanted = forward.align(SOURCES, TARGETS, reverse=back, symmetry="product")
     assert [one.links for one in found] == [one.links for one in wanted]
     assert {one.readout.symmetry for one in found} == {"product"}
+    best = Readout(1, end="drop")
+    assert usual_symmetry(best, best) == "product"
+    for other in (Readout(1, end="stop"), Readout(1, end="drop", threshold=0.5)):
+        assert usual_symmetry(best, other) == usual_symmetry(other, best) == "grow-diag-final-and"
+        assert usual_symmetry(replace(other, symmetry="union"), best) == "union"
 
 
 def test_the_symmetry_of_the_readout_holds_where_there_are_two():

@@ -63,8 +63,8 @@ def align(
         typer.Option(
             metavar="NAME",
             help="How both directions are put together: grow-diag-final-and, grow-diag, intersection, union, "
-            "forward, reverse, and with --model product [grow-diag-final-and; with --model as its read-out says, "
-            "or product].",
+            "forward, reverse, and with --model product [as the model's read-out says; product for two "
+            "models that link every word to its best one; grow-diag-final-and].",
             show_default=False,
         ),
     ] = "",

@@ -37,9 +37,8 @@ BUFFER = 1 << 24  # numbers in each buffer: 64 MiB
 MOST = 65_535  # queries of a slab: programs along the second axis of a grid
 LOG2E = 1.4426950408889634
 WIDEST = 256  # channels per head
-REGISTERS = 168  # of a thread at most, so that three programs are on a multiprocessor at once
-# Bytes of shared memory, as compiled for compute capability 8.6 and 9.0: of fp16 and bf16, and fp32 up to 64 channels;
-# of fp32 up to 128; of fp32 beyond.
+# Bytes of shared memory, as compiled for compute capability 8.6 and 9.0: up to 64 channels, beyond, and of fp32 beyond
+# 128.
 SHARED = (73728, 90112, 106496)
 
 
@@ -211,7 +210,8 @@ class Given:
         wide = scores.q.dtype == torch.float32
         self.rows, self.keys = (32, 64) if wide else (64, 128) if C <= 128 else (64, 64)
         # Tiles that are on their way at once: of wide ones, shared memory holds but one.
-        self.stages = 1 if wide and C > 128 else 3
+        self.stages = 1 if C > 128 else 3
+        self.registers = _registers(str(self.q.device)) if not wide and C <= 64 else None
         self.sizes = ("ieee" if wide else "tf32", max(16, power_of_2(C)))
 
 
@@ -237,9 +237,7 @@ def unfit(scores: Scores) -> str:
 
 def _shared(C: int, kind: torch.dtype) -> int:
     """Return how many bytes of shared memory the kernels need at most."""
-    if kind == torch.float32 and C > 64:
-        return SHARED[2] if C > 128 else SHARED[1]
-    return SHARED[0]
+    return SHARED[0 if C <= 64 else 2 if C > 128 and kind == torch.float32 else 1]
 
 
 def _has(place: str) -> int:
@@ -254,8 +252,23 @@ def _asked(place: str) -> int:
     return int(getattr(torch.cuda.get_device_properties(place), "shared_memory_per_block_optin", SHARED[-1]))
 
 
+def _registers(place: str) -> int | None:
+    """Return how many registers a thread of the pass may have at most, or None for any.
+
+    On compute capability 9 three programs are on a multiprocessor at once with 168, and nothing is spilled in the loop.
+    Elsewhere it would be (compiled for 8.6 and 12.0), and it was not measured.
+    """
+    return 168 if place.startswith("cuda") and _generation(place) == 9 else None
+
+
+@cache
+def _generation(place: str) -> int:
+    return int(torch.cuda.get_device_capability(place)[0])
+
+
 # torch.compile asks once, as of `policy._missing`.
-_has._dynamo_marked_constant = True  # type: ignore[attr-defined]
+for _asking in (_has, _registers):
+    _asking._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def log_sum_exp(scores: Scores) -> Tensor:
@@ -307,7 +320,7 @@ def summary(scores: Scores, lse: Tensor, count: int = 0) -> Summary:
             _pass[(B * H, n)](
                 given.q, given.k, lse, given.bias, given.mask, received, parts, tops, H, T, S, begin, end,
                 *given.strides, given.group, given.factor, *given.compiled, count > 0, *given.sizes,
-                given.rows, given.keys, GROUP, num_warps=4, num_stages=given.stages, maxnreg=REGISTERS,
+                given.rows, given.keys, GROUP, num_warps=4, num_stages=given.stages, maxnreg=given.registers,
             )  # fmt: skip
         sums.append(parts.sum(2))
         if found is not None:

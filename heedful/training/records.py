@@ -13,7 +13,7 @@ RESUME = "--resume (in Python, resume=True)"
 class Progress(NamedTuple):
     """How a run stands after some step; loss, accuracy and speed are those since the last report.
 
-    `guided` is the loss of linked tokens, where links guide attention.
+    `guided` is the loss of the tokens that links teach where to look, if there are links.
     """
 
     step: int
@@ -30,7 +30,7 @@ class Validation(NamedTuple):
     """Scores on held-out pairs: loss per token, share of tokens right; BLEU, and chrF if it decides, of greedy output.
 
     Where the loss decides (training.metric=loss), nothing is translated, and there is no BLEU. Where links guide
-    attention, `links` is the share of linked tokens that look most at a token they are linked to.
+    attention, `links` is the share of the tokens so taught that look most where they should.
     """
 
     step: int

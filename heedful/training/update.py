@@ -31,7 +31,7 @@ __all__ = ["Happened", "Updater"]
 class Happened(NamedTuple):
     """What happened since it was last asked: losses summed over tokens, tokens right, and the first bad step, or 0.
 
-    Where links guide attention, `guided` is the loss of linked tokens, summed, and `linked` how many there were.
+    Where links guide attention, `guided` is the loss of the tokens so taught, summed, and `linked` how many there were.
     """
 
     loss: float

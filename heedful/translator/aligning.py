@@ -14,17 +14,17 @@ from heedful.decoding import Ensemble
 from heedful.errors import ConfigError
 from heedful.models import Memory
 from heedful.observe import Evidence, Reading, Sighted, read
-from heedful.readout import SYMMETRIES, Weights
+from heedful.readout import SYMMETRIES, Readout, Weights
 
 if TYPE_CHECKING:
     from heedful.translator.translator import Translator
 
-__all__ = ["align_pairs", "check_reverse", "evidence", "joined"]
+__all__ = ["align_pairs", "check_reverse", "evidence", "joined", "usual_symmetry"]
 
 LOOKED = 100  # pairs by which a model is known that does not translate the other way
-# How two directions are joined when nobody says (docs/alignments.md): where a word is linked to the best one alone, and
-# where a lower threshold gives it several.
-BEST, SEVERAL = "product", "grow-diag-final-and"
+# How two directions are joined when nobody says (docs/alignments.md): where every word is linked to its best one, and
+# where words may have several links, or none because they look at </s>, which `product` does not ask for.
+BEST, OTHERS = "product", "grow-diag-final-and"
 
 
 def align_pairs(
@@ -46,12 +46,20 @@ def align_pairs(
         check_reverse(translator, reverse, sources, targets)
     traces = translator.reread(sources, targets, batch_tokens=batch_tokens)
     forward = [align(trace, replace(trace.readout, symmetry="none"), spaced) for trace in traces]
-    own = translator.readout
-    how = symmetry or (own.symmetry if own.symmetry != "none" else BEST if own.threshold == 1 else SEVERAL)
-    if reverse is None or how == "none":
+    if reverse is None:
+        return forward
+    how = symmetry or usual_symmetry(translator.readout, reverse.readout)
+    if how == "none":
         return forward
     other = [align(trace, None, spaced) for trace in reverse.reread(targets, sources, batch_tokens=batch_tokens)]
     return [joined(one, back, how) for one, back in zip(forward, other, strict=True)]
+
+
+def usual_symmetry(forward: Readout, reverse: Readout) -> str:
+    """Return how the links of two models are joined when nobody says."""
+    if forward.symmetry != "none":
+        return forward.symmetry
+    return BEST if all(one.threshold == 1 and one.end == "drop" for one in (forward, reverse)) else OTHERS
 
 
 def check_reverse(translator: Translator, reverse: Translator, sources: Sequence[str], targets: Sequence[str]) -> None:

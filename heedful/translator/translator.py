@@ -254,9 +254,9 @@ class Translator:
         """Return which words of given pairs belong together, as the read-out of the model has it.
 
         With a `reverse` model, which translates the other way, the links of both are joined by `symmetry`: that of the
-        read-out, or `product`, or `grow-diag-final-and` where its threshold is below 1. Words are what white space
-        separates, or with `spaced=False` those of the trace, where in scripts without spaces each token is one. A pair
-        with an empty side has no links.
+        read-out, or `product` where both read-outs link every word to its best one, or `grow-diag-final-and`. Words are
+        what white space separates, or with `spaced=False` those of the trace, where in scripts without spaces each
+        token is one. A pair with an empty side has no links.
         """
         return align_pairs(
             self, sources, targets, reverse=reverse, symmetry=symmetry, spaced=spaced, batch_tokens=batch_tokens

@@ -18,13 +18,16 @@ from triton.compiler import ASTSource
 
 F, I = "*fp32", "*i32"
 
-def compiled(kernel, pointers, constants, **options):
+def compiled(kernel, pointers, constants, even=(), capability=90, **options):
+    # `even` are strides that are multiples of 16, for which Triton compiles another kernel.
     function = kernel.jit()
     constants = {n: x for n, x in constants.items() if n in function.arg_names}
     types = {n: "constexpr" if n in constants else pointers.get(n, "i32") for n in function.arg_names}
-    aligned = {(i,): [["tt.divisibility", 16]] for i, n in enumerate(function.arg_names) if types[n][0] == "*"}
+    whole = [n for n, kind in types.items() if kind[0] == "*" or n in even]
+    aligned = {(function.arg_names.index(n),): [["tt.divisibility", 16]] for n in whole}
     source = ASTSource(function, types, constexprs=constants, attrs=aligned)
-    made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"enable_fp_fusion": True, **options})
+    target = GPUTarget("cuda", capability, 32)
+    made = triton.compile(source, target=target, options={"enable_fp_fusion": True, **options})
     assert made.asm["cubin"]
     return made
 """
@@ -64,9 +67,9 @@ from heedful.kernels.launch import power_of_2
 
 SHARED = 232448  # bytes that a program of compute capability 9.0 may have
 
-def tried(name, kernel, pointers, constants, **options):
+def tried(name, kernel, pointers, constants, most=SHARED, **options):
     made = compiled(kernel, pointers, constants, **options)
-    assert made.metadata.shared <= SHARED, f"{name} takes {made.metadata.shared} bytes of shared memory"
+    assert made.metadata.shared <= most, f"{name} takes {made.metadata.shared} bytes of shared memory"
     print(name, made.metadata.shared)
 
 def scaled(kernel, q, C, MASK, CAUSAL, BIAS, top=0):
@@ -79,13 +82,15 @@ def scaled(kernel, q, C, MASK, CAUSAL, BIAS, top=0):
     constants = {"C": C, "CAUSAL": CAUSAL, "BIAS": BIAS, "MASK": min(MASK, 2)}
     products = {"PRECISION": given.sizes[0], "CHANNELS": given.sizes[1], "ROWS": given.rows}
     name = f"{kernel} {q} {C} mask {MASK}"
+    most = {"most": scaled_pass._shared(C, kind)}
+    options = {"num_warps": 4, "num_stages": given.stages, "even": "qb qh qt kb kh ks mb mh mt".split()}
     if kernel == "pass":
         constants |= {**products, "TOP": top > 0, "KEYS": given.keys, "GROUP": scaled_pass.GROUP}
-        options = {"num_warps": 4, "num_stages": given.stages, "maxnreg": scaled_pass.REGISTERS}
-        tried(name, scaled_pass._pass, pointers, constants, **options)
+        tried(name, scaled_pass._pass, pointers, constants, maxnreg=168, **most, **options)
+        tried(name, scaled_pass._pass, pointers, constants, capability=86, **most, **options)
     elif kernel == "sums":
         constants |= {**products, "KEYS": 64}
-        tried(name, scaled_pass._sums, pointers, constants, num_warps=4, num_stages=given.stages)
+        tried(name, scaled_pass._sums, pointers, constants, **most, **options)
     else:
         constants |= {"COUNT": top, "K": power_of_2(top), "R": scaled_top.QUERIES, "CHUNK": scaled_top.CHUNK}
         constants |= {"CHANNELS": given.sizes[1], "TOGETHER": scaled_top.together(power_of_2(top), given.sizes[1])}
@@ -99,7 +104,8 @@ for kernel, q, C, MASK, CAUSAL, BIAS, top in (
     ("sums", "*bf16", 64, 1, True, True, 0), ("sums", "*fp32", 256, 2, False, False, 0),
     ("sums", "*fp16", 64, 0, True, False, 0),
     ("pass", "*bf16", 64, 1, True, False, 8), ("pass", "*fp16", 64, 3, False, True, 0),
-    ("pass", "*fp32", 64, 2, True, True, 8), ("pass", "*bf16", 256, 0, False, False, 0),
+    ("pass", "*fp32", 64, 2, True, True, 8), ("pass", "*bf16", 256, 3, False, False, 0),
+    ("pass", "*bf16", 128, 3, False, False, 8),
 ):
     scaled(kernel, q, C, MASK, CAUSAL, BIAS, top)
 
