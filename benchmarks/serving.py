@@ -8,8 +8,10 @@ the embedded corpus. The service is a process of its own, with as many threads a
 
 throughput: 32 clients that ask again as soon as they have an answer, against `translate` of the same sentences 32 at a
 time in one process; both in turns, several times, and the ratio of the medians is told.
-latency: one client alone, then requests at random times at half the rate that 32 clients reached; the 95th percentile
-against the median of one alone (long sentences among the short), and against the same text alone.
+latency: some of the sentences, with 32 clients, with one client alone, and at random times at half the rate that the
+32 reached, one right after the other: a machine has no two minutes of the same speed, and half the load of these
+sentences is not that of others. The 95th percentile against the median of one alone (long sentences among the short),
+and against the same text alone; and that of one client alone, which is what the machine itself adds.
 overload: ten times the capacity for a minute, with a beam of 5, so that the clients can ask as fast on the same cores:
 every request is answered with a result, 429 or 504, every answer belongs to its question, and the memory of the service
 does not grow.
@@ -145,7 +147,7 @@ def measure(model: str, options: argparse.Namespace, folder: Path) -> dict[str, 
         record |= {"online": online, "offline": alone, "ratio": online / alone, "cpu_s": cost, "offline_cpu_s": least}
         print(f"throughput: {online:.0f}/s of {alone:.0f}/s offline at batch 32, {online / alone:.0%};", end=" ")
         print(f"CPU time of a sentence {cost * 1e3:.1f} ms, offline {least * 1e3:.1f} ms", flush=True)
-        record |= latency(service.place, texts[:SOME], online / 2, options)
+        record |= latency(service.place, texts[:SOME], options)
     finally:
         offline.end()
         ended = service.end()
@@ -154,24 +156,30 @@ def measure(model: str, options: argparse.Namespace, folder: Path) -> dict[str, 
     return record
 
 
-def latency(place: str, texts: list[str], rate: float, options: argparse.Namespace) -> dict[str, Any]:
-    """Compare latencies at some rate with those of one client alone: their 95th percentile, and text by text."""
+def latency(place: str, texts: list[str], options: argparse.Namespace) -> dict[str, Any]:
+    """Compare latencies at half load with those of one client alone: their 95th percentile, and text by text."""
     rounds = []
     for _ in range(options.rounds):
+        full, _ = closed(place, texts, CLIENTS, options.seconds)
         _, alone = closed(place, texts, 1, options.seconds)
         own = [statistics.median(alone[i :: len(texts)]) for i in range(min(len(texts), len(alone)))]
-        many = opened(place, texts, rate, options.seconds, 2 * CLIENTS)
-        single, high = statistics.median(alone), statistics.quantiles([took for _, took in many], n=20)[18]
+        many = opened(place, texts, full / 2, options.seconds, 2 * CLIENTS)
+        single, high = statistics.median(alone), percentile([took for _, took in many])
         slower = [took / own[which] for which, took in many if which < len(own)]
-        rounds.append((high / single, statistics.quantiles(slower, n=20)[18], statistics.median(slower), single, high))
-        told = "  p95 {:.2f} times one alone; text by text {:.2f} times, median {:.2f} (alone {:.3f} s, p95 {:.3f} s)"
-        print(told.format(*rounds[-1]), flush=True)
-    ratio, each, middle, single, high = (statistics.median(column) for column in zip(*rounds, strict=True))
-    print(
-        f"latency at half load: p95 {high * 1e3:.0f} ms, {ratio:.2f} times one alone ({single * 1e3:.0f} ms);", end=" "
-    )
-    print(f"text by text {each:.2f} times, median {middle:.2f}", flush=True)
-    return {"single_s": single, "p95_s": high, "p95_ratio": ratio, "p95_slower": each, "median_slower": middle}
+        still = percentile([took / own[i % len(texts)] for i, took in enumerate(alone)])
+        rounds.append((high / single, percentile(slower), statistics.median(slower), single, high, still, full / 2))
+        told = "  p95 {:.2f} times one alone; text by text {:.2f} times, median {:.2f} (alone {:.3f} s, p95 {:.3f} s;"
+        print((told + " alone {:.2f} times; {:.0f}/s)").format(*rounds[-1]), flush=True)
+    ratio, each, middle, single, high, still, rate = (statistics.median(column) for column in zip(*rounds, strict=True))
+    print(f"latency at half load, {rate:.0f}/s: p95 {high * 1e3:.0f} ms, {ratio:.2f} times one alone", end=" ")
+    print(f"({single * 1e3:.0f} ms); text by text {each:.2f} times, median {middle:.2f}; alone {still:.2f}", flush=True)
+    names = ("p95_ratio", "p95_slower", "median_slower", "single_s", "p95_s", "p95_alone", "half_rate")
+    return dict(zip(names, (ratio, each, middle, single, high, still, rate), strict=True))
+
+
+def percentile(values: list[float]) -> float:
+    """Return the 95th percentile."""
+    return statistics.quantiles(values, n=20)[18]
 
 
 def overload(model: str, options: argparse.Namespace, texts: list[str]) -> dict[str, Any]:
