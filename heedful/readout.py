@@ -95,6 +95,13 @@ class Readout:
         parts += ["read at the next step"] * (self.step == "next") + ["weighted by norms"] * self.norms
         return "; ".join(parts)
 
+    @property
+    def rules(self) -> list[str]:
+        """What makes links of the weights, in words: all that `str` leaves out, and that differs from the plainest."""
+        found = [f"at least {self.threshold:g} of the largest weight"] * (self.threshold < 1) + ["evened"] * self.even
+        found += ["</s> left out"] * (self.end == "drop") + ["punctuation apart"] * (self.marks == "apart")
+        return found + [f"{self.symmetry} of two directions"] * (self.symmetry != "none")
+
     def check(self, layers: int, heads: int) -> None:
         """Refuse a layer or a head that a model has not."""
         if self.layer is not None and not 1 <= self.layer <= layers:

@@ -87,6 +87,19 @@ def test_it_says_what_it_is(readout, words):
     assert str(readout) == words
 
 
+@pytest.mark.parametrize(
+    ("readout", "words"),
+    [
+        (Readout(3, (1,), "next", norms=True), []),
+        (Readout(end="drop", even=True), ["evened", "</s> left out"]),
+        (Readout(marks="apart", threshold=0.25), ["at least 0.25 of the largest weight", "punctuation apart"]),
+        (Readout(symmetry="product"), ["product of two directions"]),
+    ],
+)
+def test_it_says_what_makes_links(readout, words):
+    assert readout.rules == words
+
+
 READOUTS = st.builds(
     Readout,
     layer=st.none() | st.integers(1, 12),

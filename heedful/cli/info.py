@@ -95,11 +95,7 @@ def _read_by(translator: Translator) -> str:
     readout, own = translator.readout, translator.parts.readout
     if translator.config.family == "fixed":
         return "links between words cannot be read: it has no attention"
-    rules = [f"links between words: {readout}"]
-    rules += [f"at least {readout.threshold:g} of the largest weight"] * (readout.threshold < 1)
-    rules += ["evened"] * readout.even
-    rules += ["</s> left out"] * (readout.end == "drop") + ["punctuation apart"] * (readout.marks == "apart")
-    rules += [f"{readout.symmetry} of two directions"] * (readout.symmetry != "none")
+    rules = [f"links between words: {readout}", *readout.rules]
     chosen = readout.chosen if own else "not chosen: see heedful readout"
     return "; ".join(rules) + (f" ({chosen})" if chosen else "")
 

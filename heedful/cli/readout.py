@@ -40,6 +40,7 @@ __all__ = ["readout"]
 ROWS = 10  # of the best that are printed
 LEARNED = 100_000  # pairs besides those that are read, at most, which the statistical aligner learns from
 FEWEST = 20  # pairs with links, below which a choice between hundreds of read-outs is chance
+PLAINEST = "each word to the one that it looks at most, none to </s>"  # what makes them, if nothing else is said
 LESS = 1e-9  # of an error rate: less than this is a tie
 COLUMNS = (
     ("layer", 5),
@@ -128,7 +129,7 @@ def readout(
         was = translator.parts.readout
         say(
             f"saved in {file}"
-            + (f"; it was: {was} ({was.chosen or 'nothing says on what it was chosen'})" if was else "")
+            + (f"; it was: {_whole(was)} ({was.chosen or 'nothing says on what it was chosen'})" if was else "")
         )
 
 
@@ -197,10 +198,15 @@ class _Found(NamedTuple):
     def _choice(self) -> str:
         """Return what links are read by from now on, or would be but for --dry-run."""
         if not self.why_not():
-            return str(self.rows[0].readout)
+            return _whole(self.rows[0].readout)
         if "up to now" in self.named:
-            return f"the read-out that is there stays: {self.named['up to now'].readout}"
-        return f"the usual read-out stays: {self.named['usual'].readout}"
+            return f"the read-out that is there stays: {_whole(self.named['up to now'].readout)}"
+        return f"the usual read-out stays: {_whole(self.named['usual'].readout)}"
+
+
+def _whole(readout: Readout) -> str:
+    """Return which weights are read, and what makes links of them."""
+    return f"{readout}; links: {', '.join(readout.rules) or PLAINEST}"
 
 
 def _plain(row: Measured) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from random_translators import random_folder
 
 import heedful
 from heedful.align import parse, score
-from heedful.cli.readout import _Found
+from heedful.cli.readout import PLAINEST, _Found
 from heedful.folder import write_readout
 from heedful.observe import Measured
 from heedful.readout import Readout
@@ -57,7 +57,16 @@ def test_with_gold(heedful_cli, tmp_path, files, name):
         "usual",
     ]
     best = found["best"][0]
-    assert done.out.splitlines()[-1] == str(heedful.load(folder).parts.readout)
+    saved = heedful.load(folder).parts.readout
+    told = done.out.splitlines()[-1]
+    assert told.startswith(f"{saved}; links: ")
+    for rule, taken in (
+        ("evened", saved.even),
+        ("</s> left out", saved.end == "drop"),
+        ("punctuation apart", saved.marks == "apart"),
+        (f"at least {saved.threshold:g} of the largest weight", saved.threshold < 1),
+    ):
+        assert (rule in told) is taken
     assert best["rate"] <= min(found["naive"]["rate"], found["usual"]["rate"])
     assert rate(folder, slice(0, None, 2)) == pytest.approx(best["rate"], abs=1e-5)
     assert rate(folder, slice(1, None, 2)) == pytest.approx(best["held_out"], abs=1e-5)
@@ -76,12 +85,14 @@ def test_few_pairs_choose_nothing(heedful_cli, tmp_path):
         done = heedful_cli("readout", folder, pairs)
         assert (done.code, heedful.load(folder).parts.readout) == (0, chosen)
         assert f"not written ({count} pairs with links: too few to choose by; give 20 at least" in done.err
-        assert done.out.splitlines()[-1] == f"the read-out that is there stays: {chosen}"
+        stays = "the read-out that is there stays: layer 1, head 1; links: at least 0.6 of the largest weight"
+        assert done.out.splitlines()[-1] == stays
     dry = heedful_cli("readout", folder, pairs, "--dry-run")
     assert ("not written (19 pairs" in dry.err, dry.out) == (True, done.out)
     (folder / "readout.json").unlink()
     done = heedful_cli("readout", folder, pairs)
-    assert done.out.splitlines()[-1] == f"the usual read-out stays: {Readout.usual(heedful.load(folder).config.model)}"
+    rules = "links: evened, </s> left out, punctuation apart"
+    assert done.out.splitlines()[-1] == f"the usual read-out stays: layer 1, head 1; {rules}"
     write_readout(folder, chosen)
     record = json.loads(heedful_cli("readout", folder, pairs, "--json").out)
     assert (record["saved"], record["why_not_saved"].startswith("19 pairs with links")) == (None, True)
@@ -93,7 +104,10 @@ def test_only_a_better_one_replaces_what_is_there(heedful_cli, tmp_path, files):
     worse = Readout(1, (2,), end="drop", threshold=0.2, chosen="by a guess")
     write_readout(folder, worse)
     first = heedful_cli("readout", folder, "--gold", gold, pairs)
-    assert "readout.json; it was: layer 1, head 2 (by a guess)" in first.err
+    assert (
+        "readout.json; it was: layer 1, head 2; links: at least 0.2 of the largest weight, </s> left out (by a guess)"
+        in first.err
+    )
     best = heedful.load(folder).parts.readout
     # Another one that is as good, which is not the first of them.
     equal = replace(best, label="as good")
@@ -108,13 +122,13 @@ def test_what_does_not_hold_for_other_pairs_replaces_nothing():
     named = {"usual": Measured(Readout(), 0.4, 0.5)}
     found = _Found([best], named | {"up to now": before}, [], "", (15, 15), best, before, 30)
     assert "on the pairs that it was not chosen on, 50.0 % and 40.0 %" in found.why_not()
-    assert found.table().endswith("\n\nthe read-out that is there stays: layer 2")
+    assert found.table().endswith(f"\n\nthe read-out that is there stays: layer 2; links: {PLAINEST}")
     assert found._replace(before=before._replace(held_out=0.5)).why_not() == ""
     kept = found._replace(before=None, named=named)
-    assert (kept.why_not(), kept.table().splitlines()[-1]) == ("", "layer 1")
+    assert (kept.why_not(), kept.table().splitlines()[-1]) == ("", f"layer 1; links: {PLAINEST}")
     better = kept._replace(named={"usual": Measured(Readout(), 0.4, 0.45)})
     assert "than the usual read-out, which needs no file: 50.0 % and 45.0 %" in better.why_not()
-    assert better.table().endswith("\n\nthe usual read-out stays: mean of all layers and heads")
+    assert better.table().endswith(f"\n\nthe usual read-out stays: mean of all layers and heads; links: {PLAINEST}")
 
 
 def test_with_a_reverse_model(heedful_cli, tmp_path, files):
