@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import stat
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from heedful.saved import listed, number, whole_number
 __all__ = [
     "ENDS",
     "MARKS",
+    "RAW",
     "READOUT",
     "STEPS",
     "SYMMETRIES",
@@ -36,6 +37,8 @@ EVEN = 0.25  # of a row looks at every source word besides, when weights are eve
 STEPS = ("same", "next")
 ENDS = ("stop", "drop")
 MARKS = ("keep", "apart")
+# What is said of single heads where a record has nothing to read them by as its read-out reads.
+RAW = "raw weights of the same step, since this record lacks what its read-out takes"
 SYMMETRIES = ("none", "product", "intersection", "union", "grow-diag", "grow-diag-final-and")
 
 
@@ -92,8 +95,12 @@ class Readout:
         if self.label:
             return self.label
         parts = [", ".join(filter(None, (layer, heads))) or "mean of all layers and heads"]
-        parts += ["read at the next step"] * (self.step == "next") + ["weighted by norms"] * self.norms
-        return "; ".join(parts)
+        return "; ".join(filter(None, (*parts, self.reading)))
+
+    @property
+    def reading(self) -> str:
+        """How heads are read, in words; "" for their weights as they are, while a word is written."""
+        return "; ".join(["read at the next step"] * (self.step == "next") + ["weighted by norms"] * self.norms)
 
     @property
     def rules(self) -> list[str]:
@@ -101,6 +108,17 @@ class Readout:
         found = [f"at least {self.threshold:g} of the largest weight"] * (self.threshold < 1) + ["evened"] * self.even
         found += ["</s> left out"] * (self.end == "drop") + ["punctuation apart"] * (self.marks == "apart")
         return found + [f"{self.symmetry} of two directions"] * (self.symmetry != "none")
+
+    def of(self, layer: int | None, heads: tuple[int, ...], raw: bool = False) -> Readout:
+        """Return the same reading of another layer and other heads; `raw`, their weights as they are, and said so."""
+        if (layer, heads) == (self.layer, self.heads) and not raw:
+            return self
+        label = "" if self.attention else self.label
+        other = replace(self, layer=layer, heads=heads, label=label, chosen="")
+        if not raw:
+            return other
+        plain = replace(other, step="same", norms=False)
+        return replace(plain, label=f"{plain}; {RAW}")
 
     def check(self, layers: int, heads: int) -> None:
         """Refuse a layer or a head that a model has not."""
@@ -119,15 +137,33 @@ class Readout:
         self.check(*weights.shape[:2])
         layers = slice(None) if self.layer is None else slice(self.layer - 1, self.layer)
         heads = [head - 1 for head in self.heads] if self.heads else slice(None)
-        picked = weights[layers][:, heads]
+        last, lengths = (None if given is None else given[layers][:, heads] for given in (after, norms))
+        mean: Weights = self.every(weights[layers][:, heads], last, lengths).mean(axis=(0, 1), dtype=np.float32)
+        return mean
+
+    def every(
+        self,
+        weights: Weights,
+        after: Weights | None = None,
+        norms: Weights | None = None,
+        ends: Sequence[tuple[int, slice]] = ((-1, slice(None)),),
+    ) -> Weights:
+        """Return all heads by the step of the read-out, and by norms if it weighs by them.  (L, H, T, S), as `mix`.
+
+        `ends` are the rows that end a sentence, each with the source tokens of that sentence.
+        """
         if self.step == "next":
             assert after is not None
-            picked = np.concatenate([picked[:, :, 1:], after[layers][:, heads, None]], axis=2)
+            moved = np.zeros_like(weights)
+            moved[:, :, :-1] = weights[:, :, 1:]
+            for row, columns in ends:
+                moved[:, :, row] = 0
+                moved[:, :, row, columns] = after[:, :, columns]
+            weights = moved
         if self.norms:
             assert norms is not None
-            picked = weighted(picked, norms[layers][:, heads])
-        mean: Weights = picked.mean(axis=(0, 1), dtype=np.float32)
-        return mean
+            weights = weighted(weights, norms)
+        return weights
 
     @classmethod
     def usual(cls, config: ModelConfig) -> Readout:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from heedful.trace import Text
 
 __all__ = [
+    "beside",
     "check_rows",
     "check_shapes",
     "check_text",
@@ -143,6 +144,19 @@ def check_shapes(
             raise DataError(f"{name}: they are of {given.shape[-2]} target and {given.shape[-1]} source tokens, {have}")
     if log_probs.shape != (T,):
         raise DataError(f"log_probs: expected a number for each of the {T} target tokens, found {_sizes(log_probs)}")
+
+
+def beside(value: object, name: str, shape: tuple[int, int, int]) -> NDArray[np.float32] | None:
+    """Return what stands beside the weights, a number for each source token of each head; None for nothing."""
+    if value is None:
+        return None
+    found = numbers(value, name)
+    if found.shape != shape:
+        wanted = " × ".join(map(str, shape))
+        raise DataError(f"{name}: expected {wanted} numbers (layers, heads, source tokens), found {_sizes(found)}")
+    if (found < 0).any():
+        raise DataError(f"{name}: {float(found.min()):g} is negative")
+    return found
 
 
 def _sizes(found: NDArray[np.float32]) -> str:

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heedful.errors import ConfigError, DataError
-from heedful.readout import Readout
+from heedful.readout import RAW, Readout
 from heedful.saved import (
+    beside,
     check_rows,
     check_shapes,
     check_text,
@@ -141,6 +142,10 @@ class Trace:
     takes more than a mean of them: another step, or norms. `inside` says that nothing was written: the words of one
     sentence, which is both sides, look at one another. `layers` and `heads` are the numbers of those that `weights`
     holds where it does not hold all of them; () is 1 to L, or to H.
+
+    `after` and `norms`, both (L, H, S), are what reading every head as the read-out does takes besides the weights:
+    where the model looked when it had read `</s>`, and how long the vectors are that it let through (`Readout.mix`). In
+    a text of several sentences, each has its own source tokens of them.
     """
 
     source: Text
@@ -152,6 +157,8 @@ class Trace:
     inside: bool = False
     layers: tuple[int, ...] = ()
     heads: tuple[int, ...] = ()
+    after: NDArray[np.float32] | None = None
+    norms: NDArray[np.float32] | None = None
 
     def numbers(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return what the layers and the heads that the trace holds are called: numbers of the model's, from 1."""
@@ -159,15 +166,57 @@ class Trace:
         return self.layers or tuple(range(1, L + 1)), self.heads or tuple(range(1, H + 1))
 
     def only(self, layer: int | None = None, head: int | None = None) -> Trace:
-        """Return the trace as one layer, one head, or one head of one layer has it; counted from 1, as in the model."""
+        """Return the trace as one layer, one head, or one head of one layer has it; counted from 1, as in the model.
+
+        It is read as before, at the step of the read-out and by norms if that has them; see `raw`.
+        """
         if self.weights is None or (layer is None and head is None):
             return self
         rows, columns = self.places(layer, head)
         layers, heads = (tuple(have[i] for i in at) for have, at in zip(self.numbers(), (rows, columns), strict=True))
         # A layer that was cut out before is still that layer.
-        chosen = Readout(layers[0] if len(layers) == 1 else None, heads if len(heads) == 1 else ())
+        which = layers[0] if len(layers) == 1 else None, heads if len(heads) == 1 else ()
         weights = self.weights[rows][:, columns]
-        return replace(self, weights=weights, readout=chosen, read=None, layers=layers, heads=heads)
+        after, norms = (None if one is None else one[rows][:, columns] for one in (self.after, self.norms))
+        found = replace(self, weights=weights, after=after, norms=norms, layers=layers, heads=heads)
+        by, have = self.readout, self.numbers()
+        if set(layers) == {by.layer or n for n in have[0]} and set(heads) == set(by.heads or have[1]):
+            return found if by.label else replace(found, readout=by.of(*which))  # what the read-out takes, and no other
+        chosen = by.of(*which, self.raw)
+        read = found.each() if chosen.reading else None
+        return replace(found, readout=chosen, read=None if read is None else _mean(read))
+
+    @property
+    def raw(self) -> bool:
+        """Whether single heads can be had only as they are: to read them as the read-out does, something is missing."""
+        by, given = self.readout, (self.after, self.norms)
+        lacking = any(needed and one is None for needed, one in zip((by.step == "next", by.norms), given, strict=True))
+        # What several models make, each by its own read-out, no single head has.
+        mixed = self.read is not None and by.attention and bool(by.label) and not by.reading
+        return lacking or mixed or by.label.endswith(RAW)
+
+    @property
+    def reading(self) -> str:
+        """How single heads are read, in words: as the read-out is, or raw; "" where that is the same."""
+        return RAW if self.raw else self.readout.reading
+
+    def each(self) -> NDArray[np.float32] | None:
+        """Return the weights of every head, read as `reading` says.  (L, H, T, S)."""
+        if self.weights is None or self.raw:
+            return self.weights
+        rows, lasts = (np.flatnonzero(side.ends).tolist() for side in (self.target, self.source))
+        firsts = [0, *(last + 1 for last in lasts)]
+        # Each sentence looks only at its own source.
+        ends = [(row, slice(first, last + 1)) for row, first, last in zip(rows, firsts, lasts, strict=False)]
+        return self.readout.every(self.weights, self.after, self.norms, ends)
+
+    def maps(self) -> dict[tuple[int, int], NDArray[np.float32]]:
+        """Return the weights between words of every head, as `each` has them, by layer and head."""
+        every = self.each()
+        if every is None:
+            return {}
+        layers, heads = self.numbers()
+        return {(m, n): self._between(every[i, j]) for i, m in enumerate(layers) for j, n in enumerate(heads)}
 
     def places(self, layer: int | None = None, head: int | None = None) -> tuple[list[int], list[int]]:
         """Return where in `weights` a layer and a head stand, or all of them; refuse what the trace does not hold."""
@@ -194,8 +243,7 @@ class Trace:
             return self.read
         rows, _ = self.places(self.readout.layer)
         columns = [self.places(head=head)[1][0] for head in self.readout.heads] or slice(None)
-        mean: NDArray[np.float32] = self.weights[rows][:, columns].mean(axis=(0, 1), dtype=np.float32)
-        return mean
+        return _mean(self.weights[rows][:, columns])
 
     def words(self) -> NDArray[np.float32] | None:
         """Return the weights between words, (words of the target, words of the source), each row summing to 1.
@@ -204,8 +252,10 @@ class Trace:
         that of a target word is the mean over its tokens. The row of a word without tokens is 0.
         """
         tokens = self.tokens()
-        if tokens is None:
-            return None
+        return None if tokens is None else self._between(tokens)
+
+    def _between(self, tokens: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return weights between tokens as those between words.  (T, S) -> (target words, source words)."""
         columns = np.stack([tokens[:, w.first : w.last].sum(1) for w in self.source.words], axis=1)
         sums = np.stack([columns[w.first : w.last].sum(0) for w in self.target.words])
         counts = np.array([[max(1, w.last - w.first)] for w in self.target.words])
@@ -240,7 +290,9 @@ class Trace:
         weights, seen = placed([part.weights for part in parts]), placed([part.read for part in parts])
         log_probs = np.concatenate([part.log_probs for part in parts])
         first = parts[0]
-        return cls(*texts, weights, log_probs, first.readout, seen, first.inside, first.layers, first.heads)
+        after, norms = (_beside(parts, name) for name in ("after", "norms"))
+        numbers = first.layers, first.heads
+        return cls(*texts, weights, log_probs, first.readout, seen, first.inside, *numbers, after, norms)
 
     def confidences(self) -> tuple[float, ...]:
         """Return the confidence of each target word: the mean log-probability of its tokens, as a probability."""
@@ -260,6 +312,8 @@ class Trace:
             "inside": self.inside,
             "layers": list(self.numbers()[0]),
             "heads": list(self.numbers()[1]),
+            "after": None if self.after is None else self.after.tolist(),
+            "norms": None if self.norms is None else self.norms.tolist(),
         }
 
     @classmethod
@@ -291,9 +345,30 @@ class Trace:
         inside = truth(plain.get("inside", False), "inside")
         if inside and source != target:
             raise DataError("inside: the words of one sentence look at one another, but source and target differ")
-        found = cls(source, target, weights, log_probs, readout, seen, inside, layers, heads)
+        wide = (*shape, S)
+        after, norms = (beside(plain.get(name), name, wide) for name in ("after", "norms"))
+        if after is not None and sum(source.ends) != sum(target.ends):
+            raise DataError(f"after: the source has {sum(source.ends)} sentences, and the target {sum(target.ends)}")
+        found = cls(source, target, weights, log_probs, readout, seen, inside, layers, heads, after, norms)
         if weights is not None and seen is None:
             if readout.step == "next" or readout.norms:
                 raise DataError("its read-out takes more than the weights, and there is no 'read'")
             found.tokens()  # whether the layers and heads of the read-out are there
         return found
+
+
+def _mean(weights: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the mean over layers and heads.  (L, H, T, S) -> (T, S)."""
+    mean: NDArray[np.float32] = weights.mean(axis=(0, 1), dtype=np.float32)
+    return mean
+
+
+def _beside(parts: Sequence[Trace], name: str) -> NDArray[np.float32] | None:
+    """Return the `after` or the `norms` of parts, one beside the other; None where a part that looks lacks them."""
+    looking = [part for part in parts if part.weights is not None]
+    if not looking or any(getattr(part, name) is None for part in looking):
+        return None
+    shape = looking[0].numbers()
+    nothing = np.zeros((len(shape[0]), len(shape[1]), 1), dtype=np.float32)
+    given = ((getattr(part, name), len(part.source.tokens)) for part in parts)
+    return np.concatenate([nothing.repeat(S, -1) if one is None else one for one, S in given], axis=-1)

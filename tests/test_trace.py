@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 
 from heedful.errors import ConfigError, DataError
 from heedful.metrics.lengths import LengthRow, LengthTable
-from heedful.readout import Readout
+from heedful.readout import RAW, Readout
 from heedful.trace import Text, Trace, Word
 
 
@@ -114,7 +114,9 @@ def test_any_string_survives_json(text, token):
 PLAIN = Trace(text_of(2), text_of(1), np.zeros((1, 1, 2, 3), dtype=np.float32), np.zeros(2, dtype=np.float32)).plain()
 
 
-@pytest.mark.parametrize("name", sorted(set(PLAIN) - {"read", "readout", "inside", "layers", "heads"}))
+@pytest.mark.parametrize(
+    "name", sorted(set(PLAIN) - {"read", "readout", "inside", "layers", "heads", "after", "norms"})
+)
 def test_a_missing_part_is_named(name):
     with pytest.raises(DataError, match=f"^this is not a trace: it has no '{name}'$"):
         Trace.build({k: v for k, v in PLAIN.items() if k != name})
@@ -356,3 +358,75 @@ def test_a_word_without_tokens_has_full_confidence_and_no_warning():
     text = Text("a b", ("a", "</s>"), ((0, 1), (3, 3)), (Word("a", 0, 1, 0, 1), Word("</s>", 3, 3, 1, 2)))
     trace = Trace(text, text.spaced(), None, np.log(np.array([0.5, 0.25], dtype=np.float32)))
     assert trace.confidences() == pytest.approx((0.5, 1.0, 0.25))
+
+
+def seen(readout: Readout, seed: int = 1, words: tuple[int, int] = (2, 2)) -> Trace:
+    """Two layers of three heads, with all that reading them at the next step and by norms takes."""
+    chance, (x, y) = np.random.default_rng(seed), map(text_of, words)
+    T, S = len(y.tokens), len(x.tokens)
+    rows = chance.dirichlet(np.ones(S), (2, 3, T + 1)).astype(np.float32)
+    norms = chance.uniform(0.5, 2, (2, 3, S)).astype(np.float32)
+    weights, after = rows[:, :, :-1], rows[:, :, -1]
+    read = readout.mix(weights, after, norms) if readout.reading else None
+    return Trace(x, y, weights, np.zeros(T, dtype=np.float32), readout, read, after=after, norms=norms)
+
+
+READ = [Readout(1, (2,), "next"), Readout(1, (2,), norms=True), Readout(1, (2,), "next", norms=True, end="drop")]
+
+
+@pytest.mark.parametrize("readout", [*READ, Readout(1, (2,))], ids=str)
+def test_every_head_is_read_as_the_readout_reads(readout):
+    trace = seen(readout)
+    assert (trace.raw, trace.reading) == (False, readout.reading)
+    for layer, heads in ((1, (2,)), (2, (3,)), (2, ()), (None, (1,))):
+        other = replace(readout, layer=layer, heads=heads)
+        cut = trace.only(layer, heads[0] if heads else None)
+        wanted = other.mix(trace.weights, trace.after, trace.norms)
+        np.testing.assert_allclose(cut.tokens(), wanted, atol=1e-6)
+        assert cut.readout == other
+        again = Trace.build(json.loads(json.dumps(cut.plain())))  # a record can be read as well, and cut again
+        np.testing.assert_allclose(again.only(*(layer, heads[0] if heads else None)).tokens(), wanted, atol=1e-6)
+        assert again.readout == other
+    # The head of the read-out is the read-out.
+    np.testing.assert_array_equal(trace.only(1, 2).words(), trace.words())
+    for (layer, head), words in trace.maps().items():
+        np.testing.assert_allclose(words, trace.only(layer, head).words(), atol=1e-6)
+
+
+@pytest.mark.parametrize("readout", READ, ids=str)
+def test_every_sentence_of_a_text_is_read_for_itself(readout):
+    parts = [seen(readout, 1, (2, 1)), seen(readout, 2, (3, 2))]
+    whole = Trace.join("ab abc", "a ab", [(0, 0), (3, 2)], parts)
+    wanted = np.zeros((2, 3, 5, 7))
+    wanted[:, :, :2, :3], wanted[:, :, 2:, 3:] = (part.each() for part in parts)
+    np.testing.assert_allclose(whole.each(), wanted, atol=1e-6)
+    np.testing.assert_allclose(whole.only(1, 2).words(), whole.words(), atol=1e-6)
+    assert Trace.join("ab abc", "a ab", [(0, 0), (3, 2)], [parts[0], replace(parts[1], after=None, norms=None)]).raw
+
+
+@pytest.mark.parametrize("readout", READ, ids=str)
+def test_heads_that_cannot_be_read_so_say_that_they_are_raw(readout):
+    plain = {k: v for k, v in seen(readout).plain().items() if k not in ("after", "norms")}  # an older record
+    trace = Trace.build(plain)
+    assert (trace.raw, trace.reading) == (True, RAW)
+    np.testing.assert_array_equal(trace.each(), trace.weights)
+    cut = Trace.build(trace.only(2).plain()).only(head=1)  # it is said of all that is cut from it
+    np.testing.assert_array_equal(cut.tokens(), trace.weights[1, 0])
+    assert str(cut.readout) == f"layer 2, head 1; {RAW}"
+    # Of the read-out's own head there is what it read.
+    np.testing.assert_array_equal(trace.only(1, 2).tokens(), trace.read)
+    assert trace.only(1, 2).readout == readout
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"after": [[[0.5, 0.5]]]}, r"^this is not a trace: after: expected 1 × 1 × 3 numbers .*, found 1 × 1 × 2$"),
+        ({"norms": [0.5]}, r"norms: expected 1 × 1 × 3 numbers \(layers, heads, source tokens\), found 1$"),
+        ({"norms": [[[1, -1, 1]]]}, "norms: -1 is negative$"),
+        ({"after": [[["a", 0, 0]]]}, "after: 'a' is no number"),
+    ],
+)
+def test_what_cannot_stand_beside_weights_is_refused(change, message):
+    with pytest.raises(DataError, match=message):
+        Trace.build(PLAIN | change)

@@ -85,6 +85,18 @@ def test_a_trace_is_read_as_the_readout_has_it(readout):
         assert not np.allclose(trace.tokens(), reading.weights.mean((0, 1)), atol=1e-2)
 
 
+@pytest.mark.parametrize("readout", READOUTS, ids=str)
+def test_single_heads_are_read_as_the_readout_is(tmp_path: Path, readout: Readout):
+    folder = random_folder(tmp_path / "m", "transformer")
+    write_readout(folder, readout)
+    translator = heedful.load(folder)
+    trace = translator.translate("a b c. d e.").trace  # two sentences
+    assert trace.reading == readout.reading
+    write_readout(folder, replace(readout, layer=2, heads=(1,)))
+    other = heedful.load(folder).translate("a b c. d e.").trace
+    np.testing.assert_allclose(trace.only(2, 1).words(), other.words(), atol=1e-5)
+
+
 def test_models_of_an_ensemble_are_read_each_by_its_own(tmp_path: Path):
     names = {"transformer": Readout(2, (1,), "next"), "rnn": Readout(1, (1,), norms=True)}
     for name, readout in names.items():
@@ -99,6 +111,13 @@ def test_models_of_an_ensemble_are_read_each_by_its_own(tmp_path: Path):
     twice = heedful.load([tmp_path / "rnn", tmp_path / "rnn"])
     assert twice.readout == names["rnn"]
     np.testing.assert_allclose(twice.reread(*pair)[0].tokens(), each[1], atol=1e-5)
+    # Single heads of several models are read so where that is the mean of theirs, and otherwise said to be raw.
+    assert (trace.raw, twice.reread(*pair)[0].raw) == (True, True)
+    (same,) = heedful.load([tmp_path / "transformer"] * 2).reread(*pair)
+    (one,) = heedful.load(tmp_path / "transformer").reread(*pair)
+    assert not same.raw
+    for at in ((2, 1), (1, 2)):
+        np.testing.assert_allclose(same.only(*at).tokens(), one.only(*at).tokens(), atol=1e-5)
 
 
 def test_an_ensemble_with_a_model_that_does_not_look(tmp_path: Path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -256,5 +257,7 @@ def _print(parts: Sequence[Trace], how: View, all_heads: bool, ascii_only: bool)
         one = trace.only(*chosen(trace, how.layer, how.head).at) if named else trace
         print("\n" + heatmap(one, width=width(), ascii_only=ascii_only, confidence=not trace.inside))
         if (all_heads or how.name == "heads") and trace.weights is not None and trace.weights[:, :, 0, 0].size > 1:
-            print("\nFor each layer.head, the number of the word that every word looks at most:\n")
+            how_read = trace.reading and f" ({trace.reading})"
+            told = f"For each layer.head, the number of the word that every word looks at most{how_read}:"
+            print("\n" + textwrap.fill(told, width()) + "\n")
             print(overview(trace, width()))

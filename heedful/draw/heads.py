@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -47,11 +46,9 @@ def picture(trace: Trace, title: str = "", layer: int | None = None, head: int |
         return message(trace, title)
     layers, each = trace.numbers()
     L, H = len(layers), len(each)
-    maps = _maps(trace)
+    maps = trace.maps()
     one, why = _chosen(trace, maps, layer, head)
-    # Of the large one its own weights are shown, whatever the read-out is; in a picture of all heads both are said.
-    which = f"weights of layer {one[0]}, head {one[1]}" + (f"; {said(trace)}" if len(maps) > 1 else "")
-    large = svg.picture(trace.only(*one), confidence=False, which=which)
+    large = svg.picture(trace.only(*one), confidence=False, which=_which(trace, one))
     T, S = maps[one].shape
     order = slice(None, None, -1 if right_to_left([trace.source.text]) else 1)
     wide = min(LARGEST, max(SMALLEST, (WIDEST - LEFT) / H - GAP))
@@ -81,15 +78,14 @@ def picture(trace: Trace, title: str = "", layer: int | None = None, head: int |
     return Picture(width, y + 8 + large.height, title or named, told, "\n".join(body))
 
 
-def _maps(trace: Trace) -> Maps:
-    """Return the weights between words as each head of each layer has them, by the numbers of the two."""
-    return {one: _words(trace.only(*one)) for one in product(*trace.numbers())}
-
-
-def _words(trace: Trace) -> NDArray[np.float32]:
-    words = trace.words()
-    assert words is not None
-    return words
+def _which(trace: Trace, one: tuple[int, int]) -> str:
+    """Say which weights are drawn: those of the large head, and in a picture of all heads the read-out, too."""
+    large = trace.only(*one)
+    own = large.readout == trace.readout  # the read-out takes this head, and no other
+    told = said(trace) if own else f"weights of {large.readout}"
+    if trace.raw and own:
+        return f"{told}; small maps: {trace.reading}"
+    return told if own or large.numbers() == trace.numbers() else f"{told}; {said(trace)}"
 
 
 def _sharpness(weights: NDArray[np.float32]) -> float:
@@ -98,7 +94,7 @@ def _sharpness(weights: NDArray[np.float32]) -> float:
 
 def chosen(trace: Trace, layer: int | None = None, head: int | None = None) -> Chosen:
     """Return what is enlarged: the layer and head given, else those of the read-out; of several, the sharpest."""
-    return _chosen(trace, _maps(trace), layer, head)
+    return _chosen(trace, trace.maps(), layer, head)
 
 
 def _chosen(trace: Trace, maps: Maps, layer: int | None, head: int | None) -> Chosen:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import product
-
 import numpy as np
 
 from heedful.trace import Trace
@@ -16,13 +14,12 @@ def overview(trace: Trace, width: int = 80) -> str:
 
     The numbers are those of the source words in the heat map. At the right stands the mean weight of these looks: of
     a head that looks at one place it is high. Long sentences get several panels; without weights there is no table.
+    Heads are read as `trace.reading` says.
     """
     if trace.weights is None:
         return ""
     names, looks, means = [], [], []
-    for layer, head in product(*trace.numbers()):
-        words = trace.only(layer, head).words()
-        assert words is not None
+    for (layer, head), words in trace.maps().items():
         names.append(f"{layer}.{head}")
         looks.append(words.argmax(1) + 1)
         means.append(float(words.max(1).mean()))

@@ -109,6 +109,7 @@ def plain(trace: Trace, name: str, room: int = ROOM) -> dict[str, Any]:
         "target": _side(trace.target),
         "logs": [round(float(x), 4) for x in np.nan_to_num(np.maximum(trace.log_probs, -99))],
         "readout": said(trace),
+        "reading": trace.reading,
         "self": trace.inside,
         "read": None,
         "heads": None,
@@ -118,7 +119,8 @@ def plain(trace: Trace, name: str, room: int = ROOM) -> dict[str, Any]:
     if read is None or not read.size:
         return record
     room -= min(room // 2, len(json.dumps([record["source"], record["target"]])))
-    heads = trace.weights if trace.weights is not None and trace.weights[:, :, 0, 0].size > 1 else None
+    every = trace.each()
+    heads = every if every is not None and every[:, :, 0, 0].size > 1 else None
     share = room if heads is None else room // 3
     packed = pack(read[None], share)
     record["read"] = packed._asdict()

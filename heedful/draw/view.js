@@ -63,7 +63,9 @@ class Panel {
 
   // The name of what is shown: the read-out, a layer or a head.
   shown() {
-    return this.choice === "read" ? capital(this.trace.readout) : this.select.selectedOptions[0].textContent;
+    if (this.choice === "read") return capital(this.trace.readout);
+    const name = this.select.selectedOptions[0].textContent;
+    return this.trace.reading ? `${name}; ${this.trace.reading}` : name;
   }
 
   choose(choice) {
@@ -108,6 +110,7 @@ class Panel {
       parts.push(`Reduced: this file lacks small weights, none over ${most}\u00a0%, together ${lost} of all weight.`);
     }
     if (trace.layers.length && !this.heads) parts.push("The single heads are too many for this file.");
+    if (this.choice !== "read" && trace.alarms.length) parts.push("The alarms are those of the read-out.");
     if (this.box.querySelector(".v-gold")) parts.push("Outlined: gold links.");
     if (this.box.querySelector(".v-unsure")) parts.push("Dotted words: the model was not sure of them.");
     this.note.replaceChildren(parts.join(" "));

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -108,7 +108,7 @@ class _Writing:
                 "words": [word._asdict() for word in whole.words],
             },
             "sentences": len(self.sources),
-            "readout": str(self.readout),
+            "readout": str(replace(self.readout, norms=False)),  # a token's weights are told as they are
         }
 
     def token(self, number: int, wrote: Wrote) -> dict[str, Any]:

@@ -13,17 +13,24 @@ from heedful.folder import Parts
 from heedful.models import Memory, Network
 from heedful.observe import Reading, read
 from heedful.readout import Readout, Weights
+from heedful.trace import Text, Trace
 
 __all__ = ["Looker", "Seen", "reads"]
 
 
 class Seen(NamedTuple):
-    """What a `Trace` has besides its texts, in its order."""
+    """What a `Trace` has besides its texts."""
 
     weights: Weights | None
     log_probs: Weights
     readout: Readout
     read: Weights | None
+    after: Weights | None = None
+    norms: Weights | None = None
+
+    def trace(self, source: Text, target: Text) -> Trace:
+        """Return the trace of two texts."""
+        return Trace(source, target, *self[:4], after=self.after, norms=self.norms)
 
     @property
     def tokens(self) -> Weights | None:
@@ -47,15 +54,21 @@ class Looker:
             readings = _read(self.model, memory, targets, weights, self.readout)
             # What is a mean of the weights need not be kept beside them.
             plain = self.readout.step == "same" and not self.readout.norms
-            return [Seen(r.weights, r.log_probs, self.readout, None if plain else r.by(self.readout)) for r in readings]
+            return [
+                Seen(r.weights, r.log_probs, self.readout, None if plain else r.by(self.readout), r.after, r.norms)
+                for r in readings
+            ]
         every: list[list[Weights]] = [[] for _ in targets]
         members = self.model.members(memory) if weights else []
         for (model, own), readout in zip(members, self.readouts, strict=bool(members)):
             for seen, reading in zip(every, _read(model, own, targets, True, readout), strict=True):
                 seen += [] if (one := reading.by(readout)) is None else [one]
-        together = read(self.model, memory, targets, weights)
+        # The mean of the models' norms does not weigh the mean of their weights: single heads have none.
+        together = read(self.model, memory, targets, weights, after=self.readout.step == "next")
         return [
-            Seen(r.weights, r.log_probs, self.readout, np.mean(seen, axis=0, dtype=np.float32) if seen else None)
+            Seen(
+                r.weights, r.log_probs, self.readout, np.mean(seen, axis=0, dtype=np.float32) if seen else None, r.after
+            )
             for r, seen in zip(together, every, strict=True)
         ]
 

@@ -213,7 +213,7 @@ class Translator:
             return self.looker.look(memory, ids, weights)
 
         found = self.pairs(sources, targets, look, batch_tokens)
-        done = {row: Trace(source, target, *seen) for row, source, target, seen in found}
+        done = {row: seen.trace(source, target) for row, source, target, seen in found}
         return [done[row] for row in range(len(done))]
 
     def pairs(

@@ -17,7 +17,7 @@ from heedful.folder import Parts
 from heedful.models import Look, Memory
 from heedful.text import END, PAD, UNKNOWN, Encoded
 from heedful.text.segments import Segment
-from heedful.trace import Text, Trace
+from heedful.trace import Text
 from heedful.translator.looking import Looker, Seen
 from heedful.translator.translation import Token, Translation, gap_between
 
@@ -183,7 +183,7 @@ class Writer:
         target = self.parts.target.read(written.ids, copied)
         seen = None
         if trace and source and reading:
-            seen = Trace(source, target, *reading)
+            seen = reading.trace(source, target)
         score = float(np.sum(written.log_probs))
         size = len(written.ids)
         return Translation(segment.text, target.text, score, size, seen, self._notes(segment, size, written.cut))

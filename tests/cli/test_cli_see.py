@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
@@ -16,6 +17,8 @@ from tests_helpers import small, train_tiny
 import heedful
 from heedful.draw import heatmap, overview
 from heedful.draw.heads import chosen
+from heedful.folder import write_readout
+from heedful.readout import RAW, Readout
 from heedful.trace import Text, Trace, Word
 
 Run = Callable[..., tuple[int, str, str]]
@@ -153,6 +156,32 @@ def test_heads_in_the_terminal(heedful_cli: Run, transformer: Path) -> None:
     assert heatmap(trace.only(*chosen(trace, 2).at)) in out
     done = heedful_cli("see", transformer, "a b", "--view", "heads", "--layer", "3")
     assert (done.code, "there is no layer 3" in done.err) == (2, True)
+
+
+def test_the_readouts_head_is_the_same_by_every_option(heedful_cli: Run, transformer: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(transformer, folder)
+    write_readout(folder, Readout(2, (3,), "next", norms=True, end="drop"))
+    text = "a b c. d e f."
+    whole = heedful_cli("see", folder, text).out
+    assert "read-out: layer 2, head 3; read at the next step; weighted by norms\n" in whole
+    assert heedful_cli("see", folder, text, "--layer", "2", "--head", "3").out == whole
+    saved = tmp_path / "seen.json"
+    heedful_cli("see", folder, text, "--to", saved)
+    assert heedful_cli("see", saved, "--layer", "2", "--head", "3").out == heedful_cli("see", saved).out
+    other = heedful_cli("see", folder, text, "--layer", "1").out
+    assert "read-out: layer 1; read at the next step; weighted by norms\n" in other
+    # What all heads look at most stands below, read in the same way.
+    out = heedful_cli("see", folder, "a b c", "--view", "heads").out
+    trace = heedful.load(folder, "cpu").translate("a b c").trace
+    row = next(line for line in out.splitlines() if line.startswith("2.3 "))
+    assert row.split()[1:-1] == [str(n) for n in trace.words().argmax(1) + 1]
+    assert "looks at most (read at the next step; weighted by norms):" in " ".join(out.split())
+    # A record of before lacks what that takes, and it is said.
+    plain = json.loads(saved.read_text(encoding="utf-8"))
+    saved.write_text(json.dumps({k: v for k, v in plain.items() if k not in ("after", "norms")}), encoding="utf-8")
+    assert heedful_cli("see", saved, "--layer", "2", "--head", "3").out == heedful_cli("see", saved).out
+    assert f"read-out: layer 1; {RAW}" in " ".join(heedful_cli("see", saved, "--layer", "1").out.split())
 
 
 def test_several_models(heedful_cli: Run, tiny: Path, transformer: Path, tmp_path: Path) -> None:

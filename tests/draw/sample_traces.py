@@ -67,6 +67,20 @@ def heads(layers: int = 2, count: int = 4) -> Trace:
     return Trace(x, y, weights, HINDI.log_probs, Readout())
 
 
+def read_later() -> Trace:
+    """The same, read at the next step and by norms: head 3 of layer 2 looks at a word when it has been written."""
+    trace = heads()
+    assert trace.weights is not None
+    right = looking([[6], [0], [4, 5], [3], [2], [1], [6, 5]], len(trace.source.tokens))
+    weights, after = trace.weights.copy(), trace.weights[:, :, 0].copy()
+    weights[1, 2], after[1, 2] = right[:-1], right[-1]
+    norms = np.ones_like(after)
+    norms[:, :, -1] = 0.2  # `</s>` lets little through
+    readout = Readout(2, (3,), "next", norms=True)
+    read = readout.mix(weights, after, norms)
+    return Trace(trace.source, trace.target, weights, trace.log_probs, readout, read, after=after, norms=norms)
+
+
 def inside() -> Trace:
     """A sentence that looks inside itself, with 2 layers of 2 heads."""
     x = side(["the", "animal", "did", "not", "cross", "the", "street", "because", "it", "was", "tired"])

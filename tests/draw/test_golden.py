@@ -36,6 +36,8 @@ DRAWN: dict[str, Callable[[], str]] = {
     "braid-long.svg": lambda: view([samples.long(60)], View("braid")),
     "heads.svg": lambda: view([samples.heads()], View("heads"), "Two layers of four heads"),
     "heads-named.svg": lambda: view([samples.heads()], View("heads", layer=2, head=3)),
+    "heads-read-later.svg": lambda: view([samples.read_later()], View("heads")),
+    "heads-raw.svg": lambda: view([replace(samples.read_later(), after=None)], View("heads", layer=1, head=4)),
     "self.svg": lambda: view([samples.inside()], View("self")),
     "models.svg": lambda: view([samples.HINDI, samples.heads()], View("braid"), "Two models", ["one", "two"]),
     "heatmap.txt": lambda: heatmap(samples.HINDI),

@@ -9,14 +9,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import sample_traces as samples
+from test_page_pack import unpack
 
-from heedful.draw import overview, svg, terminal
+from heedful.draw import figure, overview, svg, terminal
 from heedful.draw.heads import chosen, heads
 from heedful.draw.html import record
 from heedful.draw.pack import plain
 from heedful.draw.views import View
 from heedful.errors import ConfigError
-from heedful.readout import Readout
+from heedful.readout import RAW, Readout
 from heedful.trace import Trace
 
 NS = "{http://www.w3.org/2000/svg}"
@@ -155,3 +156,72 @@ def test_a_cut_trace_keeps_the_names_of_its_layer_and_heads() -> None:
     found = plain(cut, "")
     assert (found["layers"], found["each"]) == ([2], [1, 2, 3, 4])
     assert record([cut], View("heads", None, 2, 3))["traces"][0]["chosen"] == 2
+
+
+def shown(drawn: str) -> list[str]:
+    """The cells and notes of a heat map, and of the large map of all heads, in words."""
+    root = ET.fromstring(drawn)
+    cells = [t.text for g in root.iter(f"{NS}g") if g.get("class") == "c" for t in g.iter(f"{NS}title")]
+    return [*cells, " ".join(t.text for t in root.iter(f"{NS}text") if t.get("class") == "q")]
+
+
+def test_the_readouts_head_is_the_same_in_every_view() -> None:
+    trace = samples.read_later()
+    told = "read-out: layer 2, head 3; read at the next step; weighted by norms"
+    wanted = svg.heatmap(trace, confidence=False)
+    for drawn in (heads(trace), heads(trace, layer=2, head=3), svg.heatmap(trace.only(2, 3), confidence=False)):
+        *cells, notes = shown(drawn)
+        assert cells == shown(wanted)[:-1]
+        assert told in notes
+        assert "weights of" not in notes
+    assert cells[0] == "I → मैं 93 %"  # not one word late
+    assert terminal.heatmap(trace.only(2, 3)) == terminal.heatmap(trace)
+    looks = next(line.split()[1:-1] for line in overview(trace).splitlines() if line.startswith("2.3"))
+    assert looks == [str(n + 1) for n in trace.words().argmax(1)]
+    found = plain(trace, "")
+    assert (found["readout"], found["reading"]) == (told, "read at the next step; weighted by norms")
+    packed = unpack(found["heads"], *trace.weights.shape[2:])[0]
+    np.testing.assert_allclose(packed[4 + 2], trace.tokens(), atol=1e-3)
+
+
+def test_other_heads_are_read_as_the_readout_is() -> None:
+    trace = samples.read_later()
+    other = trace.only(1, 4)
+    np.testing.assert_allclose(
+        other.tokens(), Readout(1, (4,), "next", norms=True).mix(trace.weights, trace.after, trace.norms), atol=1e-6
+    )
+    *cells, notes = shown(heads(trace, layer=1, head=4))
+    assert cells == shown(svg.heatmap(other, confidence=False))[:-1]
+    said = "; read at the next step; weighted by norms"
+    assert f"weights of layer 1, head 4{said}; read-out: layer 2, head 3{said}" in notes
+    packed = unpack(plain(trace, "")["heads"], *trace.weights.shape[2:])[0]
+    np.testing.assert_allclose(packed[3], other.tokens(), atol=1e-3)
+
+
+def test_alarms_are_those_of_the_weights_that_are_drawn() -> None:
+    # As they are, most of the looking goes to `</s>`; by norms, next to nothing does.
+    trace = samples.read_later()
+    weights, after, norms = 0.3 * trace.weights, 0.3 * trace.after, trace.norms.copy()
+    weights[..., -1] += 0.7
+    after[..., -1] += 0.7
+    norms[..., -1] = 0.01
+    read = trace.readout.mix(weights, after, norms)
+    trace = replace(trace, weights=weights, after=after, norms=norms, read=read)
+    raw = replace(trace, readout=Readout(2, (3,)), read=None)
+    assert any("of the looking went to punctuation and the end" in one for one in figure.warned(raw))
+    assert figure.warned(trace) == []
+    for drawn in (heads(trace), svg.heatmap(trace.only(2, 3)), terminal.heatmap(trace.only(2, 3))):
+        assert "look again" not in drawn
+    assert "look again" in heads(raw)
+
+
+def test_heads_without_what_the_readout_takes_are_said_to_be_raw() -> None:
+    trace = replace(samples.read_later(), after=None)
+    *cells, notes = shown(heads(trace))
+    assert cells == shown(svg.heatmap(trace, confidence=False))[:-1]  # of its own head there is what it read
+    assert f"weighted by norms; small maps: {RAW}" in notes
+    *cells, notes = shown(heads(trace, layer=1, head=4))
+    assert cells == shown(svg.heatmap(replace(trace, readout=Readout(1, (4,)), read=None), confidence=False))[:-1]
+    assert f"weights of layer 1, head 4; {RAW}; read-out: layer 2, head 3; read at the next step" in notes
+    assert f"read-out: layer 1; {RAW}" in " ".join(terminal.heatmap(trace.only(1)).split())
+    assert plain(trace, "")["reading"] == RAW

@@ -15,7 +15,9 @@ import browsing
 import numpy as np
 import page_traces
 import pytest
+import sample_traces
 
+from heedful.alarms import Alarm
 from heedful.draw import figure as figures
 from heedful.draw import heads
 from heedful.draw.html import figure, page, record
@@ -255,6 +257,24 @@ def test_all_heads_and_one_of_them_large(look):
     assert found.input_value("select") == "head:0"
     assert found.evaluate("document.activeElement.getAttribute('aria-label')") == "layer 1, head 1"
     assert found.locator(".v-thumb[aria-selected=true]").count() == 1
+
+
+def test_every_choice_is_read_as_the_readout_is(look):
+    trace = sample_traces.read_later()
+    cells = ".v-cell text"
+    found = look(page([trace], view="heatmap", alarms=[[Alarm("flat", 0.9, (), (), "look again")]]))
+    numbers = found.locator(cells).all_text_contents()
+    assert "alarms" not in note(found)
+    for choice, cut in (("head:6", trace.only(2, 3)), ("head:3", trace.only(1, 4)), ("layer:1", trace.only(2))):
+        found.select_option("select", choice)
+        wanted = [round(100 * float(w)) for row in cut.words() for w in sorted(row)[::-1] if w >= 0.05]
+        shown = [int(number) for number in found.locator(cells).all_text_contents()]
+        assert np.abs(np.array(shown) - wanted).max() <= 1  # but for the rounding of 16 bits
+        assert (found.locator(cells).all_text_contents() == numbers) is (choice == "head:6")
+        name = str(cut.readout).split(";")[0] + ", mean of heads" * (choice == "layer:1")
+        said_ = f"{name.capitalize()}; read at the next step; weighted by norms. Showing"
+        assert note(found).startswith(said_)
+        assert "The alarms are those of the read-out." in note(found)
 
 
 @pytest.mark.parametrize(("how", "shown"), [(View("heads", None, 2, 1), "2, head 1"), (View("heads"), "1, head 1")])
