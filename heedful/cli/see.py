@@ -124,7 +124,9 @@ def see(
             _print(one.parts, how, inside and layer is None and head is None, ascii_only)
     if to is not None:
         looking = [one.name for one in seen if one.whole.words() is not None] or names
-        note = write(to, wholes, how, _title(to, inside, names[:1] if check else looking), names, font)
+        title = _title(to, inside, names[:1] if check else looking)
+        title += ", and what its words depended on" * bool(check and title)
+        note = write(to, wholes, how, title, names, font)
         say(f"the {KINDS.get(to.suffix.lower(), 'picture')} is in {to}")
         if note:
             say(note)
@@ -187,7 +189,7 @@ def _look(path: Path, text: str | None, target: str | None, inside: bool, device
 
 def _depended(path: Path, seen: _Seen, device: str) -> list[_Seen]:
     """Return what the words depended on, in every way there is, and say how far the weights agree with it."""
-    from heedful.observe import WAYS, agreement
+    from heedful.observe import NAMES, WAYS, agreement
     from heedful.trace import Trace
     from heedful.translator import load
 
@@ -203,10 +205,10 @@ def _depended(path: Path, seen: _Seen, device: str) -> list[_Seen]:
         if words:
             mean = [sum(row[i] * row.words for row in counted) / words for i in (0, 1)]
             told = f"rank correlation with the weights {mean[0]:+.2f}, the same source word first {mean[1]:.0%}"
-            say(f"{way}: {told}")
+            say(f"{NAMES[way]}: {told}")
             # What stands below every picture, so that a file says it too.
             whole = replace(whole, readout=replace(whole.readout, label=f"{whole.readout}; {told}"))
-        found.append(_Seen(way, whole, parts))
+        found.append(_Seen(NAMES[way], whole, parts))
     return found
 
 

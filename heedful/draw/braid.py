@@ -15,7 +15,19 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.draw.figure import Kept, heading, keep, message, notes, right_to_left, said, warned, weights_of
+from heedful.draw.figure import (
+    Kept,
+    Terms,
+    heading,
+    keep,
+    message,
+    notes,
+    right_to_left,
+    said,
+    terms,
+    warned,
+    weights_of,
+)
 from heedful.draw.marks import HUES, Entry, Picture, cut, decimal, isolate, legend, width_of
 from heedful.trace import END, Trace
 
@@ -72,13 +84,13 @@ def picture(trace: Trace, title: str = "", width: float = WIDEST, mass: float = 
         part, high = _row(row, drawn, sides, spread, (trace.source.text, trace.target.text))
         body.append(f'<g transform="translate(8 {decimal(y)})">{part}</g>')
         y += high + 26
-    key, key_height = legend(_entries(bool((drawn.sum(0) == 0).any())), 8, y - 6, spread)
+    key, key_height = legend(_entries(terms(trace), bool((drawn.sum(0) == 0).any())), 8, y - 6, spread)
     thin = bool((drawn.sum(1) < mass * weights.sum(1) - 1e-3).any())
     lines = _notes(trace, kept, mass, thin)
     below, below_height = notes(lines, y - 6 + key_height, spread + 16)
     told = f"{_describe(trace, drawn)}. {'; '.join(lines)}"
     height = y - 6 + key_height + below_height + 6
-    return Picture(spread + 16, height, title or "Where the model looked", told, "\n".join([*body, key, *below]))
+    return Picture(spread + 16, height, title or terms(trace).title, told, "\n".join([*body, key, *below]))
 
 
 def _rows(weights: NDArray[np.float32], drawn: NDArray[np.float32], wide: list[list[float]], most: float) -> list[_Row]:
@@ -209,14 +221,14 @@ def _word(word: str, place: _Place, y: float, seen: bool) -> str:
     return f'<text class="{kind}" x="{decimal(place.x)}" y="{decimal(y)}">{isolate(word)}</text>'
 
 
-def _entries(some_unseen: bool) -> list[Entry]:
+def _entries(by: Terms, some_unseen: bool) -> list[Entry]:
     """Return the legend: how wide a weight is, and what an empty bar means."""
     marks, x = [], 0.0
     for share in (1.0, 0.5, 0.1):
         wide = UNIT * share
         marks.append(_coloured(f"M{decimal(x)} 0h{decimal(wide)}v14h-{decimal(wide)}z", share, 1))
         x += wide + 5
-    found = [Entry("".join(marks), x - 5, "weight 100, 50 and 10 %")]
+    found = [Entry("".join(marks), x - 5, f"{by.one} 100, 50 and 10 %")]
     if some_unseen:
         empty = f'<rect class="e" x="0" y="5" width="10" height="{decimal(BAR)}" rx="1"/>'
         found.append(Entry(empty, 10, "no ribbon comes here"))
@@ -228,14 +240,14 @@ def _notes(trace: Trace, kept: Kept, mass: float, thin: bool) -> list[str]:
 
     `thin` says whether a word has fewer ribbons than `mass` asks for, since others would be too thin to be seen.
     """
-    least = f"{100 * LEAST:.0f}\u00a0%"
+    by, least = terms(trace), f"{100 * LEAST:.0f}\u00a0%"
     if mass < 1:
         share = f"{100 * mass:.0f}\u00a0%"
-        drawn = f"every word below has ribbons to the words it looked at most, until they hold {share} of its weight"
-        hidden = f"smaller weights, and all under {least}" if thin else "smaller weights"
+        drawn = f"every word below has ribbons to the words it {by.most} most, until they hold {share} of its {by.all}"
+        hidden = f"smaller {by.one}s, and all under {least}" if thin else f"smaller {by.one}s"
     else:
-        drawn, hidden = "every word below has ribbons to all the words it looked at", f"weights under {least}"
-    return [drawn, kept.words(hidden), said(trace), *warned(trace)]
+        drawn, hidden = f"every word below has ribbons to all the words it {by.most}", f"{by.one}s under {least}"
+    return [drawn, kept.words(hidden, by.all), said(trace), *warned(trace)]
 
 
 def _describe(trace: Trace, drawn: NDArray[np.float32]) -> str:
@@ -245,5 +257,5 @@ def _describe(trace: Trace, drawn: NDArray[np.float32]) -> str:
     for word, row in zip(trace.target.words, drawn, strict=True):
         looks = sorted(np.flatnonzero(row).tolist(), key=lambda s: -float(row[s]))
         told = ", ".join(f"{sources[s].text} {round(100 * float(row[s]))} %" for s in looks)
-        found.append(f"{word.text}: {told or 'nowhere'}")
-    return "Where each word looked. " + "; ".join(found)
+        found.append(f"{word.text}: {told or terms(trace).none}")
+    return f"{terms(trace).each}. " + "; ".join(found)

@@ -36,6 +36,7 @@ function slider(view) {
     told.textContent = percent(view.state.keep);
     view.draw();
   });
-  const [before, after] = ["Draw the largest", "of each word\u2019s weight"].map((text) => make("span", {}, text));
+  const all = [...new Set(view.panels.map((panel) => terms(panel.trace)[1]))].join(" or ");
+  const [before, after] = ["Draw the largest", `of each word\u2019s ${all}`].map((text) => make("span", {}, text));
   return make("label", { className: "v-slider" }, before, input, told, after);
 }

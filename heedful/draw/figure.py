@@ -18,6 +18,7 @@ __all__ = [
     "BLANK",
     "NOTHING",
     "Kept",
+    "Terms",
     "heading",
     "keep",
     "message",
@@ -25,6 +26,7 @@ __all__ = [
     "right_to_left",
     "said",
     "stack",
+    "terms",
     "warned",
     "weights_of",
 ]
@@ -37,16 +39,36 @@ LINE = 24  # of a heading
 NOTE = 17  # of what is said below
 
 
+class Terms(NamedTuple):
+    """What the numbers of a trace are called: one of them, all of them, what they say of a word, and of all words."""
+
+    one: str
+    all: str
+    most: str
+    title: str
+    each: str
+    none: str
+
+
+WEIGHTS = Terms("weight", "weight", "looked at", "Where the model looked", "Where each word looked", "nowhere")
+SHARES = Terms("share", "shares", "depended on", "What the words depended on", "What each word depended on", "nothing")
+
+
+def terms(trace: Trace) -> Terms:
+    """Return what the numbers of a trace are called: what is no attention has no weights."""
+    return WEIGHTS if trace.readout.attention else SHARES
+
+
 class Kept(NamedTuple):
     """Which weights are drawn, and the share of all weight that is not."""
 
     mask: NDArray[np.bool_]
     hidden: float
 
-    def words(self, what: str) -> str:
-        """Say for a person what is hidden, which is `what`, and how much that is."""
+    def words(self, what: str, all_: str = "weight") -> str:
+        """Say for a person what is hidden, which is `what`, and how much that is, of `all_` that there is."""
         share = 100 * self.hidden
-        return "nothing is hidden" if share < 0.05 else f"hidden: {what}, together {number(share)}\u00a0% of all weight"
+        return "nothing is hidden" if share < 0.05 else f"hidden: {what}, together {number(share)}\u00a0% of all {all_}"
 
 
 def keep(weights: NDArray[np.float32], mass: float = 1.0, least: float = 0.0) -> Kept:
@@ -132,8 +154,8 @@ def right_to_left(words: Sequence[str]) -> bool:
     return 2 * sum(kind in ("R", "AL") for kind in kinds) > sum(kind in ("R", "AL", "L") for kind in kinds)
 
 
-def stack(pictures: Sequence[Picture], title: str) -> Picture:
-    """Return pictures one below the other as one: the same sentence under several models."""
+def stack(pictures: Sequence[Picture], title: str, named: str = "Where each model looked") -> Picture:
+    """Return pictures one below the other as one, called `named` without a title: one sentence under several models."""
     if len(pictures) == 1:
         return pictures[0]
     width = max(picture.width for picture in pictures)
@@ -146,4 +168,4 @@ def stack(pictures: Sequence[Picture], title: str) -> Picture:
         body.append(f'<g transform="translate(0 {decimal(y)})">{picture.body}</g>')
         y += picture.height
     told = " ".join(f"{picture.title}: {picture.description}." for picture in pictures)
-    return Picture(width, y, title or "Where each model looked", told, "\n".join(body))
+    return Picture(width, y, title or named, told, "\n".join(body))

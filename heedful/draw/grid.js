@@ -111,7 +111,7 @@ function legend(panel, numbered, name) {
     box.style.setProperty("--share", `${share}%`);
     scale.append(box);
   }
-  const told = [`weight in per cent${numbered ? ", from 5 on also as a number" : ""}`];
+  const told = [`${terms(panel.trace)[0]} in per cent${numbered ? ", from 5 on also as a number" : ""}`];
   if (name) told.push(`${name}: ${name === "sure" ? "the model's confidence in its word" : "how sure it was of the word"}`);
   return make("p", { className: "v-legend" }, scale, told.join(" · "));
 }

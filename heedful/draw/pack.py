@@ -110,6 +110,7 @@ def plain(trace: Trace, name: str, room: int = ROOM) -> dict[str, Any]:
         "logs": [round(float(x), 4) for x in np.nan_to_num(np.maximum(trace.log_probs, -99))],
         "readout": said(trace),
         "reading": trace.reading,
+        "attention": trace.readout.attention,
         "self": trace.inside,
         "read": None,
         "heads": None,

@@ -80,7 +80,7 @@ function sentence(panel, side, i) {
   const found = partners(panel, side, i);
   const word = make("bdi", {}, panel.units[side][i].text);
   if (!panel.packed) return [word, ": nothing to show"];
-  const parts = [word, side === "source" ? ": looked at by " : ": "];
+  const parts = [word, side === "source" ? `: ${terms(panel.trace)[2]} by ` : ": "];
   found.slice(0, 6).forEach(([j, w], n) => {
     parts.push(n ? ", " : "", make("bdi", {}, panel.units[other][j].text), `\u00a0${percent(w)}`);
   });
@@ -93,6 +93,11 @@ function sentence(panel, side, i) {
   if (lacking >= 0.005) parts.push(` · hidden\u00a0${percent(lacking)}`);
   if (side === "target" && !panel.trace.self) parts.push(` · confidence\u00a0${percent(confidence(panel, i))}`);
   return parts;
+}
+
+// What the numbers of a trace are called: one, all, and what they say of a word. What is no attention has no weights.
+function terms({ attention }) {
+  return attention === false ? ["share", "shares", "depended on"] : ["weight", "weight", "looked at"];
 }
 
 // Where an arrow leads from word i of n; null when the key is not for us.

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.draw.figure import heading, keep, message, notes, right_to_left, said, warned, weights_of
+from heedful.draw.figure import Terms, heading, keep, message, notes, right_to_left, said, terms, warned, weights_of
 from heedful.draw.marks import Entry, Picture, cut, decimal, isolate, legend, width_of
 from heedful.errors import DataError
 from heedful.trace import Trace
@@ -93,8 +93,9 @@ def _draw(
     body, top = heading(title, width)
     head = top + max(width_of(w, font) for w in across) * SLANT + 26
     grid = _Grid(left, head, wide, high, len(targets), len(sources), font)
-    key, key_height = legend(_entries(gold is not None, confidences is not None), 8, grid.bottom + 18, width - 16)
-    hidden = kept.words(f"cells under {100 * SEEN:.0f}\u00a0%")
+    by = terms(trace)
+    key, key_height = legend(_entries(by, gold is not None, confidences is not None), 8, grid.bottom + 18, width - 16)
+    hidden = kept.words(f"cells under {100 * SEEN:.0f}\u00a0%", by.all)
     below, below_height = notes([which, hidden, *warned(trace)], grid.bottom + 18 + key_height, width)
     body += [
         *_words(grid, across, down),
@@ -106,7 +107,7 @@ def _draw(
         *below,
     ]
     height = grid.bottom + 18 + key_height + below_height + 6
-    return Picture(width, height, title or "Where the model looked", told, "\n".join(body))
+    return Picture(width, height, title or by.title, told, "\n".join(body))
 
 
 def _sizes(rows: int, columns: int) -> tuple[float, float, float]:
@@ -180,7 +181,7 @@ def _outline(grid: _Grid, source: int, target: int) -> str:
     return f'<rect class="o" pointer-events="none" {at} rx="3"/>'
 
 
-def _entries(gold: bool, confidence: bool) -> list[Entry]:
+def _entries(by: Terms, gold: bool, confidence: bool) -> list[Entry]:
     """Return the legend: what the shades mean, the outline and the column at the right if there are."""
     boxes = []
     for i, share in enumerate((0, 25, 50, 75, 100)):
@@ -189,7 +190,7 @@ def _entries(gold: bool, confidence: bool) -> list[Entry]:
             f'<path class="c" fill-opacity="{share / 100}" d="{box}"/><path class="l" d="{box}"/>'
             f'<text class="n{full}" x="{30 * i + 15}" y="11">{share}</text>'
         )
-    entries = [Entry("".join(boxes), 150, "weight in per cent")]
+    entries = [Entry("".join(boxes), 150, f"{by.one} in per cent")]
     if gold:
         entries.append(Entry('<rect class="o" x="1" y="0" width="24" height="14" rx="3"/>', 26, "gold link"))
     return [*entries, Entry("", -7, "confidence: how sure it was")] if confidence else entries
@@ -201,4 +202,4 @@ def _describe(trace: Trace, weights: NDArray[np.float32]) -> str:
     for target, row in zip(trace.target.words, weights, strict=True):
         best = int(row.argmax())
         found.append(f"{target.text}: {trace.source.words[best].text} {round(100 * float(row[best]))} %")
-    return "Most looked at, word by word. " + "; ".join(found)
+    return f"Most {terms(trace).most}, word by word. " + "; ".join(found)

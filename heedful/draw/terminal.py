@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.draw.figure import BLANK, NOTHING, right_to_left, said, warned, weights_of
+from heedful.draw.figure import BLANK, NOTHING, right_to_left, said, terms, warned, weights_of
 from heedful.draw.widths import columns, signs
 from heedful.trace import Trace
 
@@ -64,7 +64,7 @@ def heatmap(trace: Trace, width: int = 80, ascii_only: bool = False, confidence:
         heading = "".join(numbers) + "  conf" * confidence
         panels += [*_panel(weights[:, panel], cell, heading, words, ascii_only), ""]
     told = [line for text in (said(trace), *warned(trace)) for line in _lines(text, width, ascii_only)]
-    below = [*_scale(width, ascii_only), *told]
+    below = [*_scale(terms(trace).one, width, ascii_only), *told]
     return "\n".join([*_legend(sources, width, ascii_only), "", *panels, *below])
 
 
@@ -93,10 +93,10 @@ def _apart(word: str) -> str:
     return word + LEFT_TO_RIGHT if right_to_left([word]) else word
 
 
-def _scale(width: int, ascii_only: bool) -> list[str]:
-    """Return the least weight that each shade stands for."""
+def _scale(one: str, width: int, ascii_only: bool) -> list[str]:
+    """Return the least weight, or whatever `one` is called, that each shade stands for."""
     marks = [(low, plain if ascii_only else block) for low, block, plain in SHADES]
-    return _wrap("weight from:", [f"[{mark * 2}] {low:.0%}" for low, mark in marks], width)
+    return _wrap(f"{one} from:", [f"[{mark * 2}] {low:.0%}" for low, mark in marks], width)
 
 
 def _wrap(title: str, entries: Sequence[str], width: int) -> list[str]:

@@ -102,12 +102,13 @@ class Panel {
     const hidden = Math.round(100 * (1 - this.cut.shown));
     const little = this.cut.shown < 0.9995 ? "hidden under 1\u00a0%" : "nothing is hidden";
     const told = hidden ? `hidden ${hidden}\u00a0%` : little;
-    const parts = [`${this.shown()}.`, `Showing ${100 - hidden}\u00a0% of the weight; ${told}.`];
+    const [one, all] = terms(trace);
+    const parts = [`${this.shown()}.`, `Showing ${100 - hidden}\u00a0% of the ${all}; ${told}.`];
     parts.push(...this.limits());
     if (packed.lost >= 0.005) {
       const most = Math.ceil(1e4 * packed.floor) / 100;
       const lost = percent(packed.lost);
-      parts.push(`Reduced: this file lacks small weights, none over ${most}\u00a0%, together ${lost} of all weight.`);
+      parts.push(`Reduced: this file lacks small ${one}s, none over ${most}\u00a0%, together ${lost} of all ${all}.`);
     }
     if (trace.layers.length && !this.heads) parts.push("The single heads are too many for this file.");
     if (this.choice !== "read" && trace.alarms.length) parts.push("The alarms are those of the read-out.");
@@ -125,12 +126,13 @@ class Panel {
     const { cut, ribbons, rows, trace } = this;
     const { keep } = this.view.state;
     const least = percent(cut.least);
+    const [share, all, looked] = terms(trace);
     const [one, word] = [ribbons ? "link" : "cell", trace.self ? "Every word" : "Every word of the translation"];
-    if (rows.length && !cut.links.length) return [`The weight is spread so wide that no ${one} reaches ${least}.`];
+    if (rows.length && !cut.links.length) return [`The ${share} is spread so wide that no ${one} reaches ${least}.`];
     if (!ribbons) return cut.shown < 0.995 ? [`Cells under ${least} are left blank.`] : [];
     const parts = [];
     if (keep < 1) {
-      parts.push(`${word} has ribbons to the words it looked at most, until they hold ${percent(keep)} of its weight.`);
+      parts.push(`${word} has ribbons to the words it ${looked} most, until they hold ${percent(keep)} of its ${all}.`);
     }
     if (cut.shown < keep - 0.005) parts.push(`Links under ${least} are too thin to draw.`);
     return parts;

@@ -60,7 +60,9 @@ def view(traces: Sequence[Trace], how: View | None = None, title: str = "", name
         raise DataError(f"{len(names)} names for {len(traces)} traces")
     single = len(traces) == 1
     pictures = [_picture(t, how, title if single else name) for t, name in zip(traces, names, strict=True)]
-    return str(stack(pictures, title))
+    if all(trace.readout.attention for trace in traces):
+        return str(stack(pictures, title))
+    return str(stack(pictures, title, "Where the model looked, and what the words depended on"))
 
 
 def _picture(trace: Trace, how: View, title: str) -> Picture:

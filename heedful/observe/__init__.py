@@ -2,12 +2,13 @@
 
 from heedful.observe.choosing import Measured, choose_readout, choose_symmetry, measured
 from heedful.observe.evidence import Evidence, Judge, Sighted
-from heedful.observe.influence import WAYS, Agreement, agreement
+from heedful.observe.influence import NAMES, WAYS, Agreement, agreement
 from heedful.observe.reading import Reading, read
 from heedful.observe.seen import Call, Seen
 from heedful.observe.watching import watch
 
 __all__ = [
+    "NAMES",
     "WAYS",
     "Agreement",
     "Call",

@@ -22,9 +22,10 @@ from heedful.models import Network
 from heedful.observe.reading import read
 from heedful.text import PAD, START
 
-__all__ = ["WAYS", "Agreement", "agreement", "gradient", "leave_one_out", "ranks"]
+__all__ = ["NAMES", "WAYS", "Agreement", "agreement", "gradient", "leave_one_out", "ranks"]
 
 WAYS = ("leave-one-out", "gradient")
+NAMES = {"leave-one-out": "leave-one-out", "gradient": "gradient × input"}  # what they are called to people
 ROWS = 2048  # tokens at a time
 
 

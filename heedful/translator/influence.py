@@ -9,15 +9,15 @@ from heedful.device import memory_guard
 from heedful.errors import DataError, choose
 from heedful.folder import Parts
 from heedful.models import Network
-from heedful.observe.influence import WAYS, gradient, leave_one_out
+from heedful.observe.influence import NAMES, WAYS, gradient, leave_one_out
 from heedful.readout import Readout
 from heedful.trace import Trace
 
 __all__ = ["influence"]
 
 LABELS = {
-    "leave-one-out": "leave-one-out: by how much less probable a word gets when a source word is left out",
-    "gradient": "gradient × input: of a word's log-probability by each source word's vector, times that vector",
+    "leave-one-out": "by how much less probable a word gets when a source word is left out",
+    "gradient": "the slope of a word's log-probability by each source word's vector, times that vector",
 }
 
 
@@ -37,7 +37,7 @@ def influence(parts: Parts, trace: Trace, way: str) -> Trace:
         found = _left_out(model, x, y, trace) if way == "leave-one-out" else gradient(model, x, y)
     sums = found.sum(1, keepdims=True)
     shares = np.divide(found, sums, out=np.zeros_like(found), where=sums > 0)
-    readout = Readout(label=LABELS[way], attention=False)
+    readout = Readout(label=f"{NAMES[way]}: {LABELS[way]}", attention=False)
     return Trace(trace.source, trace.target, shares[None, None], trace.log_probs, readout)
 
 

@@ -162,7 +162,7 @@ def test_the_readouts_head_is_the_same_by_every_option(heedful_cli: Run, transfo
     folder = tmp_path / "model"
     shutil.copytree(transformer, folder)
     write_readout(folder, Readout(2, (3,), "next", norms=True, end="drop"))
-    text = "a b c. d e f."
+    text = "A b! C d!"  # two sentences
     whole = heedful_cli("see", folder, text).out
     assert "read-out: layer 2, head 3; read at the next step; weighted by norms\n" in whole
     assert heedful_cli("see", folder, text, "--layer", "2", "--head", "3").out == whole
@@ -319,13 +319,14 @@ def test_unknown_words_of_both_sides_are_said(heedful_cli: Run, tiny: Path, tmp_
 def test_what_the_words_depended_on_stands_beside_the_weights(heedful_cli: Run, tiny: Path, tmp_path: Path) -> None:
     done = heedful_cli("see", tiny, "a b c. c a.", "--check")
 
-    for way, label in (("leave-one-out", "by how much less probable"), ("gradient", "gradient × input")):
+    for way, label in (("leave-one-out", "by how much less probable"), ("gradient × input", "the slope of a word")):
         assert re.search(
             rf"^{way}: rank correlation with the weights [+-]0\.\d\d, the same source word first \d+%$", done.err, re.M
         )
         assert f"\n{way}:\n" in done.out
-        assert label in done.out
+        assert f"{way}: {label}" in " ".join(done.out.split())
     assert done.out.count("model: ") == 1
+    assert (done.out.count("weight from:"), done.out.count("share from:")) == (1, 2)
     for ending in (".svg", ".html"):
         file = tmp_path / f"checked{ending}"
         done = heedful_cli("see", tiny, "a b c", "--check", "--to", file)
@@ -334,10 +335,11 @@ def test_what_the_words_depended_on_stands_beside_the_weights(heedful_cli: Run, 
         texts = re.sub(r"</text>\s*<text[^>]*>", " ", file.read_text(encoding="utf-8"))
         assert len(told) == 2
         assert all(one in texts for one in told)
+        assert texts.count("and what its words depended on</h1>" if ending == ".html" else "share in per cent") > 0
     record = tmp_path / "checked.json"
     assert heedful_cli("see", tiny, "a b c", "--check", "--to", record).code == 0
     saved = json.loads(record.read_text())
-    assert saved["names"] == [tiny.name, "leave-one-out", "gradient"]
+    assert saved["names"] == [tiny.name, "leave-one-out", "gradient × input"]
     rows = [np.array(trace["weights"])[0, 0] for trace in saved["traces"]]
     assert all(row.shape == rows[0].shape for row in rows)
     translator = heedful.load(tiny, "cpu")

@@ -23,6 +23,7 @@ from heedful.draw import heads
 from heedful.draw.html import figure, page, record
 from heedful.draw.pack import pack
 from heedful.draw.views import View, view
+from heedful.readout import Readout
 
 SPOKEN = "eating: खाना 61 %, खा 30 % · hidden 9 % · confidence 80 %"
 ALL_SPOKEN = "eating: खाना 61 %, खा 30 %, रहा 9 % · confidence 80 %"
@@ -257,6 +258,23 @@ def test_all_heads_and_one_of_them_large(look):
     assert found.input_value("select") == "head:0"
     assert found.evaluate("document.activeElement.getAttribute('aria-label')") == "layer 1, head 1"
     assert found.locator(".v-thumb[aria-selected=true]").count() == 1
+
+
+def test_what_is_no_attention_is_not_called_so(look):
+    shares = replace(page_traces.known(), readout=Readout(label="leave-one-out", attention=False))
+    found = look(page([shares]))
+    assert "has ribbons to the words it depended on most, until they hold 90 % of its shares." in note(found)
+    assert re.match(r"leave-one-out\. Showing \d+ % of the shares", note(found), re.I)
+    found.hover(word("source", 2))
+    assert said(found).startswith("खाना: depended on by food 95 %")
+    assert "of each word’s shares" in found.inner_text(".v-slider")
+    found.check("input[value=heatmap]", force=True)
+    assert found.inner_text(".v-legend").endswith(
+        "share in per cent, from 5 on also as a number · confidence: how sure it was of the word"
+    )
+    assert not re.search("weight|look", found.inner_text(".v-panel"))
+    both = look(page([page_traces.known(), shares], names=["a", "b"]))
+    assert "of each word’s weight or shares" in both.inner_text(".v-slider")
 
 
 def test_every_choice_is_read_as_the_readout_is(look):
