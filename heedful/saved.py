@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from heedful.errors import DataError
 
 if TYPE_CHECKING:
-    from heedful.trace import Text
+    from heedful.sides import Text
 
 __all__ = [
     "beside",

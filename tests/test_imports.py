@@ -12,7 +12,20 @@ from conftest import ROOT
 
 PACKAGE = ROOT / "heedful"
 FLOORS = [
-    {"alarms", "alignment", "client", "errors", "notation", "config", "readout", "saved", "trace", "version", "disk"},
+    {
+        "alarms",
+        "alignment",
+        "client",
+        "errors",
+        "notation",
+        "config",
+        "readout",
+        "saved",
+        "sides",
+        "trace",
+        "version",
+        "disk",
+    },
     {"text", "align", "markup", "metrics", "kernels", "draw", "device"},
     {"data", "attention", "report"},
     {"models"},
@@ -30,6 +43,7 @@ WITHOUT_TORCH = {
     "config",
     "readout",
     "saved",
+    "sides",
     "trace",
     "version",
     "align",
