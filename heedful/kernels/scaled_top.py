@@ -22,7 +22,7 @@ from heedful.kernels.scaled_plain import Scores, Top
 if TYPE_CHECKING:
     import triton.language as tl
 
-__all__ = ["MOST", "Found"]
+__all__ = ["MOST", "Found", "together"]
 
 MOST = 16  # positions that are looked for at once
 QUERIES = 1  # of a program
