@@ -101,6 +101,8 @@ def align(
         raise ConfigError("--model reads links from a model, which learns nothing here; leave out --method and --extra")
     if reverse and not model:
         raise ConfigError("--reverse is a second model, for the other direction; name the first with --model")
+    if symmetry == "product" and not (model and reverse):
+        raise ConfigError("--symmetry product multiplies the weights of two models; name them: --model and --reverse")
     if links and not gold:
         raise ConfigError("--links is for scoring; say with --gold what the links are to be compared with")
     if gold is None and lenient:
@@ -111,17 +113,17 @@ def align(
         raise ConfigError(f"{out}: this is a folder; name a file for the links")
     given = _pairs(pair_files(pairs, source, target, columns, format_))
     wanted = _gold(gold, given, gold_base, lenient) if gold else None  # first: it is wrong sooner than links are made
-    details = None
+    details, used = None, ""
     if model:
         by_model = ByModel(model, reverse, symmetry, device, threads, batch_tokens)
-        found, details = by_model.align(given, json and out is None)
+        found, details, used = by_model.align(given, json and out is None)
     elif links:
         found = _read(links, given)
     else:
         found = linked(given, method or "ibm", symmetry or "grow-diag-final-and", _extra(extra, columns, format_))
     if not links:
         _write(found, given, out, json, details)
-    _report(found, wanted, json, on_stdout=bool(links or out))
+    _report(found, wanted, used, json, on_stdout=bool(links or out))
 
 
 def linked(given: Pairs, method: str, symmetry: str, extra: Pairs = ()) -> list[Links]:
@@ -173,7 +175,8 @@ def _gold(path: Path, given: Pairs, base: int, lenient: bool) -> Gold:
 
     read = read_gold(read_lines(path), list(map(_words, given)), base=base, name=str(path), lenient=lenient)
     if read.left_out:
-        say(f"{path}: {read.left_out:,} gold link{'s' * (read.left_out > 1)} outside of their sentences left out")
+        links = "1 gold link outside of its" if read.left_out == 1 else f"{read.left_out:,} gold links outside of their"
+        say(f"{path}: {links} sentences left out")
     return read
 
 
@@ -203,24 +206,31 @@ def _write(
             print(text(links))
 
 
-def _report(found: Sequence[Links], wanted: Gold | None, json: bool, on_stdout: bool) -> None:
-    """Say how many links there are and how good they are: a result if the links themselves went elsewhere."""
+def _report(found: Sequence[Links], wanted: Gold | None, symmetry: str, json: bool, on_stdout: bool) -> None:
+    """Say how many links there are and how good they are: a result if the links themselves went elsewhere.
+
+    `symmetry` is how those of two models were joined.
+    """
     from heedful.align import score
 
     scores = score(found, wanted.sure, wanted.possible) if wanted else None
     if json:
         if scores or on_stdout:
             record = {"pairs": len(found), "links": sum(map(len, found))}
-            print_json({**record, **(scores._asdict() if scores else {})})
+            joined = {"symmetry": symmetry} if symmetry else {}
+            print_json({**record, **joined, **(scores._asdict() if scores else {})})
         return
     if scores:
-        (print if on_stdout else say)(_line(scores))
+        (print if on_stdout else say)(_line(scores, symmetry))
     else:
         links, pairs = sum(map(len, found)), len(found)
-        say(f"{links:,} link{'s' * (links != 1)} in {pairs:,} pair{'s' * (pairs != 1)}")
+        how = f", symmetry: {symmetry}" if symmetry else ""
+        say(f"{links:,} link{'s' * (links != 1)} in {pairs:,} pair{'s' * (pairs != 1)}{how}")
 
 
-def _line(scores: AlignmentScores) -> str:
+def _line(scores: AlignmentScores, symmetry: str) -> str:
     shares = f"precision {100 * scores.precision:.2f} %, recall {100 * scores.recall:.2f} %"
     counts = f"{scores.links:,} links, {scores.gold:,} sure ones in the gold"
+    if symmetry:
+        counts += f"; symmetry: {symmetry}"
     return f"alignment error rate {100 * scores.error_rate:.2f} %, {shares} ({counts})"

@@ -7,7 +7,7 @@ from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from heedful.cli.decoding import naming_options, opened
+from heedful.cli.decoding import naming_options, opened, refuse_wrong_way
 from heedful.cli.notes import Notes
 from heedful.cli.options import say
 from heedful.cli.progress import counting
@@ -33,8 +33,8 @@ class ByModel(NamedTuple):
 
     def align(
         self, given: Sequence[tuple[str, str]], details: bool = False
-    ) -> tuple[list[Links], list[dict[str, Any]] | None]:
-        """Return the links of each pair, and with `details` the whole alignment, with weights and characters' places.
+    ) -> tuple[list[Links], list[dict[str, Any]] | None, str]:
+        """Return the links of each pair, with `details` the whole alignment as JSON has it, and how two were joined.
 
         Pairs with an empty side have no links, and neither have those too long for a model, which is said.
         """
@@ -45,11 +45,17 @@ class ByModel(NamedTuple):
         if self.symmetry == "reverse":
             raise ConfigError("--symmetry reverse would leave out the model; align the other way round by --reverse")
         how = "none" if self.symmetry == "forward" else self.symmetry
+        used = ""
         found: list[Links] = [frozenset()] * len(given)
         told: list[dict[str, Any]] = [{"links": []} for _ in given] if details else []
+        from heedful.translator.aligning import usual_symmetry
+
         with naming_options(), counting(f"aligning with {self.model}", len(given)) as count:
             translator = opened(self.model, None, self.device, self.threads)
+            refuse_wrong_way(self.model, translator, given)
             back = None if self.reverse is None else opened(self.reverse, None, self.device, self.threads)
+            if back is not None:
+                used = self.symmetry or usual_symmetry(translator.readout, back.readout)
             notes = Notes()
             for first in range(0, len(given), CHUNK):
                 chunk = given[first : first + CHUNK]
@@ -68,4 +74,4 @@ class ByModel(NamedTuple):
         notes.say()
         if blank := sum(not (x and y) for x, y in given):
             say(f"{blank:,} line{'s' * (blank > 1)} with an empty side: no links")
-        return found, told or None
+        return found, told or None, used

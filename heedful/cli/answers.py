@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heedful.cli.decoding import opened
+from heedful.cli.decoding import opened, refuse_wrong_way
 from heedful.cli.exam import Exam
 from heedful.cli.notes import Notes
 from heedful.cli.options import refuse_idle
@@ -46,9 +46,16 @@ class Asking:
     copy_unknown: bool = False
 
 
-def answers(systems: Sequence[Path], exam: Exam, asking: Asking, others: list[str] | None = None) -> list[list[str]]:
+def answers(
+    systems: Sequence[Path],
+    exam: Exam,
+    asking: Asking,
+    others: list[str] | None = None,
+    options: Sequence[str] = (),
+) -> list[list[str]]:
     """Return each system's translations of the rows of an exam; `others` make an ensemble with the first.
 
+    `options` are those that the verb has, of the ones that are named where something is odd: columns, max_length.
     Files are read before models are asked: what is wrong with them is found at once.
     """
     if all(map(_is_file, systems)):
@@ -60,7 +67,7 @@ def answers(systems: Sequence[Path], exam: Exam, asking: Asking, others: list[st
     found = {i: _from_file(path, exam) for i, path in enumerate(systems) if _is_file(path)}
     for i, path in enumerate(systems):
         if i not in found:
-            found[i] = _from_model(path, exam, asking, others if i == 0 else None)
+            found[i] = _from_model(path, exam, asking, others if i == 0 else None, options)
     return [found[i] for i in range(len(systems))]
 
 
@@ -124,10 +131,12 @@ def _from_file(path: Path, exam: Exam) -> list[str]:
     return [line.strip() for line, row in zip(lines, exam.lines, strict=True) if row.whole]
 
 
-def _from_model(path: Path, exam: Exam, asking: Asking, others: list[str] | None) -> list[str]:
+def _from_model(path: Path, exam: Exam, asking: Asking, others: list[str] | None, options: Sequence[str]) -> list[str]:
     if not path.exists() and not str(path).startswith("hf:"):
         raise DataError(f"{path}: there is no such model folder, nor such a file of translations")
     translator = opened(path, others, asking.device, asking.threads, links=False)
+    pairs = [(row.source, row.references[0]) for row in exam.rows]
+    refuse_wrong_way(path, translator, pairs, "columns" in options)
     sources = [row.source for row in exam.rows]
     done = []
     with counting(f"translating with {path}", len(sources)) as count:
@@ -141,7 +150,7 @@ def _from_model(path: Path, exam: Exam, asking: Asking, others: list[str] | None
                 batch_tokens=asking.batch_tokens,
             )
             count(len(done) - first)
-    notes, each = Notes(), iter(done)
+    notes, each = Notes("max_length" in options), iter(done)
     for row in exam.lines:
         notes.add(next(each).notes if row.whole else ())
     notes.say()

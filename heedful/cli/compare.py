@@ -69,7 +69,8 @@ def compare(
     with naming_options():
         from heedful.decoding import Decoding
 
-        outputs = answers([a, b], exam, Asking(Decoding(beam=beam), device, threads, batch_tokens))
+        asking = Asking(Decoding(beam=beam), device, threads, batch_tokens)
+        outputs = answers([a, b], exam, asking, options=["columns"])
     first, second = (judged(str(path), texts, exam) for path, texts in zip((a, b), outputs, strict=True))
     found = compare_systems(first, second, by, test, resamples, seed)
     from heedful.report.compared import Compared, compared_page

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from heedful.cli.options import refuse_idle, say, use_threads
-from heedful.errors import ConfigError
+from heedful.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from heedful.translator import Translator
@@ -29,6 +29,7 @@ __all__ = [
     "check_penalty",
     "naming_options",
     "opened",
+    "refuse_wrong_way",
     "say_fault",
 ]
 
@@ -59,6 +60,18 @@ def opened(model: Path, others: list[str] | None, device: str, threads: int, lin
     return load([model, *others] if others else model, device, None if links else say_fault)
 
 
+def refuse_wrong_way(
+    model: Path, translator: Translator, pairs: Sequence[tuple[str, str]], columns: bool = True
+) -> None:
+    """Refuse a model that translates the other way; `columns` says whether the verb has that option."""
+    from heedful.translator.aligning import wrong_way
+
+    whole = [pair for pair in pairs if all(pair)]
+    if why := wrong_way(translator, [x for x, _ in whole], [y for _, y in whole]):
+        how = " (in a file of pairs: --columns 2,1)" if columns else ""
+        raise DataError(f"{model}: {why}; swap the two sides{how}, or name another model")
+
+
 def say_fault(fault: str) -> None:
     """Say what is wrong with a read-out where it is not needed."""
     say(f"{fault}; for now weights are read as is usual for such a model")
@@ -80,8 +93,10 @@ def naming_options() -> Iterator[None]:
         raise ConfigError(as_options(str(error))) from None
 
 
-def as_options(message: str) -> str:
+def as_options(message: str, here: bool = True) -> str:
     """Return a message with the settings of decoding written as options; what stands in quotes stays as it is.
+
+    Where the verb has no such options, not `here`, they are said to be those of `heedful translate`.
 
     >>> as_options("the prefix 'a beam' has 2 tokens, more than max_length, 1")
     "the prefix 'a beam' has 2 tokens, more than --max-length, 1"
@@ -92,4 +107,5 @@ def as_options(message: str) -> str:
 
     names = "|".join([*(field.name for field in fields(Decoding)), "copy_unknown", "batch_tokens"])
     found = re.compile(rf"'[^']*'|(?<![\w.-])({names})(?!\w)")  # text.max_length is a model's, and no option
-    return found.sub(lambda m: f"--{m[1].replace('_', '-')}" if m[1] else m[0], message)
+    whose = "" if here else " of heedful translate"
+    return found.sub(lambda m: f"--{m[1].replace('_', '-')}{whose}" if m[1] else m[0], message)

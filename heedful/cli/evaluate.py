@@ -94,7 +94,7 @@ def evaluate(
         )
         asking = Asking(how, device, threads, batch_tokens, copy_unknown)
         systems = [model, against] if against else [model]
-        outputs = answers(systems, exam, asking, with_)
+        outputs = answers(systems, exam, asking, with_, ["columns", "max_length"])
     if save:
         save_answers(save, exam, outputs[0])
     first, *other = (judged(str(path), texts, exam) for path, texts in zip(systems, outputs, strict=True))

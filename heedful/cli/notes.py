@@ -13,9 +13,13 @@ __all__ = ["Notes"]
 
 
 class Notes:
-    """Notes on lines, and words that a model does not know; notes that differ only in their numbers are of one kind."""
+    """Notes on lines, and words that a model does not know; notes that differ only in their numbers are of one kind.
 
-    def __init__(self) -> None:
+    `here` says whether the verb has the options of decoding that notes name.
+    """
+
+    def __init__(self, here: bool = True) -> None:
+        self.here = here
         self.lines = 0
         self.kinds: dict[str, tuple[int, str, int]] = {}  # the first line, its note, how many lines
         self.words: dict[str, None] = {}
@@ -33,7 +37,7 @@ class Notes:
         for first, note, count in self.kinds.values():
             where = f"line {first:,}: " if self.lines > 1 else ""
             others = f"; the same in {count - 1:,} other line{'s' * (count > 2)}" if count > 1 else ""
-            say(f"{where}{as_options(note)}{others}")
+            say(f"{where}{as_options(note, self.here)}{others}")
         if self.words:
             some = ", ".join(islice(self.words, 5)) + (" …" if len(self.words) > 5 else "")
             many = f"{len(self.words):,} unknown word{'s' * (len(self.words) > 1)}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from heedful.cli.decoding import naming_options, opened
+from heedful.cli.decoding import naming_options, opened, refuse_wrong_way
 from heedful.cli.options import (
     BatchTokens,
     Columns,
@@ -110,6 +110,7 @@ def readout(
         other = None if reverse is None else opened(reverse, None, device, threads)
         rows = pair_rows(pair_files(pairs, source, target, columns, format_))
         read = list(rows) if gold else spread(thinned(rows, most + LEARNED), most)
+        refuse_wrong_way(model, translator, read)
         held = None if gold is None else _gold(gold, read, gold_base, lenient)
         known = _known(read, most, translator, held, (reverse, other))
         found = _search(translator, known, batch_tokens)
@@ -232,7 +233,8 @@ def _gold(path: Path, rows: Sequence[tuple[str, str]], base: int, lenient: bool)
     lengths = [(len(x.split()), len(y.split())) for x, y in rows]
     found = read_gold(read_lines(path), lengths, base=base, name=str(path), lenient=lenient)
     if found.left_out:
-        say(f"{path}: {found.left_out:,} links outside of their sentences are left out")
+        links = "1 link outside of its" if found.left_out == 1 else f"{found.left_out:,} links outside of their"
+        say(f"{path}: {links} sentences left out")
     return found
 
 

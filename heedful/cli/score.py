@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import compress, islice
 from typing import TYPE_CHECKING
 
-from heedful.cli.decoding import With, naming_options, opened
+from heedful.cli.decoding import With, naming_options, opened, refuse_wrong_way
 from heedful.cli.notes import Notes
 from heedful.cli.options import (
     BatchTokens,
@@ -56,6 +56,8 @@ def score(
         translator = opened(model, with_, device, threads, links=False)
         blank, notes = 0, Notes()
         while chunk := list(islice(rows, CHUNK)):
+            if not notes.lines:
+                refuse_wrong_way(model, translator, chunk)
             blank += sum(not (x and y) for x, y in chunk)
             long = [translator.too_long(x, y) if x and y else "" for x, y in chunk]
             whole = [bool(x and y and not why) for (x, y), why in zip(chunk, long, strict=True)]

@@ -225,7 +225,7 @@ def _starts(seen: _Seen) -> list[tuple[int, int]]:
 
 def _across(translator: Translator, text: str, target: str | None) -> tuple[Trace, list[Trace]]:
     """Return where the words of the translation look, all together and for each sentence."""
-    notes = Notes()
+    notes = Notes(here=False)
     if target is None:
         done = translator.translate(text)
         notes.add(done.notes, translator.unknown(text))
@@ -242,7 +242,7 @@ def _inside(translator: Translator, text: str) -> tuple[Trace, list[Trace]]:
     from heedful.trace import Trace
 
     found = segments([text], translator.parts.source, translator.config.text.max_length)
-    notes = Notes()
+    notes = Notes(here=False)
     notes.add([note for one in found for note in one.notes], translator.unknown(text))
     parts = [translator.inside(one.text) for one in found]
     notes.say()

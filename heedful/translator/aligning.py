@@ -11,7 +11,7 @@ import numpy as np
 from heedful.align.readout import align, one_way
 from heedful.alignment import Alignment, Link
 from heedful.decoding import Ensemble
-from heedful.errors import ConfigError
+from heedful.errors import ConfigError, DataError
 from heedful.models import Memory
 from heedful.observe import Evidence, Reading, Sighted, read
 from heedful.readout import SYMMETRIES, Readout, Weights
@@ -19,9 +19,9 @@ from heedful.readout import SYMMETRIES, Readout, Weights
 if TYPE_CHECKING:
     from heedful.translator.translator import Translator
 
-__all__ = ["align_pairs", "check_reverse", "evidence", "joined", "usual_symmetry"]
+__all__ = ["align_pairs", "check_reverse", "evidence", "joined", "usual_symmetry", "wrong_way"]
 
-LOOKED = 100  # pairs by which a model is known that does not translate the other way
+LOOKED = 100  # pairs by which a model is known that does not translate the way it is asked to
 # How two directions are joined when nobody says (docs/alignments.md): where every word is linked to its best one, and
 # where words may have several links, or none because they look at </s>, which `product` does not ask for.
 BEST, OTHERS = "product", "grow-diag-final-and"
@@ -42,6 +42,8 @@ def align_pairs(
         raise ConfigError(f"the symmetry is {symmetry!r}; choose from {', '.join(SYMMETRIES)}")
     if symmetry not in ("", "none") and reverse is None:
         raise ConfigError(f"symmetry {symmetry} joins two directions, and there is no reverse model")
+    if why := wrong_way(translator, sources, targets):
+        raise DataError(f"{why}; swap sources and targets, or take another model")
     if reverse is not None:
         check_reverse(translator, reverse, sources, targets)
     traces = translator.reread(sources, targets, batch_tokens=batch_tokens)
@@ -62,6 +64,18 @@ def usual_symmetry(forward: Readout, reverse: Readout) -> str:
     return BEST if all(one.threshold == 1 and one.end == "drop" for one in (forward, reverse)) else OTHERS
 
 
+def wrong_way(translator: Translator, sources: Sequence[str], targets: Sequence[str]) -> str:
+    """Return why a model seems to translate the other way, as far as its vocabularies tell, or nothing.
+
+    It cannot read most of the sources, and both sides would be known to it if they were swapped. Where they would not,
+    as in a script that it has never seen, it may be the right model all the same.
+    """
+    reads = _unknown(translator, sources)
+    if reads <= 0.5 or max(_unknown(translator, targets), _unknown(translator, sources, target=True)) >= 0.25:
+        return ""
+    return f"the model goes the other way: {reads:.0%} of the sources is unknown to it, and the targets are not"
+
+
 def check_reverse(translator: Translator, reverse: Translator, sources: Sequence[str], targets: Sequence[str]) -> None:
     """Refuse a model for the other direction that translates in the same one, as far as vocabularies tell."""
     one, other = translator.parts, reverse.parts
@@ -73,10 +87,10 @@ def check_reverse(translator: Translator, reverse: Translator, sources: Sequence
         raise ConfigError(f"the reverse model goes the same way: {wants:.0%} of the targets is unknown to it{advice}")
 
 
-def _unknown(translator: Translator, texts: Sequence[str]) -> float:
-    """Return which part of the characters a model cannot read."""
+def _unknown(translator: Translator, texts: Sequence[str], target: bool = False) -> float:
+    """Return which part of the characters a model cannot read as a source, or as a target."""
     texts = texts[:LOOKED]
-    missing = sum(len(piece) for text in texts for piece in translator.unknown(text))
+    missing = sum(len(piece) for text in texts for piece in translator.unknown(text, target=target))
     return missing / max(1, sum(len("".join(text.split())) for text in texts))
 
 

@@ -65,7 +65,7 @@ def test_gold_links_outside_of_their_sentences(heedful_cli: Run, pairs: Path) ->
     assert f"{gold}, line 5: link '4-4' is outside of its sentences" in err
     code, _, err = heedful_cli("align", pairs, "--gold", gold, "--lenient")
     assert code == 0
-    assert f"{gold}: 1 gold link outside of their sentences left out" in err
+    assert f"{gold}: 1 gold link outside of its sentences left out" in err
     code, _, err = heedful_cli("align", pairs, "--gold", gold, "--gold-base", 1)
     assert (code, "is the file counted from 0?" in err) == (2, True)
 
@@ -86,6 +86,7 @@ def test_links_that_do_not_fit_are_refused(heedful_cli: Run, pairs: Path) -> Non
     [
         (("--method", "ibn"), "unknown method 'ibn'; choose one of eflomal, ibm. Did you mean 'ibm'?"),
         (("--symmetry", "both"), "unknown symmetry 'both'"),
+        (("--symmetry", "product"), "multiplies the weights of two models; name them: --model and --reverse"),
         (("--links", "l", "--method", "ibm"), "--links takes links that are there already"),
         (("--links", "l"), "say with --gold what the links are to be compared with"),
         (("--lenient",), "it goes with --gold"),

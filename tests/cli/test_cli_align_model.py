@@ -9,8 +9,10 @@ import pytest
 from random_translators import random_folder, random_parts
 
 import heedful
-from heedful.folder import Parts, write_model
+from heedful.errors import DataError
+from heedful.folder import Parts, write_model, write_readout
 from heedful.models import build
+from heedful.readout import Readout
 from heedful.text import Codec
 
 PAIRS = [("a b c", "A C B"), ("", "B"), ("bead cafe", "FACE D"), ("d", "")]
@@ -49,7 +51,21 @@ def test_two_models(heedful_cli, tmp_path, pairs):
         )
         found = there.align(sources, targets, reverse=back, symmetry=how)
         assert (done.code, done.out.split("\n")) == (0, [*map(str, found), ""])
+    for how, used in (("", "product"), ("union", "union"), ("forward", "forward")):
+        more = ["--model", folders[0], "--reverse", folders[1], *(["--symmetry", how] if how else [])]
+        links = tmp_path / "links.txt"
+        gold = ["--gold", links]
+        done = heedful_cli("align", pairs, *more, "--out", links)
+        assert done.err.endswith(f" in 4 pairs, symmetry: {used}\n")
+        assert heedful_cli("align", pairs, *more, *gold).err.endswith(f" sure ones in the gold; symmetry: {used})\n")
+        scores = heedful_cli("align", pairs, *more, *gold, "--json").out.splitlines()[-1]
+        assert json.loads(scores)["symmetry"] == used
+    # One that takes several links, or none, for a word is joined otherwise.
+    write_readout(folders[1], Readout(1, threshold=0.5))
+    done = heedful_cli("align", pairs, "--model", folders[0], "--reverse", folders[1])
+    assert done.err.endswith(", symmetry: grow-diag-final-and\n")
     alone = heedful_cli("align", pairs, "--model", folders[0])
+    assert "symmetry" not in alone.err
     forward = heedful_cli("align", pairs, "--model", folders[0], "--reverse", folders[1], "--symmetry", "forward")
     assert forward.out == alone.out
 
@@ -76,6 +92,37 @@ def test_a_reverse_model_that_goes_the_same_way(heedful_cli, tmp_path):
         assert f"the reverse model goes the same way: {words}" in done.err
         done = heedful_cli("readout", there, path, "--reverse", wrong)
         assert (done.code, "the reverse model goes the same way" in done.err) == (2, True)
+
+
+def test_a_model_that_goes_the_other_way(heedful_cli, tmp_path):
+    hindi, english = ["मैं घर जाता हूँ", "वह पढ़ता है"], ["i go home", "he reads"]
+    path = write(tmp_path / "pairs.tsv", hindi, english)
+    there, back = one_way(tmp_path / "there", hindi, english), one_way(tmp_path / "back", english, hindi)
+    # What a vocabulary has besides, such as foreign words in the other language, changes nothing.
+    mixed = one_way(tmp_path / "mixed", english, [*hindi, *english])
+    words = "the model goes the other way: 100% of the sources is unknown to it, and the targets are not; swap "
+    columns = f"{words}the two sides (in a file of pairs: --columns 2,1), or name another model"
+    for wrong in (back, mixed):
+        for verb in (("align", "--model", wrong), ("readout", wrong), ("score", wrong), ("evaluate", wrong)):
+            done = heedful_cli(*verb, path)
+            assert (done.code, done.out) == (2, "")
+            assert f"{wrong}: {columns}" in done.err
+        assert heedful_cli("align", path, "--model", wrong, "--columns", "2,1").code == 0
+        done = heedful_cli("report", wrong, path, "--out", tmp_path / "r.html")  # which has no --columns
+        assert (done.code, f"{words}the two sides, or name another model" in done.err) == (2, True)
+    assert heedful_cli("evaluate", there, path).code == 0
+    with pytest.raises(DataError, match=f"{words}sources and targets, or take another model"):
+        heedful.load(back).align(hindi, english)
+    # Nothing is said of scripts that a model knows on neither side, nor of one that its other vocabulary has not.
+    greek = ["το σπίτι", "διαβάζει"]
+    for sources, targets in ((greek, hindi), (greek, greek), (greek, english)):
+        for model in (there, back):
+            assert heedful_cli("align", write(path, sources, targets), "--model", model).code == 0
+
+
+def write(path: Path, sources: list[str], targets: list[str]) -> Path:
+    path.write_text("".join(f"{x}\t{y}\n" for x, y in zip(sources, targets, strict=True)))
+    return path
 
 
 def test_unknown_words_are_said(heedful_cli, tmp_path):

@@ -88,6 +88,22 @@ def test_sentences_are_seen_each_for_itself(heedful_cli: Run, transformer: Path)
         assert trace.source.text == "A b! C d!"
 
 
+def test_what_was_cut_off_names_no_option_that_is_not_there(
+    heedful_cli: Run, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("heedful.translator.writer.limit", lambda *_: 2)
+    (tmp_path / "t.tsv").write_text("a b c\tA B C\n")
+    said = "cut off after 1 token, 2n + 20 for n source tokens; see --max-length"
+    for verb in (
+        ["see", tiny, "a b c"],
+        ["report", tiny, tmp_path / "t.tsv", "--out", tmp_path / "r.html"],
+        ["compare", tiny, tiny, tmp_path / "t.tsv"],
+    ):
+        assert f"{said} of heedful translate\n" in heedful_cli(*verb).err
+    for verb in (["translate", tiny, "a b c"], ["evaluate", tiny, tmp_path / "t.tsv"]):
+        assert f"{said}\n" in heedful_cli(*verb).err
+
+
 def test_a_given_translation(heedful_cli: Run, tiny: Path) -> None:
     out = heedful_cli("see", tiny, "a b", "--target", "H G F").out
     (wanted,) = heedful.load(tiny, "cpu").score(["a b"], ["H G F"])
