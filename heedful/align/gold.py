@@ -63,7 +63,7 @@ def read_gold(
         link = (source - base, target - base)
         if not _inside(link, lengths[sentence]):
             if not lenient:
-                raise _outside(where, item, link, lengths[sentence], base)
+                raise _outside(where, item, link, lengths[sentence], base, _swapped(found, lengths, base))
             left_out += 1
             continue
         possible[sentence].add(link)
@@ -72,7 +72,7 @@ def read_gold(
     if left_out > max(FEW, SHARE * len(found)):
         other = 1 - base
         then = sum(not _inside((s - other, t - other), lengths[number]) for _, _, number, s, t, _ in found)
-        likely = (
+        likely = _swapped(found, lengths, base) or (
             f"words are counted from {base} here, and from {other} it would be {then:,}: that is the likely base"
             if then < left_out
             else "do they belong to these sentences, in this order?"
@@ -86,6 +86,17 @@ def _inside(link: tuple[int, int], lengths: tuple[int, int]) -> bool:
 
 
 Found = Iterable[tuple[str, str, int, int, int, bool]]
+
+
+def _swapped(found: Found, lengths: Sequence[tuple[int, int]], base: int) -> str:
+    """Return that source and target seem to be swapped, if all links fit then; not if they fit from another base."""
+    places = range(len(lengths))
+    every = [(source, target, lengths[n]) for _, _, n, source, target, _ in found if n in places]
+    if not all(_inside((target - base, source - base), sizes) for source, target, sizes in every):
+        return ""
+    if all(_inside((source - 1 + base, target - 1 + base), sizes) for source, target, sizes in every):
+        return ""
+    return f"source and target seem to be swapped: all {len(every):,} links fit if each is read as target-source"
 
 
 def _by_sentence(rows: Sequence[str], name: str) -> Found:
@@ -106,11 +117,15 @@ def _by_link(rows: Sequence[str], name: str) -> Found:
             yield f"{name}, line {number}", row, int(match[1]) - 1, int(match[2]), int(match[3]), match[4] != "P"
 
 
-def _outside(where: str, item: str, link: tuple[int, int], lengths: tuple[int, int], base: int) -> DataError:
+def _outside(
+    where: str, item: str, link: tuple[int, int], lengths: tuple[int, int], base: int, swapped: str
+) -> DataError:
     ranges = " and ".join(
         f"{side} words {base} to {length - 1 + base}" if length else f"no {side} words"
         for side, length in zip(("source", "target"), lengths, strict=True)
     )
     then = (link[0] + 2 * base - 1, link[1] + 2 * base - 1)  # what it would be if the file counted from the other
-    likely = f"is the file counted from {1 - base}?" if _inside(then, lengths) else "are these its sentences?"
+    likely = swapped or (
+        f"is the file counted from {1 - base}?" if _inside(then, lengths) else "are these its sentences?"
+    )
     return DataError(f"{where}: link '{item}' is outside of its sentences, which have {ranges}; {likely}")

@@ -40,6 +40,10 @@ class Side(Protocol):
 class Links(Protocol):
     """The links between tokens of pairs."""
 
+    def unlinked(self) -> tuple[int, int]:
+        """Return how many target words have no link, in pairs that have some, and how many words these pairs have."""
+        ...
+
     def tokens(self, rows: Array, units: tuple[Array | None, Array | None]) -> tuple[Array, Array, Array]:
         """Return the links of some rows, whose words have so many tokens: which row, target token, source token."""
         ...

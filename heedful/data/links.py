@@ -33,6 +33,8 @@ from heedful.text.chance import spread
 
 __all__ = ["CorpusLinks", "Given", "Lines", "Words", "as_lines", "checked", "different", "word_sizes"]
 
+CHUNK = 100_000  # pairs that are counted at once
+
 
 def as_lines(links: Sequence[str | Iterable[tuple[int, int]]]) -> list[str]:
     """Return links that are in memory as lines: each a line already, or pairs of numbers.
@@ -106,8 +108,9 @@ def checked(given: Given, rows: Sequence[Raw], found: Cleaned) -> tuple[Array, A
         number = numbers[line]
         raw, where = rows[number], f"{given.name}, line {given.first + number}"
         links = sorted(parse(given.lines[number], where))
-        for at, (side, words) in enumerate((("source", raw.source), ("target", raw.target))):
-            _refuse_past(links, at, side, len(words.split()), where)
+        sizes = _sizes(raw)
+        if not _inside(links, sizes):
+            raise _past(links, sizes, where, _swapped(given, rows))
         if links and (raw.source, raw.target) != (source, target):
             moved = [_moved(side) for side in (raw.source, raw.target)]
             links = [(i, j) for x, y in links for i in moved[0][x] for j in moved[1][y]]
@@ -133,15 +136,36 @@ def different(some: tuple[Array, Array], others: tuple[Array, Array]) -> Array:
     return differ
 
 
-def _refuse_past(links: Sequence[tuple[int, int]], at: int, side: str, words: int, where: str) -> None:
-    """Refuse links to words that are not there; `at` is 0 for the source and 1 for the target."""
-    for link in links:
-        if link[at] >= words:
-            hint = "; does the file count from 1?" if link[at] == words else ""
-            raise DataError(
-                f"{where}: the link '{link[0]}-{link[1]}' points past the end of the {side}, which has {words} "
-                f"word{'s' * (words != 1)}, counted from 0{hint}"
-            )
+def _sizes(raw: Raw) -> tuple[int, int]:
+    return len(raw.source.split()), len(raw.target.split())
+
+
+def _inside(links: Iterable[tuple[int, int]], sizes: tuple[int, int]) -> bool:
+    return all(0 <= i < sizes[0] and 0 <= j < sizes[1] for i, j in links)
+
+
+def _past(links: Sequence[tuple[int, int]], sizes: tuple[int, int], where: str, swapped: bool) -> DataError:
+    """Return what is wrong with links to words that are not there, and what may be the reason."""
+    at, link = next((at, link) for at in (0, 1) for link in links if link[at] >= sizes[at])
+    words = sizes[at]
+    hint = "; does the file count from 1?" if link[at] == words else ""
+    if swapped:
+        hint = "; source and target seem to be swapped: the links fit if each is read as target-source"
+    return DataError(
+        f"{where}: the link '{link[0]}-{link[1]}' points past the end of the {('source', 'target')[at]}, which has "
+        f"{words} word{'s' * (words != 1)}, counted from 0{hint}"
+    )
+
+
+def _swapped(given: Given, rows: Sequence[Raw]) -> bool:
+    """Return whether all links of these lines fit if source and target are swapped, and not if counted from 1."""
+    try:
+        every = [(parse(line), _sizes(raw)) for line, raw in zip(given.lines, rows, strict=False)]
+    except DataError:
+        return False
+    if all(_inside([(i - 1, j - 1) for i, j in links], sizes) for links, sizes in every):
+        return False
+    return all(_inside([(j, i) for i, j in links], sizes) for links, sizes in every)
 
 
 def _moved(raw: str) -> list[range]:
@@ -205,6 +229,19 @@ class CorpusLinks:
     def of(cls, links: tuple[Array, Array], source: tuple[Array, Array], target: tuple[Array, Array]) -> CorpusLinks:
         """Make them of links and of words, each with how many every pair has."""
         return cls(links[0], _ends(links[1]), *(Words(sizes, _ends(counts)) for sizes, counts in (source, target)))
+
+    def unlinked(self) -> tuple[int, int]:
+        """Return how many target words have no link, in pairs that have some, and how many words these pairs have."""
+        without = total = 0
+        for first in range(0, len(self.begins) - 1, CHUNK):
+            some = slice(first, first + CHUNK + 1)
+            begins, words = (ends[some].astype(np.int64) for ends in (self.begins, self.target.begins))
+            links, sizes = np.diff(begins), np.diff(words)
+            linked = np.zeros(sizes.sum(), np.bool_)
+            linked[np.repeat(words[:-1] - words[0], links) + self.links[begins[0] : begins[-1], 1]] = True
+            here = int(sizes[links > 0].sum())
+            without, total = without + here - int(linked.sum()), total + here
+        return without, total
 
     def tokens(self, rows: Array, units: tuple[Array | None, Array | None]) -> tuple[Array, Array, Array]:
         """Return the links between tokens of some rows: which of the rows, target token, source token.

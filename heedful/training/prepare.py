@@ -207,6 +207,8 @@ def prepare(found: Found, codecs: tuple[Codec, Codec], config: Config, watch: Wa
         tokens.corpus.links = None
     else:
         watch.say(f"links between words guide attention: {guide}")
+        if guide.ends and tokens.corpus.links is not None:
+            _say_unlinked(*tokens.corpus.links.unlinked(), watch.say)
     pairs, kept = [pairs[row] for row in short], replace(found.held, rows=found.held.rows[short])
     links = None
     if guide is not None and found.held.store.linked:
@@ -221,6 +223,16 @@ def _links(chosen: Chosen, pairs: Sequence[Pair], codecs: tuple[Codec, Codec]) -
     """Return the links of pairs for validation."""
     words = [word_sizes(codec, [pair[side] for pair in pairs]) for side, codec in enumerate(codecs)]
     return CorpusLinks.of(chosen.store.links(chosen.rows), *words)
+
+
+def _say_unlinked(without: int, words: int, say: Callable[[str], None]) -> None:
+    """Say how many words are taught that they belong to nothing: of links that are not whole, that teaches wrongly."""
+    if without:
+        verbs = ("has", "is") if without == 1 else ("have", "are")
+        say(
+            f"{without:,} of {words:,} target words in pairs with links {verbs[0]} none and {verbs[1]} taught to look "
+            "at </s>; if their links are only missing: --set training.guided_unlinked=free"
+        )
 
 
 def _say_left_out(count: int, total: int, longest: int, what: str, most: int, say: Callable[[str], None]) -> None:

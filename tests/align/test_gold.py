@@ -51,6 +51,22 @@ def test_what_is_wrong_is_said_with_its_line(lines, base, message):
         read_gold(lines, LENGTHS, base=base, name="g")
 
 
+def test_swapped_sides_are_told_from_another_base():
+    lengths = [(4, 2), (2, 5)]
+    swapped = "source and target seem to be swapped: all 4 links fit if each is read as target-source"
+    for lines, base in ((["0-3 1-0", "4-1 0-0"], 0), (["1-4 2-1", "5-2 1-1"], 1)):
+        with pytest.raises(DataError, match=rf"g, line 1: link .* is outside of its sentences, .*; {swapped}$"):
+            read_gold(lines, lengths, base=base, name="g")
+    with pytest.raises(
+        DataError, match=rf"10 of 20 links are outside of their sentences; {swapped.replace('4', '20')}"
+    ):
+        read_gold(["0-3 1-0", "4-1 0-0"] * 5, lengths * 5, lenient=True)
+    # One link that fits neither way, or all links fit from 1 as well: then it is something else.
+    for lines in (["0-3 9-0", "4-1 0-0"], ["2-2 3-1", "2-2"]):
+        with pytest.raises(DataError, match=r"\?$"):
+            read_gold(lines, lengths)
+
+
 def test_lenient_counts_what_it_leaves_out():
     gold = read_gold(["0-0 3-1", "1-1 0-2 1p9", ""], LENGTHS, lenient=True)
     assert gold == ([parse("0-0"), parse("1-1"), frozenset()],) * 2 + (3,)

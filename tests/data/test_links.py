@@ -105,6 +105,10 @@ def test_links_from_a_pipe(tmp_path):
          r"counted from 0; does the file count from 1\?"),
         ("0-0\n0-5\n", r"links.txt, line 2: the link '0-5' points past the end of the target, which has 1 word, "
          r"counted from 0$"),
+        ("0-0\n0-1\n", r"links.txt, line 2: the link '0-1' points past the end of the target, which has 1 word, "
+         r"counted from 0; source and target seem to be swapped: the links fit if each is read as target-source$"),
+        ("0-0 0-9\n0-1\n", r"links.txt, line 1: the link '0-9' points past the end of the target, which has . words?, "
+         r"counted from 0$"),
         ("0-0\n0:0\n", r"links.txt, line 2: expected links such as '0-0 1-2', .* found '0:0'"),
         ("0-0\n", r"links.txt ends after line 1, but .*pairs.tsv has more pairs"),
         ("0-0\n\n0-0\n", r"links.txt, line 3: there is no pair for these links; .*pairs.tsv ends after 2"),
@@ -235,6 +239,17 @@ def test_links_in_memory_that_are_none():
         as_lines("links.txt")
     with pytest.raises(DataError, match=r"the links of pair 2 are \[3\], expected '0-0 1-2' or"):
         as_lines(["", [3]])
+
+
+def test_words_without_links_are_counted_where_there_are_some(monkeypatch):
+    links = CorpusLinks.of(
+        (np.array([[0, 2], [1, 2], [0, 0], [0, 1], [1, 0]]), np.array([2, 0, 1, 2])),
+        (np.ones(8, np.int64), np.array([2, 2, 2, 2])),
+        (np.ones(10, np.int64), np.array([3, 4, 1, 2])),
+    )
+    for many in (1, 2, 3, 100):
+        monkeypatch.setattr("heedful.data.links.CHUNK", many)
+        assert links.unlinked() == (2, 6)  # two of the first pair's three; the second pair has no links at all
 
 
 def test_more_links_than_tokens():

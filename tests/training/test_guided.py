@@ -383,6 +383,28 @@ def test_on_the_command_line(heedful_cli, tmp_path):
     assert "links.txt, line 1: the link '9-0' points past the end of the source" in wrong.err
 
 
+def test_words_that_are_taught_to_have_no_links_are_counted(heedful_cli, tmp_path):
+    pairs, links = reversed_pairs(260)
+    file = write_pairs(tmp_path / "pairs.tsv", pairs[:200])
+    options = ["--valid", write_pairs(tmp_path / "valid.tsv", pairs[200:]), "--dry-run", "--out", tmp_path / "m"]
+    options += ["--set", "text.kind=word", "--set", "data.duplicates=keep", "--links", tmp_path / "links.txt"]
+    said = "target words in pairs with links have none and are taught to look at </s>"
+
+    def told(lines: list[str], *more: str) -> str:
+        (tmp_path / "links.txt").write_text("\n".join(lines) + "\n")
+        done = heedful_cli("train", file, *options, *more)
+        assert done.code == 0, done.err
+        return done.err
+
+    # Every other link of the first half is gone, and all links of the rest.
+    some = [" ".join(line.split()[::2]) for line in links[:100]] + [""] * 100
+    words = sum(len(target.split()) for _, target in pairs[:100])
+    without = words - sum(len(line.split()) for line in some)
+    assert f"{without:,} of {words:,} {said}; if their links are only missing: --set training." in told(some)
+    assert said not in told(links[:200])
+    assert said not in told(some, "--set", "training.guided_unlinked=free")
+
+
 def test_links_of_pairs_for_validation(heedful_cli, tmp_path):
     """Whether links are learned is measured on those of the validation pairs, which have a file of their own."""
     pairs, links = reversed_pairs(260)
