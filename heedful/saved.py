@@ -65,7 +65,10 @@ def number(value: object, where: str) -> float:
     """Return a number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise DataError(f"{where}: {_short(value)} is no number")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise DataError(f"{where}: {_short(value)} is too large") from None
 
 
 def truth(value: object, where: str) -> bool:
@@ -85,8 +88,11 @@ def numbering(value: object, where: str, count: int, chosen: tuple[int, ...]) ->
     return found
 
 
-def numbers(value: object, where: str) -> NDArray[np.float32]:
-    """Return lists of finite numbers, or lists of lists, as an array; those beside each other have to be as long."""
+def numbers(value: object, where: str, tokens: tuple[int, int] | None = None) -> NDArray[np.float32]:
+    """Return lists of finite numbers, or lists of lists, as an array; those beside each other have to be as long.
+
+    `tokens`, of target and source, are how long rows and columns of weights should be, for the error.
+    """
     flat = [value]
     while any(isinstance(one, list | tuple) for one in flat):
         flat = [each for one in flat for each in (one if isinstance(one, list | tuple) else [one])]
@@ -95,13 +101,36 @@ def numbers(value: object, where: str) -> NDArray[np.float32]:
     try:
         with np.errstate(over="ignore"):  # what is too large is found below
             found = np.asarray(value, dtype=np.float32)
-    except (ValueError, OverflowError):
-        raise DataError(f"{where}: its rows are not of the same length, or its numbers too large") from None
+    except ValueError:
+        raise DataError(f"{where}: {_uneven(value, tokens) or 'its rows are not of the same length'}") from None
     if not np.isfinite(found).all():
         at = np.argwhere(~np.isfinite(found))[0]
         names = ("layer", "head", "row", "column")[-len(at) :] if len(at) > 1 else ("place",)
         raise DataError(f"{where}: {found[tuple(at)]} at {_place(names, at.tolist())} is not finite, but all must be")
     return found
+
+
+def _uneven(value: object, tokens: tuple[int, int] | None) -> str:
+    """Return which list of weights, (L, H, T, S) or less, is not as long as it should be; nothing for other lists."""
+    lists: list[tuple[str, Any]] = [("", value)]
+    depth, deepest = 0, value
+    while isinstance(deepest, list | tuple) and deepest:
+        depth, deepest = depth + 1, deepest[0]
+    names = ("layer", "head", "row", "number")[-depth:]
+    if tokens is None or not 2 <= depth <= 4:
+        return ""
+    sizes = {"row": (tokens[0], "there are {} target tokens"), "number": (tokens[1], "there are {} source tokens")}
+    for name in names:
+        if any(not isinstance(one, list | tuple) for _, one in lists):
+            return ""
+        first = (len(lists[0][1]), f"{lists[0][0]} has {{}}")
+        wanted, why = sizes.get(name, first)
+        for place, one in lists:
+            if len(one) != wanted:
+                has = f"{place or 'it'} has {len(one)} {name}{'s' * (len(one) != 1)}"
+                return f"{has}, but {why.format(wanted)}"
+        lists = [(f"{at}, {name} {i}".lstrip(", "), each) for at, one in lists for i, each in enumerate(one, 1)]
+    return ""
 
 
 def check_text(text: Text, where: str) -> None:

@@ -222,10 +222,10 @@ class Trace:
         source, target = (Text.build(field_of(plain, name), f"{name}: ") for name in ("source", "target"))
         check_text(source, "source: ")
         check_text(target, "target: ")
-        weights = None if field_of(plain, "weights") is None else numbers(plain["weights"], "weights")
-        seen = None if plain.get("read") is None else numbers(plain["read"], "read")
-        log_probs = numbers(field_of(plain, "log_probs"), "log_probs")
         T, S = len(target.tokens), len(source.tokens)
+        weights = None if field_of(plain, "weights") is None else numbers(plain["weights"], "weights", (T, S))
+        seen = None if plain.get("read") is None else numbers(plain["read"], "read", (T, S))
+        log_probs = numbers(field_of(plain, "log_probs"), "log_probs")
         check_shapes(weights, seen, log_probs, (T, S))
         readout = Readout.build(plain.get("readout", {}))
         shape = (0, 0) if weights is None else weights.shape[:2]

@@ -165,6 +165,13 @@ def _speaks() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
+def _looks(out: Path) -> bool:
+    """Whether the model has attention, so that there is something to show."""
+    from heedful.folder import about
+
+    return bool(about(out)["config"]["model"]["family"] != "fixed")
+
+
 def _say_recipe(watch: Watch, recipe: Path | None) -> None:
     if recipe and _speaks():
         watch.say(f"settings of {recipe}")
@@ -204,4 +211,4 @@ def _report(outcome: Any, out: Path) -> None:  # noqa: ANN401  (its class would 
         return
     why = "no better model for a while" if outcome.reason == "patience" else "all steps done"
     say(f"{why}, after step {outcome.step:,}{scores}")
-    say(f'the model is in {out}; try: heedful translate {quote(str(out))} "…" --show')
+    say(f'the model is in {out}; try: heedful translate {quote(str(out))} "…"{" --show" * _looks(out)}')
