@@ -4,7 +4,7 @@ from heedful.align.eflomal import eflomal_directions
 from heedful.align.gold import Gold, read_gold
 from heedful.align.pharaoh import Links, flip, parse, text
 from heedful.align.readout import links
-from heedful.align.scores import AlignmentScores, score
+from heedful.align.scores import AlignmentScores, score, standard_error
 from heedful.align.statistical import MOST_CELLS, ROUNDS, align_pairs, both_directions
 from heedful.align.symmetry import SYMMETRIES, symmetrise
 from heedful.align.ways import OneWay
@@ -25,6 +25,7 @@ __all__ = [
     "parse",
     "read_gold",
     "score",
+    "standard_error",
     "symmetrise",
     "text",
 ]

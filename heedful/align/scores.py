@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from heedful.align.pharaoh import Links
 from heedful.errors import DataError
 
-__all__ = ["AlignmentScores", "score"]
+__all__ = ["AlignmentScores", "score", "standard_error"]
 
 
 class AlignmentScores(NamedTuple):
@@ -44,6 +45,34 @@ def score(found: Sequence[Links], sure: Sequence[Links], possible: Sequence[Link
     links, gold = sum(map(len, found)), sum(map(len, sure))
     error_rate = 1 - _share(right + allowed, links + gold)
     return AlignmentScores(_share(allowed, links), _share(right, gold), error_rate, links, gold)
+
+
+def standard_error(
+    some: Sequence[Links], others: Sequence[Links], sure: Sequence[Links], possible: Sequence[Links]
+) -> float:
+    """Return the standard error of the difference of two error rates on the same sentences.
+
+    An error rate is a ratio of sums over sentences, E / W. A sentence with e of E and w of W moves it by about
+    (e - w E / W) / W; what it moves both by is not part of the difference. One sentence tells nothing: infinity.
+
+    >>> gold, wrong = [frozenset({(0, 0)})] * 4, [frozenset({(0, 1)})] * 4
+    >>> standard_error(gold[:2] + wrong[2:], gold, gold, gold)  # √(4 / 3 · 4 · (1 / 8)²)
+    0.28867513459481287
+    """
+    if len(sure) < 2:
+        return math.inf
+    moves = [_moves(found, sure, possible) for found in (some, others)]
+    return math.sqrt(len(sure) / (len(sure) - 1) * sum((a - b) ** 2 for a, b in zip(*moves, strict=True)))
+
+
+def _moves(found: Sequence[Links], sure: Sequence[Links], possible: Sequence[Links]) -> list[float]:
+    """Return by how much each sentence moves the error rate."""
+    rows = list(zip(found, sure, possible, strict=True))
+    sizes = [len(a) + len(s) for a, s, _ in rows]
+    whole, rate = max(1, sum(sizes)), score(found, sure, possible).error_rate
+    return [
+        (size * (1 - rate) - len(a & s) - len(a & (s | p))) / whole for size, (a, s, p) in zip(sizes, rows, strict=True)
+    ]
 
 
 def _share(part: int, whole: int) -> float:

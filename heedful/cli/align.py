@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from heedful.align import AlignmentScores, Gold, Links
     from heedful.data import PairFile
 
-__all__ = ["align", "linked"]
+__all__ = ["align", "gold_links", "linked"]
 
 METHODS = ("eflomal", "ibm")
 
@@ -112,7 +112,9 @@ def align(
     if out is not None and out.is_dir():
         raise ConfigError(f"{out}: this is a folder; name a file for the links")
     given = _pairs(pair_files(pairs, source, target, columns, format_))
-    wanted = _gold(gold, given, gold_base, lenient) if gold else None  # first: it is wrong sooner than links are made
+    wanted = (
+        gold_links(gold, given, gold_base, lenient) if gold else None
+    )  # first: it is wrong sooner than links are made
     details, used = None, ""
     if model:
         by_model = ByModel(model, reverse, symmetry, device, threads, batch_tokens)
@@ -169,7 +171,8 @@ def _words(pair: tuple[str, str]) -> tuple[int, int]:
     return len(pair[0].split()), len(pair[1].split())
 
 
-def _gold(path: Path, given: Pairs, base: int, lenient: bool) -> Gold:
+def gold_links(path: Path, given: Pairs, base: int, lenient: bool) -> Gold:
+    """Return the gold links of sentence pairs; say how many are left out."""
     from heedful.align import read_gold
     from heedful.data import read_lines
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from heedful.cli.align import gold_links
 from heedful.cli.decoding import naming_options, opened, refuse_wrong_way
 from heedful.cli.options import (
     BatchTokens,
@@ -39,8 +40,10 @@ __all__ = ["readout"]
 
 ROWS = 10  # of the best that are printed
 LEARNED = 100_000  # pairs besides those that are read, at most, which the statistical aligner learns from
+GOLD = "gold links"  # whose links they are: people's
 FEWEST = 20  # pairs with links, below which a choice between hundreds of read-outs is chance
 PLAINEST = "each word to the one that it looks at most, none to </s>"  # what makes them, if nothing else is said
+POINT = 0.01  # of an error rate, by which a choice made without gold links has to be better at least
 LESS = 1e-9  # of an error rate: less than this is a tie
 COLUMNS = (
     ("layer", 5),
@@ -101,7 +104,8 @@ def readout(
     without --gold with those of a --reverse model, by its own read-out; without either with those of the statistical
     aligner, which learns from all PAIRS and wants many. Every other pair is held out: the choice is made on one half,
     and measured on both. A readout.json that is there is replaced only by a better one, and no choice is saved that
-    was made on fewer than 20 pairs with links.
+    was made on fewer than 20 pairs with links. One made without --gold has to be clearly better on the half that it
+    was not made on: by two standard errors of the difference, and a point at least.
     """
     if gold is None and (gold_base or lenient):
         raise ConfigError("--gold-base and --lenient are about gold links; they go with --gold")
@@ -111,7 +115,7 @@ def readout(
         rows = pair_rows(pair_files(pairs, source, target, columns, format_))
         read = list(rows) if gold else spread(thinned(rows, most + LEARNED), most)
         refuse_wrong_way(model, translator, read)
-        held = None if gold is None else _gold(gold, read, gold_base, lenient)
+        held = None if gold is None else gold_links(gold, read, gold_base, lenient)
         known = _known(read, most, translator, held, (reverse, other))
         found = _search(translator, known, batch_tokens)
         file = _folder(model) / "readout.json"
@@ -138,6 +142,7 @@ class _Found(NamedTuple):
     """What was found: read-outs, best first; those that everybody knows by their names; and in words, what counted.
 
     `best` and `before` are what would be saved and what is there, each as it is used: joined, if it is to be.
+    `margin` is by how much a choice made without gold links has to be better on the pairs held out.
     """
 
     rows: list[Measured]
@@ -148,6 +153,7 @@ class _Found(NamedTuple):
     best: Measured
     before: Measured | None
     linked: int
+    margin: float = 0.0
 
     def why_not(self) -> str:
         """Return why the best read-out is not to be saved, or nothing."""
@@ -160,15 +166,23 @@ class _Found(NamedTuple):
                 "on the pairs that it was not chosen on, the best makes more errors than the usual read-out, which "
                 f"needs no file: {100 * self.rows[0].held_out:.1f} % and {100 * usual.held_out:.1f} %; give more pairs"
             )
-        if before is None or (best.rate < before.rate - LESS and best.held_out <= before.held_out + LESS):
-            return ""
-        if best.rate >= before.rate - LESS:
+        if before is not None and best.rate >= before.rate - LESS:
             rate = f"{100 * before.rate:.1f} %"
             return f"nothing is better than the read-out there is, {rate}; remove the file to choose anew"
-        return (
-            "the best makes more errors than the read-out there is on the pairs that it was not chosen on, "
-            f"{100 * best.held_out:.1f} % and {100 * before.held_out:.1f} %; give more pairs, or remove the file"
-        )
+        if before is not None and best.held_out > before.held_out + LESS:
+            return (
+                "the best makes more errors than the read-out there is on the pairs that it was not chosen on, "
+                f"{100 * best.held_out:.1f} % and {100 * before.held_out:.1f} %; give more pairs, or remove the file"
+            )
+        name, base = ("usual read-out", usual) if before is None else ("read-out there is", before)
+        if self.margin and base.held_out - best.held_out <= self.margin:
+            return (
+                "without gold links, only a choice that is clearly better is kept: on the pairs that it was not chosen "
+                f"on, by two standard errors of the difference and a point at least, here {100 * self.margin:.1f} "
+                f"points; the best has {100 * best.held_out:.1f} %, the {name} {100 * base.held_out:.1f} %; "
+                "give more pairs"
+            )
+        return ""
 
     def plain(self) -> dict[str, Any]:
         """Return what JSON can hold."""
@@ -226,18 +240,6 @@ def _cells(readout: Readout) -> str:
     return " ".join(f"{value:<{wide}}" for value, (_, wide) in zip(values, COLUMNS, strict=True))
 
 
-def _gold(path: Path, rows: Sequence[tuple[str, str]], base: int, lenient: bool) -> Gold:
-    from heedful.align import read_gold
-    from heedful.data import read_lines
-
-    lengths = [(len(x.split()), len(y.split())) for x, y in rows]
-    found = read_gold(read_lines(path), lengths, base=base, name=str(path), lenient=lenient)
-    if found.left_out:
-        links = "1 link outside of its" if found.left_out == 1 else f"{found.left_out:,} links outside of their"
-        say(f"{path}: {links} sentences left out")
-    return found
-
-
 def _known(
     rows: Sequence[tuple[str, str]],
     most: int,
@@ -264,7 +266,7 @@ def _known(
     back = None if other is None else [one_way(one).turned() for one in other.align(targets, sources)]
     if gold is not None:
         sure, possible = ([side[i] for i in whole] for side in (gold.sure, gold.possible))
-        return _Known(sources, targets, sure, possible, "gold links", back)
+        return _Known(sources, targets, sure, possible, GOLD, back)
     if back is not None:
         taught = [one.links for one in back]
         return _Known(sources, targets, taught, taught, f"the links of {Path(str(name)).name}")
@@ -274,6 +276,7 @@ def _known(
 
 def _search(translator: Translator, known: _Known, batch_tokens: int) -> _Found:
     """Try all read-outs; the best is told how it was chosen."""
+    from heedful.align import standard_error
     from heedful.observe import choose_readout, choose_symmetry, measured
     from heedful.readout import Readout
     from heedful.translator.aligning import evidence
@@ -299,8 +302,11 @@ def _search(translator: Translator, known: _Known, batch_tokens: int) -> _Found:
     )
     rows[0] = rows[0]._replace(readout=replace(best.readout, chosen=told))
     measure = f"alignment error rate against {known.name}"
-    linked = sum(map(bool, known.possible))
-    return _Found(rows, named, joined, measure, halves, best, before, linked)
+    linked, margin = sum(map(bool, known.possible)), 0.0
+    if known.name != GOLD:
+        found, base = (seen.links(one)[1::2] for one in (best.readout, own or known_by["usual"]))
+        margin = max(POINT, 2 * standard_error(found, base, known.sure[1::2], known.possible[1::2]))
+    return _Found(rows, named, joined, measure, halves, best, before, linked, margin)
 
 
 def _folder(model: Path) -> Path:

@@ -1,10 +1,13 @@
 """Alignment error rate: worked by hand, and at the ends where there is nothing to divide by."""
 
+import math
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.align import parse, score
+from heedful.align import parse, score, standard_error
 from heedful.errors import DataError
 
 LINKS = st.frozensets(st.tuples(st.integers(0, 3), st.integers(0, 3)))
@@ -58,3 +61,23 @@ def test_lists_that_do_not_match_are_refused():
         score(one, one, two)
     with pytest.raises(DataError, match="nothing to score"):
         score([], [])
+
+
+def test_the_standard_error_of_a_difference_is_that_of_leaving_out_one_by_one():
+    """The jackknife does the same without a formula: every sentence is left out in turn."""
+    draw = random.Random(3)
+
+    def links(many: int) -> list[frozenset[tuple[int, int]]]:
+        return [frozenset((i, draw.randrange(2)) for i in range(draw.randrange(1, 9))) for _ in range(many)]
+
+    some, others, sure, possible = (links(200) for _ in range(4))
+
+    def apart(rows: list[int]) -> float:
+        sides = [[side[i] for i in rows] for side in (some, others, sure, possible)]
+        return score(sides[0], *sides[2:]).error_rate - score(sides[1], *sides[2:]).error_rate
+
+    left = [apart([i for i in range(200) if i != out]) for out in range(200)]
+    jackknife = math.sqrt(199 / 200 * sum((one - sum(left) / 200) ** 2 for one in left))
+    assert standard_error(some, others, sure, possible) == pytest.approx(jackknife, rel=0.02)
+    assert standard_error(some, some, sure, possible) == 0
+    assert standard_error(some[:1], others[:1], sure[:1], possible[:1]) == math.inf

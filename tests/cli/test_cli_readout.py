@@ -131,6 +131,34 @@ def test_what_does_not_hold_for_other_pairs_replaces_nothing():
     assert better.table().endswith(f"\n\nthe usual read-out stays: mean of all layers and heads; links: {PLAINEST}")
 
 
+def test_a_choice_without_gold_has_to_be_clearly_better():
+    best, usual = Measured(Readout(1), 0.2, 0.3), Measured(Readout(), 0.4, 0.32)
+    found = _Found([best], {"usual": usual}, [], "", (15, 15), best, None, 30, 0.015)
+    assert found.why_not() == ""
+    wider = found._replace(margin=0.021)
+    assert "here 2.1 points; the best has 30.0 %, the usual read-out 32.0 %" in wider.why_not()
+    assert wider.table().endswith("\n\nthe usual read-out stays: mean of all layers and heads")
+    before = Measured(Readout(2), 0.3, 0.31)
+    kept = found._replace(before=before, named={"usual": usual, "up to now": before})
+    assert "here 1.5 points; the best has 30.0 %, the read-out there is 31.0 %" in kept.why_not()
+    assert kept._replace(before=before._replace(held_out=0.32)).why_not() == ""
+
+
+@pytest.mark.parametrize(
+    ("place", "value"), [("heedful.cli.readout.POINT", 1.0), ("heedful.align.standard_error", 0.5)]
+)
+def test_what_is_not_clearly_better_is_saved_by_gold_alone(heedful_cli, tmp_path, files, monkeypatch, place, value):
+    pairs, gold = files
+    folders = [random_folder(tmp_path / name, "transformer") for name in "ab"]
+    back = ["--reverse", random_folder(tmp_path / "back", "rnn", seed=2)]
+    monkeypatch.setattr(place, value if place.endswith("POINT") else lambda *_: value)
+    done = heedful_cli("readout", folders[0], pairs, *back)
+    assert (done.code, (folders[0] / "readout.json").exists()) == (0, False)
+    assert "not written (without gold links, only a choice that is clearly better is kept: " in done.err
+    assert ", here 100.0 points; the best has " in done.err
+    assert f"saved in {folders[1]}" in heedful_cli("readout", folders[1], pairs, "--gold", gold).err
+
+
 def test_with_a_reverse_model(heedful_cli, tmp_path, files):
     pairs, gold = files
     folder, back = random_folder(tmp_path / "m", "transformer"), random_folder(tmp_path / "back", "rnn", seed=2)
