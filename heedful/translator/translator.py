@@ -256,7 +256,8 @@ class Translator:
         With a `reverse` model, which translates the other way, the links of both are joined by `symmetry`: that of the
         read-out, or `product` where both read-outs link every word to its best one, or `grow-diag-final-and`. Words are
         what white space separates, or with `spaced=False` those of the trace, where in scripts without spaces each
-        token is one. A pair with an empty side has no links.
+        token is one. A pair with an empty side has no links. A model that translates the other way is refused, as far
+        as its vocabularies tell.
         """
         return align_pairs(
             self, sources, targets, reverse=reverse, symmetry=symmetry, spaced=spaced, batch_tokens=batch_tokens
