@@ -137,7 +137,7 @@ def test_a_choice_without_gold_has_to_be_clearly_better():
     assert found.why_not() == ""
     wider = found._replace(margin=0.021)
     assert "here 2.1 points; the best has 30.0 %, the usual read-out 32.0 %" in wider.why_not()
-    assert wider.table().endswith("\n\nthe usual read-out stays: mean of all layers and heads")
+    assert wider.table().endswith(f"\n\nthe usual read-out stays: mean of all layers and heads; links: {PLAINEST}")
     before = Measured(Readout(2), 0.3, 0.31)
     kept = found._replace(before=before, named={"usual": usual, "up to now": before})
     assert "here 1.5 points; the best has 30.0 %, the read-out there is 31.0 %" in kept.why_not()
