@@ -75,7 +75,7 @@ def landed(case: Case, out: str) -> tuple[int, int]:
         others = {t for _, t in case.side.links} - gold
         covered = {
             t
-            for element in marked.elements
+            for element in marked.runs[0].elements
             if element.open == f'<b id="{number}">'
             for t, (start, end) in enumerate(places)
             if element.start < end and start < element.end

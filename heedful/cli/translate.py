@@ -181,10 +181,14 @@ def _tagged(translation: Translation, tags: Marked | None) -> str:
     """Return a translation as text, or with the tags of its source."""
     if tags is None:
         return translation.text
+    from heedful.alignment import Joined
     from heedful.markup import carry
 
-    looks = translation.trace.weights is not None or translation.trace.read is not None
-    return carry(tags, translation.alignment if looks else None, translation.text)
+    parts = translation.sentences or (translation,)
+    looks = all(part.trace.weights is not None or part.trace.read is not None for part in parts)
+    starts = translation.starts or ((0, 0),)
+    linked = Joined(tuple(part.alignment for part in parts), starts) if looks else None
+    return carry(tags, linked, translation.text)
 
 
 def _refuse_stream(beam: int, n_best: int, copy_unknown: bool, alignments: bool, html: bool) -> None:

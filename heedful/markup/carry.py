@@ -1,9 +1,11 @@
 """Tags and placeholders placed where their words went.
 
-Every target word has the tags of the source words that it is linked to; a word, or a mark, without links has those
-that its neighbours on both sides have. Tags are then written around runs of words that share them, outer ones first,
-so that what comes out is well-formed whatever the links are: where words of one tag went apart, the tag is repeated.
-Placeholders and empty tags go beside the word that they stood beside. No tag is lost, and nothing of the text.
+Tags of blocks stand as they were, and between them runs of text, each with its own translation. In a run, every target
+word has the tags of the source words that it is linked to; a word, or a mark, without links has those that its
+neighbours on both sides have. Tags are then written around runs of words that share them, outer ones first, so that
+what comes out is well-formed whatever the links are: where words of one tag went apart, the tag is repeated.
+Placeholders and empty tags go beside the word that they stood beside, or stay at the end of their sentence. No tag is
+lost, and nothing of the text.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from heedful.alignment import Alignment, Joined
-from heedful.markup.parse import Marked, Point
+from heedful.markup.parts import Part, parts
+from heedful.markup.runs import Marked, Point, Run
 from heedful.trace import Word
 
 __all__ = ["carry"]
@@ -44,19 +47,24 @@ def carry(marked: Marked, alignment: Alignment | Joined | None, target: str) -> 
     """Return a translation of `marked.text` with the tags and placeholders of the source, as HTML.
 
     `alignment` is between the words of the two; without one, which a model without attention cannot give, tags that
-    stood around everything do so again, and all others are empty at the end, with the placeholders.
+    stood around everything in a run do so again, and all others are empty at its end, with the placeholders.
     """
-    if alignment is None or not alignment.source or not alignment.target:
-        return _written(marked, _unlinked(marked, target))
-    return _written(marked, _filled(marked, _Carrier(marked, alignment).atoms(target)))
+    out = []
+    for run, part in zip(marked.runs, parts(marked, alignment, target), strict=True):
+        if part.source and part.target:
+            atoms = _filled(run, _Carrier(run, part).atoms(part.text))
+        else:
+            atoms = _unlinked(run, part.text)
+        out += [run.before, _written(run, atoms)]
+    return "".join([*out, marked.after])
 
 
 @dataclass
 class _Carrier:
-    """What is known of a pair of texts: the tags of each source word, and where each target word came from."""
+    """What is known of a run: the tags of each source word, and where each target word came from."""
 
-    marked: Marked
-    alignment: Alignment | Joined
+    marked: Run
+    alignment: Part
 
     def __post_init__(self) -> None:
         source, target = self.alignment.source, self.alignment.target
@@ -133,10 +141,43 @@ class _Carrier:
         """Return the points at each place of each target word."""
         starts = [word.start for word in self.alignment.source]
         found: dict[tuple[int, int], list[_Atom]] = {}
+        last: tuple[Point, tuple[int, int]] | None = None  # the placeholder before, and its place
         for point in points:
             atom = _Atom(point.raw, frozenset(self.marked.chain(point.parent)), point)
-            found.setdefault(self._place(point.at, starts), []).append(atom)
+            if last and point.spaces and not point.spaces[0] and last[0].at == point.at:
+                place = last[1]  # {a}{b}
+            else:
+                place = self._at_end(point, starts) or self._place(point.at, starts)
+            last = (point, place) if point.spaces else None
+            found.setdefault(place, []).append(atom)
         return found
+
+    def _at_end(self, point: Point, starts: Sequence[int]) -> tuple[int, int] | None:
+        """Return the place of a placeholder that stays at the end of its sentence; None where it goes with a word.
+
+        One that stood last, with a space before it, has no word to go before: it stays last. One that stood first goes
+        before the word that followed it, if that has a link, and otherwise stays first.
+        """
+        following = bisect_left(starts, point.at)
+        first, last = self._sentence(following), self._sentence(following - 1)
+        if point.spaces and point.spaces[0] and last:
+            s, t = (_last_word(words, mine) for words, mine in zip(self._sides, last, strict=True))
+            end = self.cores[s].end
+            if point.at >= end:
+                return (t, INSIDE) if point.at == end else (last[1][-1], AFTER)
+        if point.spaces and point.spaces[1] and first and following == first[0].start and not self.targets[following]:
+            return first[1][0], BEFORE
+        return None
+
+    def _sentence(self, word: int) -> tuple[range, range] | None:
+        """Return the sentence that a source word is in, if its translation has words."""
+        number = bisect_right(self.alignment.sentences, word, key=lambda sides: sides[0].start) - 1
+        found = self.alignment.sentences[number] if number >= 0 else None
+        return found if found and word in found[0] and found[1] else None
+
+    @property
+    def _sides(self) -> tuple[Sequence[Word], Sequence[Word]]:
+        return self.alignment.source, self.alignment.target
 
     def _place(self, at: int, starts: Sequence[int]) -> tuple[int, int]:
         """Return the target word, and where at it, that goes with a place in the source.
@@ -162,14 +203,23 @@ class _Carrier:
 
 def _core(word: Word) -> _Core:
     first, last, text = 0, len(word.text), word.text
-    while first < last and unicodedata.category(text[first])[0] == "P":
+    while first < last and not _is_letter(text[first]):
         first += 1
-    while first < last and unicodedata.category(text[last - 1])[0] == "P":
+    while first < last and not _is_letter(text[last - 1]):
         last -= 1
     return _Core(word.start + first, word.start + last) if first < last else _Core(word.start, word.end)
 
 
-def _filled(marked: Marked, atoms: Sequence[_Atom]) -> list[_Atom]:
+def _last_word(words: Sequence[Word], mine: range) -> int:
+    """Return the last word of a sentence that is more than marks; where all are marks, the last."""
+    return next((i for i in reversed(mine) if any(map(_is_letter, words[i].text))), mine[-1])
+
+
+def _is_letter(character: str) -> bool:
+    return unicodedata.category(character)[0] != "P"
+
+
+def _filled(marked: Run, atoms: Sequence[_Atom]) -> list[_Atom]:
     """Give what has no links the tags that both its neighbours have; beyond the ends are those of the source's ends."""
     text = marked.text
     first, last = len(text) - len(text.lstrip()), len(text.rstrip())
@@ -186,7 +236,7 @@ def _filled(marked: Marked, atoms: Sequence[_Atom]) -> list[_Atom]:
     return filled
 
 
-def _unlinked(marked: Marked, target: str) -> list[_Atom]:
+def _unlinked(marked: Run, target: str) -> list[_Atom]:
     """Return a translation that nothing is known of."""
     size = len(marked.text.strip())
     around = frozenset(i for i, e in enumerate(marked.elements) if size and e.end - e.start >= size)
@@ -201,7 +251,7 @@ def _unlinked(marked: Marked, target: str) -> list[_Atom]:
     return [_Atom(target, around), *(_Atom(p.raw, frozenset(marked.chain(p.parent)), p) for p in points)]
 
 
-def _written(marked: Marked, atoms: Sequence[_Atom]) -> str:
+def _written(marked: Run, atoms: Sequence[_Atom]) -> str:
     """Write tags around runs of atoms that share them, and the space that placeholders had around them."""
     out: list[str] = []
     opened: list[int] = []
@@ -229,4 +279,4 @@ def _written(marked: Marked, atoms: Sequence[_Atom]) -> str:
 
 def _joins(character: str) -> bool:
     """Whether no space is wanted before a character."""
-    return character.isspace() or unicodedata.category(character)[0] == "P"
+    return character.isspace() or not _is_letter(character)

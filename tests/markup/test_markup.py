@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.alignment import Alignment, Link
+from heedful.alignment import Alignment, Joined, Link
 from heedful.errors import DataError
-from heedful.markup import Marked, carry, parse
+from heedful.markup import Marked, Run, carry, parse
 from heedful.markup.parse import EMPTY
 from heedful.trace import Word
 
@@ -61,7 +61,41 @@ def carried(source: str, target: str, links: str) -> str:
         ("Hello {name}, hello!", "NA, NO!", "0-0 1-1", "NA {name}, NO!"),
         ("{n} houses", "घर", "0-0", "{n} घर"),
         ("<b>{n}</b> houses", "घर", "0-0", "<b>{n}</b> घर"),
-        ("a<br>b", "A B", "0-0 1-1", "A<br/> B"),
+        ("a<wbr>b c", "A C", "0-0 1-1", "<wbr>A C"),
+        ("a <img src=x> b", "A B", "0-0 1-1", "A <img src=x>B"),
+        # One that stood last stays last, and one that stood first goes with its word, if that went anywhere.
+        ("मैं <b>खाना</b> हूँ {name}", "I am eating", "0-0 1-2 2-1", "I am <b>eating</b> {name}"),
+        ("मैं खाना हूँ {name}।", "I am eating.", "0-0 1-2 2-1", "I am eating {name}."),
+        ("मैं खाना हूँ {a}{b} ।", "I am eating .", "0-0 1-2 2-1 3-3", "I am eating {a}{b} ."),
+        ("मैं खाना हूँ{name}", "I am eating", "0-0 1-2 2-1", "I am{name} eating"),
+        ("{name} ने खाना खाया", "ate food", "1-1 2-0", "{name} ate food"),
+        ("{n} घर यहाँ", "here houses", "0-1 1-0", "here {n} houses"),
+        # Blocks stay where they are, as they were written, and what is in one stays in it, whatever the links are.
+        ("a<br>b", "A\nB", "0-0 1-1", "A<br>B"),
+        ("a<BR />b", "A\nB", "0-1 1-0", "A<BR />B"),
+        (
+            "<p>x <b>y <i>z</b> u</i> v</p> <br>1 < 2 {x}",
+            "X Z Y U V\n1 < 2",
+            "0-0 1-2 2-1 3-3 4-4 5-2 6-1 7-7",
+            "<p>X <b><i>Z</i> Y</b> <i>U</i> V</p> <br>1 &lt; 2 {x}",
+        ),
+        (
+            '<ul class="a">\n  <li> <b>a</b> b </li>\n  <li>c</li>\n</ul>',
+            " B A \nC",
+            "0-1 1-0 2-2",
+            '<ul class="a">\n  <li> B <b>A</b> </li>\n  <li>C</li>\n</ul>',
+        ),
+        ("<td>{n}</td><td>a {n}</td>", "A", "0-0", "<td>{n}</td><td>A {n}</td>"),
+        # A tag around blocks is in each that has words; one that is empty is written once.
+        ("<b>a<br> <br>b</b> c", "A\nC B", "0-0 1-2 2-1", "<b>A</b><br> <br>C <b>B</b>"),
+        ("<a href=x><div>a</div></a>", "A", "0-0", "<div><a href=x>A</a></div>"),
+        ("<b><p></p></b>a", "A", "0-0", "<p></p><b></b>A"),
+        # Blocks that were never closed, never opened, and overlapping.
+        ("<ul><li>a<li>b</ul>c", "A\nB\nC", "0-0 1-1 2-2", "<ul><li>A<li>B</li></li></ul>C"),
+        ("a</p>b<div>c", "A\nB\nC", "0-0 1-1 2-2", "A\nB<div>C</div>"),
+        ("<div><p>a</div>b</p>", "A\nB", "0-0 1-1", "<div><p>A</p></div>B"),
+        # Lines are not kept: every block gets as many words as are linked to it.
+        ("<p>a b</p><p><i>c</i></p>", "C A B", "0-1 1-2 2-0", "<p>C A </p><p><i>B</i></p>"),
         # Marks that are tagged, and marks of the text that are none of HTML's.
         ("a<b>!</b>", "A!", "0-0", "A<b>!</b>"),
         ("a &lt; b &amp; c", "A < B & C", "0-0 1-1 2-2 3-3 4-4", "A &lt; B &amp; C"),
@@ -85,12 +119,12 @@ def test_by_hand(source: str, target: str, links: str, expected: str) -> None:
 def test_a_text_is_read_without_its_tags() -> None:
     marked = parse("see {name}, <b>see</b>  {a} {b}.")
     assert marked.text == "see, see ."  # one space of two before a placeholder goes, not all that a person wrote
-    assert [(p.raw, p.at, p.spaces) for p in marked.points] == [
+    assert [(p.raw, p.at, p.spaces) for p in marked.runs[0].points] == [
         ("{name}", 3, (True, False)),
         ("{a}", 9, (True, True)),
         ("{b}", 9, (True, False)),
     ]
-    assert parse("<p>a</p><p>b</p><td>c").text == "a\nb\nc"
+    assert parse("<p>a</p> <p>b</p><td>c<p>  </p>").text == "a\nb\nc"
     assert parse("a<wbr>b").text == "ab"
 
 
@@ -98,6 +132,8 @@ def test_without_links() -> None:
     marked = parse("<p><b>a</b> {n} c</p>")
     assert carry(marked, None, "A C") == "<p>A C<b></b> {n}</p>"
     assert carry(parse("<b></b>"), None, "") == "<b></b>"
+    assert carry(parse("<p><i>a</i> {n}</p><p>b</p>"), None, "A\nB") == "<p><i>A</i> {n}</p><p>B</p>"
+    assert carry(parse("<p>a</p><p>b</p>"), None, "A B") == "<p>A B</p><p></p>"
 
 
 def test_too_deep() -> None:
@@ -116,7 +152,8 @@ class Checker(HTMLParser):
         self.text = ""
 
     def handle_starttag(self, tag: str, attrs: object) -> None:
-        self.stack.append(tag)
+        if tag not in EMPTY:
+            self.stack.append(tag)
         self.seen[self.get_starttag_text() or ""] += 1
 
     def handle_startendtag(self, tag: str, attrs: object) -> None:
@@ -138,7 +175,8 @@ class Checker(HTMLParser):
         return checker
 
 
-TAGS = ["b", "i", "a", "span", "p", "br", "B"]
+TAGS = ["b", "i", "a", "span", "p", "br", "B", "div"]
+BLOCK = re.compile(r"<(?:p|br|div)\s*/?>", re.IGNORECASE)
 PIECES = st.one_of(
     st.sampled_from(TAGS).map(lambda t: f"<{t}>"),
     st.sampled_from(TAGS).map(lambda t: f"</{t}>"),
@@ -186,23 +224,28 @@ def test_what_comes_out_is_well_formed_and_whole(case: tuple[str, str, Alignment
         seen = Checker.read(out)
         # The text is all there; a placeholder may bring a space.
         text = seen.text
-        for point in marked.points:
+        points = [point for run in marked.runs for point in run.points]
+        for point in points:
             if point.spaces is not None:
                 assert point.raw in text
                 text = text.replace(point.raw, "", 1)
         assert "".join(text.split()) == "".join(target.split())
-        if not any(point.spaces for point in marked.points):
+        if not any(point.spaces for point in points) and len(marked.runs) == 1 and not BLOCK.search(source):
             assert text == target
         # Every tag is there, and none that was not.
-        opened = {e.open for e in marked.elements} | {p.raw for p in marked.points if p.spaces is None}
-        assert set(seen.seen) == set(Checker.read("".join(raw for raw in _whole(marked, opened))).seen)
+        opened = {e.open for run in marked.runs for e in run.elements} | {p.raw for p in points if p.spaces is None}
+        inline = set(Checker.read("".join(raw for raw in _whole(marked, opened))).seen)
+        assert {raw for raw in seen.seen if not BLOCK.fullmatch(raw)} == inline
+        # Those of blocks are there as often as they were, in the same order.
+        if "<!--" not in source:
+            assert BLOCK.findall(out) == BLOCK.findall(source)
         # And it can be carried on: what was written is read as the same text.
         again = parse(out)
         assert "".join(again.text.split()) == "".join(target.split())
 
 
 def _whole(marked: Marked, opened: set[str]) -> set[str]:
-    closing = {e.open: e.close for e in marked.elements}
+    closing = {e.open: e.close for run in marked.runs for e in run.elements}
     return {raw + closing.get(raw, "") for raw in opened}
 
 
@@ -210,7 +253,8 @@ def _whole(marked: Marked, opened: set[str]) -> set[str]:
 def test_any_text_without_tags_stays_what_it_is(text: str) -> None:
     if re.search(r"[<&{]", text) is None:
         marked = parse(text)
-        assert (marked.text, marked.elements, marked.points) == (text, (), ())
+        assert (marked.text, marked.after) == (text, "")
+        assert marked.runs == (Run(text, (), ()),)
 
 
 @given(st.data())
@@ -243,6 +287,9 @@ def test_long_and_broken_markup_takes_little_time() -> None:
         "<script>" * 90,
         "{a}" * 4000,
         '<a b="' * 3000,
+        "<b>" * 90 + "a<br>" * 3000,
+        "<p>a</p>" * 3000,
+        "a {x}.<hr>" * 3000,
         "<b><i></b></i>" * 1000,
     ):
         marked = parse(source)
@@ -252,12 +299,12 @@ def test_long_and_broken_markup_takes_little_time() -> None:
 @pytest.mark.parametrize("begins", ["<!--", "<script/>", "<STYLE/>", "<!--<script/>", "<textarea/ >"])
 def test_beginnings_without_an_end_are_looked_for_once(begins: str) -> None:
     """Were each of them sought to the end of the text, this would take a day."""
-    assert parse(begins * 200_000).elements == ()
+    assert all(run.elements == () for run in parse(begins * 200_000).runs)
 
 
 def test_what_is_not_translated_is_kept_whole() -> None:
     source = "a <!-- <b> --> b <SCRIPT x='y'>if (1 < 2) { f() }</script > c <script>"
-    assert [point.raw for point in parse(source).points] == [
+    assert [point.raw for point in parse(source).runs[0].points] == [
         "<!-- <b> -->",
         "<SCRIPT x='y'>if (1 < 2) { f() }</script >",
         "<script></script>",
@@ -279,7 +326,7 @@ def test_what_is_not_translated_is_kept_whole() -> None:
 )
 def test_comments_end_where_browsers_end_them(source: str, text: str, raw: str) -> None:
     marked = parse(source)
-    assert (marked.text, [point.raw for point in marked.points]) == (text, [raw])
+    assert (marked.text, [point.raw for point in marked.runs[0].points]) == (text, [raw])
 
 
 def ends_at(rest: str) -> int | None:
@@ -307,10 +354,10 @@ def test_comments_end_by_the_standard(rest: str) -> None:
     end = ends_at(rest)
     marked = parse(f"<!--{rest}")
     if end is None:
-        assert (marked.text, marked.points) == (f"<!--{rest}", ())
+        assert (marked.text, marked.runs[0].points) == (f"<!--{rest}", ())
     else:
         assert marked.text == rest[end:]
-        (point,) = marked.points
+        (point,) = marked.runs[0].points
         assert point.raw.startswith("<!--")
         assert ends_at(point.raw[4:]) == len(point.raw) - 4
         assert Checker.read(point.raw + "x").text == "x"
@@ -319,3 +366,35 @@ def test_comments_end_by_the_standard(rest: str) -> None:
 def test_empty_tags_are_known() -> None:
     assert "br" in EMPTY
     assert "b" not in EMPTY
+
+
+def test_sentences_of_a_run_keep_their_ends() -> None:
+    source, target = "मैं हूँ {a}. {b} ने खाया.", "am I. he ate."
+    marked = parse(source)
+    assert marked.text == "मैं हूँ. ने खाया."
+    parts = (linked("मैं हूँ.", "am I.", "0-1 1-0"), linked("ने खाया.", "he ate.", "1-1"))
+    joined = Joined(parts, ((0, 0), (marked.text.index("ने"), target.index("he"))))
+    assert carry(marked, joined, target) == "am I {a}. {b} he ate."
+
+
+@pytest.mark.parametrize(
+    "blocks", [["<p>", "</p>"], ["<div>", "<br>", "</div>"], ["<UL id=x>", "<li>", "</li >", "</UL>"]]
+)
+@given(st.data())
+def test_blocks_that_are_whole_stay_as_they_were_written(blocks: list[str], data: st.DataObject) -> None:
+    """All but the words is the same, however words are linked: only tags in a run may be repeated."""
+    texts = [
+        data.draw(st.sampled_from(["", " ", "\n ", "a", "<b>a</b> b ", " a <i>b</i>."])) for _ in range(len(blocks) + 1)
+    ]
+    source = "".join(text + block for text, block in zip(texts, [*blocks, ""], strict=True))
+    marked = parse(source)
+    target = marked.text.upper()
+    size = len(words(target))
+    pairs = st.tuples(st.integers(0, max(size - 1, 0)), st.integers(0, max(size - 1, 0)))
+    links = data.draw(st.lists(pairs, max_size=8)) if size else []
+    alignment = linked(marked.text, target, " ".join(f"{s}-{t}" for s, t in links))
+    for given_alignment in (alignment, None):
+        out = carry(marked, given_alignment, target)
+        assert re.sub("</?[bi]>", "", out) == re.sub(
+            "</?[bi]>", "", re.sub("[ab](?![^<]*>)", lambda m: m[0].upper(), source)
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import http.client
 import json
 from collections.abc import Iterator
@@ -108,6 +109,11 @@ def test_markup(service: Running) -> None:
     assert item["text"] == service.client.translate("a b c")["text"]
     assert "<b>" in item["markup"]
     assert "{x}" in item["markup"]
+    # Blocks are translated apart, and stay.
+    item = service.client.translate("<p>a b</p> <br>c {x}", markup=True)
+    ab, c = (service.client.translate(text)["text"] for text in ("a b", "c"))
+    assert item["text"] == f"{ab}\n{c}"
+    assert item["markup"] == f"<p>{html.escape(ab)}</p> <br>{html.escape(c)} {{x}}"
 
 
 @pytest.mark.parametrize("name", MODELS)
