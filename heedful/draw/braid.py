@@ -2,14 +2,13 @@
 
 A target word hands out all of its weight; a source word's bar is as wide as the weight it is given, so that words
 nobody looked at and words that all looked at are seen at once, and where ribbons cross, the order has changed. Long
-sentences go on in further rows, as music does. A ribbon has the hue of its source word, which that word has under every
-model and in every format.
+sentences go on in further rows, as music does; a row has the source words that it needs, and … where others are left
+out. A ribbon has the hue of its source word, which that word has under every model and in every format.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -29,26 +28,19 @@ from heedful.draw.figure import (
     weights_of,
 )
 from heedful.draw.marks import HUES, Entry, Picture, cut, decimal, isolate, legend, width_of
+from heedful.draw.rows import GAP, LEFT_OUT, SPACE, UNIT, Row, gaps, needed, rows, side
 from heedful.trace import END, Trace
 
 __all__ = ["MASS", "braid", "picture"]
 
 MASS = 0.9  # the share of each word's weight that is drawn, as far as it can be seen
 LEAST = 0.02  # less is too thin to be seen
-UNIT = 24.0  # width of all the weight of a target word
-SPACE = 12.0  # between words
+FEW = 5  # ribbons of a word in a sentence of several rows: a row with ribbons to everywhere has room for one word
 LONGEST = 170.0  # of a word
 NARROWEST, WIDEST = 360.0, 880.0  # of a row
 BAR = 5.0  # height of what ribbons end at
 LETTERS = 24.0  # height of a line of words, with the room to its bar
 EDGED = 4.0  # the least width of a ribbon that lies over others with an edge
-
-
-class _Row(NamedTuple):
-    """The words that stand together: those of the target, and those of the source that they look at."""
-
-    targets: tuple[int, ...]
-    sources: tuple[int, ...]
 
 
 class _Place(NamedTuple):
@@ -62,7 +54,8 @@ def braid(trace: Trace, title: str = "", width: float = WIDEST, mass: float = MA
     """Return the weights between words as ribbons, as an SVG document.
 
     Of each target word the widest ribbons are drawn, until they hold the share `mass` of its weight; what is too thin
-    to be seen is not. A sentence too long for `width` goes on in another row, in which a source word may stand again.
+    to be seen is not. A sentence too long for `width` goes on in another row, in which a source word may stand again;
+    then a word has `FEW` ribbons at most, if `mass` is less than 1.
     """
     return str(picture(trace, title, width, mass))
 
@@ -72,84 +65,75 @@ def picture(trace: Trace, title: str = "", width: float = WIDEST, mass: float = 
     weights = weights_of(trace)
     if weights is None:
         return message(trace, title)
-    kept = keep(weights, mass, LEAST)
-    drawn = np.where(kept.mask, weights, 0).astype(np.float32)
     sides = [[cut(word.text, LONGEST) for word in text.words] for text in (trace.source, trace.target)]
     wide = [[width_of(w) + SPACE for w in words] for words in sides]
-    rows = _rows(weights, drawn, wide, width - 16)
-    spread = max(NARROWEST, *(max(_needed(row, drawn, wide)) for row in rows))
+    kept, drawn, parted = _drawn(weights, keep(weights, mass, LEAST), wide, width - 16)
+    many = len(parted) > 1 and mass < 1 and int(kept.mask.sum(1).max()) > FEW
+    if many:
+        kept, drawn, parted = _drawn(weights, keep(weights, mass, LEAST, FEW), wide, width - 16)
+    spread = max(NARROWEST, *(max(needed(row, drawn, wide)) for row in parted))
     body, y = heading(title, spread + 16)
     y += 8
-    for row in rows:
+    for row in parted:
         part, high = _row(row, drawn, sides, spread, (trace.source.text, trace.target.text))
         body.append(f'<g transform="translate(8 {decimal(y)})">{part}</g>')
         y += high + 26
-    key, key_height = legend(_entries(terms(trace), bool((drawn.sum(0) == 0).any())), 8, y - 6, spread)
+    unseen, several = bool((drawn.sum(0) == 0).any()), len(parted) > 1
+    key, key_height = legend(_entries(terms(trace), unseen, several), 8, y - 6, spread)
     thin = bool((drawn.sum(1) < mass * weights.sum(1) - 1e-3).any())
-    lines = _notes(trace, kept, mass, thin)
+    lines = _notes(trace, kept, mass, thin, many)
     below, below_height = notes(lines, y - 6 + key_height, spread + 16)
     told = f"{_describe(trace, drawn)}. {'; '.join(lines)}"
     height = y - 6 + key_height + below_height + 6
     return Picture(spread + 16, height, title or terms(trace).title, told, "\n".join([*body, key, *below]))
 
 
-def _rows(weights: NDArray[np.float32], drawn: NDArray[np.float32], wide: list[list[float]], most: float) -> list[_Row]:
-    """Part the target into rows that are not too wide, with the source words that each looks at.
-
-    A source word that nobody looks at stands where it comes nearest to being looked at.
-    """
-    links = [set(np.flatnonzero(row).tolist()) for row in drawn]
-    for s in np.flatnonzero(drawn.sum(0) == 0):
-        links[int(weights[:, s].argmax())].add(int(s))
-    rows: list[_Row] = []
-    targets: list[int] = []
-    sources: set[int] = set()
-    for t, linked in enumerate(links):
-        more = sources | linked
-        if targets and max(_needed(_Row((*targets, t), tuple(sorted(more))), drawn, wide)) > most:
-            rows.append(_Row(tuple(targets), tuple(sorted(sources))))
-            targets, more = [], linked
-        targets, sources = [*targets, t], more
-    return [*rows, _Row(tuple(targets), tuple(sorted(sources)))]
-
-
-def _side(words: Sequence[int], mass: NDArray[np.float32], wide: Sequence[float]) -> float:
-    """Return how much room words need: each as much as its letters or its bar, and a gap where some are left out."""
-    gaps = sum(b > a + 1 for a, b in pairwise(words))
-    return sum(max(wide[w], UNIT * float(mass[w]) + SPACE) for w in words) + gaps * SPACE
-
-
-def _needed(row: _Row, drawn: NDArray[np.float32], wide: list[list[float]]) -> tuple[float, float]:
-    """Return how much room a row needs, above and below."""
-    given = drawn[list(row.targets)].sum(0)
-    return _side(row.sources, given, wide[0]), _side(row.targets, drawn.sum(1), wide[1])
+def _drawn(
+    weights: NDArray[np.float32], kept: Kept, wide: list[list[float]], width: float
+) -> tuple[Kept, NDArray[np.float32], list[Row]]:
+    """Return which weights are drawn, these with 0 for all others, and the rows that they stand in."""
+    drawn = np.where(kept.mask, weights, 0).astype(np.float32)
+    return kept, drawn, rows(drawn, wide, width)
 
 
 def _places(
-    words: Sequence[int], mass: NDArray[np.float32], letters: Sequence[str], spread: float, turned: bool
-) -> dict[int, _Place]:
-    """Return where each word stands, when the room that is left is shared out evenly between them."""
+    words: Sequence[int],
+    mass: NDArray[np.float32],
+    letters: Sequence[str],
+    room: tuple[float, bool],
+    left_out: Sequence[int] = (),
+) -> tuple[dict[int, _Place], list[float]]:
+    """Return where each word stands, and each mark for words left out, when the room that is left is shared evenly.
+
+    `room` is how wide the row is, and whether it goes from right to left.
+    """
+    spread, turned = room
     wide = [width_of(word) + SPACE for word in letters]
-    free = (spread - _side(words, mass, wide)) / len(words)
-    found, x, last = {}, 0.0, None
-    for word in words:
-        x += SPACE if last is not None and word > last + 1 else 0.0
+    free = (spread - side(words, mass, wide, len(left_out))) / max(1, len(words))
+    found, marks, x = {}, [], 0.0
+    for number, word in enumerate(words):
+        if number in left_out:
+            marks.append(x + GAP / 2)
+            x += GAP
         bar = UNIT * float(mass[word])
         slot = max(wide[word], bar + SPACE) + free
         middle = x + slot / 2
         found[word] = _Place(spread - middle if turned else middle, bar)
-        x, last = x + slot, word
-    return found
+        x += slot
+    marks += [x + GAP / 2] if len(words) in left_out else []
+    return found, [spread - mark if turned else mark for mark in marks]
 
 
 def _row(
-    row: _Row, drawn: NDArray[np.float32], sides: list[list[str]], spread: float, texts: tuple[str, str]
+    row: Row, drawn: NDArray[np.float32], sides: list[list[str]], spread: float, texts: tuple[str, str]
 ) -> tuple[str, float]:
     """Return one row: words, bars and ribbons from (0, 0) on, and the height that it takes."""
     part = np.zeros_like(drawn)
     part[list(row.targets)] = drawn[list(row.targets)]
-    above = _places(row.sources, part.sum(0), sides[0], spread, right_to_left([texts[0]]))
-    below = _places(row.targets, drawn.sum(1), sides[1], spread, right_to_left([texts[1]]))
+    above, marks = _places(
+        row.sources, part.sum(0), sides[0], (spread, right_to_left([texts[0]])), gaps(row.sources, len(sides[0]))
+    )
+    below, _ = _places(row.targets, drawn.sum(1), sides[1], (spread, right_to_left([texts[1]])))
     reach = max(
         (abs(above[s].x - below[t].x) for t in row.targets for s in np.flatnonzero(part[t]).tolist()), default=0.0
     )
@@ -160,11 +144,12 @@ def _row(
     bars += [_bar(place, bottom, "i") for place in below.values()]
     words = [_word(sides[0][s], place, top - BAR - 8, place.wide > 0) for s, place in above.items()]
     words += [_word(sides[1][t], place, bottom + BAR + 17, True) for t, place in below.items()]
-    return "\n".join([*ribbons, *bars, *words]), bottom + LETTERS
+    words += [_left_out(x, top - BAR - 8) for x in marks]
+    return "\n".join([*ribbons, *bars, *words]), bottom + LETTERS if row.targets else top
 
 
 def _ribbons(
-    row: _Row,
+    row: Row,
     part: NDArray[np.float32],
     above: dict[int, _Place],
     below: dict[int, _Place],
@@ -221,8 +206,13 @@ def _word(word: str, place: _Place, y: float, seen: bool) -> str:
     return f'<text class="{kind}" x="{decimal(place.x)}" y="{decimal(y)}">{isolate(word)}</text>'
 
 
-def _entries(by: Terms, some_unseen: bool) -> list[Entry]:
-    """Return the legend: how wide a weight is, and what an empty bar means."""
+def _left_out(x: float, y: float) -> str:
+    """Return the mark for words that a row does not have; who has the picture read aloud is told of all words."""
+    return f'<text class="m t" aria-hidden="true" x="{decimal(x)}" y="{decimal(y)}">{LEFT_OUT}</text>'
+
+
+def _entries(by: Terms, some_unseen: bool, several: bool) -> list[Entry]:
+    """Return the legend: how wide a weight is, what an empty bar means, and a mark between words."""
     marks, x = [], 0.0
     for share in (1.0, 0.5, 0.1):
         wide = UNIT * share
@@ -232,18 +222,22 @@ def _entries(by: Terms, some_unseen: bool) -> list[Entry]:
     if some_unseen:
         empty = f'<rect class="e" x="0" y="5" width="10" height="{decimal(BAR)}" rx="1"/>'
         found.append(Entry(empty, 10, "no ribbon comes here"))
+    if several:
+        found.append(Entry(_left_out(7, 10), 14, "words left out in this row"))
     return found
 
 
-def _notes(trace: Trace, kept: Kept, mass: float, thin: bool) -> list[str]:
+def _notes(trace: Trace, kept: Kept, mass: float, thin: bool, many: bool) -> list[str]:
     """Return what is said below: what is drawn, what is not and how much that is, and which weights these are.
 
-    `thin` says whether a word has fewer ribbons than `mass` asks for, since others would be too thin to be seen.
+    `thin` says whether a word has fewer ribbons than `mass` asks for, since others would be too thin to be seen;
+    `many`, whether one has fewer since it would have more than `FEW`, in a long sentence.
     """
     by, least = terms(trace), f"{100 * LEAST:.0f}\u00a0%"
     if mass < 1:
         share = f"{100 * mass:.0f}\u00a0%"
         drawn = f"every word below has ribbons to the words it {by.most} most, until they hold {share} of its {by.all}"
+        drawn += f", but no more than {FEW}, since this is a long sentence" if many else ""
         hidden = f"smaller {by.one}s, and all under {least}" if thin else f"smaller {by.one}s"
     else:
         drawn, hidden = f"every word below has ribbons to all the words it {by.most}", f"{by.one}s under {least}"

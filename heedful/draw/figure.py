@@ -71,8 +71,8 @@ class Kept(NamedTuple):
         return "nothing is hidden" if share < 0.05 else f"hidden: {what}, together {number(share)}\u00a0% of all {all_}"
 
 
-def keep(weights: NDArray[np.float32], mass: float = 1.0, least: float = 0.0) -> Kept:
-    """Keep the largest weights of each row, up to a share `mass` of the row, and none under `least`.  (T, S).
+def keep(weights: NDArray[np.float32], mass: float = 1.0, least: float = 0.0, most: int | None = None) -> Kept:
+    """Keep the largest weights of each row, up to a share `mass` of it or `most` of them, none under `least`.  (T, S).
 
     >>> kept = keep(np.array([[0.6, 0.3, 0.08, 0.02]], dtype=np.float32), mass=0.9)
     >>> kept.mask.tolist(), kept.words("the rest")
@@ -82,6 +82,8 @@ def keep(weights: NDArray[np.float32], mass: float = 1.0, least: float = 0.0) ->
     ranked = np.take_along_axis(weights, order, axis=1).astype(float)
     before = np.cumsum(ranked, axis=1) - ranked
     chosen = (before < mass * ranked.sum(1, keepdims=True) - 1e-6) & (ranked >= max(least, 1e-9))
+    if most is not None:
+        chosen[:, most:] = False
     mask = np.zeros(weights.shape, dtype=bool)
     np.put_along_axis(mask, order, chosen, axis=1)
     total = float(weights.sum(dtype=float))

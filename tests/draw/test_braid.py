@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from test_svg import HOSTILE, WORDS
 
 from heedful.draw import braid, svg
+from heedful.draw import rows as rows_of
 from heedful.draw.figure import keep
 from heedful.draw.marks import width_of
 from heedful.errors import DataError
@@ -131,8 +132,84 @@ def test_long_sentences_go_on_and_lose_nothing(width: float) -> None:
     assert sum(len(ribbons(group)) for group in groups) == kept.mask.sum()
     below = [word for group in groups for y, x, word in sorted(words(group), key=lambda w: w[1]) if y > 60]
     assert below == [word.text for word in trace.target.words]
-    seen_above = sum(len(words(group)) for group in groups) - len(below)
+    marks = sum(word == rows_of.LEFT_OUT for group in groups for _, _, word in words(group))
+    seen_above = sum(len(words(group)) for group in groups) - len(below) - marks
     assert seen_above >= len(trace.source.words)  # those that nobody looks at too
+
+
+def scattered(letters: str, places: int = 12) -> Trace:
+    """A sentence of 40 different words that all look at many places, each at others, and the last 6 at nothing."""
+    names = [f"{letters}{i}" for i in range(40)]
+    trace = samples.trace(" ".join(names), " ".join(names), [[i] for i in range(41)])
+    weights = np.zeros((41, 41), dtype=np.float32)
+    for t in range(41):
+        for rank in range(places):
+            weights[t, (7 * t + 3 * rank) % 35] += 1 + 0.1 * rank
+    return replace(trace, weights=(weights / weights.sum(1, keepdims=True))[None, None])
+
+
+@pytest.mark.parametrize(("letters", "way"), [("w", 1), ("ولد", -1)])
+def test_words_left_out_are_marked(letters: str, way: int) -> None:
+    trace = scattered(letters)
+    numbers = {word.text: i for i, word in enumerate(trace.source.words)}
+    drawn = braid.braid(trace)
+    groups = rows(drawn)
+    assert len(groups) > 2
+    for group in groups:
+        top = min(y for y, _, _ in words(group))
+        line = [(x, word.strip("\u2068\u2069")) for y, x, word in words(group) if y == top]
+        line = [word for _, word in sorted(line, reverse=way < 0)]
+        shown = [numbers[word] for word in line if word != "…"]
+        expected: list[str] = []
+        for a, b in pairwise([-1, *shown, len(numbers)]):
+            expected += (["…"] if b > a + 1 else []) + ([trace.source.words[b].text] if b < len(numbers) else [])
+        assert line == expected
+        assert "…" in line
+    marks = [t for t in ET.fromstring(drawn).iter(f"{NS}text") if t.text == "…"]
+    assert all(t.get("aria-hidden") == "true" and "t" in t.get("class", "").split() for t in marks)
+    assert "words left out in this row" in drawn
+    assert "…" not in braid.braid(samples.HINDI)
+    assert "…" not in (ET.fromstring(drawn).find(f"{NS}desc").text or "")
+
+
+def test_words_that_look_everywhere_share_rows() -> None:
+    trace = scattered("w")
+    found = rows(braid.braid(trace))
+    assert len(found) <= 14  # with all their ribbons nearly every word has a row of its own
+    assert len(rows(braid.braid(trace, mass=1.0))) > 20
+    told = [ribbon.told.split(" → ")[0] for group in found for ribbon in ribbons(group)]
+    assert {told.count(word.text) for word in trace.target.words} == {braid.FEW}
+    assert "but no more than 5, since this is a long sentence" in description(braid.braid(trace))
+    assert "no more than" not in description(braid.braid(samples.long(60)))  # it has fewer
+    # A sentence that fits has all its ribbons.
+    short = samples.trace("a b c d e f g h", "A", [[0], [8]])
+    even = replace(short, weights=np.full((1, 1, 2, 9), 1 / 9, dtype=np.float32))
+    assert len(ribbons(rows(braid.braid(even, mass=0.95))[0])) == 18
+
+
+def test_words_that_nobody_looks_at_part_no_others() -> None:
+    trace = samples.trace(" ".join(f"w{i}" for i in range(30)), "A B", [[0], [1], [30]])
+    weights = np.zeros((1, 1, 3, 31), dtype=np.float32)
+    weights[0, 0, 0, [0, 1]] = 0.5
+    weights[0, 0, 1, 28:30] = 0.5
+    weights[0, 0, 2, 30] = 1.0
+    weights[0, 0, :2] += 1e-4  # the words between are hardly looked at, by the first most
+    weights[0, 0, 0] += 1e-4
+    for width, others in ((700, 1), (320, 4)):
+        drawn = ET.fromstring(braid.braid(replace(trace, weights=weights), width=width))
+        assert float(drawn.get("width")) <= max(width, 376)
+        groups = [g for g in drawn.findall(f"{NS}g") if len(g.findall(f"{NS}rect")) > 1]
+        assert len(rows(ET.tostring(drawn, "unicode"))) == 1
+        assert len(groups) == 1 + others  # those without room stand by themselves, with their empty bars
+        shown = [word for group in groups for _, _, word in words(group) if word != "…"]
+        assert sorted(shown) == sorted([*(f"w{i}" for i in range(30)), "A", "B", "</s>", "</s>"])
+
+
+def test_a_row_may_have_no_ribbons() -> None:
+    trace = samples.long(60)
+    flat = np.full(trace.weights.shape, 1 / trace.weights.shape[-1], dtype=np.float32)
+    drawn = braid.braid(replace(trace, weights=flat))  # each weight is under 2 %
+    assert ET.fromstring(drawn).find(f"{NS}desc").text.count(": nowhere") == 61
 
 
 @pytest.mark.parametrize("name", ALL)
