@@ -13,6 +13,17 @@ from heedful.markup.runs import Element, Marked, Point, Run
 __all__ = ["DEEPEST", "Reader"]
 
 DEEPEST = 100  # tags inside each other
+# Blocks that end where one of the same kind begins, as browsers have it: few people close an <li>.
+ENDS = {
+    "p": ("p",),
+    "li": ("li",),
+    "option": ("option",),
+    "dt": ("dt", "dd"),
+    "dd": ("dt", "dd"),
+    "td": ("td", "th"),
+    "th": ("td", "th"),
+    "tr": ("td", "th", "tr"),
+}
 
 
 @dataclass
@@ -80,8 +91,11 @@ class Reader:
             self._open(one)
 
     def begin_block(self, raw: str, name: str, empty: bool) -> None:
-        """Take the tag of a block."""
-        self._cut(raw)
+        """Take the tag of a block; it may end the one that it stands in."""
+        self._cut()
+        while self.blocks and self.blocks[-1].lower() in ENDS.get(name.lower(), ()):
+            self.before.append(f"</{self.blocks.pop()}>")
+        self.before.append(raw)
         if not empty:
             self._check_depth()
             self.blocks.append(name)
@@ -135,7 +149,7 @@ class Reader:
             top.written = True
         return top
 
-    def _cut(self, raw: str = "") -> None:
+    def _cut(self) -> None:
         """End a run at a tag of a block; tags that wait for their end begin again behind it."""
         again = [self._close() for _ in range(len(self.stack))]
         text = "".join(self.parts)
@@ -146,7 +160,6 @@ class Reader:
         elif text:
             self.before.append(html.escape(text, quote=False))
         self.parts, self.elements, self.points, self.size, self.solid, self.apart = [], [], [], 0, 0, False
-        self.before.append(raw)
         for one in reversed(again):
             self._open(one)
 

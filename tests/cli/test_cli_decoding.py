@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -43,6 +44,16 @@ def test_n_best_lines_are_rank_score_text(heedful_cli: Run, tiny: Path) -> None:
     found = heedful.load(tiny, "cpu").translate("a b c", how)
     assert [row[2] for row in rows] == [one.text for one in found.n_best]
     assert scores == [pytest.approx(one.score / one.length**0.5, abs=1e-4) for one in found.n_best]
+
+
+def test_html_is_translated_block_by_block(heedful_cli: Run, tiny: Path) -> None:
+    apart = [heedful_cli("translate", tiny, text).out.strip() for text in ("a b", "c d")]
+    code, out, _ = heedful_cli("translate", tiny, "<p>a b</p> <br>c d {x}", "--html")
+    assert (code, out) == (0, f"<p>{apart[0]}</p> <br>{apart[1]} {{x}}\n")
+    code, out, _ = heedful_cli("translate", tiny, "<p>a b</p> <br>c d {x}", "--html", "--no-split")
+    assert code == 0
+    assert re.fullmatch(r"<p>[^<]*</p> <br>[^<]*\{x\}\n", out)
+    assert re.sub(r"<[^>]*>|\{x\}|\s", "", out) == "".join(heedful_cli("translate", tiny, "a b c d").out.split())
 
 
 def test_n_best_of_two_sentences_adds_their_scores(heedful_cli: Run, tiny: Path) -> None:

@@ -91,7 +91,14 @@ def carried(source: str, target: str, links: str) -> str:
         ("<a href=x><div>a</div></a>", "A", "0-0", "<div><a href=x>A</a></div>"),
         ("<b><p></p></b>a", "A", "0-0", "<p></p><b></b>A"),
         # Blocks that were never closed, never opened, and overlapping.
-        ("<ul><li>a<li>b</ul>c", "A\nB\nC", "0-0 1-1 2-2", "<ul><li>A<li>B</li></li></ul>C"),
+        ("<ul><li>a<li>b</ul>c", "A\nB\nC", "0-0 1-1 2-2", "<ul><li>A</li><li>B</li></ul>C"),
+        ("<p>a<P>b", "A\nB", "0-0 1-1", "<p>A</p><P>B</P>"),
+        (
+            "<table><tr><td>a<td>b<tr><th>c</table>",
+            "A\nB\nC",
+            "0-0 1-1 2-2",
+            "<table><tr><td>A</td><td>B</td></tr><tr><th>C</th></tr></table>",
+        ),
         ("a</p>b<div>c", "A\nB\nC", "0-0 1-1 2-2", "A\nB<div>C</div>"),
         ("<div><p>a</div>b</p>", "A\nB", "0-0 1-1", "<div><p>A</p></div>B"),
         # Lines are not kept: every block gets as many words as are linked to it.
@@ -140,6 +147,9 @@ def test_too_deep() -> None:
     assert carried("<b>" * 100 + "a", "A", "0-0") == "<b>" * 100 + "A" + "</b>" * 100
     with pytest.raises(DataError, match="101 deep; 100 are allowed"):
         parse("<b>" * 101 + "a")
+    with pytest.raises(DataError, match="101 deep; 100 are allowed"):
+        parse("<div><b>" * 51)
+    assert parse("<li>a" * 300).text == "\n".join("a" * 300)
 
 
 class Checker(HTMLParser):
