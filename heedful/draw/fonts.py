@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from heedful.errors import ConfigError, DataError, HeedfulError
 
-__all__ = ["Face", "Fonts", "faces_of", "script_of"]
+__all__ = ["Face", "Fonts", "faces_of", "needs_font", "script_of"]
 
 PLACES = {
     "linux": ("/usr/share/fonts", "/usr/local/share/fonts", "~/.local/share/fonts", "~/.fonts"),
@@ -23,6 +23,7 @@ PLACES = {
 # Which file is the plain upright letter, by how files are named.
 STYLED = re.compile(
     r"bold|italic|oblique|light|thin|black|heavy|medium|narrow|condensed|mono|serif|display|music|looped|unjoined"
+    r"|kufi|nastaliq|rashi"
 )
 WIDE_TAILS = {"HIRAGANA": "JP", "KATAKANA": "JP", "HANGUL": "KR"}
 PACKAGES = {"CJK": "fonts-noto-cjk", "HIRAGANA": "fonts-noto-cjk", "KATAKANA": "fonts-noto-cjk"}
@@ -46,7 +47,14 @@ def script_of(character: str) -> str:
     if ord(character) >= 0x1F000 or character == "\ufe0f" or 0x2600 <= ord(character) < 0x2800:
         return "EMOJI"
     name = unicodedata.name(character, "UNKNOWN")
-    return "CJK" if unicodedata.east_asian_width(character) in "WF" and name[:2] in ("ID", "FU") else name.split()[0]
+    wide = unicodedata.east_asian_width(character) in "WF" and name[:2] in ("ID", "FU")
+    return "CJK" if wide else re.split("[ -]", name)[0]
+
+
+def needs_font(character: str) -> bool:
+    """Whether a character is one to be seen: not a space, nor one that only says how others are written."""
+    kind = unicodedata.category(character)
+    return not (character.isspace() or kind[0] == "C" or "\ufe00" <= character <= "\ufe0f")
 
 
 @lru_cache(maxsize=512)
@@ -82,12 +90,16 @@ class Fonts:
     def choose(self, text: str) -> dict[str, Face]:
         """Return a face for each visible character of a text; refuse a text in a script that no font has."""
         found: dict[str, Face] = {}
+        plain = self.plain()
         scripts = {script_of(c) for c in text}
         tail = next((WIDE_TAILS[script] for script in sorted(scripts) if script in WIDE_TAILS), "SC")
         for character in dict.fromkeys(text):
-            if character.isspace() or unicodedata.category(character)[0] == "C":
+            if not needs_font(character):
                 continue
-            face = next((f for f in [*self.own, *found.values()] if ord(character) in f.characters), None)
+            # What many faces have, such as numbers and quotes, is first looked for in that of Latin letters.
+            common = [plain] if plain and _common(character) else []
+            known = [*self.own, *common, *found.values()]
+            face = next((f for f in known if ord(character) in f.characters), None)
             if face is None or (script_of(character) == "EMOJI" and "emoji" not in face.family.lower()):
                 face = self._search(character, tail) or face
             if face is None:
@@ -116,6 +128,11 @@ def _rank(path: Path, script: str) -> tuple[bool, bool, int, bool, int, str]:
     made_for = ("cjk" in name if wide else script in name) or (script == "latin" and "notosans-" in name)
     colours = ("emoji" in name) != (script == "emoji")
     return (not made_for, colours, len(STYLED.findall(name)), "noto" not in name, len(name), str(path))
+
+
+def _common(character: str) -> bool:
+    """Whether a character is no letter, or a letter of Europe."""
+    return unicodedata.category(character)[0] not in "LM" or script_of(character) in ("LATIN", "GREEK", "CYRILLIC")
 
 
 def _missing(character: str) -> str:

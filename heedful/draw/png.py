@@ -8,7 +8,7 @@ from pathlib import Path
 
 from heedful.draw.fonts import Face, Fonts
 from heedful.draw.marks import DARK, DARK_RIBBONS, LIGHT, LIGHT_RIBBONS, NAMES, RIBBONS
-from heedful.draw.widths import signs
+from heedful.draw.runs import Run, runs
 from heedful.errors import DataError, HeedfulError
 
 __all__ = ["render"]
@@ -16,7 +16,14 @@ __all__ = ["render"]
 ZOOM = 2.0  # dots to a unit: sharp on today's screens and in print
 MOST = 16_000  # dots across or down, as far as viewers go
 GROUNDS = {"light": "#ffffff", "dark": "#14161a"}  # what pages of ours have
-TEXT = re.compile(r"(<text\b[^>]*>)([^<]*)(</text>)")
+TEXT = re.compile(r"(<text\b[^>]*>)([^<]*)</text>")
+TURN, TURN_BACK = "\u202e", "\u202c"
+MOVES = {"r": -1.0, "m": -0.5, "n": -0.5}  # classes of texts that do not begin at their place: by which part of a width
+FILTERS = "".join(
+    f'<filter id="h-move-{name}" primitiveUnits="objectBoundingBox" color-interpolation-filters="sRGB" '
+    f'x="-2" y="-2" width="5" height="5"><feOffset dx="{part}" dy="0"/></filter>'
+    for name, part in MOVES.items()
+)
 
 
 def render(svg: str, font: Path | None = None, dark: bool = False) -> bytes:
@@ -29,14 +36,15 @@ def render(svg: str, font: Path | None = None, dark: bool = False) -> bytes:
     except ImportError:
         raise HeedfulError("pictures as .png need more: pip install 'heedful[png]'") from None
     fonts = Fonts(font)
-    shown = "".join(html.unescape(text) for _, text, _ in TEXT.findall(svg))
+    shown = "".join(html.unescape(text) for _, text in TEXT.findall(svg))
     faces, plain = fonts.choose(shown), fonts.plain()
     if plain is None:
         raise DataError("no font found; install one (on Debian: fonts-noto-core), or name a file with --font")
     files = list(dict.fromkeys(str(face.path) for face in (plain, *faces.values())))
-    heavy = plain.path.with_name(plain.path.name.replace("Regular", "Bold"))  # of headings
-    files += [str(heavy)] * (heavy != plain.path and heavy.is_file())
-    ready = TEXT.sub(lambda m: m[1] + _in_faces(html.unescape(m[2]), faces, plain) + m[3], _coloured(svg, plain, dark))
+    heavy = [file.replace("Regular", "Bold") for file in files]  # of headings
+    files += [file for file in heavy if file not in files and Path(file).is_file()]
+    ready = TEXT.sub(lambda m: _in_runs(m[1], html.unescape(m[2]), faces, plain), _coloured(svg, plain, dark))
+    ready = ready.replace("</style>", f"</style><defs>{FILTERS}</defs>", 1)
     size = max(float(n) for n in re.findall(r'(?:width|height)="([\d.]+)"', svg[: svg.index(">")]))
     return bytes(
         resvg_py.svg_to_bytes(
@@ -62,18 +70,39 @@ def _coloured(svg: str, plain: Face, dark: bool) -> str:
     return svg[:start] + style + svg[end:]
 
 
-def _in_faces(text: str, faces: dict[str, Face], plain: Face) -> str:
-    """Return a text with the family of each part that is not in the plain one; what is one sign stays in one part."""
-    parts: list[tuple[str, str]] = []
-    for sign in signs(text):
-        face = next((faces[c] for c in sign if c in faces), plain)
-        # What stands between two parts of one family belongs to them: a space must not tear a phrase apart.
-        family = parts[-1][0] if parts and sign.isspace() else face.family
-        if parts and parts[-1][0] == family:
-            parts[-1] = (family, parts[-1][1] + sign)
-        else:
-            parts.append((family, sign))
-    return "".join(
-        html.escape(part) if family == plain.family else f'<tspan font-family="{family}">{html.escape(part)}</tspan>'
-        for family, part in parts
-    )
+def _in_runs(start: str, text: str, faces: dict[str, Face], plain: Face) -> str:
+    """Return a text, after the tag that starts it, with its runs one after the other, each shaped by itself.
+
+    resvg shapes at once what has one place, with the script of its first letter. A run that is given its height is a
+    place of its own, and goes on where the one before it ended. What is written from right to left is told so.
+    """
+    found = runs(text, faces, plain)
+    if all(run.face == plain and not run.turned for run in found) and len({run.script for run in found} - {""}) < 2:
+        return start + html.escape(text) + "</text>"
+    height = re.search(r' y="([^"]*)"', start)
+    place = f' y="{height[1] if height else 0}"' if len(found) > 1 else ""
+    parts = [
+        f'<tspan font-family="{html.escape(run.face.family)}"{place}>{html.escape(_turned(run))}</tspan>'
+        for run in found
+    ]
+    return (_moved(start) if place else start) + "".join(parts) + "</text>"
+
+
+def _turned(run: Run) -> str:
+    """Return the text of a run; one from right to left is told so, with the spaces of its end at its left."""
+    if not run.turned:
+        return run.text
+    text = run.text.strip()
+    before = run.text[: len(run.text) - len(run.text.lstrip())]
+    after = run.text[len(run.text.rstrip()) :]
+    return f"{after}{TURN}{text}{TURN_BACK}{before}" if text else run.text
+
+
+def _moved(start: str) -> str:
+    """Return the tag of a text of several runs: one that ends at its place, or has it in the middle, is moved there.
+
+    resvg would move each run by its own width. So they begin at the place, and a filter moves all by that of all.
+    """
+    classes = re.search(r'class="([^"]*)"', start)
+    move = next((name for name in (classes[1].split() if classes else ()) if name in MOVES), None)
+    return f'{start[:-1]} style="text-anchor:start" filter="url(#h-move-{move})">' if move else start

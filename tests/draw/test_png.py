@@ -138,11 +138,13 @@ def test_dark_is_asked_for(heedful_cli, tiny, tmp_path: Path) -> None:
     assert dots((tmp_path / "y.png").read_bytes())[0, 0, 0] == 0x14
 
 
-def drawn_words(text: str) -> NDArray[np.uint8]:
+def drawn_words(text: str, x: float = 5, kind: str = "", wide: int = 120) -> NDArray[np.uint8]:
     svg = (
-        f'<svg width="120" height="40"><style>.heedful{{font-size:20px}}</style><text x="5" y="28">{text}</text></svg>'
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="heedful" width="{wide}" height="40">'
+        "<style>.heedful{font-size:20px}.r{text-anchor:end}.m{text-anchor:middle}</style>"
+        f'<text class="{kind}" x="{x}" y="28">{text}</text></svg>'
     )
-    return dots(render(svg.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" class="heedful" ')))
+    return dots(render(svg))
 
 
 def extent(picture: NDArray[np.uint8]) -> float:
@@ -156,6 +158,64 @@ def test_letters_are_shaped() -> None:
     assert extent(drawn_words("क्ष")) < 0.8 * extent(drawn_words("कष"))
     assert extent(drawn_words("مرحبا")) < 0.9 * sum(extent(drawn_words(c)) for c in "مرحبا") + 30
     assert (drawn_words("कि") != drawn_words("क")).any()
+
+
+def shades(picture: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """How dark each dot is, from the first column that has ink to the last."""
+    dark = 255 - picture[..., 0].astype(int)
+    inked = np.flatnonzero((dark > 40).any(0))
+    return dark[:, inked[0] : inked[-1] + 1]
+
+
+def ends_like(line: str, word: str) -> bool:
+    """Whether the end of a drawn line looks as a word that is drawn alone; it may stand between two dots."""
+    whole = np.pad(shades(drawn_words(line, wide=600)), ((0, 0), (0, 2)))
+    for eighth in range(8):
+        alone = shades(drawn_words(word, x=5 + eighth / 16, wide=600))
+        for back in range(4):
+            end = whole[:, whole.shape[1] - alone.shape[1] - back : whole.shape[1] - back]
+            # Dots have few shades: one may be off by a quarter at an edge, but few are.
+            if end.shape == alone.shape:
+                off = np.abs(end - alone)[:, 3:-3]
+                if off.max() <= 96 and off.mean() < 2:
+                    return True
+    return False
+
+
+WORDS = ("लेकिन", "कुत्ता", "हैं", "क्षत्रिय", "مرحبا", "שלום", "ภาษาไทย", "家東", "ありがとう")
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_a_word_looks_the_same_after_other_scripts(word: str) -> None:
+    need(word + "न")
+    assert ends_like(word, word)
+    for line in (f"at {word}", f"Привет, a: {word}", f"hardly 12 % at 'न', {word}"):
+        assert ends_like(line, word), line
+    assert not ends_like(f"at {word}", word[::-1])
+
+
+def test_lines_end_and_stand_where_they_should() -> None:
+    need("लेकिनمرحبا")
+    for text in ("end लेकिन", "लेकिन a", "a مرحبا", "mar लेकिन at"):
+        for kind, x in (("r", 290), ("m", 150)):
+            picture = drawn_words(text, x, kind, wide=300)
+            inked = np.flatnonzero((picture[..., 0] < 200).any(0))
+            where = inked[-1] if kind == "r" else (inked[0] + inked[-1]) / 2
+            assert abs(where - 2 * x) < 8, (text, kind)  # a letter has a little room at its sides
+            assert abs(extent(picture) - extent(drawn_words(text, wide=300))) <= 2
+
+
+def test_headings_are_bold_in_every_script() -> None:
+    fonts = need("न")
+    face = fonts.choose("न")["न"]
+    if not face.path.with_name(face.path.name.replace("Regular", "Bold")).is_file() or "Bold" in face.path.name:
+        pytest.skip("there is no bold font of Devanagari on this machine")
+    head = samples.trace("a b", "c d", [[0], [1], [2]])
+    title = r'(<text class="h"[^>]*>)[^<]*'
+    bold, thin = (view([head], View("braid"), word) for word in ("न", "न"))
+    thin = re.sub(title, lambda m: m[0].replace('class="h"', 'style="font-size:15px"'), thin)
+    drawn = [int((dots(render(svg))[:52, :, 0] < 100).sum()) for svg in (bold, thin)]
+    assert drawn[0] > 1.2 * drawn[1]
 
 
 def test_emoji_have_colours() -> None:
