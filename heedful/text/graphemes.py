@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterable
 
-__all__ = ["boundary_after", "boundary_before", "is_boundary"]
+__all__ = ["boundary_after", "boundary_before", "is_boundary", "whole"]
 
 # What goes on with the character before it, besides all marks: joiners, skin tones, tags, Thai and Lao "am".
 _MORE = frozenset("\u200c\u200d\u0e33\u0eb3\uff9e\uff9f") | {chr(c) for c in (*range(0x1F3FB, 0x1F400),)}
@@ -68,6 +69,22 @@ def boundary_before(text: str, at: int, since: int = 0) -> int:
     while not is_boundary(text, at, since):
         at -= 1
     return at
+
+
+def whole(text: str, spans: Iterable[tuple[int, int]]) -> list[str]:
+    """Return the parts of a text at `spans`, which are in order, none of them parting what is one character.
+
+    >>> whole("a👨\u200d👩 की", [(1, 2), (2, 3), (6, 7)])
+    ['👨\u200d👩', 'की']
+    """
+    found: list[tuple[int, int]] = []
+    for start, end in spans:
+        start, end = boundary_before(text, start), boundary_after(text, end)
+        if found and start < found[-1][1]:
+            found[-1] = found[-1][0], max(end, found[-1][1])
+        else:
+            found.append((start, end))
+    return [text[start:end] for start, end in found]
 
 
 def _one_syllable(before: str, here: str) -> bool:

@@ -18,6 +18,7 @@ from heedful.folder import Parts, holds_model, write_model
 from heedful.models import Look, Memory, lay_out
 from heedful.readout import Readout
 from heedful.text import UNKNOWN
+from heedful.text.graphemes import whole
 from heedful.text.segments import Segment, segments
 from heedful.trace import Text, Trace
 from heedful.translator.aligning import align_pairs
@@ -166,11 +167,11 @@ class Translator:
     def unknown(self, text: str, *, target: bool = False) -> list[str]:
         """Return the pieces of a text that are not in the model's vocabulary, of the source or of the target.
 
-        Those of a source are translated as if they were one word, and those of a target are scored so.
+        Each is read as the one unknown word. No piece parts a letter from its marks, or an emoji made of several.
         """
         encoded = (self.parts.target if target else self.parts.source).encode(text)
         spans = zip(encoded.ids, encoded.spans, strict=True)
-        return [text[start:end] for index, (start, end) in spans if index == UNKNOWN]
+        return whole(text, (span for index, span in spans if index == UNKNOWN))
 
     def too_long(self, source: str, target: str = "") -> str:
         """Return why a pair of sentences has too many tokens to be read at once, or nothing.

@@ -357,3 +357,9 @@ def test_unknown_words_are_said_on_stderr_once(heedful_cli: Run, tiny: Path) -> 
     assert (code, len(out.splitlines())) == (0, 2)
     assert err == "1 unknown word, read as <unk>: ज\n"
     assert heedful_cli("translate", tiny, "a b").err == ""
+
+
+def test_unknown_words_are_named_whole(heedful_cli: Run, tiny: Path) -> None:
+    family, tone = "👨\u200d👩\u200d👧", "👍🏽"
+    err = heedful_cli("translate", tiny, f"a {family} b {tone} हूँ {family}").err
+    assert err == f"3 unknown words, read as <unk>: {family}, {tone}, हूँ\n"
