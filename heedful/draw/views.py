@@ -109,7 +109,11 @@ def write(
     if kind == ".png":
         from heedful.draw.png import render
 
-        write_whole(path, render(drawn, font, how is not None and how.dark))
+        try:
+            dots = render(drawn, font, how is not None and how.dark)
+        except DataError as error:  # a script without a font
+            raise DataError(f"{path}: {error}") from None
+        write_whole(path, dots)
     else:
         write_whole(path, drawn.encode())
     return too_large(drawn)

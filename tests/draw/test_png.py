@@ -266,6 +266,28 @@ def test_without_a_font_it_says_which_script() -> None:
     assert nothing.choose(" \n\u200d") == {}
 
 
+def test_without_a_font_the_picture_is_named_and_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("heedful.draw.fonts.PLACES", {"linux": (), sys.platform: ()})
+    path = tmp_path / "x.png"
+    for old in (False, True):
+        if old:
+            path.write_bytes(b"old")
+        with pytest.raises(DataError, match=re.escape(f"{path}: no font for ")):
+            views.write(path, [samples.HINDI])
+        assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("x.png", b"old")] * old
+
+
+def test_what_only_says_how_to_write_needs_no_font() -> None:
+    assert Fonts(places=[]).choose("\ufe0f\u200c\u2068") == {}
+
+
+def test_numbers_are_written_alike_whichever_script_comes_first() -> None:
+    fonts = need("مक")
+    for text in ("م 1'", "क 1'", "a 1'"):
+        chosen = fonts.choose(text)
+        assert chosen["1"] == chosen["'"] == fonts.plain()
+
+
 def test_a_font_that_is_named_comes_first(tmp_path: Path) -> None:
     fonts = need("a")
     other = next(
