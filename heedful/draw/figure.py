@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heedful.alarms import alarms
-from heedful.draw.marks import Picture, clean, decimal, number, wrap
+from heedful.draw.marks import Picture, clean, decimal, isolate, number, wrap
 from heedful.errors import DataError
 from heedful.trace import Trace
 
@@ -133,9 +134,14 @@ def notes(texts: Sequence[str], y: float, width: float) -> tuple[list[str], floa
     """Return what is to be said below a picture, from `y` on, and the height that it takes."""
     lines = wrap("\u00a0· ".join(texts), width - 16, 12)
     found = [
-        f'<text class="q" x="8" y="{decimal(y + 11 + NOTE * i)}">{clean(line)}</text>' for i, line in enumerate(lines)
+        f'<text class="q" x="8" y="{decimal(y + 11 + NOTE * i)}">{_listed(line)}</text>' for i, line in enumerate(lines)
     ]
     return found, float(NOTE * len(lines))
+
+
+def _listed(line: str) -> str:
+    """Return a clean line of English in which words from right to left, in quotes, keep their order in a list."""
+    return "".join(isolate(part) for part in re.split(r"([\s']+)", line))
 
 
 def message(trace: Trace, title: str) -> Picture:

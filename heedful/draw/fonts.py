@@ -100,7 +100,8 @@ class Fonts:
             common = [plain] if plain and _common(character) else []
             known = [*self.own, *common, *found.values()]
             face = next((f for f in known if ord(character) in f.characters), None)
-            if face is None or (script_of(character) == "EMOJI" and "emoji" not in face.family.lower()):
+            poor = script_of(character) == "EMOJI" and face not in self.own
+            if face is None or (poor and "emoji" not in face.family.lower()):
                 face = self._search(character, tail) or face
             if face is None:
                 raise DataError(_missing(character))

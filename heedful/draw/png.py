@@ -43,7 +43,7 @@ def render(svg: str, font: Path | None = None, dark: bool = False) -> bytes:
     files = list(dict.fromkeys(str(face.path) for face in (plain, *faces.values())))
     heavy = [file.replace("Regular", "Bold") for file in files]  # of headings
     files += [file for file in heavy if file not in files and Path(file).is_file()]
-    ready = TEXT.sub(lambda m: _in_runs(m[1], html.unescape(m[2]), faces, plain), _coloured(svg, plain, dark))
+    ready = TEXT.sub(lambda m: _in_runs(m[1], html.unescape(m[2]), faces, plain), _coloured(svg, dark))
     ready = ready.replace("</style>", f"</style><defs>{FILTERS}</defs>", 1)
     size = max(float(n) for n in re.findall(r'(?:width|height)="([\d.]+)"', svg[: svg.index(">")]))
     return bytes(
@@ -58,7 +58,7 @@ def render(svg: str, font: Path | None = None, dark: bool = False) -> bytes:
     )
 
 
-def _coloured(svg: str, plain: Face, dark: bool) -> str:
+def _coloured(svg: str, dark: bool) -> str:
     """Return the picture with its colours put in: resvg knows neither variables nor the viewer's wishes."""
     start, end = svg.index("<style>"), svg.index("</style>")
     style = re.sub(r"@media[^{]*\{[^{}]*\{[^{}]*\}\}", "", svg[start:end])
@@ -66,7 +66,7 @@ def _coloured(svg: str, plain: Face, dark: bool) -> str:
     for name, colour in zip((*NAMES, *RIBBONS), colours, strict=True):
         style = style.replace(f"var(--h-{name})", colour)
     style = re.sub(r"--h-\w+:[^;}]*;?", "", style)
-    style = re.sub(r"font-family:[^;}]*", f"font-family:'{plain.family}',sans-serif", style)
+    style = re.sub(r"font-family:[^;}]*", "font-family:sans-serif", style)  # which is the plain one
     return svg[:start] + style + svg[end:]
 
 
@@ -82,10 +82,15 @@ def _in_runs(start: str, text: str, faces: dict[str, Face], plain: Face) -> str:
     height = re.search(r' y="([^"]*)"', start)
     place = f' y="{height[1] if height else 0}"' if len(found) > 1 else ""
     parts = [
-        f'<tspan font-family="{html.escape(run.face.family)}"{place}>{html.escape(_turned(run))}</tspan>'
-        for run in found
+        f'<tspan font-family="{_quoted(run.face.family)}"{place}>{html.escape(_turned(run))}</tspan>' for run in found
     ]
     return (_moved(start) if place else start) + "".join(parts) + "</text>"
+
+
+def _quoted(family: str) -> str:
+    """Return the name of a family as resvg reads it, whatever signs it has: between quotes, and it knows no escapes."""
+    quote = '"' if "'" in family else "'"
+    return html.escape(f"{quote}{family}{quote}")
 
 
 def _turned(run: Run) -> str:

@@ -138,13 +138,15 @@ def test_dark_is_asked_for(heedful_cli, tiny, tmp_path: Path) -> None:
     assert dots((tmp_path / "y.png").read_bytes())[0, 0, 0] == 0x14
 
 
-def drawn_words(text: str, x: float = 5, kind: str = "", wide: int = 120) -> NDArray[np.uint8]:
+def drawn_words(
+    text: str, x: float = 5, kind: str = "", wide: int = 120, font: Path | None = None
+) -> NDArray[np.uint8]:
     svg = (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="heedful" width="{wide}" height="40">'
         "<style>.heedful{font-size:20px}.r{text-anchor:end}.m{text-anchor:middle}</style>"
         f'<text class="{kind}" x="{x}" y="28">{text}</text></svg>'
     )
-    return dots(render(svg))
+    return dots(render(svg, font))
 
 
 def extent(picture: NDArray[np.uint8]) -> float:
@@ -192,6 +194,39 @@ def test_a_word_looks_the_same_after_other_scripts(word: str) -> None:
     for line in (f"at {word}", f"Привет, a: {word}", f"hardly 12 % at 'न', {word}"):
         assert ends_like(line, word), line
     assert not ends_like(f"at {word}", word[::-1])
+
+
+def block_font(path: Path, text: str) -> Path:
+    """Write a font in which every character of a text is a full block, and nothing else is anything."""
+    from fontTools.fontBuilder import FontBuilder
+    from fontTools.pens.ttGlyphPen import TTGlyphPen
+
+    block = TTGlyphPen(None)
+    for move, point in ((block.moveTo, (0, 0)), *((block.lineTo, at) for at in ((0, 800), (1000, 800), (1000, 0)))):
+        move(point)
+    block.closePath()
+    font = FontBuilder(1000, isTTF=True)
+    font.setupGlyphOrder([".notdef", "block"])
+    font.setupCharacterMap(dict.fromkeys(map(ord, text), "block"))
+    font.setupGlyf({".notdef": TTGlyphPen(None).glyph(), "block": block.glyph()})
+    font.setupHorizontalMetrics({".notdef": (500, 0), "block": (1000, 0)})
+    font.setupHorizontalHeader(ascent=800, descent=-200)
+    font.setupNameTable({"familyName": "3 Blocks & 'Co'", "styleName": "Regular", "psName": "Blocks"})
+    font.setupOS2(sTypoAscender=800, usWinAscent=800, usWinDescent=200)
+    font.setupPost()
+    font.save(path)
+    return path
+
+
+@pytest.mark.parametrize("word", ["家東", "ありカタ", "한국", "😀🎉"])
+def test_a_script_with_a_font_of_its_own_stands_in_any_line(tmp_path: Path, word: str) -> None:
+    """A script for which few machines have a font, with one made here: its blocks are all there."""
+    need("लेकिन")
+    font = block_font(tmp_path / "blocks.ttf", word)
+    for line in (word, f"at {word}", f"लेकिन: {word}", f"{word}, at 'लेकिन'", f"at '{word}' 12 %"):
+        dark = drawn_words(line, wide=400, font=font)[..., 0] < 100
+        full = dark[26:54].all(0).sum()  # columns that are dark all the way down, as no letter is
+        assert abs(full - 40 * len(word)) <= 4, line
 
 
 def test_lines_end_and_stand_where_they_should() -> None:

@@ -11,6 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from heedful.draw import marks, svg
+from heedful.draw.figure import notes
 from heedful.errors import DataError
 from heedful.trace import Text, Trace, Word
 
@@ -264,3 +265,11 @@ def test_what_is_written_can_be_read(colours, ground):
     for weight in np.linspace(svg.NUMBER, 1, 96):
         cell = tuple(weight * f + (1 - weight) * b for f, b in zip(full, base, strict=True))
         assert contrast(named["full" if weight >= svg.FULL else "pale"], cell) >= 4.3, weight
+
+
+def test_a_list_of_words_from_right_to_left_keeps_its_order() -> None:
+    line, height = notes(["look again: hardly looked at 'أكل', 'שלום', 'the' <b>"], 0, 900)
+    assert height == 17
+    assert line[0].endswith(
+        "looked at &#39;\u2068أكل\u2069&#39;, &#39;\u2068שלום\u2069&#39;, &#39;the&#39; &lt;b&gt;</text>"
+    )
