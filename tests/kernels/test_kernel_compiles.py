@@ -175,7 +175,8 @@ def test_they_compile_and_share_their_reciprocals(environment: dict[str, str]) -
 @pytest.mark.slow
 def test_those_that_read_weights_and_those_of_recurrence_compile(environment: dict[str, str]) -> None:
     """With every kind of mask and type, within the shared memory that there is."""
-    assert len(run(SCALED, environment)) == 11 + 5 + 6
+    cases, passes, others = 12, 5, 11  # a pass is compiled for two kinds of GPU
+    assert len(run(SCALED, environment)) == cases + passes + others
 
 
 @pytest.mark.slow
