@@ -112,9 +112,8 @@ def align(
     if out is not None and out.is_dir():
         raise ConfigError(f"{out}: this is a folder; name a file for the links")
     given = _pairs(pair_files(pairs, source, target, columns, format_))
-    wanted = (
-        gold_links(gold, given, gold_base, lenient) if gold else None
-    )  # first: it is wrong sooner than links are made
+    # First: it is wrong sooner than links are made.
+    wanted = gold_links(gold, given, gold_base, lenient) if gold else None
     details, used = None, ""
     if model:
         by_model = ByModel(model, reverse, symmetry, device, threads, batch_tokens)
