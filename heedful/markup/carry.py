@@ -1,11 +1,11 @@
 """Tags and placeholders placed where their words went.
 
-Tags of blocks stand as they were, and between them runs of text, each with its own translation. In a run, every target
-word has the tags of the source words that it is linked to; a word, or a mark, without links has those that its
+What stays is written as it was, and between it runs of text, each with its own translation. In a run, every target word
+has the inline tags of the source words that it is linked to; a word, or a mark, without links has those that its
 neighbours on both sides have. Tags are then written around runs of words that share them, outer ones first, so that
 what comes out is well-formed whatever the links are: where words of one tag went apart, the tag is repeated.
 Placeholders and empty tags go beside the word that they stood beside, or stay at the end of their sentence. No tag is
-lost, and nothing of the text.
+lost, and nothing of the text, which is escaped: a translation brings no tags of its own.
 """
 
 from __future__ import annotations
@@ -15,16 +15,20 @@ import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple
 
 from heedful.alignment import Alignment, Joined
+from heedful.markup.parse import DEEPEST
 from heedful.markup.parts import Part, parts
 from heedful.markup.runs import Marked, Point, Run
+from heedful.markup.tokenizer import SPACE
 from heedful.trace import Word
 
 __all__ = ["carry"]
 
 Chain = frozenset[int]
+NOTHING = "\u200b"  # it is not seen, and no white space to HTML
 BEFORE, INSIDE, AFTER = range(3)  # a word; between the word and the marks after it; after both
 
 
@@ -47,15 +51,18 @@ def carry(marked: Marked, alignment: Alignment | Joined | None, target: str) -> 
     """Return a translation of `marked.text` with the tags and placeholders of the source, as HTML.
 
     `alignment` is between the words of the two; without one, which a model without attention cannot give, tags that
-    stood around everything in a run do so again, and all others are empty at its end, with the placeholders.
+    stood around everything in a run do so again, and all others are empty at its end, with the placeholders. A run
+    that must not become empty, and does, has a zero-width space.
     """
     out = []
     for run, part in zip(marked.runs, parts(marked, alignment, target), strict=True):
-        if part.source and part.target:
+        if run.needed and not part.text.strip(SPACE):
+            atoms = _unlinked(run, NOTHING)
+        elif part.source and part.target:
             atoms = _filled(run, _Carrier(run, part).atoms(part.text))
         else:
             atoms = _unlinked(run, part.text)
-        out += [run.before, _written(run, atoms)]
+        out += [run.before, _written(run, _settled(run, atoms))]
     return "".join([*out, marked.after])
 
 
@@ -72,10 +79,13 @@ class _Carrier:
         self.cores = [_core(word) for word in source]
         self.around = [self._over(*core) for core in self.cores]
         self.partners: list[list[int]] = [[] for _ in target]
-        self.targets: list[list[int]] = [[] for _ in source]
+        self.ends: list[tuple[int, int] | None] = [None] * len(source)  # the first and last target word of each
         for link in self.alignment.links:
             self.partners[link.target].append(link.source)
-            self.targets[link.source].append(link.target)
+            first, last = self.ends[link.source] or (link.target, link.target)
+            self.ends[link.source] = min(first, link.target), max(last, link.target)
+        self.linked = [s for s, ends in enumerate(self.ends) if ends]
+        self.last_words: dict[range, tuple[int, int]] = {}  # by the source words of a sentence
 
     def atoms(self, target: str) -> list[_Atom]:
         """Return the pieces of the target text, with the points among them."""
@@ -102,7 +112,8 @@ class _Carrier:
         # What holds a character is the element that began last before it, or something that this is in.
         found = [i for i in self.marked.chain(last) if self.marked.elements[i].end > start]
         more = range(last + 1, bisect_left(self.starts, end))
-        return frozenset([*found, *(i for i in more if self.marked.elements[i].end > self.starts[i])])
+        found += islice((i for i in more if self.marked.elements[i].end > self.starts[i]), DEEPEST)
+        return frozenset(found[:DEEPEST])
 
     def _tail(self, partners: Sequence[int]) -> Chain | None:
         """Return the tags of the marks after a target word: those of the marks after its source words, if any."""
@@ -119,13 +130,16 @@ class _Carrier:
             i for t, word in enumerate(self.alignment.target) if _core(word).end < word.end for i in tails[t] or ()
         }
         seen |= {i for point in points for i in self.marked.chain(point.parent)}
+        members: dict[int, list[int]] = {}
+        for s, each in enumerate(self.around):
+            for i in each - seen:
+                members.setdefault(i, []).append(s)
         for i in reversed(range(len(self.marked.elements))):  # inner ones first: they take the outer ones with them
             if i in seen:
                 continue
             element = self.marked.elements[i]
-            words = [s for s, each in enumerate(self.around) if i in each]
-            if words:
-                t = self._most(words)
+            if i in members:
+                t = self._most(members[i])
                 chains[t] = (chains[t] or frozenset()) | frozenset(self.marked.chain(i))
             else:
                 points.append(Point(element.open + element.close, element.start, element.parent))
@@ -161,11 +175,16 @@ class _Carrier:
         following = bisect_left(starts, point.at)
         first, last = self._sentence(following), self._sentence(following - 1)
         if point.spaces and point.spaces[0] and last:
-            s, t = (_last_word(words, mine) for words, mine in zip(self._sides, last, strict=True))
+            if last[0] not in self.last_words:
+                self.last_words[last[0]] = (
+                    _last_word(self.alignment.source, last[0]),
+                    _last_word(self.alignment.target, last[1]),
+                )
+            s, t = self.last_words[last[0]]
             end = self.cores[s].end
             if point.at >= end:
                 return (t, INSIDE) if point.at == end else (last[1][-1], AFTER)
-        if point.spaces and point.spaces[1] and first and following == first[0].start and not self.targets[following]:
+        if point.spaces and point.spaces[1] and first and following == first[0].start and not self.ends[following]:
             return first[1][0], BEFORE
         return None
 
@@ -174,10 +193,6 @@ class _Carrier:
         number = bisect_right(self.alignment.sentences, word, key=lambda sides: sides[0].start) - 1
         found = self.alignment.sentences[number] if number >= 0 else None
         return found if found and word in found[0] and found[1] else None
-
-    @property
-    def _sides(self) -> tuple[Sequence[Word], Sequence[Word]]:
-        return self.alignment.source, self.alignment.target
 
     def _place(self, at: int, starts: Sequence[int]) -> tuple[int, int]:
         """Return the target word, and where at it, that goes with a place in the source.
@@ -190,15 +205,14 @@ class _Carrier:
         if last >= 0 and self.cores[last].start < at <= self.alignment.source[last].end:
             inside = at < self.cores[last].end
             where = BEFORE if inside else INSIDE if at == self.cores[last].end else AFTER
-            if self.targets[last]:
-                return (min(self.targets[last]) if inside else max(self.targets[last])), where
-        for s in range(following, len(starts)):
-            if self.targets[s]:
-                return min(self.targets[s]), BEFORE
-        for s in reversed(range(following)):
-            if self.targets[s]:
-                return max(self.targets[s]), AFTER
-        return len(self.alignment.target) - 1, AFTER
+            if ends := self.ends[last]:
+                return ends[not inside], where
+        number = bisect_left(self.linked, following)
+        if number < len(self.linked):
+            ends = self.ends[self.linked[number]]
+            return (ends[0] if ends else 0), BEFORE
+        ends = self.ends[self.linked[-1]] if self.linked else None
+        return (ends[1] if ends else len(self.alignment.target) - 1), AFTER
 
 
 def _core(word: Word) -> _Core:
@@ -251,6 +265,40 @@ def _unlinked(marked: Run, target: str) -> list[_Atom]:
     return [_Atom(target, around), *(_Atom(p.raw, frozenset(marked.chain(p.parent)), p) for p in points)]
 
 
+def _settled(marked: Run, atoms: Sequence[_Atom]) -> list[_Atom]:
+    """Take tags off where they cannot stand: a link in a link, which ends the outer one, or too many in each other.
+
+    What then stands nowhere is written empty behind the word that it was taken off.
+    """
+    alone = {i: e.close.lower() for i, e in enumerate(marked.elements) if e.close.lower() in ("</a>", "</nobr>")}
+    settled: list[_Atom] = []
+    written: set[int] = set()
+    taken: dict[int, list[int]] = {}  # off which atom
+    for number, atom in enumerate(atoms):
+        chain: list[int] = []
+        if atom.text:
+            for i in sorted(atom.chain or (), key=lambda i: (i in alone and i in written, i)):
+                if len(chain) < DEEPEST and (i not in alone or all(alone.get(j) != alone[i] for j in chain)):
+                    chain.append(i)
+                else:
+                    taken.setdefault(number, []).append(i)
+            written.update(chain)
+        settled.append(atom._replace(chain=frozenset(chain)))
+    lost = {i for each in taken.values() for i in each} - written
+    if not lost:
+        return settled
+    out: list[_Atom] = []
+    for number, atom in enumerate(settled):
+        out.append(atom)
+        for i in taken.get(number, ()):
+            if i in lost:
+                lost.remove(i)
+                element = marked.elements[i]
+                point = Point(element.open + element.close, element.start, element.parent)
+                out.append(_Atom(point.raw, frozenset(marked.chain(element.parent)), point))
+    return out
+
+
 def _written(marked: Run, atoms: Sequence[_Atom]) -> str:
     """Write tags around runs of atoms that share them, and the space that placeholders had around them."""
     out: list[str] = []
@@ -269,7 +317,7 @@ def _written(marked: Run, atoms: Sequence[_Atom]) -> str:
         if asks and last and not last.isspace():
             out.append(" ")
         out += [marked.elements[i].open for i in wanted[same:]]
-        out.append(atom.text if atom.point else html.escape(atom.text, quote=False))
+        out.append(atom.text if atom.point else html.escape(atom.text.replace("\0", "\ufffd"), quote=False))
         opened = wanted
         if atom.point is None or spaces:
             last, wants = atom.text[-1], bool(spaces and spaces[1])

@@ -1,101 +1,391 @@
 """From a text with tags to the text alone, and what stood where.
 
-Tags of blocks, `<p>`, `<li>`, `<br>` …, part the text into runs, each a line of it; other tags and placeholders stand
-in a run. What is not a tag is text: `1 < 2` is. Tags that were never closed end with the text, ends without a beginning
-are left out, and of tags that overlap the inner one ends with the outer and begins again, as one around blocks does in
-each of them: what comes out is always well-formed.
+Two kinds of tags are told apart. Inline tags, `<b>`, `<a>`, `<span>` and those that HTML does not know, go with their
+words: they are taken out of a run of text and put around the words of its translation. All others, `<p>`, `<li>`,
+`<br>`, `<table>`, `<script>` …, stay: they are written as they were, in the same order, and what is between two of them
+is a run. So whatever a browser makes of the tags that stay, it makes of those in the output, and inline tags that are
+opened and closed within a run change nothing of it, wherever they are put there.
+
+Inline tags stay, too, where that does not hold: in a paragraph in which one is not closed, or is closed outside it.
+Character references are read, what is no tag is text, and what cannot be read in one way only is kept as it is.
 """
 
 from __future__ import annotations
 
-import html
 import re
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
-from heedful.markup.reader import Reader
-from heedful.markup.runs import Marked
+from heedful.markup.runs import Element, Marked, Point, Run
+from heedful.markup.tokenizer import FORMATTING, SPACE, VOID, Kind, Token, tokenize, unescape
 
-__all__ = ["parse"]
+__all__ = ["DEEPEST", "parse"]
 
-# A tag, or a placeholder, which is written as it is and so has nothing in it that HTML reads.
-TAGS = (
-    r"</(?P<end>[A-Za-z][\w:.-]*)\s*>"
-    r"""|<(?P<tag>[A-Za-z][\w:.-]*)(?P<rest>(?:\s+[^\s"'<>/=]+(?:\s*=\s*(?:"[^"<>]*"|'[^'<>]*'|[^\s"'=<>`]+))?)*)"""
-    r"\s*(?P<alone>/?)>"
-    r"|(?P<name>\{\{[^{}\s<>&]{1,100}\}\}|\$?\{[^{}\s<>&]{0,100}\})"
-)
-TAG = re.compile(TAGS)
-# And where a comment begins, or what must not be translated, with all that is in it.
-PIECES = re.compile(rf"(?P<comment><!--)|<(?P<raw>(?ai:script|style|template|textarea))\b[^<>]{{0,2000}}>|{TAGS}")
-# A comment ends as browsers end it: at once, `<!-->` and `<!--->`, or at `-->` and `--!>`.
-# What is written has the one end that everybody knows.
-AT_ONCE, COMMENT_END = re.compile("-?>"), re.compile("--!?>")
-ODD_END = re.compile(r"(?<=^<!--)-?>$|--!>$")
-# They have no end.
-EMPTY = frozenset(re.findall(r"\w+", "area base br col embed hr img input link meta param source track wbr"))
-# Words on either side of these are of different sentences.
-BLOCKS = frozenset(
+DEEPEST = 32  # inline tags inside each other that go with their words
+REOPENED = 1000  # inline tags that are closed and opened again in a paragraph, by <br> or by misnested ends
+# A placeholder, which is written as it is and so has nothing in it that HTML reads.
+PLACEHOLDER = re.compile(r"\{\{[^{}\s<>&]{1,100}\}\}|\$?\{[^{}\s<>&]{0,100}\}")
+# Elements without content that a browser inserts as it inserts text; they go with their words.
+EMPTY_INLINE = frozenset(("area", "embed", "image", "img", "input", "keygen", "wbr"))
+# What stays, besides: all that has rules of its own in a browser's parser, or parts sentences.
+STAYS = VOID.union(
     re.findall(
-        r"\w+",
-        "address article aside blockquote body br caption col colgroup dd details dialog dir div dl dt fieldset "
-        "figcaption figure footer form h1 h2 h3 h4 h5 h6 head header hgroup hr html legend li main menu nav ol "
-        "optgroup option p pre search section select summary table tbody td tfoot th thead title tr ul",
+        r"\S+",
+        "address applet article aside audio blockquote body button canvas caption center colgroup datalist dd details "
+        "dialog dir div dl dt fieldset figcaption figure footer form frameset h1 h2 h3 h4 h5 h6 head header hgroup "
+        "html iframe legend li listing main map marquee menu menuitem nav noembed noframes noscript object ol optgroup "
+        "option p picture plaintext pre rb rp rt rtc ruby script search section select selectedcontent style summary "
+        "table tbody td template textarea tfoot th thead title tr ul video xmp",
     )
+).difference(EMPTY_INLINE)
+# What may stand before the body of a document.
+OF_HEAD = frozenset(
+    re.findall(r"\S+", "base basefont bgsound head html link meta noframes noscript script style template title")
 )
 
 
 def parse(source: str) -> Marked:
-    """Return the text of an HTML fragment with its tags and placeholders apart.
+    """Return the text of an HTML fragment or document with its tags and placeholders apart.
 
     >>> marked = parse("<p>I <b>see</b> {name}.</p>")
     >>> (run,) = marked.runs
     >>> marked.text, run.before, run.elements[0][:4], run.points[0][:2], marked.after
     ('I see.', '<p>', ('<b>', '</b>', 2, 5), ('{name}', 5), '</p>')
     """
-    reader, at = Reader(), 0
-    for piece, end in _pieces(source):
-        reader.add(html.unescape(source[at : piece.start()]))
-        at = end
-        name = (piece["end"] or piece["tag"] or "").lower()
-        empty = bool(piece["tag"] and (piece["alone"] or name in EMPTY))
-        if end > piece.end():
-            whole = source[piece.start() : end]
-            reader.point(ODD_END.sub("-->", whole) if piece["comment"] else whole)
-        elif not name:
-            reader.point(piece[0], placeholder=True)
-        elif piece["end"]:
-            (reader.end_block(piece[0], name) if name in BLOCKS else reader.end(name))
-        elif name in BLOCKS:
-            reader.begin_block(piece[0], piece["tag"], empty)
-        elif empty:
-            reader.point(piece[0])
-        else:
-            reader.begin(piece[0], piece["tag"])
-    reader.add(html.unescape(source[at:]))
-    return reader.done()
+    tokens = tokenize(source)
+    frames = next((token for token in tokens if token.kind is Kind.START and token.name == "frameset"), None)
+    if frames:
+        note = _note(source, frames.start, "<frameset>", "the whole text is kept as it is, and not translated")
+        return Marked("", (Run("", (), (), source),), "", (note,))
+    return _Reader(source, tokens).read()
 
 
-def _pieces(source: str) -> Iterator[tuple[re.Match[str], int]]:
-    """Yield what is no text, and where it ends.
+def _note(source: str, at: int, why: str, what: str) -> str:
+    line, column = source.count("\n", 0, at) + 1, at - source.rfind("\n", 0, at)
+    return f"markup, line {line}, column {column}: {why}: {what}"
 
-    A comment ends at its mark, and what must not be translated at its tag. Where there is none, there is none for those
-    that begin later either, and nobody looks again: a text of beginnings is read once.
+
+@dataclass
+class _Open:
+    """An inline tag that waits for its end: its number in the run, and how many points there were when it began there.
+
+    `written` says whether something was in it before, in this run or in another.
     """
-    at, endless = 0, set[str]()
-    while piece := PIECES.search(source, at):
-        at, name = piece.end(), (piece["comment"] or piece["raw"] or "").lower()
-        if not name:
-            yield piece, at
+
+    raw: str
+    name: str
+    number: int = 0
+    points: int = 0
+    written: bool = False
+
+
+@dataclass
+class _Runs:
+    """The runs so far, and the one that is being read."""
+
+    parts: list[str] = field(default_factory=list)  # of a run, as are elements and points
+    raws: list[str] = field(default_factory=list)  # the parts as they were written
+    size: int = 0
+    solid: int = 0  # without the white space at the end
+    elements: list[Element] = field(default_factory=list)
+    points: list[Point] = field(default_factory=list)
+    stack: list[_Open] = field(default_factory=list)
+    before: list[str] = field(default_factory=list)  # what stays, since the last run
+    runs: list[Run] = field(default_factory=list)
+    at: int = 0  # where the next run begins in the whole text
+    needed: bool = False  # the run must not become empty, if it has text
+    first_needed: bool = False  # or if it is the first that has any
+    has_text: bool = False  # some run has, outside of a <title>
+
+    @property
+    def nothing(self) -> bool:
+        """Whether nothing but white space and comments has been read."""
+        return not (self.runs or self.before or self.elements or self.stack or self.solid)
+
+    @property
+    def inner(self) -> int:
+        """The number of the tag that what comes stands in, or -1."""
+        return self.stack[-1].number if self.stack else -1
+
+    def add(self, text: str, raw: str) -> None:
+        """Take text."""
+        self.raws.append(raw)
+        self.parts.append(text)
+        self.solid = self.size + len(text.rstrip()) if text.strip() else self.solid
+        self.size += len(text)
+
+    def point(self, raw: str, placeholder: bool = False) -> None:
+        """Take what stands between two characters."""
+        self.points.append(Point(raw, self.size, self.inner, (True, True) if placeholder else None))
+
+    def begin(self, raw: str, name: str) -> None:
+        """Take an inline tag."""
+        self._open(_Open(raw, name))
+
+    def end(self, name: str) -> None:
+        """Take the end of an inline tag that is open; formatting ones in it that were not closed begin again."""
+        again = []
+        while self.stack[-1].name != name:
+            formatting = self.stack[-1].name in FORMATTING
+            top = self._close(whole=not formatting)
+            again += [top] if formatting else []
+        self._close(whole=True)
+        for one in reversed(again):
+            self._open(one)
+
+    def close(self) -> None:
+        """Close what is open."""
+        while self.stack:
+            self._close(whole=True)
+
+    def cut(self, title: bool = False) -> None:
+        """End the run; inline tags that are open begin again in the next. `title`: it is the text of one."""
+        again = [self._close() for _ in range(len(self.stack))]
+        text = "".join(self.parts)
+        if self.points or self.elements or text.strip():
+            solid = not title and bool(text.strip(SPACE))
+            needed = solid and (self.needed or (self.first_needed and not self.has_text))
+            self.has_text |= solid
+            text, elements, points = _closed_up(text, self.elements, self.points)
+            self.runs.append(Run(text, elements, points, "".join(self.before), self.at, needed))
+            self.at += len(text) + 1 if text.strip() else 0
+            self.before = []
+        else:
+            self.before += self.raws
+        self.parts, self.raws, self.elements, self.points, self.size, self.solid = [], [], [], [], 0, 0
+        for one in reversed(again):
+            self._open(one)
+
+    def _open(self, one: _Open) -> None:
+        close = f"</{re.split(f'[{SPACE}/>]', one.raw[1:], maxsplit=1)[0]}>"
+        self.elements.append(Element(one.raw, close, self.size, -1, self.inner))
+        one.number, one.points = len(self.elements) - 1, len(self.points)
+        self.stack.append(one)
+
+    def _close(self, whole: bool = False) -> _Open:
+        """End the innermost tag; `whole`: it does not begin again."""
+        top = self.stack.pop()
+        element = self.elements[top.number] = self.elements[top.number]._replace(end=self.size)
+        bare = top.number == len(self.elements) - 1 and top.points == len(self.points)
+        if bare and element.start >= self.solid and (top.written or not whole):
+            self.elements.pop()  # what is in it comes, or has been
+        elif bare and element.start == element.end:
+            # Nothing is in it: it stands between two characters, as a whole.
+            self.elements.pop()
+            self.point(element.open + element.close)
+        else:
+            top.written = True
+        return top
+
+
+class _Reader:
+    """Reads tokens into runs."""
+
+    def __init__(self, source: str, tokens: Sequence[Token]) -> None:
+        self.source = source
+        self.tokens = tokens
+        self.runs = _Runs()
+        tags = [tag for token in tokens for tag in (token, *token.inner)]
+        self.ended = {tag.name for tag in tags if tag.kind is Kind.END}
+        self.has_rest = bool(tokens) and tokens[-1].kind is Kind.REST
+        self.opened: set[str] = set()  # the names of inline tags that stayed
+        self.unclosed: Counter[str] = Counter()  # how many of them are open
+        self.in_body = False  # a tag has begun the body of a document
+        heads = [token.start for token in tokens if _is_of_head(token)]
+        self.last_of_head = heads[-1] if heads else -1
+        rest = source[tokens[-1].start :] if self.has_rest else ""
+        self.frames = re.search("<frameset", rest, re.IGNORECASE) is not None
+        self.at = 0  # text before this place has been read
+        self.title = False
+        self.last = ""  # the tag that stayed last
+        self.notes: list[str] = []
+
+    def read(self) -> Marked:
+        group: list[Token] = []
+        for token in self.tokens:
+            if not self._stays(token):
+                group.append(token)
+                continue
+            self._read_group(group, last=False)
+            self._stay(token)
+            group = []
+        self._read_group(group, last=True)
+        runs = self.runs
+        runs.close()
+        text, after = "".join(runs.parts), ""
+        if not (runs.runs or runs.before or runs.points or runs.elements):
+            runs.runs = [Run(text, (), ())]
+        else:
+            self._cut_before(None)
+            after = "".join(runs.before)
+            if not runs.runs:
+                runs.runs, after = [Run("", (), (), after)], ""
+        marked = Marked("", tuple(runs.runs), after, tuple(self.notes))
+        return replace(marked, text="\n".join(marked.runs[i].text for i in marked.lines))
+
+    def _stays(self, token: Token) -> bool:
+        if token.kind in (Kind.START, Kind.END):
+            soft = token.kind is Kind.START and token.name == "br"
+            return token.fixed or (token.name in STAYS and not soft)
+        if token.kind is Kind.WHOLE:
+            return token.name not in ("svg", "math")
+        return token.kind not in (Kind.TEXT, Kind.COMMENT)
+
+    def _stay(self, token: Token) -> None:
+        """Write a token as it is."""
+        end = token.end
+        if token.kind is Kind.START and token.name in ("pre", "listing"):  # a line break after it is none
+            end = next((end + len(mark) for mark in ("\r\n", "\n", "\r") if self.source.startswith(mark, end)), end)
+            self.at = end
+        if token.kind is Kind.REST:
+            what = "the text from there on is kept as it is, and not translated"
+            self.notes.append(_note(self.source, token.start, token.name, what))
+        self._cut_before(token)
+        self.runs.before.append(self.source[token.start : end])
+        self.title = token.kind is Kind.START and token.name == "title"
+        for tag in (token, *(token.inner if token.kind is Kind.WHOLE else ())):
+            if tag.kind is Kind.START and tag.name not in STAYS:
+                self.opened.add(tag.name)
+                self.unclosed[tag.name] += 1
+            elif tag.kind is Kind.END and self.unclosed[tag.name]:
+                self.unclosed[tag.name] -= 1
+
+    def _cut_before(self, token: Token | None) -> None:
+        """End the run at what stays, or at the end.
+
+        Some text has an effect on the tags that stay, and so must not become empty. The first text of a document begins
+        its body, if no tag has: what belongs to a head and follows is in the body. In a body without any text, a
+        <frameset> takes its place. Text opens formatting tags again that were not closed, and ends a <colgroup>.
+        """
+        self.runs.needed = not self.opened.isdisjoint(FORMATTING) or self.last in ("col", "colgroup")
+        ahead = token is not None and self.last_of_head >= token.start
+        self.runs.first_needed = self.frames or (ahead and not self.in_body)
+        self.runs.cut(self.title)
+        if token is not None:
+            self.last = token.name if token.kind is Kind.START else ""
+            self.in_body |= token.kind in (Kind.START, Kind.WHOLE) and token.name not in OF_HEAD
+
+    def _read_group(self, group: Sequence[Token], last: bool) -> None:
+        """Read what stands between two tags that stay, without these; inline tags stay if they are not well-formed."""
+        moves = self._well_formed(group, last)
+        for token in group:
+            raw = self.source[token.start : token.end]
+            if token.kind is Kind.TEXT:
+                self._read_text(token)
+            elif token.kind is Kind.COMMENT:
+                self.runs.point(_closed(raw))
+            elif token.kind is Kind.WHOLE or (token.kind is Kind.START and token.name in EMPTY_INLINE):
+                self.runs.point(raw)
+            elif token.name == "br":
+                self._cut_before(token)
+                self.runs.before.append(raw)
+            elif not moves:
+                self._stay(token)
+            elif token.kind is Kind.START and self._is_empty(token):
+                self.runs.point(raw)
+            elif token.kind is Kind.START:
+                self.runs.begin(raw, token.name)
+            elif any(one.name == token.name for one in self.runs.stack):
+                self.runs.end(token.name)
+            elif self.runs.nothing:
+                self._stay(token)  # a doctype after it has no effect
+
+    def _well_formed(self, group: Sequence[Token], last: bool) -> bool:
+        """Whether the inline tags of a group may go with their words, as a browser would see them opened and closed.
+
+        Misnested ends, `<b>a <i>b</b> c</i>`, are read as browsers do; ends that close nothing are left out.
+        """
+        stack: list[str] = []
+        reopened = 0
+        for token in group:
+            name = token.name
+            if token.kind is Kind.START and name == "br":
+                reopened += len(stack)
+            elif token.kind is Kind.START and name not in EMPTY_INLINE and not self._is_empty(token):
+                # A link in a link ends the outer one.
+                if len(stack) == DEEPEST or (name in ("a", "nobr") and (name in stack or self.unclosed[name])):
+                    return False
+                stack.append(name)
+            elif token.kind is Kind.END and name in stack:
+                at = len(stack) - 1 - stack[::-1].index(name)
+                again = [one for one in stack[at + 1 :] if one in FORMATTING]
+                reopened += len(again)
+                stack[at:] = again
+            elif token.kind is Kind.END and name in self.opened:
+                return False
+            if reopened > REOPENED:
+                return False
+        return last or not stack
+
+    def _is_empty(self, token: Token) -> bool:
+        """Whether a tag is meant to be empty, `<x id="1"/>`: to browsers it is open, but nothing ever closes it."""
+        closed = token.name in self.ended or self.has_rest
+        return token.slash and token.name not in FORMATTING and not closed
+
+    def _read_text(self, token: Token) -> None:
+        at, source = max(token.start, self.at), self.source
+        for mark in PLACEHOLDER.finditer(source, at, token.end):
+            self._add(at, mark.start())
+            self.runs.point(mark[0], placeholder=True)
+            at = mark.end()
+        self._add(at, token.end)
+        for tag in token.inner:
+            self.notes.append(_note(source, tag.start, "a tag that is not closed", "it is read as text"))
+
+    def _add(self, start: int, end: int) -> None:
+        if raw := self.source[start:end]:
+            self.runs.add(unescape(raw), raw)
+
+
+def _closed(comment: str) -> str:
+    """Return a comment with the end that everybody knows."""
+    if not comment.startswith("<!--"):
+        return comment
+    return "<!---->" if comment in ("<!-->", "<!--->") else re.sub("--!>$", "-->", comment)
+
+
+def _is_of_head(token: Token) -> bool:
+    tag = token.kind in (Kind.START, Kind.WHOLE) and token.name in OF_HEAD
+    return tag or token.kind in (Kind.DOCTYPE, Kind.REST)
+
+
+def _closed_up(
+    text: str, elements: list[Element], points: list[Point]
+) -> tuple[str, tuple[Element, ...], tuple[Point, ...]]:
+    """Take out the spaces that placeholders leave behind: `see {name}.` is read as `see.`"""
+    if all(point.spaces is None for point in points):
+        return text, tuple(elements), tuple(points)
+    removed: list[int] = []
+    seen: list[Point] = []
+    for number, point in enumerate(points):
+        if point.spaces is None:
+            seen.append(point)
             continue
-        ends = COMMENT_END if piece["comment"] else re.compile(rf"(?ai:</{name}\s*>)")
-        over = AT_ONCE.match(source, at) if piece["comment"] else None
-        if over or (name not in endless and (over := ends.search(source, at))):
-            at = over.end()
-            yield piece, at
-            continue
-        endless.add(name)
-        if tag := TAG.match(source, piece.start()):
-            at = tag.end()
-            yield tag, at
-        elif piece["raw"]:
-            at = piece.start() + 1
+        beside = [
+            0 <= i < len(points) and points[i].spaces is not None and points[i].at == point.at
+            for i in (number - 1, number + 1)
+        ]
+        before, after = text[point.at - 1 : point.at] if point.at else "", text[point.at : point.at + 1]
+        spaces = not (before and not before.isspace()), not (after and not after.isspace())
+        seen.append(point._replace(spaces=(spaces[0] and not beside[0], spaces[1] and not beside[1])))
+        if before == " " and not after.isalnum():
+            removed += [point.at - 1] if removed[-1:] != [point.at - 1] else []
+        elif not before and after == " ":
+            removed += [point.at] if removed[-1:] != [point.at] else []
+
+    def moved(at: int) -> int:
+        return at - bisect_left(removed, at)
+
+    return (
+        _without(text, removed),
+        tuple(one._replace(start=moved(one.start), end=moved(one.end)) for one in elements),
+        tuple(point._replace(at=moved(point.at)) for point in seen),
+    )
+
+
+def _without(text: str, removed: list[int]) -> str:
+    places = [-1, *removed, len(text)]
+    return "".join(text[i + 1 : j] for i, j in pairwise(places))

@@ -40,11 +40,14 @@ class Part:
 
 
 def parts(marked: Marked, alignment: Alignment | Joined | None, target: str) -> Iterator[Part]:
-    """Yield what each run became; a run without words is as it was.
+    """Yield what each run became; a run without words is as it was, whatever the translation of nothing is.
 
     Lines of a text are translated apart, and each stays a line. Where that is not so, since a text was read as one
     sentence, or a model has written a line break, runs get as many words as are linked to them.
     """
+    if not marked.text.strip():
+        yield from (Part(run.text) for run in marked.runs)
+        return
     starts = [marked.runs[i].start for i in marked.lines]
     spans = iter(_by_lines(marked, target) or _by_links(starts, alignment, target))
     sources = pairwise([*starts, len(marked.text) + 1])

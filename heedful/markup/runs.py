@@ -1,4 +1,4 @@
-"""What a text with tags is made of: runs of text between the tags of blocks, and what stands in each."""
+"""What a text with tags is made of: runs of text between tags that stay, and what stands in each."""
 
 from __future__ import annotations
 
@@ -32,10 +32,11 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True)
 class Run:
-    """Text between two tags of blocks, without the tags in it, and these.
+    """Text between two tags that stay, without the tags in it, and these.
 
-    Elements are in the order in which they begin, points as they come. `before` is what is written before it as it was:
-    the tags of blocks; `start` is the character of the whole text that it begins at.
+    Elements are in the order in which they begin, points as they come. `before` is what is written before it as it was;
+    `start` is the character of the whole text that it begins at. `needed` says that the tags around it depend on its
+    text, so that the run must not become empty.
     """
 
     text: str
@@ -43,23 +44,28 @@ class Run:
     points: tuple[Point, ...]
     before: str = ""
     start: int = 0
+    needed: bool = False
 
     def chain(self, element: int) -> tuple[int, ...]:
         """Return the numbers of an element and of all that it is in, the outermost first."""
-        found = []
+        numbers = []
         while element >= 0:
-            found.append(element)
+            numbers.append(element)
             element = self.elements[element].parent
-        return tuple(reversed(found))
+        return tuple(reversed(numbers))
 
 
 @dataclass(frozen=True)
 class Marked:
-    """A text without its tags, a line for each run that has words; the runs; and the tags of blocks after the last."""
+    """A text without its tags, a line for each run that has words; the runs; and what is written after the last.
+
+    `notes` say what was not read, and is kept as it was.
+    """
 
     text: str
     runs: tuple[Run, ...]
     after: str = ""
+    notes: tuple[str, ...] = ()
 
     @property
     def lines(self) -> tuple[int, ...]:
