@@ -38,7 +38,7 @@ def _one(translation: Translation, asked: Asked, name: str, marked: Marked | Non
         "score": translation.score,
         "confidence": translation.confidence,
         "words": [word for part, (_, y) in zip(parts, starts, strict=True) for word in words(part.trace, y)],
-        "notes": list(translation.notes),
+        "notes": [*translation.notes, *(marked.notes if marked else ())],
     }
     if asked.n_best > 1:
         # What a beam compares by; the sentences of a text are searched each for itself.

@@ -7,17 +7,20 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 
-from heedful.serve import page, problems, routes
+from heedful.serve import cors, page, problems, routes, swagger
 from heedful.serve.described import describe
 from heedful.serve.guard import Guard
-from heedful.serve.service import Gone, Service
+from heedful.serve.problems import ClientGone
+from heedful.serve.service import Service
 from heedful.version import __version__
 
 __all__ = ["build"]
 
 
-def build(service: Service, token: str = "", hosts: Collection[str] | None = None) -> FastAPI:
-    """Return the application of a service; see `Guard` for `token` and `hosts`."""
+def build(
+    service: Service, token: str = "", hosts: Collection[str] | None = None, origins: Collection[str] = ()
+) -> FastAPI:
+    """Return the application of a service; see `Guard` for `token` and `hosts`, `cors.install` for `origins`."""
 
     @asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:
@@ -32,11 +35,15 @@ def build(service: Service, token: str = "", hosts: Collection[str] | None = Non
         lifespan=life,
         docs_url=None,  # both load scripts from elsewhere
         redoc_url=None,
+        openapi_url=None,  # its own route makes the document, and its JSON, in the event loop and at every request
+        redirect_slashes=False,  # the address of a redirect is made from the request's Host
     )
     problems.install(app)
-    app.add_exception_handler(Gone, routes.gone)
+    app.add_exception_handler(ClientGone, routes.gone)
     routes.install(app, service)
     page.install(app)
-    describe(app, bool(token), service.limits)
+    swagger.install(app)
+    describe(app, service, bool(token))
     app.add_middleware(Guard, service=service, token=token, hosts=hosts)
+    cors.install(app, origins)  # outside of the guard: its refusals can be read, too
     return app

@@ -6,15 +6,18 @@ HTTP.
 
 Greedy sentences of a model flow: they join when they come, as long as there is room, and are answered when they are
 over. Those of a beam, and those that somebody watches, are batches, which begin when nothing like them is being
-written, or when one of them has waited `wait` seconds. They take turns, step by step; one batch is kept for requests
-that have no sentence being written, so that a long text cannot fill all of them.
+written, or when one of them has waited `wait` seconds. They take turns, step by step; one batch is kept for light
+requests that have no sentence being written, so that long texts cannot fill all of them.
+
+Light requests and heavy ones (see `sharing`) are never written together: as long as a light one is in work, the threads
+and the process do heavy work in half of their time.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -27,10 +30,11 @@ from heedful.serve.limits import Limits
 from heedful.serve.metrics import Metrics, memory
 from heedful.serve.problems import Trouble
 from heedful.serve.reader import Reader
+from heedful.serve.supervision import Supervisor
 from heedful.serve.work import Work
 from heedful.serve.writing import Listener, Steps
 
-__all__ = ["Batcher"]
+__all__ = ["IN_TIME", "Batcher"]
 
 IN_TIME = 0.6  # of the time that a request has: who would have to wait longer would hardly be done in time
 
@@ -39,7 +43,7 @@ class Batcher:
     """Reads and writes the sentences of requests, in threads of its own; all that is public is for the event loop.
 
     `threads` are PyTorch's, for reading and writing together. Unless both can be done `together`, which is for the CPU,
-    they take turns. The `scribe` is the process that writes, and `digests` tells what it must have read.
+    they take turns. `process` starts a process that writes, and `digests` tells what it must have read.
     """
 
     def __init__(
@@ -48,24 +52,47 @@ class Batcher:
         metrics: Metrics,
         threads: int = 0,
         together: bool = True,
-        scribe: Scribe | None = None,
+        process: Callable[[], Scribe] | None = None,
         digests: Callable[[], dict[str, str]] = dict,
     ) -> None:
         self.desk = desk = Desk(limits, metrics, asyncio.get_running_loop(), together)
-        self.scribe = scribe
+        self.process, self.digests = process, digests
         half = max(1, (threads or torch.get_num_threads()) // 2)
-        calls = [Reader(desk, half, scribe).run, Steps(desk, half).run]
-        calls += [Listener(desk, scribe, digests).run] if scribe else []
-        self.threads = [threading.Thread(target=call, name="heedful-serve", daemon=True) for call in calls]
-        for thread in self.threads:
-            thread.start()
+        self.supervisor = Supervisor(
+            desk, [Reader(desk, half), Steps(desk, half)], self._start_process if process else None
+        )
+        if process:
+            self._start_process()
+        self.supervisor.start()
 
-    def admit(self) -> None:
-        """Refuse a request while too many wait, or who could not be done in time; who was let in is not asked again."""
+    def _start_process(self) -> None:
+        """Start the process that writes; where that fails, the supervisor tries again."""
+        assert self.process is not None
+        try:
+            scribe = self.process()
+        except OSError as error:
+            logging.getLogger("heedful.serve").warning("the decoding process cannot be started: %s", error)
+            return
+        with self.desk.lock:
+            self.desk.scribe, closed = scribe, self.desk.closed
+        if closed:
+            scribe.close()
+        Listener(self.desk, scribe, self.digests).start()
+
+    @property
+    def scribe(self) -> Scribe | None:
+        """The process that writes, where there is one."""
+        return self.desk.scribe
+
+    def admit(self, sentences: int | None = None, light: bool = False) -> None:
+        """Refuse a request of so many sentences while too many wait, or if it could not be done in time.
+
+        A `light` one does not wait for heavy ones. Who was let in is not asked again.
+        """
         desk = self.desk
         with desk.lock:
-            waiting = desk.queue.load(desk.limits.batch_rows) + len(desk.tasks)
-            ahead = desk.ahead()
+            waiting = desk.queue.load(desk.limits.batch_rows, light) + (0 if light else len(desk.tasks))
+            ahead = desk.ahead(sentences, light)
             seconds = desk.pace.wait(ahead)
         late = ahead >= desk.pace.many and seconds > IN_TIME * desk.limits.seconds
         if waiting < desk.limits.queue and not late:
@@ -76,8 +103,11 @@ class Batcher:
 
     def submit(self, work: Work) -> None:
         """Let the sentences of a request be written."""
+        work.future.add_done_callback(lambda _: self.desk.forget(work))
         with self.desk.lock:
             self.desk.queue.add(work)
+            if work.light:
+                self.desk.light.add(work)
             self.desk.tick()
             self.desk.reading.notify()
 
@@ -99,23 +129,25 @@ class Batcher:
             self.desk.queue.sweep()
             self.desk.tick()
             self.desk.reading.notify()
+        self.desk.forget(work)
 
     def close(self) -> None:
         """End the threads; what is not done stays so."""
-        if self.scribe:
-            self.scribe.close()  # first: a thread may be waiting for it
+        self.supervisor.close()
         with self.desk.lock:
-            self.desk.closed = True
-            self.desk.reading.notify()
-            self.desk.writing.notify()
+            self.desk.closed, scribe = True, self.desk.scribe
+        if scribe:
+            scribe.close()  # first: a thread may be waiting for it
+        with self.desk.lock:
+            self.desk.reading.notify_all()
+            self.desk.writing.notify_all()
         until = time.monotonic() + 5
-        for thread in self.threads:
-            thread.join(max(0.0, until - time.monotonic()))
+        for worker in self.supervisor.workers:
+            worker.thread.join(max(0.0, until - time.monotonic()))
 
-    @property
-    def alive(self) -> bool:
-        """Whether what reads and what writes is there."""
-        return all(thread.is_alive() for thread in self.threads[:2])
+    def trouble(self) -> str:
+        """Return why nothing can be translated now, or nothing."""
+        return self.supervisor.trouble()
 
     @property
     def waiting(self) -> int:
@@ -135,7 +167,8 @@ class Batcher:
 
     def memory(self) -> int:
         """Return how many bytes of memory the other process holds."""
-        return memory(self.scribe.process.pid) if self.scribe is not None and self.scribe.ready else 0
+        scribe = self.scribe
+        return memory(scribe.process.pid) if scribe is not None and scribe.ready else 0
 
     def patience(self) -> int:
         """Return in how many seconds it makes sense to ask again, by how fast sentences were written lately."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Response
 
 from heedful.serve.limits import Limits
 from heedful.serve.problems import KIND
+from heedful.serve.service import Service
 
 __all__ = ["describe"]
 
@@ -15,11 +18,19 @@ __all__ = ["describe"]
 MOST = "x-max"  # begins the names of what a limit is written as
 
 
-def describe(app: FastAPI, token: bool, limits: Limits) -> None:
+def describe(app: FastAPI, service: Service, token: bool) -> None:
     """Let the document say how problems are sent, when to ask again, what is allowed at most, and that a token is
-    wanted, if it is.
+    wanted, if it is. It is made once, in a thread, when it is first asked for.
     """
-    made = app.openapi
+    made, limits = app.openapi, service.limits
+    once, content = asyncio.Lock(), b""
+
+    @app.api_route("/openapi.json", methods=["GET", "HEAD"], include_in_schema=False)
+    async def document() -> Response:
+        nonlocal content
+        async with once:
+            content = content or await service.away(lambda: json.dumps(app.openapi(), ensure_ascii=False).encode())
+        return Response(content, media_type="application/json")
 
     def told() -> dict[str, Any]:
         if app.openapi_schema is not None:

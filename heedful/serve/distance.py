@@ -7,16 +7,14 @@ import logging
 import pickle
 import socket
 import struct
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Hashable, Mapping
-from multiprocessing.connection import Connection
-from pathlib import Path
 
 from heedful.models import Memory
+from heedful.serve.child import spawn
 from heedful.serve.lanes import Greedy
+from heedful.serve.liveness import Watch, activity
 from heedful.serve.queue import Picked
 from heedful.serve.scribe import Drop, Join, Stepped, packed
 from heedful.translator.writer import Writer
@@ -24,50 +22,36 @@ from heedful.translator.writer import Writer
 __all__ = ["Distant", "Scribe"]
 
 HANGS = 10  # seconds without a word from a process that has something to write: it hangs
-# The same code as here, and nothing from the working directory; signals are meant for the service.
-BEGIN = """
-import importlib.util, signal, sys
-signal.signal(signal.SIGINT, signal.SIG_IGN)
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
-root, *arguments = sys.argv[1:]
-found = importlib.util.find_spec("heedful")
-if found is None or not (found.origin or "").startswith(root):
-    sys.path.insert(0, root)
-from heedful.serve.scribe import main
-main(*arguments)
-"""
-ROOT = Path(__file__).resolve().parents[2]
+SILENT, IDLE = 1.5, 0.75  # it hangs, too, after so many seconds without a word and so many without using the CPU
 
 
 class Scribe:
     """A process that writes, as the service sees it.
 
-    Until it is `ready`, and after it is gone, the service writes itself. One that hangs, or has read other weights than
-    the service, is as good as gone.
+    Until it is `ready`, and when it is gone until there is another one, the service writes itself. One that hangs, or
+    has read other weights than the service, is as good as gone.
     """
 
     def __init__(self, models: Mapping[str, str], threads: int) -> None:
         self.models, self.ready, self.closed = frozenset(models), False, False
+        self.gone = self.mismatched = self.late = False
+        self.why = ""  # it is gone, where that is known
+        self.begun = time.monotonic()
         self.names = 0  # of sentences: none is used again, for an answer may come after nobody wanted it any more
         self.heard = time.monotonic()
+        self.watch = Watch()
         self.sending = threading.Lock()
         ours, theirs = socket.socketpair()
-        with ours, theirs:
-            ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", HANGS, 0))
-            command = [sys.executable, "-P", "-c", BEGIN, str(ROOT), str(theirs.fileno()), str(threads)]
-            self.process = subprocess.Popen(
-                [*command, json.dumps(dict(models))],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-            self.line = Connection(ours.detach())
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", HANGS, 0))
+        arguments = str(threads), json.dumps(dict(models))
+        self.process, self.line = spawn("heedful.serve.scribe", *arguments, ours=ours, theirs=theirs)
 
     def listen(self, digests: Callable[[], dict[str, str]], told: Callable[[Stepped], None]) -> None:
         """Take what it says, until it is gone; `digests` are those of the models here."""
         why = ""
         try:
             if self.line.recv() != digests():
+                self.mismatched = True
                 raise ValueError("it has read other weights, the folder of a model was written anew")
             self.heard, self.ready = time.monotonic(), True
             while True:
@@ -81,9 +65,11 @@ class Scribe:
         self.ready = False
         self.process.kill()
         self.process.wait()
-        if not self.closed:
+        self.why = why
+        if self.mismatched and not self.closed:
             logging.getLogger("heedful.serve").warning(
-                "the process that writes is gone%s; the service goes on alone", why
+                "there is no decoding process%s: the service decodes by itself; restart it to serve the new weights",
+                why,
             )
 
     def send(self, message: Join | Drop) -> None:
@@ -94,6 +80,26 @@ class Scribe:
                 self.line.send_bytes(content)
         except OSError:
             self.give_up()
+
+    def hangs(self, now: float) -> bool:
+        """Whether it has not said a word for too long, while there was something to write.
+
+        It says one every half second. Who is slow because the machine is busy gets ten seconds.
+        """
+        silent = now - self.heard
+        if silent <= SILENT:
+            self.watch.reset()
+            return False
+        if silent > HANGS:
+            return True
+        return self.watch.idle(now, activity(self.process.pid)) > IDLE and not self._unread()
+
+    def _unread(self) -> bool:
+        """Whether it has said something that nobody here has had the time to read."""
+        try:
+            return self.line.poll(0)
+        except OSError:  # it is closed
+            return True
 
     def give_up(self) -> None:
         """End the process; whoever listens to it will see."""
@@ -110,9 +116,10 @@ class Scribe:
 class Distant(Greedy):
     """Sentences of one model that another process writes. What is in it is used under the lock of the threads."""
 
-    def __init__(self, key: Hashable, writer: Writer, model: str, scribe: Scribe) -> None:
-        super().__init__(key, writer)
-        self.model, self.scribe = model, scribe
+    def __init__(self, key: Hashable, writer: Writer, light: bool, model: str, scribe: Scribe) -> None:
+        super().__init__(key, writer, light)
+        self.flow = model, light
+        self.scribe = scribe
         self.gone: list[int] = []
 
     def enter(self, picked: Picked) -> list[int]:
@@ -126,7 +133,7 @@ class Distant(Greedy):
 
     def send(self, names: list[int], picked: Picked, memory: Memory) -> None:
         """Hand sentences over that were read."""
-        self.scribe.send(Join(self.model, names, packed(memory), *self.asked(picked)))
+        self.scribe.send(Join(self.flow, names, packed(memory), *self.asked(picked)))
 
     def leave(self, rows: list[int]) -> None:
         """Take note that some sentences are to be stopped."""
@@ -139,5 +146,5 @@ class Distant(Greedy):
 
     @property
     def hangs(self) -> bool:
-        """Whether the process has not said a word for too long."""
-        return bool(self.live) and time.monotonic() - self.scribe.heard > HANGS
+        """Whether the process hangs with its sentences."""
+        return bool(self.live) and self.scribe.hangs(time.monotonic())

@@ -8,7 +8,7 @@ __all__ = ["EXAMPLES", "example"]
 
 # The Hindi ones are of the embedded corpus; the words of the second are known to every `heedful demo`.
 EXAMPLES = (
-    "मेरी दादी वह डिब्बा ढूँढ़ रही है जो रसोई में था",
+    "मेरी दादी वह डिब्बा ढूँढ़ रही हैं जो रसोई में था",
     "राम किताब पढ़ रहा है",
     "The letter that you wrote has arrived",
     "Zwei Kinder spielen im Schnee",

@@ -15,7 +15,7 @@ from heedful.serve.work import Done, Work
 from heedful.translator.cohort import Cohort, Wrote, translations
 from heedful.translator.writer import Writer, batches, limit
 
-__all__ = ["Batch", "Greedy", "Here", "Lane", "Over", "River", "Told", "again"]
+__all__ = ["Batch", "Greedy", "Here", "Lane", "Over", "Partial", "River", "Told", "again"]
 
 Told = list[tuple[Work, int, Done | Trouble]]
 
@@ -35,11 +35,11 @@ class Lane(ABC):
     """Sentences that are written together.
 
     `sizes` are those of the sentences that were picked and are not over, for whoever picks; `live` are those that are
-    being written, by row.
+    being written, by row. Those of light requests are `light`.
     """
 
-    def __init__(self, key: Hashable) -> None:
-        self.key = key
+    def __init__(self, key: Hashable, light: bool) -> None:
+        self.key, self.light = key, light
         self.sizes: Counter[int] = Counter()
         self.next = 0
         self.live: dict[int, tuple[Work, int]] = {}
@@ -99,13 +99,14 @@ class Here(Lane):
 class Batch(Here):
     """Sentences that begin together, for a beam or for those who watch; it is made by who reads."""
 
-    def __init__(self, picked: Picked) -> None:
+    def __init__(self, picked: Picked, memory: Memory | None = None) -> None:
         work = picked[0][0]
-        super().__init__(work.key)
+        super().__init__(work.key, work.light)
         found = [each.prepared.found[i] for each, i in picked]
         begun = [each.prepared.begun[i] for each, i in picked]
-        self.cohort = Cohort(work.prepared.writer, found, begun, look=work.tell is not None)
+        self.cohort = Cohort(work.prepared.writer, found, begun, look=work.tell is not None, memory=memory)
         self.steps = iter(self.cohort)
+        self.wrote: Counter[int] = Counter()  # tokens, by row
         self.enter(picked)
         self.count(picked)
 
@@ -117,7 +118,13 @@ class Batch(Here):
     def step(self) -> tuple[list[tuple[Work, Wrote]], list[Over]]:
         """Write one more word of each sentence."""
         progress = next(self.steps)
-        wrote = [(self.live[one.row][0], one) for one in progress.wrote if one.row in self.live]
+        wrote = []
+        for one in progress.wrote:
+            self.wrote[one.row] += 1
+            work = self.live[one.row][0] if one.row in self.live else None
+            if work is not None and self.wrote[one.row] > work.heard:  # others were told before it was begun anew
+                work.heard += 1
+                wrote.append((work, one))
         return wrote, self.end(progress.over)
 
     def finish(self, over: Sequence[Over], trace: bool) -> list[Done]:
@@ -125,11 +132,38 @@ class Batch(Here):
         return self.cohort.translations([(one.row, one.hypotheses) for one in over], trace)
 
 
+class Partial:
+    """A batch whose sentences are read a slice at a time, so that others get their turn in between."""
+
+    def __init__(self, picked: Picked) -> None:
+        self.picked = picked
+        self.memory: Memory | None = None
+        self.read = 0  # sentences
+
+    def next(self, tokens: int) -> Picked:
+        """Return the sentences of the next slice: at least one, and others as long as all have at most `tokens`."""
+        rest, size = self.picked[self.read :], 0
+        for count, (work, i) in enumerate(rest):
+            size = max(size, work.prepared.size(i))
+            if count and size * (count + 1) > tokens:
+                return rest[:count]
+        return rest
+
+    def add(self, memory: Memory, count: int) -> Batch | None:
+        """Take what was read of so many sentences; return the batch when it is whole."""
+        if self.memory is not None:
+            S = max(self.memory.keep.shape[1], memory.keep.shape[1])
+            memory = self.memory.wide(S).join(memory.wide(S))
+        self.memory = memory
+        self.read += count
+        return Batch(self.picked, memory) if self.read == len(self.picked) else None
+
+
 class Greedy(Lane):
     """Sentences of one model that are written greedily: they come at any step, and leave when they are done."""
 
-    def __init__(self, key: Hashable, writer: Writer) -> None:
-        super().__init__(key)
+    def __init__(self, key: Hashable, writer: Writer, light: bool) -> None:
+        super().__init__(key, light)
         self.writer = writer
 
     def read(self, picked: Picked) -> Memory:
@@ -152,8 +186,8 @@ class Greedy(Lane):
 class River(Greedy, Here):
     """Such sentences, written here."""
 
-    def __init__(self, key: Hashable, writer: Writer) -> None:
-        super().__init__(key, writer)
+    def __init__(self, key: Hashable, writer: Writer, light: bool) -> None:
+        super().__init__(key, writer, light)
         self.flow = Flow(writer.parts.model)
 
     def add(self, picked: Picked, memory: Memory) -> None:

@@ -8,12 +8,15 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from heedful.serve.refusals import Refusals
+
 __all__ = ["Histogram", "Metrics", "memory"]
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 # Of whole requests: what is given up, after 30 s unless told otherwise, is apart from what was only just answered.
 REQUESTS = (*SECONDS[:-1], 20.0, 30.0, 60.0, 120.0)
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
+WORKERS = ("encoder thread", "decoder thread", "decoding process", "drawing process")
 
 
 class Histogram:
@@ -49,6 +52,8 @@ class Metrics:
         self.rows = Histogram(ROWS)
         self.waited = Histogram(SECONDS)
         self.steps = self.tokens = self.sentences = self.cancelled = 0
+        self.refusals = Refusals()
+        self.restarts: Counter[str] = Counter()  # of workers that died or hung, by name
 
     def request(self, route: str, status: int, seconds: float) -> None:
         """Count a request that was answered."""
@@ -82,6 +87,10 @@ class Metrics:
             ("heedful_cancelled_sentences_total", self.cancelled),
         ):
             lines += [f"# TYPE {name} counter", f"{name} {count}"]
+        lines += self.refusals.lines()
+        lines.append("# TYPE heedful_worker_restarts_total counter")
+        for worker in WORKERS:
+            lines.append(f'heedful_worker_restarts_total{{worker="{worker}"}} {self.restarts[worker]}')
         gauges = {**now, "heedful_start_time_seconds": self.begun}
         for name, value in gauges.items():
             lines += [f"# TYPE {name} gauge", f"{name} {value}"]

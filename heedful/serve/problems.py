@@ -10,20 +10,26 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.routing import Match, Route
 
 from heedful.device import out_of_memory
-from heedful.errors import HeedfulError, MachineError
+from heedful.errors import HeedfulError, MachineError, NotFiniteError
 
-__all__ = ["KIND", "Trouble", "answer", "install", "of_error"]
+__all__ = ["KIND", "ClientGone", "Trouble", "answer", "install", "of_error"]
 
 KIND = "application/problem+json"
 MOST = 20  # faults of one request that are listed
 
 
+class ClientGone(Exception):
+    """The client closed the connection before its request was answered."""
+
+
 class Trouble(Exception):
     """A request that cannot be answered: its status, why, which field is to blame, and headers to go with it.
 
-    `allowed` is how many there may be of what is too many, for programs that would ask for less.
+    `allowed` is how many there may be of what is too many, for programs that would ask for less; `reason`, one of
+    `refusals.REASONS`, is what the refusal is counted as, if the status does not tell.
     """
 
     def __init__(
@@ -33,10 +39,11 @@ class Trouble(Exception):
         field: str = "",
         headers: Mapping[str, str] | None = None,
         allowed: int | None = None,
+        reason: str = "",
     ) -> None:
         super().__init__(detail)
         self.status, self.detail, self.field, self.headers = status, detail, field, dict(headers or {})
-        self.allowed = allowed
+        self.allowed, self.reason = allowed, reason
 
     def plain(self) -> dict[str, Any]:
         """Return what JSON can hold."""
@@ -60,6 +67,8 @@ def of_error(error: Exception, field: str = "") -> Trouble:
     """Return what to say of an error: what a person asked for wrongly is 422, what the machine did is 503 or 500."""
     if isinstance(error, Trouble):
         return error
+    if isinstance(error, NotFiniteError):
+        return Trouble(500, str(error), field)
     if isinstance(error, MachineError):
         return Trouble(503, str(error), headers={"Retry-After": "5"})
     if out_of_memory(error):
@@ -78,6 +87,9 @@ def install(app: FastAPI) -> None:
     async def refused(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)
         headers = dict(error.headers or {})
+        if error.status_code == 405:
+            headers["Allow"] = allow = ", ".join(_methods(app, request))
+            return answer(Trouble(405, f"{request.method} is not allowed here; use {allow}", headers=headers))
         return answer(Trouble(error.status_code, str(error.detail), headers=headers))
 
     async def invalid(request: Request, error: Exception) -> JSONResponse:
@@ -97,6 +109,13 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, refused)
     app.add_exception_handler(RequestValidationError, invalid)
     app.add_exception_handler(Exception, troubled)
+
+
+def _methods(app: FastAPI, request: Request) -> list[str]:
+    """Return the methods of all routes with the path of a request; Starlette names those of the first."""
+    routes = [route for route in app.routes if isinstance(route, Route)]
+    found = [route.methods or () for route in routes if route.matches(request.scope)[0] is not Match.NONE]
+    return sorted(set().union(*found))
 
 
 def _field(place: tuple[int | str, ...]) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from uvicorn.protocols.http.auto import AutoHTTPProtocol
+__all__ = ["KEPT", "Reading"]
 
-__all__ = ["KEPT", "Reading", "reading"]
+RATE = 512  # bytes per second that a reader has to take at least
 
 # Bytes of an answer that the system keeps for a reader; it doubles them, as a rule. As many as it likes would be
 # megabytes, which hide for minutes whether somebody on a slow line reads.
@@ -14,7 +14,7 @@ KEPT = 128 * 1024
 
 
 class Reading(asyncio.Protocol):
-    """Cuts a connection off whose reader takes nothing of what it was sent for `seconds`.
+    """Cuts a connection off whose reader takes less than 512 bytes per second of what it was sent, over `seconds`.
 
     As long as there is something that was not taken, uvicorn lets nobody write: what is left becomes less, or nobody
     reads. Whoever writes is told that the reader has gone away, and what is still there is thrown away.
@@ -49,17 +49,16 @@ class Reading(asyncio.Protocol):
         self._watch = asyncio.get_running_loop().call_later(self.seconds, self._look, left)
 
     def _look(self, before: int) -> None:
-        if self.transport.get_write_buffer_size() < before:
+        if self.transport.get_write_buffer_size() <= max(0, before - RATE * self.seconds):
             self._again()
         else:
-            self.transport.abort()
+            self._not_read()
+
+    def _not_read(self) -> None:
+        """Cut the connection off."""
+        self.transport.abort()
 
     def _end(self) -> None:
         if self._watch is not None:
             self._watch.cancel()
             self._watch = None
-
-
-def reading(seconds: float) -> type[asyncio.Protocol]:
-    """Return how uvicorn speaks HTTP, with readers that may take nothing for some seconds."""
-    return type("Http", (Reading, AutoHTTPProtocol), {"seconds": seconds})

@@ -7,6 +7,7 @@ runs one thing at a time: a process of its own takes every step as if nothing el
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Iterator
 from hashlib import blake2b
@@ -17,19 +18,22 @@ import torch
 from torch import nn
 
 from heedful.decoding import Flow, Hypothesis
+from heedful.errors import HeedfulError
 from heedful.models import Memory
+from heedful.serve.sharing import Share
 from heedful.translator import load
 
 __all__ = ["Drop", "Join", "Stepped", "digest", "main", "packed", "said", "unpacked", "write"]
 
 Packed = tuple[Any, Any, list[Any], list[Any]]
+Name = tuple[str, bool]  # of a flow: its model, and whether it is for light requests
 OFTEN = 0.5  # seconds after which it says a word, even if nothing is over
 
 
 class Join(NamedTuple):
-    """Sentences that begin: of which model, their names, what was read of them, and what `Flow.join` takes."""
+    """Sentences that begin: in which flow, their names, what was read of them, and what `Flow.join` takes."""
 
-    model: str
+    flow: Name
     names: list[int]
     memory: Packed
     limits: list[int]
@@ -39,14 +43,14 @@ class Join(NamedTuple):
 class Drop(NamedTuple):
     """Sentences that nobody waits for any more."""
 
-    model: str
+    flow: Name
     names: list[int]
 
 
 class Stepped(NamedTuple):
-    """What is over, by model and name; and how many sentences were in each step since the last time."""
+    """What is over, by flow and name; and how many sentences were in each step since the last time."""
 
-    over: list[tuple[str, int, Hypothesis]]
+    over: list[tuple[Name, int, Hypothesis]]
     rows: list[int]
 
 
@@ -71,23 +75,32 @@ def said(line: Connection, wait: bool) -> Iterator[Join | Drop]:
 
 
 @torch.inference_mode()
-def write(line: Connection, flows: dict[str, Flow]) -> None:
-    """Write what comes, until nobody is there any more."""
+def write(line: Connection, flows: dict[Name, Flow]) -> None:
+    """Write what comes, until nobody is there any more; light requests go first."""
     rows: list[int] = []
     told = time.monotonic()
+    share = Share()
     while True:
-        live = [name for name, flow in flows.items() if len(flow)]
-        for message in said(line, not live):
+        for message in said(line, not any(map(len, flows.values()))):
             match message:
-                case Join(model, names, memory, limits, prefixes):
-                    flows[model].join(unpacked(memory), names, limits, prefixes)
-                case Drop(model, names):
-                    flows[model].drop(names)
-        over: list[tuple[str, int, Hypothesis]] = []
-        for model, flow in flows.items():
-            if len(flow):
-                rows.append(len(flow))
-                over += [(model, name, hypothesis) for name, hypothesis in flow.step()]
+                case Join(which, names, memory, limits, prefixes):
+                    flows[which].join(unpacked(memory), names, limits, prefixes)
+                case Drop(which, names):
+                    flows[which].drop(names)
+        over: list[tuple[Name, int, Hypothesis]] = []
+        light = [which for which, flow in flows.items() if which[1] and len(flow)]
+        heavy = [which for which, flow in flows.items() if not which[1] and len(flow)]
+        begun = time.monotonic()
+        if light and not share.due(begun):
+            heavy = []
+        for which in heavy:
+            rows.append(len(flows[which]))
+            over += [(which, name, hypothesis) for name, hypothesis in flows[which].step()]
+        if heavy:
+            share.note(begun, time.monotonic())
+        for which in light:
+            rows.append(len(flows[which]))
+            over += [(which, name, hypothesis) for name, hypothesis in flows[which].step()]
         if over or time.monotonic() - told > OFTEN:
             line.send(Stepped(over, rows))
             rows, told = [], time.monotonic()
@@ -109,9 +122,12 @@ def main(socket: str, threads: str, models: str) -> None:
     """Load models, given as JSON by name, say what was loaded, and write; end when the service does."""
     torch.set_num_threads(int(threads))
     with Connection(int(socket)) as line:
-        loaded = {name: load(path, "cpu").parts.model for name, path in json.loads(models).items()}
+        try:
+            loaded = {name: load(path, "cpu").parts.model for name, path in json.loads(models).items()}
+        except HeedfulError as error:
+            sys.exit(f"heedful: the decoding process: {error}".encode("utf-8", "backslashreplace").decode())
         try:
             line.send({name: digest(model) for name, model in loaded.items()})
-            write(line, {name: Flow(model) for name, model in loaded.items()})
+            write(line, {(name, light): Flow(model) for name, model in loaded.items() for light in (True, False)})
         except (EOFError, ConnectionError):
             pass  # the service has ended

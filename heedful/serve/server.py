@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import ipaddress
 import logging
+import os
 import socket
+import sys
 import time
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from types import FrameType
 
 import uvicorn
@@ -14,11 +18,21 @@ from fastapi import FastAPI
 
 from heedful.errors import ConfigError
 from heedful.serve.app import build
-from heedful.serve.receiving import KEPT, reading
+from heedful.serve.connections import LINGERING, protocol
+from heedful.serve.limits import Limits
+from heedful.serve.receiving import KEPT
 from heedful.serve.service import Service
 
-__all__ = ["Server", "address", "bound", "configured", "loopback", "run"]
+try:
+    import resource
+except ImportError:  # Windows has no such limit
+    resource = None  # type: ignore[assignment]
 
+__all__ = ["Server", "address", "bound", "configured", "fit_open_files", "loopback", "run"]
+
+OPEN_FILES = 128  # for everything that is not a connection: models, pipes, other processes, logs
+LEAST_CONNECTIONS = 16
+SWITCH = 0.001  # seconds after which a thread that computes lets the event loop go on; Python's own are 0.005
 FLUSH = 5  # seconds for answers to be sent when nothing is worked on any more
 
 
@@ -48,6 +62,9 @@ class Server(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         """Ask, ten times a second, whether it is over."""
+        self.service.metrics.refusals.log(time.monotonic())
+        if self.service.stopping:
+            self.service.bodies.stop()  # what is not whole was not accepted yet
         if self.service.stopping and not self.should_exit:
             if time.monotonic() >= self.until:
                 self.service.abandon()
@@ -87,12 +104,19 @@ def run(
     *,
     token: str = "",
     hosts: Collection[str] = (),
+    origins: Collection[str] = (),
     ready: Callable[[], None] | None = None,
 ) -> None:
-    """Serve at a bound socket until a signal comes; `host` is how the address was given, `hosts` other names."""
+    """Serve at a bound socket until a signal comes.
+
+    `host` is how the address was given, `hosts` are other names; pages of `origins` may ask from a browser.
+    """
+    gc.collect()
+    gc.freeze()  # models and modules stay: to go through them again and again would stop everybody for up to 0.3 s
+    sys.setswitchinterval(SWITCH)
     names = {"localhost", "127.0.0.1", "::1", host.lower(), *(name.lower() for name in hosts)}
     # Whoever listens to the world goes by names that only its owner knows.
-    app = build(service, token, names if hosts or loopback(host) else None)
+    app = build(service, token, names if hosts or loopback(host) else None, origins)
     Server(configured(app, service), service, ready).run(sockets=[given])
 
 
@@ -100,15 +124,50 @@ def configured(app: FastAPI, service: Service) -> uvicorn.Config:
     """Return how uvicorn runs the application of a service."""
     return uvicorn.Config(
         app,
-        http=reading(service.limits.seconds),
-        log_level=logging.WARNING,
+        http=protocol(service.limits, service.connections),
+        ws="none",
+        log_level=max(logging.WARNING, logging.getLogger("heedful").getEffectiveLevel()),  # --quiet: errors only
+        use_colors=False,  # escape sequences are escaped
         access_log=False,
         server_header=False,
         proxy_headers=False,  # nothing here asks where a request came from
         timeout_graceful_shutdown=FLUSH,
-        timeout_keep_alive=30,
         backlog=1024,
     )
+
+
+def fit_open_files(limits: Limits, log: Callable[[str], None]) -> Limits:
+    """Raise this process's limit of open files as far as the connections need it; return limits that it allows.
+
+    Raises ConfigError if it does not allow even a few connections.
+    """
+    if resource is None:
+        return limits
+    need = limits.connections + LINGERING + OPEN_FILES + _open_files()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= need:
+        return limits
+    most = need if hard == resource.RLIM_INFINITY else min(need, hard)
+    if most > soft:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        except (OSError, ValueError):
+            most = soft
+    if most == need:
+        return limits
+    fewer = limits.connections - (need - most)
+    rule = f"{limits.connections:,} connections need {need:,} open files, and this process may have {most:,}"
+    if fewer < LEAST_CONNECTIONS:
+        raise ConfigError(f"{rule}: raise that limit (ulimit -n, or LimitNOFILE= of a systemd unit)")
+    log(f"at most {fewer:,} connections: {rule} (ulimit -n, or LimitNOFILE= of a systemd unit)")
+    return replace(limits, connections=fewer)
+
+
+def _open_files() -> int:
+    try:
+        return len(os.listdir("/proc/self/fd"))
+    except OSError:
+        return 32
 
 
 def loopback(host: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -89,12 +90,18 @@ class Shelf:
 
 
 def named(given: str) -> tuple[str, str]:
-    """Return the name of a model and where it is.
+    """Return the name of a model and where it is; a name goes into JSON, so that it must be text that can be seen.
 
     >>> named("runs/small"), named("a=runs/small"), named("hf:Org/opus-mt-hi-en")
     (('small', 'runs/small'), ('a', 'runs/small'), ('opus-mt-hi-en', 'hf:Org/opus-mt-hi-en'))
     """
     name, sign, path = given.partition("=")
-    if sign and name and "/" not in name:
-        return name, path
-    return Path(given.rpartition(":")[2]).resolve().name, given
+    if not (sign and name and "/" not in name):
+        name, path = Path(given.rpartition(":")[2]).resolve().name, given
+    if any(unicodedata.category(c) in ("Cc", "Cs") for c in name):  # controls, and bytes that are not UTF-8
+        shown = "".join(ascii(c)[1:-1] if unicodedata.category(c) in ("Cc", "Cs") else c for c in name)
+        raise ConfigError(
+            f"the name of a model, '{shown}', has characters that cannot be shown, or bytes that are not UTF-8; "
+            "choose a name for the service: NAME=FOLDER"
+        )
+    return name, path

@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 from fastapi import Request
 
+from heedful.draw import pack
 from heedful.markup import Marked
 from heedful.readout import Readout, Weights
 from heedful.serve.answers import item, words
-from heedful.serve.problems import Trouble
+from heedful.serve.desk import said
+from heedful.serve.problems import ClientGone
 from heedful.serve.schemas import Asked
-from heedful.serve.service import Gone, Service
+from heedful.serve.service import Service, address
 from heedful.serve.work import Done, Prepared, Work
 from heedful.text import END
 from heedful.text.segments import Segment
@@ -39,22 +41,33 @@ async def events(
 
     Sentences are written one after the other. A beam decides nothing before its end: then there are no tokens.
     """
-    writing = _Writing(prepared)
     asked = asked.model_copy(update={"alignments": True, "trace": True})
-    yield told("start", writing.start())
     done: list[Done] = []
-    until = service.until()
+
+    def begin() -> tuple[_Writing, bytes]:
+        writing = _Writing(prepared)
+        return writing, told("start", writing.start())
+
+    def end() -> bytes:
+        (translation,) = prepared.joined(done)
+        record = item(translation, asked, prepared.model, marked)
+        return told("done", {"model": prepared.model, "translation": record})
+
     try:
+        async with service.deadline(request):
+            writing, first = await service.away(begin)
+        yield first
         for number in range(len(prepared.found)):
             tokens: asyncio.Queue[Wrote | None] = asyncio.Queue()
-            work = Work(prepared.only(number), trace=True, tell=tokens.put_nowait if asked.beam == 1 else None)
+            tell = tokens.put_nowait if asked.beam == 1 else None
+            work = Work(prepared.only(number), trace=True, tell=tell, client=address(request), whole=prepared)
             finish = asyncio.ensure_future(service.finish(request, work))
             finish.add_done_callback(lambda _, tokens=tokens: tokens.put_nowait(None))  # type: ignore[misc]
             try:
                 while True:
                     # Not around `yield`: whoever reads slowly would be cut off outside of here, and told nothing. What
                     # waits for them is a sentence at most; who reads nothing at all goes away, by `Reading`.
-                    async with service.deadline(until):
+                    async with service.deadline(request):
                         wrote = await tokens.get()
                     if wrote is None:
                         break
@@ -64,14 +77,13 @@ async def events(
                 finish.cancel()
             writing.end(number)
         service.check_cells(prepared, done, "text")
-        (translation,) = prepared.joined(done)
-        async with service.deadline(until):
-            record = await service.away(lambda: item(translation, asked, prepared.model, marked))
-        yield told("done", {"model": prepared.model, "translation": record})
-    except Gone:
+        async with service.deadline(request):
+            last = await service.away(end)
+        yield last
+    except ClientGone:
         return
-    except Trouble as trouble:
-        yield told("error", trouble.plain())
+    except Exception as error:
+        yield told("error", said(error).plain())
 
 
 @dataclass
@@ -104,7 +116,7 @@ class _Writing:
             "model": self.prepared.model,
             "source": {
                 "text": whole.text,
-                "tokens": list(whole.tokens),
+                **pack.shown(whole),
                 "words": [word._asdict() for word in whole.words],
             },
             "sentences": len(self.sources),
@@ -120,7 +132,8 @@ class _Writing:
         target = codec.read(self.now.ids)
         logs = np.array([*self.now.logs, *([] if end else [0.0])], dtype=np.float32)
         self.now.text = target.text
-        start = len(self.text) + len(self._gap(number, target.text))
+        gap = self._gap(number, target.text)
+        start = len(self.text) + len(gap)
         weights = None if wrote.weights is None else _read(self.readout, wrote.weights)
         self.at += 1
         return {
@@ -128,6 +141,7 @@ class _Writing:
             "sentence": number,
             "token": codec.token(wrote.token),
             "start": start,
+            "gap": gap,
             "text": target.text,
             "words": words(Trace(self.sources[number], target, None, logs), start),
             "confidence": round(float(np.exp(wrote.log_prob)), 4),

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 
 from heedful.decoding import Decoding
 from heedful.serve.problems import Trouble
-from heedful.text.segments import Segment, segments
+from heedful.serve.sharing import LIGHT
+from heedful.text.segments import Segment, TooManyError, read_rule, segments
 from heedful.translator import Translation, Translator
 from heedful.translator.cohort import Wrote
 from heedful.translator.given import prefixes
@@ -36,6 +37,12 @@ class Prepared:
         """How many tokens of a budget a segment takes: those it has, and those that its translation begins with."""
         return len(self.found[index].encoded.ids) + len(self.begun[index])
 
+    @property
+    def light(self) -> bool:
+        """Whether this is little work; see `sharing`."""
+        how = self.writer.how
+        return max(how.beam, how.n_best) * sum(map(self.size, range(len(self.found)))) <= LIGHT
+
     def only(self, index: int) -> Prepared:
         """Return one segment, by itself."""
         return replace(self, found=self.found[index : index + 1], begun=self.begun[index : index + 1])
@@ -57,15 +64,28 @@ class Prepared:
 
 
 def prepare(
-    model: str, translator: Translator, texts: Sequence[str], how: Decoding, prefix: str | None = None
+    model: str,
+    translator: Translator,
+    texts: Sequence[str],
+    how: Decoding,
+    prefix: str | None = None,
+    tokens: int = 4096,
+    sentences: int = 10**9,
 ) -> Prepared:
-    """Cut texts into what is translated at once; refuse a prefix that is longer than what the model reads at once."""
+    """Cut texts into what is translated at once, of at most `tokens`; raises Trouble (413) if a prefix is longer than
+    that, or if there are more than so many `sentences`.
+    """
     writer = Writer(translator.parts, translator.device, how, translator.looker)
-    found = segments(texts, translator.parts.source, translator.config.text.max_length)
+    most = min(translator.reads, tokens)
+    try:
+        found = segments(texts, translator.parts.source, most, limit=sentences)
+    except TooManyError as error:
+        why = f"there are {error.count:,} sentences; {sentences:,} are allowed at once"
+        raise Trouble(413, why, "text") from None
     begun = writer.prefixes(found, prefixes(prefix, len(texts)))
-    size, most = max(map(len, begun), default=0), translator.config.text.max_length
+    size = max(map(len, begun), default=0)
     if size > most:
-        why = f"a prefix of {size:,} tokens is longer than this model reads at once ({most:,}, text.max_length)"
+        why = f"a prefix of {size:,} tokens is longer than this model reads at once ({most:,}, {read_rule(most)})"
         raise Trouble(413, why, "prefix")
     return Prepared(tuple(texts), model, translator, writer, found, begun)
 
@@ -75,19 +95,26 @@ class Work:
     """The segments of a request: those that wait, those that are being written, and what the others became.
 
     `trace`: where they looked is wanted, too. `tell` is called with every token as soon as it is decided. A work that
-    is `dropped` costs nothing from the next step on.
+    is `dropped` costs nothing from the next step on. `failures` counts the workers that failed over it, `heard` the
+    tokens that were told: one that is begun anew does not tell them twice. `client` is the address of who asked. Where
+    the sentences of a text are asked for one by one, `whole` are all of them: whether it is `light` goes by these.
     """
 
     prepared: Prepared
     trace: bool
     tell: Callable[[Wrote], None] | None = None
+    client: str = ""
+    whole: Prepared | None = None
     born: float = field(default_factory=time.monotonic)
     dropped: bool = False
     running: int = 0
+    failures: int = 0
+    heard: int = 0
 
     def __post_init__(self) -> None:
         self.waiting = deque(range(len(self.prepared.found)))
         self.done: dict[int, Done] = {}
+        self.light = (self.whole or self.prepared).light
         self.future: asyncio.Future[list[Done]] = asyncio.get_running_loop().create_future()
         if not self.waiting:
             self.future.set_result([])
@@ -95,7 +122,7 @@ class Work:
     @property
     def key(self) -> Hashable:
         """What segments that are written together have in common."""
-        return self.prepared.model, self.prepared.writer.how, self.tell is not None
+        return self.prepared.model, self.prepared.writer.how, self.tell is not None, self.light
 
     @property
     def flows(self) -> bool:

@@ -2,26 +2,57 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import torch
 
+from heedful.models import Memory
 from heedful.serve.desk import Desk
 from heedful.serve.distance import Distant, Scribe
-from heedful.serve.lanes import Here, Over
+from heedful.serve.lanes import Here, Over, River
 from heedful.serve.queue import Picked
 from heedful.serve.scribe import Stepped
+from heedful.serve.sharing import Share
+from heedful.serve.supervision import Replaceable
 from heedful.serve.work import Work
 from heedful.translator.cohort import Wrote
 
 __all__ = ["Listener", "Steps"]
 
 
-class Steps:
-    """Writes what there is, a step of each lane at a time."""
+class Steps(Replaceable):
+    """Writes what there is, a step of each lane at a time; of heavy ones less while light requests are there."""
+
+    name = "decoder thread"
 
     def __init__(self, desk: Desk, threads: int) -> None:
-        self.desk, self.threads = desk, threads
+        super().__init__(desk)
+        self.threads = threads
+        self.share, self.turns = Share(), 0
+        self.joining: list[tuple[River, Picked, Memory]] = []  # taken, and not in their lanes yet
+
+    def again(self) -> Steps:
+        """Return another one."""
+        return Steps(self.desk, self.threads)
+
+    def recover(self) -> None:
+        """Have all that it wrote begun anew: in the middle of a step, nothing of it can be used."""
+        desk = self.desk
+        with desk.lock:
+            joining, self.joining = [*self.joining, *desk.ready], []
+            desk.ready = []
+            lanes = self._here()
+            if not isinstance(desk.turn, nullcontext):
+                desk.turn = threading.Lock()  # the old one may never be released
+            # One that hangs while sentences join may have entered them in their lane: those go back with the lane.
+            entered = {id(river): set(river.live.values()) for river, _, _ in joining}
+        for river, picked, _ in joining:
+            desk.put_back(river, [one for one in picked if one not in entered[id(river)]])
+        for lane in lanes:
+            desk.back(lane)
 
     @torch.inference_mode()
     def run(self) -> None:
@@ -30,20 +61,50 @@ class Steps:
         desk = self.desk
         while True:
             with desk.lock:
-                while not (desk.closed or desk.ready or any(lane.live for lane in self._here())):
-                    desk.writing.wait()
-                if desk.closed:
+                self.rest()
+                while not (self.over or desk.ready or self._due(now := time.monotonic())):
+                    waiting = any(lane.live for lane in self._here())
+                    desk.writing.wait(max(0.001, self.share.left(now)) if waiting else None)
+                if self.over:
                     return
-                ready, desk.ready = desk.ready, []
-                lanes = self._here()
-            for river, picked, memory in ready:
+                self.beat()
+                self.joining, desk.ready = desk.ready, []
+            while self.joining and not self.replaced:
+                river, picked, memory = self.joining[0]
+                self.beat()
                 try:
                     with desk.turn:
                         river.add(picked, memory)
-                except Exception as error:
-                    desk.fail(river, river.clear(), error)
+                except BaseException as error:
+                    if self.replaced:  # they were put back already
+                        return
+                    self.joining = self.joining[1:]
+                    live = river.clear()
+                    desk.fail(river, [*live, *(one for one in picked if one not in live)], error)
+                else:
+                    self.joining = self.joining[1:]
+            with desk.lock:
+                lanes = self._due(time.monotonic())
             for lane in lanes:
+                if self.replaced:
+                    return
+                self.beat()
+                begun = time.monotonic()
                 self._step(lane)
+                if not lane.light:
+                    self.turns += 1
+                    self.share.note(begun, time.monotonic())
+
+    def _due(self, now: float) -> list[Here]:
+        """Return the lanes whose turn it is: while light requests are in work, one heavy lane from time to time."""
+        live = [lane for lane in self._here() if lane.live]
+        light = [lane for lane in live if lane.light]
+        heavy = [lane for lane in live if not lane.light]
+        if not self.desk.light:
+            return [*light, *heavy]
+        if not heavy or not self.share.due(now):
+            return light
+        return [*light, heavy[self.turns % len(heavy)]]
 
     def _here(self) -> list[Here]:
         return [lane for lane in self.desk.lanes if isinstance(lane, Here)]
@@ -57,18 +118,22 @@ class Steps:
         try:
             with desk.turn:
                 gone = lane.drop()
-                live = len(lane.live)
-                if live:
+            if gone:
+                desk.left(lane, gone)
+            live = len(lane.live)
+            if live:
+                with desk.turn:
                     wrote, over = lane.step()
-        except Exception as error:
-            desk.fail(lane, [*gone, *lane.clear()], error)
+        except BaseException as error:
+            if not self.replaced:
+                desk.fail(lane, lane.clear(), error)
+            return
+        if self.replaced:  # what it wrote is begun anew by another one
             return
         with desk.lock:
             desk.metrics.cancelled += len(gone)
             if live:
                 desk.metrics.stepped(live)
-        if gone:
-            desk.left(lane, gone)
         for work, one in wrote:
             if work.tell is not None:
                 desk.later(work.tell, one)
@@ -81,13 +146,22 @@ class Listener:
     def __init__(self, desk: Desk, scribe: Scribe, digests: Callable[[], dict[str, str]]) -> None:
         self.desk, self.scribe, self.digests = desk, scribe, digests
 
+    def start(self) -> None:
+        """Begin, in a thread."""
+        threading.Thread(target=self.run, name="heedful-listener", daemon=True).start()
+
     def run(self) -> None:
         """Listen until the process is gone, and have the service write what it had."""
-        self.scribe.listen(self.digests, self._told)
-        with self.desk.lock:
-            lanes = [] if self.desk.closed else [lane for lane in self.desk.lanes if isinstance(lane, Distant)]
-        for lane in lanes:
-            self.desk.back(lane)
+        try:
+            self.scribe.listen(self.digests, self._told)
+        finally:
+            self.scribe.give_up()
+            with self.desk.lock:
+                lanes = [lane for lane in self.desk.lanes if isinstance(lane, Distant) and lane.scribe is self.scribe]
+                lanes = [] if self.desk.closed else lanes
+            for lane in lanes:
+                self.desk.back(lane)
+            self.scribe.gone = True  # now it may be replaced
 
     @torch.inference_mode()
     def _told(self, stepped: Stepped) -> None:
@@ -95,10 +169,9 @@ class Listener:
         with desk.lock:
             for rows in stepped.rows:
                 desk.metrics.stepped(rows)
-            lanes = {lane.model: lane for lane in desk.lanes if isinstance(lane, Distant)}
+            lanes = [lane for lane in desk.lanes if isinstance(lane, Distant) and lane.scribe is self.scribe]
             found = {
-                lane: lane.end([(name, [h]) for which, name, h in stepped.over if which == model])
-                for model, lane in lanes.items()
+                lane: lane.end([(name, [h]) for which, name, h in stepped.over if which == lane.flow]) for lane in lanes
             }
         for lane, over in found.items():
             desk.ended(lane, over)

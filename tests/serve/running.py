@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 import os
 import re
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from conftest import ROOT
 
@@ -33,14 +36,18 @@ class Running:
 
 @contextmanager
 def running(
-    models: dict[str, Translator], limits: Limits | None = None, token: str = "", folders: dict[str, str] | None = None
+    models: dict[str, Translator],
+    limits: Limits | None = None,
+    token: str = "",
+    folders: dict[str, str] | None = None,
+    origins: Collection[str] = (),
 ) -> Iterator[Running]:
     """Serve models from a thread for as long as the block lasts; those of `folders` are written by a process."""
     shelf = Shelf(models)
     shelf.folders = folders or {}
     service = Service(shelf, limits or Limits(), threads=1, processes=2)
     given = bound("127.0.0.1", 0)
-    app = build(service, token, {"127.0.0.1", "localhost"})
+    app = build(service, token, {"127.0.0.1", "localhost"}, origins)
     up = threading.Event()
     server = Server(configured(app, service), service, up.set)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [given]}, daemon=True)
@@ -79,3 +86,25 @@ def process(
         running.kill()
         running.wait(10)
         running.stderr.close()
+
+
+def post(url: str, path: str, body: object, timeout: float = 60) -> tuple[int, bytes]:
+    """Ask a service; return the status and the body."""
+    line = http.client.HTTPConnection(urlsplit(url).netloc, timeout=timeout)
+    try:
+        line.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+        answer = line.getresponse()
+        return answer.status, answer.read()
+    finally:
+        line.close()
+
+
+def get(url: str, path: str, timeout: float = 60) -> tuple[int, bytes]:
+    """Get something from a service."""
+    line = http.client.HTTPConnection(urlsplit(url).netloc, timeout=timeout)
+    try:
+        line.request("GET", path)
+        answer = line.getresponse()
+        return answer.status, answer.read()
+    finally:
+        line.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import html
 import http.client
 import json
@@ -12,12 +13,13 @@ from urllib.parse import urlsplit
 import pytest
 from pydantic import BaseModel, ValidationError
 from random_translators import random_translator
-from running import Running, running
+from running import Running, post, running
 
 from heedful.decoding import Decoding
 from heedful.serve.limits import Limits
 from heedful.serve.schemas import Alignments, Item, Models, Pairs, Problem, Translate, Translations
 from heedful.serve.work import prepare
+from heedful.text.codec import Codec
 
 MODELS = {name: random_translator(name) for name in ("transformer", "rnn", "fixed")}
 
@@ -114,6 +116,13 @@ def test_markup(service: Running) -> None:
     ab, c = (service.client.translate(text)["text"] for text in ("a b", "c"))
     assert item["text"] == f"{ab}\n{c}"
     assert item["markup"] == f"<p>{html.escape(ab)}</p> <br>{html.escape(c)} {{x}}"
+    # A tag is not looked into, and what cannot be read is kept, and said.
+    tag = '<p title="<img src=x onerror=alert(1)>">'
+    item = service.client.translate(f"{tag}a b<plaintext>c <b>", markup=True)
+    assert item["markup"] == f"{tag}{html.escape(ab, quote=False)}<plaintext>c <b>"
+    assert any("line 1, column 44: <plaintext>" in note for note in item["notes"])
+    deep = service.client.translate("<b>" * 101 + "a", markup=True)
+    assert deep["markup"].startswith("<b>" * 101)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -216,9 +225,9 @@ def test_metrics(service: Running) -> None:
         ({"text": "a" * 501}, 413, "text", "501 characters; 500 are allowed"),
         ({"text": ["a", "b" * 501]}, 413, "text.1", "501 characters"),
         ({"text": ["a"] * 11}, 413, "text", "11 text; 10 are allowed"),
-        ({"text": "<b>" * 101, "markup": True}, 422, "text", "101 deep"),
         (b"{", 400, None, "JSON"),
-        (b"[" * 19_000, 400, None, ""),
+        (b"[" * 19_000, 422, None, "more than 104 values"),
+        (b"[" * 1_900, 400, None, ""),
         (b'{"text": ' + b"9" * 5000 + b"}", 400, None, ""),
         (b"\xff\xfe", 400, None, ""),
         (b"", 422, None, ""),
@@ -317,3 +326,38 @@ def test_answers_are_what_openapi_says(service: Running) -> None:
     _, _, answer = ask(service, "POST", "/v1/translate", body)
     assert Translations.model_validate(answer, strict=False).model == "transformer"
     assert answer["translations"][0]["figure"]["read"] is not None
+
+
+@pytest.mark.parametrize("path", ["translate", "stream", "align", "figure"])
+def test_a_request_has_one_deadline(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running({"m": random_translator("rnn")}) as service:
+        calls, until = [], service.service.until
+
+        def counted() -> float:
+            calls.append(until())
+            return calls[-1]
+
+        monkeypatch.setattr(service.service, "until", counted)
+        pairs = {"pairs": [{"source": "a b", "target": "A"}]}
+        assert post(service.url, f"/v1/{path}", pairs if path == "align" else {"text": "a b"})[0] == 200
+        assert len(calls) == 1
+
+
+def test_waiting_to_look_at_a_body_counts_in_the_time_of_its_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never(*_: object) -> None:
+        await asyncio.sleep(1000)
+
+    with running({"m": random_translator("rnn")}, Limits(seconds=0.3)) as service:
+        monkeypatch.setattr(service.service, "away", never)
+        assert post(service.url, "/v1/translate", {"text": "a, " * 3000})[0] == 504
+        assert service.service.active == 0
+
+
+def test_too_many_sentences_are_refused_before_they_are_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object) -> None:
+        raise AssertionError("encoded")
+
+    with running({"m": random_translator("rnn")}, Limits(sentences=5)) as service:
+        monkeypatch.setattr(Codec, "encode_all", never)
+        status, content = post(service.url, "/v1/translate", {"text": "Bead cafe. " * 6})
+        assert (status, "there are 6 sentences; 5 are allowed" in json.loads(content)["detail"]) == (413, True)

@@ -43,6 +43,7 @@ def test_the_command_line_asks_it(folder: Path, heedful_cli: Callable[..., Done]
         assert printed(heedful_cli, "-", *there, stdin=lines) == printed(heedful_cli, folder, stdin=lines)
         for arguments in (
             ("a <b>b</b>", "--html"),
+            ("a <b>b</b>\n<script>// c\nf()</script>", "--html"),
             ("a b", "--beam", "3", "--n-best", "2"),
             ("a b! C", "--stream"),
             ("a b", "--alignments"),

@@ -165,11 +165,12 @@ def test_no_process_to_be_had_is_survived(tiny: Path, monkeypatch: pytest.Monkey
     def fails(*_: object, **__: object) -> object:
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
-    monkeypatch.setattr("heedful.serve.distance.subprocess.Popen", fails)
+    monkeypatch.setattr("heedful.serve.child.subprocess.Popen", fails)
     with running({"m": heedful.load(tiny, "cpu")}, folders={"m": str(tiny)}) as service:
         assert ask(service.url, {"text": "a"}) == 200
 
 
+@pytest.mark.slow
 def test_a_signal_while_it_starts(tiny: Path) -> None:
     with process(str(tiny)) as (service, _):
         (other,) = children(service.pid)

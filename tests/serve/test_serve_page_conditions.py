@@ -5,6 +5,7 @@ Without chromium these tests are skipped; with HEEDFUL_BROWSER=1 in the environm
 
 from __future__ import annotations
 
+import re
 import struct
 from pathlib import Path
 from typing import Any
@@ -22,11 +23,16 @@ __all__ = ["browser", "service", "visit"]  # fixtures
 
 HOSTILE = "a <img src=x onerror=alert(1)> b </script><script>alert(2)</script>"
 ROOM = 200_000  # bytes
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 def test_the_page_is_small_and_names_nothing_outside() -> None:
     found = parts()
-    assert sum(len(body) for body, _ in found.values()) < ROOM
+    size = sum(len(body) for body, _ in found.values())
+    assert size < ROOM
+    for document in ("serve.md", "performance.md"):  # which say how much it is
+        (claimed,) = re.findall(r"(\d+) KB", " ".join(re.findall(r".*drawing code.*", (DOCS / document).read_text())))
+        assert abs(int(claimed) - size / 1000) < 2, document
     for name, (body, _) in found.items():
         text = body.decode().replace("http://www.w3.org/2000/svg", "")
         assert "://" not in text, name
@@ -279,6 +285,7 @@ def test_an_example_fits_the_model(visit: Visit) -> None:
     assert plain(page.inner_text("#spoken")) == "B A"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [0, 2, 3, 13])
 def test_the_example_is_the_sentence_that_the_vocabulary_knows_best(number: int) -> None:
     class Known:

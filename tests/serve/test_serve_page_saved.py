@@ -102,6 +102,7 @@ def test_a_word_that_is_pinned_can_be_read(visit: Visit, tmp_path: Path, view: s
         assert [e.text for e in root.iter(f"{SPACE}text") if e.text in shares] == shares
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("best", "other", "bold"),
     [

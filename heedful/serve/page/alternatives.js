@@ -26,6 +26,7 @@ export class Alternatives {
   renew() {
     this.items = null;
     this.asked = null;
+    this.list.style.minHeight = `${this.list.offsetHeight}px`; // what is below stays where it is until others are there
     this.list.replaceChildren();
     if (!this.list.hidden) this.#ask();
   }
@@ -38,6 +39,7 @@ export class Alternatives {
       if (asked === this.asked) this.#show(items);
     } catch (error) {
       if (asked !== this.asked || error.name === "AbortError") return;
+      this.list.style.minHeight = "";
       this.list.replaceChildren(make("li", { className: "t-wait" }, error.message));
     }
   }
@@ -52,6 +54,7 @@ export class Alternatives {
       return make("li", {}, button);
     });
     this.list.replaceChildren(...rows);
+    this.list.style.minHeight = "";
     this.press(this.shown);
   }
 

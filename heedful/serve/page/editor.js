@@ -15,10 +15,15 @@ export function change(words, i) {
   input.setAttribute("aria-describedby", hint);
   const go = make("button", { type: "button", className: "p-main" }, "Go on from here");
   const leave = make("button", { type: "button", className: "p-quiet" }, "Leave it");
-  const told = make("span", { id: hint }, "What follows is written anew.");
-  const bar = make("div", { className: "t-bar" }, told, make("div", {}, leave, go));
-  const fit = () => { input.style.width = `${Math.max(3, [...input.value].length + 2)}ch`; };
+  const told = make("span", { id: hint, className: "p-away" }, "What follows is written anew.");
+  const bar = make("div", { className: "t-bar" }, told, go, leave);
+  const wide = span.offsetWidth;
+  const fit = () => {
+    const own = input.value === old ? 0 : [...input.value].length + 1;
+    input.style.width = `max(${wide + 4}px, ${own}ch)`;
+  };
   fit();
+  words.hold();
   span.hidden = true;
   span.before(input);
   words.element.after(bar);
@@ -30,6 +35,7 @@ export function change(words, i) {
     const end = (value, stay = true) => {
       if (!open) return;
       open = false;
+      words.release();
       span.hidden = false;
       input.remove();
       bar.remove();

@@ -9,16 +9,17 @@ export class Growing {
     this.model = model;
     this.name = name;
     this.readout = start.readout ?? "";
-    const { text, tokens, words } = start.source;
-    this.source = { tokens, words: words.map((word) => [word.text, word.first, word.last]), turned: turned(text) };
-    this.sentences = []; // of each: its text, where it begins, and its words, as the last token left them
+    const { text, tokens, unknown, words } = start.source;
+    const places = words.map((word) => [word.text, word.first, word.last]);
+    this.source = { tokens, unknown, words: places, turned: turned(text) };
+    this.sentences = []; // of each: what stands before it, its text and its words, as the last token left them
     this.tokens = []; // of each: its text, in which sentence, how far the text reaches with it, and whether it is an end
     this.logs = [];
     this.rows = [];
   }
 
-  add({ token, sentence, start, text, words, weights, weights_of: row, source_first: column, confidence, end }) {
-    this.sentences[sentence] = { start, text, words };
+  add({ token, sentence, start, gap, text, words, weights, weights_of: row, source_first: column, confidence, end }) {
+    this.sentences[sentence] = { gap, text, words };
     this.tokens.push({ text: token, sentence, reach: start + [...text].length, end });
     this.logs.push(Math.log(Math.max(confidence, 1e-40)));
     const blank = () => new Array(this.source.tokens.length).fill(0);
@@ -26,9 +27,9 @@ export class Growing {
     if (weights && row >= 0) this.rows[row].splice(column, weights.length, ...weights);
   }
 
-  // What is written, with the space between sentences that the places of their words leave: in code points.
+  // What is written, with the spaces and line breaks between sentences that the source has.
   text() {
-    return this.sentences.reduce((all, { start, text }) => all + " ".repeat(start - [...all].length) + text, "");
+    return this.sentences.map(({ gap, text }) => gap + text).join("");
   }
 
   // Words with their places and confidence.

@@ -30,6 +30,7 @@ const page = {
     const name = (lane) => (lanes.length > 1 ? `${lane.name}: ` : "");
     at("spoken").textContent = lanes.filter((lane) => lane.item).map((lane) => name(lane) + lane.item.text).join("; ");
   },
+  say: (text) => { at("spoken").textContent = text; },
   failed: (lane, error) => {
     if (error instanceof Problem && error.retry) later(lane, error);
     else if (error instanceof Problem && error.status !== 401 && error.field !== "text") lane.refuse(error);

@@ -35,10 +35,13 @@ export class Words {
       set(span.firstChild, cut(word.start, word.end));
       span.tabIndex = i === this.at ? 0 : -1;
       const [unsure, alarm, given] = [word.confidence < UNSURE, marks.alarms.has(i), marks.given.has(i)];
+      const copied = marks.copied.has(i);
       span.classList.toggle("t-unsure", unsure);
       span.classList.toggle("t-alarm", alarm);
       span.classList.toggle("t-given", given);
-      const told = [unsure ? "the model was not sure" : "", alarm ? "look again" : "", given ? "yours" : ""];
+      span.classList.toggle("t-copied", copied);
+      const told = [unsure ? "the model was not sure" : "", alarm ? "look again" : "", given ? "yours" : "",
+        copied ? "copied from the source, since the model has no word for it" : ""];
       const said = [`confidence ${percent(word.confidence)}`, ...told.filter(Boolean)].join(", ");
       span.title = said;
       span.setAttribute("aria-label", `${cut(word.start, word.end)}, ${said}`);
@@ -61,6 +64,15 @@ export class Words {
     this.spans.push(span);
     this.gaps.push(new Text());
     this.element.append(span, this.gaps.at(-1));
+  }
+
+  // Keep its height, until it is released.
+  hold() {
+    this.element.style.minHeight = `${this.element.offsetHeight}px`;
+  }
+
+  release() {
+    this.element.style.minHeight = "";
   }
 
   // Light up one word, and those that look where it looks.
