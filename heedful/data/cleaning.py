@@ -125,7 +125,9 @@ class Report:
     def refuse(self) -> None:
         """Refuse pairs of which any was dropped or changed."""
         if self.counts or self.notes:
-            raise DataError("the sentence pairs are not clean, as --strict asks for:\n" + "\n".join(self.lines()))
+            error = DataError("the sentence pairs are not clean, as --strict asks for:\n" + "\n".join(self.lines()))
+            error.multiline = True
+            raise error
 
     def refuse_empty(self, name: str) -> None:
         """Refuse a file of which no pair was kept; `name` is what it is called."""

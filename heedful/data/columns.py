@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from heedful.errors import ConfigError, DataError, nearest
 
-__all__ = ["find", "guess", "ids_first", "no_guess", "parse_columns", "positions", "surely_names", "usual"]
+__all__ = ["find", "guess", "ids_first", "no_guess", "parse_columns", "positions", "some", "surely_names", "usual"]
 
 # What people call the two sides when they do not name the languages.
 USUAL = (
@@ -68,7 +68,7 @@ def find(names: Sequence[str], wanted: Sequence[str], where: str, what: str = "c
     """Return where the wanted names stand among those of a file, from 0; `where` is for the error."""
     for name in wanted:
         if name not in names:
-            raise DataError(f"{where}: there is no {what} '{name}', only {', '.join(names)}.{nearest(name, names)}")
+            raise DataError(f"{where}: there is no {what} '{name}', only {some(names)}.{nearest(name, names)}")
     return tuple(names.index(name) for name in wanted)
 
 
@@ -127,7 +127,9 @@ def ids_first(rows: Sequence[Sequence[str]]) -> str:
 def no_guess(names: Sequence[str], where: str, what: str = "columns") -> DataError:
     """Return the error for names that do not tell which are source and target."""
     if len(names) < 2:
-        return DataError(f"{where}: expected {what} for source and target with their names, found only '{names[0]}'")
+        return DataError(
+            f"{where}: expected {what} for source and target with their names, found only '{_short(names[0])}'"
+        )
     if len(names) == 2:
         return DataError(
             f"{where}: '{_short(names[0])}' and '{_short(names[1])}' may be names or a pair; if they name the {what}, "
@@ -136,9 +138,19 @@ def no_guess(names: Sequence[str], where: str, what: str = "columns") -> DataErr
     pair = f"; if this is a pair already, such as --columns {len(names) - 1},{len(names)}"
     pair = "" if what == "fields" or surely_names(names[-2:]) else pair
     return DataError(
-        f"{where}: the {what} are {', '.join(map(_short, names))}; say which hold source and target, "
+        f"{where}: the {what} are {some(names)}; say which hold source and target, "
         f"such as --columns {_short(names[-2])},{_short(names[-1])}{pair}"
     )
+
+
+def some(names: Sequence[str]) -> str:
+    """Return names as a list for a message, the first of them where they are many.
+
+    >>> some(["en", "hi"])
+    'en, hi'
+    """
+    more = f" and {len(names) - 20:,} more" if len(names) > 20 else ""
+    return ", ".join(map(_short, names[:20])) + more
 
 
 def _short(text: str, length: int = 40) -> str:

@@ -1,8 +1,10 @@
-"""Lines from files or stdin, plain or gzip, with errors that name the file and the line."""
+"""Lines from files or stdin, plain or gzip, with errors that name the file and the line.
+
+No line is longer than `heedful.bounded.max_line`, and no gzip file unpacks to far more than text does.
+"""
 
 from __future__ import annotations
 
-import gzip
 import io
 import stat
 import sys
@@ -12,9 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from heedful.bounded import NotPlainError, Unpacked, lines, open_file
 from heedful.errors import DataError
 
-__all__ = ["BOM", "called", "check_there", "decode", "raw_lines", "read_lines"]
+__all__ = ["BOM", "called", "check_there", "decode", "is_packed", "opened", "raw_lines", "read_lines"]
 
 BOM = "\ufeff"
 UTF_16 = "it is UTF-16, which iconv -f utf-16 -t utf-8 converts"
@@ -32,8 +35,24 @@ def read_lines(path: Path) -> Iterator[str]:
 def raw_lines(path: Path) -> Iterator[str]:
     """Yield the lines of a UTF-8 file as they are, with line ends and byte order mark; `-` is stdin."""
     name = called(path)
-    with _refusing(name), _open(path) as file:
-        yield from _decoded(file, name)
+    with opened(path) as file:
+        if is_packed(file):
+            with io.BufferedReader(Unpacked(file, name), 1 << 16) as unpacked:
+                yield from _decoded(unpacked, name)
+        else:
+            yield from _decoded(file, name)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[io.BufferedReader]:
+    """Open a file, a pipe or stdin (`-`) for reading, as it is; what is wrong with it is a `DataError`."""
+    with _refusing(called(path)), _stdin() if str(path) == "-" else open_file(path) as file:
+        yield file
+
+
+def is_packed(file: io.BufferedReader) -> bool:
+    """Whether a file begins like gzip, whatever its name; nothing is taken from it, as a pipe cannot go back."""
+    return file.peek(2)[:2] == b"\x1f\x8b"
 
 
 def check_there(path: Path) -> None:
@@ -41,7 +60,8 @@ def check_there(path: Path) -> None:
     with _refusing(called(path)):
         if str(path) == "-" or stat.S_IFMT(path.stat().st_mode) not in (stat.S_IFREG, stat.S_IFDIR):
             return
-        path.open("rb").close()
+        with open_file(path):
+            pass
 
 
 @contextmanager
@@ -55,7 +75,9 @@ def _refusing(name: str) -> Iterator[None]:
         raise DataError(f"{name}: this is a folder, expected a file of sentences") from None
     except PermissionError:
         raise DataError(f"{name}: no permission to read it") from None
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+    except NotPlainError as error:
+        raise DataError(f"{name}: {error.strerror}") from None
+    except (EOFError, zlib.error) as error:
         raise DataError(f"{name}: this gzip file is broken or cut short ({error})") from None
     except OSError as error:
         raise DataError(f"{name}: cannot be read ({error.strerror or error})") from None
@@ -72,17 +94,6 @@ def called(path: Path | str) -> str:
 
 
 @contextmanager
-def _open(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file or stdin for reading, unzipped if it begins like gzip, whatever its name."""
-    with _stdin() if str(path) == "-" else path.open("rb") as file:
-        if file.peek(2)[:2] == b"\x1f\x8b":  # a pipe lets us peek, not go back
-            with gzip.open(file) as unzipped:
-                yield unzipped  # type: ignore[misc]
-        else:
-            yield file
-
-
-@contextmanager
 def _stdin() -> Iterator[io.BufferedReader]:
     if sys.stdin is None:
         raise DataError("standard input: it is closed")
@@ -95,7 +106,7 @@ def _stdin() -> Iterator[io.BufferedReader]:
 
 
 def _decoded(file: IO[bytes], name: str) -> Iterator[str]:
-    for number, raw in enumerate(file, 1):
+    for number, raw in enumerate(lines(file, name), 1):
         try:
             yield raw.decode("utf-8")
         except UnicodeDecodeError as error:

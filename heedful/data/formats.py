@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice, zip_longest
+from itertools import chain, zip_longest
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from heedful.data.columns import find, guess, ids_first, no_guess, parse_columns, positions, surely_names, usual
+from heedful.bounded import max_line, megabytes, portions
+from heedful.data.columns import find, guess, ids_first, no_guess, parse_columns, positions, some, surely_names, usual
 from heedful.data.files import BOM, called, raw_lines
 from heedful.data.json_lines import json_cells
 from heedful.errors import ConfigError, DataError, choose
@@ -21,7 +22,7 @@ FORMATS = ("tsv", "csv", "jsonl")
 ENDINGS = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
 NOTHING = ("", BOM)  # what a blank line holds
 SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab"}
-SAMPLE = 100  # lines that are looked at to tell what the columns hold
+SAMPLE, SAMPLE_CHARACTERS = 100, 1_000_000  # lines that are looked at to tell what the columns hold
 
 Cells = Iterator[tuple[int, Sequence[str]]]
 Say = Callable[[str], None]
@@ -168,7 +169,7 @@ def _tsv(path: Path, columns: Sequence[str], say: Say) -> Cells:
 
 def _first_two(lines: Iterator[str], path: Path, say: Say) -> Iterator[str]:
     """Give the lines again; say that there are more columns than two, and refuse to take numbers for sentences."""
-    head = list(islice(lines, SAMPLE))
+    head = next(portions(lines, SAMPLE, SAMPLE_CHARACTERS, len), [])
     rows = [line.removesuffix("\n").split("\t") for line in head if line.strip() not in NOTHING]
     width = len(rows[0]) if rows else 0
     if rows and (named := usual([cell.strip(BOM + " \r") for cell in rows[0]])):
@@ -196,10 +197,11 @@ def _csv(path: Path, columns: Sequence[str], say: Say) -> Cells:
     _tell_mark(head, say)
     head = head.removeprefix(BOM)
     separator = max(SEPARATORS, key=head.count)
-    reader = csv.reader(chain([head], lines) if head else [], delimiter=separator, strict=True)
+    row = _Row(chain([head], lines) if head else iter(()), path)
+    reader = csv.reader(row, delimiter=separator, strict=True)
     pick, width, first, number = None, 0, 0, 1
     nothing = ("",) * (len(columns) or 2)
-    while (cells := _next_row(reader, path)) is not None:
+    while (cells := _next_row(reader, path, row)) is not None:
         where = f"{called(path)}, line {number}"
         if not "".join(cells).strip():
             yield number, nothing
@@ -214,16 +216,42 @@ def _csv(path: Path, columns: Sequence[str], say: Say) -> Cells:
         number = reader.line_num + 1
 
 
-def _next_row(reader: Any, path: Path) -> list[str] | None:  # noqa: ANN401  (csv does not name its class)
+class _Row:
+    """The lines of CSV, of which a row with quoted line feeds may take several; all of a row are held to the limit."""
+
+    def __init__(self, lines: Iterator[str], path: Path) -> None:
+        self.lines, self.path, self.limit = lines, path, max_line()
+        self.begin()
+
+    def begin(self, number: int = 1) -> None:
+        """Count from here, where the next row begins."""
+        self.number, self.characters = number, 0
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        line = next(self.lines)
+        self.characters += len(line)
+        if self.characters > self.limit:
+            raise DataError(
+                f"{called(self.path)}, line {self.number}: this row has more than {megabytes(self.limit)}, the most "
+                "that a row may have (HEEDFUL_MAX_LINE, in bytes); is there a quote missing, or one too many?"
+            )
+        return line
+
+
+def _next_row(reader: Any, path: Path, row: _Row) -> list[str] | None:  # noqa: ANN401  (csv does not name its class)
     number = reader.line_num + 1
+    row.begin(number)
     try:
-        row: list[str] | None = next(reader, None)
+        cells: list[str] | None = next(reader, None)
     except csv.Error as error:
         raise DataError(
             f"{called(path)}, line {number}: this row cannot be read ({error}); is there a quote missing, "
             "or one too many? A quote inside a quoted cell is written twice"
         ) from None
-    return row
+    return cells
 
 
 def _header(cells: Sequence[str], columns: Sequence[str], where: str) -> Sequence[int]:
@@ -238,7 +266,7 @@ def _header(cells: Sequence[str], columns: Sequence[str], where: str) -> Sequenc
     if numbers is None:
         return find(names, columns, where)
     if max(numbers) >= len(names):
-        raise DataError(f"{where}: there is no column {max(numbers) + 1}, only {len(names)}: {', '.join(names)}")
+        raise DataError(f"{where}: there is no column {max(numbers) + 1}, only {len(names)}: {some(names)}")
     wanted = [names[i] for i in numbers]
     if surely_names(wanted):
         raise DataError(

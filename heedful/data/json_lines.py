@@ -10,7 +10,8 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from heedful.data.columns import find, guess, no_guess, positions
+from heedful.bounded import check_depth
+from heedful.data.columns import find, guess, no_guess, positions, some
 from heedful.data.files import BOM, called, raw_lines
 from heedful.errors import DataError
 
@@ -59,8 +60,13 @@ def _object(line: str, where: str, first: bool) -> Any:  # noqa: ANN401  (what J
         )
     try:
         record = json.loads(line)
+        check_depth(record)
     except (ValueError, RecursionError) as error:
-        reason = f"{error.msg}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
+        reason = (
+            f"{error.msg}, column {error.colno}"
+            if isinstance(error, json.JSONDecodeError)
+            else str(error) or "nested too deeply"
+        )
         more = "; expected an object on each line" if first else ""
         raise DataError(f"{where}: this is not JSON ({reason}): '{_short(line)}'{more}") from None
     if not isinstance(record, dict):
@@ -81,9 +87,7 @@ def _choose(record: dict[str, Any], wanted: Sequence[str], where: str) -> tuple[
                 return outer, tuple(wanted)
         names = list(dict.fromkeys(chain.from_iterable(inside.values())))
         if positions(wanted):
-            raise DataError(
-                f"{where}: fields have names, not numbers: {', '.join(names)}; give two of them to --columns"
-            )
+            raise DataError(f"{where}: fields have names, not numbers: {some(names)}; give two of them to --columns")
         find(names, wanted, where, "field")
         raise DataError(f"{where}: the fields {' and '.join(wanted)} do not stand in one object")
     for outer, names in levels.items():
@@ -97,7 +101,7 @@ def _missing(record: Any, outer: str, names: Sequence[str], where: str) -> DataE
     if not isinstance(record, dict):
         return DataError(f"{where}: field '{outer}' holds no object, expected one with the fields {', '.join(names)}")
     missing = next(name for name in names if name not in record)
-    return DataError(f"{where}: there is no field '{missing}', only {', '.join(record) or 'an empty object'}")
+    return DataError(f"{where}: there is no field '{missing}', only {some(list(record)) or 'an empty object'}")
 
 
 def _refuse_surrogates(cell: str, field: str, where: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,7 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from heedful.data.files import called, raw_lines, read_lines
+from heedful.bounded import has_hole, lines, max_line, open_plain
+from heedful.data.files import called, is_packed, opened, raw_lines, read_lines
 from heedful.data.formats import PairFile, PairList, Raw, format_of
 from heedful.disk import writing
 from heedful.errors import DataError
@@ -110,14 +110,11 @@ def _once(path: str) -> bool:
 
 
 def _copied(path: str, place: Path) -> str:
-    if path == "-" and sys.stdin is None:
-        raise DataError("standard input: it is closed")
-    with writing(place), place.open("wb") as copy:
-        if path == "-":
-            shutil.copyfileobj(sys.stdin.buffer, copy, 1 << 20)
-        else:
-            with Path(path).open("rb") as file:
-                shutil.copyfileobj(file, copy, 1 << 20)
+    with opened(Path(path)) as file, writing(place), place.open("wb") as copy:
+        if is_packed(file):
+            shutil.copyfileobj(file, copy, 1 << 20)
+        else:  # by lines, so that one without an end does not fill the disk
+            copy.writelines(lines(file, called(path)))
     return str(place)
 
 
@@ -131,7 +128,10 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
 
 def _digest(path: Path) -> str:
     try:
-        with path.open("rb") as file:
+        with open_plain(path) as file:
+            if has_hole(file, max_line()):
+                for _ in raw_lines(path):  # which refuses it, long before the hole is read to its end
+                    pass
             return hashlib.file_digest(file, "blake2b").hexdigest()
     except OSError:
         next(raw_lines(path), None)  # which says what is wrong with it

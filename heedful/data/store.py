@@ -19,12 +19,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
-from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, cast
 
 import numpy as np
 
+from heedful.bounded import portions
 from heedful.config import DataConfig
 from heedful.data.cache import Arrays, Say, Writer, key_of, stored
 from heedful.data.cleaning import EXAMPLES, Report, clean
@@ -41,6 +41,7 @@ __all__ = ["CHUNK", "Chosen", "Progress", "Store", "open_store"]
 
 VERSION = 2
 CHUNK = 10_000  # pairs that a process cleans at a time
+CHARACTERS = 8_000_000  # of them, where they are long
 HASHES = ("hash", "source.hash", "target.hash")
 CHOSEN = ("first", "training", "held")
 
@@ -190,6 +191,10 @@ class _Cleaner:
         return _Part(chunk.file, sides, lines, hashes(found.sources, found.targets), found.report, links)
 
 
+def _characters(row: Raw) -> int:
+    return len(row.source) + len(row.target)
+
+
 def _encoded(texts: Sequence[str]) -> tuple[bytes, Array]:
     encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
     return b"".join(encoded), np.fromiter(map(len, encoded), np.uint64, len(encoded))
@@ -198,7 +203,7 @@ def _encoded(texts: Sequence[str]) -> tuple[bytes, Array]:
 def _chunks(files: Sequence[Readable], reports: Sequence[Report]) -> Iterator[_Chunk]:
     for number, file in enumerate(files):
         rows, lines = file.rows(reports[number].notes.append), Lines(file)
-        while some := list(islice(rows, CHUNK)):
+        for some in portions(rows, CHUNK, CHARACTERS, _characters):
             yield _Chunk(number, file.name, lines.take(len(some)), *zip(*some, strict=True))
         lines.end()
 

@@ -125,7 +125,7 @@ class _Cutter:
 
     @cached_property
     def _store(self) -> Store:
-        return Store(Arrays(Path(self.folder)))
+        return Store(Arrays(Path(self.folder), verify=False))  # just verified, or made, by who asks
 
     @cached_property
     def _codecs(self) -> list[Codec]:

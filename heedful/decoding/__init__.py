@@ -5,12 +5,13 @@ from heedful.decoding.ensemble import Ensemble
 from heedful.decoding.flow import Flow
 from heedful.decoding.hypothesis import Hypothesis
 from heedful.decoding.rules import Rules, log_probs
-from heedful.decoding.settings import PENALTIES, Decoding
+from heedful.decoding.settings import PENALTIES, Decoding, DecodingKeywords
 from heedful.decoding.writing import Draw, Written, argmax, greedy, sample, write
 
 __all__ = [
     "PENALTIES",
     "Decoding",
+    "DecodingKeywords",
     "Draw",
     "Ensemble",
     "Flow",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -151,6 +152,7 @@ def search(
         if (cut := rules.end(scores, t)) is not None:
             live.cut = cut.view(-1, K)  # of those that end here, and of no others
         ahead = _continue(scores, live.scores)
+        broken = ahead.scores[:, 0].isnan()  # the largest of all, so it is the first
         ended = ahead.words == END
         # Only the best K count as finished: the others are there for as many to go on when those end.
         if ended[:, :K].any():
@@ -160,11 +162,11 @@ def search(
         ahead = ahead._replace(scores=ahead.scores.masked_fill(ended, -torch.inf))
         ahead = ahead.pick(ahead.scores.topk(K, dim=1).indices)
         live, parents = live.extend(ahead, t), ahead.parents
-        over = done.scores[:, n - 1] >= live.scores[:, 0] / most
+        over = (done.scores[:, n - 1] >= live.scores[:, 0] / most) | broken
         if stopped:
             over |= torch.tensor([row in stopped for row in rows.tolist()], device=device)
         if over.any():
-            yield _take(rows, done, over)
+            yield _take(rows, done, over, broken)
             kept = (~over).nonzero()[:, 0]
             if not len(kept):
                 return
@@ -188,12 +190,16 @@ def _continue(scores: Tensor, live: Tensor) -> _Ahead:
     return _Ahead(parents, words, scores.view(B, K * V).gather(1, at), total)
 
 
-def _take(rows: Tensor, done: _Heap, over: Tensor) -> Found:
-    """Return the finished hypotheses of the sentences that are over."""
+def _take(rows: Tensor, done: _Heap, over: Tensor, broken: Tensor) -> Found:
+    """Return the finished hypotheses of the sentences that are over; of a broken one, the mark of that alone."""
     at = over.nonzero()[:, 0]
     ready = done.select(at)
     found: Found = []
-    for row, *each in zip(rows[at].tolist(), *(tensor.tolist() for tensor in ready._all()), strict=True):
+    wrong = broken[at].tolist()
+    for bad, row, *each in zip(wrong, rows[at].tolist(), *(part.tolist() for part in ready._all()), strict=True):
+        if bad:
+            found.append((row, [Hypothesis((END,), (math.nan,))]))
+            continue
         hypotheses = [
             Hypothesis(tuple(words[:length]), tuple(values[:length]), cut)
             for words, values, score, length, cut in zip(*each, strict=True)

@@ -120,15 +120,20 @@ class Flow:
             words = [forced.get(i, END if i in cut else word) for i, word in enumerate(words)]
             chosen = torch.tensor(words, device=chosen.device)
         values = scores.gather(1, chosen[:, None])[:, 0].tolist()
+        values = [kept.get(i, value) for i, value in enumerate(values)]
+        if any(value != value for value in values):  # NaN: such a sentence ends here, and is known by it
+            words = [END if value != value else word for word, value in zip(words, values, strict=True)]
+            chosen = torch.tensor(words, device=chosen.device)
         self.y = chosen[:, None]
         done: list[tuple[int, Hypothesis]] = []
         for i, row in live:
             row.ids.append(words[i])
-            row.values.append(kept.get(i, values[i]))
+            row.values.append(values[i])
             if words[i] == END:
                 done.append((row.name, Hypothesis(tuple(row.ids), tuple(row.values), i in cut)))
                 self._leave(i)
-        self._move()
+        # What is not a number would stay so in a place that is masked: nobody else gets it.
+        self._move(any(not hypothesis.finite for _, hypothesis in done))
         return done
 
     def drop(self, names: Sequence[int]) -> None:
@@ -144,13 +149,13 @@ class Flow:
         self.empty.append(place)
 
     @torch.inference_mode()
-    def _move(self) -> None:
-        """Move the sentences together when there are many empty places between them."""
+    def _move(self, always: bool = False) -> None:
+        """Move the sentences together when there are many empty places between them, or `always`."""
         going = [i for i, row in enumerate(self.rows) if row is not None]
         if not going:
             self.rows, self.empty, self.memory, self.state, self.y = [], [], None, None, None
             return
-        if EMPTY * len(self.empty) <= len(self.rows):
+        if EMPTY * len(self.empty) <= len(self.rows) and not always:
             return
         assert self.memory is not None
         assert self.state is not None

@@ -5,12 +5,30 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypedDict
 
 from heedful.errors import ConfigError, choose
 
-__all__ = ["PENALTIES", "Decoding"]
+__all__ = ["PENALTIES", "Decoding", "DecodingKeywords"]
 
 PENALTIES = ("gnmt", "length", "none")
+
+
+class DecodingKeywords(TypedDict, total=False):
+    """The settings of `Decoding` as keyword arguments, as in `translator.translate(text, beam=5)`."""
+
+    beam: int
+    n_best: int
+    penalty: str
+    alpha: float
+    min_length: int
+    max_length: int
+    no_repeat: int
+    sample: bool
+    temperature: float
+    top_k: int
+    top_p: float
+    seed: int
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -73,7 +73,8 @@ class Draw:
         # The best is taken off first: divided by next to nothing, all would be -∞ otherwise.
         device, scores = scores.device, scores.cpu().double()  # not every device has them
         shares = torch.softmax((scores - scores.amax(-1, keepdim=True)) / settings.temperature, dim=-1)
-        heap = shares.cumsum(-1)
+        wrong = shares.isnan().any(-1)  # of such a row the scores' own NaN is taken, by which it is known
+        heap = shares.nan_to_num_(0.0).cumsum(-1)
         if settings.top_p < 1:
             heap = torch.where(heap - shares < settings.top_p, shares, 0.0).cumsum(-1)
         drawn = torch.tensor([[self.random[row].random()] for row in rows], dtype=heap.dtype)
@@ -81,6 +82,7 @@ class Draw:
         at = torch.searchsorted(heap, drawn * heap[:, -1:], right=True)
         last = (heap < heap[:, -1:]).sum(-1, keepdim=True)
         at = torch.minimum(at, last)
+        at[wrong] = scores.isnan().to(torch.uint8).argmax(-1, keepdim=True)[wrong]
         return (at if words is None else words.gather(1, at))[:, 0].to(device)
 
 
@@ -99,7 +101,8 @@ def write(
     """Write a sentence for each of the memory's, a word at a time; to be gone through without gradients.
 
     Sentences that are done leave the batch, and each has its own limit: what one becomes does not depend on the others.
-    Those whose numbers are in `stopped`, which may grow while it goes, leave after the next word.
+    Those whose numbers are in `stopped`, which may grow while it goes, leave after the next word. One whose scores are
+    not numbers ends there, with `</s>` and NaN for its log-probability.
     """
     B, device = memory.keep.shape[0], memory.keep.device
     rows = list(range(B))
@@ -115,6 +118,9 @@ def write(
             chosen = chosen.masked_fill(cut, END)
         values = scores.gather(1, chosen[:, None])[:, 0].tolist()
         ids = chosen.tolist()
+        if not_numbers := [i for i, value in enumerate(values) if value != value]:
+            ids = [END if i in not_numbers else word for i, word in enumerate(ids)]
+            chosen = torch.tensor(ids, device=device)
         seen = None if weights is None else weights[:, :, :, 0]
         yield Written(rows, ids, values, seen, [False] * len(rows) if cut is None else cut.tolist())
         if t == words.shape[1]:

@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-import json
-import stat
 from pathlib import Path
 from typing import Any
 
+from heedful.bounded import SETTINGS, NotPlainError, max_json, parse_json, read_bytes
 from heedful.errors import ModelError
 
 __all__ = ["content", "json_object"]
 
 
-def content(path: Path) -> bytes:
-    """Return what a plain file holds."""
+def content(path: Path, limit: int, what: str) -> bytes:
+    """Return what a plain file of at most so many bytes holds; `what` it is, is for the message."""
     try:
-        # Looked at before it is read: a pipe would never end, and a device neither.
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise ModelError(f"{path}: this is not a plain file")
-        return path.read_bytes()
+        return read_bytes(path, limit, what)
+    except NotPlainError as error:
+        raise ModelError(f"{path}: {error.strerror}") from None
     except OSError as error:
         raise ModelError(f"{path}: cannot be read ({error.strerror}); the Marian model is not whole") from None
 
 
-def json_object(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file."""
-    try:
-        found = json.loads(content(path))
-    except (ValueError, RecursionError):
-        raise ModelError(f"{path}: this is not JSON; the file is damaged") from None
+def json_object(path: Path, vocabulary: bool = False) -> dict[str, Any]:
+    """Return the JSON object in a file of settings, or in that of a vocabulary, which may be far larger."""
+    limit, what = (max_json(), "a JSON file (HEEDFUL_MAX_JSON)") if vocabulary else (SETTINGS, "a file of settings")
+    found = parse_json(content(path, limit, what), str(path))
     if not isinstance(found, dict):
         raise ModelError(f"{path}: expected a JSON object, found {type(found).__name__}")
     return found

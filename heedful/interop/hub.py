@@ -17,12 +17,15 @@ from heedful.interop.names import (
     TOKENIZER,
     VOCABULARY,
 )
+from heedful.version import install_command
 
 __all__ = ["HUB", "fetch"]
 
 HUB = "hf:"
 SMALL = [CONFIG, GENERATION, TOKENIZER, SOURCE_SPM, TARGET_SPM, VOCABULARY, TARGET_VOCABULARY]
-NAME = re.compile(r"([\w.-]+/[\w.-]+)(?:@([\w./-]+))?", re.ASCII)
+# Parts of a name and of a revision begin with a letter or a digit, so that none of them is `..`, nothing, or an option.
+PART = r"[A-Za-z0-9][\w.-]*"
+NAME = re.compile(rf"({PART}/{PART})(?:@({PART}(?:/{PART})*))?", re.ASCII)
 
 
 def fetch(name: str) -> Path:
@@ -42,7 +45,7 @@ def fetch(name: str) -> Path:
     except ImportError:
         raise ModelError(
             f"{name}: huggingface_hub is needed to fetch this and is not installed; "
-            "get it with: pip install 'heedful[opus]'"
+            f"get it with: {install_command('opus')}"
         ) from None
     try:
         folder = Path(snapshot_download(repository, revision=revision, allow_patterns=[*SMALL, SAFE]))

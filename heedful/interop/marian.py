@@ -15,10 +15,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from heedful.bounded import max_json
 from heedful.config import Config, TransformerConfig
 from heedful.device import memory_guard
 from heedful.errors import HeedfulError, ModelError
-from heedful.folder import Parts, unpack
+from heedful.folder import WIDEST, Parts, check_finite, unpack
 from heedful.interop.files import content, json_object
 from heedful.interop.names import (
     BIAS,
@@ -31,6 +32,7 @@ from heedful.interop.names import (
     embeddings,
     layers,
 )
+from heedful.interop.pickles import check_pickle
 from heedful.interop.settings import Marian
 from heedful.interop.vocabulary import Vocabulary, vocabularies
 from heedful.models import Network, build
@@ -60,9 +62,12 @@ def read_marian(path: Path, device: torch.device | None = None) -> Parts:
     target_codec = _codec(path / TARGET_SPM, target.tokens)
     joint = (source_codec.model, source_codec.tokens) == (target_codec.model, target_codec.tokens)
     config = _config(path / CONFIG, settings, joint, max(len(source.tokens), len(target.tokens)))
-    file, weights = _weights(path)
+    # Built without memory first, so that absurd settings cost nothing.
+    with torch.device("meta"):
+        model = build(config.model, len(source.tokens), len(target.tokens))
+    file, weights = _weights(path, _limit(model, config, settings))
     try:
-        model = _fill(config.model, settings, (source, target), weights)
+        model = _fill(model, config.model, settings, (source, target), weights)
     except HeedfulError as error:
         raise ModelError(f"{file}: {error}") from None
     readout, fault = read_readout(path, config)
@@ -72,7 +77,7 @@ def read_marian(path: Path, device: torch.device | None = None) -> Parts:
 
 
 def _codec(path: Path, tokens: Sequence[str]) -> SentencePieces:
-    model = content(path)
+    model = content(path, max_json(), "a SentencePiece model")
     try:
         return SentencePieces(model, tokens)
     except ModelError as error:
@@ -91,23 +96,39 @@ def _config(path: Path, settings: Marian, joint: bool, size: int) -> Config:
     return config
 
 
-def _weights(path: Path) -> tuple[Path, dict[str, Tensor]]:
-    """Read the file of weights: safetensors if it is there."""
+def _limit(model: Network, config: Config, settings: Marian) -> int:
+    """Return how many bytes the weights of a model may have: tables of word vectors may be there four times."""
+    weights = list(model.state_dict().values())
+    tables = 4 * (settings.vocab_size + settings.decoder_vocab_size + 1) * settings.d_model
+    positions = 2 * config.text.max_length * settings.d_model
+    count = sum(weight.numel() for weight in weights)
+    return int(WIDEST * (count + tables + positions) + 2_000_000 + 4_000 * len(weights))
+
+
+def _weights(path: Path, limit: int) -> tuple[Path, dict[str, Tensor]]:
+    """Read the file of weights, of at most so many bytes: safetensors if it is there."""
+    what = f"the weights of a model as {CONFIG} describes it"
     if (path / SAFE).exists() or not (path / BIN).exists():
-        return path / SAFE, unpack(content(path / SAFE), str(path / SAFE))
-    file = io.BytesIO(content(path / BIN))
+        return path / SAFE, unpack(content(path / SAFE, limit, what), str(path / SAFE))
+    packed = content(path / BIN, limit, what)
+    try:
+        check_pickle(packed)
+    except ModelError as error:
+        raise ModelError(f"{path / BIN}: these are not plain weights, and nothing else is loaded ({error})") from None
+    file = io.BytesIO(packed)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch's, about its own past
             found = torch.load(file, map_location="cpu", weights_only=True)
-    except Exception as error:  # a damaged file, or one that would have run code: torch raises all kinds
+    except (Exception, RecursionError) as error:  # a damaged file, or one that would have run code: of all kinds
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise ModelError(f"{path / BIN}: these are not plain weights, and nothing else is loaded ({reason})") from None
     if not isinstance(found, dict):
         raise ModelError(f"{path / BIN}: expected weights by name, found {type(found).__name__}")
     for name, weight in found.items():
         if not isinstance(name, str) or not isinstance(weight, Tensor) or not _plain(weight):
-            raise ModelError(f"{path / BIN}: {name!r:.80} is not a plain tensor")
+            said = repr(name[:80]) if isinstance(name, str) else f"a name of type {type(name).__name__}"
+            raise ModelError(f"{path / BIN}: {said} is not a plain tensor")
     return path / BIN, dict(found)
 
 
@@ -119,13 +140,15 @@ def _plain(weight: Tensor) -> bool:
 
 
 def _fill(
-    config: object, settings: Marian, sides: tuple[Vocabulary, Vocabulary], weights: Mapping[str, Tensor]
+    model: Network,
+    config: object,
+    settings: Marian,
+    sides: tuple[Vocabulary, Vocabulary],
+    weights: Mapping[str, Tensor],
 ) -> Network:
-    """Return the model with its weights; built without memory first, so that absurd settings cost nothing."""
+    """Give a model that was built without memory its weights."""
     assert isinstance(config, TransformerConfig)
     source, target = sides
-    with torch.device("meta"):
-        model = build(config, len(source.tokens), len(target.tokens))
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     left = dict(weights)
     filled = {}
@@ -157,6 +180,7 @@ def _take(weights: dict[str, Tensor], name: str, shape: tuple[int, ...]) -> Tens
         raise ModelError(f"'{name}' has shape {tuple(weight.shape)}, expected {shape}")
     if not weight.is_floating_point():
         raise ModelError(f"'{name}' holds {weight.dtype}, expected floating point numbers")
+    check_finite(f"'{name}'", weight)
     return weight.float()
 
 

@@ -50,10 +50,10 @@ class Marian(NamedTuple):
     def build(cls, given: Mapping[str, Any]) -> Marian:
         """Check what stands in a `config.json`."""
         if given.get("model_type") != "marian":
-            raise ModelError(f"model_type is {given.get('model_type')!r}, expected 'marian'")
+            raise ModelError(f"model_type is {given.get('model_type')!r:.100}, expected 'marian'")
         for key, wanted in FIXED.items():
             if given.get(key, wanted) is not wanted:
-                raise ModelError(f"{key} is {given[key]!r}; only models with {key}={wanted!r} can be read")
+                raise ModelError(f"{key} is {given[key]!r:.100}; only models with {key}={wanted!r} can be read")
         values: dict[str, Any] = {
             key: _value(key, given[key], default) for key, default in cls._field_defaults.items() if key in given
         }
@@ -65,7 +65,7 @@ class Marian(NamedTuple):
                 raise ModelError(f"encoder_{what} is {encoder} and decoder_{what} is {decoder}; they have to be equal")
         if found.activation_function not in ACTIVATIONS:
             allowed = ", ".join(sorted(ACTIVATIONS))
-            raise ModelError(f"activation_function is '{found.activation_function}', expected one of {allowed}")
+            raise ModelError(f"activation_function is '{found.activation_function:.100}', expected one of {allowed}")
         if found.share_encoder_decoder_embeddings and found.decoder_vocab_size != found.vocab_size:
             raise ModelError(
                 f"vocab_size is {found.vocab_size} and decoder_vocab_size is {found.decoder_vocab_size}, "

@@ -54,7 +54,7 @@ def _separate(path: Path) -> bool:
 
 def _names(path: Path, size: int) -> list[str]:
     """Read a vocabulary: the tokens in the order of their ids."""
-    ids = json_object(path)
+    ids = json_object(path, vocabulary=True)
     if any(isinstance(i, bool) or not isinstance(i, int) for i in ids.values()):
         raise ModelError(f"{path}: expected a whole number for each token")
     if len(ids) != size:

@@ -2,6 +2,9 @@
 
 The rules are those of Unicode's extended grapheme clusters, read off the categories that Python knows; where that
 leaves a doubt, nothing is parted. `since` is a boundary that is known: nothing before it is looked at.
+
+A cluster has no longest length in Unicode. Here one of more than `LONGEST` code points may be parted between any two of
+them, so that no text is without boundaries and every search ends after a bounded number of steps.
 """
 
 from __future__ import annotations
@@ -10,7 +13,9 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
-__all__ = ["boundary_after", "boundary_before", "is_boundary", "whole"]
+__all__ = ["LONGEST", "boundary_after", "boundary_before", "is_boundary", "whole"]
+
+LONGEST = 64  # code points; the longest emoji sequences have about 10, and normal text has at most 30 marks on a letter
 
 # What goes on with the character before it, besides all marks: joiners, skin tones, tags, Thai and Lao "am".
 _MORE = frozenset("\u200c\u200d\u0e33\u0eb3\uff9e\uff9f") | {chr(c) for c in (*range(0x1F3FB, 0x1F400),)}
@@ -58,16 +63,18 @@ def is_boundary(text: str, at: int, since: int = 0) -> bool:
 
 
 def boundary_after(text: str, at: int, since: int = 0) -> int:
-    """Return the first boundary at `at` or after it."""
-    while not is_boundary(text, at, since):
+    """Return the first boundary at `at` or after it; `LONGEST` characters on, if there is none before."""
+    last = min(at + LONGEST, len(text))
+    while at < last and not is_boundary(text, at, since):
         at += 1
     return at
 
 
 def boundary_before(text: str, at: int, since: int = 0) -> int:
-    """Return the last boundary at `at` or before it."""
-    while not is_boundary(text, at, since):
-        at -= 1
+    """Return the last boundary at `at` or before it; `at` itself, if there is none among `LONGEST` characters."""
+    for place in range(at, max(at - LONGEST, 0) - 1, -1):
+        if is_boundary(text, place, since):
+            return place
     return at
 
 
@@ -78,12 +85,15 @@ def whole(text: str, spans: Iterable[tuple[int, int]]) -> list[str]:
     ['👨\u200d👩', 'की']
     """
     found: list[tuple[int, int]] = []
+    known = 0  # a boundary: looking back no further than this keeps the time linear
     for start, end in spans:
-        start, end = boundary_before(text, start), boundary_after(text, end)
+        start = boundary_before(text, start, known)
+        end = boundary_after(text, end, known)
         if found and start < found[-1][1]:
             found[-1] = found[-1][0], max(end, found[-1][1])
         else:
             found.append((start, end))
+        known = max(known, end)
     return [text[start:end] for start, end in found]
 
 

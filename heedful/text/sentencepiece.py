@@ -15,13 +15,18 @@ from io import BytesIO
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from heedful.errors import ConfigError, ModelError
+from heedful.bounded import parse_json
+from heedful.errors import ConfigError, ModelError, foreign
 from heedful.text.codec import SPECIALS, UNKNOWN, Codec, whole
 from heedful.text.words import SPACE, is_space
+from heedful.version import install_command
 
 __all__ = ["MARK", "Cut", "SentencePieces", "sentencepiece"]
 
 MARK = '{"sentencepiece": '  # how the dump of such a codec begins
+GROWTH = 100  # bytes by which a normalizer may replace a character; NFKC makes 33 of one
+PIECE = 1_000  # bytes of a piece: the time to cut a text grows with it; the trainer makes at most 16 characters
+FIELDS = 5_000_000  # of a model, which are read one by one
 THREADS = 4  # of the trainer: the sums, and so the pieces, depend on it
 
 
@@ -31,7 +36,7 @@ def sentencepiece() -> ModuleType:
         import sentencepiece as package
     except ImportError:
         raise ModelError(
-            "SentencePiece is needed for this and is not installed; get it with: pip install 'heedful[opus]'"
+            f"SentencePiece is needed for this and is not installed; get it with: {install_command('opus')}"
         ) from None
     return package
 
@@ -80,9 +85,9 @@ class SentencePieces(Codec):
     def read_dump(cls, text: str) -> SentencePieces:
         """Read what `dump` wrote."""
         try:
-            found = json.loads(text)
+            found = parse_json(text, "the tokenizer cannot be read")
             model, tokens = base64.b64decode(found["sentencepiece"], validate=True), found["tokens"]
-        except (ValueError, KeyError, TypeError, RecursionError, binascii.Error) as error:
+        except (ValueError, KeyError, TypeError, binascii.Error) as error:
             raise ModelError(f"the tokenizer cannot be read: {error}") from None
         if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
             raise ModelError("the tokenizer cannot be read: its tokens are not a list of strings")
@@ -140,10 +145,8 @@ class SentencePieces(Codec):
         return [self._ids.get(token, UNKNOWN) for token in tokens]
 
     def _call(self, texts: list[str], kind: object) -> list[Any]:
-        try:
+        with foreign("the tokenizer cannot read this text"):
             return list(self._processor.Encode(texts, return_type=kind)) if texts else []
-        except Exception as error:  # the library has no error of its own
-            raise ModelError(f"the tokenizer cannot read this text: {error}") from None
 
 
 def _filled(text: str, spans: Sequence[tuple[int, int]], tokens: Sequence[str]) -> Iterator[tuple[int, int]]:
@@ -163,15 +166,76 @@ def _is_code(token: str) -> bool:
     return token.startswith(">>") and token.endswith("<<")
 
 
+def _check_model(model: bytes) -> None:
+    """Raise ModelError if a model replaces characters by long strings, or has long pieces.
+
+    A text could take any memory or time. The model is a protocol buffer: its pieces are field 1, each with its text in
+    field 1. In its normalizers (fields 3 and 5) there is a table (field 2): four bytes with the size of a trie, the
+    trie, and what it replaces characters by, each ended by a NUL.
+    """
+    for number, part in _fields(memoryview(model)):
+        for inner, table in _fields(part) if number in (1, 3, 5) else ():
+            if number == 1:
+                if inner == 1 and len(table) > PIECE:
+                    raise ModelError(f"it has a piece of {len(table):,} bytes; at most {PIECE:,} are allowed")
+            elif inner == 2 and len(table) >= 4:
+                strings = bytes(table[4 + int.from_bytes(table[:4], "little") :]).split(b"\0")
+                if (longest := max(map(len, strings))) > GROWTH:
+                    raise ModelError(
+                        f"its normalizer replaces a character by {longest:,} bytes; at most {GROWTH} are allowed"
+                    )
+
+
+def _fields(content: memoryview) -> Iterator[tuple[int, memoryview]]:
+    """Yield the fields of a protocol buffer that hold bytes, by number.
+
+    Raises ModelError for what the format does not allow, and for groups, which SentencePiece does not write: protocol
+    buffers skip them, and what is not understood here could not be checked.
+    """
+    at = count = 0
+
+    def whole_number() -> int:
+        nonlocal at
+        value = shift = 0
+        while at < len(content) and shift < 64:
+            byte = content[at]
+            at, value, shift = at + 1, value | (byte & 127) << shift, shift + 7
+            if byte < 128:
+                return value
+        raise ModelError("it is damaged: a number does not end")
+
+    while at < len(content):
+        key, count = whole_number(), count + 1
+        if count > FIELDS:
+            raise ModelError(f"it has more than {FIELDS:,} fields")
+        if not 8 <= key < 2**32:
+            raise ModelError(f"it is damaged: no field has the number {key >> 3}")
+        if key & 7 == 2:
+            size = whole_number()
+            if at + size <= len(content):
+                yield key >> 3, content[at : at + size]
+            at += size
+        elif key & 7 == 0:
+            whole_number()
+        elif key & 7 in (1, 5):
+            at += 8 if key & 7 == 1 else 4
+        else:
+            raise ModelError(f"field {key >> 3} has the wire type {key & 7}, which SentencePiece never writes")
+        if at > len(content):
+            raise ModelError(f"it is damaged: it ends in the middle of field {key >> 3}")
+
+
 def _load(model: bytes) -> Any:  # noqa: ANN401  (the package has no types)
     package = sentencepiece()
     processor = package.SentencePieceProcessor()
-    try:
+    with foreign("this is not a SentencePiece model"):
         if not model:
-            raise RuntimeError("it is empty")
+            raise ModelError("this is not a SentencePiece model: it is empty")
+        try:
+            _check_model(model)
+        except ModelError as error:
+            raise ModelError(f"this is not a SentencePiece model that is read: {error}") from None
         processor.LoadFromSerializedProto(model)
-    except Exception as error:  # the library has no error of its own
-        raise ModelError(f"this is not a SentencePiece model ({error})") from None
     return processor
 
 

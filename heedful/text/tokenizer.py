@@ -4,6 +4,9 @@ All kinds work alike and lose nothing but the kind of white space: a space becom
 that follows it, so joining the tokens gives the sentence back. They differ only in where a word may be cut: nowhere
 (`word`), between learned pieces (`bpe`, `unigram`), between any two characters (`char`).
 
+Only tokenizers that heedful writes are read. Others can do harm: pad every text to two billion tokens, replace each
+letter by sixteen, over and over, or match a pattern for ever.
+
 What stands between white space is cut without regard to what stands around it, and mostly has been seen before: that is
 looked up (`flat`, `numbered`), which is some ten times as fast as cutting it again.
 """
@@ -21,8 +24,9 @@ import numpy as np
 import numpy.typing as npt
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
+from heedful.bounded import parse_json
 from heedful.config import TextConfig
-from heedful.errors import ModelError
+from heedful.errors import ModelError, foreign
 from heedful.text.codec import END, SPECIALS, UNKNOWN, Codec, Numbers, Pieces, whole
 from heedful.text.unigram import learn as learn_unigram
 from heedful.text.variants import Cutter, variants
@@ -36,20 +40,97 @@ _WORDS = rf"{SPACE}?{_LETTERS}+(?:['’]{_LETTERS}+)*|{SPACE}?[^{_LETTERS[1:-1]}
 _CHARACTERS = r"(?m:.)"
 
 LONG = 32  # characters: what is longer hardly comes twice
+UNREADABLE = "the tokenizer cannot read this text"
 REMEMBERED = 100_000  # of what stands between white space, in a process
 
 T = TypeVar("T")
 
 
+# How a space was found before U+001C to U+001F counted as one.
+_SPACES, _OLD_SPACES = rf"[\s\x1c-\x1f{SPACE}]+", rf"[\s{SPACE}]+"
+LONGEST = 10_000  # characters of a token, when one is learned and when one is read
+LONGEST_UNIGRAM = 64  # here the time grows with its square; 16 are learned
+UNUSED = ("truncation", "padding", "post_processor", "decoder")
+MODELS = ("BPE", "Unigram", "WordLevel")
+OPTIONS = ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", "byte_fallback", "ignore_merges")
+
+
 def _normalizer() -> normalizers.Normalizer:
-    return normalizers.Sequence(
-        [normalizers.NFC(), normalizers.Replace(Regex(rf"[\s\x1c-\x1f{SPACE}]+"), " "), normalizers.Strip()]
-    )
+    return normalizers.Sequence([normalizers.NFC(), normalizers.Replace(Regex(_SPACES), " "), normalizers.Strip()])
 
 
 def _pre_tokenizer(pattern: str) -> pre_tokenizers.PreTokenizer:
     return pre_tokenizers.Sequence(
         [pre_tokenizers.Metaspace(SPACE, "always", split=False), pre_tokenizers.Split(Regex(pattern), "isolated")]
+    )
+
+
+def _check(found: Any) -> None:  # noqa: ANN401  (what JSON holds)
+    """Refuse a tokenizer that heedful does not write, and name what it has; all that it is made of is looked at."""
+    if not isinstance(found, dict) or not isinstance(model := found.get("model"), dict):
+        raise ModelError("the tokenizer cannot be read: it has no model")
+    for part in UNUSED:
+        if found.get(part) is not None:
+            raise _foreign_part(part, found[part], "none")
+    spaces = [{"Regex": pattern} for pattern in (_SPACES, _OLD_SPACES)]
+    normalizers_ = [
+        _sequence(
+            "normalizers",
+            {"type": "NFC"},
+            {"type": "Replace", "pattern": pattern, "content": " "},
+            {"type": "Strip", "strip_left": True, "strip_right": True},
+        )
+        for pattern in spaces
+    ]
+    if found.get("normalizer") not in normalizers_:
+        raise _foreign_part("normalizer", found.get("normalizer"), "NFC, Replace of white space, Strip")
+    splits = [
+        _sequence(
+            "pretokenizers",
+            {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": "always", "split": False},
+            {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False},
+        )
+        for pattern in (_WORDS, _CHARACTERS)
+    ]
+    if found.get("pre_tokenizer") not in splits:
+        raise _foreign_part("pre_tokenizer", found.get("pre_tokenizer"), "Metaspace, Split into words or characters")
+    added = found.get("added_tokens")
+    one_by_one = added if isinstance(added, list) else []
+    names = [one.get("content") if isinstance(one, dict) else one for one in one_by_one] or added
+    plain = (isinstance(one, dict) and one.get("special") and not one.get("normalized") for one in one_by_one)
+    if names != list(SPECIALS) or not all(plain):
+        raise ModelError(f"the tokenizer adds the tokens {names!s:.80}, expected {', '.join(SPECIALS)}")
+    if model.get("type") not in MODELS:
+        raise ModelError(f"the tokenizer's model is {model.get('type')!r:.40}, expected one of {', '.join(MODELS)}")
+    for option in OPTIONS:
+        if model.get(option) not in (None, False):
+            raise ModelError(f"the tokenizer's model has {option} {model[option]!r:.40}, which heedful never writes")
+    vocabulary = model.get("vocab")
+    pieces = vocabulary if isinstance(vocabulary, dict | list) else ()
+    longest = max((len(str(one[0] if isinstance(one, list) and one else one)) for one in pieces), default=0)
+    most = LONGEST_UNIGRAM if model["type"] == "Unigram" else LONGEST
+    if longest > most:
+        raise ModelError(f"the tokenizer has a token of {longest:,} characters; at most {most:,} are read")
+
+
+def _sequence(name: str, *parts: object) -> dict[str, object]:
+    return {"type": "Sequence", name: list(parts)}
+
+
+def _foreign_part(part: str, found: object, expected: str) -> ModelError:
+    """Return the error for a part that heedful does not write, with the kinds of all that it consists of."""
+    kinds: list[str] = []
+    left = [found]
+    while left and len(kinds) < 8:
+        one = left.pop(0)
+        if isinstance(one, dict):
+            kinds += [f"{one['type']!s:.40}"] if "type" in one else []
+            left += [value for value in one.values() if isinstance(value, dict | list)]
+        elif isinstance(one, list):
+            left += one[:8]
+    return ModelError(
+        f"the tokenizer's {part} is {', '.join(kinds) or f'{found!s:.60}'}, expected {expected}; only tokenizers that "
+        "heedful writes are read, as others can take any memory and time"
     )
 
 
@@ -77,7 +158,9 @@ class Tokens(Codec):
         if config.kind == "bpe":
             # Characters count too: without a limit they alone could be more than the vocabulary's size.
             tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))
-            trainer = trainers.BpeTrainer(limit_alphabet=config.size - len(SPECIALS), **common)
+            trainer = trainers.BpeTrainer(
+                limit_alphabet=config.size - len(SPECIALS), max_token_length=LONGEST, **common
+            )
         tokenizer.normalizer = _normalizer()
         tokenizer.pre_tokenizer = _pre_tokenizer(_CHARACTERS if config.kind == "char" else _WORDS)
         if config.kind == "unigram":
@@ -87,18 +170,20 @@ class Tokens(Codec):
             tokenizer.add_special_tokens(list(SPECIALS))
         else:
             tokenizer.train_from_iterator(texts, trainer)
+            if any(len(token) > LONGEST for token in tokenizer.get_vocab()):
+                ranked = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
+                kept = [token for token, _ in ranked if len(token) <= LONGEST]
+                tokenizer.model = models.WordLevel({token: i for i, token in enumerate(kept)}, unk_token="<unk>")
         return cls(tokenizer)
 
     @classmethod
     def read_dump(cls, text: str) -> Tokens:
         """Read what `dump` wrote."""
-        try:
-            tokenizer = Tokenizer.from_str(text)
-        except BaseException as error:  # the Rust parser raises plain Exception, and on some inputs panics
-            if isinstance(error, KeyboardInterrupt | SystemExit):
-                raise
-            raise ModelError(f"the tokenizer cannot be read: {error}") from None
-        return cls(tokenizer)
+        found = parse_json(text, "the tokenizer cannot be read")
+        _check(found)
+        with foreign("the tokenizer cannot be read"):
+            # What was checked is what is read, even if a key stood there twice.
+            return cls(Tokenizer.from_str(json.dumps(found)))
 
     def dump(self) -> str:
         """Return the tokenizer as JSON."""
@@ -112,10 +197,8 @@ class Tokens(Codec):
         return str(self._tokenizer.id_to_token(index))
 
     def _cut(self, texts: Sequence[str]) -> Sequence[Pieces]:
-        try:
+        with foreign(UNREADABLE):
             return list(self._tokenizer.encode_batch([whole(text) for text in texts], add_special_tokens=False))
-        except Exception as error:  # the Rust library raises nothing narrower
-            raise ModelError(f"the tokenizer cannot read this text: {error}") from None
 
     def flat(self, texts: Sequence[str]) -> tuple[Numbers, Numbers]:
         """Return the ids of many sentences, one after the other, each closed by `</s>`, and how many each has."""
@@ -129,7 +212,8 @@ class Tokens(Codec):
         """Return the distinct words of texts, the running words as indices into them, and how many each text has."""
         if not self._apart or self._cutter is None:
             return super().numbered(texts)
-        found = _looked_up(texts, self._words, lambda parts: [self._parted(part) for part in parts])
+        with foreign(UNREADABLE):
+            found = _looked_up(texts, self._words, lambda parts: [self._parted(part) for part in parts])
         numbers: dict[str, int] = {}
         rows = [list(chain.from_iterable(row)) for row in found]
         running = (numbers.setdefault(word, len(numbers)) for row in rows for word in row)
@@ -142,7 +226,8 @@ class Tokens(Codec):
         """Cut each word plainly and then so many times by chance: ids without `</s>`, and how many each cut has."""
         if self._cutter is None:
             return super().variants(words, counts, rate, seed)
-        plain = [[piece.id for piece in self._tokenizer.model.tokenize(word)] for word in words]
+        with foreign(UNREADABLE):
+            plain = [[piece.id for piece in self._tokenizer.model.tokenize(word)] for word in words]
         return variants(self._cutter, words, plain, counts, rate, seed)
 
     def _parted(self, text: str) -> list[str]:

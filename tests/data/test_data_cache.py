@@ -8,6 +8,8 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
@@ -86,6 +88,27 @@ def turn_a_letter(path: Path) -> None:
     path.write_bytes(content.replace(b"42", b"43"))
 
 
+def turn_a_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 4
+    path.write_bytes(content)
+
+
+def become_a_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def become_a_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def sealed(body: str) -> Callable[[Path], object]:
+    """A head whose checksum is right."""
+    return lambda path: path.write_text(f"{blake2b(body.encode(), digest_size=16).hexdigest()}\n{body}")
+
+
 @pytest.mark.parametrize(
     ("name", "harm"),
     [
@@ -96,13 +119,76 @@ def turn_a_letter(path: Path) -> None:
         ("head.json", Path.unlink),
         ("head.json", turn_a_letter),
         ("head.json", lambda path: path.write_bytes(b"\xff\xff")),
+        ("head.json", sealed('{"files": {"../secret": ["|u1", 0]}, "block": 1048576, "crc32": {"../secret": []}}')),
+        ("head.json", sealed('{"files": {"text": ["|O", 8]}, "block": 1048576, "crc32": {"text": [1]}}')),
+        ("head.json", sealed('{"files": [1], "block": 1048576}')),
+        ("head.json", sealed("[" * 100_000)),
+        ("numbers", turn_a_bit),
+        ("text", turn_a_bit),
+        ("nothing", become_a_pipe),
+        ("head.json", become_a_pipe),
+        ("text", become_a_folder),
     ],
 )
-def test_what_is_damaged_is_made_anew(folder, name, harm):
+def test_what_is_damaged_is_named_and_made_anew(folder, name, harm):
     make()
     harm(folder / KEY / name)
-    assert make() == (False, [])
+    known, said = make()
+    assert (known, len(said)) == (False, 1)
+    assert all(part in said[0] for part in (str(folder / KEY), name, "damaged", "discarded"))
     assert make(fill=refuse) == (True, [])
+
+
+def test_a_bit_anywhere_in_any_block(folder, monkeypatch):
+    """Checksums are of blocks as they lie in the file, however it was written."""
+    monkeypatch.setattr(cache, "BLOCK", 64)
+    whole = np.random.default_rng(1).integers(0, 2**16, 200, dtype=np.uint16)
+
+    def pieces(writer: Writer) -> None:
+        for part in np.split(whole, [1, 3, 40, 110, 111]):
+            writer.add("numbers", part)
+
+    stored(KEY, pieces, print)
+    path = folder / KEY / "numbers"
+    content = path.read_bytes()
+    for at in range(0, len(content), 7):
+        said: list[str] = []
+        path.write_bytes(content[:at] + bytes([content[at] ^ 1 << at % 8]) + content[at + 1 :])
+        arrays, known = stored(KEY, pieces, said.append)
+        assert not known
+        assert f"bytes {at // 64 * 64} to " in said[0]
+        assert arrays["numbers"].tolist() == whole.tolist()
+
+
+def test_a_cache_from_before_there_were_checksums_is_made_anew(folder):
+    make()
+    path = folder / KEY / "head.json"
+    head = json.loads(path.read_text().partition("\n")[2])
+    del head["block"], head["crc32"]
+    sealed(json.dumps(head))(path)
+    known, said = make()
+    assert not known
+    assert "another version of heedful" in said[0]
+    assert make(fill=refuse) == (True, [])
+
+
+@pytest.mark.parametrize("kind", ["file", "link"])
+def test_something_else_in_the_place_of_a_folder(folder, kind, tmp_path):
+    folder.mkdir()
+    if kind == "file":
+        (folder / KEY).write_text("x")
+    else:
+        (folder / KEY).symlink_to(tmp_path)
+    make()
+    assert make(fill=refuse) == (True, [])
+
+
+def test_a_lock_that_is_a_pipe_is_not_waited_for(folder):
+    folder.mkdir()
+    os.mkfifo(folder / f".lock-{KEY[0]}")
+    known, said = make()
+    assert not known
+    assert "the cache cannot be used" in said[0]
 
 
 def test_an_error_leaves_nothing_behind(folder):

@@ -75,8 +75,8 @@ def test_gzip_in_two_members(write):
 @pytest.mark.parametrize("content", [b"a\nb\nc\n", gzip.compress(b"a\nb\nc\n")], ids=["plain", "gzip"])
 @pytest.mark.parametrize("lines", [1, 3])
 def test_the_file_is_closed(write, monkeypatch, content, lines):
-    path, opened, before = write(content), [], Path.open
-    monkeypatch.setattr(Path, "open", lambda self, mode: opened.append(before(self, mode)) or opened[-1])
+    path, opened, before = write(content), [], os.fdopen
+    monkeypatch.setattr(os, "fdopen", lambda *args: opened.append(before(*args)) or opened[-1])
     reading = read_lines(path)
     for _ in range(lines):
         next(reading)
@@ -162,7 +162,7 @@ def test_what_the_system_refuses(write, monkeypatch, error, words):
         raise error
 
     path = write(b"a")
-    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr(os, "open", refuse)
     assert refusal(path) == f"{path}: {words}"
 
 

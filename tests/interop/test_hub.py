@@ -73,9 +73,22 @@ def test_bad_names(name: str) -> None:
         fetch(name)
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(f"hf:a/b@{r}" for r in ("..", "../..", "x/../..", "/etc", ".", "a//b", "a/", "-x", "a\\b", "a\0b", "a/./b")),
+        *("hf:../b", "hf:a/..", "hf:./b", "hf:-a/b", "hf:a/b@x\n", "hf:a/b@refs/../../../../tmp/evil"),
+    ],
+)
+def test_names_and_revisions_stay_inside_the_cache(name: str, put: Callable[[Any], None]) -> None:
+    put(lambda *_, **__: pytest.fail("the hub's package was asked"))
+    with pytest.raises(ModelError, match=r"is not the name of a model on the hub; expected hf:ORG/NAME or "):
+        fetch(name)
+
+
 def test_a_name_that_the_hub_refuses() -> None:
     with pytest.raises(ModelError, match="this is not a name on the hub"):
-        fetch("hf:-a/b--c")
+        fetch("hf:a/b--c")
 
 
 RESPONSE = SimpleNamespace(headers={}, request=None, status_code=500)
@@ -118,7 +131,7 @@ def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
         return plain(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(ModelError, match=r"huggingface_hub is needed .* pip install 'heedful\[opus\]'"):
+    with pytest.raises(ModelError, match=r"huggingface_hub is needed .*\bpip install '[a-z.]+\[opus\]'"):
         fetch(NAME)
 
 

@@ -357,7 +357,7 @@ def test_half_a_file(folder: Path, name: str) -> None:
 def test_a_pipe_is_not_waited_for(folder: Path) -> None:
     (folder / "source.spm").unlink()
     os.mkfifo(folder / "source.spm")
-    refused(folder, "source.spm: this is not a plain file")
+    refused(folder, "source.spm: this is a pipe, expected a plain file")
 
 
 def edit_vocabulary(edit: Callable[[dict[str, Any]], None]) -> Callable[[Path], None]:

@@ -73,6 +73,7 @@ def opened(path: Path) -> Made:
     return Made(path, load_model(path), load_tokenizer(path), toy_pairs())
 
 
+@pytest.mark.slow
 def test_the_same_output(ours: Path, tmp_path: Path) -> None:
     parts = read_model(ours)
     write_marian(tmp_path / "marian", parts)
@@ -118,6 +119,7 @@ def test_out_and_back(ours: Path, tmp_path: Path) -> None:
     assert again.config.text.joint == parts.config.text.joint
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["opus", "two_vocabularies"])
 def test_in_and_out_again(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     """Marian to ours to Marian gives the weights and the vocabulary back, id by id."""

@@ -49,12 +49,11 @@ def test_only_so_much_is_remembered(monkeypatch):
     assert "x" * 100 not in codec._ids
 
 
-def test_a_tokenizer_that_is_not_ours():
-    # Its words take the white space before them along, so that nothing may be looked up by white space.
+def test_a_tokenizer_of_the_first_versions():
+    # To it U+001C is no white space, so that nothing may be looked up by what Python calls white space.
     found = json.loads(CODECS["bpe"].dump())
-    found["normalizer"] = {"type": "Lowercase"}
-    found["pre_tokenizer"] = None
+    found["normalizer"]["normalizers"][1]["pattern"]["Regex"] = "[\\s▁]+"
     codec = Codec.parse(json.dumps(found))
-    texts = ["I am  eating", "CAFÉ am"]
+    texts = ["I am  eating", "CAFÉ\x1cam"]
     alike(codec, texts, codec)
     assert codec.flat(texts)[0].tolist() != CODECS["bpe"].flat(texts)[0].tolist()

@@ -17,6 +17,7 @@ from heedful.config import TextConfig
 from heedful.errors import ModelError
 from heedful.text import END, PAD, SPECIALS, START, UNKNOWN, Codec, SentencePieces
 from heedful.text.segments import segments
+from heedful.version import install_command
 
 pytest.importorskip("sentencepiece")
 quick = settings(max_examples=60, deadline=None)
@@ -157,7 +158,7 @@ def changed(**changes: object) -> str:
         (CODEC.dump()[:-40], "the tokenizer cannot be read: "),
         (changed(sentencepiece="!"), "the tokenizer cannot be read: "),
         (changed(sentencepiece=3), "the tokenizer cannot be read: "),
-        (changed(sentencepiece=""), "this is not a SentencePiece model .it is empty."),
+        (changed(sentencepiece=""), "this is not a SentencePiece model: it is empty"),
         (changed(sentencepiece=base64.b64encode(b"nothing").decode()), "this is not a SentencePiece model"),
         (changed(sentencepiece=base64.b64encode(CODEC.model[:-9]).decode()), "this is not a SentencePiece model"),
         (changed(tokens=3), "its tokens are not a list of strings"),
@@ -228,7 +229,7 @@ def test_without_the_package(monkeypatch):
 
     monkeypatch.setattr(builtins, "__import__", without)
     for action in (lambda: trained("a b"), lambda: Codec.parse(CODEC.dump())):
-        with pytest.raises(ModelError, match=re.escape("pip install 'heedful[opus]'")):
+        with pytest.raises(ModelError, match=re.escape(install_command("opus"))):
             action()
 
 

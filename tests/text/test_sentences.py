@@ -8,7 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from heedful.text.graphemes import boundary_after, boundary_before, is_boundary
+from heedful.text import graphemes
+from heedful.text.graphemes import LONGEST, boundary_after, boundary_before, is_boundary
 from heedful.text.sentences import cut, split
 
 # Each text is written with | where one sentence ends and the next begins; the white space around it is the text's own.
@@ -273,3 +274,59 @@ def test_letters_of_hangul_stay_together() -> None:
         True,
         True,
     ]
+
+
+# ---- texts without boundaries
+
+HOSTILE = {
+    "joined emoji": "👩\u200d" * 9_999,
+    "marks": "a" + "\u0301" * 19_999,
+    "flags": "🇮🇳" * 10_000,
+    "half flags": "a" + "🇮" * 19_999,
+    "virama": "क्" * 10_000,
+    "prepended": "\u0600" * 20_000,
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_cluster_without_end_is_cut_all_the_same(name: str) -> None:
+    text, most = HOSTILE[name], 0
+
+    def fits(part: str) -> bool:
+        nonlocal most
+        most = max(most, len(part))
+        return len(part) <= 500
+
+    spans = cut(text, 0, len(text), fits)
+    hold(text, spans)
+    assert all(end - start <= 500 for start, end in spans), "a part is longer than what fits"
+    assert len(spans) <= 50, "parts are much shorter than what fits"
+    assert most <= 2_500, "nothing near the whole is tokenized for a part"
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_boundaries_are_found_in_linear_time(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    text, steps = HOSTILE[name], 0
+
+    def counted(character: str) -> int:
+        nonlocal steps
+        steps += 1
+        return ord(character)
+
+    monkeypatch.setattr(graphemes, "ord", counted, raising=False)
+    pieces = graphemes.whole(text, ((i, i + 1) for i in range(0, len(text), 3)))
+    assert steps < 200 * len(text), f"{steps / len(text):.0f} steps for each character"
+    assert max(map(len, pieces)) <= len(text)
+    steps = 0
+    cut(text, 0, len(text), at_most(300))
+    assert steps < 2_000 * len(text), f"{steps / len(text):.0f} steps for each character"
+
+
+def test_flags_are_cut_between_flags() -> None:
+    text = HOSTILE["flags"]
+    assert all(start % 2 == end % 2 == 0 for start, end in cut(text, 0, len(text), at_most(501)))
+
+
+def test_a_usual_cluster_is_never_parted() -> None:
+    letter = "e" + "\u0301" * (LONGEST - 1)
+    assert parts(letter * 3, at_most(10)) == [letter] * 3

@@ -170,9 +170,10 @@ def _parts(s: Speaker, plan: Plan) -> _Parts:
     verb, tense, who = _choose(s, plan)
     v, t = s.idea(), s.idea()
     nowhere = verb.frame == "goal" and not plan.goal
-    taken = NOTHING if nowhere else complement(s, verb, who, v, plan.rich, plan.object)
+    dative = _dative(tense)
+    taken = NOTHING if nowhere else complement(s, verb, who, v, plan.rich, plan.object, dative=dative)
     if verb.frame == "goal" and not plan.plain and s.chance(0.35):
-        taken = _purpose(s, taken, who, plan.rich)
+        taken = _purpose(s, taken, who, plan.rich, dative)
     adverbs = _choose_adverbs(s, verb, tense, who, plan)
     free = not plan.polarity and tense not in ("began", "if") and not adverbs.mid
     negative = plan.polarity == "negative" or (free and s.chance(0.17))
@@ -182,7 +183,9 @@ def _parts(s: Speaker, plan: Plan) -> _Parts:
 def _choose(s: Speaker, plan: Plan) -> tuple[Verb, str, NounPhrase]:
     """Choose verb, tense and subject, and remember that they stand together."""
     tense = plan.tense or s.weigh(_tenses(plan.when))
-    verb = plan.verb or _verb(s, plan, willed=tense not in EVENTS)
+    if plan.verb and lexicon().needs_dative(plan.verb) and not _dative(tense):
+        tense = s.weigh(_tenses(plan.when, dative=False))
+    verb = plan.verb or _verb(s, plan, willed=tense not in EVENTS, dative=_dative(tense))
     if verb.base == "sit":
         tense = SITTING.get(tense, tense)
     who = plan.subject or subject(s, _case(verb, tense) == "direct", plan.rich, animals=verb.animals)
@@ -193,19 +196,28 @@ def _choose(s: Speaker, plan: Plan) -> tuple[Verb, str, NounPhrase]:
 
 
 @cache
-def _tenses(when: str) -> dict[str, float]:
-    return {name: t.often for name, t in TENSES.items() if t.when == when}
+def _tenses(when: str, dative: bool = True) -> dict[str, float]:
+    return {name: t.often for name, t in TENSES.items() if t.when == when and (dative or t.case != "dative")}
 
 
-def _verb(s: Speaker, plan: Plan, willed: bool = False) -> Verb:
-    """Choose a verb: one for the object, if that is given; one for the subject; one that needs little, for brevity."""
+def _dative(tense: str) -> bool:
+    """Whether an object may take को: not where the subject does."""
+    return tense == "if" or TENSES[tense].case != "dative"
+
+
+def _verb(s: Speaker, plan: Plan, willed: bool = False, dative: bool = True) -> Verb:
+    """Choose a verb: one for the object, if that is given; one for the subject; one that needs little, for brevity.
+
+    Without `dative`, one that can do without an object with को.
+    """
     animals = plan.subject is not None and any(n.has("animal") for n in plan.subject.heads)
     if plan.object:
         head = plan.object.heads[0]
         return s.pick([v for v in lexicon().framed("object", "state") if v.takes(head)])
     simple = s.chance(0.35 + 0.4 * (plan.rich < 0.2))
     frames = ("alone", "done", "goal") if simple else ("place", "object", "state", "to", "से", "of", "on")
-    return s.pick(lexicon().framed(*frames, animals=animals, willed=willed))
+    fitting = lexicon().framed(*frames, animals=animals, willed=willed)
+    return s.pick([v for v in fitting if dative or not lexicon().needs_dative(v)])
 
 
 def _case(verb: Verb, tense: str) -> str:
@@ -227,14 +239,15 @@ def _without_food(verb: Verb, tense: str, hindi: Phrase) -> Phrase:
     return () if tense in ("love", "loved") and verb.nominal == "खाना" else hindi
 
 
-def _purpose(s: Speaker, goal: Complement, who: NounPhrase, rich: float) -> Complement:
+def _purpose(s: Speaker, goal: Complement, who: NounPhrase, rich: float, dative: bool) -> Complement:
     """Add what one goes for: खेलने जाना, to go to play."""
     fitting = ("alone", "done") if s.chance(0.6) else ("object", "से")
     animals = any(n.has("animal") for n in who.heads)
-    verb = s.pick([v for v in lexicon().framed(*fitting, animals=animals, willed=True) if v.base not in ALONE])
+    verbs = [v for v in lexicon().framed(*fitting, animals=animals, willed=True) if v.base not in ALONE]
+    verb = s.pick([v for v in verbs if dative or not lexicon().needs_dative(v)])
     s.use(verb.key)
     v = s.idea()
-    taken = complement(s, verb, who, v, rich / 2)
+    taken = complement(s, verb, who, v, rich / 2, dative=dative)
     hindi = taken.hindi + words(hi.infinitive(verb.stem, oblique=True), v) + goal.hindi
     return Complement(hindi, goal.english + words(f"to {verb.base}", v) + taken.english)
 

@@ -173,9 +173,19 @@ def _shows(head: Noun) -> bool:
 
 
 def complement(
-    s: Speaker, verb: Verb, user: NounPhrase, v: int, rich: float, given: NounPhrase | None = None
+    s: Speaker,
+    verb: Verb,
+    user: NounPhrase,
+    v: int,
+    rich: float,
+    given: NounPhrase | None = None,
+    *,
+    dative: bool = True,
 ) -> Complement:
-    """Return what a verb takes; `given` is an object chosen beforehand."""
+    """Return what a verb takes; `given` is an object chosen beforehand.
+
+    Without `dative` no object takes को: its subject does, and उसे मुझे ढूँढ़ना है leaves open who looks for whom.
+    """
     nominal_word, particle = words(verb.nominal, v), words(verb.particle, v)
     match verb.frame:
         case "alone" | "that":
@@ -188,7 +198,10 @@ def complement(
             where = s.pick(lexicon().taken(verb))
             s.relate(verb.key, where.key)
             return place(s, where, min(verb.objects), rich, user)
-    noun = s.pick(lexicon().taken(verb))
+    nouns = lexicon().taken(verb)
+    if not dative and verb.frame in ("object", "state"):
+        nouns = tuple(n for n in nouns if not n.has("person", "animal"))
+    noun = s.pick(nouns)
     if verb.frame in ("object", "state") and (given or not noun.has("person", "animal")):
         o = given or thing(s, noun, user, rich)
         _related(s, verb, o)

@@ -77,13 +77,19 @@ def noun(word: str, feminine: bool, plural: bool, oblique: bool, fixed: bool = F
 
 
 def adjective(word: str, feminine: bool, plural: bool, oblique: bool) -> str:
-    """Return the form of an adjective; only those in -ā change.
+    """Return the form of an adjective; only those in -ā change, in all their words.
 
     >>> [adjective("बड़ा", *form) for form in [(False, False, False), (False, False, True), (True, True, False)]]
     ['बड़ा', 'बड़े', 'बड़ी']
     >>> adjective("नया", True, False, False), adjective("नया", False, True, False), adjective("लाल", True, False, False)
     ('नई', 'नए', 'लाल')
+    >>> adjective("थका हुआ", False, True, False), adjective("थका हुआ", True, False, False)
+    ('थके हुए', 'थकी हुई')
     """
+    if " " in word:
+        return " ".join(adjective(part, feminine, plural, oblique) for part in word.split())
+    if word.endswith("आ"):
+        return word[:-1] + ("ई" if feminine else "ए" if plural or oblique else "आ")
     if not word.endswith("ा"):
         return word
     if word.endswith("या"):

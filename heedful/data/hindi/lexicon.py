@@ -50,7 +50,7 @@ class Adjective:
     @property
     def changes(self) -> bool:
         """Whether it agrees with its noun."""
-        return self.hindi.endswith("ा")
+        return self.hindi.endswith(("ा", "आ"))
 
     def fits(self, noun: Noun) -> bool:
         """Whether one says it of this noun."""
@@ -108,6 +108,13 @@ class Lexicon:
     def taken(self, verb: Verb) -> tuple[Noun, ...]:
         """Return the nouns that a verb takes."""
         return tuple(n for n in self.nouns if verb.takes(n))
+
+    @cache  # noqa: B019
+    def needs_dative(self, verb: Verb) -> bool:
+        """Whether a verb always has somebody with को: a receiver, or an object that is a person or an animal."""
+        if verb.frame == "to":
+            return True
+        return verb.frame in ("object", "state") and all(n.has("person", "animal") for n in self.taken(verb))
 
     @cache  # noqa: B019
     def framed(self, *frames: str, animals: bool = False, willed: bool = False) -> tuple[Verb, ...]:

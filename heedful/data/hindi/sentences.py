@@ -114,7 +114,8 @@ def _correlative(s: Speaker, head: NounPhrase, after: Phrase) -> NounPhrase:
 def _who_clause(s: Speaker, plan: Plan) -> Clause:
     """Return जो लड़का खेल रहा है वह मेरा दोस्त है, the boy who is playing is my friend."""
     noun = s.pick([n for n in lexicon().tagged("person", "animal") if not n.has("kin", "name")])
-    head = nominal(s, noun, bare(), plural=s.chance(0.3), described=adjectives(s, noun, plan.rich / 2))
+    plural = s.chance(0.3) and not noun.has("single")
+    head = nominal(s, noun, bare(), plural=plural, described=adjectives(s, noun, plan.rich / 2))
     i = s.idea()
     about = clause(s, Plan(s.weigh(TIMES), plan.rich / 2, _relative(head, i)))
     main = _correlative(s, head, about.english)

@@ -59,8 +59,9 @@ def cells(name: str) -> list[list[tuple[str, ...]]]:
 
 
 NOUNS = Table("nouns.txt", ((one[0], Noun(g == "f", *one, *many)) for (g,), one, many in cells("nouns.txt")))
-# Three forms, or one.
-ADJECTIVES = Table("adjectives.txt", ((forms[0], forms) for (forms,) in cells("adjectives.txt")))
+# Three forms, or one; + is the space in a form of two words.
+_FORMS = [tuple(form.replace("+", " ") for form in forms) for (forms,) in cells("adjectives.txt")]
+ADJECTIVES = Table("adjectives.txt", ((forms[0], forms) for forms in _FORMS))
 VERBS = Table(
     "verbs.txt",
     (

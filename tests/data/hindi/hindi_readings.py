@@ -6,7 +6,7 @@ from functools import cache
 
 from hindi_forms import ADJECTIVES, NOUNS, VERBS
 
-HONOURED = {"राजा", "पिता"}  # one of them is spoken of in the plural
+HONOURED = {"राजा", "रानी", "अध्यापक", "पिता", "माँ", "दादी"}  # one of them is spoken of in the plural
 AUXILIARIES = {
     "हूँ": {"m1", "f1"},
     "है": {"m1", "f1"},
@@ -43,7 +43,8 @@ def modifier_readings() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for one, other, feminine in forms:
         for form, readings in ((one, {"m1"}), (other, {"m2", "mo", "mO"}), (feminine, {"f1", "f2", "fo", "fO"})):
-            found.setdefault(form, set()).update(readings)
+            for word in form.split():
+                found.setdefault(word, set()).update(readings)
     found["कितने"], found["कितनी"] = {"m2"}, {"f2"}
     return found
 

@@ -33,7 +33,8 @@ def keys_of_forms() -> dict[str, frozenset[str]]:
             found[form].add(noun.key)
     for adjective in words.adjectives:
         for form in ADJECTIVES[adjective.hindi]:
-            found[form].add(adjective.key)
+            for word in form.split():
+                found[word].add(adjective.key)
     for verb in words.verbs:
         for form in verb.nominal.split() or {verb.stem, *VERBS[verb.stem].forms}:
             found[form].add(verb.key)

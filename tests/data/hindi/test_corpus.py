@@ -20,7 +20,7 @@ from heedful.data.hindi.speaker import Speaker
 from heedful.errors import ConfigError
 
 # Of the first 200 pairs of seed 7, with their links. A change of the grammar changes it: write the new one down.
-DIGEST = "ac31212f8c9066a21faaab1c67323c7c"
+DIGEST = "6fce9a2e12b1b67c793ef5f9631b2db2"
 
 
 def take(count, *arguments, **settings):
@@ -44,6 +44,7 @@ def test_the_seed_decides(split):
     assert len({x.hindi for x in take(120, 4, split)} & {x.hindi for x in long}) < 60
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", SPLITS)
 def test_all_are_different(split):
     assert len({x.hindi for x in sample(split)}) == len(sample(split))
@@ -110,6 +111,7 @@ def test_either_side_has_its_own_words(direction):
         assert all(p != noun and max(p, noun) < len(made.source.split()) for p, noun in made.antecedents)
 
 
+@pytest.mark.slow
 def test_spelling():
     devanagari = re.compile("[\u0900-\u0963]+(-[\u0900-\u0963]+)?")  # no danda: that is U+0964
     capitals = {"I", "Hindi", "English", *(n.english for n in lexicon().names)}
@@ -155,6 +157,7 @@ def test_what_is_kept_from_training():
             assert not [pair for pair in apart if pair <= here], x
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", ["valid", "test"])
 def test_what_is_kept_is_tested(split):
     """Every sentence has a combination of its split, and most combinations of each kind are seen."""

@@ -1,0 +1,121 @@
+"""What may be in a `pytorch_model.bin` before `torch.load` is allowed to look at it.
+
+`weights_only` keeps torch from running code, not from taking memory or time. The file is a zip archive whose members
+lie there as they are, one after the other, and one of them is a pickle that names the others. So a member that is
+packed, or members that lie over each other, are refused: a zip archive of 3 MB can unpack to any size. In the pickle a
+tuple that is used again is refused: tuples of tuples of tuples, each twice, take for ever to be hashed. What cannot be
+checked is refused, too.
+"""
+
+from __future__ import annotations
+
+import io
+import pickletools
+import struct
+import zipfile
+
+from heedful.errors import ModelError
+
+__all__ = ["check_pickle"]
+
+MEMBERS = 100_000
+PICKLES = 5  # one after the other, in files of before 2020
+PICKLE = 64_000_000  # bytes of the pickle, which holds names and shapes only
+PUTS = ("BINPUT", "LONG_BINPUT", "PUT", "MEMOIZE")
+GETS = ("BINGET", "LONG_BINGET", "GET")
+KEEP = (*PUTS, "PROTO", "FRAME")  # opcodes that leave the stack as it is
+# Opcodes after which something other than a tuple lies on top of the stack. After any other there may be a tuple:
+# `MARK SETITEMS`, for one, changes nothing.
+NO_TUPLE = frozenset(
+    (
+        *("NONE", "NEWTRUE", "NEWFALSE", "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4"),
+        *("FLOAT", "BINFLOAT", "STRING", "BINSTRING", "SHORT_BINSTRING", "UNICODE", "BINUNICODE", "SHORT_BINUNICODE"),
+        *("BINUNICODE8", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "EMPTY_LIST", "EMPTY_DICT", "EMPTY_SET"),
+        *("GLOBAL", "STACK_GLOBAL", "REDUCE", "NEWOBJ", "BINPERSID", *GETS),
+    )
+)
+
+
+def check_pickle(content: bytes) -> None:
+    """Raise ModelError for what the weights of a model never are, and for what cannot be checked."""
+    if not content.startswith(b"PK\x03\x04"):  # what torch wrote until 2020: several pickles, then the numbers
+        _check_opcodes(content[:PICKLE], PICKLES)
+        return
+    _check_end(content)
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            members = archive.infolist()
+            if len(members) > MEMBERS:
+                raise ModelError(f"has {len(members):,} members; weights have at most {MEMBERS:,}")
+            total = 0
+            for member in members:
+                total += member.file_size
+                if member.compress_type != zipfile.ZIP_STORED or member.compress_size != member.file_size:
+                    raise ModelError(f"its member {member.filename!r:.80} is packed, which torch never does")
+                if total > len(content):
+                    raise ModelError("its members are larger than the file; the file is damaged")
+            for member in members:
+                # torch finds data.PKL, too; and a name may stand in the archive in two ways.
+                if ".pkl" in (member.filename + member.orig_filename).casefold():
+                    if member.file_size > PICKLE:
+                        raise ModelError(f"its pickle has {member.file_size:,} bytes; at most {PICKLE:,} are read")
+                    _check_opcodes(archive.read(member), 1)
+    except (zipfile.BadZipFile, zipfile.LargeZipFile, ValueError, OSError, EOFError, RuntimeError, NotImplementedError):
+        raise ModelError("this zip archive is damaged") from None
+
+
+def _check_end(content: bytes) -> None:
+    """Raise ModelError unless the list of members stands where the archive says, with nothing behind it.
+
+    Python and torch look for it in different ways: in an archive with two of them, each would read another one.
+    """
+    end = len(content) - 22
+    if end < 0 or content[end : end + 4] != b"PK\x05\x06":
+        raise ModelError("this zip archive is damaged, or has a comment, which torch never writes")
+    size, offset = struct.unpack("<II", content[end + 12 : end + 20])
+    if content[max(end - 20, 0) : max(end - 16, 0)] == b"PK\x06\x07":
+        end -= 20 + 56
+        if end < 0 or content[end : end + 4] != b"PK\x06\x06":
+            raise ModelError("this zip archive is damaged")
+        if struct.unpack("<Q", content[end + 56 + 8 : end + 56 + 16])[0] != end:
+            raise ModelError("this zip archive is damaged")
+        larger = struct.unpack("<QQ", content[end + 40 : end + 56])
+        for short, long in zip((size, offset), larger, strict=True):
+            if short not in (long, 0xFFFFFFFF):
+                raise ModelError("this zip archive is damaged")
+        size, offset = larger
+    if offset + size != end:
+        raise ModelError("this zip archive is damaged: its list of members is not where it should be")
+
+
+def _check_opcodes(content: bytes, count: int) -> None:
+    """Raise ModelError if a tuple is used again, in so many pickles, one after the other."""
+    file = io.BytesIO(content)
+    try:
+        for _ in range(count):
+            _check_one(file)
+    except ModelError:
+        raise
+    except Exception as error:  # pickletools raises many kinds for what is not a pickle
+        raise ModelError(f"its pickle is damaged ({error!s:.80})") from None
+
+
+def _check_one(file: io.BytesIO) -> None:
+    tuples: set[int] = set()
+    memo: set[int] = set()
+    last = ""  # the last opcode that may have changed what lies on top of the stack
+    for opcode, argument, _ in pickletools.genops(file):
+        name = opcode.name
+        if name in PUTS:
+            number = len(memo) if argument is None else int(argument)
+            memo.add(number)
+            if last in NO_TUPLE:
+                tuples.discard(number)
+            else:
+                tuples.add(number)
+        elif name in GETS and int(argument or 0) in tuples:
+            raise ModelError("its pickle uses a tuple twice, which weights never do")
+        elif name == "DUP":
+            raise ModelError("its pickle copies what is on its stack, which weights never do")
+        if name not in KEEP:
+            last = name
