@@ -19,20 +19,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from heedful.bounded import max_json, parse_json
 from heedful.disk import whole_folder, writing
-from heedful.errors import DiskError, HeedfulError, ModelError
+from heedful.errors import DiskError, HeedfulError, ModelError, NewerFormatError
 from heedful.folder import (
     AVERAGE,
     BEST,
     OPTIMIZER,
     RECENT,
     RUN,
+    ModelFolder,
     Parts,
-    about,
-    model_of,
     pack,
-    read_files,
-    unpack,
     write_model,
 )
 from heedful.training.records import RESUME, Validation
@@ -48,6 +46,8 @@ __all__ = [
     "saying_what_is_left",
     "tidy",
 ]
+
+MOMENTS = 4  # of each weight, that an optimizer may remember; AdamW has two, and the number of steps
 
 
 @dataclass(frozen=True)
@@ -109,11 +109,18 @@ def folders(out: Path) -> list[Path]:
 
 
 def newest(out: Path) -> tuple[Checkpoint | None, dict[Path, str]]:
-    """Return the newest whole checkpoint of a run, if there is one, and newer damaged ones with the reason."""
+    """Return the newest whole checkpoint of a run, if there is one, and newer damaged ones with the reason.
+
+    Raises NewerFormatError for one that a newer heedful wrote: it is not damaged, and what came after an older one in
+    its place would be lost.
+    """
     damaged: dict[Path, str] = {}
     for path in folders(out):
         try:
             return _read(path), damaged
+        except NewerFormatError as error:
+            error.args = (f"{error}, or begin a run in another folder",)
+            raise
         except HeedfulError as error:
             damaged[path] = str(error)
     return None, damaged
@@ -144,27 +151,65 @@ def saying_what_is_left(out: Path) -> Iterator[None]:
 
 
 def _read(path: Path) -> Checkpoint:
-    head = about(path)
-    files = read_files(path, head)
+    folder = ModelFolder(path)
+    files = folder.head["files"]
+    if missing := {RUN, OPTIMIZER} - files.keys():
+        raise ModelError(f"{path}: not a checkpoint, as it has no {' and no '.join(sorted(missing))}")
+    run = parse_json(folder.content(RUN, max_json(), "a JSON file (HEEDFUL_MAX_JSON)"), str(path / RUN))
     try:
-        run = json.loads(files[RUN])
-        position = run.pop("position")
-        best = position.pop("best")
+        position = _position(run.pop("position"))
+        optimizer = folder.tensors(OPTIMIZER, MOMENTS)
+        _check_shapes(optimizer, folder.shapes, OPTIMIZER, alone=True)
         return Checkpoint(
-            model_of(path, head, files),
-            unpack(files[OPTIMIZER], OPTIMIZER),
-            Position(**position, best=None if best is None else Validation(**best)),
+            folder.parts(),
+            optimizer,
+            position,
             run,
-            unpack(files[BEST], BEST) if BEST in files else None,
-            unpack(files[AVERAGE], AVERAGE) if AVERAGE in files else None,
-            _several(unpack(files[RECENT], RECENT)) if RECENT in files else (),
+            _weights(folder, BEST) if BEST in files else None,
+            _weights(folder, AVERAGE) if AVERAGE in files else None,
+            _several(folder) if RECENT in files else (),
         )
-    except (KeyError, TypeError, ValueError) as error:
-        raise ModelError(f"{path}: not a checkpoint ({type(error).__name__}: {error})") from None
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ModelError(f"{path}: not a checkpoint ({type(error).__name__}: {error!s:.200})") from None
+    except ModelError as error:
+        raise ModelError(str(error) if str(error).startswith(str(path)) else f"{path}: {error}") from None
 
 
-def _several(tensors: dict[str, Tensor]) -> tuple[dict[str, Tensor], ...]:
+def _position(plain: dict[str, Any]) -> Position:
+    """Return where a run stands; what is no number is a ValueError."""
+    best = plain.pop("best")
+    if not all(type(number) is int and 0 <= number < 2**53 for number in plain.values()):
+        raise ValueError(f"its position is {plain!s:.100}, expected whole numbers")
+    if best is not None and not all(type(score) in (int, float) for score in best.values()):
+        raise ValueError(f"its best validation is {best!s:.100}, expected numbers")
+    return Position(**plain, best=None if best is None else Validation(**best))
+
+
+def _weights(folder: ModelFolder, name: str) -> dict[str, Tensor]:
+    """Return other weights of the same model."""
+    tensors = folder.tensors(name)
+    if tensors.keys() != folder.shapes.keys():
+        raise ModelError(f"{name}: its weights are not those of the model")
+    _check_shapes({f".{key}": tensor for key, tensor in tensors.items()}, folder.shapes, name)
+    return tensors
+
+
+def _check_shapes(
+    tensors: dict[str, Tensor], shapes: dict[str, tuple[int, ...]], name: str, *, alone: bool = False
+) -> None:
+    """Refuse tensors, named KIND.WEIGHT, that do not have the shape of the weight; `alone` allows a single number."""
+    for key, tensor in tensors.items():
+        wanted, shape = shapes.get(key.partition(".")[2]), tuple(tensor.shape)
+        if wanted is None:
+            raise ModelError(f"{name}: '{key.partition('.')[2]:.80}' is not a weight of this model")
+        if shape != wanted and not (alone and shape == ()):
+            raise ModelError(f"{name}: '{key}' has shape {shape}, expected {wanted}")
+
+
+def _several(folder: ModelFolder) -> tuple[dict[str, Tensor], ...]:
     """Take apart what was packed with a number before each name."""
+    tensors = folder.tensors(RECENT, max(1, folder.config.training.average))
+    _check_shapes(tensors, folder.shapes, RECENT)
     found: dict[int, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
         number, _, rest = name.partition(".")

@@ -10,6 +10,7 @@ import numpy as np
 
 from heedful.device import fast_products
 from heedful.folder import Parts
+from heedful.training.expectations import expected_steps
 from heedful.training.memory import batch_guard, kept, peak
 from heedful.training.place import Place
 from heedful.training.prepare import Prepared
@@ -41,10 +42,13 @@ class Estimate:
     tokens_per_second: float
     bytes_at_most: int
     bytes_kept: int
+    threads: int
+    expected_steps: int | None
 
     def plain(self) -> dict[str, object]:
         """Return everything by name."""
-        return {**asdict(self), "seconds_per_epoch": self.seconds_per_epoch, "seconds": self.seconds}
+        more = {"seconds_per_epoch": self.seconds_per_epoch, "expected_seconds": self.expected_seconds}
+        return {**asdict(self), **more, "seconds": self.seconds}
 
     @property
     def seconds_per_epoch(self) -> float:
@@ -52,13 +56,21 @@ class Estimate:
         return self.seconds_per_step * self.steps_per_epoch
 
     @property
+    def expected_seconds(self) -> float | None:
+        """How long the steps take until such a run usually stops, if that is known."""
+        return None if self.expected_steps is None else self.seconds_per_step * self.expected_steps
+
+    @property
     def seconds(self) -> float:
         """How long all steps take, validation and checkpoints not counted; patience may end a run before."""
         return self.seconds_per_step * self.steps
 
 
-def estimate(parts: Parts, data: Prepared, place: Place, watch: Watch) -> Estimate:
-    """Train for a few steps, the first of them with the largest batch, and throw the weights away; say so."""
+def estimate(parts: Parts, data: Prepared, place: Place, watch: Watch, threads: int) -> Estimate:
+    """Train for a few steps, the first of them with the largest batch, and throw the weights away; say so.
+
+    `threads` is the number that PyTorch uses, for the report.
+    """
     config = parts.config.training
     model = parts.model.to(place.device).train()
     updater = Updater(model, config, place.device, place.bf16, place.processes, data.guide)
@@ -100,4 +112,6 @@ def estimate(parts: Parts, data: Prepared, place: Place, watch: Watch) -> Estima
         tokens_per_second=sum(tokens[1:]) / seconds,
         bytes_at_most=peak(place.device),
         bytes_kept=kept(model, config),
+        threads=threads,
+        expected_steps=expected_steps(parts.config, len(data.corpus)),
     )

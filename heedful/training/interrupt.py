@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 import time
@@ -16,6 +15,7 @@ from heedful.training.processes import Processes
 
 __all__ = ["Heard", "Signals", "catch_signals", "nothing_is_lost"]
 
+STOPPING = "stopping after this step and writing a checkpoint (again to stop at once)"
 # Ctrl-C, a polite kill, and (not on Windows) the closing of the terminal.
 CAUGHT = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
@@ -71,8 +71,8 @@ def nothing_is_lost(say: Callable[[str], None], stands: str) -> Iterator[None]:
 
 
 @contextmanager
-def catch_signals(speak: bool = True) -> Iterator[Signals]:
-    """Catch Ctrl-C and its like while a run goes on, and say so once if it is this process that speaks.
+def catch_signals(say: Callable[[str], None] | None = None) -> Iterator[Signals]:
+    """Catch Ctrl-C and its like while a run goes on, and say so once, if there is somebody to say it to.
 
     Outside the main thread, where Python forbids it, do nothing.
     """
@@ -80,11 +80,15 @@ def catch_signals(speak: bool = True) -> Iterator[Signals]:
     if threading.current_thread() is not threading.main_thread():
         yield signals
         return
+    messages: list[threading.Thread] = []
 
     def handler(number: int, frame: FrameType | None) -> None:
         signals.catch(number, frame)
-        if speak:  # not with print: the signal may have come in the middle of one
-            os.write(2, b"\nstopping after this step and writing a checkpoint (again to stop at once)\n")
+        if say is not None:
+            # In a thread of its own: the signal may have come in the middle of printing, which cannot be re-entered.
+            message = threading.Thread(target=say, args=(STOPPING,), name="heedful-stopping")
+            messages.append(message)
+            message.start()
 
     heard = [n for n in CAUGHT if n == signal.SIGINT or signal.getsignal(n) is not signal.SIG_IGN]  # nohup wants it so
     before = {number: signal.signal(number, handler) for number in heard}
@@ -93,3 +97,5 @@ def catch_signals(speak: bool = True) -> Iterator[Signals]:
     finally:
         for number, old in before.items():
             signal.signal(number, old)
+        for message in messages:
+            message.join()

@@ -12,7 +12,9 @@ from typing import Any
 from torch import Tensor
 
 from heedful.device import memory_guard
-from heedful.folder import Parts, write_model
+from heedful.errors import HeedfulError
+from heedful.folder import Parts, write_model, write_readout
+from heedful.readout import read_readout
 from heedful.training.average import mean
 from heedful.training.checkpoint import Checkpoint, Position, optimizer_tensors, restore_optimizer, save
 from heedful.training.metrics_file import MetricsFile
@@ -22,6 +24,8 @@ from heedful.training.processes import Processes
 from heedful.training.records import Outcome, Validation, Watch
 from heedful.training.update import Updater
 from heedful.training.validation import Validator
+from heedful.translator import Translator
+from heedful.translator.alarm_rates import FEWEST, measure_alarms
 
 __all__ = ["Keeper", "tell"]
 
@@ -46,6 +50,7 @@ class Keeper:
             processes,
             data.guide,
         )
+        self.valid_pairs = data.valid_pairs
         self.names = [name for name, _ in self.model.named_parameters()]
         self.best: Tensors | None = None
         self.recent: deque[Tensors] = deque(maxlen=self.config.average)
@@ -132,7 +137,28 @@ class Keeper:
             }
             with self._holding(weights or self._last()):
                 self.processes.share(lambda: write_model(self.out, replace(self.parts, notes=notes)))
+                if reason != "interrupted":  # whoever stops a run does not want to wait
+                    self.processes.share(lambda: self._measure_alarms(watch))
         return Outcome(reason, position.step, best)
+
+    def _measure_alarms(self, watch: Watch) -> None:
+        """Measure the alarms of the model that was written, where there are pairs enough, and add them to its read-out.
+
+        The model is there already: if this fails, as on a device without memory for it, that is reported and no more.
+        A read-out that was chosen for these very weights before is left alone.
+        """
+        there, _ = read_readout(self.out, self.parts.config)
+        if len(self.valid_pairs) < FEWEST or not (there is None or there == self.parts.readout):
+            return
+        pairs = [(pair.source, pair.target) for pair in self.valid_pairs]
+        try:
+            translator = Translator(self.parts, self.updater.device)
+            rates = measure_alarms(translator, pairs, batch_tokens=self.config.batch_tokens)
+        except HeedfulError as error:
+            watch.say(f"the alarms of the model could not be measured: {error}")
+            return
+        if rates is not None:
+            write_readout(self.out, replace(translator.readout, alarms=rates))
 
     def _candidates(self, reason: str, position: Position) -> Iterator[Tensors]:
         """Yield weights that have not been measured yet."""

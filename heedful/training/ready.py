@@ -16,6 +16,7 @@ from heedful.models import build
 from heedful.text import SPECIALS, Codec
 from heedful.text.size import check_size
 from heedful.training.checkpoint import Checkpoint
+from heedful.training.expectations import too_little_data
 from heedful.training.guided import guide_of
 from heedful.training.inputs import Inputs
 from heedful.training.memory import model_guard
@@ -85,6 +86,9 @@ def make_ready(
         if inputs.linked:
             guide_of(config)  # which may refuse
         watch.say(why)
+        texts = {name: found.training.texts(side) for side, name in enumerate(("source", "target"))}
+        if few := processes.share(lambda: too_little_data(found.pairs, texts)):
+            watch.warn(few)
         parts = _new(config, found, processes, watch)
     data = processes.in_turn(lambda: prepare(found, (parts.source, parts.target), parts.config, watch))
     if data.guide is not None:

@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+import logging
 import math
+from collections.abc import Sequence
+from textwrap import shorten
 from typing import NamedTuple, Protocol
 
-__all__ = ["RESUME", "Outcome", "Progress", "Silent", "Validation", "Watch"]
+__all__ = ["RESUME", "Logged", "Outcome", "Progress", "Sample", "Silent", "Validation", "Watch"]
 
+LOG = logging.getLogger("heedful.training")
+
+SAMPLE_WIDTH = 200  # characters of a sample that are shown at most
 RESUME = "--resume (in Python, resume=True)"
+
+
+class Sample(NamedTuple):
+    """A held-out sentence, its translation in the data, and the model's."""
+
+    source: str
+    reference: str
+    output: str
 
 
 class Progress(NamedTuple):
     """How a run stands after some step; loss, accuracy and speed are those since the last report.
 
-    `guided` is the loss of the tokens that links teach where to look, if there are links.
+    `guided` is the loss of the tokens that links teach where to look, if there are links. `expected` is the step at
+    which the run will probably end, if that is known; `steps` is where it ends at the latest. `validation` is set
+    for a callback, right after a validation.
     """
 
     step: int
@@ -24,13 +40,16 @@ class Progress(NamedTuple):
     rate: float
     tokens_per_second: float
     guided: float | None = None
+    expected: int | None = None
+    validation: Validation | None = None
 
 
 class Validation(NamedTuple):
     """Scores on held-out pairs: loss per token, share of tokens right; BLEU, and chrF if it decides, of greedy output.
 
     Where the loss decides (training.metric=loss), nothing is translated, and there is no BLEU. Where links guide
-    attention, `links` is the share of the tokens so taught that look most where they should.
+    attention, `links` is the share of the tokens so taught that look most where they should. `samples` are
+    some of the pairs with the model's translations.
     """
 
     step: int
@@ -39,10 +58,22 @@ class Validation(NamedTuple):
     bleu: float | None = None
     chrf: float | None = None
     links: float | None = None
+    samples: tuple[Sample, ...] = ()
 
     def plain(self) -> dict[str, float]:
         """Return the scores that were measured, by name."""
-        return {name: value for name, value in self._asdict().items() if value is not None}
+        return {name: value for name, value in self._asdict().items() if value is not None and name != "samples"}
+
+    def lines(self, best: bool) -> list[str]:
+        """Return the scores and the samples as lines of text; `best`: it is the best so far."""
+        mark = ", the best so far" if best else ""
+        first = f"validation at step {self.step:,}: {self}, accuracy {self.accuracy:.1%}{mark}"
+        texts = [
+            f"  {name:<10} {shorten(text, SAMPLE_WIDTH, placeholder=' …')}"
+            for sample in self.samples
+            for name, text in zip(("source", "reference", "output"), sample, strict=True)
+        ]
+        return [first, *texts]
 
     def better_than(self, other: Validation | None, metric: str = "bleu") -> bool:
         """Whether this is the better one: by the metric, then by loss. BLEU under 1 is chance, and counts as 0.
@@ -77,19 +108,27 @@ class Watch(Protocol):
     """Somebody who watches a run."""
 
     def say(self, message: str) -> None:
-        """Hear something in words."""
+        """Take a message."""
+        ...
+
+    def warn(self, message: str) -> None:
+        """Take a warning."""
         ...
 
     def preparing(self, done: int, what: str) -> None:
-        """Hear how far the preparing of pairs is."""
+        """Take how far the preparing of pairs is."""
         ...
 
     def progress(self, progress: Progress) -> None:
-        """Hear how the run stands."""
+        """Take how the run stands."""
         ...
 
     def validated(self, validation: Validation, best: bool) -> None:
-        """Hear the scores of a validation, and whether they are the best so far."""
+        """Take the scores of a validation, and whether they are the best so far."""
+        ...
+
+    def resumed(self, earlier: Sequence[Validation]) -> None:
+        """Take the validations that a resumed run has had."""
         ...
 
 
@@ -97,13 +136,41 @@ class Silent:
     """Nobody."""
 
     def say(self, message: str) -> None:
-        """Hear nothing."""
+        """Do nothing."""
+
+    def warn(self, message: str) -> None:
+        """Do nothing."""
 
     def preparing(self, done: int, what: str) -> None:
-        """Hear nothing."""
+        """Do nothing."""
 
     def progress(self, progress: Progress) -> None:
-        """Hear nothing."""
+        """Do nothing."""
 
     def validated(self, validation: Validation, best: bool) -> None:
-        """Hear nothing."""
+        """Do nothing."""
+
+    def resumed(self, earlier: Sequence[Validation]) -> None:
+        """Do nothing."""
+
+
+class Logged(Silent):
+    """Messages and validations go to the logger `heedful.training`."""
+
+    def say(self, message: str) -> None:
+        """Log a message."""
+        LOG.info("%s", message)
+
+    def warn(self, message: str) -> None:
+        """Log a warning."""
+        LOG.warning("%s", message)
+
+    def validated(self, validation: Validation, best: bool) -> None:
+        """Log the scores and samples."""
+        for line in validation.lines(best):
+            LOG.info("%s", line)
+
+    def resumed(self, earlier: Sequence[Validation]) -> None:
+        """Log how far the run had come."""
+        if earlier:
+            LOG.info("%s", f"{len(earlier)} earlier validations, the last at step {earlier[-1].step:,}: {earlier[-1]}")

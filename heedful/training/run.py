@@ -15,6 +15,7 @@ from heedful.device import fast_products
 from heedful.errors import DiskError, NotFiniteError
 from heedful.folder import Parts
 from heedful.training.checkpoint import Checkpoint, Position
+from heedful.training.expectations import expected_steps
 from heedful.training.interrupt import Heard
 from heedful.training.keeper import Keeper
 from heedful.training.memory import batch_guard, model_guard
@@ -57,6 +58,7 @@ class Run:
         self.updater = Updater(parts.model, self.config, place.device, place.bf16, self.processes, data.guide)
         self.keeper = Keeper(out, parts, data, run, self.updater, self.processes)
         self.position = Position()
+        self.expected = expected_steps(parts.config, len(data.corpus))
         self.told = False  # how long it will take
         self.recent: dict[int, Work] = {}  # the updates that the device has not told of yet, without their batches
 
@@ -68,6 +70,8 @@ class Run:
     def go(self, stop: Callable[[], bool]) -> Outcome:
         """Train until steps or patience are used up, or `stop` says so; leave a checkpoint and the best model."""
         metrics = MetricsFile(self.out, self.position.step) if self.processes.first else None
+        if metrics is not None and self.position.step:
+            self.watch.resumed(metrics.validations())
         if self.run.get("init") and self.position.step == 0 and self.position.best is None:
             self.position = self.keeper.keep_origin(self.position, self.watch, metrics)
         meter = Meter(self.config.steps)
@@ -97,7 +101,7 @@ class Run:
         if logged or validated or saved or (meter.due() if self.processes.world == 1 else False):
             self._look(meter)
             progress = meter.read(step, work.epoch, rate(step, config, self.position.halved))
-            self.watch.progress(progress)
+            self.watch.progress(progress._replace(expected=self._expected()))
             self._say_how_long(meter)
             if logged and metrics:
                 metrics.write({k: v for k, v in progress._asdict().items() if k != "steps" and v is not None})
@@ -110,19 +114,30 @@ class Run:
         if validated or saved:
             meter.pause()
 
+    def _expected(self) -> int | None:
+        """Return the step at which the run will probably end; it does not before its patience is used up."""
+        if self.expected is None:
+            return None
+        best = self.position.best.step if self.position.best else 0
+        return min(self.config.steps, max(self.expected, best + self.config.patience * self.config.valid_every))
+
     def _say_how_long(self, meter: Meter) -> None:
-        """Say once how long a run on a CPU will take at most, if that is more than a minute or two."""
+        """Say once how long a run on a CPU will take, if that is more than a minute or two."""
         if self.told or meter.updates < FEW or self.place.device.type != "cpu":
             return
         self.told = True
         left = self.config.steps - self.position.step
-        minutes = meter.spent / meter.updates * left / 60
-        if minutes > 2:
-            hours = f"{minutes / 60:.1f} hours" if minutes > 90 else f"{minutes:.0f} minutes"
-            self.watch.say(
-                f"at this speed {left:,} more steps take {hours}, besides validations; it ends sooner when nothing "
-                "gets better (training.patience), and Ctrl-C leaves the best model so far"
-            )
+        seconds = meter.spent / meter.updates
+        if seconds * left <= 120:
+            return
+        expected = self._expected()
+        usual = ""
+        if expected is not None and expected < self.config.steps:
+            usual = f"; such runs usually end by step {expected:,} ({_time(seconds * (expected - self.position.step))})"
+        self.watch.say(
+            f"at this speed {left:,} more steps take {_time(seconds * left)}, besides validations{usual}; it ends "
+            "sooner when nothing gets better (training.patience), and Ctrl-C leaves the best model so far"
+        )
 
     def _works(self) -> Iterator[Work]:
         """Yield the batches of every update from here on."""
@@ -180,3 +195,8 @@ class Run:
             f"earlier checkpoints are whole. Lower training.rate (now {self.config.rate}), {clip}, "
             "or look at these pairs"
         )
+
+
+def _time(seconds: float) -> str:
+    minutes = seconds / 60
+    return f"{minutes / 60:.1f} hours" if minutes > 90 else f"{minutes:.0f} minutes"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
 import torch
 
 from heedful.data import Batch, Batches, Pair
@@ -15,7 +16,7 @@ from heedful.text import Codec
 from heedful.training.guided import Guide, agreement
 from heedful.training.loss import loss
 from heedful.training.processes import ALONE, Processes
-from heedful.training.records import Validation
+from heedful.training.records import Sample, Validation
 from heedful.translator import limit
 
 __all__ = ["Validator"]
@@ -24,7 +25,7 @@ __all__ = ["Validator"]
 class Validator:
     """Measures a model on the same pairs each time; of several processes, each takes its share of the batches.
 
-    Where the loss is the metric, nothing is translated: that takes most of a validation's time.
+    Where the loss is the metric, only the samples are translated: translating takes most of a validation's time.
     """
 
     def __init__(
@@ -37,7 +38,11 @@ class Validator:
         processes: Processes = ALONE,
         guide: Guide | None = None,
     ) -> None:
+        self.pairs = pairs
         self.references = [p.target for p in pairs]
+        # Neither the shortest nor the longest, and the same ones every time.
+        order = sorted(range(len(pairs)), key=lambda row: (len(pairs[row].source), row))
+        self.samples = sorted({order[len(order) // 3], order[2 * len(order) // 3]}) if order else []
         self.batches = batches
         plan = batches.epoch(0)
         self.rows = [plan[i] for i in range(processes.rank, len(plan), processes.world)]
@@ -58,15 +63,22 @@ class Validator:
                 sums[3:] += torch.stack(agreement(model, batch, self.guide)).cpu()
             if self.metric != "loss":
                 outputs.update(self._translated(model, batch, rows))
+        if self.metric == "loss" and self.processes.first and self.samples:
+            rows = np.array(self.samples)
+            outputs.update(self._translated(model, self.batches.batch(rows).to(self.device), rows))
         model.train()
         total, right, tokens, hits, linked = self.processes.add_up(sums).tolist()
         links = hits / linked if linked else None
         if self.metric == "loss":
-            return Validation(step, total / tokens, right / tokens, links=links)
+            return Validation(step, total / tokens, right / tokens, links=links, samples=self._sampled(outputs))
         everything = {row: text for share in self.processes.gather(outputs) for row, text in share.items()}
         texts = [everything[row] for row in range(len(self.references))]
         score = chrf(texts, self.references) if self.metric == "chrf" else None
-        return Validation(step, total / tokens, right / tokens, bleu(texts, self.references), score, links)
+        scores = total / tokens, right / tokens, bleu(texts, self.references), score, links
+        return Validation(step, *scores, self._sampled(everything))
+
+    def _sampled(self, outputs: Mapping[int, str]) -> tuple[Sample, ...]:
+        return tuple(Sample(*self.pairs[row][:2], outputs[row]) for row in self.samples if row in outputs)
 
     def _translated(self, model: Network, batch: Batch, rows: Array) -> Iterator[tuple[int, str]]:
         """Yield the greedy translation of each row."""

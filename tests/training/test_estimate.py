@@ -86,6 +86,7 @@ def test_the_command_line_writes_nothing(tmp_path: Path, heedful_cli: Callable[.
         "memory",
         "speed",
         "one epoch",
+        "expected",
         "at most",
     ]
     assert not (tmp_path / "m").exists()

@@ -22,6 +22,7 @@ runpy.run_module("heedful", run_name="__main__", alter_sys=True)
 """
 
 
+@pytest.mark.slow
 def test_kills_change_nothing(tmp_path: Path) -> None:
     story = faults.ordeal(tmp_path, "rnn", kills=2, seed=11)
     assert (story.different, story.kills.total()) == ([], 2)
@@ -41,6 +42,7 @@ def train(pairs: Path, out: Path, steps: int) -> list[str]:
     return ["train", str(pairs), "--out", str(out), *faults.options("rnn", steps)]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limit for the size of a file")
 def test_a_full_disk_stops_the_run_and_leaves_the_last_checkpoint(
     tmp_path: Path, heedful_cli: Cli, environment: dict[str, str]

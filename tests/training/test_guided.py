@@ -257,6 +257,7 @@ def settings(family: str = "rnn", **training: object) -> dict[str, dict[str, Any
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["rnn", "transformer"])
 def test_links_are_learned(family, tmp_path):
     """Far sooner than the words, and the model comes with the read-out that finds them."""
@@ -272,6 +273,7 @@ def test_links_are_learned(family, tmp_path):
     assert losses[-1] < 0.3 < losses[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["rnn", "transformer"])
 def test_words_without_links_are_learned_to_have_none(family, tmp_path):
     """Every other word is linked to nothing: what is read has no link for it, unless it was left alone."""
@@ -383,6 +385,7 @@ def test_on_the_command_line(heedful_cli, tmp_path):
     assert "links.txt, line 1: the link '9-0' points past the end of the source" in wrong.err
 
 
+@pytest.mark.slow
 def test_words_that_are_taught_to_have_no_links_are_counted(heedful_cli, tmp_path):
     pairs, links = reversed_pairs(260)
     file = write_pairs(tmp_path / "pairs.tsv", pairs[:200])

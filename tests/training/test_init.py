@@ -104,7 +104,7 @@ def test_the_settings_of_training_are_those_of_the_run(tiny: Path, tmp_path: Pat
 def hints(tiny: Path, out: Path, training: dict[str, Any]) -> list[str]:
     ear = Ear()
     fast = {"steps": 1, "device": "cpu", "threads": 1, **training}
-    heedful.train(OTHERS, out, init=str(tiny), settings={"training": fast}, watch=ear)
+    begin(Inputs((PairList(OTHERS),)), out, {"training": fast}, init=str(tiny), watch=ear)
     return ear.said
 
 
@@ -156,6 +156,7 @@ def test_the_new_dropout_is_what_trains(tiny: Path, tmp_path: Path) -> None:
     assert found[0.0] < found[0.9] - 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [1, 10, 11, 29])
 def test_a_crash_changes_nothing_even_if_the_origin_is_gone(
     whole: bytes, tiny: Path, tmp_path: Path, step: int

@@ -12,6 +12,7 @@ import pytest
 import torch
 from test_run import Crash, Ear, go, weights
 
+from heedful.decoding import greedy
 from heedful.folder import read_model
 from heedful.models import Network
 from heedful.training import Validation
@@ -52,11 +53,19 @@ def scores(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, float, float]]:
     return found
 
 
-def test_where_the_loss_decides_nothing_is_translated(
+def test_where_the_loss_decides_only_the_samples_are_translated(
     tmp_path: Path, heedful_cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("heedful.training.validation.greedy", None)
+    translated: list[int] = []
+
+    def count(model: Any, memory: Any, limits: list[int]) -> Any:
+        translated.append(len(limits))
+        return greedy(model, memory, limits)
+
+    monkeypatch.setattr("heedful.training.validation.greedy", count)
     ear = go(tmp_path / "m", training={"metric": "loss"})
+    assert translated == [2, 2]
+    assert [len(v.samples) for v in ear.validations] == [2, 2]
     assert [v.bleu for v in ear.validations] == [None, None]
     assert str(ear.validations[1]) == f"loss {ear.validations[1].loss:.3f}"
     measured = [r for r in records(tmp_path / "m") if "valid_loss" in r]
@@ -118,6 +127,7 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return weights(out)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [4, 13, 22, 36])
 def test_a_crash_changes_nothing_with_everything_on(everything: bytes, tmp_path: Path, step: int) -> None:
     with pytest.raises(Crash):

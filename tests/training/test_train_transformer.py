@@ -47,6 +47,7 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.slow
 def test_it_learns_to_copy_letters(learned: Path) -> None:
     held = sorted(set(copies(250, seed=77)) - set(copies(1500)))[:100]
     model = heedful.load(learned, "cpu")
@@ -61,6 +62,7 @@ def test_it_learns_to_copy_letters(learned: Path) -> None:
         np.testing.assert_allclose(weights.sum(-1), 1.0, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_commands_work_on_it(heedful_cli: Run, learned: Path, tmp_path: Path) -> None:
     shown = heedful_cli("translate", learned, "a b c", "--show", "--device", "cpu")[1]
     assert shown.startswith("A B C\n")
@@ -82,6 +84,7 @@ def test_the_command_trains_and_resumes_it(heedful_cli: Run, tmp_path: Path) -> 
     assert (tmp_path / "m/model.safetensors").read_bytes() == (tmp_path / "whole/model.safetensors").read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_a_crash_at_any_step_changes_nothing(tmp_path: Path, norm: str) -> None:
     """With every dropout there is, and every weight that may be there."""
