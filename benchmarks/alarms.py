@@ -77,7 +77,7 @@ def predictors(done: Sequence[Translation], chrf: NDArray[np.float64]) -> tuple[
         Predictor(name, auc(column, bad), correlation(column, quality))
         for name, column in zip(names, columns.T, strict=True)
     ]
-    told = [{alarm.kind for alarm in alarms(done[i].trace)} for i in kept]
+    told = [{alarm.kind for alarm in alarms(done[i].trace, every=True)} for i in kept]
     marks = [_mark(kind, np.array([kind in kinds for kinds in told]), bad) for kind in KINDS]
     counts = np.array([len(kinds) for kinds in told])
     return table, [*marks, _mark("any", counts > 0, bad), _mark("two or more", counts > 1, bad)]
