@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 from heedful.config import Config, read_recipe
@@ -11,6 +13,7 @@ from heedful.version import __version__
 if TYPE_CHECKING:
     from heedful import observe
     from heedful.client import Client
+    from heedful.data.reading import read_pairs
     from heedful.decoding import Decoding
     from heedful.trace import Trace
     from heedful.training import train
@@ -27,9 +30,16 @@ __all__ = [
     "__version__",
     "load",
     "observe",
+    "read_pairs",
     "read_recipe",
     "train",
 ]
+
+# Threads of PyTorch that wait for each other sleep instead of spin: on a busy machine spinning threads keep the others
+# from the cores, and two are up to a hundred times slower than one. OpenMP reads this once, when PyTorch is loaded.
+_WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0"}
+if "torch" not in sys.modules and not any(name in os.environ for name in (*_WAITING, "GOMP_SPINCOUNT")):
+    os.environ.update(_WAITING)
 
 _LAZY = {
     "Client": "heedful.client",
@@ -38,6 +48,7 @@ _LAZY = {
     "Translation": "heedful.translator",
     "Translator": "heedful.translator",
     "load": "heedful.translator",
+    "read_pairs": "heedful.data.reading",
     "train": "heedful.training",
 }
 _ROOMS = ("observe",)  # rooms that can be walked into: heedful.observe.watch(model)

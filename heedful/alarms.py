@@ -1,7 +1,8 @@
 """What the weights of a translation warn of: words left out, places looked at again and again, looking nowhere.
 
 Each alarm has a measure, a number from 0 (nothing) to 1, and the words it is about. The measures are of one sentence;
-docs/alignments.md says how well each of them tells bad translations from good ones.
+docs/alignments.md says how well each of them tells bad translations from good ones, and how that is measured for each
+model (`heedful.alarm_rates`).
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from heedful.alarm_rates import KINDS
 from heedful.errors import ConfigError
 from heedful.trace import Trace
 
 __all__ = ["KINDS", "Alarm", "Limits", "Measures", "alarms", "measure"]
 
-KINDS = ("unseen", "repeated", "sink", "flat")
 MOST = 5  # words that a message names
 
 
@@ -118,8 +119,17 @@ def measure(trace: Trace) -> Measures | None:
     return Measures(unseen, repeated, _sunk(seen), float(_flatness(seen).mean()))
 
 
-def alarms(trace: Trace, limits: Limits | None = None) -> tuple[Alarm, ...]:
-    """Return what the weights of a sentence warn of, in the order of `KINDS`."""
+def alarms(trace: Trace, limits: Limits | None = None, *, every: bool = False) -> tuple[Alarm, ...]:
+    """Return what the weights of a sentence warn of, in the order of `KINDS`.
+
+    Kinds that were measured to be near chance for the model are left out (`AlarmRates.shows`), unless `every` is True.
+    """
+    rates = trace.readout.alarms
+    found = _alarms(trace, limits)
+    return found if every or rates is None else tuple(alarm for alarm in found if rates.shows(alarm.kind))
+
+
+def _alarms(trace: Trace, limits: Limits | None) -> tuple[Alarm, ...]:
     limits, seen, total = limits or Limits(), _seen(trace), measure(trace)
     if seen is None or total is None:
         return ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -128,9 +129,12 @@ class Joined:
     def looked(self, source: Sequence[int]) -> NDArray[np.float32]:
         """Return how much each target word looked at some source words.  (target words,)."""
         total = np.zeros(len(self.target), dtype=np.float32)
-        for part, (x, y) in zip(self.parts, self.firsts, strict=True):
-            if mine := [s - x for s in source if x <= s < x + len(part.source)]:
-                total[y : y + len(part.target)] = part.looked(mine)
+        words: dict[int, list[int]] = {}  # by the part that they are in
+        for s in source:
+            words.setdefault(bisect_right(self.firsts, s, key=lambda first: first[0]) - 1, []).append(s)
+        for at, mine in words.items():
+            part, (x, y) = self.parts[at], self.firsts[at]
+            total[y : y + len(part.target)] = part.looked([s - x for s in mine])
         return total
 
 

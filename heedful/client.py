@@ -2,23 +2,34 @@
 
 It needs nothing but Python. A request that the service has no room for (429), or that meets it while it starts or stops
 (503, or nobody listening), is asked again after a while: as long as the service says, or twice as long each time.
+
+A service is not trusted: an answer has at most `MAX_ANSWER` bytes and has to be there, whole, within `timeout` seconds;
+it is checked before it is returned. Redirects are not followed, so that a token is sent to the given address only.
 """
 
 from __future__ import annotations
 
 import http.client
+import io
 import json
+import math
 import random
+import ssl
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, overload
+from contextlib import contextmanager
+from typing import Any, cast, overload
 from urllib.parse import urlsplit
 
 from heedful.errors import ConfigError, DataError, HeedfulError, MachineError
 
-__all__ = ["Client", "ServiceError", "TooMuch"]
+__all__ = ["MAX_ANSWER", "Client", "ServiceError", "TooMuch"]
 
+MAX_ANSWER = 64_000_000  # bytes of an answer, or of all events of a stream
+MAX_PROBLEM = 65_536  # bytes of an answer that is an error
+MAX_MESSAGE = 500  # characters of an error that are passed on
+MAX_PAUSE = 3600.0  # seconds that a service may ask to wait
 AGAIN = (429, 502, 503)
 Waits = Callable[[HeedfulError, float], object]
 FIRST, LONGEST = 0.2, 10.0  # seconds between two tries
@@ -51,34 +62,41 @@ class Client:
     def __init__(
         self, url: str, token: str = "", *, timeout: float = 60.0, patience: float = 60.0, waits: Waits | None = None
     ) -> None:
-        parts = urlsplit(url)
         try:
+            parts = urlsplit(url)
             port = parts.port
         except ValueError:
-            port = -1
-        if parts.scheme not in ("http", "https") or not parts.hostname or port == -1 or parts.query or parts.fragment:
+            parts, port = urlsplit(""), -1
+        plain = url.isprintable() and parts.path.isascii() and not set(" ?#") & set(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or port == -1 or not plain:
             raise ConfigError(f"{url!r} is no address of a service; expected http://localhost:8000, say")
+        if parts.username is not None:
+            raise ConfigError("the address of a service has no user name or password; services take a token")
         if not (timeout > 0 and patience >= 0):
             raise ConfigError(f"timeout is {timeout} and patience {patience}; expected seconds")
         if not (token.isascii() and token.isprintable()):
             raise ConfigError("a token is made of letters, digits and marks of ASCII")
         self.url, self.token, self.timeout, self.patience = url.rstrip("/"), token, timeout, patience
         self._parts, self._waits = parts, waits
-        self._free: deque[http.client.HTTPConnection] = deque()  # open, and used by nobody
+        self._free: deque[_Connection] = deque()  # open, and used by nobody
 
     def __repr__(self) -> str:
         return f"Client({self.url!r})"
 
     def models(self) -> list[dict[str, Any]]:
         """Return what there is to say of each model of the service, the default first."""
-        return self._json("GET", "/v1/models", "models")
+        found = self._json("GET", "/v1/models", "models")
+        with self._checking():
+            for i, model in enumerate(found):
+                _text(model, "name", f"models[{i}]")
+        return found
 
     def ready(self) -> bool:
         """Whether the service takes requests now."""
         connection = self._connection()
         try:
             return self._sent(connection, "GET", "/ready", None).status == 200
-        except (OSError, http.client.HTTPException):
+        except (OSError, UnicodeError, http.client.HTTPException, _WrongAnswerError):
             return False
         finally:
             connection.close()
@@ -133,12 +151,21 @@ class Client:
             "trace": trace,
         }
         found = self._json("POST", "/v1/translate", "translations", asked)
+        with self._checking():
+            _check_count(found, 1 if isinstance(text, str) else len(text))
+            for i, item in enumerate(found):
+                _check_item(item, f"translations[{i}]", markup)
         return found[0] if isinstance(text, str) else found
 
     def align(self, pairs: Sequence[tuple[str, str]], *, model: str | None = None) -> list[dict[str, Any]]:
         """Return which words of given pairs belong together."""
         asked = {"pairs": [{"source": x, "target": y} for x, y in pairs], "model": model}
-        return self._json("POST", "/v1/align", "alignments", asked)
+        found = self._json("POST", "/v1/align", "alignments", asked)
+        with self._checking():
+            _check_count(found, len(pairs))
+            for i, links in enumerate(found):
+                _check_links(links, f"alignments[{i}]")
+        return found
 
     def stream(
         self, text: str, *, model: str | None = None, prefix: str | None = None
@@ -148,15 +175,22 @@ class Client:
         connection = self._connection()
         try:
             answer = self._asked(connection, "POST", "/v1/stream", asked)
+            self._check_type(answer, "text/event-stream")
             for name, record in _events(answer):
                 if name == "error":
-                    raise _refusal(record.get("status", 0), record)
+                    raise self._refusal(record.get("status"), record)
+                _check_event(name, record)
                 yield name, record
                 if name == "done":
                     return
+                connection.until = time.monotonic() + self.timeout  # for the next event
             raise ServiceError(f"{self.url}: the service broke off in the middle of a translation")
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            raise ServiceError(f"{self.url}: the service broke off ({error})") from None
+        except TimeoutError:
+            raise ServiceError(f"{self.url}: nothing came for {self.timeout:g} s") from None
+        except (OSError, http.client.HTTPException) as error:
+            raise ServiceError(f"{self.url}: the service broke off ({_why(error)})") from None
+        except _WrongAnswerError as error:
+            raise self._wrong(error) from None
         finally:
             connection.close()
 
@@ -172,46 +206,60 @@ class Client:
         self.close()
 
     def _json(self, method: str, path: str, name: str, asked: object = None) -> list[dict[str, Any]]:
-        """Return what an answer has by some name."""
+        """Return the list of objects that an answer has by some name."""
         try:
             connection = self._free.pop()
         except IndexError:
             connection = self._connection()
+        whole = False
         try:
-            found = _record(self._asked(connection, method, path, asked).read()).get(name)
+            answer = self._asked(connection, method, path, asked)
+            self._check_type(answer, "application/json")
+            found = _parse(_read(answer, MAX_ANSWER)).get(name)
+            if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+                raise _WrongAnswerError(f"it has no list of {name}")
+            whole = True
+        except TimeoutError:
+            raise ServiceError(f"{self.url}: no whole answer within {self.timeout:g} s") from None
         except (OSError, http.client.HTTPException) as error:
-            connection.close()
-            raise ServiceError(f"{self.url}: the service broke off ({error})") from None
-        except HeedfulError:
-            connection.close()
-            raise
-        self._free.append(connection)
-        if not isinstance(found, list):
-            raise ServiceError(f"{self.url}: this is no heedful service: its answer has no {name}", 200)
+            raise ServiceError(f"{self.url}: the service broke off ({_why(error)})") from None
+        except _WrongAnswerError as error:
+            raise self._wrong(error) from None
+        finally:
+            if whole:
+                self._free.append(connection)
+            else:
+                connection.close()
         return found
 
-    def _asked(
-        self, connection: http.client.HTTPConnection, method: str, path: str, asked: object
-    ) -> http.client.HTTPResponse:
+    def _asked(self, connection: _Connection, method: str, path: str, asked: object) -> http.client.HTTPResponse:
         """Ask until there is an answer, or patience ends; what is asked changes nothing, and so may be asked twice."""
         body = None if asked is None else json.dumps(asked, ensure_ascii=False).encode("utf-8", "backslashreplace")
         until, wait = time.monotonic() + self.patience, FIRST
         while True:
+            used = connection.sock is not None
             try:
                 answer = self._sent(connection, method, path, body)
                 if answer.status == 200:
                     return answer
-                trouble: HeedfulError = _refusal(answer.status, _record(answer.read()))
+                after = _seconds(answer.headers.get("Retry-After"))
+                trouble = self._problem(answer)
+                if not answer.isclosed():  # there is more than was read
+                    connection.close()
                 if answer.status not in AGAIN:
                     raise trouble
-                after = _seconds(answer.headers.get("Retry-After"))
             except TimeoutError:
                 connection.close()
                 raise ServiceError(f"{self.url}: no answer within {self.timeout:g} s") from None
-            except (OSError, http.client.HTTPException) as error:
+            except _WrongAnswerError as error:
                 connection.close()
-                trouble, after = ServiceError(f"{self.url}: the service cannot be reached ({_why(error)})"), None
-            pause = wait * random.uniform(0.5, 1.5) if after is None else after * random.uniform(1.0, 1.2)
+                raise self._wrong(error) from None
+            except (OSError, UnicodeError, http.client.HTTPException) as error:
+                connection.close()
+                if used and isinstance(error, ConnectionError):  # closed since the last request: open another one
+                    continue
+                trouble, after = self._unreached(error), None
+            pause = wait * random.uniform(0.5, 1.5) if after is None else max(after, FIRST) * random.uniform(1.0, 1.2)
             if time.monotonic() + pause > until:
                 raise trouble from None
             if wait == FIRST and self._waits is not None:
@@ -219,61 +267,282 @@ class Client:
             time.sleep(pause)
             wait = min(2 * wait, LONGEST)
 
-    def _sent(
-        self, connection: http.client.HTTPConnection, method: str, path: str, body: bytes | None
-    ) -> http.client.HTTPResponse:
+    def _sent(self, connection: _Connection, method: str, path: str, body: bytes | None) -> http.client.HTTPResponse:
         headers = {"Accept": "application/json, text/event-stream"}
         headers |= {"Content-Type": "application/json"} if body is not None else {}
         headers |= {"Authorization": f"Bearer {self.token}"} if self.token else {}
+        connection.until, connection.left = time.monotonic() + self.timeout, MAX_ANSWER
         connection.request(method, self._parts.path.rstrip("/") + path, body, headers)
         return connection.getresponse()
 
-    def _connection(self) -> http.client.HTTPConnection:
-        kind = http.client.HTTPSConnection if self._parts.scheme == "https" else http.client.HTTPConnection
+    def _connection(self) -> _Connection:
+        kind = _SecureConnection if self._parts.scheme == "https" else _Connection
         return kind(self._parts.hostname or "", self._parts.port, timeout=self.timeout)
+
+    def _problem(self, answer: http.client.HTTPResponse) -> HeedfulError:
+        """Return the error that an answer other than 200 is."""
+        if 300 <= answer.status < 400:
+            place = str(answer.headers.get("Location", ""))[:MAX_MESSAGE]
+            return ServiceError(
+                f"{self.url}: it redirects to {place!r}, which is not followed; give the address itself", answer.status
+            )
+        content = _read(answer, MAX_PROBLEM, whole=False)
+        try:
+            problem = _parse(content)
+        except _WrongAnswerError:
+            problem = {"detail": content[:200].decode("utf-8", "replace")}
+        return self._refusal(answer.status, problem)
+
+    def _refusal(self, status: object, problem: dict[str, Any]) -> HeedfulError:
+        """Return the error that a problem is: the asker's mistake, or the service's."""
+        status = status if isinstance(status, int) else 0
+        texts = (problem.get(name) for name in ("detail", "title"))
+        message = next((text for text in texts if isinstance(text, str) and text.strip()), "")
+        message = message[:MAX_MESSAGE] or f"{self.url}: the service answered with status {status}"
+        if status == 413:
+            field, allowed = problem.get("field"), problem.get("allowed")
+            many = allowed if type(allowed) is int and allowed > 0 else None
+            return TooMuch(message, field if isinstance(field, str) else "", many)
+        return DataError(message) if status in (400, 404, 415, 422) else ServiceError(message, status)
+
+    def _unreached(self, error: Exception) -> HeedfulError:
+        """Return the error of a service that cannot be reached; raise it if asking again cannot help."""
+        trouble = ServiceError(f"{self.url}: the service cannot be reached ({_why(error)})")
+        if isinstance(error, http.client.HTTPException) and not isinstance(error, OSError):
+            said = str(error)[:100]
+            raise ServiceError(f"{self.url}: this is no heedful service: no answer of HTTP ({said!r})") from None
+        if isinstance(error, UnicodeError | ssl.SSLError):
+            raise trouble from None
+        return trouble
+
+    def _check_type(self, answer: http.client.HTTPResponse, expected: str) -> None:
+        """Refuse an answer that says itself that it is something else."""
+        given = answer.headers.get("Content-Type")
+        if given is not None and str(given).partition(";")[0].strip().lower() != expected:
+            raise _WrongAnswerError(f"its type is {str(given)[:100]!r}, expected {expected}")
+
+    @contextmanager
+    def _checking(self) -> Iterator[None]:
+        """Say whose answer is wrong."""
+        try:
+            yield
+        except _WrongAnswerError as error:
+            raise self._wrong(error) from None
+
+    def _wrong(self, error: _WrongAnswerError) -> ServiceError:
+        return ServiceError(f"{self.url}: this is no heedful service, or one that is broken: its answer: {error}", 200)
+
+
+class _WrongAnswerError(Exception):
+    """An answer that is not what a heedful service sends."""
+
+
+class _Connection(http.client.HTTPConnection):
+    """A connection on which nothing is waited for after `until`, and no more read than `left` bytes."""
+
+    until, left = math.inf, MAX_ANSWER
+
+    def connect(self) -> None:
+        """Connect, and read from then on until the deadline only."""
+        super().connect()
+        self.sock = cast(Any, _TimedSocket(self.sock, self))
+
+
+class _SecureConnection(_Connection, http.client.HTTPSConnection):
+    pass
+
+
+class _TimedSocket:
+    """What http.client needs of a socket, each call no longer than until the deadline of its connection."""
+
+    def __init__(self, sock: Any, connection: _Connection) -> None:  # noqa: ANN401  (a socket, plain or TLS)
+        self._sock, self.connection = sock, connection
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        raw = self._sock.makefile(mode, buffering=0)
+        return cast(io.BufferedReader, io.BufferedReader(_BoundedReader(raw, self)))
+
+    def sendall(self, data: bytes) -> None:
+        self.set_timeout()
+        self._sock.sendall(data)
+
+    def set_timeout(self) -> None:
+        left = self.connection.until - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("timed out")
+        self._sock.settimeout(None if left == math.inf else left)
+
+    def close(self) -> None:
+        self._sock.close()
+
+
+class _BoundedReader(io.RawIOBase):
+    """Reads from a socket; head, chunks and trailers of an answer count as well as its content."""
+
+    def __init__(self, raw: Any, sock: _TimedSocket) -> None:  # noqa: ANN401  (socket.SocketIO)
+        self._raw, self._sock = raw, sock
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:  # noqa: ANN401
+        self._sock.set_timeout()
+        count = self._raw.readinto(buffer)
+        self._sock.connection.left -= count or 0
+        if self._sock.connection.left < 0:
+            raise _WrongAnswerError(f"it has more than {MAX_ANSWER:,} bytes")
+        return cast("int | None", count)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+def _read(answer: http.client.HTTPResponse, limit: int, whole: bool = True) -> bytes:
+    """Return at most so many bytes of an answer; one that is not `whole` in them is refused if it has to be."""
+    try:
+        content = answer.read(limit)
+    except ValueError:  # the size of a chunk is negative
+        raise http.client.IncompleteRead(b"") from None
+    if answer.length and whole:  # http.client says nothing of bytes that did not come
+        raise http.client.IncompleteRead(b"", answer.length)
+    return content
 
 
 def _events(answer: http.client.HTTPResponse) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield server-sent events."""
-    name, data = "", b""
+    name, data = "", list[bytes]()
     for line in answer:
-        field, _, value = line.rstrip(b"\r\n").partition(b": ")
+        field, _, value = line.rstrip(b"\r\n").partition(b":")
+        value = value.removeprefix(b" ")
         if field == b"event":
-            name = value.decode()
+            name = value.decode("utf-8", "replace")
         elif field == b"data":
-            data = value
-        elif not field and name:
-            yield name, _record(data)
-            name = ""
+            data.append(value)
+        elif line in (b"\n", b"\r\n"):
+            if name:
+                yield name, _parse(b"\n".join(data))
+            name, data = "", []
 
 
-def _record(content: bytes) -> dict[str, Any]:
+def _parse(content: bytes) -> dict[str, Any]:
+    """Return the object that JSON is."""
     try:
-        found = json.loads(content)
-    except ValueError:
-        found = None
-    return found if isinstance(found, dict) else {"detail": content[:200].decode("utf-8", "replace")}
+        found = json.loads(content.decode("utf-8"), parse_constant=_refuse_constant, parse_float=_finite)
+    except RecursionError:
+        raise _WrongAnswerError("it is nested too deeply") from None
+    except ValueError as error:
+        raise _WrongAnswerError(f"it is not JSON ({str(error)[:100]})") from None
+    if not isinstance(found, dict):
+        raise _WrongAnswerError(f"it is not an object of JSON, but {_short(found)}")
+    return found
 
 
-def _refusal(status: int, problem: dict[str, Any]) -> HeedfulError:
-    """Return the error that a problem is: the asker's mistake, or the service's."""
-    message = str(problem.get("detail") or problem.get("title") or f"status {status}")
-    if status == 413:
-        allowed = problem.get("allowed")
-        return TooMuch(message, str(problem.get("field") or ""), allowed if isinstance(allowed, int) else None)
-    if status in (400, 404, 415, 422):
-        return DataError(message)
-    return ServiceError(message, status)
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is no number")
+
+
+def _finite(text: str) -> float:
+    if not math.isfinite(number := float(text)):
+        raise ValueError(f"{text[:20]} is too large")
+    return number
+
+
+def _check_count(found: Sequence[object], count: int) -> None:
+    if len(found) != count:
+        raise _WrongAnswerError(f"{count} results were asked for, and {len(found)} came")
+
+
+def _check_item(item: dict[str, Any], where: str, markup: bool = False, inner: bool = False) -> None:
+    """Refuse a translation that lacks what every translation has, or has it in another type."""
+    for name in ("source", "text"):
+        _text(item, name, where)
+    for name in ("score", "confidence"):
+        _number(item, name, where)
+    for i, word in enumerate(_objects(item, "words", where)):
+        _text(word, "text", f"{where}.words[{i}]")
+        for name in ("start", "end", "confidence"):
+            _number(word, name, f"{where}.words[{i}]")
+    if item.get("notes") is not None and not all(isinstance(note, str) for note in _list(item, "notes", where)):
+        raise _WrongAnswerError(f"{where}.notes has something other than texts")
+    if item.get("markup") is not None or markup:
+        _text(item, "markup", where)
+    if item.get("rank_score") is not None:
+        _number(item, "rank_score", where)
+    if item.get("alignment") is not None:
+        _check_links(item["alignment"], f"{where}.alignment")
+    if not isinstance(item.get("figure"), dict | None):
+        raise _WrongAnswerError(f"{where}.figure is {_short(item['figure'])}, expected an object")
+    if item.get("alternatives") is not None and not inner:
+        for i, other in enumerate(_objects(item, "alternatives", where)):
+            _check_item(other, f"{where}.alternatives[{i}]", markup, inner=True)
+            _number(other, "rank_score", f"{where}.alternatives[{i}]")
+
+
+def _check_links(links: object, where: str) -> None:
+    if not isinstance(links, dict):
+        raise _WrongAnswerError(f"{where} is {_short(links)}, expected an object")
+    _text(links, "pharaoh", where)
+    for name in ("source_words", "target_words", "links"):
+        if not all(isinstance(one, list) and len(one) == 3 for one in _list(links, name, where)):
+            raise _WrongAnswerError(f"{where}.{name} has something other than lists of 3")
+
+
+def _check_event(name: str, record: dict[str, Any]) -> None:
+    if name == "token":
+        _text(record, "text", name)
+        if type(record.get("start")) is not int or record["start"] < 0:
+            raise _WrongAnswerError(f"{name}.start is {_short(record.get('start'))}, expected a whole number from 0")
+    elif name == "done":
+        if not isinstance(record.get("translation"), dict):
+            raise _WrongAnswerError(f"done.translation is {_short(record.get('translation'))}, expected an object")
+        _check_item(record["translation"], "done.translation")
+
+
+def _text(record: dict[str, Any], name: str, where: str) -> None:
+    if not isinstance(record.get(name), str):
+        raise _WrongAnswerError(f"{where}.{name} is {_short(record.get(name))}, expected a text")
+
+
+def _number(record: dict[str, Any], name: str, where: str) -> None:
+    value = record.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e300:
+        raise _WrongAnswerError(f"{where}.{name} is {_short(value)}, expected a number")
+
+
+def _list(record: dict[str, Any], name: str, where: str) -> list[Any]:
+    value = record.get(name)
+    if not isinstance(value, list):
+        raise _WrongAnswerError(f"{where}.{name} is {_short(value)}, expected a list")
+    return value
+
+
+def _objects(record: dict[str, Any], name: str, where: str) -> list[dict[str, Any]]:
+    found = _list(record, name, where)
+    if not all(isinstance(one, dict) for one in found):
+        raise _WrongAnswerError(f"{where}.{name} has something other than objects")
+    return found
+
+
+def _short(value: object) -> str:
+    """Return a value of JSON in a few words; what is large or nested is only named."""
+    if value is None or isinstance(value, bool | float):
+        return json.dumps(value)
+    if isinstance(value, int):
+        return str(value) if abs(value) < 10**20 else "a huge number"
+    if isinstance(value, str):
+        return repr(value[:40]) + "…" * (len(value) > 40)
+    return "a list" if isinstance(value, list) else "an object"
 
 
 def _seconds(header: str | None) -> float | None:
     """Return the seconds of a Retry-After header; a date, or nonsense, is none.
 
-    >>> _seconds("2"), _seconds("soon"), _seconds(None)
-    (2.0, None, None)
+    >>> _seconds("2"), _seconds("soon"), _seconds("-1"), _seconds(None)
+    (2.0, None, None, None)
     """
-    return min(float(header), 3600.0) if header and header.isdigit() else None
+    return min(float(header), MAX_PAUSE) if header and header.isascii() and header.isdigit() else None
 
 
 def _why(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return (getattr(error, "strerror", None) or str(error) or type(error).__name__)[:200]

@@ -15,8 +15,9 @@ from pathlib import Path
 
 import torch
 
+from heedful.bounded import parse_json, read_bytes
 from heedful.disk import cache_folder, make_folder, write_whole
-from heedful.errors import ConfigError, DeviceMemoryError, DiskError, choose
+from heedful.errors import ConfigError, DeviceMemoryError, DiskError, ModelError, choose
 
 __all__ = ["check_bf16", "fast_products", "faster_in_bf16", "memory_guard", "out_of_memory", "pick"]
 
@@ -102,9 +103,9 @@ def _try_bf16() -> tuple[int, float]:
 def _told(known: Path) -> tuple[int, float] | None:
     """Return what an earlier trial found, if there was one."""
     try:
-        status, ratio = json.loads(known.read_bytes())
+        status, ratio = parse_json(read_bytes(known, 1000, "what a trial found"), str(known))
         return int(status), float(ratio)
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, OverflowError, ModelError):
         return None
 
 

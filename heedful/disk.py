@@ -76,16 +76,24 @@ def whole_folder(path: Path) -> Iterator[Path]:
     """Give a folder to fill, which is renamed to `path` when everything in it is written; on an error it is removed."""
     partial = path.with_name(f".{path.name}.partial")
     with writing(path):
-        shutil.rmtree(partial, ignore_errors=True)
+        _remove(partial)
         partial.mkdir(parents=True)
         try:
             yield partial
-            shutil.rmtree(path, ignore_errors=True)
+            _remove(path)
             partial.rename(path)
             _sync(path.parent)
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
             raise
+
+
+def _remove(path: Path) -> None:
+    """Remove a folder, or what stands in its place."""
+    if path.is_symlink() or (path.exists() and not path.is_dir()):
+        path.unlink()
+    else:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _sync(folder: Path) -> None:

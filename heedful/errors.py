@@ -4,12 +4,14 @@
 HeedfulError             the root: catch this to catch them all
 ├── DataError            sentence pairs that cannot be read: the file, the line, what was expected
 ├── ConfigError          an unknown setting, or a value that is not allowed
+│   └── ArgumentError      an unknown keyword argument; a TypeError as well
 ├── ModelError           a folder that is not a model, or not a whole one
+│   └── NewerFormatError   one that was written by a newer heedful, in a format that this one cannot read
 ├── ShapeError           tensors that do not fit together
 └── MachineError         not the user's mistake: the machine or the numbers gave way
     ├── DiskError          a file could not be written
     ├── DeviceMemoryError  the device ran out of memory
-    ├── NotFiniteError     the loss became infinite or not a number
+    ├── NotFiniteError     the loss, or what a model computed, became infinite or not a number
     └── WorkerError        another process of the same run has died
 ```
 
@@ -19,9 +21,11 @@ On the command line a `MachineError` exits with 1 and every other one with 2.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 __all__ = [
+    "ArgumentError",
     "ConfigError",
     "DataError",
     "DeviceMemoryError",
@@ -29,10 +33,13 @@ __all__ = [
     "HeedfulError",
     "MachineError",
     "ModelError",
+    "NewerFormatError",
     "NotFiniteError",
     "ShapeError",
     "WorkerError",
     "choose",
+    "foreign",
+    "known_arguments",
     "nearest",
 ]
 
@@ -42,6 +49,7 @@ class HeedfulError(Exception):
 
     exit_code = 2
     told = False  # by another process of the same run
+    multiline = False  # whether the text has line breaks of its own, besides those of the data it quotes
 
 
 class DataError(HeedfulError):
@@ -52,8 +60,16 @@ class ConfigError(HeedfulError):
     """An unknown setting, or a value that is not allowed."""
 
 
+class ArgumentError(ConfigError, TypeError):
+    """An unknown keyword argument."""
+
+
 class ModelError(HeedfulError):
     """A folder that is not a model, or not a whole one."""
+
+
+class NewerFormatError(ModelError):
+    """A model, or a checkpoint, in a format that only a newer heedful can read: it is whole, and must not be lost."""
 
 
 class ShapeError(HeedfulError):
@@ -75,7 +91,7 @@ class DeviceMemoryError(MachineError):
 
 
 class NotFiniteError(MachineError):
-    """The loss became infinite or not a number."""
+    """The loss, or what a model computed, became infinite or not a number."""
 
 
 class WorkerError(MachineError):
@@ -103,5 +119,66 @@ def choose(what: str, word: str, allowed: Iterable[str]) -> str:
     allowed = tuple(allowed)
     if word not in allowed:
         allowed = sorted(allowed)
-        raise ConfigError(f"unknown {what} '{word}'; choose one of {', '.join(allowed)}.{nearest(str(word), allowed)}")
+        shown = str(word)[:100]
+        raise ConfigError(f"unknown {what} '{shown}'; choose one of {', '.join(allowed)}.{nearest(shown, allowed)}")
     return word
+
+
+@contextmanager
+def foreign(what: str, error: type[HeedfulError] = ModelError) -> Iterator[None]:
+    """Turn whatever a compiled library raises into `error` with the message "what: reason".
+
+    A panic of Rust code is a `BaseException` that `except Exception` lets through: it would end the thread it is in.
+    Heedful's own errors, a full memory and requests to stop pass unchanged.
+
+    >>> with foreign("the tokenizer cannot read this text"):
+    ...     raise RuntimeError("index out of bounds")
+    Traceback (most recent call last):
+    heedful.errors.ModelError: the tokenizer cannot read this text: index out of bounds
+    """
+    try:
+        yield
+    except (HeedfulError, MemoryError, KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as fault:
+        reason = next(iter(str(fault).splitlines()), "") or type(fault).__name__
+        raise error(f"{what}: {reason:.400}") from None
+
+
+# What other libraries call what heedful calls otherwise.
+ELSEWHERE = {
+    "lr": "rate",
+    "learning_rate": "rate",
+    "epochs": "steps",
+    "max_steps": "steps",
+    "num_epochs": "steps",
+    "batch_size": "batch_tokens",
+    "hidden_size": "width",
+    "d_model": "width",
+    "num_layers": "layers",
+    "num_heads": "heads",
+    "nhead": "heads",
+    "warmup_steps": "warmup",
+    "num_beams": "beam",
+    "beam_size": "beam",
+    "num_return_sequences": "n_best",
+}
+
+
+def known_arguments(function: str, given: Iterable[str], allowed: Iterable[str]) -> None:
+    """Raise ArgumentError for the first keyword argument that a function does not have, with the nearest guess.
+
+    >>> known_arguments("translate", ["beams"], ["beam", "n_best"])
+    Traceback (most recent call last):
+    heedful.errors.ArgumentError: translate: unknown argument 'beams'; did you mean 'beam'?
+    >>> known_arguments("train", ["lr"], ["rate", "steps"])
+    Traceback (most recent call last):
+    heedful.errors.ArgumentError: train: unknown argument 'lr'; did you mean 'rate'?
+    """
+    allowed = sorted(allowed)
+    for name in given:
+        if name not in allowed:
+            guess = [ELSEWHERE[name]] if ELSEWHERE.get(name) in allowed else []
+            guess = guess or difflib.get_close_matches(name.lower(), allowed, n=1, cutoff=0.65)
+            hint = f"did you mean '{guess[0]}'?" if guess else f"choose from {', '.join(allowed)}"
+            raise ArgumentError(f"{function}: unknown argument '{name}'; {hint}")

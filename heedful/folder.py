@@ -1,8 +1,11 @@
 """A model is a folder, safe to load from a stranger.
 
 `model.safetensors` holds the weights, `tokenizer.json` (or `source.tokenizer.json` and `target.tokenizer.json`) the
-vocabularies, and `config.json` the settings, a format version and the other files' checksums. `config.json` is renamed
-into place last: a reader sees a whole model or none. There is no pickle.
+vocabularies, and `config.json` the settings, a format version, the other files' checksums and its own: SHA-256 of all
+else in it. `config.json` is renamed into place last: a reader sees a whole model or none. There is no pickle.
+
+A folder is read in the order in which its files tell the size of each other: `config.json`, the vocabularies, and then
+weights, which may have as many bytes as a model with these settings and vocabularies has, and no more.
 
 `readout.json`, where there is one, says how links between words are read from the model's weights. It is found out
 after the model was written, and may be written by hand, so that it stands beside the list of files, not in it.
@@ -11,7 +14,8 @@ after the model was written, and may be written by hand, so that it stands besid
 from __future__ import annotations
 
 import json
-import stat
+import logging
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -20,13 +24,13 @@ from typing import Any
 
 import safetensors.torch
 import torch
-from safetensors import SafetensorError
 from torch import Tensor
 
+from heedful.bounded import SETTINGS, NotPlainError, max_json, megabytes, open_plain, read_bytes, read_json
 from heedful.config import Config
 from heedful.device import memory_guard
 from heedful.disk import make_folder, write_whole, writing
-from heedful.errors import HeedfulError, ModelError
+from heedful.errors import HeedfulError, ModelError, NewerFormatError, foreign
 from heedful.models import Network, build
 from heedful.readout import READOUT, Readout, read_readout
 from heedful.text import Codec
@@ -42,12 +46,14 @@ __all__ = [
     "RECENT",
     "RUN",
     "WEIGHTS",
+    "WIDEST",
+    "ModelFolder",
     "Parts",
     "about",
+    "check_finite",
+    "checksum",
     "holds_model",
-    "model_of",
     "pack",
-    "read_files",
     "read_model",
     "set_aside",
     "unpack",
@@ -63,6 +69,11 @@ JOINT, SOURCE, TARGET = "tokenizer.json", "source.tokenizer.json", "target.token
 OPTIMIZER, BEST, RUN = "optimizer.safetensors", "best.safetensors", "run.json"
 AVERAGE, RECENT = "average.safetensors", "recent.safetensors"
 KNOWN = {WEIGHTS, JOINT, SOURCE, TARGET, OPTIMIZER, BEST, RUN, AVERAGE, RECENT}
+CHECKSUM = "checksum"
+WIDEST = 8  # bytes of a number, in float64
+HEADER = 2_000_000, 1_000  # bytes of a safetensors header at most: of all, and more for each weight
+
+logger = logging.getLogger("heedful.folder")
 
 
 @dataclass(frozen=True)
@@ -90,7 +101,7 @@ def write_model(path: Path, parts: Parts, extra: Mapping[str, bytes] | None = No
     """Write a model folder; `extra` files are listed with it.
 
     A read-out that is there was measured with the weights that are there: it stays with the same, and with others it is
-    set aside as `readout.old.json`.
+    set aside as `readout.old.json`, if it was chosen.
     """
     files = {WEIGHTS: pack(parts.model.state_dict()), **(extra or {})}
     if parts.config.text.joint:
@@ -103,7 +114,11 @@ def write_model(path: Path, parts: Parts, extra: Mapping[str, bytes] | None = No
         stays = (path / READOUT).is_file() and _holds(path / WEIGHTS, files[WEIGHTS])
         (path / CONFIG).unlink(missing_ok=True)
         if (path / READOUT).is_file() and not stays:
-            (path / READOUT).replace(path / OLD_READOUT)
+            there, _ = read_readout(path, parts.config)
+            if there is not None and there.is_usual(parts.config.model):
+                (path / READOUT).unlink()
+            else:
+                (path / READOUT).replace(path / OLD_READOUT)
     if parts.readout is not None and not stays:
         write_readout(path, parts.readout)
     for name, content in files.items():
@@ -115,13 +130,19 @@ def write_model(path: Path, parts: Parts, extra: Mapping[str, bytes] | None = No
         "notes": dict(parts.notes),
         "files": {name: {"bytes": len(c), "sha256": sha256(c).hexdigest()} for name, c in sorted(files.items())},
     }
-    write_whole(path / CONFIG, (json.dumps(head, indent=2, ensure_ascii=False) + "\n").encode())
+    write_whole(path / CONFIG, _json({**head, CHECKSUM: checksum(head)}))
+
+
+def checksum(head: Mapping[str, Any]) -> str:
+    """Return the checksum of what a `config.json` holds, however it is laid out: all but the checksum itself."""
+    rest = {key: value for key, value in head.items() if key != CHECKSUM}
+    return sha256(json.dumps(rest, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def _holds(path: Path, content: bytes) -> bool:
     """Whether a file has just this content."""
     try:
-        return path.stat().st_size == len(content) and path.read_bytes() == content
+        return path.stat().st_size == len(content) and read_bytes(path, len(content), "it") == content
     except OSError:
         return False
 
@@ -155,91 +176,140 @@ def about(path: Path) -> dict[str, Any]:
         hint = "; its training was not finished: go on with heedful train --resume" if unfinished else ""
         raise ModelError(f"{path}: this folder holds no model (there is no {CONFIG}){hint}")
     try:
-        head = json.loads((path / CONFIG).read_bytes())
-    except (ValueError, RecursionError):
-        raise ModelError(f"{path / CONFIG}: this is not JSON; the file is damaged") from None
+        head = read_json(path / CONFIG, limit=SETTINGS)
     except OSError as error:
         raise ModelError(f"{path / CONFIG}: cannot be read ({error.strerror})") from None
     if isinstance(head, dict) and isinstance(kind := head.get("model_type"), str):
         raise ModelError(
-            f"{path / CONFIG}: this is a model of the type '{kind}'; of others' models only marian is read"
+            f"{path / CONFIG}: this is a model of the type '{kind:.60}'; of others' models only marian is read"
         )
-    if not isinstance(head, dict) or not isinstance(head.get("format"), int):
+    if not isinstance(head, dict) or type(head.get("format")) is not int or head["format"] < 1:
         raise ModelError(f"{path / CONFIG}: this is not the config of a heedful model (it has no format number)")
     if head["format"] > FORMAT:
-        raise ModelError(
-            f"{path}: written in format {head['format']} by heedful {head.get('heedful')}; "
+        raise NewerFormatError(
+            f"{path}: written in format {head['format']!s:.40} by heedful {head.get('heedful')!s:.40}; "
             f"this is heedful {__version__}, which reads format {FORMAT}. Upgrade heedful to open it"
         )
     if not all(isinstance(head.get(key), dict) for key in ("config", "notes", "files")):
         raise ModelError(f"{path / CONFIG}: config, notes or files are missing; the file is damaged")
     _check_notes(head["notes"], path / CONFIG)
+    if CHECKSUM in head and head[CHECKSUM] != checksum(head):
+        raise ModelError(
+            f"{path / CONFIG}: its checksum is not that of what it says; the file is damaged or changed. If it was "
+            f"changed on purpose, take '{CHECKSUM}' out of it"
+        )
     return head
 
 
 def read_model(path: Path, device: torch.device | None = None) -> Parts:
     """Read a model folder; anything in it that is not as it should be is a `ModelError`."""
-    head = about(path)
-    return model_of(path, head, read_files(path, head), device)
+    return ModelFolder(path).parts(device)
 
 
-def model_of(
-    path: Path, head: Mapping[str, Any], files: Mapping[str, bytes], device: torch.device | None = None
-) -> Parts:
-    """Return the model in files that were read and checked already."""
-    try:
-        config = Config.build(head["config"])
-        names = (JOINT, JOINT) if config.text.joint else (SOURCE, TARGET)
-        if missing := {WEIGHTS, *names} - files.keys():
-            raise ModelError(f"{', '.join(sorted(missing))} is not listed in {CONFIG}")
-        source = _codec(files, names[0])
-        target = source if config.text.joint else _codec(files, names[1])
-        model = _fill(config, len(source), len(target), unpack(files[WEIGHTS], WEIGHTS))
-    except HeedfulError as error:
-        raise ModelError(f"{path}: {error}") from None
-    with memory_guard(f"opening {path}", "use --device cpu"):
-        return Parts(config, model.to(device).eval(), source, target, head["notes"], *read_readout(path, config))
+class ModelFolder:
+    """A model folder whose settings and vocabularies were read, which tell how large its other files may be."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.head = path, about(path)
+        for name in self.head["files"]:
+            if name not in KNOWN:
+                raise ModelError(f"{path / CONFIG}: '{name!a}' is not a file of a model")
+        if CHECKSUM not in self.head:
+            logger.warning("%s: has no checksum of its own, as it was written or changed without one", path / CONFIG)
+        try:
+            self.config = Config.build(self.head["config"])
+            joint = self.config.text.joint
+            names = (JOINT, JOINT) if joint else (SOURCE, TARGET)
+            if missing := {WEIGHTS, *names} - self.head["files"].keys():
+                raise ModelError(f"{', '.join(sorted(missing))} is not listed in {CONFIG}")
+            self.source = self._codec(names[0])
+            self.target = self.source if joint else self._codec(names[1])
+            # Built without memory first, so that absurd settings cost nothing.
+            with torch.device("meta"):
+                self.model = build(self.config.model, len(self.source), len(self.target))
+        except HeedfulError as error:
+            raise ModelError(self._in_folder(error)) from None
+
+    def _in_folder(self, error: HeedfulError) -> str:
+        """Return an error with the name of the folder, if it does not begin with that already."""
+        said = str(error)
+        return said if said.startswith(str(self.path)) else f"{self.path}: {said}"
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of each weight."""
+        return {name: tuple(weight.shape) for name, weight in self.model.state_dict().items()}
+
+    def parts(self, device: torch.device | None = None) -> Parts:
+        """Read the weights and the read-out, and return the model."""
+        try:
+            model = _fill(self.model, self.tensors(WEIGHTS))
+        except HeedfulError as error:
+            raise ModelError(self._in_folder(error)) from None
+        with memory_guard(f"opening {self.path}", "use --device cpu"):
+            read = read_readout(self.path, self.config)
+            return Parts(self.config, model.to(device).eval(), self.source, self.target, self.head["notes"], *read)
+
+    def tensors(self, name: str, copies: int = 1) -> dict[str, Tensor]:
+        """Return the tensors of a listed file, which may hold each weight of the model so many times."""
+        weights = self.model.state_dict()
+        numbers = sum(weight.numel() for weight in weights.values())
+        limit = copies * (WIDEST * numbers + HEADER[1] * len(weights)) + HEADER[0]
+        return unpack(self.content(name, limit, f"{name} of a model with these settings"), name)
+
+    def content(self, name: str, limit: int, what: str) -> bytes:
+        """Return the content of a listed file, held to its size, its checksum and a limit."""
+        path, facts = self.path / name, self.head["files"][name]
+        size = facts.get("bytes") if isinstance(facts, dict) else None
+        if type(size) is not int or size < 0:
+            raise ModelError(f"{self.path / CONFIG}: it does not say how many bytes {name} has")
+        try:
+            with open_plain(path) as file:
+                found = os.fstat(file.fileno()).st_size
+                if found != size:
+                    raise ModelError(f"{path}: has {found} bytes, expected {size}; the file is truncated or changed")
+                if size > limit:
+                    raise ModelError(f"{path}: has {megabytes(size)}; {what} has at most {megabytes(limit)}")
+                content = file.read(size)
+        except NotPlainError as error:
+            raise ModelError(f"{path}: {error.strerror}") from None
+        except OSError as error:
+            raise ModelError(f"{path}: cannot be read ({error.strerror}); the model is not whole") from None
+        if sha256(content).hexdigest() != facts.get("sha256"):
+            raise ModelError(f"{path}: its checksum is not the one in {CONFIG}; the file is damaged or changed")
+        return content
+
+    def _codec(self, name: str) -> Codec:
+        try:
+            return Codec.parse(self.content(name, max_json(), "a JSON file (HEEDFUL_MAX_JSON)").decode("utf-8"))
+        except UnicodeDecodeError:
+            raise ModelError(f"{name}: this is not UTF-8") from None
+        except ModelError as error:
+            raise ModelError(str(error) if str(error).startswith(str(self.path)) else f"{name}: {error}") from None
 
 
 def write_readout(path: Path, readout: Readout) -> None:
     """Write the read-out of a model into its folder; one that was there is replaced."""
-    write_whole(path / READOUT, (json.dumps(readout.plain(), indent=2, ensure_ascii=False) + "\n").encode())
+    write_whole(path / READOUT, _json(readout.plain()))
 
 
-def read_files(path: Path, head: Mapping[str, Any]) -> dict[str, bytes]:
-    """Read the files that a `config.json` lists, holding each to its size and checksum."""
-    contents = {}
-    for name, facts in head["files"].items():
-        if name not in KNOWN or not isinstance(facts, dict):
-            raise ModelError(f"{path / CONFIG}: '{name!a}' is not a file of a model")
-        try:
-            # Looked at before it is read: a pipe would never end, and a device neither.
-            found = (path / name).stat()
-            if not stat.S_ISREG(found.st_mode):
-                raise ModelError(f"{path / name}: this is not a plain file")
-            if found.st_size != facts.get("bytes"):
-                sizes = f"{found.st_size} bytes, expected {facts.get('bytes')}"
-                raise ModelError(f"{path / name}: has {sizes}; the file is truncated or changed")
-            content = (path / name).read_bytes()
-        except OSError as error:
-            raise ModelError(f"{path / name}: cannot be read ({error.strerror}); the model is not whole") from None
-        if sha256(content).hexdigest() != facts.get("sha256"):
-            raise ModelError(f"{path / name}: its checksum is not the one in {CONFIG}; the file is damaged or changed")
-        contents[name] = content
-    return contents
+def _json(record: Mapping[str, Any]) -> bytes:
+    """Return a record as JSON; what is not UTF-8 in the name of a file, as Python has it, is escaped."""
+    return (json.dumps(record, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
 
 
 def _check_notes(notes: Mapping[str, Any], path: Path) -> None:
     """Hold the notes to what a run writes: numbers, the scores of a validation or none, the name of its `init`."""
     scores = notes.get("validation")
     if scores is not None and not (isinstance(scores, dict) and {"loss", "accuracy"} <= scores.keys()):
-        raise ModelError(f"{path}: the notes' validation is {scores!r}, expected its scores; the file is damaged")
+        raise ModelError(f"{path}: the notes' validation is {scores!r:.100}, expected its scores; the file is damaged")
     if not isinstance(notes.get("init", ""), str):
-        raise ModelError(f"{path}: 'init' in the notes is {notes['init']!r}, expected a name; the file is damaged")
+        raise ModelError(f"{path}: 'init' in the notes is {notes['init']!r:.100}, expected a name; the file is damaged")
     values = {key: value for key, value in notes.items() if key not in ("validation", "init")} | (scores or {})
     for key, value in values.items():
         if not isinstance(value, int | float):
-            raise ModelError(f"{path}: '{key}' in the notes is {value!r}, expected a number; the file is damaged")
+            said = f"'{key:.100}' in the notes is {value!r:.100}, expected a number"
+            raise ModelError(f"{path}: {said}; the file is damaged")
 
 
 def pack(tensors: Mapping[str, Tensor]) -> bytes:
@@ -249,25 +319,12 @@ def pack(tensors: Mapping[str, Tensor]) -> bytes:
 
 def unpack(content: bytes, name: str) -> dict[str, Tensor]:
     """Return the tensors in the content of a safetensors file."""
-    try:
+    with foreign(f"{name}: this is not a safetensors file"):
         return safetensors.torch.load(content)
-    except (SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
-        raise ModelError(f"{name}: this is not a safetensors file ({error})") from None
 
 
-def _codec(files: Mapping[str, bytes], name: str) -> Codec:
-    try:
-        return Codec.parse(files[name].decode("utf-8"))
-    except UnicodeDecodeError:
-        raise ModelError(f"{name}: this is not UTF-8") from None
-    except ModelError as error:
-        raise ModelError(f"{name}: {error}") from None
-
-
-def _fill(config: Config, source: int, target: int, weights: dict[str, Tensor]) -> Network:
-    """Return the model with its weights; built without memory first, so that absurd settings cost nothing."""
-    with torch.device("meta"):
-        model = build(config.model, source, target)
+def _fill(model: Network, weights: dict[str, Tensor]) -> Network:
+    """Give a model that was built without memory its weights."""
     wanted = {name: tuple(t.shape) for name, t in model.state_dict().items()}
     for name in sorted(wanted.keys() | weights.keys()):
         there = tuple(weights[name].shape) if name in weights else None
@@ -276,5 +333,17 @@ def _fill(config: Config, source: int, target: int, weights: dict[str, Tensor]) 
             raise ModelError(f"{WEIGHTS}: '{name}' has {'shape ' * bool(there)}{found}, expected {expected}")
         if not weights[name].is_floating_point():
             raise ModelError(f"{WEIGHTS}: '{name}' holds {weights[name].dtype}, expected floating point numbers")
+        check_finite(f"{WEIGHTS}: '{name}'", weights[name])
     model.load_state_dict({name: t.float() for name, t in weights.items()}, assign=True)
     return model
+
+
+def check_finite(name: str, weight: Tensor) -> None:
+    """Raise ModelError if a weight, as float32, has numbers that are infinite or not a number."""
+    finite = torch.isfinite(weight.float())
+    if not finite.all():
+        bad = finite.numel() - int(finite.sum())
+        raise ModelError(
+            f"{name} has {bad:,} of {finite.numel():,} numbers that are infinite or not a number; "
+            "the weights are damaged, or training diverged: use another checkpoint or copy"
+        )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -12,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from heedful.alarm_rates import AlarmRates
+from heedful.bounded import SETTINGS, NotPlainError, read_json
 from heedful.config import Config, ModelConfig, TransformerConfig
 from heedful.errors import ConfigError, DataError, HeedfulError
 from heedful.saved import listed, number, whole_number
@@ -57,7 +57,8 @@ class Readout:
     largest weight of its row. `symmetry` joins the links with those of a model for the other direction; "product"
     multiplies the weights of both. `chosen` says on what it was chosen, and what was measured; `label` is what figures
     say in place of layer and heads where these do not tell, as for several models at once. `attention` is False for
-    weights that are none, but say what words depended on.
+    weights that are none, but say what words depended on. `alarms` says how often each alarm of these weights was
+    raised for wrong and for right translations, if that was measured.
     """
 
     layer: int | None = None
@@ -72,14 +73,15 @@ class Readout:
     label: str = ""
     attention: bool = True
     even: bool = False
+    alarms: AlarmRates | None = None
 
     def __post_init__(self) -> None:
         """Refuse what makes no sense."""
         for name, allowed in (("step", STEPS), ("end", ENDS), ("marks", MARKS), ("symmetry", SYMMETRIES)):
             if getattr(self, name) not in allowed:
-                raise ConfigError(f"read-out: {name} is {getattr(self, name)!r}; choose from {', '.join(allowed)}")
+                raise ConfigError(f"read-out: {name} is {getattr(self, name)!r:.60}; choose from {', '.join(allowed)}")
         if len(set(self.heads)) < len(self.heads):
-            raise ConfigError(f"read-out: a head is named twice in {self.heads}")
+            raise ConfigError(f"read-out: a head is named twice in {self.heads!s:.100}")
         if not 0 < self.threshold <= 1:
             raise ConfigError(
                 f"read-out: the threshold is {self.threshold}; it is a share of the largest weight, up to 1"
@@ -123,10 +125,10 @@ class Readout:
     def check(self, layers: int, heads: int) -> None:
         """Refuse a layer or a head that a model has not."""
         if self.layer is not None and not 1 <= self.layer <= layers:
-            raise ConfigError(f"there is no layer {self.layer}; choose one from 1 to {layers}")
+            raise ConfigError(f"there is no layer {self.layer!s:.30}; choose one from 1 to {layers}")
         for head in self.heads:
             if not 1 <= head <= heads:
-                raise ConfigError(f"there is no head {head}; choose one from 1 to {heads}")
+                raise ConfigError(f"there is no head {head!s:.30}; choose one from 1 to {heads}")
 
     def mix(self, weights: Weights, after: Weights | None = None, norms: Weights | None = None) -> Weights:
         """Return one weight for each pair of tokens.  weights (L, H, T, S) -> (T, S).
@@ -175,6 +177,10 @@ class Readout:
         layer, heads = (None, ()) if isinstance(config, TransformerConfig) else (1, (1,))
         return cls(layer, heads, end="drop", marks="apart", even=True)
 
+    def is_usual(self, config: ModelConfig) -> bool:
+        """Whether links are read as from a model without a read-out of its own; its alarms may be measured."""
+        return replace(self, alarms=None) == Readout.usual(config)
+
     @classmethod
     def naive(cls, config: ModelConfig) -> Readout:
         """Return what everybody tries first: the last layer, the mean of its heads, while y_t is written."""
@@ -182,14 +188,15 @@ class Readout:
 
     def plain(self) -> dict[str, Any]:
         """Return what JSON can hold; `build` takes it back."""
-        return {**asdict(self), "heads": list(self.heads)}
+        rates = None if self.alarms is None else self.alarms.plain()
+        return {**asdict(replace(self, alarms=None)), "heads": list(self.heads), "alarms": rates}
 
     @classmethod
     def build(cls, plain: Mapping[str, Any], where: str = "read-out") -> Readout:
         """Return the read-out that `plain` was made from; `where` is for the errors."""
         names = {field.name for field in fields(cls)}
         if not isinstance(plain, Mapping) or (strange := sorted(set(plain) - names)):
-            unknown = f": it has no {', '.join(map(repr, strange))}" if isinstance(plain, Mapping) else ""
+            unknown = f": it has no {', '.join(map(repr, strange))[:200]}" if isinstance(plain, Mapping) else ""
             raise DataError(f"{where}: this is not a read-out{unknown}; its keys are {', '.join(sorted(names))}")
         try:
             layer = plain.get("layer")
@@ -206,6 +213,7 @@ class Readout:
                 str(plain.get("label", "")),
                 bool(plain.get("attention", True)),
                 bool(plain.get("even", False)),
+                None if plain.get("alarms") is None else AlarmRates.build(plain["alarms"]),
             )
         except DataError as error:
             raise DataError(f"{where}: this is not a read-out: {error}") from None
@@ -220,16 +228,14 @@ def read_readout(path: Path, config: Config) -> tuple[Readout | None, str]:
     """
     file, of = path / READOUT, config.model
     try:
-        if not stat.S_ISREG(file.stat().st_mode):
-            raise DataError("this is not a plain file")
-        readout = Readout.build(json.loads(file.read_bytes()), str(file))
+        readout = Readout.build(read_json(file, DataError, SETTINGS), str(file))
         readout.check(*((of.depth, of.heads) if isinstance(of, TransformerConfig) else (1, 1)))
     except FileNotFoundError:
         return None, ""
+    except NotPlainError as error:
+        why = error.strerror
     except OSError as error:
         why = f"cannot be read ({error.strerror})"
-    except (ValueError, RecursionError):
-        why = "this is not JSON"
     except HeedfulError as error:
         why = str(error).removeprefix(f"{file}: ")
     else:

@@ -103,6 +103,8 @@ def numbers(value: object, where: str, tokens: tuple[int, int] | None = None) ->
             found = np.asarray(value, dtype=np.float32)
     except ValueError:
         raise DataError(f"{where}: {_uneven(value, tokens) or 'its rows are not of the same length'}") from None
+    if not found.ndim and not np.isfinite(found):
+        raise DataError(f"{where}: {found} is not finite, but all must be")
     if not np.isfinite(found).all():
         at = np.argwhere(~np.isfinite(found))[0]
         names = ("layer", "head", "row", "column")[-len(at) :] if len(at) > 1 else ("place",)

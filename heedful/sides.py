@@ -64,16 +64,16 @@ class Text:
         A word that no token stands for has none of them: its `first` is its `last`. Sentences that stand side by side
         without a space share a word, with the `</s>` between them.
         """
-        words, at = [], 0
+        words, at, ends = [], 0, self.ends
         for match in re.finditer(r"\S+", self.text):
-            while at < len(self.tokens) and self.ends[at] and self.spans[at][0] <= match.start():
+            while at < len(self.tokens) and ends[at] and self.spans[at][0] <= match.start():
                 words.append(self._end(at))
                 at += 1
             first = at
             while at < len(self.tokens) - 1 and self.spans[at][0] < match.end():
                 at += 1
             words.append(Word(match[0], match.start(), match.end(), first, at))
-        return replace(self, words=(*words, *(self._end(i) for i in range(at, len(self.tokens)) if self.ends[i])))
+        return replace(self, words=(*words, *(self._end(i) for i in range(at, len(self.tokens)) if ends[i])))
 
     @property
     def ends(self) -> tuple[bool, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import importlib.util
 import io
 import os
 import random
@@ -28,6 +29,7 @@ os.environ["HEEDFUL_CACHE"] = tempfile.mkdtemp(prefix="heedful-cache-")
 atexit.register(shutil.rmtree, os.environ["HEEDFUL_CACHE"], ignore_errors=True)
 # Small models gain nothing from threads, and threads that wait for each other on a busy machine cost a lot.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as `import heedful` sets it, if torch is not loaded before
 # Whether bf16 is faster is found out with a clock; tests see the same everywhere: a processor that has no bf16.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
 # Started in the background by a shell, Ctrl-C is ignored, here and in all processes that are started from here.
@@ -51,6 +53,24 @@ TINY = {
         "device": "cpu",
     },
 }
+
+
+# The packages of heedful[serve], without which the tests of the service are skipped, and say so.
+SERVE = ("fastapi", "pydantic", "uvicorn")
+
+
+class _WithoutService(pytest.Module):
+    """A test module that is skipped before it is imported."""
+
+    def collect(self) -> list[pytest.Item]:
+        pytest.skip(f"the service needs {', '.join(SERVE)}", allow_module_level=True)
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
+    """Skip the modules of tests/serve where the service cannot be imported."""
+    if module_path.parent != ROOT / "tests" / "serve" or all(map(importlib.util.find_spec, SERVE)):
+        return None
+    return _WithoutService.from_parent(parent, path=module_path)
 
 
 def copies(count: int = 400, seed: int = 0, longest: int = 5) -> list[tuple[str, str]]:
@@ -98,6 +118,7 @@ def heedful_cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[s
 
     def run(*args: object, stdin: bytes = b"") -> Done:
         from heedful.cli import main
+        from heedful.cli.output import set_up_logging
 
         monkeypatch.setattr(sys, "argv", ["heedful", *map(str, args)])
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
@@ -107,6 +128,8 @@ def heedful_cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[s
             main()
         except SystemExit as exit_:
             code = exit_.code or 0
+        finally:
+            set_up_logging()  # as it was before --quiet or --verbose
         captured = capsys.readouterr()
         assert "Traceback" not in captured.err
         return Done(int(str(code)), captured.out, captured.err)

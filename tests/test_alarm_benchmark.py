@@ -22,6 +22,7 @@ def test_the_area_by_counting_pairs() -> None:
     assert found.auc(scores, bad) == pytest.approx(np.mean(pairs))
 
 
+@pytest.mark.slow
 def test_both_tables_of_a_tiny_model(
     tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

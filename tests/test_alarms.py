@@ -8,8 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from heedful.alarms import KINDS, Alarm, Limits, alarms, measure
-from heedful.errors import ConfigError
+from heedful.alarm_rates import KINDS, AlarmRates
+from heedful.alarms import Alarm, Limits, alarms, measure
+from heedful.draw.html import record
+from heedful.draw.pack import plain
+from heedful.draw.unpack import unpack
+from heedful.draw.views import view
+from heedful.errors import ConfigError, DataError
 from heedful.readout import Readout
 from heedful.trace import Text, Trace, Word
 
@@ -146,3 +151,78 @@ def test_as_json() -> None:
 def test_limits_are_above_zero(kind: str) -> None:
     with pytest.raises(ConfigError, match=f"'{kind}' is 0"):
         Limits(**{kind: 0.0})
+
+
+# Rates as measured on the demo, where an alarm is as frequent for right translations, and those of a useful alarm.
+CHANCE = AlarmRates(200, 300, (("unseen", 22, 36), ("repeated", 40, 15), ("sink", 0, 3), ("flat", 30, 60)))
+
+
+def test_alarms_near_chance_are_not_shown() -> None:
+    assert [CHANCE.shows(kind) for kind in KINDS] == [False, True, True, False]  # sink is too rare to judge
+    rows = [[0.25, 0.25, 0.25, 0.25, 0], [0, 0.96, 0.02, 0.02, 0], *[[0, 0.96, 0.02, 0.02, 0]] * 4, [0, 0, 0, 0, 1]]
+    trace = trace_of("a b c d", "w x x x x x", rows)
+    assert {alarm.kind for alarm in alarms(trace)} == {"repeated", "flat"}  # not measured: all are shown
+    measured = replace(trace, readout=replace(trace.readout, alarms=CHANCE))
+    assert {alarm.kind for alarm in alarms(measured)} == {"repeated"}
+    assert alarms(measured, every=True) == alarms(trace)
+    # And so in pictures, on pages, and in what is sent to a client.
+    assert "everywhere" in view([trace])
+    assert "everywhere" not in view([measured])
+    assert [alarm["kind"] for alarm in record([measured])["traces"][0]["alarms"]] == ["repeated"]
+    sent = unpack(plain(measured, ""), measured.source.text, measured.target.text)
+    assert {alarm.kind for alarm in alarms(sent)} == {"repeated"}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right", "raised", "shown"),
+    [
+        (100, 300, (9, 9), True),  # 9 % and 3 %
+        (100, 300, (9, 18), False),  # 9 % and 6 %: within chance
+        (1000, 3000, (90, 180), True),  # the same rates, measured on more
+        (100, 300, (0, 30), False),  # more often for right ones
+        (19, 300, (0, 150), True),  # too few wrong ones to judge by
+        (300, 19, (0, 19), True),  # and too few right ones
+        (100, 300, (4, 5), True),  # too rare to judge
+        (20, 20, (20, 0), True),
+        (20, 20, (20, 20), False),
+    ],
+)
+def test_the_rule_for_near_chance(wrong: int, right: int, raised: tuple[int, int], shown: bool) -> None:
+    rates = AlarmRates(wrong, right, (("flat", *raised),))
+    assert rates.shows("flat") is shown
+    assert rates.shows("unseen")  # not measured
+    low, high = rates.difference(*raised)
+    assert low <= raised[0] / wrong - raised[1] / right <= high
+    assert -1 <= low < high <= 1
+
+
+def test_the_interval_is_newcombes() -> None:
+    """His example (1998, table II, method 10): 56 of 70 and 48 of 80."""
+    assert AlarmRates(70, 80, ()).difference(56, 48) == pytest.approx((0.0524, 0.3339), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("plain_", "fault"),
+    [
+        ([], "expected an object"),
+        ({"wrong": 1, "right": 1}, "raised"),
+        ({"wrong": "1", "right": 1, "raised": {}}, "wrong"),
+        ({"wrong": 1, "right": 1, "raised": []}, "raised"),
+        ({"wrong": 1, "right": 1, "raised": {"loud": [0, 0]}}, "'loud'"),
+        ({"wrong": 1, "right": 1, "raised": {"flat": [2, 0]}}, "'flat' was raised for 2 of 1 wrong"),
+        ({"wrong": 1, "right": 1, "raised": {"flat": [0]}}, "'flat'"),
+        ({"wrong": 1, "right": 1, "raised": {"flat": [0.5, 0]}}, "0.5"),
+        ({"wrong": -1, "right": 1, "raised": {}}, "from 0"),
+        ({"wrong": 10**400, "right": 1, "raised": {}}, "1,000,000,000"),
+    ],
+)
+def test_rates_of_strangers_are_checked(plain_: object, fault: str) -> None:
+    with pytest.raises(DataError, match=fault):
+        Readout.build({"alarms": plain_})
+
+
+def test_a_readout_without_rates_still_loads_and_shows_all() -> None:
+    old = Readout().plain()
+    del old["alarms"]
+    assert Readout.build(old) == Readout()
+    assert Readout.build(old).alarms is None

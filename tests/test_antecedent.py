@@ -45,6 +45,7 @@ def test_other_cases(antecedent):
     assert antecedent.cases(Side("It will stop and it will swim", "", (), ((4, 0),))) == []
 
 
+@pytest.mark.slow
 def test_the_corpus_has_both_alike(antecedent):
     found = [case for side in islice(antecedent.with_it(1, "train", 8, 16), 150) for case in antecedent.cases(side)]
     kinds = [case.kind for case in found]
@@ -110,6 +111,7 @@ def test_the_best_head_of_one_half_is_measured_on_the_other(antecedent):
     ]
 
 
+@pytest.mark.slow
 def test_a_short_run(antecedent, tmp_path, monkeypatch, capsys):
     usual = antecedent.with_it
     monkeypatch.setattr(antecedent, "with_it", lambda seed, split, low, high: usual(seed + 7, "train", low, high))

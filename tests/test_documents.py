@@ -12,8 +12,9 @@ import pytest
 from conftest import ROOT
 from documents import blocks, check, compare, refresh, run
 
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 RUNNING = [p for p in PAGES if blocks(p.read_text(encoding="utf-8"))]
+TRAINING = ("README.md", "recurrence.md", "decoding.md")  # pages whose code trains for many seconds
 PICTURES = ROOT / "docs" / "pictures"
 
 
@@ -27,7 +28,10 @@ def script(path: Path) -> Any:
     return module
 
 
-@pytest.mark.parametrize("path", RUNNING, ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(p, id=p.name, marks=[pytest.mark.slow] if p.name in TRAINING else []) for p in RUNNING],
+)
 def test_the_code_in_a_document_prints_and_draws_what_is_shown(path: Path) -> None:
     document = run(path)
     wrong = check(document, PICTURES)

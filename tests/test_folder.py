@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import heedful
 from heedful.errors import HeedfulError, ModelError
-from heedful.folder import CONFIG, WEIGHTS, pack, read_model, unpack, write_model, write_readout
+from heedful.folder import CONFIG, WEIGHTS, checksum, pack, read_model, unpack, write_model, write_readout
 from heedful.readout import Readout
 
 FILES = [CONFIG, WEIGHTS, "source.tokenizer.json", "target.tokenizer.json"]
@@ -31,7 +31,12 @@ def model(tiny: Path, tmp_path: Path) -> Path:
 
 def edit(path: Path, **changes: object) -> None:
     head = json.loads((path / CONFIG).read_text(encoding="utf-8"))
-    (path / CONFIG).write_text(json.dumps({**head, **changes}), encoding="utf-8")
+    write(path, {**head, **changes})
+
+
+def write(path: Path, head: dict[str, object]) -> None:
+    """Write a config with the checksum that it should have: what somebody who tampers would do."""
+    (path / CONFIG).write_text(json.dumps({**head, "checksum": checksum(head)}), encoding="utf-8")
 
 
 def seal(path: Path) -> None:
@@ -135,11 +140,11 @@ def test_notes_that_nobody_wrote(model: Path, notes: dict[str, object]) -> None:
 def test_a_pipe_is_not_waited_for_and_a_device_not_read(model: Path) -> None:
     (model / WEIGHTS).unlink()
     os.mkfifo(model / WEIGHTS)
-    with pytest.raises(ModelError, match="not a plain file"):
+    with pytest.raises(ModelError, match="expected a plain file"):
         heedful.load(model)
     (model / WEIGHTS).unlink()
     (model / WEIGHTS).symlink_to("/dev/zero")
-    with pytest.raises(ModelError, match="not a plain file"):
+    with pytest.raises(ModelError, match="expected a plain file"):
         heedful.load(model)
 
 
@@ -164,7 +169,7 @@ def test_weights_of_another_shape(model: Path) -> None:
 def test_absurd_settings_cost_no_memory(model: Path) -> None:
     head = json.loads((model / CONFIG).read_text(encoding="utf-8"))
     head["config"]["model"].update(width=16384, embedding=16384, layers=32)
-    (model / CONFIG).write_text(json.dumps(head), encoding="utf-8")
+    write(model, head)
     with pytest.raises(ModelError, match="has shape"):
         heedful.load(model)
 
@@ -180,7 +185,7 @@ def test_a_vocabulary_that_does_not_fit_the_weights(model: Path) -> None:
 def test_unknown_settings_in_a_config(model: Path) -> None:
     head = json.loads((model / CONFIG).read_text(encoding="utf-8"))
     head["config"]["model"]["widht"] = 3
-    (model / CONFIG).write_text(json.dumps(head), encoding="utf-8")
+    write(model, head)
     with pytest.raises(ModelError, match="Did you mean 'width'"):
         heedful.load(model)
 
@@ -257,10 +262,62 @@ def test_any_json_value_anywhere_in_the_config(model: Path, data: st.DataObject,
         section = data.draw(st.sampled_from(sorted(head["config"])))
         head["config"][section][data.draw(st.sampled_from(sorted(head["config"][section])))] = value
     try:
-        (model / CONFIG).write_text(json.dumps(head), encoding="utf-8")
+        write(model, head)
         load_or_refuse(model)
     finally:
         (model / CONFIG).write_bytes(before)
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value"), [("model", "dropout", 0.2), ("text", "max_length", 255), ("training", "seed", 7)]
+)
+def test_one_changed_number_in_the_config(model: Path, section: str, key: str, value: float) -> None:
+    """Heads of 4 made 6 would be another model with the same weights."""
+    head = json.loads((model / CONFIG).read_text(encoding="utf-8"))
+    assert head["config"][section][key] != value
+    head["config"][section][key] = value
+    (model / CONFIG).write_text(json.dumps(head, indent=2), encoding="utf-8")
+    with pytest.raises(ModelError, match=r"config.json: its checksum .* damaged or changed.* 'checksum'"):
+        heedful.load(model)
+
+
+def test_a_config_may_be_laid_out_otherwise(model: Path) -> None:
+    head = json.loads((model / CONFIG).read_text(encoding="utf-8"))
+    (model / CONFIG).write_text(json.dumps(dict(reversed(head.items()))), encoding="utf-8")
+    heedful.load(model)
+
+
+def test_a_config_from_before_it_had_a_checksum_loads_with_a_note(
+    model: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    heedful.load(model)
+    assert not caplog.records
+    head = json.loads((model / CONFIG).read_text(encoding="utf-8"))
+    del head["checksum"]
+    (model / CONFIG).write_text(json.dumps(head), encoding="utf-8")
+    heedful.load(model)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "no checksum of its own" in caplog.text
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_that_is_far_too_large(model: Path, name: str) -> None:
+    """Even if config.json says that this is its size: weights are no larger than the settings make them."""
+    with (model / name).open("r+b") as file:
+        file.truncate(6 * 10**9)
+    if name != CONFIG:
+        files = json.loads((model / CONFIG).read_text(encoding="utf-8"))["files"]
+        files[name]["bytes"] = 6 * 10**9
+        edit(model, files=files)
+    with pytest.raises(ModelError, match=rf"{name}: has 6000 MB; .* at most (64|1|2\.\d) MB"):
+        heedful.load(model)
+
+
+@pytest.mark.parametrize("size", [None, "12", -1, 1e9, True, 10**30])
+def test_a_size_that_is_none(model: Path, size: object) -> None:
+    edit(model, files={name: {"bytes": size, "sha256": ""} for name in FILES[1:]})
+    with pytest.raises(ModelError, match="does not say how many bytes|truncated or changed"):
+        heedful.load(model)
 
 
 def test_what_may_be_meant_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

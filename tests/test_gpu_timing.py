@@ -60,6 +60,7 @@ def test_memory_is_what_is_held_beyond_what_was_there(timing: ModuleType, monkey
     assert calls == ["work", "reset", "work"]  # the first one compiles
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", USERS)
 def test_benchmarks_find_it_when_they_are_imported_and_when_they_are_run(name: str) -> None:
     assert benchmark(name).medians.__module__ == "gpu_timing"

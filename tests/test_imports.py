@@ -13,10 +13,14 @@ from conftest import ROOT
 PACKAGE = ROOT / "heedful"
 FLOORS = [
     {
+        "alarm_rates",
         "alarms",
         "alignment",
+        "bounded",
         "client",
+        "clock",
         "errors",
+        "escapes",
         "notation",
         "config",
         "readout",
@@ -26,7 +30,7 @@ FLOORS = [
         "version",
         "disk",
     },
-    {"text", "align", "markup", "metrics", "kernels", "draw", "device"},
+    {"text", "align", "markup", "metrics", "kernels", "draw", "device", "threads"},
     {"data", "attention", "report"},
     {"models"},
     {"decoding", "observe", "folder"},
@@ -39,7 +43,9 @@ FLOORS = [
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 WITHOUT_TORCH = {
     "alignment",
+    "bounded",
     "errors",
+    "escapes",
     "config",
     "readout",
     "saved",

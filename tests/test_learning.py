@@ -30,6 +30,7 @@ QUICK = [
     ("additive", "gru", "bahdanau"),
     ("concat", "lstm", "luong"),
 ]
+FIRST = (("dot", "rnn", "luong"), ("additive", "gru", "bahdanau"))  # those that `make test` runs
 REST = sorted(set(product(SCORES, ("rnn", "lstm", "gru"), ("bahdanau", "luong"))) - set(QUICK))
 
 
@@ -76,7 +77,10 @@ def check(score: str, cell: str, order: str, task: str, steps: int) -> None:
 
 
 @pytest.mark.parametrize("task", ["copy", "reverse"])
-@pytest.mark.parametrize(("score", "cell", "order"), QUICK)
+@pytest.mark.parametrize(
+    ("score", "cell", "order"),
+    [each if each in FIRST else pytest.param(*each, marks=pytest.mark.slow) for each in QUICK],
+)
 def test_copying_and_reversing_are_learned(score, cell, order, task):
     # states are small and √D makes their products smaller still: the scaled score takes longer to find its place
     check(score, cell, order, task, 400 if score == "scaled" else 200)
@@ -89,6 +93,7 @@ def test_copying_and_reversing_are_learned_by_all_the_others(score, cell, order,
     check(score, cell, order, task, 1000)
 
 
+@pytest.mark.slow
 def test_a_fixed_context_forgets_what_attention_remembers():
     """The same size, the same steps, the same sentences; and the fixed context is no fool when they are short."""
     attention, fixed = RnnConfig(**SIZE), FixedConfig(context="every", **SIZE)

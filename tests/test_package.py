@@ -22,6 +22,7 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.slow
 def test_the_wheel_and_the_sdist_hold_the_package(dist: Path) -> None:
     modules = {str(p.relative_to(ROOT)) for end in ("py", "js", "css") for p in (ROOT / "heedful").rglob(f"*.{end}")}
     modules |= {"heedful/py.typed"}
@@ -36,6 +37,7 @@ def test_the_wheel_and_the_sdist_hold_the_package(dist: Path) -> None:
     assert modules | {"README.md", "LICENSE", "pyproject.toml"} <= names
 
 
+@pytest.mark.slow
 def test_the_wheel_alone_has_all_its_files(dist: Path, tmp_path: Path, tiny: Path) -> None:
     """Quick: only heedful comes from the wheel, the packages it needs from here."""
     (wheel,) = dist.glob("*.whl")

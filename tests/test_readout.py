@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heedful.alarm_rates import AlarmRates
 from heedful.config import FixedConfig, RnnConfig, TransformerConfig
 from heedful.errors import ConfigError, DataError
 from heedful.readout import ENDS, MARKS, STEPS, SYMMETRIES, Readout, evened, weighted
@@ -171,6 +172,23 @@ def test_the_usual_and_the_naive():
 
 
 def test_every_field_goes_there_and_back():
-    odd = Readout(2, (3,), "next", True, "drop", "apart", 0.5, "union", "by hand", "a label", False, True)
+    rates = AlarmRates(30, 90, (("flat", 11, 2), ("sink", 0, 90)))
+    odd = Readout(2, (3,), "next", True, "drop", "apart", 0.5, "union", "by hand", "a label", False, True, rates)
     assert all(getattr(odd, f.name) != getattr(Readout(), f.name) for f in fields(Readout))
     assert Readout.build(odd.plain()) == odd
+
+
+def test_a_number_of_thousands_of_digits_is_not_quoted_whole():
+    huge = 10**4000
+    for broken in (Readout(layer=huge), Readout(heads=(huge,))):
+        with pytest.raises(ConfigError) as error:
+            broken.check(2, 4)
+        assert len(str(error.value)) < 200
+    for plain in ({"alarms": {"wrong": huge, "right": 1, "raised": {}}}, {"alarms": {"raised": huge}}):
+        with pytest.raises(DataError) as refused:
+            Readout.build(plain)
+        assert len(str(refused.value)) < 200
+    kinds = {"wrong": 1, "right": 1, "raised": {"x" * 5000: [0, 0]}}
+    with pytest.raises(DataError) as refused:
+        Readout.build({"alarms": kinds})
+    assert len(str(refused.value)) < 300

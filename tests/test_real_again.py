@@ -205,6 +205,7 @@ def test_a_run_that_fails_leaves_no_empty_folder(tmp_path: Path, run: real_run.R
     assert [path.name for path in (tmp_path / "r").iterdir()] == ["1.log"]
 
 
+@pytest.mark.slow
 def test_an_exam_that_fails_says_so_in_a_line(tmp_path: Path) -> None:
     command = [sys.executable, "benchmarks/real_exam.py", str(tmp_path / "m"), str(tmp_path), "--out", "x"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
@@ -262,6 +263,7 @@ def test_back_translation_says_what_is_wrong(tmp_path: Path, capsys: pytest.Capt
     assert capsys.readouterr().err.startswith(f"error: {tmp_path / 'm'}: there is no such model folder")
 
 
+@pytest.mark.slow
 def test_back_translation_prepares_its_task(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -213,6 +213,7 @@ def test_what_is_wrong_is_said(
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     multi30k(tmp_path)
     recipe = tmp_path / "small.toml"

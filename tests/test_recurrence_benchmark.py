@@ -36,6 +36,7 @@ def test_what_is_expected_is_within_the_goals(recurrence):
         assert 28e-3 * sizes.T < total < goal
 
 
+@pytest.mark.slow
 def test_without_a_gpu_it_says_so():
     if torch.cuda.is_available():
         pytest.skip("there is a CUDA device")

@@ -38,6 +38,7 @@ def test_the_chain_grows_with_the_length_for_the_rnn_alone(step_time):
     assert all(seconds > 0 for row in rows for seconds in row.seconds.values())
 
 
+@pytest.mark.slow
 def test_what_it_writes(step_time, tmp_path, monkeypatch, capsys):
     picture = tmp_path / "a.svg"
     threads = torch.get_num_threads()

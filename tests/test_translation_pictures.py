@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -39,7 +40,17 @@ def test_a_notebook_has_a_picture_for_each_sentence_without_a_script(tiny: Path)
     done = heedful.load(tiny, "cpu").translate("A b! C d!")
     drawn = done._repr_html_()
     assert drawn is not None
-    assert len(ElementTree.fromstring(f"<div>{drawn}</div>")) == 2
+    images = list(ElementTree.fromstring(f"<div>{drawn}</div>").iter("img"))
+    assert len(images) == 2
     assert "<script" not in drawn
-    assert "prefers-color-scheme:dark" in drawn
+    for image, sentence in zip(images, done.sentences, strict=True):
+        assert " id=" not in drawn  # two outputs of one notebook share no ids
+        assert image.get("alt", "").startswith("Where the model looked. ")
+        kind, _, data = image.get("src", "").partition(",")
+        assert kind == "data:image/svg+xml;base64"
+        picture = ElementTree.fromstring(base64.b64decode(data))
+        ground = next(e for e in picture if e.tag.endswith("rect"))
+        assert (ground.get("width"), ground.get("height"), ground.get("class")) == ("100%", "100%", "g")
+        assert "prefers-color-scheme:dark" in "".join(picture.itertext())
+        assert sentence.text.split()[0] in "".join(picture.itertext())
     assert replace(done, _trace=None)._repr_html_() is None

@@ -223,7 +223,7 @@ def test_a_broken_readout_is_said(tmp_path: Path, content: str, words: str):
 def test_a_readout_that_is_no_file(tmp_path: Path):
     folder = random_folder(tmp_path / "m", "rnn")
     (folder / "readout.json").mkdir()
-    with pytest.raises(ModelError, match="this is not a plain file"):
+    with pytest.raises(ModelError, match="this is a folder, expected a plain file"):
         heedful.load(folder)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from heedful.align.pharaoh import Links, parse
 from heedful.errors import ConfigError, MachineError
+from heedful.version import pip_command
 
 __all__ = ["PROGRAM", "eflomal_directions"]
 
@@ -23,7 +24,7 @@ def eflomal_directions(
     path = shutil.which(program)
     if path is None:
         raise ConfigError(
-            f"the program {program} was not found; install it with 'pip install eflomal' "
+            f"the program {program} was not found; install it with '{pip_command()} install eflomal' "
             "(https://github.com/robertostling/eflomal), or use --method ibm, which needs nothing"
         )
     whole = [number for number, (x, y) in enumerate(zip(sources, targets, strict=True)) if x.split() and y.split()]

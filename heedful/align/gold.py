@@ -104,7 +104,7 @@ def _by_sentence(rows: Sequence[str], name: str) -> Found:
         for item in row.split():
             match = _LINK.fullmatch(item)
             if match is None:
-                raise DataError(f"{name}, line {number + 1}: {FORM}, found '{item}'")
+                raise DataError(f"{name}, line {number + 1}: {FORM}, found '{item[:60]}'")
             yield f"{name}, line {number + 1}", item, number, int(match[1]), int(match[3]), match[2] == "-"
 
 

@@ -26,7 +26,7 @@ def parse(line: str, where: str = "", base: int = 0) -> Links:
     for item in line.split():
         match = _LINK.fullmatch(item)
         if match is None:
-            raise DataError(f"{at}expected links such as '0-0 1-2', source word and target word, found '{item}'")
+            raise DataError(f"{at}expected links such as '0-0 1-2', source word and target word, found '{item[:60]}'")
         source, target = int(match[1]), int(match[2])
         if min(source, target) < base:
             raise DataError(f"{at}words are counted from {base} here, found '{item}'")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -122,10 +123,11 @@ def _is_file(path: Path) -> bool:
 def _from_file(path: Path, exam: Exam) -> list[str]:
     from heedful.data.files import called, read_lines
 
-    lines = list(read_lines(path))
-    if len(lines) != len(exam.lines):
+    reading = read_lines(path)
+    lines = list(islice(reading, len(exam.lines)))
+    if (count := len(lines) + sum(1 for _ in reading)) != len(exam.lines):  # the rest is counted, and not kept
         raise DataError(
-            f"{called(path)} has {len(lines):,} lines but {exam.name} has {len(exam.lines):,}; "
+            f"{called(path)} has {count:,} lines but {exam.name} has {len(exam.lines):,}; "
             "translations need a line for each line of the test set, blank ones too"
         )
     return [line.strip() for line, row in zip(lines, exam.lines, strict=True) if row.whole]
@@ -138,6 +140,8 @@ def _from_model(path: Path, exam: Exam, asking: Asking, others: list[str] | None
     pairs = [(row.source, row.references[0]) for row in exam.rows]
     refuse_wrong_way(path, translator, pairs, "columns" in options)
     sources = [row.source for row in exam.rows]
+    if not asking.threads:
+        translator.choose_threads(sources, asking.how)
     done = []
     with counting(f"translating with {path}", len(sources)) as count:
         for first in range(0, len(sources), CHUNK):

@@ -20,6 +20,7 @@ from heedful.cli.see import see
 from heedful.cli.serve import serve
 from heedful.cli.train import train
 from heedful.cli.translate import translate
+from heedful.cli.verbosity import with_verbosity
 from heedful.version import __version__
 
 __all__ = ["app"]
@@ -27,14 +28,13 @@ __all__ = ["app"]
 app = typer.Typer(
     name="heedful",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 VERBS = (demo, corpus, train, translate, serve, see, evaluate, compare, report, score, align, readout, info, convert)
 for verb in VERBS:
-    app.command()(verb)
+    app.command()(with_verbosity(verb))
 
 
 def _version(wanted: bool) -> None:

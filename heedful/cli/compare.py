@@ -13,8 +13,10 @@ from heedful.cli.answers import Asking, answers, can_be_written, judged
 from heedful.cli.decoding import Beam, naming_options
 from heedful.cli.exam import Exam, Format, ReferenceColumns, ReferenceFiles, TestFiles, read_exam
 from heedful.cli.options import BatchTokens, Device, Json, Source, Threads, print_json, say, width
+from heedful.cli.output import write_colours
 from heedful.cli.tables import Resamples, Seed, Test, check_test, measured, versus
 from heedful.errors import choose
+from heedful.escapes import printable
 
 if TYPE_CHECKING:
     from heedful.metrics import Comparison
@@ -104,11 +106,12 @@ def _sentences(exam: Exam, outputs: list[list[str]], found: Comparison, top: int
 def _print(made: Compared) -> None:
     from heedful.cli.side_by_side import lay_out
 
-    print(f"A  {made.first}\nB  {made.second}\n{len(made.found.first):,} sentences of {made.test_set}\n")
+    first, second, name = (printable(name, newlines=False) for name in (made.first, made.second, made.test_set))
+    print(f"A  {first}\nB  {second}\n{len(made.found.first):,} sentences of {name}\n")
     print(versus("A against B", made.found.differences, ("A", "B")))
     print(f"\n{made.standing()}\n")
     print("\n".join(made.notes))
     print(f"\n{made.heading()}")
     colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
     for number, sentence in enumerate(made.sentences, 1):
-        print("\n" + lay_out(number, sentence, width(), colour))
+        write_colours("\n" + lay_out(number, sentence, width(), colour))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from heedful.cli.options import refuse_idle, say, use_threads
+from heedful.cli.output import debug
 from heedful.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -57,7 +59,16 @@ def opened(model: Path, others: list[str] | None, device: str, threads: int, lin
     from heedful.translator import load
 
     use_threads(threads)
-    return load([model, *others] if others else model, device, None if links else say_fault)
+    began = time.perf_counter()
+    translator = load([model, *others] if others else model, device, None if links else say_fault)
+    import torch
+
+    size = sum(weight.numel() for weight in translator.parts.model.parameters())
+    debug(
+        f"opened {model} in {time.perf_counter() - began:.2f} s: {size:,} weights on {translator.device}, "
+        f"{torch.get_num_threads()} threads"
+    )
+    return translator
 
 
 def refuse_wrong_way(

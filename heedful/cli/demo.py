@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from pathlib import Path
-from shlex import quote
 from typing import Annotated
 
 import typer
 
-from heedful.cli.options import say, width
+from heedful.cli.options import program, say, width
 
 __all__ = ["demo"]
 
@@ -33,23 +31,10 @@ def demo(
 
     try:
         with display() as watch:
-            report = run(FAST if fast else FULL, out, seed, watch, _command())
+            report = run(FAST if fast else FULL, out, seed, watch, program())
     except KeyboardInterrupt:
         say(f"stopped; {out} holds what was made so far, and `heedful demo` starts anew")
         raise typer.Exit(130) from None
     print(summary(report, out, width(), ascii_only), end="")
     if not sys.stdout.isatty():
         say(f"done; the report is in {out / 'report.html'}")
-
-
-def _command() -> str:
-    """Return how this person runs heedful."""
-    if shutil.which("heedful"):
-        return "heedful"
-    started = Path(sys.argv[0])
-    if started.name == "__main__.py":
-        return f"{quote(Path(sys.executable).name)} -m heedful"
-    try:
-        return quote(str(started.resolve().relative_to(Path.cwd())))
-    except ValueError:
-        return quote(str(started))

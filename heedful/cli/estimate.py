@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from heedful.cli.clock import clock
+from heedful.clock import clock
 
 if TYPE_CHECKING:
     from heedful.training import Estimate
@@ -27,11 +27,28 @@ def report(found: Estimate) -> str:
             f"{found.bytes_at_most / 2**30:.2f} GiB at most in these steps, one of them with the largest batch; "
             f"{found.bytes_kept / 2**30:.2f} GiB more on the CPU for the best weights and checkpoints"
         ),
-        "speed": f"{found.tokens_per_second:,.0f} target tokens/s, {1000 * found.seconds_per_step:.0f} ms a step",
+        "speed": (
+            f"{found.tokens_per_second:,.0f} target tokens/s, {1000 * found.seconds_per_step:.0f} ms a step, "
+            f"with {found.threads} thread{'s' * (found.threads > 1)} on the CPU"
+        ),
         "one epoch": f"{found.steps_per_epoch:,} steps, {clock(found.seconds_per_epoch)}",
+        "expected": _expected(found),
         "at most": (
             f"{found.steps:,} steps ({found.steps / found.steps_per_epoch:,.1f} epochs), {clock(found.seconds)}, "
-            "besides validations and checkpoints; training.patience may end it before"
+            "besides validations and checkpoints"
         ),
     }
     return "\n".join(f"{name:<13} {words}" for name, words in rows.items())
+
+
+def _expected(found: Estimate) -> str:
+    """Say when such a run usually ends."""
+    if found.expected_steps is None or found.expected_seconds is None:
+        return "not known for such a run: it ends when nothing gets better (training.patience)"
+    if found.expected_steps == found.steps:
+        return "all steps: such runs usually get better to the end"
+    epochs = found.expected_steps / found.steps_per_epoch
+    return (
+        f"{found.expected_steps:,} steps ({epochs:,.1f} epochs), {clock(found.expected_seconds)}: when such runs "
+        "usually stop getting better"
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -38,6 +38,7 @@ Format = Annotated[
     str,
     typer.Option("--format", metavar="tsv|csv|jsonl", help="How PAIRS are written [by the name].", show_default=False),
 ]
+MAX_LINES, MAX_CHARACTERS = 2_000_000, 500_000_000  # of a test set, which is kept in memory
 
 
 class Row(NamedTuple):
@@ -86,9 +87,9 @@ def read_exam(
     if source and references:
         why = "with --source and --reference, which hold a sentence on each line"
         refuse_idle(why, {"--columns": bool(columns), "--format": bool(format_)})
-        exam = Exam((str(source), *map(str, references)), list(_parallel(source, references)))
+        exam = Exam((str(source), *map(str, references)), _kept(_parallel(source, references)))
     elif pairs:
-        exam = Exam(tuple(map(str, pairs)), [row for path in pairs for row in _columns(path, columns, format_)])
+        exam = Exam(tuple(map(str, pairs)), _kept(row for path in pairs for row in _columns(path, columns, format_)))
     else:
         raise ConfigError("no sentences were given; name files of PAIRS, or use --source and --reference")
     if not exam.lines:
@@ -98,6 +99,18 @@ def read_exam(
     if passed := len(exam.lines) - len(exam.rows):
         say(f"passed over {passed:,} line{'s' * (passed > 1)} with an empty side")
     return exam
+
+
+def _kept(rows: Iterable[Row]) -> list[Row]:
+    """Return all rows, which have to fit into memory."""
+    found, characters = [], 0
+    for row in rows:
+        found.append(row)
+        characters += len(row.source) + sum(map(len, row.references))
+        if len(found) > MAX_LINES or characters > MAX_CHARACTERS:
+            most = f"{MAX_LINES:,} lines and {MAX_CHARACTERS:,} characters"
+            raise DataError(f"{row.where}: this is too much for a test set, which may have {most}; take a part of it")
+    return found
 
 
 def _columns(path: Path, columns: str, format_: str) -> Iterator[Row]:

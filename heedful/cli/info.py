@@ -9,6 +9,7 @@ import typer
 
 from heedful.cli.decoding import say_fault
 from heedful.cli.options import Json, print_json
+from heedful.escapes import printable
 
 if TYPE_CHECKING:
     from heedful.translator import Translator
@@ -48,7 +49,7 @@ def info(model: ModelOrNot = None, *, json: Json = False) -> None:
         "config": parts.config.plain(),
         "files": head["files"],
     }
-    print_json(record) if json else print(_text(record, _read_by(translator)))
+    print_json(record) if json else print(_text(record, [_read_by(translator), *_alarms(translator)]))
 
 
 def _machine() -> dict[str, Any]:
@@ -96,11 +97,23 @@ def _read_by(translator: Translator) -> str:
     if translator.config.family == "fixed":
         return "links between words cannot be read: it has no attention"
     rules = [f"links between words: {readout}", *readout.rules]
-    chosen = readout.chosen if own else "not chosen: see heedful readout"
+    usual = own is None or own.is_usual(translator.config.model)
+    chosen = "not chosen: see heedful readout" if usual else readout.chosen
     return "; ".join(rules) + (f" ({chosen})" if chosen else "")
 
 
-def _text(record: dict[str, Any], read_by: str) -> str:
+def _alarms(translator: Translator) -> list[str]:
+    """Say which alarms are shown for the model, and how often each was raised for wrong and right translations."""
+    if translator.config.family == "fixed":
+        return []
+    rates = translator.readout.alarms
+    if rates is None:
+        return ["alarms: all are shown; how well they tell is not measured: see heedful readout"]
+    counts = f"{rates.wrong:,} wrong and {rates.right:,} right translations"
+    return [f"alarms, by {counts}:", *(f"  {line}" for line in rates.lines())]
+
+
+def _text(record: dict[str, Any], readout: list[str]) -> str:
     vocabulary, notes = record["vocabulary"], record["notes"]
     tokens = f"{vocabulary['source']:,} source tokens, {vocabulary['target']:,} target tokens"
     ours = f"a heedful model (format {record['format']}, written by heedful {record['heedful']})"
@@ -116,12 +129,12 @@ def _text(record: dict[str, Any], read_by: str) -> str:
         bleu = f"BLEU {found['bleu']:.1f}, " if "bleu" in found else ""  # a run that goes by its loss has none
         scores = f"{bleu}loss {found['loss']:.3f}, {found['accuracy']:.1%} of the tokens right"
         lines.append(f"on the held-out pairs: {scores}")
-    lines.append(read_by)
+    lines += readout
     sections = {name: values for name, values in record["config"].items() if name != "training" or notes}
     for section, values in sections.items():
         lines += ["", f"[{section}]", *(f"{key} = {_toml(value)}" for key, value in values.items())]
     lines += ["", *(f"{facts['bytes']:>12,} bytes  {name}" for name, facts in record["files"].items())]
-    return "\n".join(lines)
+    return "\n".join(printable(line, newlines=False) for line in lines)
 
 
 def _toml(value: object) -> str:

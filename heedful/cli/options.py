@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from heedful.cli.output import print_json, say
 from heedful.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ __all__ = [
     "pair_files",
     "pair_rows",
     "print_json",
+    "program",
     "refuse_idle",
     "say",
     "say_of",
@@ -57,7 +59,7 @@ Format = Annotated[
 Source = Annotated[Path | None, typer.Option(metavar="FILE", help="Source sentences, one on a line, instead of PAIRS.")]
 Target = Annotated[Path | None, typer.Option(metavar="FILE", help="Their translations, line by line.")]
 Device = Annotated[str, typer.Option(metavar="auto|cpu|cuda|mps", help="Where to compute.")]
-Threads = Annotated[int, typer.Option(min=0, help="CPU threads; 0: as many as PyTorch takes.")]
+Threads = Annotated[int, typer.Option(min=0, help="CPU threads; 0: chosen automatically.")]
 BatchTokens = Annotated[int, typer.Option(min=1, help="Source tokens translated at once.")]
 Ascii = Annotated[bool, typer.Option("--ascii", help="Draw with ASCII characters.")]
 Json = Annotated[bool, typer.Option("--json", help="Print results as JSON.")]
@@ -120,16 +122,6 @@ def use_threads(threads: int) -> None:
         torch.set_num_threads(threads)
 
 
-def print_json(record: object) -> None:
-    """Print a record on one line of stdout."""
-    print(json.dumps(record, ensure_ascii=False), flush=True)
-
-
-def say(message: str) -> None:
-    """Print a message on stderr."""
-    print(message, file=sys.stderr, flush=True)
-
-
 def say_of(name: str) -> Callable[[str], None]:
     """Return what prints messages that are about a file of that name."""
     return lambda message: say(f"{name}: {message}")
@@ -138,3 +130,16 @@ def say_of(name: str) -> Callable[[str], None]:
 def width() -> int:
     """Return how many columns stdout has; 80 when it is not a terminal."""
     return max(40, shutil.get_terminal_size().columns) if sys.stdout.isatty() else 80
+
+
+def program() -> str:
+    """Return how this person runs heedful."""
+    if shutil.which("heedful"):
+        return "heedful"
+    started = Path(sys.argv[0])
+    if started.name == "__main__.py":
+        return f"{quote(Path(sys.executable).name)} -m heedful"
+    try:
+        return quote(str(started.resolve().relative_to(Path.cwd())))
+    except ValueError:
+        return quote(str(started))

@@ -106,6 +106,10 @@ def readout(
     and measured on both. A readout.json that is there is replaced only by a better one, and no choice is saved that
     was made on fewer than 20 pairs with links. One made without --gold has to be clearly better on the half that it
     was not made on: by two standard errors of the difference, and a point at least.
+
+    Up to 500 of the sources are translated, too, to measure the alarms that the weights raise: how often for wrong
+    translations, and how often for right ones. That is saved with the read-out, and alarms that are near chance for
+    this model are not shown any more.
     """
     if gold is None and (gold_base or lenient):
         raise ConfigError("--gold-base and --lenient are about gold links; they go with --gold")
@@ -120,18 +124,24 @@ def readout(
         found = _search(translator, known, batch_tokens)
         file = _folder(model) / "readout.json"
         why_not = found.why_not() or ("--dry-run" if dry_run else "")
-        if not why_not:
+        kept = _kept(translator, known, found, batch_tokens)
+        if not dry_run and (not why_not or kept.alarms is not None):
             from heedful.folder import write_readout
 
-            write_readout(file.parent, found.rows[0].readout)
+            write_readout(file.parent, kept)
+    rates = kept.alarms
     if json:
-        print_json({**found.plain(), "saved": None if why_not else str(file), "why_not_saved": why_not})
+        record = {"saved": None if why_not else str(file), "why_not_saved": why_not}
+        print_json({**found.plain(), "alarms": None if rates is None else rates.plain(), **record})
     else:
         print(found.table())
+        if rates is not None:
+            print("\n".join(["", "alarms of this read-out:", *rates.lines()]))
+    was = _own(translator)
     if why_not:
-        say(f"{file}: not written ({why_not})")
-    elif not json or translator.parts.readout:
-        was = translator.parts.readout
+        written = "" if dry_run or rates is None else "; how often its alarms are raised is saved there"
+        say(f"{file}: {'no other read-out' if written else 'not'} written ({why_not}){written}")
+    elif not json or was:
         say(
             f"saved in {file}"
             + (f"; it was: {_whole(was)} ({was.chosen or 'nothing says on what it was chosen'})" if was else "")
@@ -219,6 +229,22 @@ class _Found(NamedTuple):
         return f"the usual read-out stays: {_whole(self.named['usual'].readout)}"
 
 
+def _own(translator: Translator) -> Readout | None:
+    """Return the read-out that was chosen for a model, or written by hand; not the usual one with measured alarms."""
+    own = translator.parts.readout
+    return None if own is None or own.is_usual(translator.config.model) else own
+
+
+def _kept(translator: Translator, known: _Known, found: _Found, batch_tokens: int) -> Readout:
+    """Return the read-out that the model has from now on, with its alarms measured where there are pairs enough."""
+    from heedful.translator.alarm_rates import measure_alarms
+
+    stays = _own(translator) or found.named["usual"].readout
+    kept = stays if found.why_not() else found.rows[0].readout
+    pairs = list(zip(known.sources, known.targets, strict=True))
+    return replace(kept, alarms=measure_alarms(translator, pairs, kept, batch_tokens))
+
+
 def _whole(readout: Readout) -> str:
     """Return which weights are read, and what makes links of them."""
     return f"{readout}; links: {', '.join(readout.rules) or PLAINEST}"
@@ -284,7 +310,7 @@ def _search(translator: Translator, known: _Known, batch_tokens: int) -> _Found:
     seen: Evidence = evidence(translator, known.sources, known.targets, batch_tokens)
     judge = seen.judge(known.sure, known.possible)
     rows = choose_readout(seen, judge)
-    config, own = translator.config.model, translator.parts.readout
+    config, own = translator.config.model, _own(translator)
     known_by = {"naive": Readout.naive(config), "usual": Readout.usual(config)} | ({"up to now": own} if own else {})
     named = {name: measured(seen, judge, one) for name, one in known_by.items()}
     joined, best, before = [], rows[0], named.get("up to now")

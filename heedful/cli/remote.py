@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any, NamedTuple
 
 from heedful.cli.options import print_json, say, width
-from heedful.cli.translate import one_line
-from heedful.client import Client, TooMuch
+from heedful.cli.output import debug, print_translation
+from heedful.cli.progress import LineProgress
+from heedful.cli.translate import one_line, printed_markup
+from heedful.client import Client, ServiceError, TooMuch
 from heedful.errors import DataError, HeedfulError
 
 __all__ = ["CHUNK", "Asking", "Service", "ask"]
@@ -43,19 +46,36 @@ class Service(NamedTuple):
     chunk: int = CHUNK
 
 
-def ask(service: Service, asked: Asking, lines: Iterable[str], stream: bool, json: bool) -> None:
+def ask(
+    service: Service,
+    asked: Asking,
+    lines: Iterable[str],
+    stream: bool,
+    json: bool,
+    progress: LineProgress,
+) -> None:
     """Let a service translate lines, and print what it answers; its token is in HEEDFUL_TOKEN."""
     token = os.environ.get("HEEDFUL_TOKEN", "")
     with Client(service.url, token, patience=service.patience, waits=_Waiting()) as client:
         if stream:
             for number, line in enumerate(lines, 1):
                 _stream(client, asked, number, line, json)
+                debug(f"line {number:,} is done")
             return
-        for item in _translated(client, asked, lines, service.chunk):
-            if json:
-                print_json(_record(item) if asked.show else item)
-            else:
-                _print(item, asked)
+        breaks: deque[bool] = deque()  # whether a line has line breaks in it, of those that were sent
+
+        def sent() -> Iterator[str]:
+            for line in lines:
+                breaks.append("\n" in line)
+                yield line
+
+        for item in _translated(client, asked, sent(), service.chunk, progress):
+            broken = breaks.popleft()
+            with progress.paused():
+                if json:
+                    _print_json(service.url, _record(item) if asked.show else item)
+                else:
+                    _print(item, asked, broken)
 
 
 class _Waiting:
@@ -70,7 +90,9 @@ class _Waiting:
             say(f"{why}; trying again for {seconds:.0f} s (--patience)")
 
 
-def _translated(client: Client, asked: Asking, lines: Iterable[str], most: int) -> Iterator[dict[str, Any]]:
+def _translated(
+    client: Client, asked: Asking, lines: Iterable[str], most: int, progress: LineProgress
+) -> Iterator[dict[str, Any]]:
     """Yield the translations of lines, some of them at once.
 
     Where these are too many for the service, it says how many it takes, and gets no more from then on. Where they are
@@ -90,9 +112,12 @@ def _translated(client: Client, asked: Asking, lines: Iterable[str], most: int) 
                 raise DataError(f"line {done + 1:,}: {error}") from None
             if error.allowed and error.allowed < len(some):
                 size = most = error.allowed
-            else:  # what stands before a line that is too long by itself is translated
-                size = int(number) if number.isdigit() else len(some) // 2
+                continue
+            # What stands before a line that is too long by itself is translated; fewer are asked for in any case.
+            before = int(number) if number in map(str, range(1, len(some))) else 0
+            size = before or len(some) // 2
             continue
+        progress.add(some)
         yield from items
         done, waiting, size = done + len(some), waiting[size:], min(most, 2 * size)
 
@@ -127,16 +152,27 @@ def _record(item: dict[str, Any]) -> dict[str, Any]:
     return record
 
 
-def _print(item: dict[str, Any], asked: Asking) -> None:
+def _print_json(url: str, record: dict[str, Any]) -> None:
+    try:
+        print_json(record)
+    except RecursionError:
+        raise ServiceError(f"{url}: the answer of the service is nested too deeply") from None
+
+
+def _print(item: dict[str, Any], asked: Asking, breaks: bool) -> None:
     for rank, one in enumerate(item.get("alternatives") or [item], 1):
-        text = one_line(one["markup"] if asked.html else one["text"]).strip()
+        if asked.html and not (asked.n_best > 1 or asked.alignments):
+            text = printed_markup(one["markup"], breaks)
+        else:
+            text = one_line(one["markup"] if asked.html else one["text"]).strip()
         if asked.n_best > 1 or asked.alignments:
             text = text.replace("\t", " ")
         if asked.n_best > 1 and one["words"]:
-            text = f"{rank}\t{one['rank_score']:.4f}\t{text}"
+            compared = one["score"] if one.get("rank_score") is None else one["rank_score"]
+            text = f"{rank}\t{compared:.4f}\t{text}"
         if asked.alignments and one["words"]:
-            text += f"\t{(one['alignment'] or {}).get('pharaoh', '')}"
-        print(text, flush=True)
+            text += f"\t{one_line((one.get('alignment') or {}).get('pharaoh', ''))}"
+        print_translation(text, flush=True)
         if asked.show:
             _show(one, asked.ascii_only)
 
@@ -148,7 +184,7 @@ def _show(one: dict[str, Any], ascii_only: bool) -> None:
 
     print()
     if one["text"]:
-        whole = unpack(one["figure"], one["source"], one["text"])
+        whole = unpack(one.get("figure"), one["source"], one["text"])
         print("\n\n".join(heatmap(part, width(), ascii_only) for part in sentences(whole)))
         print()
 
@@ -157,20 +193,25 @@ def _stream(client: Client, asked: Asking, number: int, line: str, json: bool) -
     """Print words as they come; where the model looked is told when all of them are there."""
     whole = shown = ""
     translation: dict[str, Any] = {}
-    for name, record in client.stream(line, model=asked.name, prefix=asked.prefix):
-        if name == "token" and json:
-            print_json({"line": number, **record})
-        elif name == "token" and record["text"]:
-            # The space between two sentences comes with the first word of the second.
-            whole = whole[: record["start"]].ljust(record["start"]) + record["text"]
-            text = one_line(whole).lstrip()
-            print(text[len(shown) :], end="", flush=True)
-            shown = text
-        elif name == "done":
-            translation = record["translation"]
-    if not json:
-        print(flush=True)
-        if asked.show:
-            _show(translation, asked.ascii_only)
+    try:
+        for name, record in client.stream(line, model=asked.name, prefix=asked.prefix):
+            if name == "token" and json:
+                _print_json(client.url, {"line": number, **record})
+            elif name == "token" and record["text"]:
+                # The space between two sentences comes with the first word of the second, and is that of the source.
+                start = record["start"]
+                if start > len(whole) + len(line) + 1:
+                    raise ServiceError(f"{client.url}: a token begins at character {start:,}, after {len(whole):,}")
+                whole = whole[:start].ljust(start) + record["text"]
+                text = one_line(whole).lstrip()
+                print_translation(text[len(shown) :], end="", flush=True)
+                shown = text
+            elif name == "done":
+                translation = record["translation"]
+    finally:
+        if not json:
+            print(flush=True)  # also after half a line
+    if asked.show and json:
+        _print_json(client.url, {"line": number, **_record(translation)})
     elif asked.show:
-        print_json({"line": number, **_record(translation)})
+        _show(translation, asked.ascii_only)

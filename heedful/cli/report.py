@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_
 from collections.abc import Sequence
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -150,14 +151,17 @@ def _standing(
 
 def _curve(folder: Path) -> list[tuple[float, float, float]]:
     """Return step, BLEU and loss of each validation of a training, as far as its folder tells."""
+    from heedful.training.metrics_file import read_metrics
+
     path, found = folder / "metrics.jsonl", []
-    if path.is_file():
-        for line in path.read_text(encoding="utf-8").splitlines():
-            try:
-                record: dict[str, Any] = json_.loads(line)
-                found.append((float(record["step"]), float(record["valid_bleu"]), float(record["valid_loss"])))
-            except (ValueError, KeyError, TypeError):
-                continue  # a line about something else, or one that was cut off
+    for line in read_metrics(path) if path.is_file() else ():
+        try:
+            record: dict[str, Any] = json_.loads(line)
+            point = float(record["step"]), float(record["valid_bleu"]), float(record["valid_loss"])
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+            continue  # a line about something else, or one that was cut off
+        if all(map(isfinite, point)):
+            found.append(point)
     return found
 
 

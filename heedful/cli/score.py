@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from itertools import compress, islice
+from itertools import compress
 from typing import TYPE_CHECKING
 
+from heedful.bounded import portions
 from heedful.cli.decoding import With, naming_options, opened, refuse_wrong_way
 from heedful.cli.notes import Notes
 from heedful.cli.options import (
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["score"]
 
 CHUNK = 1000  # pairs that are read before they are scored, so that they can be sorted by length
+CHARACTERS = 1_000_000  # of them, where they are long
 
 
 def score(
@@ -55,7 +57,7 @@ def score(
         rows = pair_rows(pair_files(pairs, source, target, columns, format_))
         translator = opened(model, with_, device, threads, links=False)
         blank, notes = 0, Notes()
-        while chunk := list(islice(rows, CHUNK)):
+        for chunk in portions(rows, CHUNK, CHARACTERS, lambda row: len(row[0]) + len(row[1])):
             if not notes.lines:
                 refuse_wrong_way(model, translator, chunk)
             blank += sum(not (x and y) for x, y in chunk)

@@ -241,7 +241,7 @@ def _inside(translator: Translator, text: str) -> tuple[Trace, list[Trace]]:
     from heedful.text.segments import segments
     from heedful.trace import Trace
 
-    found = segments([text], translator.parts.source, translator.config.text.max_length)
+    found = segments([text], translator.parts.source, translator.reads)
     notes = Notes(here=False)
     notes.add([note for one in found for note in one.notes], translator.unknown(text))
     parts = [translator.inside(one.text) for one in found]

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from heedful.cli.options import Device, Threads, say, use_threads
 from heedful.errors import ConfigError
+from heedful.version import install_command
+
+if TYPE_CHECKING:
+    from heedful.serve.shelf import Shelf
 
 __all__ = ["serve"]
 
@@ -38,6 +42,7 @@ def serve(
     body: Annotated[int, typer.Option(metavar="N", min=1, help="Bytes of a request at most (413).")] = 2_000_000,
     max_beam: Annotated[int, typer.Option(metavar="N", min=1, help="The widest beam that may be asked for.")] = 16,
     cells: Annotated[int, typer.Option(metavar="N", min=1, help="Source times target tokens of a figure.")] = 500_000,
+    png_cells: Annotated[int, typer.Option(metavar="N", min=1, help="Source times target words of a PNG.")] = 70_000,
     seconds: Annotated[float, typer.Option(metavar="X", help="Then a request is given up (504).")] = 30.0,
     requests: Annotated[int, typer.Option(metavar="N", min=1, help="Requests at once at most (429).")] = 256,
     queue: Annotated[int, typer.Option(metavar="N", min=1, help="Sentences that may wait (429).")] = 1_000,
@@ -46,6 +51,27 @@ def serve(
     lanes: Annotated[int, typer.Option(metavar="N", min=1, help="Batches that take turns at most.")] = 3,
     wait: Annotated[float, typer.Option(metavar="X", help="Seconds that a sentence waits for others.")] = 0.02,
     drain: Annotated[float, typer.Option(metavar="X", help="Seconds to finish when the service is stopped.")] = 30.0,
+    connections: Annotated[int, typer.Option(metavar="N", min=1, help="Open connections at most (503).")] = 1_000,
+    connections_per_address: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=0,
+            help="Of them, from one address (IPv6: one /64) at most; 0: any, for use behind a proxy.",
+        ),
+    ] = 256,
+    idle: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Then a connection without a request is closed.")
+    ] = 60.0,
+    header_seconds: Annotated[float, typer.Option(metavar="X", help="Seconds for a whole header (408).")] = 10.0,
+    body_seconds: Annotated[float, typer.Option(metavar="X", help="Seconds for a whole body (408).")] = 30.0,
+    cors: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ORIGIN",
+            help="Pages of this origin (https://example.org) may ask from a browser; may be repeated; '*': any page.",
+        ),
+    ] = None,
     processes: Annotated[
         int,
         typer.Option(metavar="N", min=1, max=2, help="2: on the CPU, one to answer and read, and one to write."),
@@ -60,14 +86,16 @@ def serve(
     """
     begun = time.perf_counter()
     try:
+        from heedful.serve.cors import check_origins
         from heedful.serve.limits import Limits
-        from heedful.serve.server import address, bound, loopback, run
+        from heedful.serve.logs import log_stream
+        from heedful.serve.server import address, bound, fit_open_files, loopback, run
         from heedful.serve.service import Service
         from heedful.serve.shelf import Shelf
     except ImportError as error:
-        if error.name and error.name.split(".")[0] not in ("fastapi", "uvicorn", "pydantic", "starlette"):
+        if error.name and error.name.split(".")[0] not in ("fastapi", "uvicorn", "pydantic", "starlette", "httptools"):
             raise
-        raise ConfigError(f"serving needs {error.name}: pip install 'heedful[serve]'") from None
+        raise ConfigError(f"serving needs {error.name}: {install_command('serve')}") from None
     limits = Limits(
         chars=chars,
         items=items,
@@ -75,6 +103,7 @@ def serve(
         body=body,
         beam=max_beam,
         cells=cells,
+        png_cells=png_cells,
         seconds=seconds,
         requests=requests,
         queue=queue,
@@ -83,15 +112,24 @@ def serve(
         lanes=lanes,
         wait=wait,
         drain=drain,
+        connections=connections,
+        connections_per_address=connections_per_address,
+        idle=idle,
+        header_seconds=header_seconds,
+        body_seconds=body_seconds,
     )
+    origins = check_origins(cors or ())
     use_threads(threads)
     token = os.environ.get(TOKEN, "")
     if not (token.isascii() and token.isprintable()):
         raise ConfigError(f"{TOKEN}: a token is made of letters, digits and marks of ASCII")
-    if not loopback(host) and not token:
-        say(f"{host} can be reached from elsewhere, and everybody may ask: set {TOKEN} to change that")
-    with bound(host, port) as listening:  # before models are loaded, which takes longer
-        service = Service(Shelf.open(models, device), limits, threads, processes)
+    with log_stream(), bound(host, port) as listening:  # before models are loaded, which takes longer
+        if not loopback(host) and not token:
+            say(f"{host} can be reached from elsewhere, and everybody may ask: set {TOKEN} to change that")
+        limits = fit_open_files(limits, say)
+        shelf = Shelf.open(models, device)
+        threads = threads or _threads(shelf)
+        service = Service(shelf, limits, threads, processes)
 
         def ready() -> None:
             from heedful.serve.metrics import memory
@@ -99,4 +137,13 @@ def serve(
             took, size = time.perf_counter() - begun, memory() / 2**20
             say(f"serving {', '.join(service.shelf)} at {address(listening)} ({took:.1f} s, {size:,.0f} MiB)")
 
-        run(service, listening, host, token=token, hosts=allow_host or (), ready=ready)
+        run(service, listening, host, token=token, hosts=allow_host or (), origins=origins, ready=ready)
+
+
+def _threads(shelf: Shelf) -> int:
+    """Return the fastest number of threads for the first model; 0: as many as PyTorch takes."""
+    from heedful.serve.examples import EXAMPLES, example
+    from heedful.translator.threads import measured_serving_threads
+
+    _, translator = shelf.find(None)
+    return measured_serving_threads(translator, example(translator) or EXAMPLES[2])

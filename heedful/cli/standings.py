@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from heedful.cli.options import say
+from heedful.cli.output import say, shows_progress, terminal_console
 from heedful.demo import Standing, Watch
 
 __all__ = ["Lines", "Rows", "display"]
@@ -24,7 +21,7 @@ BAR = 16  # columns of the bar
 @contextmanager
 def display() -> Iterator[Watch]:
     """Give the right display for stderr, and clear it away at the end."""
-    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+    if not shows_progress():
         yield Lines()
         return
     rows = Rows()
@@ -38,7 +35,7 @@ class Rows:
     """One row for each model: a bar, the step, the loss while learning and the last BLEU on validation pairs."""
 
     def __init__(self) -> None:
-        self.console = Console(stderr=True, highlight=False)
+        self.console = terminal_console()
         self.live: Live | None = None
 
     def say(self, message: str) -> None:

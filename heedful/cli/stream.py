@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
-from rich.console import Console
 from rich.live import Live
 from rich.text import Text as Rich
 
 from heedful.cli.options import print_json, width
-from heedful.cli.translate import one_line
+from heedful.cli.output import print_translation, terminal_console
+from heedful.cli.translate import MAP_CELLS, one_line
 from heedful.draw import heatmap
+from heedful.escapes import printable
 from heedful.text.words import merge
 from heedful.trace import Text, Trace
 from heedful.translator import Token
@@ -70,7 +72,7 @@ def _plain(tokens: Iterator[Token]) -> list[str]:
             piece = held + "\n".join(one_line(line) for line in written[-1].text.split("\n"))
             body = piece.rstrip()
             held = piece[len(body) :]
-            print(body if begun else body.lstrip(), end="", flush=True)
+            print_translation(body if begun else body.lstrip(), end="", flush=True)
             begun = begun or bool(body)
     finally:
         print(flush=True)
@@ -120,16 +122,24 @@ def _line(trace: Trace, at: int, ascii_only: bool) -> str:
 def _live(tokens: Iterator[Token], ascii_only: bool) -> list[str]:
     """Draw the heat map anew after each token; a map that is higher than the terminal shows its end while it grows."""
     notes: list[str] = []
-    console = Console(highlight=False)
+    console = terminal_console(stderr=False)
     live: Live | None = None
     try:
         for written in _sentences(tokens, notes):
             if live is None:
                 live = Live(console=console, auto_refresh=False, vertical_overflow="visible")
                 live.start()
-            end, trace = written[-1].end, so_far(written)
-            text = Rich(one_line(trace.target.text)).wrap(console, console.width)
-            frame = [*(line.plain for line in text), "", *heatmap(trace, width(), ascii_only).splitlines(), ""]
+            end, large = written[-1].end, len(written[0].source.tokens) * len(written) > MAP_CELLS
+            if large:
+                written[-1] = replace(written[-1], weights=None)
+                if written[0].weights is not None:
+                    written[:] = [replace(token, weights=None) for token in written]
+            trace = so_far(written)
+            text = Rich(printable(one_line(trace.target.text))).wrap(console, console.width)
+            drawn = [] if large else heatmap(trace, width(), ascii_only).splitlines()
+            if large and end:
+                notes.append(f"the map is left out: it has more than {MAP_CELLS:,} source tokens × target tokens")
+            frame = [*(line.plain for line in text), "", *drawn, ""]
             frame = frame if end else frame[-(console.height - 1) :]
             live.update(Rich("\n".join(frame), no_wrap=True, overflow="ignore"), refresh=not end)
             if end:

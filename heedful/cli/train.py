@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
@@ -22,6 +24,7 @@ from heedful.cli.options import (
     print_json,
     say,
 )
+from heedful.cli.output import shows_progress, terminal_console
 from heedful.config import read_recipe, settings
 from heedful.errors import ConfigError
 
@@ -83,7 +86,7 @@ def train(
         bool, typer.Option("--dry-run", help="Report data, model, memory and time from a few steps; write nothing.")
     ] = False,
     device: Annotated[str | None, typer.Option(metavar="auto|cpu|cuda|mps", help="Where to compute [auto].")] = None,
-    threads: Annotated[str | None, typer.Option(metavar="N", help="CPU threads [as many as PyTorch takes].")] = None,
+    threads: Annotated[str | None, typer.Option(metavar="N", help="CPU threads [the fastest, measured].")] = None,
     precision: Annotated[
         str | None, typer.Option(metavar="auto|fp32|bf16", help="Numbers to compute with [auto].")
     ] = None,
@@ -122,7 +125,6 @@ def train(
         raise ConfigError("--preset is for a new run; one that is resumed keeps its settings")
     preset = preset or ("none" if recipe else "auto")
 
-    from heedful.cli.display import display
     from heedful.cli.estimate import report
     from heedful.training import Inputs, begin, try_out
 
@@ -143,11 +145,11 @@ def train(
             raise ConfigError("--dry-run is for a new run; leave out --resume and --init")
         if os.environ.get("WORLD_SIZE", "1") != "1":
             raise ConfigError("--dry-run measures one process; run it without torchrun")
-        with display() as watch:
+        with _display() as watch:
             _say_recipe(watch, recipe)
             found = try_out(inputs, given, watch=watch, preset=preset)
         return print_json(found.plain()) if json else print(report(found))
-    with display() as watch:
+    with _display() as watch:
         _say_recipe(watch, recipe)
         outcome = begin(inputs, out, given, resume=resume, watch=watch, init=init, preset=preset)
     if not _speaks():
@@ -158,6 +160,21 @@ def train(
     _report(outcome, out)
     if outcome.signal:
         raise typer.Exit(128 + outcome.signal)
+
+
+@contextmanager
+def _display() -> Iterator[Watch]:
+    """Give the right display for stderr, and clear it away at the end."""
+    from heedful.training.display import Lines, Live
+
+    if not shows_progress():
+        yield Lines()
+        return
+    live = Live(terminal_console())
+    try:
+        yield live
+    finally:
+        live.close()
 
 
 def _speaks() -> bool:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 import sys
-from collections.abc import Iterator
-from itertools import islice
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from heedful.bounded import portions
 from heedful.cli.decoding import (
     Alpha,
     Beam,
@@ -24,17 +29,32 @@ from heedful.cli.decoding import (
     opened,
 )
 from heedful.cli.notes import Notes
-from heedful.cli.options import Ascii, BatchTokens, Device, Json, Model, Threads, print_json, refuse_idle, width
-from heedful.errors import ConfigError, DataError
+from heedful.cli.options import (
+    Ascii,
+    BatchTokens,
+    Device,
+    Json,
+    Model,
+    Threads,
+    print_json,
+    program,
+    refuse_idle,
+    width,
+)
+from heedful.cli.output import debug, print_translation, warn
+from heedful.cli.progress import LineProgress, line_progress
+from heedful.errors import ConfigError, DataError, HeedfulError
 
 if TYPE_CHECKING:
     from heedful.decoding import Decoding
     from heedful.markup import Marked
     from heedful.translator import Translation
 
-__all__ = ["one_line", "translate"]
+__all__ = ["one_line", "printed_markup", "translate"]
 
 CHUNK = 1000  # lines read from stdin before they are translated, so that they can be sorted by length
+CHARACTERS = 1_000_000  # of them, where they are long
+MAP_CELLS = 500_000  # source tokens × target tokens of the maps of a line, as `heedful serve --cells`
 BREAKS = re.compile(r"\s*[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]\s*")
 
 
@@ -96,6 +116,11 @@ def translate(
     if stream:
         _refuse_stream(beam, n_best, copy_unknown, alignments, html)
         refuse_idle("with --stream, which writes one sentence at a time", {"--batch-tokens": batch_tokens != 4096})
+    if html and not json and (n_best > 1 or alignments) and any("\n" in one for one in text or ()):
+        columns = "--n-best" if n_best > 1 else "--alignments"
+        raise ConfigError(
+            f"--html and {columns}: this text has line breaks, and columns are printed in a line; use --json"
+        )
     check_penalty(penalty, alpha, compared=beam > 1 or n_best > 1)
     if not sample:
         drawing = {"--temperature": temperature != 1, "--top-k": top_k != 0, "--top-p": top_p != 1, "--seed": seed != 1}
@@ -112,7 +137,9 @@ def translate(
 
         service = Service(server, patience, 1 if text is None and _typed() else AT_ONCE)
         asked = Asking(str(model), beam, n_best, prefix, alignments, html, show, ascii_only)
-        ask(service, asked, text or _stdin(), stream, json)
+        _hint_file(text, str(model), server)
+        with line_progress(_stdin_size()) if _follows(text, stream) else nullcontext(LineProgress()) as progress:
+            ask(service, asked, text or _stdin(), stream, json, progress)
         return
     refuse_idle("without --server", {"--patience": patience != 60})
     with naming_options():
@@ -132,42 +159,76 @@ def translate(
             top_p=top_p,
             seed=seed,
         )
+        _hint_file(text, str(model))
         translator = opened(model, with_, device, threads, links=alignments)
-        lines = iter(text) if text else _stdin()
+        whole = no_split or ((show or alignments) and not html)
+        lines = _Sized(text or _stdin(), "TEXT" if text else "standard input, line", whole)
         notes = Notes()
+        translator.trace_cells = None if alignments or html else MAP_CELLS
         if stream:
             from heedful.cli.stream import printer
 
             put = printer(show, ascii_only, json)
+            if not threads:
+                translator.choose_threads([], how)
             for number, line in enumerate(lines, 1):
                 said = put(number, translator.stream(line, how, prefix=prefix, split=not no_split))
                 notes.add(said, translator.unknown(line))
         size = 1 if text is None and _typed() else CHUNK
-        while chunk := list(islice(lines, size)):
-            tagged = _parsed(chunk) if html else [None] * len(chunk)
-            translated = translator.translate(
-                [one.text for one in tagged if one] if html else chunk,
-                how,
-                prefix=prefix,
-                split=not no_split,
-                copy_unknown=copy_unknown,
-                trace=show or alignments or html,
-                batch_tokens=batch_tokens,
-            )
-            for done, tags in zip(translated, tagged, strict=True):
-                unknown = translator.unknown(done.source)
-                notes.add(done.notes, [word for word in unknown if not (copy_unknown and word in done.text)])
-                if json:
-                    print_json(_record(done, how, tags))
-                else:
-                    _print(done, how, (show, alignments), ascii_only, tags)
-            sys.stdout.flush()
-    notes.say()
+        first = not threads
+        with line_progress(_stdin_size()) if _follows(text, stream) else nullcontext(LineProgress()) as progress:
+            for chunk in portions(lines, size, CHARACTERS, len):
+                began = time.perf_counter()
+                if first:
+                    translator.choose_threads(chunk, how)
+                    first = False
+                tagged = _parsed(chunk) if html else [None] * len(chunk)
+                translated = translator.translate(
+                    [one.text for one in tagged if one] if html else chunk,
+                    how,
+                    prefix=prefix,
+                    split=not no_split,
+                    copy_unknown=copy_unknown,
+                    trace=show or alignments or html,
+                    batch_tokens=batch_tokens,
+                    progress=progress.inside(chunk),
+                )
+                progress.add(chunk)
+                took = time.perf_counter() - began
+                debug(f"{len(chunk):,} lines in {took:.2f} s, {batch_tokens:,} tokens at once")
+                with progress.paused():
+                    for line, done, tags in zip(chunk, translated, tagged, strict=True):
+                        unknown = translator.unknown(done.source)
+                        notes.add(
+                            [*done.notes, *_markup_notes(tags, text is None)],
+                            [word for word in unknown if not (copy_unknown and word in done.text)],
+                        )
+                        if json:
+                            print_json(_record(done, how, tags))
+                        else:
+                            _print(done, how, (show, alignments), ascii_only, (tags, "\n" in line))
+                    sys.stdout.flush()
+        notes.say()
+        lines.check()
 
 
 def one_line(text: str) -> str:
     """Return a text as one line, with a space for every line break."""
     return BREAKS.sub(" ", text)
+
+
+def printed_markup(markup: str, breaks: bool) -> str:
+    """Return HTML as it is printed: as it is if its source has line `breaks`, and otherwise on a line.
+
+    Then only its text can have any: what stays is never changed, since a line break may end a comment in a script.
+    """
+    return markup if breaks else " ".join(filter(None, map(str.strip, markup.split("\n"))))
+
+
+def _markup_notes(tags: Marked | None, read: bool) -> Iterator[str]:
+    """Yield what is to be said of HTML; `read`: it is a line of standard input."""
+    for note in tags.notes if tags else ():
+        yield f"{note} (each line is a text of its own; a page is given whole, as TEXT)" if read else note
 
 
 def _parsed(lines: list[str]) -> list[Marked | None]:
@@ -205,28 +266,44 @@ def _refuse_stream(beam: int, n_best: int, copy_unknown: bool, alignments: bool,
 
 
 def _print(
-    translation: Translation, how: Decoding, more: tuple[bool, bool], ascii_only: bool, tags: Marked | None
+    translation: Translation,
+    how: Decoding,
+    more: tuple[bool, bool],
+    ascii_only: bool,
+    markup: tuple[Marked | None, bool],
 ) -> None:
+    """Print a translation; `markup` is the source with its tags, and whether it has line breaks."""
     from heedful.align.readout import align
 
-    show, alignments = more
+    (show, alignments), (tags, breaks) = more, markup
     for rank, one in enumerate(translation.n_best or (translation,), 1):
         # A line of a file is a line again; a text that was typed keeps the line breaks it had.
         columns = bool(translation.n_best or alignments)
         written = _tagged(one, tags)
-        lines = written.split("\n") if "\n" in translation.source and not columns else [written]
-        text = "\n".join(map(one_line, lines)).strip()
-        text = text.replace("\t", " ") if columns else text
+        if tags is not None and not columns:
+            text = printed_markup(written, breaks)
+        else:
+            lines = written.split("\n") if "\n" in translation.source and not columns else [written]
+            text = "\n".join(map(one_line, lines)).strip()
+            text = text.replace("\t", " ") if columns else text
         if translation.n_best and one.length:
             text = f"{rank}\t{_compared(one, how):.4f}\t{text}"
         if alignments and one.length:
             text += f"\t{align(one.trace, spaced=True)}"
-        print(text)
+        print_translation(text)
         if show:
             print()
-            if one.text:
+            if one.text and _drawable(one):
                 one.show(width=width(), ascii_only=ascii_only)
                 print()
+
+
+def _drawable(translation: Translation) -> bool:
+    """Whether the maps of a translation are small enough for a terminal."""
+    if not translation.traced:
+        return False
+    parts = [part.trace for part in translation.sentences or (translation,)]
+    return sum(len(part.source.tokens) * len(part.target.tokens) for part in parts) <= MAP_CELLS
 
 
 def _record(translation: Translation, how: Decoding, tags: Marked | None) -> dict[str, Any]:
@@ -245,9 +322,62 @@ def _compared(translation: Translation, how: Decoding) -> float:
     return sum(one.score / how.divisor(max(one.length, 1)) for one in translation.sentences or (translation,))
 
 
+def _hint_file(texts: list[str] | None, model: str, server: str = "") -> None:
+    """Say how to translate a file whose name was given as the text."""
+    for text in texts or ():
+        if os.path.isfile(text):
+            there = f" --server {quote(server)}" if server else ""
+            how = f"{program()} translate {quote(model)}{there} < {quote(text)}"
+            warn(f"{text} is a file, but its name was translated, not its lines; to translate them: {how}")
+
+
+def _follows(text: list[str] | None, stream: bool) -> bool:
+    """Whether progress is of use: lines come from a file or a pipe, and nothing is printed word by word."""
+    return text is None and not stream and not _typed()
+
+
+def _stdin_size() -> int | None:
+    """Return how many bytes standard input still has, if it is a file."""
+    try:
+        found = os.fstat(sys.stdin.fileno())
+        return found.st_size - sys.stdin.buffer.tell() if stat.S_ISREG(found.st_mode) else None
+    except (OSError, ValueError, AttributeError):  # no file at all
+        return None
+
+
 def _typed() -> bool:
     """Whether lines are typed: each is translated when it is there."""
     return sys.stdin is not None and sys.stdin.isatty()
+
+
+class _Sized:
+    """Lines up to the first that cannot be translated: one that is too long, or that cannot be read.
+
+    Its error is raised by `check`, when the lines before it were translated and printed.
+    """
+
+    def __init__(self, lines: Iterable[str], what: str, whole: bool) -> None:
+        from heedful.translator.given import CHARACTERS, SPLIT_CHARACTERS
+
+        # Read once: with --stream nothing is left for what comes after it.
+        self.lines, self.what, self.most = iter(lines), what, CHARACTERS if whole else SPLIT_CHARACTERS
+        self.error: HeedfulError | None = None
+
+    def __iter__(self) -> Iterator[str]:
+        from heedful.translator.given import check_size
+
+        try:
+            for number, line in enumerate(self.lines, 1):
+                which = f"{self.what} {number}:" if number > 1 or self.what != "TEXT" else "TEXT:"
+                check_size(line, which, self.most)
+                yield line
+        except HeedfulError as error:
+            self.error = error
+
+    def check(self) -> None:
+        """Raise the error of the line that could not be translated, if there was one."""
+        if self.error is not None:
+            raise self.error
 
 
 def _stdin() -> Iterator[str]:

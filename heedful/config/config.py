@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from heedful.bounded import read_bytes
 from heedful.config.fields import section
 from heedful.config.models import MODELS, ModelConfig, RnnConfig
 from heedful.config.runs import DataConfig, TextConfig, TrainingConfig
@@ -15,6 +16,7 @@ from heedful.errors import ConfigError, choose
 
 __all__ = ["Config", "read_recipe", "settings"]
 
+RECIPE = 1_000_000  # bytes at most
 SECTIONS = ("model", "data", "text", "training")
 
 
@@ -45,7 +47,7 @@ class Config:
         for name, values in given.items():
             choose("section", name, SECTIONS)
             if not isinstance(values, Mapping):
-                raise ConfigError(f"{name} is {values!r}, expected settings by name")
+                raise ConfigError(f"{name} is {values!r:.100}, expected settings by name")
         model = dict(_mapping(given.get("model", {})))
         family = choose("model", str(model.pop("family", "rnn")), MODELS)
         return cls(
@@ -84,16 +86,18 @@ def settings(assignments: list[str]) -> dict[str, dict[str, object]]:
 def read_recipe(path: str | Path) -> dict[str, dict[str, object]]:
     """Read nested settings from a TOML file; what does not exist or is not allowed is refused with the file's name."""
     try:
-        found = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        found = tomllib.loads(read_bytes(Path(path), RECIPE, "a recipe", ConfigError).decode("utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"{path}: there is no such file") from None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
+    except RecursionError:
+        raise ConfigError(f"{path}: this TOML is nested too deeply") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: this is not TOML ({error})") from None
     if stray := [key for key, value in found.items() if not isinstance(value, dict)]:
         raise ConfigError(
-            f"{path}: '{stray[0]}' stands outside the sections {', '.join(f'[{name}]' for name in SECTIONS)}"
+            f"{path}: '{stray[0]:.100}' stands outside the sections {', '.join(f'[{name}]' for name in SECTIONS)}"
         )
     try:
         _check(found)

@@ -41,7 +41,8 @@ def section(name: str, kind: type[Section], given: Mapping[str, object], whose: 
     for key, value in given.items():
         if key not in fields:
             allowed = ", ".join(sorted(fields))
-            raise ConfigError(f"unknown setting '{name}.{key}'{whose}; choose one of {allowed}.{nearest(key, fields)}")
+            unknown = f"unknown setting '{name}.{key:.100}'{whose}"
+            raise ConfigError(f"{unknown}; choose one of {allowed}.{nearest(key[:100], fields)}")
         values[key] = _value(f"{name}.{key}", fields[key], value)
     return kind(**values)
 
@@ -53,7 +54,7 @@ def _value(name: str, wanted: dataclasses.Field[Any], value: object) -> object:
         switches = {**dict.fromkeys(("true", "yes", "on"), True), **dict.fromkeys(("false", "no", "off"), False)}
         found = value if isinstance(value, bool) else switches.get(str(value).lower())
         if found is None:
-            raise ConfigError(f"{name} is '{value}', expected true or false")
+            raise ConfigError(f"{name} is '{value!s:.100}', expected true or false")
         return found
     low, high = wanted.metadata["low"], wanted.metadata["high"]
     kind = int if isinstance(wanted.default, int) else float
@@ -65,5 +66,5 @@ def _value(name: str, wanted: dataclasses.Field[Any], value: object) -> object:
             raise ValueError
     except (ValueError, OverflowError):
         what = "a whole number" if kind is int else "a number"
-        raise ConfigError(f"{name} is '{value}', expected {what} from {low} to {high}") from None
+        raise ConfigError(f"{name} is '{value!s:.100}', expected {what} from {low} to {high}") from None
     return number

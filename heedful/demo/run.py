@@ -65,7 +65,9 @@ def run(plan: Plan, out: Path, seed: int, watch: Watch, heedful: str = "heedful"
             next=_next(out, heedful),
         )
         write_whole(out / "report.html", html(report).encode())
-        write_whole(out / MARK, json.dumps(_plain(report), ensure_ascii=False, indent=1).encode())
+        write_whole(
+            out / MARK, json.dumps(_plain(report), ensure_ascii=False, indent=1).encode("utf-8", "backslashreplace")
+        )
     return report
 
 

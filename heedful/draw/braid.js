@@ -8,9 +8,22 @@ const TALL = 1400; // a braid higher than this gets a frame to scroll in, and on
 // Side by side on a line if they fit, otherwise in two columns.
 function braid(panel) {
   const few = Math.max(panel.units.source.length, panel.units.target.length) <= 60;
-  const made = few ? across(panel) : null;
+  const made = few && !settled(panel, "down") ? across(panel) : null;
   return made ?? down(panel);
 }
+
+// The measures of the last finished drawing in this layout, if it was of the same source: while another translation of
+// it grows, words keep the places that they had.
+function settled(panel, layout) {
+  const { last, trace } = panel;
+  return trace.growing && last?.layout === layout && last.key === layoutKey(panel) ? last : null;
+}
+
+function settle(panel, layout, measures) {
+  if (!panel.trace.growing) panel.last = { layout, key: layoutKey(panel), ...measures };
+}
+
+const layoutKey = ({ unit, box, trace }) => [unit, box.clientWidth, ...trace.source.tokens].join("\n");
 
 // Where ribbons end: at each word they lie beside each other, in the order of their other ends.
 function ports(panel, places, unit) {
@@ -56,15 +69,21 @@ function across(panel) {
   const svg = draw("svg", { "aria-hidden": "true" });
   frame.append(label(panel, "source"), listed(panel, "source"), svg, listed(panel, "target"), label(panel, "target"));
   const widths = { source: [...covered].map((sum) => unit * sum), target: panel.rows.map((row) => unit * row.total) };
+  const before = settled(panel, "across");
   for (const side of ["source", "target"]) {
-    panel.items[side].forEach((item, i) => { item.style.minWidth = `${Math.ceil(widths[side][i]) + 4}px`; });
+    panel.items[side].forEach((item, i) => {
+      const wide = Math.max(widths[side][i], (side === "source" && before?.source[i]) || 0);
+      item.style.minWidth = `${Math.ceil(wide) + 4}px`;
+    });
   }
   panel.box.replaceChildren(frame);
   if (frame.offsetWidth > panel.box.clientWidth) return null;
   // Some air between the words, where there is room for it.
-  frame.style.width = `${Math.min(panel.box.clientWidth, Math.max(320, 1.4 * frame.offsetWidth))}px`;
-  if (panel.trace.growing) reserve(panel, frame);
+  const room = before?.width ?? Math.max(320, 1.4 * frame.offsetWidth);
+  frame.style.width = `${Math.min(panel.box.clientWidth, Math.max(frame.offsetWidth, room))}px`;
+  if (panel.trace.growing) reserve(panel, frame, before);
   const width = frame.clientWidth;
+  settle(panel, "across", { width, source: widths.source, targets: panel.units.target.length });
   const height = Math.round(Math.min(230, Math.max(110, width / 3.2)));
   svg.setAttribute("width", width);
   svg.setAttribute("height", height);
@@ -90,15 +109,15 @@ function across(panel) {
   return { mark: (active) => light(panel, svg, ribbons, active) };
 }
 
-// While a translation grows its words keep about the places that they will have: room is left for as many as the
-// source has.
-function reserve(panel, frame) {
+// While a translation grows its words keep about the places that they will have: room is left for as many as the last
+// translation of the same source had, or as many as the source has.
+function reserve(panel, frame, before) {
   const { source, target } = panel.units;
   const width = panel.box.clientWidth;
-  frame.style.width = `${Math.min(width, Math.max(frame.clientWidth, 90 * source.length))}px`;
+  if (!before) frame.style.width = `${Math.min(width, Math.max(frame.clientWidth, 90 * source.length))}px`;
   const list = frame.querySelector(".v-target");
   const free = frame.clientWidth - panel.items.target.reduce((sum, item) => sum + item.offsetWidth, 0);
-  const missing = Math.max(0, 1 - target.length / Math.max(1, source.length));
+  const missing = Math.max(0, 1 - target.length / Math.max(1, before?.targets ?? source.length));
   list.style.paddingInlineEnd = `${Math.max(0, Math.min(free, missing * frame.clientWidth)).toFixed(0)}px`;
 }
 
@@ -106,12 +125,14 @@ function reserve(panel, frame) {
 function down(panel) {
   const unit = UNIT.down;
   const covered = coverage(panel.rows, panel.units.source.length);
+  const before = settled(panel, "down");
   const heights = {
-    source: panel.units.source.map((_, s) => Math.max(LINE, Math.ceil(unit * covered[s]) + 6)),
+    source: panel.units.source.map((_, s) => Math.max(LINE, Math.ceil(unit * covered[s]) + 6, before?.source[s] ?? 0)),
     target: panel.units.target.map(() => LINE),
   };
   const sum = (list) => list.reduce((a, b) => a + b, 0);
-  const height = Math.max(sum(heights.source), sum(heights.target));
+  const height = Math.max(sum(heights.source), sum(heights.target), before?.height ?? 0);
+  settle(panel, "down", { height, source: heights.source, targets: heights.target.length });
   const places = {};
   const frame = make("div", { className: "v-braid v-down" });
   // On paper the columns stand elsewhere: ribbons are stretched between them.
@@ -119,9 +140,9 @@ function down(panel) {
   const scroll = make("div", { className: "v-scroll" }, listed(panel, "source"), svg, listed(panel, "target"));
   frame.append(make("div", { className: "v-heads" }, label(panel, "source"), label(panel, "target")), scroll);
   for (const side of ["source", "target"]) {
-    // A translation that grows leaves room for as many words as its source has.
-    const most = Math.max(heights.source.length, heights.target.length);
-    const count = panel.trace.growing ? most : heights[side].length;
+    // A translation that grows leaves room for as many words as the last one had, or as its source has.
+    const most = Math.max(before?.targets ?? heights.source.length, heights.target.length);
+    const count = panel.trace.growing && side === "target" ? most : heights[side].length;
     const taken = sum(heights[side]) + LINE * (count - heights[side].length);
     const gap = Math.max(0, height - taken) / count;
     let at = 0;

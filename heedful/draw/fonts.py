@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from heedful.errors import ConfigError, DataError, HeedfulError
+from heedful.version import install_command
 
 __all__ = ["Face", "Fonts", "faces_of", "needs_font", "script_of"]
 
@@ -63,7 +64,7 @@ def faces_of(path: Path) -> tuple[Face, ...]:
     try:
         from fontTools.ttLib import TTCollection, TTFont, TTLibError
     except ImportError:
-        raise HeedfulError("pictures as .png need more: pip install 'heedful[png]'") from None
+        raise HeedfulError(f"pictures as .png need more: {install_command('png')}") from None
     try:
         with path.open("rb") as file:
             fonts = TTCollection(file, lazy=True).fonts if path.suffix.lower() == ".ttc" else [TTFont(file, lazy=True)]

@@ -2,18 +2,21 @@
 
 const NUMBER = 0.05; // the least weight that is written into its cell
 const DARK = 0.67; // from this weight on a number is written in the colour of the ground
+const HEAVY = 0.4; // and from this one on it is bold: thin digits are hard to read on middle shades
 
 const WRITTEN = 22; // the least width of a cell that has a number
 const NARROW = 16; // and of one that has none
 const SURE = { wide: [66, "confidence"], narrow: [40, "sure"] }; // the column of confidence: its width and name
 
+const WIDEST = 96; // wider cells look like a table; longer words are written aslant
+
 // The size of cells that fit into a room as wide as this; those that would be too narrow keep a size that is read, and
-// the map scrolls.
-function cells(rows, columns, room) {
+// the map scrolls. `label` is the width that words over the columns need, 0 where they stand aslant.
+function cells(rows, columns, room, label) {
   const most = Math.max(rows, columns);
   const [wide, high] = most <= 16 ? [38, 30] : most <= 80 ? [30, 25] : [24, 22];
   const fitting = Math.floor(room / columns);
-  return [fitting >= NARROW ? Math.min(wide, fitting) : Math.min(wide, 26), high];
+  return [fitting >= NARROW ? Math.min(Math.max(wide, label), fitting) : Math.min(wide, 26), high];
 }
 
 function grid(panel, box = panel.box) {
@@ -24,16 +27,24 @@ function grid(panel, box = panel.box) {
   frame.append(listed(panel, "source"), make("span", { className: "v-sure-head", ariaHidden: "true" }, name));
   frame.append(listed(panel, "target"), svg, confidences(panel));
   box.replaceChildren(frame);
-  // Words across stand aslant: so high is the longest, and so far the last ones reach beyond the last column.
+  const words = frame.querySelector(".v-target");
+  words.style.minWidth = `${settled(panel, "grid")?.left ?? 0}px`;
+  const left = words.offsetWidth;
+  settle(panel, "grid", { left });
+  const room = box.clientWidth - left - sure - 2;
+  const label = Math.ceil(widest(source, frame)) + 12;
+  const flat = label <= WIDEST && source.length * label <= room;
+  // Words aslant: so high is the longest, and so far the last ones reach beyond the last column.
   const slanted = (words) => 0.7072 * Math.min(170, widest(words, frame));
   const ends = panel.trace.source.turned ? source.slice(0, 2) : source.slice(-2);
-  const over = Math.max(0, Math.ceil(slanted(ends) + 14) - sure);
-  const left = frame.querySelector(".v-target").offsetWidth;
-  const [wide, high] = cells(target.length, source.length, box.clientWidth - left - sure - over - 2);
+  const over = flat ? 0 : Math.max(0, Math.ceil(slanted(ends) + 14) - sure);
+  const [wide, high] = cells(target.length, source.length, room - over, flat ? label : 0);
   svg.setAttribute("width", source.length * wide);
   svg.setAttribute("height", target.length * high);
-  const letters = Math.min(14.4, 0.72 * wide); // so that words aslant do not lie over one another
-  const sizes = { wide, high, sure, over, letters, labels: left, long: Math.ceil(slanted(source) + 40) };
+  const letters = flat ? 14.4 : Math.min(14.4, 0.72 * wide); // so that words aslant do not lie over one another
+  const long = flat ? 34 : Math.ceil(slanted(source) + 28);
+  const sizes = { wide, high, sure, over, letters, labels: left, long };
+  frame.classList.toggle("v-flat", flat);
   for (const [name, size] of Object.entries(sizes)) frame.style.setProperty(`--${name}`, `${size}px`);
   // Cut off, or too narrow for its numbers: side by side with others it would be better off below them.
   frame.classList.toggle("v-tight", wide < WRITTEN || frame.scrollWidth > frame.clientWidth + 1);
@@ -65,7 +76,7 @@ function grid(panel, box = panel.box) {
       const shade = Math.min(1, w).toFixed(3);
       group.append(draw("rect", { x: x * wide, y: t * high, width: wide, height: high, "fill-opacity": shade }));
       if (w >= NUMBER && wide >= WRITTEN) {
-        const text = draw("text", { x: (x + 0.5) * wide, y: (t + 0.5) * high + 4, class: w >= DARK ? "v-full" : "" });
+        const text = draw("text", { x: (x + 0.5) * wide, y: (t + 0.5) * high + 4, class: number(w) });
         text.textContent = Math.round(100 * w);
         group.append(text);
       }
@@ -95,6 +106,9 @@ function grid(panel, box = panel.box) {
   return { fill, mark: (now) => { active = now; fill(); } };
 }
 
+// The classes of the number of a cell, so that it is readable on the shade of its weight.
+const number = (weight) => `${weight >= HEAVY ? "v-heavy" : ""} ${weight >= DARK ? "v-full" : ""}`.trim();
+
 // How sure the model was of each word that it wrote, at the right of its row; of words that were only read, nothing.
 function confidences(panel) {
   const list = make("div", { className: "v-sure", ariaHidden: "true" });
@@ -107,7 +121,7 @@ function confidences(panel) {
 function legend(panel, numbered, name) {
   const scale = make("span", { className: "v-scale", ariaHidden: "true" });
   for (const share of [0, 25, 50, 75, 100]) {
-    const box = make("span", { className: share / 100 >= DARK ? "v-dark" : "" }, make("b", {}, String(share)));
+    const box = make("span", { className: number(share / 100) }, make("b", {}, String(share)));
     box.style.setProperty("--share", `${share}%`);
     scale.append(box);
   }

@@ -86,7 +86,8 @@ def _texts(traces: Sequence[Trace], names: Sequence[str]) -> str:
     for (text, kind), whose in found.items():
         who = ", ".join(filter(None, whose)) if kind == "translation" and written > 1 else kind
         label = f'<span class="v-label">{clean(who)}</span> ' if who else ""
-        lines.append(f'<p class="v-text">{label}<bdi>{clean(text)}</bdi></p>\n')
+        paragraphs = "\n".join(map(clean, text.splitlines()))
+        lines.append(f'<p class="v-text">{label}<bdi>{paragraphs}</bdi></p>\n')
     return "".join(lines)
 
 

@@ -1,11 +1,13 @@
 """What all SVG pictures share: safe text, colours, ticks, legends and the document around them.
 
-A picture carries its own colours, as CSS variables for light and for dark, on a transparent ground, so that it can
-stand alone or inside a page. How wide a text will be is only guessed, on the generous side: none depends on a font.
+A picture carries its own colours, as CSS variables for light and for dark. Its ground is transparent, so that it can
+stand inside a page of the same scheme; `Picture.image` gives it a ground of its own, for pages of any colour. How wide
+a text will be is only guessed, on the generous side: none depends on a font.
 """
 
 from __future__ import annotations
 
+import base64
 import math
 import re
 import unicodedata
@@ -44,31 +46,31 @@ FONTS = (
     "system-ui,-apple-system,'Segoe UI',Roboto,'Noto Sans','Noto Sans Devanagari','Nirmala UI','Kohinoor Devanagari',"
     "'Noto Sans CJK SC','PingFang SC','Microsoft YaHei','Noto Naskh Arabic','Noto Sans Hebrew',sans-serif"
 )
-# Ink, softer ink, lines, shade, a number on a pale and on a full shade, gold; then five series, full and pale.
+# Ink, softer ink, lines, ground, shade, a number on a pale and on a full shade, gold; then five series, full and pale.
 NAMES = (
-    *("ink", "soft", "line", "shade", "pale", "full", "gold"),
+    *("ink", "soft", "line", "ground", "shade", "pale", "full", "gold"),
     *("s0", "s1", "s2", "s3", "s4", "p0", "p1", "p2", "p3", "p4"),
 )
 LIGHT = (
-    *("#1d1c1a", "#5f5b55", "#dcd8d0", "#06356a", "#000000", "#ffffff", "#c2500a"),
+    *("#1d1c1a", "#5f5b55", "#dcd8d0", "#ffffff", "#06356a", "#000000", "#ffffff", "#c2500a"),
     *("#c2500a", "#0067a5", "#00795a", "#9b4584", "#5b6470"),
     *("#eed2c0", "#c0d7e5", "#c0dcd3", "#e5cfdd", "#d5d7d8"),
 )
 DARK = (
-    *("#e9e6e1", "#a9a59e", "#383b41", "#64a8ea", "#ffffff", "#000000", "#f0a04b"),
+    *("#e9e6e1", "#a9a59e", "#383b41", "#14161a", "#64a8ea", "#ffffff", "#000000", "#f0a04b"),
     *("#f0a04b", "#6db8f2", "#3fcf9f", "#e29ac6", "#aab4c0"),
     *("#4e3d2d", "#2f4355", "#244841", "#4b3c4a", "#3d4249"),
 )
 HUES = 5  # of series, and of ribbons
-# What ribbons lie on, and their colours by hue: of no weight, and of all. view.css has the same, so that a word has one
+# Colours of ribbons by hue: of no weight, and of all. view.css has the same, so that a word has one
 # colour in every format.
-RIBBONS = ("ground", "w0", "w1", "w2", "w3", "w4", "d0", "d1", "d2", "d3", "d4")
+RIBBONS = ("w0", "w1", "w2", "w3", "w4", "d0", "d1", "d2", "d3", "d4")
 LIGHT_RIBBONS = (
-    *("#ffffff", "#cb6b30", "#3e8cbb", "#34947c", "#b270a0", "#7f868f"),
+    *("#cb6b30", "#3e8cbb", "#34947c", "#b270a0", "#7f868f"),
     *("#863707", "#005284", "#005a43", "#7a3668", "#484f59"),
 )
 DARK_RIBBONS = (
-    *("#14161a", "#9a6630", "#46769b", "#277f62", "#926380", "#6c727a"),
+    *("#9a6630", "#46769b", "#277f62", "#926380", "#6c727a"),
     *("#f6c48e", "#a3d2f7", "#7ddfbe", "#edc0db", "#c6cdd5"),
 )
 INVISIBLE = {chr(c) for c in (0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0xFEFF, 0xFFFE, 0xFFFF)}
@@ -86,15 +88,30 @@ class Picture(NamedTuple):
 
     def __str__(self) -> str:
         """The document: one `<svg>` element that stands alone or inside a page."""
+        return self._document(self.body)
+
+    def image(self) -> str:
+        """Return the picture as an `<img>` element on a ground of its own, readable on a page of any colour.
+
+        An image shares neither style nor ids with the page, and notebooks show it even where they do not trust one.
+        """
+        ground = '<rect class="g" width="100%" height="100%"/>'
+        data = base64.b64encode(self._document(f"{ground}\n{self.body}").encode()).decode()
+        return (
+            f'<img src="data:image/svg+xml;base64,{data}" alt="{clean(f"{self.title}. {self.description}")}" '
+            f'width="{decimal(self.width)}" style="max-width:100%;height:auto"/>'
+        )
+
+    def _document(self, body: str) -> str:
         title, description = clean(self.title), clean(self.description)
-        key = f"{zlib.crc32(f'{title}{description}{self.body}'.encode()):08x}"
-        style = _STYLE + (_RIBBON_STYLE if 'class="u ' in self.body else "")  # most pictures have no ribbons
+        key = f"{zlib.crc32(f'{title}{description}{body}'.encode()):08x}"
+        style = _STYLE + (_RIBBON_STYLE if 'class="u ' in body else "")  # most pictures have no ribbons
         size = f'width="{decimal(self.width)}" height="{decimal(self.height)}"'
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" class="heedful" role="img" {size} '
             f'viewBox="0 0 {decimal(self.width)} {decimal(self.height)}" aria-labelledby="t{key}" '
             f'aria-describedby="d{key}"><title id="t{key}">{title}</title><desc id="d{key}">{description}</desc>'
-            f"<style>{style}</style>\n{self.body}\n</svg>\n"
+            f"<style>{style}</style>\n{body}\n</svg>\n"
         )
 
 
@@ -127,9 +144,9 @@ _STYLE = (
     + ".heedful text{fill:var(--h-ink)}.heedful .h{font-weight:600;font-size:15px}"
     ".heedful .q{fill:var(--h-soft);font-size:12px}.heedful .r{text-anchor:end}.heedful .m{text-anchor:middle}"
     ".heedful .l{stroke:var(--h-line);fill:none}.heedful .o{stroke:var(--h-gold);stroke-width:2;fill:none}"
-    ".heedful .c{fill:var(--h-shade)}"
+    ".heedful .g{fill:var(--h-ground)}.heedful .c{fill:var(--h-shade)}"
     ".heedful .n{fill:var(--h-pale);font-size:11px;text-anchor:middle;pointer-events:none}"
-    ".heedful .f{fill:var(--h-full)}"
+    ".heedful .y{font-weight:600}.heedful .f{fill:var(--h-full)}"
     ".heedful .w{fill:currentColor;stroke:currentColor;stroke-width:.75}.heedful .i{fill:var(--h-soft)}"
     ".heedful .e{fill:none;stroke:var(--h-soft)}.heedful .t{fill:var(--h-soft)}"
     ".heedful .a{stroke:currentColor;stroke-width:2;fill:none;stroke-linejoin:round}"

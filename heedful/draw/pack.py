@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from heedful.draw.figure import right_to_left, said
 from heedful.errors import DataError
-from heedful.trace import Text, Trace
+from heedful.trace import END, Text, Trace
 
-__all__ = ["ROOM", "Packed", "pack", "plain"]
+__all__ = ["ROOM", "Packed", "pack", "plain", "shown"]
 
 ROOM = 4_300_000  # bytes of a page for the weights and the words
 FULL = 65_535  # the weight 1
@@ -26,6 +26,7 @@ FINEST = 0.0005  # the least weight that is kept: a tenth of it could not be see
 COARSEST = 0.1  # heads that could only be kept coarser than this are left out
 ENTRY = 4  # bytes of a weight and its column, before they are text
 LONGEST = 65_535  # tokens of a side
+UNKNOWN = "<unk>"  # the token of what is not in a vocabulary
 
 
 class Packed(NamedTuple):
@@ -111,6 +112,7 @@ def plain(trace: Trace, name: str, room: int = ROOM) -> dict[str, Any]:
         "readout": said(trace),
         "reading": trace.reading,
         "attention": trace.readout.attention,
+        "alarm_rates": None if trace.readout.alarms is None else trace.readout.alarms.plain(),
         "self": trace.inside,
         "read": None,
         "heads": None,
@@ -136,4 +138,14 @@ def plain(trace: Trace, name: str, room: int = ROOM) -> dict[str, Any]:
 
 def _side(text: Text) -> dict[str, Any]:
     words = [[w.text, w.first, w.last] for w in text.words]
-    return {"tokens": list(text.tokens), "words": words, "turned": right_to_left([text.text])}
+    return {**shown(text), "words": words, "turned": right_to_left([text.text])}
+
+
+def shown(text: Text) -> dict[str, Any]:
+    """Return the tokens of a text as a person reads them, an unknown one by its characters, and which are unknown."""
+    tokens, unknown = list(text.tokens), [i for i, token in enumerate(text.tokens) if token == UNKNOWN]
+    for i in unknown:
+        characters = text.text[slice(*text.spans[i])]
+        if characters and characters != END:  # which would be taken for the end of a sentence
+            tokens[i] = characters
+    return {"tokens": tokens, "unknown": unknown}

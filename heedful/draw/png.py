@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import html
+import math
 import re
 from pathlib import Path
 
 from heedful.draw.fonts import Face, Fonts
 from heedful.draw.marks import DARK, DARK_RIBBONS, LIGHT, LIGHT_RIBBONS, NAMES, RIBBONS
 from heedful.draw.runs import Run, runs
-from heedful.errors import DataError, HeedfulError
+from heedful.errors import DataError, HeedfulError, foreign
+from heedful.version import install_command
 
 __all__ = ["render"]
 
 ZOOM = 2.0  # dots to a unit: sharp on today's screens and in print
 MOST = 16_000  # dots across or down, as far as viewers go
+PIXELS = 64_000_000  # dots in all: resvg takes about eight bytes for each
+SMALLEST = 0.25  # dots to a unit: below that no word can be read
 GROUNDS = {"light": "#ffffff", "dark": "#14161a"}  # what pages of ours have
 TEXT = re.compile(r"(<text\b[^>]*>)([^<]*)</text>")
 TURN, TURN_BACK = "\u202e", "\u202c"
@@ -26,15 +30,17 @@ FILTERS = "".join(
 )
 
 
-def render(svg: str, font: Path | None = None, dark: bool = False) -> bytes:
+def render(svg: str, font: Path | None = None, dark: bool = False, pixels: int = PIXELS) -> bytes:
     """Return a picture of ours, an SVG document, as the bytes of a PNG file, in light colours or in dark ones.
 
-    Each character is written in a font of the system that has it, or in `font` where it has it.
+    Each character is written in a font of the system that has it, or in `font` where it has it. The picture has at most
+    `pixels`: a larger one is drawn smaller, and refused where nothing could be read any more.
     """
     try:
         import resvg_py
     except ImportError:
-        raise HeedfulError("pictures as .png need more: pip install 'heedful[png]'") from None
+        raise HeedfulError(f"pictures as .png need more: {install_command('png')}") from None
+    zoom = _zoom(svg, pixels)
     fonts = Fonts(font)
     shown = "".join(html.unescape(text) for _, text in TEXT.findall(svg))
     faces, plain = fonts.choose(shown), fonts.plain()
@@ -45,17 +51,29 @@ def render(svg: str, font: Path | None = None, dark: bool = False) -> bytes:
     files += [file for file in heavy if file not in files and Path(file).is_file()]
     ready = TEXT.sub(lambda m: _in_runs(m[1], html.unescape(m[2]), faces, plain), _coloured(svg, dark))
     ready = ready.replace("</style>", f"</style><defs>{FILTERS}</defs>", 1)
-    size = max(float(n) for n in re.findall(r'(?:width|height)="([\d.]+)"', svg[: svg.index(">")]))
-    return bytes(
-        resvg_py.svg_to_bytes(
-            svg_string=ready,
-            background=GROUNDS["dark" if dark else "light"],
-            zoom=min(ZOOM, MOST / size),
-            skip_system_fonts=True,
-            font_files=files,
-            sans_serif_family=plain.family,
+    with foreign("the picture cannot be drawn", DataError):
+        return bytes(
+            resvg_py.svg_to_bytes(
+                svg_string=ready,
+                background=GROUNDS["dark" if dark else "light"],
+                zoom=zoom,
+                skip_system_fonts=True,
+                font_files=files,
+                sans_serif_family=plain.family,
+            )
         )
-    )
+
+
+def _zoom(svg: str, pixels: int) -> float:
+    """Return how many dots a unit of a picture has."""
+    wide, high = (float(n) for n in re.findall(r' (?:width|height)="([\d.]+)"', svg[: svg.index(">")]))
+    zoom = min(ZOOM, MOST / max(wide, high), math.sqrt(pixels / (wide * high)))
+    if zoom < SMALLEST:
+        raise DataError(
+            f"a picture of {wide:,.0f} × {high:,.0f} units is too large for PNG: with {pixels / 1e6:,.0f} million dots "
+            "nothing could be read; write .svg or .html, or take fewer words"
+        )
+    return zoom
 
 
 def _coloured(svg: str, dark: bool) -> str:

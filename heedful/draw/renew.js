@@ -3,6 +3,7 @@
 const HELD = ["pinned", "pointed", "focused"];
 
 function renew(view, panel, trace) {
+  if (trace.growing) hold(panel);
   const same = began(panel.trace, trace);
   const held = same ? HELD.filter((how) => view[how]?.panel === panel).map((how) => [how, view[how]]) : [];
   const inside = panel.box.contains(document.activeElement);
@@ -12,6 +13,7 @@ function renew(view, panel, trace) {
   panel.take(trace);
   offer(view);
   panel.draw();
+  if (!trace.growing) release(panel);
   if (view.panels.length > 1 && panel.box.querySelector(".v-tight") && !view.frame.matches(".v-stacked")) view.draw();
   if (select) panel.select?.focus();
   for (const [how, { side, i }] of held) {
@@ -20,6 +22,15 @@ function renew(view, panel, trace) {
     else view[how] = { panel, side, i };
   }
   view.mark();
+}
+
+// A figure that grows does not get smaller, so that nothing around it moves until it is finished.
+function hold({ box, element }) {
+  for (const part of [box, element]) part.style.minHeight = `${part.offsetHeight}px`;
+}
+
+function release({ box, element }) {
+  for (const part of [box, element]) part.style.minHeight = "";
 }
 
 // Whether one trace is the beginning of another, so that its words still are where they were.

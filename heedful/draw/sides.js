@@ -1,6 +1,9 @@
 // The words of one side: a list to point at, to tab to and to walk through; and the sentence about one of them.
 
+const MISSING = "not in the vocabulary";
+const COPIED = "copied from the source, since the model wrote an unknown word";
 const NAMES = { source: "source", target: "translation" };
+const LEFTWARDS = /[\p{sc=Arab}\p{sc=Hebr}\p{sc=Syrc}\p{sc=Thaa}\p{sc=Nkoo}\p{sc=Adlm}]/u;
 const SELF = { source: "is looked at", target: "looks" };
 
 function make(tag, options = {}, ...children) {
@@ -19,6 +22,12 @@ function draw(tag, options = {}) {
   return element;
 }
 
+// A text in English as nodes in which words from right to left keep their place, so that lists of them keep their order.
+function isolated(text) {
+  const parts = text.split(/([\s']+)/u);
+  return parts.map((part) => (LEFTWARDS.test(part) ? make("bdi", {}, part) : part));
+}
+
 // Which way the words of a side follow one another: as most of its letters are written.
 function direction(panel, side) {
   return { true: "rtl", false: "ltr" }[panel.trace[side].turned] ?? "auto";
@@ -30,15 +39,20 @@ function listed(panel, side) {
   const what = panel.trace.self ? `words: ${SELF[side]}` : NAMES[side];
   const list = make("ul", { className: `v-side v-${side}`, role: "listbox", dir: direction(panel, side) });
   list.setAttribute("aria-label", `${what}, ${words.length} ${panel.unit}`);
+  const { copied = [], unknown = [] } = panel.trace[side];
+  const missing = new Set(panel.unit === "words" ? copied : []);
+  for (const at of unknown) words.forEach(({ first, last }, i) => { if (at >= first && at < last) missing.add(i); });
   const warned = new Set(panel.unit === "words" ? panel.trace.alarms.flatMap((alarm) => alarm[side]) : []);
   panel.items[side] = words.map((word, i) => {
-    const item = make("li", { role: "option", title: word.text }, make("span", {}, word.text));
+    const why = missing.has(i) ? `: ${copied.includes(i) ? COPIED : MISSING}` : "";
+    const item = make("li", { role: "option", title: word.text + why }, make("span", {}, word.text));
     item.tabIndex = i === panel.at[side] ? 0 : -1;
     item.dataset.side = side;
     item.dataset.i = i;
     item.setAttribute("aria-selected", "false");
     item.classList.toggle("v-end", word.text === "</s>");
     item.classList.toggle("v-alarm", warned.has(i));
+    item.classList.toggle("v-missing", missing.has(i));
     item.classList.toggle("v-unsure", side === "target" && !panel.trace.self && confidence(panel, i) < 0.5);
     return item;
   });
@@ -49,7 +63,8 @@ function listed(panel, side) {
 // How wide the widest of some words is in the grid, going by those with the most letters.
 function widest(words, list) {
   const pen = document.createElement("canvas").getContext("2d");
-  pen.font = getComputedStyle(list).font;
+  const { fontWeight, fontSize, fontFamily } = getComputedStyle(list); // `font` is empty where digits have one width
+  pen.font = `${fontWeight} ${fontSize} ${fontFamily}`;
   const longest = words.map(({ text }) => text.slice(0, 60)).sort((a, b) => b.length - a.length);
   return Math.max(0, ...longest.slice(0, 50).map((text) => pen.measureText(text).width));
 }

@@ -18,12 +18,15 @@ LONGEST = 170  # of a word
 NARROWEST = 340  # of a picture
 NUMBER = 0.05  # the least weight that is written into its cell
 SEEN = 0.01  # the least weight that is drawn: less cannot be seen
-FULL = 0.67  # from this weight on a number is written in the colour of the ground
+FULL = 0.67  # from this weight on a number is written in the colour of the ground; below, black has more contrast
+HEAVY = 0.4  # from this weight on a number is bold: thin digits are hard to read on middle shades
 SLANT = 0.7072
+WIDEST_CELL = 96  # wider cells look like a table; longer words are written aslant
+WIDEST_GRID = 720  # of all columns together, to have words written horizontally
 
 
 class _Grid(NamedTuple):
-    """Where the cells are: the corner of the first, the size of each, how many, and how large words are written."""
+    """Where the cells are: the corner of the first, the size of each, how many, and how words are written."""
 
     x: float
     y: float
@@ -32,6 +35,7 @@ class _Grid(NamedTuple):
     rows: int
     columns: int
     font: float
+    slanted: bool
 
     @property
     def right(self) -> float:
@@ -88,16 +92,20 @@ def _draw(
     font, wide, high = _sizes(*weights.shape)
     across, down = [cut(w, LONGEST, font) for w in sources], [cut(w, LONGEST, font) for w in targets]
     left = max(width_of(w, font) for w in down) + 14
-    overhang = max((i + 0.5) * wide + width_of(w, font) * SLANT for i, w in enumerate(across))
+    longest = max(width_of(w, font) for w in across)
+    slanted = longest + 8 > WIDEST_CELL or len(across) * max(wide, longest + 8) > WIDEST_GRID
+    overhang = max((i + 0.5) * wide + width_of(w, font) * SLANT for i, w in enumerate(across)) if slanted else 0.0
+    wide = wide if slanted else max(wide, longest + 8)
     width = max(NARROWEST, left + len(sources) * wide + (84 if confidences else 14), left + overhang + 14)
     body, top = heading(title, width)
-    head = top + max(width_of(w, font) for w in across) * SLANT + 26
-    grid = _Grid(left, head, wide, high, len(targets), len(sources), font)
+    head = top + (longest * SLANT + 26 if slanted else font + 16)
+    grid = _Grid(left, head, wide, high, len(targets), len(sources), font, slanted)
     by = terms(trace)
     key, key_height = legend(_entries(by, gold is not None, confidences is not None), 8, grid.bottom + 18, width - 16)
     hidden = kept.words(f"cells under {100 * SEEN:.0f}\u00a0%", by.all)
     below, below_height = notes([which, hidden, *warned(trace)], grid.bottom + 18 + key_height, width)
     body += [
+        _ground(grid),
         *_words(grid, across, down),
         *_sure(grid, confidences),
         *(_row(grid, t, sources, targets[t], weights[t]) for t in range(grid.rows)),
@@ -116,12 +124,21 @@ def _sizes(rows: int, columns: int) -> tuple[float, float, float]:
     return (14, 38, 30) if most <= 16 else (14, 30, 25) if most <= 80 else (12, 18, 18)
 
 
+def _ground(grid: _Grid) -> str:
+    """Return what is behind the cells: numbers are readable on it whatever the colour of the page."""
+    at = f'x="{decimal(grid.x)}" y="{decimal(grid.y)}"'
+    wide, high = decimal(grid.right - grid.x), decimal(grid.bottom - grid.y)
+    return f'<rect class="g" {at} width="{wide}" height="{high}"/>'
+
+
 def _words(grid: _Grid, across: list[str], down: list[str]) -> list[str]:
     """Return the words of both sides."""
     found = []
     for s, word in enumerate(across):
-        x, y = decimal(grid.x + (s + 0.5) * grid.wide + 2), decimal(grid.y - 9)
-        found.append(f'<text font-size="{grid.font}" transform="translate({x} {y}) rotate(-45)">{isolate(word)}</text>')
+        x, y = grid.x + (s + 0.5) * grid.wide, decimal(grid.y - 9)
+        turned = f'transform="translate({decimal(x + 2)} {y}) rotate(-45)"'
+        place = turned if grid.slanted else f'class="m" x="{decimal(x)}" y="{y}"'
+        found.append(f'<text font-size="{grid.font}" {place}>{isolate(word)}</text>')
     for t, word in enumerate(down):
         at = f'x="{decimal(grid.x - 9)}" y="{_line(grid, t)}"'
         found.append(f'<text class="r" font-size="{grid.font}" {at}>{isolate(word)}</text>')
@@ -158,10 +175,14 @@ def _row(grid: _Grid, t: int, sources: list[str], target: str, weights: NDArray[
             f"<title>{word} → {isolate(sources[s])} {round(100 * weight)} %</title></path>"
         )
         if numbers and weight >= NUMBER:
-            full = " f" if weight >= FULL else ""
             at = f'x="{decimal((s + 0.5) * grid.wide)}" y="{decimal(grid.high / 2 + 4)}"'
-            parts.append(f'<text class="n{full}" {at}>{round(100 * weight)}</text>')
+            parts.append(f'<text class="{_number(weight)}" {at}>{round(100 * weight)}</text>')
     return "".join(parts) + "</g>"
+
+
+def _number(weight: float) -> str:
+    """Return the classes of the number of a cell, so that it is readable on the shade of its weight."""
+    return "n" + " y" * (weight >= HEAVY) + " f" * (weight >= FULL)
 
 
 def _lines(grid: _Grid) -> list[str]:
@@ -185,10 +206,10 @@ def _entries(by: Terms, gold: bool, confidence: bool) -> list[Entry]:
     """Return the legend: what the shades mean, the outline and the column at the right if there are."""
     boxes = []
     for i, share in enumerate((0, 25, 50, 75, 100)):
-        full, box = " f" if share / 100 >= FULL else "", f"M{30 * i} -1h30v16h-30z"
+        box = f"M{30 * i} -1h30v16h-30z"
         boxes.append(
             f'<path class="c" fill-opacity="{share / 100}" d="{box}"/><path class="l" d="{box}"/>'
-            f'<text class="n{full}" x="{30 * i + 15}" y="11">{share}</text>'
+            f'<text class="{_number(share / 100)}" x="{30 * i + 15}" y="11">{share}</text>'
         )
     entries = [Entry("".join(boxes), 150, f"{by.one} in per cent")]
     if gold:

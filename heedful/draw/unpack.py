@@ -10,31 +10,40 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.draw.pack import FULL
+from heedful.alarm_rates import AlarmRates
+from heedful.draw.pack import FULL, UNKNOWN
 from heedful.errors import DataError
 from heedful.readout import Readout
+from heedful.saved import check_text
 from heedful.trace import END, Text, Trace, Word
 
 __all__ = ["sentences", "unpack"]
 
 READ = "read-out: "
+MOST_CELLS = 25_000_000  # source times target tokens: 100 MB
 
 
-def unpack(plain: Mapping[str, Any], source: str, target: str) -> Trace:
+def unpack(plain: Mapping[str, Any] | None, source: str, target: str) -> Trace:
     """Return the trace of two texts: `read` (T, S) as the read-out has it, and no single heads.
 
     Weights under the floor that they were packed with are 0, and all of them are exact to one part in 65,535.
     """
+    if not isinstance(plain, Mapping):
+        raise DataError("this is no figure: expected an object")
     try:
         texts = _text(plain["source"], source), _text(plain["target"], target)
         told, packed = str(plain["readout"]), plain["read"]
         weights = None if packed is None else _weights(packed, len(texts[1].tokens), len(texts[0].tokens))
         logs = np.array(plain["logs"], dtype=np.float32)
-    except (KeyError, TypeError, ValueError, IndexError, binascii.Error) as error:
-        raise DataError(f"this is no figure: {type(error).__name__}: {error}") from None
-    if logs.shape != (len(texts[1].tokens),):
-        raise DataError(f"this is no figure: {len(logs)} log-probabilities of {len(texts[1].tokens)} tokens")
-    readout = Readout(label=told.removeprefix(READ), attention=told.startswith(READ) or weights is None)
+        rates = None if plain.get("alarm_rates") is None else AlarmRates.build(plain["alarm_rates"])
+    except (KeyError, TypeError, ValueError, IndexError, OverflowError, AttributeError, binascii.Error) as error:
+        raise DataError(f"this is no figure: {type(error).__name__}: {str(error)[:100]}") from None
+    for text, side in zip(texts, ("source", "target"), strict=True):
+        check_text(text, f"this is no figure: {side}: ")
+    if logs.shape != (len(texts[1].tokens),) or not np.isfinite(logs).all():
+        raise DataError(f"this is no figure: it needs a log-probability for each of {len(texts[1].tokens)} tokens")
+    attention = told.startswith(READ) or weights is None
+    readout = Readout(label=told.removeprefix(READ), attention=attention, alarms=rates)
     return Trace(*texts, None, logs, readout, weights, bool(plain.get("self")))
 
 
@@ -68,7 +77,11 @@ def _part(side: Text, first: int, last: int) -> Text:
 
 def _text(plain: Mapping[str, Any], text: str) -> Text:
     """Return one side; its words are looked for in the text, in their order. One that is not there has no place."""
-    tokens, words, at = tuple(map(str, plain["tokens"])), [], 0
+    given, words, at = plain["tokens"], [], 0
+    if not all(isinstance(token, str) for token in given):
+        raise TypeError("a token is no text")
+    missing = set(plain.get("unknown", ()))
+    tokens = tuple(UNKNOWN if i in missing else token for i, token in enumerate(given))
     spans = [(0, 0)] * len(tokens)
     for word, first, last in plain["words"]:
         if not 0 <= first <= last <= len(tokens):
@@ -86,6 +99,8 @@ def _weights(packed: Mapping[str, Any], T: int, S: int) -> NDArray[np.float32]:
     counts, columns, weights = (
         np.frombuffer(base64.b64decode(packed[name]), dtype="<u2") for name in ("counts", "columns", "weights")
     )
+    if T * S > MOST_CELLS:
+        raise ValueError(f"{T:,} times {S:,} tokens; {MOST_CELLS:,} cells are the most that is drawn")
     if len(counts) != T or not len(columns) == len(weights) == counts.sum() or (columns >= S).any():
         raise ValueError(f"weights of {len(counts)} tokens, where {T} look at {S}")
     read = np.zeros((T, S), dtype=np.float32)

@@ -1,6 +1,7 @@
 // A figure: its controls, its panels (one for each model), and what is pointed at, focused or pinned in them.
 // heedful.view(element, record) draws a record of heedful.draw.html into an element and returns the figure:
 // update(record) draws another, renew(i, trace) one panel of it; onmark(panel, active) is called when a word is marked.
+// heedful.named(trace) gives unknown words of a translation the names that figures show.
 
 const DRAW = { braid, self: braid, heatmap: grid, heads };
 let figures = 0;
@@ -24,14 +25,14 @@ class Panel {
   }
 
   take(trace) {
-    this.trace = trace;
+    this.trace = named(trace);
     this.read = unpack(trace.read, trace.target.tokens.length);
     this.heads = unpack(trace.heads, trace.target.tokens.length);
     const first = trace.chosen == null ? "read" : `head:${trace.chosen}`;
     this.choice = this.heads ? this.wish ?? first : "read";
     // What is still being written has no heads yet; its list of them stays as it was.
     if (!trace.growing || !this.top.hasChildNodes()) this.top.replaceChildren(...this.head());
-    this.alarms.replaceChildren(...trace.alarms.map((alarm) => make("li", { dir: "auto" }, alarm.message)));
+    this.alarms.replaceChildren(...trace.alarms.map((alarm) => make("li", {}, ...isolated(alarm.message))));
     this.alarms.hidden = !trace.alarms.length;
   }
 
@@ -114,6 +115,7 @@ class Panel {
     if (this.choice !== "read" && trace.alarms.length) parts.push("The alarms are those of the read-out.");
     if (this.box.querySelector(".v-gold")) parts.push("Outlined: gold links.");
     if (this.box.querySelector(".v-unsure")) parts.push("Dotted words: the model was not sure of them.");
+    if (this.box.querySelector(".v-missing")) parts.push("Dashed words are not in the model\u2019s vocabulary.");
     this.note.replaceChildren(parts.join(" "));
     if (this.box.querySelector(".v-more")) {
       const side = this.trace.source.turned ? "left" : "right";
@@ -296,5 +298,5 @@ function start(root) {
   watch.observe(root);
 }
 
-globalThis.heedful = { view: (root, data) => { root.classList.add("heedful-view"); return new View(root, data); } };
+globalThis.heedful = { named, view: (root, data) => { root.classList.add("heedful-view"); return new View(root, data); } };
 document.querySelectorAll(".heedful-view").forEach(start);

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from heedful.bounded import read_json
 from heedful.disk import write_whole
 from heedful.draw import braid, heads, svg
 from heedful.draw.figure import stack
@@ -15,7 +16,7 @@ from heedful.draw.marks import Picture
 from heedful.errors import ConfigError, DataError, choose
 from heedful.trace import Trace
 
-__all__ = ["ENDINGS", "VIEWS", "View", "check_place", "read_traces", "record", "too_large", "view", "write"]
+__all__ = ["ENDINGS", "VIEWS", "View", "check_place", "drawn", "read_traces", "record", "too_large", "view", "write"]
 
 VIEWS = ("heatmap", "braid", "heads", "self")
 ENDINGS = (".svg", ".png", ".html", ".json")
@@ -53,6 +54,11 @@ class View(NamedTuple):
 
 def view(traces: Sequence[Trace], how: View | None = None, title: str = "", names: Sequence[str] = ()) -> str:
     """Return traces as one SVG document: the same sentence under several models stands one below the other."""
+    return str(drawn(traces, how, title, names))
+
+
+def drawn(traces: Sequence[Trace], how: View | None = None, title: str = "", names: Sequence[str] = ()) -> Picture:
+    """Return the picture that `view` makes a document of."""
     how = how or View()
     how.check(traces)
     names = names or [""] * len(traces)
@@ -61,8 +67,8 @@ def view(traces: Sequence[Trace], how: View | None = None, title: str = "", name
     single = len(traces) == 1
     pictures = [_picture(t, how, title if single else name) for t, name in zip(traces, names, strict=True)]
     if all(trace.readout.attention for trace in traces):
-        return str(stack(pictures, title))
-    return str(stack(pictures, title, "Where the model looked, and what the words depended on"))
+        return stack(pictures, title)
+    return stack(pictures, title, "Where the model looked, and what the words depended on")
 
 
 def _picture(trace: Trace, how: View, title: str) -> Picture:
@@ -140,9 +146,11 @@ def record(traces: Sequence[Trace], names: Sequence[str]) -> dict[str, Any]:
 def read_traces(path: Path) -> tuple[list[Trace], list[str]]:
     """Return the traces of a file that `write` has made as .json, and their names."""
     try:
-        plain = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: this is not a trace: {error}") from None
+        plain = read_json(path, DataError)
+    except OSError as error:
+        raise DataError(f"{path}: this is not a trace: {error.strerror}") from None
+    except DataError as error:
+        raise DataError(f"{error}; this is not a trace") from None
     if not isinstance(plain, dict):
         raise DataError(f"{path}: this is not a trace: it is not an object of JSON")
     try:

@@ -28,6 +28,29 @@ function units(side, unit) {
   return side.words.map(([text, first, last]) => ({ text, first, last }));
 }
 
+const UNKNOWN = "<unk>"; // the token of a word that is not in a vocabulary
+
+// A trace whose unknown target words are named by the source word that they look at most, as a person reads them;
+// `target.copied` has their numbers. Without weights they are only said to be unknown.
+function named(trace) {
+  const { source, target } = trace;
+  const unknown = target.unknown ?? target.tokens.flatMap((token, i) => (token === UNKNOWN ? [i] : []));
+  const some = ([text, first, last]) => text.includes(UNKNOWN) && unknown.some((i) => i >= first && i < last);
+  if (!target.words.some(some)) return trace;
+  const sides = [source, target].map((side) => units(side, "words"));
+  const packed = unpack(trace.read, target.tokens.length);
+  const rows = packed ? gather(packed, [0], ...sides) : [];
+  const copied = [];
+  const words = target.words.map((word, t) => {
+    if (!some(word)) return word;
+    copied.push(t);
+    const best = rows[t]?.links.find(({ s }) => source.words[s][0] !== "</s>");
+    const name = best && source.words[best.s][0].replace(/^\p{P}+(?=.)|(?<=.)\p{P}+$/gu, "");
+    return [word[0].replace(/(<unk>)+/gu, () => name || "[unknown]"), ...word.slice(1)];
+  });
+  return { ...trace, target: { ...target, words, copied } };
+}
+
 // The mean of some maps between units, row by row: `visit` is given the number of a target unit, the source units that
 // it looks at, all source units' weights, which count after it no more, and the sum of the row, with what was too small
 // to be packed; both are to be multiplied by the last argument. A source unit sums its tokens, a target unit averages.

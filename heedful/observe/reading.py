@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from heedful.data import pad
+from heedful.errors import NotFiniteError
 from heedful.models import Look, Memory, Seq2Seq
 from heedful.readout import Readout, Weights
 from heedful.text import START
@@ -62,6 +64,12 @@ def read(
     some = max(1, PLACES // T)
     parts = zip(torch.split(hidden[:, :T], some), torch.split(y[:, 1:], some), strict=True)
     log_probs = torch.cat([_of_words(model.logits(h), words) for h, words in parts]).cpu().numpy()
+    for b, target in enumerate(targets):
+        if np.isnan(log_probs[b, : len(target)]).any():
+            raise NotFiniteError(
+                f"the model's scores for a translation of {len(target):,} tokens are not numbers: its weights are "
+                "finite, but what they compute for this text overflows; the model is unusable for it"
+            )
     seen = None if looked is None else looked.float().cpu().numpy()
     sizes = model.norms(memory) if look and norms else None
     let_through = None if sizes is None else sizes.float().cpu().numpy()

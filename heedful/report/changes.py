@@ -30,7 +30,7 @@ def pieces(text: str) -> list[Piece]:
     for word in unicodedata.normalize("NFC", text).split():
         start = at = 0
         while at < len(word):
-            end = boundary_after(word, at + 1)
+            end = boundary_after(word, at + 1, at)
             if end == len(word) or unspaced(word[at]) or unspaced(word[end]):
                 found.append(Piece(word[start:end], glued=start > 0))
                 start = end

@@ -40,17 +40,23 @@ class Cohort:
     """Segments with the same settings that are written together.
 
     Iterating goes a step at a time; `stop` takes a segment out. With `look`, every token is told when it is decided,
-    which a beam of 1 can do. What a segment becomes does not depend on the others.
+    which a beam of 1 can do. Without a `memory` they are read here. What a segment becomes does not depend on the
+    others.
     """
 
     def __init__(
-        self, writer: Writer, found: Sequence[Segment], prefixes: Sequence[tuple[int, ...]], look: bool = False
+        self,
+        writer: Writer,
+        found: Sequence[Segment],
+        prefixes: Sequence[tuple[int, ...]],
+        look: bool = False,
+        memory: Memory | None = None,
     ) -> None:
         self.writer, self.found, self.prefixes, self.look = writer, list(found), list(prefixes), look
         self.stopped: set[int] = set()
         self._drawn: set[int] = set()  # the samples of those that are stopped
         with torch.inference_mode():
-            self.memory = writer.encode([segment.encoded for segment in found])
+            self.memory = writer.encode([segment.encoded for segment in found]) if memory is None else memory
         sizes = [len(segment.encoded.ids) for segment in found]
         self.limits = [limit(n, writer.how, len(p)) for n, p in zip(sizes, prefixes, strict=True)]
 
@@ -87,7 +93,7 @@ class Cohort:
             ):
                 ids[row].append(token)
                 values[row].append(value)
-                if self.look:
+                if self.look and value == value:  # NaN is told when it is over
                     weights = None if step.weights is None else step.weights[at].float().cpu().numpy()
                     wrote.append(Wrote(rows[row], token, value, weights))
                 if token != END:

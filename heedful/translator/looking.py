@@ -44,7 +44,9 @@ class Looker:
     def __init__(self, model: Network, readouts: Sequence[Readout]) -> None:
         self.model, self.readouts = model, tuple(readouts)
         first, *others = self.readouts
-        alike = all(replace(other, chosen=first.chosen) == first for other in others)
+        # The alarms of several models together were not measured.
+        first = replace(first, alarms=None) if others else first
+        alike = all(replace(other, chosen=first.chosen, alarms=None) == first for other in others)
         label = "" if alike else f"mean of {len(self.readouts)} models, each by its own read-out"
         self.readout = first if alike else replace(first, layer=None, heads=(), step="same", norms=False, label=label)
 

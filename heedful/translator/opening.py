@@ -22,17 +22,22 @@ __all__ = ["load"]
 
 
 def load(
-    path: str | Path | Sequence[str | Path], device: str = "auto", warn: Callable[[str], None] | None = None
+    path: str | Path | Sequence[str | Path],
+    device: str = "auto",
+    warn: Callable[[str], None] | None = None,
+    *,
+    threads: int = 0,
 ) -> Translator:
     """Open the model in a folder: heedful's own, or a Marian (Opus-MT) one as the Hugging Face hub lays it out.
 
     `hf:ORGANISATION/NAME` is fetched from the hub. Several folders are an ensemble: models with the same vocabularies
     that agree on every word. A `readout.json` that cannot be read is an error; with `warn`, which is told of it, the
-    model is read as is usual for its kind.
+    model is read as is usual for its kind. `threads` are those that PyTorch uses while the translator computes on the
+    CPU; by default, 0, the number stays as it is.
     """
     chosen = pick(device)
     if isinstance(path, str | Path):
-        return Translator(_open(path, chosen, warn), chosen)
+        return Translator(_open(path, chosen, warn), chosen, threads=threads)
     members = [_open(each, chosen, warn) for each in path]
     if not members:
         raise ConfigError("an ensemble needs at least one model")
@@ -45,7 +50,7 @@ def load(
     model = cast(Network, Ensemble([member.model for member in members]))
     shortest = min((member.config for member in members), key=lambda config: config.text.max_length)
     parts = replace(members[0], model=model, config=shortest)
-    return Translator(parts, chosen, [reads(member) for member in members])
+    return Translator(parts, chosen, [reads(member) for member in members], threads)
 
 
 def _open(path: str | Path, device: torch.device, warn: Callable[[str], None] | None) -> Parts:

@@ -64,6 +64,11 @@ class Translation:
         """The mean log-probability of the tokens, as a probability."""
         return math.exp(self.score / max(self.length, 1))
 
+    @property
+    def traced(self) -> bool:
+        """Whether there is a trace."""
+        return self._trace is not None
+
     @cached_property
     def trace(self) -> Trace:
         """The record of where each word looked."""
@@ -81,7 +86,10 @@ class Translation:
 
     @cached_property
     def alarms(self) -> tuple[Alarm, ...]:
-        """What the weights warn of: words hardly looked at, the same place again and again, sinks, flat rows."""
+        """What the weights warn of: words hardly looked at, the same place again and again, sinks, flat rows.
+
+        Alarms that were measured to be near chance for the model are left out; `heedful.alarms.alarms` has all.
+        """
         return alarms(self.trace)
 
     def __str__(self) -> str:
@@ -113,10 +121,10 @@ class Translation:
         views.write(Path(path), [self.trace], views.View(view, dark=dark), title)
 
     def _repr_html_(self) -> str | None:
-        """The heat map, for notebooks; nothing where there is no trace."""
+        """The heat map of each sentence as an image, readable in a notebook of any theme; None without a trace."""
         if self._trace is None:
             return None
-        return "".join(views.view([part.trace]) for part in self.sentences or (self,))
+        return "".join(f"<div>{views.drawn([part.trace]).image()}</div>" for part in self.sentences or (self,))
 
     def plain(self) -> dict[str, Any]:
         """Return what JSON can hold, with the weights between words, and the links, when there is a trace."""

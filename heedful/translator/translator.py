@@ -5,26 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar, overload
+from typing import TypeVar, Unpack, overload
 
 import numpy as np
 import torch
 
 from heedful.alignment import Alignment
-from heedful.decoding import Decoding, Ensemble
-from heedful.device import memory_guard
+from heedful.decoding import Decoding, DecodingKeywords, Ensemble
+from heedful.device import memory_guard, pick
 from heedful.errors import ConfigError, DataError
 from heedful.folder import Parts, holds_model, write_model
 from heedful.models import Look, Memory, lay_out
 from heedful.readout import Readout
 from heedful.text import UNKNOWN
 from heedful.text.graphemes import whole
-from heedful.text.segments import Segment, segments
+from heedful.text.segments import READ, Segment, read_rule, segments
+from heedful.threads import using_threads
 from heedful.trace import Text, Trace
 from heedful.translator.aligning import align_pairs
-from heedful.translator.given import checked, prefixes, way
+from heedful.translator.given import CHARACTERS, SPLIT_CHARACTERS, check_size, checked, checked_threads, prefixes, way
 from heedful.translator.influence import influence
 from heedful.translator.looking import Looker, Seen, reads
+from heedful.translator.threads import measured_threads
 from heedful.translator.translation import Token, Translation
 from heedful.translator.writer import Writer, batches, limit
 
@@ -37,24 +39,54 @@ class Translator:
     """A model with its vocabularies, ready to translate.
 
     `readouts` say how links are read from the weights, for each model of an ensemble; by default as the model's folder
-    has it, or as is usual for such a model. `readout` is that of the whole.
+    has it, or as is usual for such a model. `readout` is that of the whole. `threads` are those that PyTorch uses while
+    this translator computes on the CPU; 0 leaves the number as it is.
     """
 
     def __init__(
-        self, parts: Parts, device: torch.device | None = None, readouts: Sequence[Readout] | None = None
+        self,
+        parts: Parts,
+        device: torch.device | None = None,
+        readouts: Sequence[Readout] | None = None,
+        threads: int = 0,
     ) -> None:
         self.parts = parts
         self.config = parts.config
-        self.device = device or torch.device("cpu")
-        parts.model.to(self.device).eval()
-        if self.device.type == "cpu":
-            lay_out(parts.model)
+        self.threads = checked_threads(threads)
+        # A text with more source tokens × target tokens has no trace, but a note of that; None: all have one.
+        self.trace_cells: int | None = None
+        self.to(device or torch.device("cpu"))
         self.looker = Looker(parts.model, readouts or (reads(parts),))
         self.readout = self.looker.readout
+
+    @property
+    def reads(self) -> int:
+        """How many tokens of a sentence are read at once: `text.max_length`, but never more than 2,048."""
+        return min(self.config.text.max_length, READ)
 
     def __repr__(self) -> str:
         sizes = f"{len(self.parts.source):,} source tokens, {len(self.parts.target):,} target tokens"
         return f"Translator({self.config.family}, {sizes}, on {self.device})"
+
+    def to(self, device: str | torch.device) -> Translator:
+        """Move the model to a device (`"cuda"`, `"cpu"`, `"mps"` or `"auto"`) and return this translator."""
+        self.device = device if isinstance(device, torch.device) else pick(device)
+        with memory_guard(f"moving the model to {self.device}", "use another device"):
+            self.parts.model.to(self.device).eval()
+        if self.device.type == "cpu":
+            lay_out(self.parts.model)
+        return self
+
+    def choose_threads(
+        self, texts: Sequence[str], how: Decoding | None = None, **decoding: Unpack[DecodingKeywords]
+    ) -> int:
+        """Find out with how many threads such texts are translated fastest, use that many from now on and return it.
+
+        On the CPU, part of the work is done with different numbers, for at most a tenth of the time that it takes; for
+        few texts a rule decides. If OMP_NUM_THREADS is set, or on a GPU, nothing changes (0).
+        """
+        self.threads = measured_threads(self, checked(texts, SPLIT_CHARACTERS), way(how, decoding, "choose_threads"))
+        return self.threads
 
     @overload
     def translate(  # type: ignore[overload-overlap]  # a str is a sequence of str, too
@@ -67,6 +99,8 @@ class Translator:
         copy_unknown: bool = False,
         trace: bool = True,
         batch_tokens: int = 4096,
+        progress: Callable[[int, int], object] | None = None,
+        **decoding: Unpack[DecodingKeywords],
     ) -> Translation: ...
     @overload
     def translate(
@@ -79,6 +113,8 @@ class Translator:
         copy_unknown: bool = False,
         trace: bool = True,
         batch_tokens: int = 4096,
+        progress: Callable[[int, int], object] | None = None,
+        **decoding: Unpack[DecodingKeywords],
     ) -> list[Translation]: ...
     def translate(
         self,
@@ -90,30 +126,28 @@ class Translator:
         copy_unknown: bool = False,
         trace: bool = True,
         batch_tokens: int = 4096,
+        progress: Callable[[int, int], object] | None = None,
+        **decoding: Unpack[DecodingKeywords],
     ) -> Translation | list[Translation]:
         """Translate a text, or many at once; a blank one stays blank.
 
+        How to translate is said by name, `beam=5, n_best=3`, or by a `Decoding`, which has the same settings.
         Texts of several sentences are split, unless `split` says no, and put together again with their spacing; a
         sentence of more tokens than `text.max_length` is cut where it hurts least, which its `notes` say. `prefix` is
         what a translation has to begin with, one for all or one for each. With `copy_unknown`, an unknown word is
-        replaced by the source word that it looked at most. `trace=False` saves the re-reading.
+        replaced by the source word that it looked at most. `trace=False` saves the re-reading. `progress` is called
+        after every batch with the number of sentences that are done, and of all.
         """
-        if isinstance(text, str):
-            return self.translate(
-                [text],
-                how,
-                prefix=prefix,
-                split=split,
-                copy_unknown=copy_unknown,
-                trace=trace,
-                batch_tokens=batch_tokens,
-            )[0]
-        texts = checked(text)
-        writer = Writer(self.parts, self.device, way(how), self.looker)
-        found = segments(texts, self.parts.source, self.config.text.max_length, split)
+        others = ("prefix", "split", "copy_unknown", "trace", "batch_tokens", "progress")
+        how = way(how, decoding, "translate", others)
+        texts = checked([text] if isinstance(text, str) else text, SPLIT_CHARACTERS if split else CHARACTERS)
+        writer = Writer(self.parts, self.device, how, self.looker, self.trace_cells)
+        found = segments(texts, self.parts.source, self.reads, split)
         begun = writer.prefixes(found, prefixes(prefix, len(texts)))
-        done = writer.write(found, begun, trace, copy_unknown, batch_tokens)
-        return self.join(texts, found, done, writer.how.n_best, trace)
+        with using_threads(self.threads):
+            done = writer.write(found, begun, trace, copy_unknown, batch_tokens, progress)
+        translations = self.join(texts, found, done, writer.how.n_best, trace)
+        return translations[0] if isinstance(text, str) else translations
 
     def join(
         self,
@@ -149,20 +183,37 @@ class Translator:
         return replace(all_[0], n_best=all_) if n_best > 1 else all_[0]
 
     def stream(
-        self, text: str, how: Decoding | None = None, *, prefix: str | None = None, split: bool = True
+        self,
+        text: str,
+        how: Decoding | None = None,
+        *,
+        prefix: str | None = None,
+        split: bool = True,
+        **decoding: Unpack[DecodingKeywords],
     ) -> Iterator[Token]:
         """Translate a text and give each token as soon as it is decided, greedily or at random.
 
         Joined, the tokens' texts are the translation that `translate` gives, and their weights those of its trace.
         """
-        how = way(how)
+        how = way(how, decoding, "stream", ("prefix", "split"))
         if how.beam > 1 or how.n_best > 1:
             raise ConfigError("a beam decides nothing before its end; stream greedily (beam 1), or one sample")
         if not isinstance(text, str):
             raise DataError(f"{text!r} is no text; a stream translates one string")
+        check_size(text, "the text", SPLIT_CHARACTERS if split else CHARACTERS)
         writer = Writer(self.parts, self.device, how, self.looker)
-        found = segments([text], self.parts.source, self.config.text.max_length, split)
-        return writer.stream(text, found, writer.prefixes(found, prefixes(prefix, 1)))
+        found = segments([text], self.parts.source, self.reads, split)
+        tokens = writer.stream(text, found, writer.prefixes(found, prefixes(prefix, 1)))
+        return self._stepwise(tokens)
+
+    def _stepwise(self, tokens: Iterator[Token]) -> Iterator[Token]:
+        """Yield tokens; the number of threads is changed only while one is computed."""
+        while True:
+            with using_threads(self.threads):
+                token = next(tokens, None)
+            if token is None:
+                return
+            yield token
 
     def unknown(self, text: str, *, target: bool = False) -> list[str]:
         """Return the pieces of a text that are not in the model's vocabulary, of the source or of the target.
@@ -178,13 +229,14 @@ class Translator:
 
         A source may have `text.max_length` of them, and a target as many as a translation of the longest source.
         """
-        return self._too_long(len(self.parts.source.encode(source).ids), len(self.parts.target.encode(target).ids))
+        return self.why_too_long(len(self.parts.source.encode(source).ids), len(self.parts.target.encode(target).ids))
 
-    def _too_long(self, source: int, target: int = 0) -> str:
-        most = self.config.text.max_length
+    def why_too_long(self, source: int, target: int = 0) -> str:
+        """Return the same for sentences of so many tokens."""
+        most = self.reads
         for what, size, allowed in (("sentence", source, max(most, 2)), ("translation", target, limit(most))):
             if size > allowed:
-                rule = "text.max_length" if what == "sentence" else f"2n + 20 for n = text.max_length, {most:,}"
+                rule = read_rule(most) if what == "sentence" else f"2n + 20 for n = {read_rule(most)}, {most:,}"
                 return f"a {what} of {size:,} tokens is longer than this model reads at once ({allowed:,}, {rule})"
         return ""
 
@@ -230,12 +282,12 @@ class Translator:
         if len(x) != len(y):
             raise DataError(f"{len(x)} sentences but {len(y)} translations")
         for number, sizes in enumerate(zip(x, y, strict=True), 1):
-            if why := self._too_long(*(len(side.ids) for side in sizes)):
+            if why := self.why_too_long(*(len(side.ids) for side in sizes)):
                 raise DataError(f"pair {number} of {len(x)}: {why}" if len(x) > 1 else why)
         writer = Writer(self.parts, self.device, Decoding(), self.looker)
         for rows in batches([max(len(a.ids), len(b.ids)) for a, b in zip(x, y, strict=True)], batch_tokens):
             guard = memory_guard(f"reading {len(rows)} pairs", "read fewer at once (batch_tokens)")
-            with guard, torch.inference_mode():
+            with guard, using_threads(self.threads), torch.inference_mode():
                 memory = writer.encode([x[r] for r in rows])
                 found = look(memory, [y[r].ids for r in rows])
             for row, seen in zip(rows, found, strict=True):
@@ -270,7 +322,8 @@ class Translator:
         `way` is "leave-one-out" or "gradient"; `heedful.observe.agreement` compares two such matrices.
         """
         (trace,) = self.reread([source], [target])
-        return influence(self.parts, trace, way)
+        with using_threads(self.threads):
+            return influence(self.parts, trace, way)
 
     @torch.inference_mode()
     def inside(self, text: str) -> Trace:
@@ -279,9 +332,10 @@ class Translator:
         encoded = self.parts.source.encode(text)
         if len(encoded.ids) == 1:
             raise DataError("the text is empty: there are no words to look at")
-        if why := self._too_long(len(encoded.ids)):
+        if why := self.why_too_long(len(encoded.ids)):
             raise DataError(why)
-        weights = Writer(self.parts, self.device, Decoding(), self.looker).encode([encoded], Look()).weights
+        with using_threads(self.threads):
+            weights = Writer(self.parts, self.device, Decoding(), self.looker).encode([encoded], Look()).weights
         if weights is None:
             raise ConfigError(
                 f"a model of the family '{self.config.family}' reads by recurrence and has no self-attention; "

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -46,10 +47,13 @@ def batches(lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:
 
 
 class Writer:
-    """Writes translations of segments in one way."""
+    """Writes translations of segments in one way; `cells`: so many weights of a head may a text's traces have."""
 
-    def __init__(self, parts: Parts, device: torch.device, how: Decoding, looker: Looker) -> None:
-        self.parts, self.device, self.how, self.looker = parts, device, how, looker
+    def __init__(
+        self, parts: Parts, device: torch.device, how: Decoding, looker: Looker, cells: int | None = None
+    ) -> None:
+        self.parts, self.device, self.how, self.looker, self.cells = parts, device, how, looker, cells
+        self._used: Counter[int] = Counter()  # cells of each text
 
     def encode(self, encoded: Sequence[Encoded], look: Look | None = None) -> Memory:
         """Let the model read sentences."""
@@ -83,8 +87,9 @@ class Writer:
         trace: bool,
         copy_unknown: bool,
         batch_tokens: int,
+        progress: Callable[[int, int], object] | None = None,
     ) -> list[tuple[Translation, ...]]:
-        """Return the `n_best` translations of each segment."""
+        """Return the `n_best` translations of each segment; `progress` is called with how many of how many are done."""
         if copy_unknown:
             self._check_looks()
         done: dict[int, tuple[Translation, ...]] = {}
@@ -94,6 +99,8 @@ class Writer:
             with memory_guard(f"translating {len(rows)} sentences", "translate fewer at once (--batch-tokens)"):
                 some = self._batch([found[r] for r in rows], [prefixes[r] for r in rows], trace, copy_unknown)
             done.update(zip(rows, some, strict=True))
+            if progress is not None:
+                progress(len(done), len(found))
         return [done[i] for i in range(len(found))]
 
     def _batch(
@@ -101,10 +108,37 @@ class Writer:
     ) -> list[tuple[Translation, ...]]:
         memory = self.encode([s.encoded for s in found])
         written = self._decode(memory, [s.encoded.ids for s in found], prefixes)
+        for each in written:
+            for hypothesis in each:
+                hypothesis.check()
         seen: Sequence[Seen | None] = [None] * sum(map(len, written))
-        if trace or (copy_unknown and any(UNKNOWN in h.ids for each in written for h in each)):
+        if copy_unknown and any(UNKNOWN in h.ids for each in written for h in each):
             seen = self.look(memory, written)
+        elif trace:
+            fits = [self._fits(segment, each) for segment, each in zip(found, written, strict=True)]
+            if all(fits):
+                seen = self.look(memory, written)
+            else:
+                found = [s if fit else self._untraced(s) for s, fit in zip(found, fits, strict=True)]
+                rows = [row for row, fit in enumerate(fits) if fit]
+                some = memory.select(torch.tensor(rows, device=self.device)) if rows else memory
+                left = iter(self.look(some, [written[row] for row in rows]) if rows else ())
+                seen = [next(left) if fit else None for fit, each in zip(fits, written, strict=True) for _ in each]
         return self.told(found, written, seen, trace, copy_unknown)
+
+    def _fits(self, segment: Segment, written: Sequence[Hypothesis]) -> bool:
+        """Whether the traces of a text still have room for one more segment."""
+        if self.cells is None:
+            return True
+        self._used[segment.number] += len(segment.encoded.ids) * sum(len(one.ids) for one in written)
+        return self._used[segment.number] <= self.cells
+
+    def _untraced(self, segment: Segment) -> Segment:
+        note = (
+            f"where the model looked is left out: there are more than {self.cells:,} source tokens × target tokens; "
+            "translate shorter texts, each sentence or paragraph by itself"
+        )
+        return replace(segment, notes=(*segment.notes, note))
 
     def look(self, memory: Memory, written: Sequence[Sequence[Hypothesis]]) -> list[Seen]:
         """Read again what was written of each sentence of a memory: where each token looked, one after the other."""
@@ -148,6 +182,7 @@ class Writer:
         if n == 1:
             return found
         kept = [self._differing(each) for each in found]
+        found = [each if all(one.finite for one in each) else [] for each in found]  # nothing more is to be had of it
         while asked < MANY * n:
             short = [b for b, each in enumerate(kept) if len(each) < n and len(found[b]) == asked]
             if not short:
@@ -214,6 +249,7 @@ class Writer:
             tail: list[int] = []  # the last token that can be seen, and those after it
             begun = False
             for count, step in enumerate(self._steps(segment, prefix), 1):
+                Hypothesis(tuple(step.ids), tuple(step.log_probs)).check()
                 (word,), (cut,), end = step.ids, step.cut, step.ids == [END]
                 added = "" if end else self._added(tail, word)
                 tail = [word] if added else [*tail, word]

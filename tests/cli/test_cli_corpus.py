@@ -157,6 +157,7 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", ["train", "valid", "test"])
 def test_every_process_makes_the_same(environment: dict[str, str], split: str) -> None:
     """Sets of strings come in another order in every process: nothing may follow from that."""

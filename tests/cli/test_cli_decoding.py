@@ -46,6 +46,25 @@ def test_n_best_lines_are_rank_score_text(heedful_cli: Run, tiny: Path) -> None:
     assert scores == [pytest.approx(one.score / one.length**0.5, abs=1e-4) for one in found.n_best]
 
 
+def test_html_that_is_not_translated_is_not_changed(heedful_cli: Run, tiny: Path) -> None:
+    tag = '<p title="<img src=x onerror=alert(1)>">'
+    code, out, err = heedful_cli("translate", tiny, f"{tag}a <b>b</b></p>", "--html")
+    assert (code, err) == (0, "")
+    assert out.startswith(tag)
+    assert "<img" not in out.removeprefix(tag)
+    # A line break ends a comment in a script; it is kept, whether the text has any or not.
+    script = "<script>// x\u2028\t\nf()\n</script>"
+    code, out, _ = heedful_cli("translate", tiny, f"a{script}", "--html")
+    assert (code, out.endswith(f"{script}\n")) == (0, True)
+    code, _, err = heedful_cli("translate", tiny, f"a{script}", "--html", "--alignments")
+    assert (code, "--json" in err) == (2, True)
+    # Lines of standard input are texts of their own: what runs on over several is said.
+    code, out, err = heedful_cli("translate", tiny, "--html", stdin=b"a <script>\nf()\n<b title='\n")
+    assert (code, out.count("\n"), out.split("\n")[0].endswith("<script>")) == (0, 3, True)
+    assert "line 1: markup, line 1, column 3: <script> that is not closed" in err
+    assert "line 3: markup, line 1, column 1: a tag that is not closed: it is read as text (each line is a text" in err
+
+
 def test_html_is_translated_block_by_block(heedful_cli: Run, tiny: Path) -> None:
     apart = [heedful_cli("translate", tiny, text).out.strip() for text in ("a b", "c d")]
     code, out, _ = heedful_cli("translate", tiny, "<p>a b</p> <br>c d {x}", "--html")

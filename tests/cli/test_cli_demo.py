@@ -63,6 +63,7 @@ def processes(out: Path) -> list[bytes]:
     return [command for command in found if str(out).encode() in command]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_a_demo_that_is_stopped_leaves_no_process_behind(

@@ -109,6 +109,19 @@ def test_in_a_terminal_the_map_grows_and_is_there_once_in_the_end(
     assert written.count("weight from:") > 2 * len(parts)  # it was drawn again and again
 
 
+def test_in_a_terminal_a_large_map_is_left_out(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("COLUMNS", "60"), ("LINES", "30"), ("TERM", "xterm")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    monkeypatch.setattr("heedful.cli.stream.MAP_CELLS", 10)
+    translator = heedful.load(tiny, "cpu")
+    notes = printer(True, False, False)(1, translator.stream("a b c d"))
+    written = sys.stdout.getvalue()  # type: ignore[attr-defined]
+    assert screen(written, 30) == translator.translate("a b c d").text
+    assert "weight from:" in written  # as long as it was small
+    assert "more than 10 source tokens × target tokens" in notes[0]
+
+
 def test_ctrl_c_ends_a_stream_cleanly(tiny: Path) -> None:
     command = [sys.executable, "-m", "heedful", "translate", str(tiny), "a b", "--stream", *NEVER]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0)

@@ -103,6 +103,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 # ---- what is there afterwards
 
 
+@pytest.mark.slow
 def test_the_folder_holds_all_of_it(made: Made) -> None:
     names = {p.name for p in made.out.iterdir() if p.name != ".lock"}
     assert names == {
@@ -123,6 +124,7 @@ def test_the_folder_holds_all_of_it(made: Made) -> None:
         assert f"all steps done, after step {steps}" in (made.out / f"{key}.log").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_the_models_are_those_of_the_plan(made: Made) -> None:
     for contestant in SMALL.contestants:
         config = heedful.load(made.out / contestant.key, "cpu").config
@@ -132,6 +134,7 @@ def test_the_models_are_those_of_the_plan(made: Made) -> None:
         assert config.family == {"attention": "rnn"}.get(contestant.key, contestant.key)
 
 
+@pytest.mark.slow
 def test_it_says_what_it_does(made: Made) -> None:
     assert made.watch.said == [
         "making 400 sentence pairs from the Hindi–English grammar",
@@ -141,6 +144,7 @@ def test_it_says_what_it_does(made: Made) -> None:
     assert made.watch.stood[-1] == [20, 30, 25]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", ["train", "valid", "test"])
 def test_the_corpus_is_that_of_the_command(made: Made, heedful_cli: Run, split: str) -> None:
     count = {"train": SMALL.pairs, "valid": SMALL.valid, "test": SMALL.test}[split]
@@ -150,6 +154,7 @@ def test_the_corpus_is_that_of_the_command(made: Made, heedful_cli: Run, split: 
     assert (made.out / "corpus" / f"{split}.tsv").read_bytes() == out.encode()
 
 
+@pytest.mark.slow
 def test_no_test_sentence_was_learned_from(made: Made) -> None:
     train, valid, test = (made.corpus(split) for split in ("train", "valid", "test"))
     assert (len(train), len(valid), len(test)) == (400, 20, 60)
@@ -161,6 +166,7 @@ def test_no_test_sentence_was_learned_from(made: Made) -> None:
 # ---- the numbers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["fixed", "attention", "transformer"])
 def test_scores_are_those_of_evaluate(made: Made, heedful_cli: Run, key: str) -> None:
     options = ("--json", "--device", "cpu")
@@ -174,6 +180,7 @@ def test_scores_are_those_of_evaluate(made: Made, heedful_cli: Run, key: str) ->
     assert made.plain["unseen_pairs"] == found["pairs"] == 60
 
 
+@pytest.mark.slow
 def test_the_file_says_what_the_report_says(made: Made) -> None:
     plain, report = made.plain, made.report
     assert (
@@ -197,6 +204,7 @@ def test_the_file_says_what_the_report_says(made: Made) -> None:
         assert 100 < plain["memory_mb"] < 20_000
 
 
+@pytest.mark.slow
 def test_curves_and_steps_are_those_of_the_runs(made: Made) -> None:
     for record in made.plain["models"]:
         text = (made.out / record["key"] / "metrics.jsonl").read_text(encoding="utf-8")
@@ -210,6 +218,7 @@ def test_curves_and_steps_are_those_of_the_runs(made: Made) -> None:
         assert seconds[-1] <= record["seconds"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["attention", "transformer"])
 def test_the_links_are_measured_on_the_test_pairs(made: Made, key: str) -> None:
     from heedful.align import links, parse, score
@@ -230,6 +239,7 @@ def test_the_links_are_measured_on_the_test_pairs(made: Made, key: str) -> None:
 # ---- the sentences that are shown
 
 
+@pytest.mark.slow
 def test_the_famous_sentences_come_first(made: Made) -> None:
     shown = made.report.examples
     assert [(e.source, e.reference) for e in shown[:3]] == [(x, y) for x, y, _ in FAMOUS]
@@ -237,6 +247,7 @@ def test_the_famous_sentences_come_first(made: Made) -> None:
         assert " ".join(f"{i}-{j}" for i, j in sorted(example.gold)) == gold
 
 
+@pytest.mark.slow
 def test_then_the_first_of_each_length(made: Made) -> None:
     rows = made.corpus("test")
     expected = [next(r for r in rows if len(r[0].split()) == n) for n in (5, 6)]
@@ -246,12 +257,14 @@ def test_then_the_first_of_each_length(made: Made) -> None:
         assert example.gold == frozenset(tuple(map(int, link.split("-"))) for link in row[2].split())
 
 
+@pytest.mark.slow
 def test_seen_is_what_was_in_the_training_data(made: Made) -> None:
     learned = {row[0] for row in made.corpus("train")}
     assert [e.seen for e in made.report.examples] == [e.source in learned for e in made.report.examples]
     assert [e["seen"] for e in made.plain["examples"]] == [e.seen for e in made.report.examples]
 
 
+@pytest.mark.slow
 def test_outputs_are_those_of_the_models(made: Made) -> None:
     for contestant in SMALL.contestants:
         translator = heedful.load(made.out / contestant.key, "cpu")
@@ -267,6 +280,7 @@ def test_outputs_are_those_of_the_models(made: Made) -> None:
         assert example.more["transformer"].weights is not None
 
 
+@pytest.mark.slow
 def test_the_page_is_made_of_it(made: Made) -> None:
     page = (made.out / "report.html").read_text(encoding="utf-8")
     assert "<html" in page
@@ -274,6 +288,7 @@ def test_the_page_is_made_of_it(made: Made) -> None:
     assert all(f"{m.weights:,}" in page for m in made.report.models)
 
 
+@pytest.mark.slow
 def test_commands_to_try_can_be_tried(made: Made, heedful_cli: Run) -> None:
     import shlex
 
@@ -291,6 +306,7 @@ def test_commands_to_try_can_be_tried(made: Made, heedful_cli: Run) -> None:
 # ---- whose folder it is
 
 
+@pytest.mark.slow
 def test_an_earlier_demo_is_moved_aside(made: Made, tmp_path: Path) -> None:
     out = tmp_path / "again"
     shutil.copytree(made.out, out)
@@ -378,6 +394,7 @@ def test_the_same_seed_gives_the_same_demo(made: Made, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_recipe_is_the_attention_models(made: Made) -> None:
     wanted = Config.build(read_recipe(made.out / "recipe.toml"))
     found = json.loads((made.out / "attention" / "config.json").read_text(encoding="utf-8"))["config"]

@@ -88,6 +88,7 @@ def test_on_paper_colours_are_light_whatever_the_screen_is(browser: Any, tmp_pat
         assert tab.evaluate(STROKES) == [rgb(COLOURS["light"][f"d{i % HUES}"]) for i in range(8)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_words_have_the_same_colour_in_dots_and_on_the_page(scheme: str, browser: Any, tmp_path: Path) -> None:
     pytest.importorskip("resvg_py", reason=MISSING)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from heedful.draw import figure as figures
 from heedful.draw import heads
 from heedful.draw.html import figure, page, record
 from heedful.draw.pack import pack
-from heedful.draw.views import View, view
+from heedful.draw.views import View, drawn, view
 from heedful.readout import Readout
 
 SPOKEN = "eating: खाना 61 %, खा 30 % · hidden 9 % · confidence 80 %"
@@ -639,3 +640,75 @@ def test_a_panel_takes_another_trace_and_all_else_stays(look):
     found.evaluate("trace => shown.renew(0, trace)", other)
     assert found.locator("[aria-selected=true]").count() == 0
     assert found.locator(f"{first} .v-target li").all_inner_texts() == ["c", "d", "</s>"]
+
+
+def test_words_over_columns_are_horizontal_where_they_fit(look):
+    boxes = """all => all.map((e) => {
+      const { left, right } = e.getBoundingClientRect();
+      return [getComputedStyle(e).transform === "none", left, right];
+    })"""
+    for trace in (sample_traces.HINDI, sample_traces.ARABIC):
+        found = look(page([trace], view="heatmap"))
+        labels = found.eval_on_selector_all(".v-grid .v-source span", boxes)
+        assert all(flat for flat, _, _ in labels)
+        # Each has a cell for itself: the text is not wider, and does not lie over another.
+        wide = found.eval_on_selector_all(
+            ".v-grid .v-source span",
+            """all => all.map((e) => { const range = document.createRange(); range.selectNodeContents(e);
+            return range.getBoundingClientRect().width <= e.parentElement.offsetWidth; })""",
+        )
+        assert all(wide)
+        places = sorted((left, right) for _, left, right in labels)
+        assert all(right <= left + 0.5 for (_, right), (left, _) in pairwise(places))
+    narrow = look(page([sample_traces.HINDI], view="heatmap"), width=320)
+    assert not any(flat for flat, _, _ in narrow.eval_on_selector_all(".v-grid .v-source span", boxes))
+
+
+def test_unknown_words_are_shown_as_words(look):
+    trace = page_traces.known()
+    source = replace(trace.source, tokens=("<unk>", *trace.source.tokens[1:]))
+    eating = next(one for one in trace.target.words if one.text == "eating")
+    target = replace(
+        trace.target,
+        text=trace.target.text.replace("eating", "<unk>"),
+        tokens=tuple("<unk>" if eating.first <= i < eating.last else t for i, t in enumerate(trace.target.tokens)),
+        words=tuple(w._replace(text="<unk>") if w.text == "eating" else w for w in trace.target.words),
+    )
+    found = look(page([replace(trace, source=source, target=target)]))
+    assert found.locator(".v-source .v-missing").all_inner_texts() == ["मैं"]
+    assert found.locator(".v-target .v-missing").all_inner_texts() == ["खाना"]  # that it looked at most
+    assert "Dashed words" in note(found)
+    found.check("input[value=pieces]", force=True)
+    assert found.locator(".v-source li").all_inner_texts()[0] == "मैं"
+
+
+# How much of what is behind an image is seen through it, 0 to 255, and the lightest and darkest of its dots.
+THROUGH = """() => {
+  const canvas = Object.assign(document.createElement("canvas"), { width: 300, height: 280 });
+  const pen = canvas.getContext("2d");
+  const [a, b] = ["#000", "#fff"].map((ground) => {
+    pen.fillStyle = ground;
+    pen.fillRect(0, 0, 300, 280);
+    pen.drawImage(document.images[0], 0, 0);
+    return pen.getImageData(2, 2, 296, 276).data;
+  });
+  const [most, low, high] = [(x, y) => Math.max(x, y), (x, y) => Math.min(x, y), (x, y) => Math.max(x, y)];
+  return [a.map((x, i) => Math.abs(x - b[i])).reduce(most), a.reduce(low), a.reduce(high), a[0]];
+}"""
+
+
+def test_a_picture_in_a_notebook_is_readable_in_every_theme(browser):
+    """An image has its ground with it, in the colours of its ink, whatever the page around it looks like."""
+    image = drawn([sample_traces.HINDI]).image()
+    for scheme, ground in (("light", 0xFF), ("dark", 0x14)):
+        context = browser.new_context(color_scheme=scheme)
+        opened = context.new_page()
+        for colours in ("background: #fff; color: #000", "background: #111; color: #eee"):
+            opened.set_content(f'<body style="{colours}">{image}{image}</body>')
+            opened.wait_for_function("() => [...document.images].every((one) => one.complete && one.naturalWidth)")
+            assert opened.evaluate("document.querySelectorAll('[id]').length") == 0
+            through, darkest, lightest, corner = opened.evaluate(THROUGH)
+            assert through <= 2
+            assert corner == ground
+            assert lightest - darkest > 200  # ink on it
+        context.close()

@@ -20,6 +20,7 @@ from heedful.draw.marks import DARK, DARK_RIBBONS, LIGHT_RIBBONS, NAMES, RIBBONS
 from heedful.draw.png import render
 from heedful.draw.views import View, view
 from heedful.errors import ConfigError, DataError, HeedfulError
+from heedful.version import install_command
 
 MISSING = "resvg or fontTools is not here (pip install 'heedful[png]'), so that nobody looks at PNG files"
 
@@ -187,6 +188,7 @@ def ends_like(line: str, word: str) -> bool:
 WORDS = ("लेकिन", "कुत्ता", "हैं", "क्षत्रिय", "مرحبا", "שלום", "ภาษาไทย", "家東", "ありがとう")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("word", WORDS)
 def test_a_word_looks_the_same_after_other_scripts(word: str) -> None:
     need(word + "न")
@@ -344,7 +346,7 @@ def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch, name: st
     monkeypatch.setitem(sys.modules, name, None)
     if name != "resvg_py":
         pytest.importorskip("resvg_py", reason=MISSING)
-    with pytest.raises(HeedfulError, match=re.escape("pictures as .png need more: pip install 'heedful[png]'")):
+    with pytest.raises(HeedfulError, match=re.escape(install_command("png"))):
         render(view([samples.HINDI]))
 
 

@@ -4,6 +4,7 @@ import itertools
 import re
 import unicodedata
 import xml.etree.ElementTree as ET
+from importlib.resources import files
 
 import numpy as np
 import pytest
@@ -104,7 +105,7 @@ def test_by_hand():
 
 def test_the_strong_numbers_stand_on_strong_shades():
     root = tree(svg.heatmap(trace(["a"], [], [[0.95, 0.05]])))
-    strong = [e.text for e in root.iter(f"{NS}text") if e.get("class") == "n f"]
+    strong = [e.text for e in root.iter(f"{NS}text") if e.get("class") == "n y f"]
     assert strong == ["95", "75", "100"]
 
 
@@ -118,7 +119,7 @@ def test_gold_links_outline_their_cells():
     assert [(x - 1.5, y - 1.5) for x, y in outlines[:-1]] == expected
     assert "gold link" in texts(root, "q")
     without = svg.heatmap(one)
-    assert "<rect" not in without
+    assert 'class="o"' not in without
     assert "gold link" not in without
     assert "gold link" in svg.heatmap(one, gold=frozenset())  # asked for, and there are none
 
@@ -163,20 +164,50 @@ def test_words_from_right_to_left_are_kept_apart():
     assert "hello" in words
 
 
+def labels(root, slanted=False):
+    """The words over the columns, written horizontally or aslant."""
+    horizontal = [e.text for e in root.iter(f"{NS}text") if e.get("class") == "m"]
+    aslant = [e.text for e in root.iter(f"{NS}text") if "rotate" in (e.get("transform") or "")]
+    assert not (horizontal and aslant)
+    return aslant if slanted else horizontal
+
+
+@pytest.mark.parametrize(
+    ("words", "slanted"),
+    [
+        (["रानी", "घर", "जाती", "है"], False),
+        (["the", "schoolteacher", "left"], True),  # one word is wider than a cell may be
+        (["a"] * 15, False),
+        (["about"] * 15, True),  # all columns together would be too wide
+    ],
+)
+def test_words_over_columns_are_horizontal_where_they_fit(words, slanted):
+    root = tree(svg.heatmap(trace(words, ["x"])))
+    assert labels(root, slanted) == [*words, "</s>"]
+    if not slanted:
+        places = [e for e in root.iter(f"{NS}text") if e.get("class") == "m"]
+        centres = [float(e.get("x")) for e in places]
+        gaps = np.diff(centres)
+        for i, gap in enumerate(gaps):  # no word reaches into the next one's cell
+            assert marks.width_of(words[i]) < gap
+        right = max(float(v) for v in root.get("viewBox").split())
+        assert centres[-1] + gaps[0] / 2 < right
+
+
 def test_a_source_from_right_to_left_begins_at_the_right():
     weights = np.array([[0.9, 0.1, 0.0], [0.0, 0.8, 0.2], [0.0, 0.0, 1.0]])
     made = trace(["مرحبا", "عالم"], ["hello", "world"], weights)
     root = tree(svg.heatmap(made, gold=frozenset({(0, 0)})))
-    slanted = [e.text for e in root.iter(f"{NS}text") if "rotate" in (e.get("transform") or "")]
-    assert slanted == ["</s>", "\u2068عالم\u2069", "\u2068مرحبا\u2069"]
+    assert labels(root) == ["</s>", "\u2068عالم\u2069", "\u2068مرحبا\u2069"]
     rows = [g for g in root.iter(f"{NS}g") if g.get("class") == "c"]
     across = [[float(re.match(r"M([\d.]+)", p.get("d"))[1]) for p in row.findall(f"{NS}path")] for row in rows]
-    assert across == [[38, 76], [0, 38], [0]]  # the first word has the last column
+    wide = across[0][0]
+    assert across == [[wide, 2 * wide], [0, wide], [0]]  # the first word has the last column
     told = [t.text for t in rows[0].iter(f"{NS}title")]
     assert told == ["hello → \u2068عالم\u2069 10 %", "hello → \u2068مرحبا\u2069 90 %"]
     left = float(re.match(r"translate\(([\d.]+)", rows[0].get("transform"))[1])
     (outline,) = [e for e in root.iter(f"{NS}rect") if e.get("class") == "o" and e.get("pointer-events")]
-    assert float(outline.get("x")) == pytest.approx(left + 76 + 1.5, abs=0.02)
+    assert float(outline.get("x")) == pytest.approx(left + 2 * wide + 1.5, abs=0.02)
     assert root.find(f"{NS}desc").text.startswith("Most looked at, word by word. hello: مرحبا 90 %; world: عالم 80 %")
 
 
@@ -261,10 +292,32 @@ def test_what_is_written_can_be_read(colours, ground):
         assert contrast(named[name], ground) >= 4.5
     for name in ("gold", "s0", "s1", "s2", "s3", "s4"):
         assert contrast(named[name], ground) >= 3
-    base, full = ([int(c[i : i + 2], 16) for i in (1, 3, 5)] for c in (ground, named["shade"]))
-    for weight in np.linspace(svg.NUMBER, 1, 96):
+
+
+@pytest.mark.parametrize("ground", ["ground", "paper"])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_numbers_in_cells_can_be_read(scheme, ground):
+    """Cells of a picture lie on its own ground, and those of a page on its panel."""
+    named = dict(zip(marks.NAMES, {"light": marks.LIGHT, "dark": marks.DARK}[scheme], strict=True))
+    style = (files("heedful.draw") / "view.css").read_text()
+    papers = dict(zip(("light", "dark"), re.findall(r"--v-paper: (#\w+)", style), strict=False))
+    base, full = (
+        [int(c[i : i + 2], 16) for i in (1, 3, 5)]
+        for c in (named["ground"] if ground == "ground" else papers[scheme], named["shade"])
+    )
+    for weight in np.linspace(svg.NUMBER, 1, 191):
         cell = tuple(weight * f + (1 - weight) * b for f, b in zip(full, base, strict=True))
-        assert contrast(named["full" if weight >= svg.FULL else "pale"], cell) >= 4.3, weight
+        assert contrast(named["full" if weight >= svg.FULL else "pale"], cell) >= 4.5, weight
+
+
+def test_cells_lie_on_a_ground_of_their_own():
+    root = tree(svg.heatmap(trace(["a", "b"], ["A", "B"])))
+    (ground,) = [e for e in root.iter(f"{NS}rect") if e.get("class") == "g"]
+    rows = [g for g in root.iter(f"{NS}g") if g.get("class") == "c"]
+    assert rows[0].get("transform") == f"translate({ground.get('x')} {ground.get('y')})"
+    lines = root.find(f".//{NS}path[@class='l'][@pointer-events]").get("d")
+    assert f"H{float(ground.get('x')) + float(ground.get('width')):.2f}" in lines  # as wide as the lines are
+    assert float(ground.get("height")) == 3 * 30
 
 
 def test_a_list_of_words_from_right_to_left_keeps_its_order() -> None:

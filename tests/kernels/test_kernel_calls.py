@@ -55,6 +55,7 @@ def test_reading_takes_few_operations(device: str) -> None:
     assert counted(lambda: weights.summary(3)) == ["mul_", "sum", "sum", "zeros"]
 
 
+@pytest.mark.slow
 def test_slabs_are_put_together(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The entropy of queries that were read in several goes is that of one."""
     from heedful.kernels import scaled_pass

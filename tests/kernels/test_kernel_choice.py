@@ -171,6 +171,7 @@ class Asking(nn.Module):
         return context.sin().sum() + weights.square().sum()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("how", ["auto", "kernel"])
 def test_a_compiled_model(device: str, how: str) -> None:

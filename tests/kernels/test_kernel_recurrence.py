@@ -126,6 +126,7 @@ def test_odd_sizes(device: str, cell: str, size: int) -> None:
     compare(run(plan, tensors, True), run(plan, tensors, False), NEAR[torch.float64])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [111, 257])
 @pytest.mark.parametrize("letter", ["S", "D", "E", "A", "B", "T"])
 def test_beyond_a_block(device: str, letter: str, size: int) -> None:

@@ -105,6 +105,7 @@ def test_an_encoder_reads_both_ways_by_kernels(device: str, cell: str, monkeypat
     torch.testing.assert_close(results[1], results[0], **NEAR)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cell", "order", "score"),
     [
@@ -238,6 +239,7 @@ def test_errors_say_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
         GruSteps(gates, s)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # the compiler has many of its own
 def test_a_compiled_model_trains_with_them(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """torch.compile goes round the operation; what comes out is the same."""

@@ -36,6 +36,7 @@ def test_intervals_are_as_wide_as_sacrebleus(systems):
         assert (found[name].high - found[name].low) / 2 == pytest.approx(score._ci, rel=1e-3)  # theirs in float32
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("test", "theirs", "trials"), [("randomisation", "ar", 10_000), ("bootstrap", "bs", 1000)])
 @pytest.mark.parametrize("other", [2, 3])
 def test_probabilities_are_sacrebleus_but_for_ties(systems, test, theirs, trials, other, monkeypatch):

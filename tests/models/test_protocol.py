@@ -440,6 +440,7 @@ TINY = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", TINY.values(), ids=TINY)
 def test_gradient_through_the_whole_model(config):
     torch.manual_seed(0)
