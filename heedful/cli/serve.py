@@ -132,7 +132,7 @@ def serve(
         service = Service(shelf, limits, threads, processes)
 
         def ready() -> None:
-            from heedful.serve.metrics import memory
+            from heedful.serve.memory import memory
 
             took, size = time.perf_counter() - begun, memory() / 2**20
             say(f"serving {', '.join(service.shelf)} at {address(listening)} ({took:.1f} s, {size:,.0f} MiB)")

@@ -27,7 +27,8 @@ import torch
 from heedful.serve.desk import Desk, Task
 from heedful.serve.distance import Scribe
 from heedful.serve.limits import Limits
-from heedful.serve.metrics import Metrics, memory
+from heedful.serve.memory import memory
+from heedful.serve.metrics import Metrics
 from heedful.serve.problems import Trouble
 from heedful.serve.reader import Reader
 from heedful.serve.supervision import Supervisor

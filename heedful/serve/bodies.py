@@ -16,13 +16,13 @@ from heedful.serve.problems import ClientGone, Trouble
 __all__ = ["LATER", "Bodies", "Held"]
 
 SMALL = 64 * 1024  # bytes of every body that are always taken
-ROOM = 64 * 1024 * 1024  # bytes of all bodies beyond that
+ROOM = 32 * 1024 * 1024  # bytes of all bodies beyond that
 CLOSE = {"Connection": "close"}
 LATER = {**CLOSE, "Retry-After": "5"}
 
 # Memory of requests that are worked on or wait. A byte of a body is kept as it is, as a parsed string (up to 4 bytes a
 # character) and as the strings of the sentences. A token has an id and the characters that it stands for.
-HELD = 128 * 1024 * 1024  # bytes of all requests together
+HELD = 80 * 1024 * 1024  # bytes of all requests together
 BODY_COST = 10  # bytes for a byte of a body
 TOKEN_COST = 128  # bytes for a token
 
@@ -31,7 +31,7 @@ class Bodies:
     """Receives bodies. None holds one of the places that `Limits.requests` bounds, however slowly it comes.
 
     A body may take `body_seconds` in all. The first 64 KiB of each are always taken. Together, what is beyond that may
-    be 64 MiB (or twice `body`, if that is more); when it is more, the body that began first is refused.
+    be 32 MiB (or twice `body`, if that is more); when it is more, the body that began first is refused.
 
     `hold` counts the memory of a request from then on until it is answered.
     """
@@ -74,6 +74,10 @@ class Bodies:
         for body in self.open:
             body.refuse(Trouble(503, "the service is stopping", headers=LATER, reason="stopping"))
 
+    def check(self, size: int) -> None:
+        """Raise Trouble if there is no room for a request with a body of `size` bytes: it need not be received."""
+        Held(self).check(BODY_COST * size)
+
     def hold(self, size: int) -> Held:
         """Count the memory of a request with a body of `size` bytes; raises Trouble if there is no room for it."""
         held = Held(self)
@@ -105,12 +109,16 @@ class Held:
 
     def grow(self, size: int) -> None:
         """Count so many bytes more; raises Trouble (429) if that is too much. A request that is alone always fits."""
+        self.check(size)
+        self.bodies.held[self] = self.bodies.held.get(self, 0) + size
+
+    def check(self, size: int) -> None:
+        """Raise Trouble (429) if so many bytes more are too much."""
         held = self.bodies.held
         alone = all(one is self for one in held)
         if not alone and sum(held.values()) + size > self.bodies.most_held:
             why = "there is no memory for so many large requests at once; ask again in 5 s, or for less at once"
             raise Trouble(429, why, headers={"Retry-After": "5"}, reason="request_memory")
-        held[self] = held.get(self, 0) + size
 
     def tokens(self, count: int) -> None:
         """Count the tokens of its texts."""

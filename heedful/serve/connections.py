@@ -17,13 +17,14 @@ from http import HTTPStatus
 from typing import Any
 
 import httptools
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from heedful.serve.limits import Limits
 from heedful.serve.receiving import Reading
 from heedful.serve.refusals import Refusals
 
-__all__ = ["ConnectionState", "Connections", "HttpConnection", "address_key", "protocol"]
+__all__ = ["ConnectionState", "Connections", "HttpConnection", "ReceiveRate", "address_key", "protocol"]
 
 REQUEST_LINE = 8 * 1024  # bytes of method, URL and version
 HEADER = 32 * 1024  # bytes of the request line and all header fields; and of all trailers
@@ -31,7 +32,7 @@ FIELDS = 100  # header fields
 CHUNK_LINE = 1024  # bytes of a chunk's size and extensions
 CHUNKS = 1_000  # chunks of a body, besides one for each CHUNK_BYTES
 CHUNK_BYTES = 512
-STEPS = 64  # parts of a request that are parsed in one turn of the event loop
+STEPS = 16  # parts of a request that are parsed in one turn of the event loop
 PIPELINED = 64 * 1024  # bytes of later requests that are kept while one is answered
 DRAINED = 64 * 1024  # bytes of a body that are thrown away, after an early answer, to keep the connection
 DRAIN_SECONDS = 5.0
@@ -42,6 +43,15 @@ LINGER_SECONDS = 2.0
 LINGER_BYTES = 8 * 1024 * 1024
 LINGER_RATE = 16 * 1024 * 1024  # bytes per second of all connections together
 LINGERING = 64  # refused connections that may linger
+
+# What one address may send. More than that is read later: no service translates as much, and to read and parse it
+# would take the time of the event loop from others.
+RECEIVE_RATE = 32 * 1024 * 1024  # bytes per second, on average
+RECEIVE_BURST = 8 * 1024 * 1024  # bytes at once
+RECEIVE_PAUSE = 1.0  # seconds for which a connection is not read, at most
+REQUEST_COST = 16 * 1024  # bytes that a connection and a request count for, besides their own
+CHUNK_COST = 2 * 1024  # bytes that a chunk counts for, besides its own
+ADDRESSES = 1_024  # addresses whose rate is remembered before those who sent nothing for a while are forgotten
 
 EVICTABLE = 0.2  # seconds that a connection has waited for its client before it may be closed to make room
 
@@ -60,6 +70,52 @@ class ConnectionState(Enum):
     CLOSING = "is answered, or refused, and throws away what still comes"
 
 
+class ReceiveRate:
+    """How much each address has sent, as a token bucket per address."""
+
+    def __init__(self, rate: float = RECEIVE_RATE, burst: float = RECEIVE_BURST) -> None:
+        self.rate, self.burst = rate, burst
+        self.levels: dict[str, tuple[float, float]] = {}  # bytes in the bucket, and when that was
+
+    def charge(self, key: str, cost: int, now: float) -> float:
+        """Count bytes of an address; return the seconds for which nothing more is read of the connection."""
+        level = min(self._level(key, now) + cost, self.burst + RECEIVE_PAUSE * self.rate)
+        if key not in self.levels and len(self.levels) >= ADDRESSES:
+            self.levels = {each: entry for each, entry in self.levels.items() if self._level(each, now)}
+        self.levels[key] = level, now
+        return max(0.0, level - self.burst) / self.rate
+
+    def _level(self, key: str, now: float) -> float:
+        level, then = self.levels.get(key, (0.0, now))
+        return max(0.0, level - self.rate * (now - then))
+
+
+class ThrottledFlow(FlowControl):
+    """uvicorn's flow control of a connection, which is not read while it is throttled."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        super().__init__(transport)
+        self.throttled = False
+
+    def resume_reading(self) -> None:
+        """Read on, unless throttled."""
+        if self.read_paused:
+            self.read_paused = False
+            if not self.throttled:
+                self._transport.resume_reading()
+
+    def throttle(self) -> None:
+        """Read nothing more for now."""
+        self.throttled = True
+        self._transport.pause_reading()
+
+    def release(self) -> None:
+        """Read on, unless paused for another reason."""
+        self.throttled = False
+        if not self.read_paused:
+            self._transport.resume_reading()
+
+
 class Connections:
     """The open connections of a service, in all and by address.
 
@@ -72,6 +128,7 @@ class Connections:
         self.open: dict[HttpConnection, str] = {}  # the key of its address
         self.by_address: Counter[str] = Counter()
         self.waiting: dict[HttpConnection, float] = {}  # since when; the longest first
+        self.received = ReceiveRate()
         self.lingering = 0  # refused, and not closed yet
         self.idle_closed = 0
         self._second, self._discarded = 0.0, 0  # bytes that lingering connections threw away since then
@@ -148,12 +205,16 @@ class HttpConnection(Reading, HttpToolsProtocol):
         self._discarded = 0  # bytes that were thrown away
         self._reading_stopped = False  # nothing more is read before the answer
         self._timer: asyncio.TimerHandle | None = None
+        self._throttle: asyncio.TimerHandle | None = None
+        self._key = ""  # of its address, for the registry
         self._extra = False  # refused, and not in the registry
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Admit or refuse a client."""
         super().connection_made(transport)
+        self.flow: ThrottledFlow = ThrottledFlow(transport)
         self.address = self.client[0] if self.client else ""
+        self._key = address_key(self.address)
         if reason := self.registry.admit(self, self.address, self.loop.time()):
             linger = self.registry.lingering < LINGERING
             if linger:
@@ -162,10 +223,13 @@ class HttpConnection(Reading, HttpToolsProtocol):
             self._refuse(503, reason, "there are too many connections; try again later", linger=linger)
             return
         self._wait(ConnectionState.IDLE, self.limits.idle, self._idle_over)
+        self._charge(REQUEST_COST)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
         self._cancel()
+        if self._throttle is not None:
+            self._throttle.cancel()
         self.registry.remove(self)
         if self._extra:
             self._extra = False
@@ -182,6 +246,7 @@ class HttpConnection(Reading, HttpToolsProtocol):
             return
         if self._reading_stopped:
             return
+        self._charge(len(data))
         self._rest += data
         if self._continues:
             self.flow.pause_reading()  # until what is here is parsed
@@ -192,6 +257,19 @@ class HttpConnection(Reading, HttpToolsProtocol):
             # No answer can be put before the one that is due: the connection ends with that one.
             self.refusals.add("pipelined", self.address)
             self._stop_reading()
+
+    def _charge(self, cost: int) -> None:
+        """Count what the address has sent, and stop reading for a while if that is too much."""
+        if (delay := self.registry.received.charge(self._key, cost, self.loop.time())) and not self.flow.throttled:
+            self.flow.throttle()
+            self._throttle = self.loop.call_later(delay, self._release)
+
+    def _release(self) -> None:
+        self._throttle = None
+        if not (self._reading_stopped or self.transport.is_closing()):
+            self.flow.release()
+            if self._continues:
+                self._continue()
 
     def shutdown(self) -> None:
         """End, or end after the answer, because the server stops."""
@@ -209,7 +287,8 @@ class HttpConnection(Reading, HttpToolsProtocol):
                 if steps >= STEPS and self._rest and self.state is ConnectionState.BODY:
                     self._continues = True
                     self.flow.pause_reading()
-                    self.loop.call_soon(self._continue)
+                    if not self.flow.throttled:  # else later, by `_release`
+                        self.loop.call_soon(self._continue)
                     return
         except httptools.HttpParserError:
             self._refuse(400, "invalid", "this is not an HTTP/1.1 request")
@@ -256,6 +335,7 @@ class HttpConnection(Reading, HttpToolsProtocol):
         block = bytes(rest[: end + 4])
         del rest[: end + 4]
         self._searched = 0
+        self._charge(REQUEST_COST)
         if block.count(b"\r\n") > FIELDS + 2:
             return self._refuse(431, "header_size", f"the header has more than {FIELDS} fields")
         if block.startswith(b"CONNECT "):
@@ -290,6 +370,7 @@ class HttpConnection(Reading, HttpToolsProtocol):
         self._left, self._in_trailer = size + 2 if size else 0, not size
         self._chunks += 1
         self._chunk_bytes += size
+        self._charge(CHUNK_COST)
         if self._chunks > CHUNKS + self._chunk_bytes // CHUNK_BYTES:
             return self._refuse(
                 400, "invalid", f"the body has more than {CHUNKS:,} chunks of less than {CHUNK_BYTES} bytes"

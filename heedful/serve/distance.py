@@ -19,10 +19,11 @@ from heedful.serve.queue import Picked
 from heedful.serve.scribe import Drop, Join, Stepped, packed
 from heedful.translator.writer import Writer
 
-__all__ = ["Distant", "Scribe"]
+__all__ = ["LOOK", "Distant", "Scribe"]
 
 HANGS = 10  # seconds without a word from a process that has something to write: it hangs
-SILENT, IDLE = 1.5, 0.75  # it hangs, too, after so many seconds without a word and so many without using the CPU
+SILENT, IDLE = 0.08, 0.05  # it hangs, too, after so many seconds without a word and so many without using the CPU
+LOOK = 0.02  # seconds between two looks at whether it hangs
 
 
 class Scribe:
@@ -84,7 +85,7 @@ class Scribe:
     def hangs(self, now: float) -> bool:
         """Whether it has not said a word for too long, while there was something to write.
 
-        It says one every half second. Who is slow because the machine is busy gets ten seconds.
+        It says one 33 times a second. Who is slow because the machine is busy gets ten seconds.
         """
         silent = now - self.heard
         if silent <= SILENT:

@@ -31,6 +31,7 @@ from typing import NamedTuple
 from heedful.draw import views
 from heedful.errors import ConfigError, DataError, HeedfulError, WorkerError
 from heedful.serve.child import spawn
+from heedful.serve.memory import PAUSE, Trimmer, memory
 from heedful.trace import Trace
 
 __all__ = ["DrawRequest", "DrawingBusyError", "DrawingPool", "draw", "main"]
@@ -93,8 +94,11 @@ def main(number: str) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     with suppress(OSError, AttributeError):
         os.nice(NICE)
+    trim = Trimmer()
     with Connection(int(number)) as line, suppress(EOFError, ConnectionError):
         while True:
+            if not line.poll(PAUSE):
+                trim()
             request = line.recv()
             try:
                 reply = OK + draw(request)
@@ -104,6 +108,7 @@ def main(number: str) -> None:
                 told = str(error) if known else traceback.format_exc(limit=-5)
                 reply = FAULT + json.dumps([kind, told]).encode()
             line.send_bytes(reply)
+            del request, reply
 
 
 @dataclass(eq=False)
@@ -318,6 +323,4 @@ def _trace_bytes(trace: Trace) -> int:
 
 
 def _memory(process: subprocess.Popen[bytes] | None) -> int:
-    from heedful.serve.metrics import memory
-
     return 0 if process is None else memory(process.pid)

@@ -106,8 +106,10 @@ class Guard:
         if media != b"application/json":
             raise Trouble(415, "expected JSON: Content-Type: application/json")
         most, length = self.service.limits.body, headers.get(b"content-length", b"0")
-        if length.isdigit() and int(length[:20]) > most:
-            raise Trouble(413, f"the request has {int(length[:20]):,} bytes; {most:,} are allowed")
+        size = int(length[:20]) if length.isdigit() else 0
+        if size > most:
+            raise Trouble(413, f"the request has {size:,} bytes; {most:,} are allowed")
+        self.service.bodies.check(size)
 
     async def _check_structure(self, body: bytes, request: Request) -> None:
         """Refuse JSON with more values than a request can need: only to parse it would take long."""

@@ -6,11 +6,10 @@ import time
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 
 from heedful.serve.refusals import Refusals
 
-__all__ = ["Histogram", "Metrics", "memory"]
+__all__ = ["Histogram", "Metrics"]
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 # Of whole requests: what is given up, after 30 s unless told otherwise, is apart from what was only just answered.
@@ -95,11 +94,3 @@ class Metrics:
         for name, value in gauges.items():
             lines += [f"# TYPE {name} gauge", f"{name} {value}"]
         return "\n".join(lines) + "\n"
-
-
-def memory(process: int | str = "self") -> int:
-    """Return how many bytes of memory a process holds; 0 where the system does not say."""
-    try:
-        return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * 4096
-    except (OSError, ValueError, IndexError):
-        return 0

@@ -15,7 +15,7 @@ import torch
 
 from heedful.models import Memory
 from heedful.serve.desk import GAVE_UP, TRIES, Desk, Task, deliver, said
-from heedful.serve.distance import Distant
+from heedful.serve.distance import LOOK, Distant
 from heedful.serve.lanes import Batch, Greedy, Over, Partial, River, again
 from heedful.serve.queue import Picked
 from heedful.serve.scribe import Drop
@@ -71,26 +71,32 @@ class Reader(Replaceable):
     def run(self) -> None:
         """Read until the service ends."""
         torch.set_num_threads(self.threads)  # which holds for a thread
+        while self._wait():
+            self._turn()
+
+    def _wait(self) -> bool:
+        """Wait until there is something to read; False when it has to end. Nothing of the last turn is kept here."""
         desk = self.desk
-        while True:
-            with desk.lock:
-                self.rest()
+        with desk.lock:
+            self.rest()
+            self._sweep()
+            while not (self.over or self._take(time.monotonic()) or self.told):
+                desk.reading.wait(self._soon(time.monotonic()))
                 self._sweep()
-                while not (self.over or self._take(time.monotonic()) or self.told):
-                    desk.reading.wait(self._soon(time.monotonic()))
-                    self._sweep()
-                if self.over:
-                    return
-                self.beat()
-                told, self.told = self.told, []
-            for other, rows in told:  # not under the lock: it may take a while to listen
-                other.scribe.send(Drop(other.flow, rows))
-            self._work(light=True)
-            begun = time.monotonic()
-            if self._work(light=False):
-                self.share.note(begun, time.monotonic())
-            if self.replaced:
-                return
+            if self.over:
+                return False
+            self.beat()
+        return True
+
+    def _turn(self) -> None:
+        """Do what was taken: first light requests, then a piece of heavy work."""
+        told, self.told = self.told, []
+        for other, rows in told:  # not under the lock: it may take a while to listen
+            other.scribe.send(Drop(other.flow, rows))
+        self._work(light=True)
+        begun = time.monotonic()
+        if self._work(light=False):
+            self.share.note(begun, time.monotonic())
 
     def _take(self, now: float) -> bool:
         """Take what it is time for: all kinds of light work, and a piece of heavy work; return whether there is any.
@@ -308,7 +314,7 @@ class Reader(Replaceable):
             return max(self.share.left(now), 0.001)
         if self.desk.queue.works:
             return max(self.desk.limits.wait, 0.001)
-        return 1.0 if any(isinstance(lane, Distant) for lane in self.desk.lanes) else None
+        return LOOK if any(isinstance(lane, Distant) for lane in self.desk.lanes) else None
 
     def _do(self, task: Task) -> None:
         try:

@@ -20,6 +20,7 @@ from torch import nn
 from heedful.decoding import Flow, Hypothesis
 from heedful.errors import HeedfulError
 from heedful.models import Memory
+from heedful.serve.memory import PAUSE, Trimmer
 from heedful.serve.sharing import Share
 from heedful.translator import load
 
@@ -27,7 +28,7 @@ __all__ = ["Drop", "Join", "Stepped", "digest", "main", "packed", "said", "unpac
 
 Packed = tuple[Any, Any, list[Any], list[Any]]
 Name = tuple[str, bool]  # of a flow: its model, and whether it is for light requests
-OFTEN = 0.5  # seconds after which it says a word, even if nothing is over
+OFTEN = 0.03  # seconds after which it says a word, even if nothing is over
 
 
 class Join(NamedTuple):
@@ -80,8 +81,13 @@ def write(line: Connection, flows: dict[Name, Flow]) -> None:
     rows: list[int] = []
     told = time.monotonic()
     share = Share()
+    trim = Trimmer()
     while True:
-        for message in said(line, not any(map(len, flows.values()))):
+        trim()
+        idle = not any(map(len, flows.values()))
+        if idle and not line.poll(PAUSE):
+            trim()
+        for message in said(line, wait=idle):
             match message:
                 case Join(which, names, memory, limits, prefixes):
                     flows[which].join(unpacked(memory), names, limits, prefixes)

@@ -20,7 +20,8 @@ from heedful.serve.connections import Connections
 from heedful.serve.distance import Scribe
 from heedful.serve.drawing import DrawingPool
 from heedful.serve.limits import Limits
-from heedful.serve.metrics import Metrics, memory
+from heedful.serve.memory import memory
+from heedful.serve.metrics import Metrics
 from heedful.serve.problems import ClientGone, Trouble
 from heedful.serve.shelf import Shelf
 from heedful.serve.work import Done, Prepared, Work

@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 from heedful.serve.desk import Desk
 from heedful.serve.distance import Distant
+from heedful.serve.memory import Trimmer
 
 __all__ = ["HANGS", "Backoff", "Replaceable", "Supervisor"]
 
@@ -143,9 +144,11 @@ class Supervisor:
         self.stopped.set()
 
     def _run(self) -> None:
+        trim = Trimmer()
         while not self.stopped.wait(OFTEN):
             try:
                 self.check(time.monotonic())
+                trim()
             except Exception:  # it has to go on
                 log.exception("the supervisor failed")
 

@@ -58,42 +58,51 @@ class Steps(Replaceable):
     def run(self) -> None:
         """Write until the service ends."""
         torch.set_num_threads(self.threads)
+        while self._wait():
+            self._turn()
+
+    def _wait(self) -> bool:
+        """Wait until there is something to write; False when it has to end. Nothing of the last turn is kept here."""
         desk = self.desk
-        while True:
-            with desk.lock:
-                self.rest()
-                while not (self.over or desk.ready or self._due(now := time.monotonic())):
-                    waiting = any(lane.live for lane in self._here())
-                    desk.writing.wait(max(0.001, self.share.left(now)) if waiting else None)
-                if self.over:
+        with desk.lock:
+            self.rest()
+            while not (self.over or desk.ready or self._due(now := time.monotonic())):
+                waiting = any(lane.live for lane in self._here())
+                desk.writing.wait(max(0.001, self.share.left(now)) if waiting else None)
+            if self.over:
+                return False
+            self.beat()
+            self.joining, desk.ready = desk.ready, []
+        return True
+
+    def _turn(self) -> None:
+        """Let sentences join, and take one step of every lane whose turn it is."""
+        desk = self.desk
+        while self.joining and not self.replaced:
+            river, picked, memory = self.joining[0]
+            self.beat()
+            try:
+                with desk.turn:
+                    river.add(picked, memory)
+            except BaseException as error:
+                if self.replaced:  # they were put back already
                     return
-                self.beat()
-                self.joining, desk.ready = desk.ready, []
-            while self.joining and not self.replaced:
-                river, picked, memory = self.joining[0]
-                self.beat()
-                try:
-                    with desk.turn:
-                        river.add(picked, memory)
-                except BaseException as error:
-                    if self.replaced:  # they were put back already
-                        return
-                    self.joining = self.joining[1:]
-                    live = river.clear()
-                    desk.fail(river, [*live, *(one for one in picked if one not in live)], error)
-                else:
-                    self.joining = self.joining[1:]
-            with desk.lock:
-                lanes = self._due(time.monotonic())
-            for lane in lanes:
-                if self.replaced:
-                    return
-                self.beat()
-                begun = time.monotonic()
-                self._step(lane)
-                if not lane.light:
-                    self.turns += 1
-                    self.share.note(begun, time.monotonic())
+                self.joining = self.joining[1:]
+                live = river.clear()
+                desk.fail(river, [*live, *(one for one in picked if one not in live)], error)
+            else:
+                self.joining = self.joining[1:]
+        with desk.lock:
+            lanes = self._due(time.monotonic())
+        for lane in lanes:
+            if self.replaced:
+                return
+            self.beat()
+            begun = time.monotonic()
+            self._step(lane)
+            if not lane.light:
+                self.turns += 1
+                self.share.note(begun, time.monotonic())
 
     def _due(self, now: float) -> list[Here]:
         """Return the lanes whose turn it is: while light requests are in work, one heavy lane from time to time."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import http.client
 import json
 import socket
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -19,6 +22,7 @@ from running import Running, running
 from heedful.client import Client, ServiceError
 from heedful.decoding import Decoding
 from heedful.errors import ConfigError, DataError
+from heedful.serve.lanes import Batch
 from heedful.serve.limits import Limits
 from heedful.translator import Translator
 
@@ -278,3 +282,25 @@ def test_limits_that_let_nothing_through() -> None:
     for name, value in (("chars", 0), ("seconds", float("nan")), ("queue", -1), ("items", 10**13)):
         with pytest.raises(ConfigError, match=f"the limit {name} is"):
             Limits(**{name: value})
+
+
+@pytest.mark.parametrize("ask", [{"beam": 4}, {"beam": 4, "trace": True}])
+def test_what_was_written_is_not_kept(ask: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that waits keeps nothing of its last batch: a beam over long texts is hundreds of megabytes."""
+    kept: list[weakref.ref[Batch]] = []
+    begin = Batch.__init__
+
+    def noted(batch: Batch, *arguments: Any, **named: Any) -> None:
+        begin(batch, *arguments, **named)
+        kept.append(weakref.ref(batch))
+
+    monkeypatch.setattr(Batch, "__init__", noted)
+    with running({"m": random_translator("transformer")}, Limits(seconds=60)) as service:
+        assert service.client.translate("bead cafe deaf face " * 5, **ask)["text"] is not None
+
+        def gone() -> bool:
+            gc.collect()
+            return not any(one() for one in kept)
+
+        assert kept
+        until(gone)

@@ -25,7 +25,7 @@ from uvicorn.server import ServerState
 from heedful.errors import ConfigError
 from heedful.serve import bodies, connections, refusals, server
 from heedful.serve.bodies import Bodies
-from heedful.serve.connections import address_key
+from heedful.serve.connections import ReceiveRate, address_key
 from heedful.serve.limits import Limits
 from heedful.serve.problems import Trouble
 from heedful.serve.refusals import Refusals
@@ -821,3 +821,60 @@ def test_small_chunks_are_parsed_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch
             peer.send(POST + b"Transfer-Encoding: chunked\r\n\r\n" + chunks)
             assert peer.answer()[0] == 200
     assert turns >= 10
+
+
+def test_what_an_address_sends_is_counted_by_its_rate() -> None:
+    rate = ReceiveRate(rate=100, burst=50)
+    assert rate.charge("a", 50, 10.0) == 0  # at once
+    assert rate.charge("a", 50, 10.0) == pytest.approx(0.5)
+    assert rate.charge("b", 50, 10.0) == 0  # another address
+    assert rate.charge("a", 0, 10.5) == 0  # a second's worth is 100 bytes
+    assert rate.charge("a", 100, 11.0) == pytest.approx(0.5)
+
+
+def test_addresses_that_sent_nothing_lately_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "ADDRESSES", 3)
+    rate = ReceiveRate(rate=100, burst=50)
+    for key in "abc":
+        rate.charge(key, 100, 0.0)
+    rate.charge("c", 100, 1.5)
+    rate.charge("d", 1, 2.0)
+    assert set(rate.levels) == {"c", "d"}
+    assert rate.charge("c", 50, 2.0) == pytest.approx(0.5)
+
+
+def test_a_connection_is_not_read_for_a_second_at_most() -> None:
+    """Whoever has gone away meanwhile is noticed then."""
+    rate = ReceiveRate(rate=100, burst=50)
+    assert rate.charge("a", 10**9, 0.0) == pytest.approx(connections.RECEIVE_PAUSE)
+
+
+def test_who_sends_too_much_is_read_later_and_nobody_else() -> None:
+    """An allowed body at a byte a second does not get through; other addresses are answered."""
+    body = TEXT.ljust(1_900_000)
+    with serving() as service, Peer(service) as sender:
+        there = service.service.connections
+        usual, there.received = there.received, ReceiveRate(rate=1, burst=100_000)
+        sender.socket.settimeout(0.5)
+        with suppress(TimeoutError):
+            sender.send(POST + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        until(lambda: any(one.flow.throttled for one in there.open))
+        with Peer(service, "127.0.0.2") as other:
+            assert other.send(GET).answer()[0] == 200
+        assert len(service.service.bodies.open) == 1, "the body is whole"
+        there.received = usual
+        with Peer(service) as again:  # the same address, at the usual rate
+            sent = POST + b"Content-Length: %d\r\n\r\n" % len(body) + body
+            assert again.send(sent).answer()[0] == 200
+
+
+def test_a_request_there_is_no_memory_for_is_refused_before_its_body(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "HELD", 100)
+    with serving(body=1_000) as service:
+        held = service.service.bodies.hold(1_500)
+        with Peer(service) as sender:  # sends no body at all
+            sender.send(POST + b"Content-Length: 900\r\n\r\n")
+            status, content = sender.answer()
+        assert status == 429
+        assert b"memory" in content
+        held.release()

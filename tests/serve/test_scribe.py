@@ -82,7 +82,8 @@ def test_when_it_is_gone_the_service_writes_itself(tiny: Path, caplog: pytest.Lo
         until(lambda: "the decoding process is gone" in caplog.text)
 
 
-def test_who_goes_away_is_not_written(tiny: Path) -> None:
+def test_who_goes_away_is_not_written(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("heedful.serve.distance.SILENT", 30)
     with apart(tiny, Limits(seconds=1)) as (service, scribe):
         os.kill(scribe.process.pid, signal.SIGSTOP)
         with pytest.raises(heedful.errors.HeedfulError, match="took longer"):

@@ -53,7 +53,15 @@ def test_a_process_that_hangs_does_not_stop_the_service(tiny: Path, monkeypatch:
         until(lambda: scribe.process.poll() is not None, 10)
 
 
-def test_who_leaves_while_the_reader_reads_is_stopped(tiny: Path) -> None:
+def test_a_stopped_process_is_noticed_within_the_time_of_a_request(tiny: Path) -> None:
+    with apart(tiny, Limits(seconds=2)) as (service, scribe):
+        os.kill(scribe.process.pid, signal.SIGSTOP)
+        assert ask(service.url, {"text": "a b"}) == 200
+        until(lambda: scribe.process.poll() is not None, 10)
+
+
+def test_who_leaves_while_the_reader_reads_is_stopped(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("heedful.serve.distance.SILENT", 30)
     with apart(tiny, Limits(seconds=0.3)) as (service, scribe):
         os.kill(scribe.process.pid, signal.SIGSTOP)
         batcher = service.service.batcher
@@ -105,7 +113,8 @@ def test_a_burst_after_single_requests_is_let_in() -> None:
         assert set(found) == {200}, f"{found.count(429)} of 60 refused"
 
 
-def test_idle_time_after_somebody_left_does_not_count(tiny: Path) -> None:
+def test_idle_time_after_somebody_left_does_not_count(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("heedful.serve.distance.SILENT", 30)
     with apart(tiny, Limits(seconds=0.5)) as (service, scribe):
         desk = service.service.batcher.desk
         os.kill(scribe.process.pid, signal.SIGSTOP)
