@@ -14,7 +14,7 @@ from pathlib import Path
 
 __all__ = ["PAUSE", "Trimmer", "memory"]
 
-GROWN = 16 * 2**20  # bytes over the least, from which on a trim is worth its time
+GROWN = 4 * 2**20  # bytes over the least, from which on a trim is worth its time
 PAUSE = 1.0  # seconds between two
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -189,11 +190,18 @@ async def _prepared(
     except ConfigError as error:
         raise of_error(error, "n_best") from None
 
+    given_up = threading.Event()
+
+    def check() -> None:
+        if given_up.is_set():
+            raise ClientGone
+
     def cut() -> tuple[Prepared, list[Marked]]:
         marked = [parse(text) for text in texts] if asked.markup else []
         plain = [one.text for one in marked] if asked.markup else texts
         limits = service.limits
-        return prepare(name, translator, plain, how, asked.prefix, limits.batch_tokens, limits.sentences), marked
+        found = prepare(name, translator, plain, how, asked.prefix, limits.batch_tokens, limits.sentences, check)
+        return found, marked
 
     async def cut_in_thread() -> tuple[Prepared, list[Marked]]:
         async with service.large_texts if chars > LARGE else nullcontext():
@@ -206,6 +214,8 @@ async def _prepared(
         raise
     except Exception as error:
         raise of_error(error, "prefix" if "prefix" in str(error) else "text") from None
+    finally:
+        given_up.set()  # a thread that still works for a request that nobody waits for any more
     prepared = found[0]
     request.state.held.tokens(sum(map(prepared.size, range(len(prepared.found)))))
     return found

@@ -32,7 +32,7 @@ __all__ = ["Server", "address", "bound", "configured", "fit_open_files", "loopba
 
 OPEN_FILES = 128  # for everything that is not a connection: models, pipes, other processes, logs
 LEAST_CONNECTIONS = 16
-SWITCH = 0.001  # seconds after which a thread that computes lets the event loop go on; Python's own are 0.005
+SWITCH = 0.0002  # seconds after which a thread that computes lets others go on; Python's own are 0.005
 FLUSH = 5  # seconds for answers to be sent when nothing is worked on any more
 
 

@@ -1,7 +1,7 @@
 """How a worker's time is shared: short requests go first, and long ones keep a part of it.
 
 A request is light if all its sentences together have few tokens, and heavy otherwise. As long as a light one is in
-work, a worker does heavy work, a piece at a time, in half of its time: whoever asks for a sentence does not wait
+work, a worker does heavy work, a piece at a time, in a third of its time: whoever asks for a sentence does not wait
 for somebody's figures or documents, and these go on nevertheless.
 """
 
@@ -18,8 +18,8 @@ __all__ = ["HEAVY", "LIGHT", "SLICE", "Share", "may_begin"]
 
 LIGHT = 128  # tokens of a light request, times the width of its beam
 HEAVY = 16  # heavy requests that are worked on at once; the others wait
-SLICE = 32  # the tokens of a batch by those of heavy work that are read at once
-PART = 2  # heavy work gets one part in so many
+SLICE = 64  # the tokens of a batch by those of heavy work that are read at once
+PART = 3  # heavy work gets one part in so many
 
 
 class Share:

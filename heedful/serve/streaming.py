@@ -146,7 +146,7 @@ class _Writing:
             "words": words(Trace(self.sources[number], target, None, logs), start),
             "confidence": round(float(np.exp(wrote.log_prob)), 4),
             "source_first": self.firsts[number],
-            "weights": None if weights is None else [round(float(w), 4) for w in weights],
+            "weights": None if weights is None else np.round(weights.astype(np.float64), 4).tolist(),
             "weights_of": self.at - 1 - (self.readout.step == "next"),
             "end": end,
         }

@@ -71,14 +71,15 @@ def prepare(
     prefix: str | None = None,
     tokens: int = 4096,
     sentences: int = 10**9,
+    check: Callable[[], None] | None = None,
 ) -> Prepared:
     """Cut texts into what is translated at once, of at most `tokens`; raises Trouble (413) if a prefix is longer than
-    that, or if there are more than so many `sentences`.
+    that, or if there are more than so many `sentences`. `check` is called again and again; what it raises ends this.
     """
     writer = Writer(translator.parts, translator.device, how, translator.looker)
     most = min(translator.reads, tokens)
     try:
-        found = segments(texts, translator.parts.source, most, limit=sentences)
+        found = segments(texts, translator.parts.source, most, limit=sentences, check=check)
     except TooManyError as error:
         why = f"there are {error.count:,} sentences; {sentences:,} are allowed at once"
         raise Trouble(413, why, "text") from None

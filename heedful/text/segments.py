@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from heedful.errors import DataError
@@ -38,13 +38,18 @@ class TooManyError(DataError):
 
 
 def segments(
-    texts: Sequence[str], codec: Codec, most: int, sentences: bool = True, limit: int | None = None
+    texts: Sequence[str],
+    codec: Codec,
+    most: int,
+    sentences: bool = True,
+    limit: int | None = None,
+    check: Callable[[], None] | None = None,
 ) -> list[Segment]:
     """Return the sentences of texts, or each text as one, and those of more than `most` tokens in parts that fit.
 
     A sentence that is too long is cut after the last clause that fits, otherwise after the last word, otherwise
     anywhere; every part says so. A blank text has no segments. Raises TooManyError, before anything is encoded where
-    that is known, if there are more than `limit`.
+    that is known, if there are more than `limit`. `check` is called before each sentence; what it raises ends this.
     """
     places = []
     for number, text in enumerate(texts):
@@ -54,6 +59,8 @@ def segments(
         raise TooManyError(len(places), limit)
     found: list[Segment] = []
     for (number, start, end), tokens in zip(places, _encoded(texts, places, codec), strict=True):
+        if check is not None:
+            check()
         head = codec.head(texts[number])
         if len(head) + len(tokens.ids) <= max(most, 2):
             part = texts[number][start:end]

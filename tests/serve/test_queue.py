@@ -119,7 +119,7 @@ def written(work: Request) -> list[SimpleNamespace]:
 
 
 def test_sentences_are_read_again_in_turns_with_new_ones(desk: Desk) -> None:
-    for light, many in ((True, 16), (False, 2)):  # of 64 tokens each: a quarter of 4,096, and a slice
+    for light, many in ((True, 16), (False, 1)):  # of 64 tokens each: a quarter of 4,096, and a slice
         desk.over = written(Request(*[64] * 40, light=light))
         assert [len(group) for group in Reader(desk, 1)._group(light)] == [many]
         assert len(desk.over) == 40 - many
@@ -134,24 +134,24 @@ def test_before_a_light_request_there_are_light_ones_only(desk: Desk) -> None:
     assert desk.ahead(1) == 3 + 40 + 1
 
 
-def test_light_work_is_taken_first_and_heavy_work_gets_half_of_the_time(desk: Desk) -> None:
-    """A reader that has read a heavy piece for a second does no other one for another second, unless it is alone."""
+def test_light_work_is_taken_first_and_heavy_work_gets_a_third_of_the_time(desk: Desk) -> None:
+    """A reader that has read a heavy piece for a second does no other one for two seconds, unless it is alone."""
     reader, light = Reader(desk, 1), Request(10)
     desk.light.add(light)
     desk.over = written(Request(*[64] * 40, light=False))
     assert reader._take(0.0)
-    assert [len(group) for group in reader.finishing] == [2]
+    assert [len(group) for group in reader.finishing] == [1]
     reader.share.note(0.0, 1.0)
-    assert not reader._take(1.9)
-    assert reader._soon(1.5) == 0.5
+    assert not reader._take(2.9)
+    assert reader._soon(2.5) == 0.5
     desk.over += written(light)
-    assert reader._take(1.9)
+    assert reader._take(2.9)
     assert [[one.work for one in group] for group in reader.finishing] == [[light]]
-    assert reader._take(2.0)
-    assert [len(group) for group in reader.finishing] == [2]
-    reader.share.note(2.0, 3.0)
+    assert reader._take(3.0)
+    assert [len(group) for group in reader.finishing] == [1]
+    reader.share.note(3.0, 4.0)
     desk.light.clear()
-    assert reader._take(3.0), "nobody else is there, and it waits"
+    assert reader._take(4.0), "nobody else is there, and it waits"
 
 
 def test_heavy_work_of_each_kind_has_its_turn(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,11 +193,11 @@ def test_a_decoder_thread_steps_heavy_lanes_in_turns_while_light_requests_are_th
     assert steps._due(0.0) == [light, heavy[0]]
     steps.share.note(0.0, 1.0)
     steps.turns += 1
-    assert steps._due(1.9) == [light]
-    assert steps._due(2.0) == [light, heavy[1]]
+    assert steps._due(2.9) == [light]
+    assert steps._due(3.0) == [light, heavy[1]]
 
 
-def test_the_decoding_process_writes_heavy_sentences_in_half_of_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_decoding_process_writes_heavy_sentences_in_a_third_of_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """By a clock on which a heavy step takes a second, and a light one a quarter."""
     clock, steps = [0.0], []
 
@@ -228,7 +228,7 @@ def test_the_decoding_process_writes_heavy_sentences_in_half_of_its_time(monkeyp
     flows = {("m", True): Written("l", 0.25, 11), ("m", False): Written("H", 1.0, 5)}
     with pytest.raises(EOFError):
         write(Line(), flows)
-    assert "".join(steps) == "HllllHllllHlllHH"
+    assert "".join(steps) == "HllllllllHlllHHH"
 
 
 def test_the_last_batch_is_for_light_requests(desk: Desk) -> None:
