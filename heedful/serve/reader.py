@@ -224,7 +224,7 @@ class Reader(Replaceable):
         like = any(lane.key == key for lane in self.desk.lanes)
         if like and now - min(work.born for work in works) < limits.wait:
             return []
-        tokens = limits.batch_tokens // (1 if works[0].light else 2)  # a beam over long texts takes much memory
+        tokens = limits.batch_tokens // (1 if works[0].light else 4)  # a beam over long texts takes much memory
         return self.desk.queue.pick(works, tokens, limits.batch_rows)
 
     def _begin(self, lane: Greedy | None, picked: Picked) -> None:

@@ -22,6 +22,9 @@ from heedful.translator.cohort import Wrote
 
 __all__ = ["Listener", "Steps"]
 
+TOLD_AT_ONCE = 8  # tokens of streams that are told at once
+TOLD_PAUSE = 0.001  # seconds after which the next ones are
+
 
 class Steps(Replaceable):
     """Writes what there is, a step of each lane at a time; of heavy ones less while light requests are there."""
@@ -143,10 +146,17 @@ class Steps(Replaceable):
             desk.metrics.cancelled += len(gone)
             if live:
                 desk.metrics.stepped(live)
-        for work, one in wrote:
-            if work.tell is not None:
-                desk.later(work.tell, one)
+        self._tell(wrote)
         desk.ended(lane, over)
+
+    def _tell(self, wrote: list[tuple[Work, Wrote]]) -> None:
+        """Tell requests the tokens that were written for them, some at a time: the event loop has others to serve."""
+        told = [(work.tell, one) for work, one in wrote if work.tell is not None]
+        for first in range(0, len(told), TOLD_AT_ONCE):
+            if first:
+                time.sleep(TOLD_PAUSE)
+            for tell, one in told[first : first + TOLD_AT_ONCE]:
+                self.desk.later(tell, one)
 
 
 class Listener:

@@ -24,7 +24,7 @@ def test_trims_are_rare_and_only_when_there_is_more_than_at_the_least(monkeypatc
     trimmer = Trimmer()
     trimmer.trim = trim
     trimmer()  # the least is 100 MiB
-    held[0] = 110 << 20
+    held[0] = 102 << 20
     now[0] = 12.0
     trimmer()
     assert trims == []
