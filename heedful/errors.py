@@ -43,6 +43,7 @@ __all__ = [
     "ShapeError",
     "WorkerError",
     "choose",
+    "closest",
     "foreign",
     "guessing",
     "known_arguments",
@@ -117,19 +118,19 @@ class WorkerError(MachineError):
     """Another process of the same run has died."""
 
 
-def nearest(word: str, allowed: Iterable[str], cutoff: float = 0.5) -> str:
-    """Return a sentence with the allowed word most like `word`, or nothing; `cutoff` is how like it is at least.
+def nearest(word: str, allowed: Iterable[str]) -> str:
+    """Return a sentence with the allowed word most like `word`, or nothing.
 
     >>> nearest("addative", ["additive", "dot"])
     " Did you mean 'additive'?"
     >>> nearest("zzz", ["additive", "dot"])
     ''
     """
-    found = _guess(word, list(allowed), cutoff)
+    found = closest(word, list(allowed), 0.5)
     return f" Did you mean '{found}'?" if found else ""
 
 
-def _guess(word: str, allowed: Sequence[str], cutoff: float) -> str:
+def closest(word: str, allowed: Sequence[str], cutoff: float = 0.65) -> str:
     """Return the allowed word that means the same elsewhere, or is most like `word`, or nothing."""
     if (same := ELSEWHERE.get(word.lower())) in allowed:
         return str(same)
@@ -207,7 +208,7 @@ def known_arguments(function: str, given: Iterable[str], allowed: Iterable[str])
     allowed = sorted(allowed)
     for name in given:
         if name not in allowed:
-            guess = _guess(name, allowed, 0.65)
+            guess = closest(name, allowed)
             hint = f"did you mean '{guess}'?" if guess else f"choose from {', '.join(allowed)}"
             raise ArgumentError(f"{function}: unknown argument '{name}'; {hint}")
 

@@ -82,7 +82,7 @@ def ask(
 
         for item in _translated(client, asked, sent(), service.chunk, progress):
             broken = breaks.popleft()
-            notes.add(item["notes"] or ())
+            notes.add(item.get("notes") or ())
             with progress.paused(), _naming(service.url):
                 if json:
                     _print_json(service.url, _record(item) if asked.show else item)

@@ -13,7 +13,7 @@ from heedful.bounded import read_bytes
 from heedful.config.fields import section
 from heedful.config.models import MODELS, ModelConfig, RnnConfig
 from heedful.config.runs import DataConfig, TextConfig, TrainingConfig
-from heedful.errors import ConfigError, choose, nearest
+from heedful.errors import ConfigError, choose, closest
 
 __all__ = ["Config", "read_recipe", "section_of", "settings"]
 
@@ -101,7 +101,7 @@ def settings(assignments: list[str]) -> dict[str, dict[str, object]]:
 def _guess(name: str) -> str:
     """Return the full name of the setting that a name without its section may be, or nothing."""
     known = section_of()
-    found = name if name in known else nearest(name, known, 0.65).partition("'")[2].partition("'")[0]
+    found = name if name in known else closest(name, list(known))
     key = "family" if found == "model" else found
     return f"; did you mean {known[found]}.{key}?" if found else ""
 
