@@ -14,7 +14,7 @@ from heedful.data.formats import PairFile
 from heedful.data.store import Chosen, open_store
 from heedful.errors import ConfigError, DataError, guessing
 
-__all__ = ["read_pairs"]
+__all__ = ["naming_arguments", "read_pairs"]
 
 LOG = logging.getLogger("heedful.data")
 
@@ -38,12 +38,12 @@ def read_pairs(
     """
     paths = _path(file, "file"), "" if target is None else _path(target, "target")
     config = DataConfig(duplicates="keep" if duplicates else "drop")
-    with _naming_arguments():
+    with naming_arguments("columns={}"):
         named = columns if isinstance(columns, str) else ",".join(map(str, columns))
         pair_file = PairFile(paths[0], format, named, paths[1])
         store, _ = open_store([pair_file], config, LOG.info, lambda done, what: None)
     level = logging.WARNING if store.report.counts or store.report.notes else logging.INFO
-    LOG.log(level, "%s", _in_python("\n".join(store.report.lines())))
+    LOG.log(level, "%s", _in_python("\n".join(store.report.lines()), "columns={}"))
     chosen = Chosen(store, store.split.first, "first")
     return list(zip(chosen.texts(0), chosen.texts(1), strict=True))
 
@@ -65,20 +65,21 @@ def _path(given: object, name: str) -> str:
 
 
 @contextmanager
-def _naming_arguments() -> Iterator[None]:
-    """Let errors name what a person writes in Python, and not the option of `heedful train`."""
+def naming_arguments(columns: str) -> Iterator[None]:
+    """Let errors name what a person writes in Python, and not the option --columns; `{}` are those to choose."""
     try:
         yield
     except (ConfigError, DataError) as error:
-        raise type(error)(_in_python(str(error))) from None
+        if "--columns" not in str(error):
+            raise
+        raise type(error)(_in_python(str(error), columns)) from None
 
 
-def _in_python(message: str) -> str:
-    """Return a message with an argument of `read_pairs` in place of an option.
+def _in_python(message: str, columns: str) -> str:
+    """Return a message with an argument in place of the option --columns.
 
-    >>> _in_python("say which, such as --columns en,hi; or give them with --columns")
-    "say which, such as columns='en,hi'; or give them with columns="
+    >>> _in_python("say which, such as --columns en,hi; or give them with --columns", "columns={}")
+    "say which, such as columns='en,hi'; or give them with columns=…"
     """
-    return re.sub(
-        r"--columns( [^\s,;()]+,[^\s,;()]+)?", lambda m: f"columns={m[1].strip()!r}" if m[1] else "columns=", message
-    )
+    found = re.compile(r"--columns( [^\s,;()]+,[^\s,;()]+)?")
+    return found.sub(lambda m: columns.format(repr(m[1].strip()) if m[1] else "…"), message)
