@@ -180,7 +180,7 @@ class Client:
     ) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield the events of a translation while it is written: start, token …, done, each with its record."""
         asked = {"text": text, "model": model, "prefix": prefix}
-        connection = self._connection()
+        connection, answer = self._connection(), None
         try:
             answer = self._asked(connection, "POST", "/v1/stream", asked)
             self._check_type(answer, "text/event-stream")
@@ -200,6 +200,8 @@ class Client:
         except _WrongAnswerError as error:
             raise self._wrong(error) from None
         finally:
+            if answer is not None:  # one with `Connection: close` is no longer the connection's
+                answer.close()
             connection.close()
 
     def close(self) -> None:
