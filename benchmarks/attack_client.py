@@ -59,9 +59,17 @@ def slow(connection: socket.socket) -> None:
         time.sleep(1)
 
 
+def many_values(connection: socket.socket) -> None:
+    """Send 63 MB of JSON that would be 21 million lists."""
+    connection.sendall(answer(b'{"translations": [], "x": [' + b"[]," * 21_000_000 + b"[]]}"))
+
+
 ANSWERS: dict[str, bytes | Callable[[socket.socket], None]] = {
     "client-nested": answer(b'{"translations":' * 20_000 + b"1"),
     "client-brackets": answer(b"[" * 5_000_000),
+    "client-values": many_values,
+    "client-alternatives": translations(*[item("a", alternatives=[item(x, rank_score=1.0) for x in "bcd"])] * 2),
+    "client-notes": translations(*[item("a", notes=["x" * n for n in range(3000)])] * 2),
     "client-retry-after": answer(b"{}", "503 no", "Retry-After: \u00b2"),
     "client-retry-years": answer(b"{}", "429 no", "Retry-After: 99999999999999999999"),
     "client-no-lines": translations(),

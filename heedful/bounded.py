@@ -51,6 +51,7 @@ __all__ = [
     "portions",
     "read_bytes",
     "read_json",
+    "too_many",
 ]
 
 LINE, JSON = 10_000_000, 64_000_000  # bytes, unless the environment says otherwise
@@ -230,7 +231,7 @@ def parse_json(content: bytes | str, where: str, error: type[HeedfulError] = Mod
     try:
         if isinstance(content, bytes):
             content = content.decode(json.detect_encoding(content), "surrogatepass")
-        if many := _too_many(content):
+        if many := too_many(content):
             raise error(f"{where}: this JSON has more than {many}")
         found = json.loads(content)
         check_depth(found)
@@ -243,7 +244,7 @@ def parse_json(content: bytes | str, where: str, error: type[HeedfulError] = Mod
         raise error(f"{where}: this is not JSON ({place}{said[:120]}); the file is damaged") from None
 
 
-def _too_many(text: str) -> str:
+def too_many(text: str) -> str:
     """Return what JSON has too many of, and how many it may have; nothing if it takes no more memory than it should.
 
     Counted before it is parsed: first with what stands in strings, which is fast and mostly enough.

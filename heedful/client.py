@@ -3,8 +3,9 @@
 It needs nothing but Python. A request that the service has no room for (429), or that meets it while it starts or stops
 (503, or nobody listening), is asked again after a while: as long as the service says, or twice as long each time.
 
-A service is not trusted: an answer has at most `MAX_ANSWER` bytes and has to be there, whole, within `timeout` seconds;
-it is checked before it is returned. Redirects are not followed, so that a token is sent to the given address only.
+A service is not trusted: an answer has at most `MAX_ANSWER` bytes, and no more values than a JSON file may have
+(`heedful.bounded`); it has to be there, whole, within `timeout` seconds; it is checked before it is returned. Redirects
+are not followed, so that a token is sent to the given address only.
 """
 
 from __future__ import annotations
@@ -14,15 +15,17 @@ import io
 import json
 import math
 import random
+import re
 import ssl
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, cast, overload
+from typing import Any, NamedTuple, cast, overload
 from urllib.parse import urlsplit
 
-from heedful.errors import ConfigError, DataError, HeedfulError, MachineError
+from heedful.bounded import too_many
+from heedful.errors import ConfigError, DataError, HeedfulError, MachineError, guessing
 
 __all__ = ["MAX_ANSWER", "Client", "ServiceError", "TooMuch"]
 
@@ -33,6 +36,7 @@ MAX_PAUSE = 3600.0  # seconds that a service may ask to wait
 AGAIN = (429, 502, 503)
 Waits = Callable[[HeedfulError, float], object]
 FIRST, LONGEST = 0.2, 10.0  # seconds between two tries
+PHARAOH = re.compile(r"(\d{1,9}-\d{1,9}( \d{1,9}-\d{1,9})*)?", re.ASCII)
 
 
 class ServiceError(MachineError):
@@ -59,6 +63,7 @@ class Client:
     at once; connections stay open until `close`.
     """
 
+    @guessing
     def __init__(
         self, url: str, token: str = "", *, timeout: float = 60.0, patience: float = 60.0, waits: Waits | None = None
     ) -> None:
@@ -127,6 +132,7 @@ class Client:
         markup: bool = False,
         trace: bool = False,
     ) -> list[dict[str, Any]]: ...
+    @guessing
     def translate(
         self,
         text: str | Sequence[str],
@@ -154,9 +160,10 @@ class Client:
         with self._checking():
             _check_count(found, 1 if isinstance(text, str) else len(text))
             for i, item in enumerate(found):
-                _check_item(item, f"translations[{i}]", markup)
+                _check_item(item, f"translations[{i}]", _Expected(n_best, alignments, markup))
         return found[0] if isinstance(text, str) else found
 
+    @guessing
     def align(self, pairs: Sequence[tuple[str, str]], *, model: str | None = None) -> list[dict[str, Any]]:
         """Return which words of given pairs belong together."""
         asked = {"pairs": [{"source": x, "target": y} for x, y in pairs], "model": model}
@@ -167,12 +174,13 @@ class Client:
                 _check_links(links, f"alignments[{i}]")
         return found
 
+    @guessing
     def stream(
         self, text: str, *, model: str | None = None, prefix: str | None = None
     ) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield the events of a translation while it is written: start, token …, done, each with its record."""
         asked = {"text": text, "model": model, "prefix": prefix}
-        connection = self._connection()
+        connection, answer = self._connection(), None
         try:
             answer = self._asked(connection, "POST", "/v1/stream", asked)
             self._check_type(answer, "text/event-stream")
@@ -192,6 +200,8 @@ class Client:
         except _WrongAnswerError as error:
             raise self._wrong(error) from None
         finally:
+            if answer is not None:  # one with `Connection: close` is no longer the connection's
+                answer.close()
             connection.close()
 
     def close(self) -> None:
@@ -295,7 +305,7 @@ class Client:
 
     def _refusal(self, status: object, problem: dict[str, Any]) -> HeedfulError:
         """Return the error that a problem is: the asker's mistake, or the service's."""
-        status = status if isinstance(status, int) else 0
+        status = status if type(status) is int else 0
         texts = (problem.get(name) for name in ("detail", "title"))
         message = next((text for text in texts if isinstance(text, str) and text.strip()), "")
         message = message[:MAX_MESSAGE] or f"{self.url}: the service answered with status {status}"
@@ -426,9 +436,16 @@ def _events(answer: http.client.HTTPResponse) -> Iterator[tuple[str, dict[str, A
 
 
 def _parse(content: bytes) -> dict[str, Any]:
-    """Return the object that JSON is."""
+    """Return the object that JSON is.
+
+    What Python makes of JSON takes up to 25 times its size, so values are counted before they are parsed.
+    """
     try:
-        found = json.loads(content.decode("utf-8"), parse_constant=_refuse_constant, parse_float=_finite)
+        text = content.decode("utf-8")
+        del content  # 64 MB
+        if many := too_many(text):
+            raise _WrongAnswerError(f"it has more than {many}")
+        found = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
     except RecursionError:
         raise _WrongAnswerError("it is nested too deeply") from None
     except ValueError as error:
@@ -453,7 +470,15 @@ def _check_count(found: Sequence[object], count: int) -> None:
         raise _WrongAnswerError(f"{count} results were asked for, and {len(found)} came")
 
 
-def _check_item(item: dict[str, Any], where: str, markup: bool = False, inner: bool = False) -> None:
+class _Expected(NamedTuple):
+    """What was asked for of each translation."""
+
+    n_best: int = 1
+    alignments: bool = False
+    markup: bool = False
+
+
+def _check_item(item: dict[str, Any], where: str, expected: _Expected, inner: bool = False) -> None:
     """Refuse a translation that lacks what every translation has, or has it in another type."""
     for name in ("source", "text"):
         _text(item, name, where)
@@ -465,17 +490,23 @@ def _check_item(item: dict[str, Any], where: str, markup: bool = False, inner: b
             _number(word, name, f"{where}.words[{i}]")
     if item.get("notes") is not None and not all(isinstance(note, str) for note in _list(item, "notes", where)):
         raise _WrongAnswerError(f"{where}.notes has something other than texts")
-    if item.get("markup") is not None or markup:
+    if item.get("markup") is not None or expected.markup:
         _text(item, "markup", where)
     if item.get("rank_score") is not None:
         _number(item, "rank_score", where)
+    if "alignment" not in item and expected.alignments:  # null where a model does not look at the source
+        raise _WrongAnswerError(f"{where}.alignment is missing, and was asked for")
     if item.get("alignment") is not None:
         _check_links(item["alignment"], f"{where}.alignment")
     if not isinstance(item.get("figure"), dict | None):
         raise _WrongAnswerError(f"{where}.figure is {_short(item['figure'])}, expected an object")
     if item.get("alternatives") is not None and not inner:
-        for i, other in enumerate(_objects(item, "alternatives", where)):
-            _check_item(other, f"{where}.alternatives[{i}]", markup, inner=True)
+        others = _objects(item, "alternatives", where)
+        most = expected.n_best if expected.n_best > 1 else 0
+        if len(others) > most:
+            raise _WrongAnswerError(f"{where}.alternatives are {len(others):,}, expected at most {most:,}")
+        for i, other in enumerate(others):
+            _check_item(other, f"{where}.alternatives[{i}]", expected, inner=True)
             _number(other, "rank_score", f"{where}.alternatives[{i}]")
 
 
@@ -483,6 +514,8 @@ def _check_links(links: object, where: str) -> None:
     if not isinstance(links, dict):
         raise _WrongAnswerError(f"{where} is {_short(links)}, expected an object")
     _text(links, "pharaoh", where)
+    if not PHARAOH.fullmatch(links["pharaoh"]):
+        raise _WrongAnswerError(f"{where}.pharaoh is {_short(links['pharaoh'])}, expected links such as 0-0 1-2")
     for name in ("source_words", "target_words", "links"):
         if not all(isinstance(one, list) and len(one) == 3 for one in _list(links, name, where)):
             raise _WrongAnswerError(f"{where}.{name} has something other than lists of 3")
@@ -496,7 +529,7 @@ def _check_event(name: str, record: dict[str, Any]) -> None:
     elif name == "done":
         if not isinstance(record.get("translation"), dict):
             raise _WrongAnswerError(f"done.translation is {_short(record.get('translation'))}, expected an object")
-        _check_item(record["translation"], "done.translation")
+        _check_item(record["translation"], "done.translation", _Expected())
 
 
 def _text(record: dict[str, Any], name: str, where: str) -> None:

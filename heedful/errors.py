@@ -21,8 +21,13 @@ On the command line a `MachineError` exits with 1 and every other one with 2.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import ParamSpec, TypeVar
+
+from heedful.escapes import printable
 
 __all__ = [
     "ArgumentError",
@@ -38,18 +43,33 @@ __all__ = [
     "ShapeError",
     "WorkerError",
     "choose",
+    "closest",
     "foreign",
+    "guessing",
     "known_arguments",
     "nearest",
 ]
 
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
 
 class HeedfulError(Exception):
-    """The root of all errors that heedful raises on purpose; its text is written for a person."""
+    r"""The root of all errors that heedful raises on purpose; its text is written for a person.
+
+    The text may quote data, such as the name of a file. Control characters in it are escaped, so that a traceback
+    cannot steer a terminal; line breaks stay.
+
+    >>> str(HeedfulError("pairs\x1b[2J.tsv"))
+    'pairs\\x1b[2J.tsv'
+    """
 
     exit_code = 2
     told = False  # by another process of the same run
     multiline = False  # whether the text has line breaks of its own, besides those of the data it quotes
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class DataError(HeedfulError):
@@ -106,8 +126,15 @@ def nearest(word: str, allowed: Iterable[str]) -> str:
     >>> nearest("zzz", ["additive", "dot"])
     ''
     """
-    found = difflib.get_close_matches(word.lower(), list(allowed), n=1, cutoff=0.5)
-    return f" Did you mean '{found[0]}'?" if found else ""
+    found = closest(word, list(allowed), 0.5)
+    return f" Did you mean '{found}'?" if found else ""
+
+
+def closest(word: str, allowed: Sequence[str], cutoff: float = 0.65) -> str:
+    """Return the allowed word that means the same elsewhere, or is most like `word`, or nothing."""
+    if (same := ELSEWHERE.get(word.lower())) in allowed:
+        return str(same)
+    return next(iter(difflib.get_close_matches(word.lower(), allowed, n=1, cutoff=cutoff)), "")
 
 
 def choose(what: str, word: str, allowed: Iterable[str]) -> str:
@@ -162,6 +189,9 @@ ELSEWHERE = {
     "num_beams": "beam",
     "beam_size": "beam",
     "num_return_sequences": "n_best",
+    "num_threads": "threads",
+    "watch": "callback",  # its name in earlier versions of heedful
+    "gpu": "cuda",
 }
 
 
@@ -178,7 +208,26 @@ def known_arguments(function: str, given: Iterable[str], allowed: Iterable[str])
     allowed = sorted(allowed)
     for name in given:
         if name not in allowed:
-            guess = [ELSEWHERE[name]] if ELSEWHERE.get(name) in allowed else []
-            guess = guess or difflib.get_close_matches(name.lower(), allowed, n=1, cutoff=0.65)
-            hint = f"did you mean '{guess[0]}'?" if guess else f"choose from {', '.join(allowed)}"
+            guess = closest(name, allowed)
+            hint = f"did you mean '{guess}'?" if guess else f"choose from {', '.join(allowed)}"
             raise ArgumentError(f"{function}: unknown argument '{name}'; {hint}")
+
+
+def guessing(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Let a function raise ArgumentError, with the nearest guess, for a keyword argument that it does not have.
+
+    >>> @guessing
+    ... def load(path, *, threads=0): ...
+    >>> load("m", thread=2)
+    Traceback (most recent call last):
+    heedful.errors.ArgumentError: load: unknown argument 'thread'; did you mean 'threads'?
+    """
+    names = [name for name in inspect.signature(function).parameters if name != "self"]
+    called = function.__qualname__.removesuffix(".__init__").rpartition("<locals>.")[2]
+
+    @functools.wraps(function)
+    def call(*args: _P.args, **keywords: _P.kwargs) -> _R:
+        known_arguments(called, keywords, names)
+        return function(*args, **keywords)
+
+    return call

@@ -31,6 +31,7 @@ from heedful.config import Config
 from heedful.device import memory_guard
 from heedful.disk import make_folder, write_whole, writing
 from heedful.errors import HeedfulError, ModelError, NewerFormatError, foreign
+from heedful.escapes import printable
 from heedful.models import Network, build
 from heedful.readout import READOUT, Readout, read_readout
 from heedful.text import Codec
@@ -171,7 +172,7 @@ def about(path: Path) -> dict[str, Any]:
             else ""
         )
         raise ModelError(f"{path}: there is no such model folder{hub}")
-    if not holds_model(path):
+    if not (path / CONFIG).exists():
         unfinished = (path / "checkpoints").is_dir()
         hint = "; its training was not finished: go on with heedful train --resume" if unfinished else ""
         raise ModelError(f"{path}: this folder holds no model (there is no {CONFIG}){hint}")
@@ -233,7 +234,7 @@ class ModelFolder:
     def _in_folder(self, error: HeedfulError) -> str:
         """Return an error with the name of the folder, if it does not begin with that already."""
         said = str(error)
-        return said if said.startswith(str(self.path)) else f"{self.path}: {said}"
+        return said if said.startswith(printable(str(self.path))) else f"{self.path}: {said}"
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -285,7 +286,8 @@ class ModelFolder:
         except UnicodeDecodeError:
             raise ModelError(f"{name}: this is not UTF-8") from None
         except ModelError as error:
-            raise ModelError(str(error) if str(error).startswith(str(self.path)) else f"{name}: {error}") from None
+            named = str(error).startswith(printable(str(self.path)))
+            raise ModelError(str(error) if named else f"{name}: {error}") from None
 
 
 def write_readout(path: Path, readout: Readout) -> None:

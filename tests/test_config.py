@@ -304,3 +304,17 @@ def test_a_recipe_need_not_say_its_family(tmp_path, text):
     path = tmp_path / "r.toml"
     path.write_text(text)
     read_recipe(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "guess"),
+    [
+        ("rate=0.1", "training.rate"),
+        ("lr=1", "training.rate"),
+        ("widht=8", "model.width"),
+        ("model=rnn", "model.family"),
+    ],
+)
+def test_a_setting_without_its_section_gets_a_guess(text: str, guess: str) -> None:
+    with pytest.raises(ConfigError, match=f"'{text}'.*did you mean {guess}"):
+        settings([text])

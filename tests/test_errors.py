@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful import errors
-from heedful.errors import ConfigError, HeedfulError, MachineError, choose, nearest
+from heedful.errors import ArgumentError, ConfigError, DataError, HeedfulError, MachineError, choose, guessing, nearest
 
 
 def documented() -> dict[str, str | None]:
@@ -38,7 +38,7 @@ def test_docstring_is_the_tree():
 
 
 def test_all_is_the_truth():
-    own = {n for n, v in vars(errors).items() if getattr(v, "__module__", "") == errors.__name__}
+    own = {n for n, v in vars(errors).items() if getattr(v, "__module__", "") == errors.__name__ and n[0] != "_"}
     assert set(errors.__all__) == {n for n in own if not isinstance(getattr(errors, n), types.ModuleType)}
     assert errors.__all__ == sorted(errors.__all__)
 
@@ -86,3 +86,35 @@ def test_choose_gives_back_what_is_allowed_and_nothing_else(word, allowed):
     else:
         with pytest.raises(ConfigError, match=r"^unknown thing"):
             choose("thing", word, allowed)
+
+
+def test_nothing_quoted_steers_a_terminal():
+    error = DataError("x\x1b[2J\x9b\u202e.tsv, line 1: 'मैं'\n\ttwo")
+    assert str(error) == f"{error}" == "x\\x1b[2J\\x9b\\u202e.tsv, line 1: 'मैं'\n\ttwo"
+    assert str(ConfigError(f"again: {error}")) == f"again: {error}"  # nothing is escaped twice
+
+
+def test_the_same_under_another_name():
+    assert nearest("gpu", ["auto", "cpu", "cuda", "mps"]) == " Did you mean 'cuda'?"
+    assert nearest("gpu", ["cpu"]) == " Did you mean 'cpu'?"
+
+
+def test_a_function_that_guesses():
+    class Some:
+        @guessing
+        def __init__(self, width=1):
+            self.width = width
+
+        @guessing
+        def grow(self, by, *, times=1):
+            """Grow."""
+            return self.width + by * times
+
+    assert Some(width=2).grow(3, times=2) == 8
+    assert Some.grow.__doc__ == "Grow."
+    with pytest.raises(ArgumentError, match="Some: unknown argument 'widht'; did you mean 'width'"):
+        Some(widht=2)
+    with pytest.raises(ArgumentError, match=r"Some\.grow: unknown argument 'time'; did you mean 'times'"):
+        Some().grow(1, time=2)
+    with pytest.raises(TypeError, match="by"):
+        Some().grow()

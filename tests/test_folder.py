@@ -346,3 +346,25 @@ def test_a_read_out_stays_with_its_weights(model: Path) -> None:
     write_model(model, replace(parts, readout=None))
     assert read_model(model).readout is None
     assert "by gold" in (model / "readout.old.json").read_text()
+
+
+def test_a_config_that_is_no_plain_file(tmp_path):
+    for target in ("/dev/zero", tmp_path):
+        (tmp_path / "config.json").unlink(missing_ok=True)
+        (tmp_path / "config.json").symlink_to(target)
+        with pytest.raises(ModelError, match=r"config\.json.*expected a plain file"):
+            read_model(tmp_path)
+
+
+def test_names_in_a_folder_steer_no_terminal(model, tmp_path):
+    path = tmp_path / "m\x1b[2J"
+    shutil.copytree(model, path)
+    head = json.loads((path / "config.json").read_bytes())
+    head["config"]["model"]["family"] = "\x1b[2J"
+    head.pop("checksum", None)
+    (path / "config.json").write_text(json.dumps(head), encoding="utf-8")
+    with pytest.raises(ModelError) as caught:
+        read_model(path)
+    assert "\x1b" not in str(caught.value)
+    assert "unknown model '\\x1b[2J'" in str(caught.value)
+    assert str(caught.value).count("m\\x1b[2J") == 1  # the folder is named once

@@ -110,3 +110,26 @@ def test_a_service_measures_half_of_the_threads(tiny: Path, monkeypatch: pytest.
     assert number[-1] == 8
     number.append(2)
     assert module.measured_serving_threads(loaded, "a b") == 0  # one for each: nothing to choose
+
+
+@pytest.mark.parametrize(("wrong", "guess"), [("thread", "threads"), ("num_threads", "threads"), ("devices", "device")])
+def test_load_guesses(tiny: Path, wrong: str, guess: str) -> None:
+    with pytest.raises(ArgumentError, match=f"load: unknown argument '{wrong}'.*'{guess}'"):
+        heedful.load(tiny, **{wrong: 2})  # type: ignore[call-arg]
+
+
+def test_a_client_guesses() -> None:
+    with pytest.raises(ArgumentError, match=r"Client: unknown argument 'tokn'.*'token'"):
+        heedful.Client("http://localhost:1", tokn="x")  # type: ignore[call-arg]
+    with heedful.Client("http://localhost:1", patience=0) as client:
+        with pytest.raises(ArgumentError, match=r"translate: unknown argument 'bem'.*'beam'"):
+            client.translate("a", bem=2)  # type: ignore[call-overload]
+        with pytest.raises(ArgumentError, match=r"align: unknown argument 'modle'.*'model'"):
+            client.align([("a", "b")], modle="m")  # type: ignore[call-arg]
+        with pytest.raises(ArgumentError, match=r"stream: unknown argument 'prefx'.*'prefix'"):
+            client.stream("a", prefx="b")  # type: ignore[call-arg]
+
+
+def test_a_gpu_is_called_cuda(tiny: Path) -> None:
+    with pytest.raises(ConfigError, match="'gpu'.*Did you mean 'cuda'"):
+        heedful.load(tiny, "gpu")

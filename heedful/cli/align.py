@@ -116,7 +116,7 @@ def align(
     wanted = gold_links(gold, given, gold_base, lenient) if gold else None
     details, used = None, ""
     if model:
-        by_model = ByModel(model, reverse, symmetry, device, threads, batch_tokens)
+        by_model = ByModel(model, reverse, symmetry, device, threads, batch_tokens, columns)
         found, details, used = by_model.align(given, json and out is None)
     elif links:
         found = _read(links, given)

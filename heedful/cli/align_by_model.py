@@ -30,6 +30,7 @@ class ByModel(NamedTuple):
     device: str = "auto"
     threads: int = 0
     batch_tokens: int = 4096
+    columns: str = ""  # of the pairs, as they were given
 
     def align(
         self, given: Sequence[tuple[str, str]], details: bool = False
@@ -52,7 +53,7 @@ class ByModel(NamedTuple):
 
         with naming_options(), counting(f"aligning with {self.model}", len(given)) as count:
             translator = opened(self.model, None, self.device, self.threads)
-            refuse_wrong_way(self.model, translator, given)
+            refuse_wrong_way(self.model, translator, given, self.columns)
             back = None if self.reverse is None else opened(self.reverse, None, self.device, self.threads)
             if back is not None:
                 used = self.symmetry or usual_symmetry(translator.readout, back.readout)

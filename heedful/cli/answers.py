@@ -57,7 +57,7 @@ def answers(
     """Return each system's translations of the rows of an exam; `others` make an ensemble with the first.
 
     `options` are those that the verb has, of the ones that are named where something is odd: columns, max_length.
-    Files are read before models are asked: what is wrong with them is found at once.
+    Files are read before models are asked: what is missing, or wrong with them, is found at once.
     """
     if all(map(_is_file, systems)):
         _refuse_idle(systems, asking)
@@ -65,6 +65,8 @@ def answers(
         raise ConfigError(f"--with adds models to a model, but {systems[0]} is a file of translations")
     if [*map(str, systems), *exam.files].count("-") > 1:
         raise ConfigError("only one file can be read from standard input, and several were given as -")
+    for path in systems:
+        _check_exists(path)
     found = {i: _from_file(path, exam) for i, path in enumerate(systems) if _is_file(path)}
     for i, path in enumerate(systems):
         if i not in found:
@@ -120,6 +122,11 @@ def _is_file(path: Path) -> bool:
     return str(path) == "-" or path.is_file()
 
 
+def _check_exists(path: Path) -> None:
+    if not path.exists() and str(path) != "-" and not str(path).startswith("hf:"):
+        raise DataError(f"{path}: there is no such model folder, nor such a file of translations")
+
+
 def _from_file(path: Path, exam: Exam) -> list[str]:
     from heedful.data.files import called, read_lines
 
@@ -134,11 +141,9 @@ def _from_file(path: Path, exam: Exam) -> list[str]:
 
 
 def _from_model(path: Path, exam: Exam, asking: Asking, others: list[str] | None, options: Sequence[str]) -> list[str]:
-    if not path.exists() and not str(path).startswith("hf:"):
-        raise DataError(f"{path}: there is no such model folder, nor such a file of translations")
     translator = opened(path, others, asking.device, asking.threads, links=False)
     pairs = [(row.source, row.references[0]) for row in exam.rows]
-    refuse_wrong_way(path, translator, pairs, "columns" in options)
+    refuse_wrong_way(path, translator, pairs, exam.columns if "columns" in options else None)
     sources = [row.source for row in exam.rows]
     if not asking.threads:
         translator.choose_threads(sources, asking.how)

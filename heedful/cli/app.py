@@ -20,6 +20,7 @@ from heedful.cli.see import see
 from heedful.cli.serve import serve
 from heedful.cli.train import train
 from heedful.cli.translate import translate
+from heedful.cli.usage import HintingCommand, HintingGroup
 from heedful.cli.verbosity import with_verbosity
 from heedful.version import __version__
 
@@ -27,6 +28,7 @@ __all__ = ["app"]
 
 app = typer.Typer(
     name="heedful",
+    cls=HintingGroup,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -34,7 +36,7 @@ app = typer.Typer(
 )
 VERBS = (demo, corpus, train, translate, serve, see, evaluate, compare, report, score, align, readout, info, convert)
 for verb in VERBS:
-    app.command()(with_verbosity(verb))
+    app.command(cls=HintingCommand)(with_verbosity(verb))
 
 
 def _version(wanted: bool) -> None:

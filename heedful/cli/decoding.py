@@ -47,7 +47,9 @@ Penalty = Annotated[
 ]
 Alpha = Annotated[float, typer.Option(metavar="X", help="How much the length counts, from 0.")]
 MinLength = Annotated[int, typer.Option(metavar="N", help="Tokens of a translation at least.")]
-MaxLength = Annotated[int, typer.Option(metavar="N", help="Tokens at most; 0: 20 more than twice the source has.")]
+MaxLength = Annotated[
+    int, typer.Option(metavar="N", help="Tokens at most, up to 10000; 0: 20 more than twice the source has.")
+]
 NoRepeat = Annotated[int, typer.Option(metavar="N", help="Let no N tokens in a row come twice; 0: let them.")]
 CopyUnknown = Annotated[
     bool, typer.Option("--copy-unknown", help="For an unknown word, write the source word it looked at.")
@@ -72,14 +74,16 @@ def opened(model: Path, others: list[str] | None, device: str, threads: int, lin
 
 
 def refuse_wrong_way(
-    model: Path, translator: Translator, pairs: Sequence[tuple[str, str]], columns: bool = True
+    model: Path, translator: Translator, pairs: Sequence[tuple[str, str]], columns: str | None = ""
 ) -> None:
-    """Refuse a model that translates the other way; `columns` says whether the verb has that option."""
+    """Refuse a model that translates the other way; `columns` are those that were given, None: there is no option."""
     from heedful.translator.aligning import wrong_way
 
     whole = [pair for pair in pairs if all(pair)]
     if why := wrong_way(translator, [x for x, _ in whole], [y for _, y in whole]):
-        how = " (in a file of pairs: --columns 2,1)" if columns else ""
+        first, _, second = (columns or "1,2").partition(",")
+        other = f"--columns {second.strip()},{first.strip()}" + (f" in place of {columns}" if columns else "")
+        how = "" if columns is None or "," in second else f" (in a file of pairs: {other})"
         raise DataError(f"{model}: {why}; swap the two sides{how}, or name another model")
 
 

@@ -60,6 +60,7 @@ class Exam:
 
     files: tuple[str, ...]
     lines: list[Row]
+    columns: str = ""  # as they were given
 
     @property
     def name(self) -> str:
@@ -89,7 +90,8 @@ def read_exam(
         refuse_idle(why, {"--columns": bool(columns), "--format": bool(format_)})
         exam = Exam((str(source), *map(str, references)), _kept(_parallel(source, references)))
     elif pairs:
-        exam = Exam(tuple(map(str, pairs)), _kept(row for path in pairs for row in _columns(path, columns, format_)))
+        rows = _kept(row for path in pairs for row in _columns(path, columns, format_))
+        exam = Exam(tuple(map(str, pairs)), rows, columns)
     else:
         raise ConfigError("no sentences were given; name files of PAIRS, or use --source and --reference")
     if not exam.lines:

@@ -118,7 +118,7 @@ def readout(
         other = None if reverse is None else opened(reverse, None, device, threads)
         rows = pair_rows(pair_files(pairs, source, target, columns, format_))
         read = list(rows) if gold else spread(thinned(rows, most + LEARNED), most)
-        refuse_wrong_way(model, translator, read)
+        refuse_wrong_way(model, translator, read, columns)
         held = None if gold is None else gold_links(gold, read, gold_base, lenient)
         known = _known(read, most, translator, held, (reverse, other))
         found = _search(translator, known, batch_tokens)

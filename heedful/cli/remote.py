@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any, NamedTuple
 
+from heedful.cli.notes import Notes
 from heedful.cli.options import print_json, say, width
 from heedful.cli.output import debug, print_translation
 from heedful.cli.progress import LineProgress
-from heedful.cli.translate import one_line, printed_markup
+from heedful.cli.translate import check_columns, one_line, printed_markup
 from heedful.client import Client, ServiceError, TooMuch
 from heedful.errors import DataError, HeedfulError
 
@@ -37,6 +39,11 @@ class Asking(NamedTuple):
         """The model's name, if one was given."""
         return None if self.model == "-" else self.model
 
+    @property
+    def columns(self) -> str:
+        """The option that has results printed in columns, if one was given."""
+        return "--n-best" if self.n_best > 1 else "--alignments" if self.alignments else ""
+
 
 class Service(NamedTuple):
     """Where it is, how many seconds it may be away, and how many lines it is asked for at once."""
@@ -56,26 +63,41 @@ def ask(
 ) -> None:
     """Let a service translate lines, and print what it answers; its token is in HEEDFUL_TOKEN."""
     token = os.environ.get("HEEDFUL_TOKEN", "")
+    notes = Notes(here=None)
     with Client(service.url, token, patience=service.patience, waits=_Waiting()) as client:
         if stream:
             for number, line in enumerate(lines, 1):
-                _stream(client, asked, number, line, json)
+                notes.add(_stream(client, asked, number, line, json))
                 debug(f"line {number:,} is done")
+            notes.say()
             return
         breaks: deque[bool] = deque()  # whether a line has line breaks in it, of those that were sent
 
         def sent() -> Iterator[str]:
-            for line in lines:
+            for number, line in enumerate(lines, 1):
+                if asked.html and asked.columns and not json:
+                    check_columns(line, f"line {number:,}", asked.columns)
                 breaks.append("\n" in line)
                 yield line
 
         for item in _translated(client, asked, sent(), service.chunk, progress):
             broken = breaks.popleft()
-            with progress.paused():
+            notes.add(item.get("notes") or ())
+            with progress.paused(), _naming(service.url):
                 if json:
                     _print_json(service.url, _record(item) if asked.show else item)
                 else:
                     _print(item, asked, broken)
+        notes.say()
+
+
+@contextmanager
+def _naming(url: str) -> Iterator[None]:
+    """Let an error in what a service sent, such as a figure that is none, name the service."""
+    try:
+        yield
+    except DataError as error:
+        raise ServiceError(f"{url}: {error}", 200) from None
 
 
 class _Waiting:
@@ -163,7 +185,7 @@ def _print(item: dict[str, Any], asked: Asking, breaks: bool) -> None:
     for rank, one in enumerate(item.get("alternatives") or [item], 1):
         if asked.html and not (asked.n_best > 1 or asked.alignments):
             text = printed_markup(one["markup"], breaks)
-        else:
+        else:  # the source has no line breaks or tabs, so that of the markup only its text can have any
             text = one_line(one["markup"] if asked.html else one["text"]).strip()
         if asked.n_best > 1 or asked.alignments:
             text = text.replace("\t", " ")
@@ -171,7 +193,9 @@ def _print(item: dict[str, Any], asked: Asking, breaks: bool) -> None:
             compared = one["score"] if one.get("rank_score") is None else one["rank_score"]
             text = f"{rank}\t{compared:.4f}\t{text}"
         if asked.alignments and one["words"]:
-            text += f"\t{one_line((one.get('alignment') or {}).get('pharaoh', ''))}"
+            if one.get("alignment") is None:
+                raise DataError("it sent no links: its model has no attention; leave out --alignments")
+            text += f"\t{one['alignment']['pharaoh']}"
         print_translation(text, flush=True)
         if asked.show:
             _show(one, asked.ascii_only)
@@ -189,8 +213,8 @@ def _show(one: dict[str, Any], ascii_only: bool) -> None:
         print()
 
 
-def _stream(client: Client, asked: Asking, number: int, line: str, json: bool) -> None:
-    """Print words as they come; where the model looked is told when all of them are there."""
+def _stream(client: Client, asked: Asking, number: int, line: str, json: bool) -> list[str]:
+    """Print words as they come; where the model looked is told when all of them are there. Return the notes."""
     whole = shown = ""
     translation: dict[str, Any] = {}
     try:
@@ -211,7 +235,9 @@ def _stream(client: Client, asked: Asking, number: int, line: str, json: bool) -
     finally:
         if not json:
             print(flush=True)  # also after half a line
-    if asked.show and json:
-        _print_json(client.url, {"line": number, **_record(translation)})
-    elif asked.show:
-        _show(translation, asked.ascii_only)
+    with _naming(client.url):
+        if asked.show and json:
+            _print_json(client.url, {"line": number, **_record(translation)})
+        elif asked.show:
+            _show(translation, asked.ascii_only)
+    return translation.get("notes") or []

@@ -59,7 +59,7 @@ def score(
         blank, notes = 0, Notes()
         for chunk in portions(rows, CHUNK, CHARACTERS, lambda row: len(row[0]) + len(row[1])):
             if not notes.lines:
-                refuse_wrong_way(model, translator, chunk)
+                refuse_wrong_way(model, translator, chunk, columns)
             blank += sum(not (x and y) for x, y in chunk)
             long = [translator.too_long(x, y) if x and y else "" for x, y in chunk]
             whole = [bool(x and y and not why) for (x, y), why in zip(chunk, long, strict=True)]

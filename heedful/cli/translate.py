@@ -39,6 +39,7 @@ from heedful.cli.options import (
     print_json,
     program,
     refuse_idle,
+    say,
     width,
 )
 from heedful.cli.output import debug, print_translation, warn
@@ -50,12 +51,16 @@ if TYPE_CHECKING:
     from heedful.markup import Marked
     from heedful.translator import Translation
 
-__all__ = ["one_line", "printed_markup", "translate"]
+__all__ = ["check_columns", "one_line", "printed_markup", "translate"]
 
 CHUNK = 1000  # lines read from stdin before they are translated, so that they can be sorted by length
 CHARACTERS = 1_000_000  # of them, where they are long
 MAP_CELLS = 500_000  # source tokens × target tokens of the maps of a line, as `heedful serve --cells`
 BREAKS = re.compile(r"\s*[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]\s*")
+NO_COLUMN = re.compile(r"[\t\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
+# A word that may have lost its quotes: no name of a file, no end of a sentence, no script written without spaces.
+WORD = re.compile(r"[^\s.!?।؟。！？\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]+")
+LIKE_FILES = frozenset((".txt", ".tsv", ".csv", ".html", ".htm", ".json", ".jsonl", ".md", ".xml", ".gz"))
 
 
 def translate(
@@ -116,11 +121,10 @@ def translate(
     if stream:
         _refuse_stream(beam, n_best, copy_unknown, alignments, html)
         refuse_idle("with --stream, which writes one sentence at a time", {"--batch-tokens": batch_tokens != 4096})
-    if html and not json and (n_best > 1 or alignments) and any("\n" in one for one in text or ()):
-        columns = "--n-best" if n_best > 1 else "--alignments"
-        raise ConfigError(
-            f"--html and {columns}: this text has line breaks, and columns are printed in a line; use --json"
-        )
+    columns = "" if json else "--n-best" if n_best > 1 else "--alignments" if alignments else ""
+    if html and columns:
+        for one in text or ():
+            check_columns(one, "this text", columns)
     check_penalty(penalty, alpha, compared=beam > 1 or n_best > 1)
     if not sample:
         drawing = {"--temperature": temperature != 1, "--top-k": top_k != 0, "--top-p": top_p != 1, "--seed": seed != 1}
@@ -137,7 +141,7 @@ def translate(
 
         service = Service(server, patience, 1 if text is None and _typed() else AT_ONCE)
         asked = Asking(str(model), beam, n_best, prefix, alignments, html, show, ascii_only)
-        _hint_file(text, str(model), server)
+        _hint(text, str(model), server)
         with line_progress(_stdin_size()) if _follows(text, stream) else nullcontext(LineProgress()) as progress:
             ask(service, asked, text or _stdin(), stream, json, progress)
         return
@@ -159,10 +163,10 @@ def translate(
             top_p=top_p,
             seed=seed,
         )
-        _hint_file(text, str(model))
+        _hint(text, str(model))
         translator = opened(model, with_, device, threads, links=alignments)
         whole = no_split or ((show or alignments) and not html)
-        lines = _Sized(text or _stdin(), "TEXT" if text else "standard input, line", whole)
+        lines = _Sized(text or _stdin(), "TEXT" if text else "standard input, line", whole, columns if html else "")
         notes = Notes()
         translator.trace_cells = None if alignments or html else MAP_CELLS
         if stream:
@@ -215,6 +219,15 @@ def translate(
 def one_line(text: str) -> str:
     """Return a text as one line, with a space for every line break."""
     return BREAKS.sub(" ", text)
+
+
+def check_columns(markup: str, where: str, option: str) -> None:
+    """Raise ConfigError for HTML that cannot be printed as a column: no character of a tag or script may be changed."""
+    if found := NO_COLUMN.search(markup):
+        what = "a tab" if found[0] == "\t" else f"the line break {found[0]!a}"
+        raise ConfigError(
+            f"--html and {option}: {where} has {what}, and columns are printed in a line, separated by tabs; use --json"
+        )
 
 
 def printed_markup(markup: str, breaks: bool) -> str:
@@ -322,13 +335,27 @@ def _compared(translation: Translation, how: Decoding) -> float:
     return sum(one.score / how.divisor(max(one.length, 1)) for one in translation.sentences or (translation,))
 
 
-def _hint_file(texts: list[str] | None, model: str, server: str = "") -> None:
-    """Say how to translate a file whose name was given as the text."""
-    for text in texts or ():
+def _hint(texts: list[str] | None, model: str, server: str = "") -> None:
+    """Say what may not be meant: the name of a file as the text, words without quotes, a terminal as standard input."""
+    command = f"{program()} translate {quote(model)}" + (f" --server {quote(server)}" if server else "")
+    if texts is None:
+        if _typed():
+            say("reading sentences from the keyboard, one a line; Ctrl-D ends")
+        return
+    for text in texts:
         if os.path.isfile(text):
-            there = f" --server {quote(server)}" if server else ""
-            how = f"{program()} translate {quote(model)}{there} < {quote(text)}"
+            how = f"{command} < {quote(text)}"
             warn(f"{text} is a file, but its name was translated, not its lines; to translate them: {how}")
+    if len(texts) == 1 and _like_a_file(texts[0]) and not os.path.exists(texts[0]):
+        warn(f"there is no file {texts[0]}: these words are translated as a text")
+    if len(texts) > 1 and all(map(WORD.fullmatch, texts[:-1])) and len(texts[-1].split()) == 1:
+        joined = " ".join(texts)
+        joined = quote(joined if len(joined) <= 60 else f"{joined[:60]}…")
+        warn(f"each of these {len(texts)} words is translated as a text; quotes make them one: {command} {joined}")
+
+
+def _like_a_file(text: str) -> bool:
+    return not any(map(str.isspace, text)) and os.path.splitext(text)[1].lower() in LIKE_FILES
 
 
 def _follows(text: list[str] | None, stream: bool) -> bool:
@@ -351,16 +378,17 @@ def _typed() -> bool:
 
 
 class _Sized:
-    """Lines up to the first that cannot be translated: one that is too long, or that cannot be read.
+    """Lines up to the first that cannot be translated: one that is too long, that cannot be read, or not be printed.
 
     Its error is raised by `check`, when the lines before it were translated and printed.
     """
 
-    def __init__(self, lines: Iterable[str], what: str, whole: bool) -> None:
+    def __init__(self, lines: Iterable[str], what: str, whole: bool, columns: str) -> None:
         from heedful.translator.given import CHARACTERS, SPLIT_CHARACTERS
 
         # Read once: with --stream nothing is left for what comes after it.
         self.lines, self.what, self.most = iter(lines), what, CHARACTERS if whole else SPLIT_CHARACTERS
+        self.columns = columns  # the option that has HTML printed in columns
         self.error: HeedfulError | None = None
 
     def __iter__(self) -> Iterator[str]:
@@ -370,6 +398,8 @@ class _Sized:
             for number, line in enumerate(self.lines, 1):
                 which = f"{self.what} {number}:" if number > 1 or self.what != "TEXT" else "TEXT:"
                 check_size(line, which, self.most)
+                if self.columns:
+                    check_columns(line, which.removesuffix(":"), self.columns)
                 yield line
         except HeedfulError as error:
             self.error = error

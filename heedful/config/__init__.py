@@ -1,6 +1,6 @@
 """Settings as small frozen dataclasses: each field knows what it allows, unknown keys are refused with a guess."""
 
-from heedful.config.config import Config, read_recipe, settings
+from heedful.config.config import Config, read_recipe, section_of, settings
 from heedful.config.models import MODELS, FixedConfig, ModelConfig, RecurrentConfig, RnnConfig, TransformerConfig
 from heedful.config.runs import DataConfig, TextConfig, TrainingConfig
 
@@ -16,5 +16,6 @@ __all__ = [
     "TrainingConfig",
     "TransformerConfig",
     "read_recipe",
+    "section_of",
     "settings",
 ]

@@ -7,14 +7,15 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from heedful.bounded import read_bytes
 from heedful.config.fields import section
 from heedful.config.models import MODELS, ModelConfig, RnnConfig
 from heedful.config.runs import DataConfig, TextConfig, TrainingConfig
-from heedful.errors import ConfigError, choose
+from heedful.errors import ConfigError, choose, closest
 
-__all__ = ["Config", "read_recipe", "settings"]
+__all__ = ["Config", "read_recipe", "section_of", "settings"]
 
 RECIPE = 1_000_000  # bytes at most
 SECTIONS = ("model", "data", "text", "training")
@@ -67,6 +68,18 @@ class Config:
         }
 
 
+def section_of() -> dict[str, str]:
+    """Return the section of each setting; `model` stands for the family of the model. No name is in two sections."""
+    kinds: dict[str, list[type[Any]]] = {
+        "data": [DataConfig],
+        "text": [TextConfig],
+        "training": [TrainingConfig],
+        "model": list(MODELS.values()),
+    }
+    named = {f.name: name for name, classes in kinds.items() for kind in classes for f in dataclasses.fields(kind)}
+    return {"model": "model", **named}
+
+
 def settings(assignments: list[str]) -> dict[str, dict[str, object]]:
     """Turn `section.key=value` strings into nested settings.
 
@@ -78,9 +91,19 @@ def settings(assignments: list[str]) -> dict[str, dict[str, object]]:
         name, equals, value = assignment.partition("=")
         section, dot, key = name.strip().partition(".")
         if not (equals and dot and section and key):
-            raise ConfigError(f"cannot read the setting '{assignment}'; expected section.key=value")
+            raise ConfigError(
+                f"cannot read the setting '{assignment}'; expected section.key=value{_guess(name.strip())}"
+            )
         nested.setdefault(section, {})[key] = value.strip()
     return nested
+
+
+def _guess(name: str) -> str:
+    """Return the full name of the setting that a name without its section may be, or nothing."""
+    known = section_of()
+    found = name if name in known else closest(name, list(known))
+    key = "family" if found == "model" else found
+    return f"; did you mean {known[found]}.{key}?" if found else ""
 
 
 def read_recipe(path: str | Path) -> dict[str, dict[str, object]]:

@@ -12,6 +12,9 @@ from heedful.errors import ConfigError, choose
 __all__ = ["PENALTIES", "Decoding", "DecodingKeywords"]
 
 PENALTIES = ("gnmt", "length", "none")
+# Tokens that a person may ask for: a model that never ends writes as many, and the work may grow with their square. The
+# longest sentence that is read at once, 2,048 tokens, has 4,116 by default.
+LONGEST = 10_000
 
 
 class DecodingKeywords(TypedDict, total=False):
@@ -40,7 +43,8 @@ class Decoding:
     ((5 + |Y|) / 6)^alpha (`"gnmt"`), or as it is (`"none"`); |Y| counts the tokens with `</s>`. With `sample`, words
     are drawn at random, and `n_best` is how many sentences are drawn for each.
 
-    `min_length` and `max_length` are in tokens without `</s>`; a `max_length` of 0 is 2n + 20 for n source tokens.
+    `min_length` and `max_length` are in tokens without `</s>`, at most 10,000; a `max_length` of 0 is 2n + 20 for n
+    source tokens.
     `no_repeat=3` lets no three tokens in a row come twice.
     """
 
@@ -61,8 +65,8 @@ class Decoding:
         for name, low, high in (
             ("beam", 1, 1000),
             ("n_best", 1, 1000),
-            ("min_length", 0, 10**6),
-            ("max_length", 0, 10**6),
+            ("min_length", 0, LONGEST),
+            ("max_length", 0, LONGEST),
             ("no_repeat", 0, 1000),
             ("top_k", 0, 10**9),
             ("seed", 0, 2**63 - 1),

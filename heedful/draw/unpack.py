@@ -37,7 +37,9 @@ def unpack(plain: Mapping[str, Any] | None, source: str, target: str) -> Trace:
         logs = np.array(plain["logs"], dtype=np.float32)
         rates = None if plain.get("alarm_rates") is None else AlarmRates.build(plain["alarm_rates"])
     except (KeyError, TypeError, ValueError, IndexError, OverflowError, AttributeError, binascii.Error) as error:
-        raise DataError(f"this is no figure: {type(error).__name__}: {str(error)[:100]}") from None
+        missing = isinstance(error, KeyError)
+        why = f"it has no {error}" if missing else f"{type(error).__name__}: {error}"
+        raise DataError(f"this is no figure: {why:.120}") from None
     for text, side in zip(texts, ("source", "target"), strict=True):
         check_text(text, f"this is no figure: {side}: ")
     if logs.shape != (len(texts[1].tokens),) or not np.isfinite(logs).all():

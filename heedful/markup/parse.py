@@ -257,8 +257,9 @@ class _Reader:
         """End the run at what stays, or at the end.
 
         Some text has an effect on the tags that stay, and so must not become empty. The first text of a document begins
-        its body, if no tag has: what belongs to a head and follows is in the body. In a body without any text, a
-        <frameset> takes its place. Text opens formatting tags again that were not closed, and ends a <colgroup>.
+        its body, if no tag has: what belongs to a head and follows is in the body, and so is the <p> that a </p> makes.
+        In a body without any text, a <frameset> takes its place. Text opens formatting tags again that were not closed,
+        and ends a <colgroup>.
         """
         self.runs.needed = not self.opened.isdisjoint(FORMATTING) or self.last in ("col", "colgroup")
         ahead = token is not None and self.last_of_head >= token.start
@@ -348,8 +349,14 @@ def _closed(comment: str) -> str:
 
 
 def _is_of_head(token: Token) -> bool:
+    """Whether a token means something else before the body of a document than in it.
+
+    `</p>` does: where no <p> is open it makes an empty one in the body, and is left out before it. `</br>` makes a <br>
+    in either place, and no other end tag makes an element.
+    """
     tag = token.kind in (Kind.START, Kind.WHOLE) and token.name in OF_HEAD
-    return tag or token.kind in (Kind.DOCTYPE, Kind.REST)
+    end = token.kind is Kind.END and token.name == "p"
+    return tag or end or token.kind in (Kind.DOCTYPE, Kind.REST)
 
 
 def _closed_up(

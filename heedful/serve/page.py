@@ -38,7 +38,7 @@ def install(app: FastAPI) -> None:
     found = parts()
     headers = {"Content-Security-Policy": POLICY, "Cache-Control": "no-cache"}
 
-    @app.get("/", include_in_schema=False)
+    @app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
     async def page() -> Response:
         body, kind = found["index.html"]
         return Response(body, media_type=kind, headers=headers)

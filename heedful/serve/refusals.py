@@ -35,7 +35,7 @@ REASONS = {
 
 
 class Refusals:
-    """Counts refusals; `log`, called often, writes a summary of the new ones at most once a minute."""
+    """Counts refusals; `log`, called often, writes a summary of the new ones at most once a minute, and at the end."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter(dict.fromkeys(REASONS, 0))
@@ -51,15 +51,15 @@ class Refusals:
         self._new[reason] += 1
         self._address = address or self._address
 
-    def log(self, now: float) -> None:
-        """Log what was refused since the last line, if that was a minute ago; `now` is in seconds."""
-        if not self._new or now - self._logged < SECONDS:
+    def log(self, now: float, last: bool = False) -> None:
+        """Log what was refused since the last line, if that was a minute ago, or this is the `last`; `now`: seconds."""
+        if not self._new or (now - self._logged < SECONDS and not last):
             return
         what = "; ".join(f"{count} {REASONS[reason]}" for reason, count in self._new.most_common())
-        last = f" (last from {self._address})" if self._address else ""
+        whose = f" (last from {self._address})" if self._address else ""
         self._new.clear()
         self._logged = now
-        logging.getLogger("heedful.serve").warning("refused: %s%s", what, last)
+        logging.getLogger("heedful.serve").warning("refused: %s%s", what, whose)
 
     def lines(self) -> Iterator[str]:
         """Yield the lines of Prometheus' text format."""

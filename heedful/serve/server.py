@@ -60,6 +60,13 @@ class Server(uvicorn.Server):
         self.until = time.monotonic() + self.service.limits.drain
         self.service.stopping = True
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Close connections, and log what was refused since the last line of the log."""
+        try:
+            await super().shutdown(sockets)
+        finally:
+            self.service.metrics.refusals.log(time.monotonic(), last=True)
+
     async def on_tick(self, counter: int) -> bool:
         """Ask, ten times a second, whether it is over."""
         self.service.metrics.refusals.log(time.monotonic())

@@ -35,7 +35,7 @@ def install(app: FastAPI) -> None:
     found = assets()
     headers = {"Content-Security-Policy": POLICY, "Cache-Control": "no-cache"}
 
-    @app.get("/docs", include_in_schema=False)
+    @app.api_route("/docs", methods=["GET", "HEAD"], include_in_schema=False)
     async def docs() -> Response:
         if not found:
             raise Trouble(404, "this page needs the package fastapi-offline: pip install 'heedful[serve]'")

@@ -22,6 +22,7 @@ from torch import Tensor
 from heedful.bounded import max_json, parse_json
 from heedful.disk import whole_folder, writing
 from heedful.errors import DiskError, HeedfulError, ModelError, NewerFormatError
+from heedful.escapes import printable
 from heedful.folder import (
     AVERAGE,
     BEST,
@@ -172,7 +173,8 @@ def _read(path: Path) -> Checkpoint:
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ModelError(f"{path}: not a checkpoint ({type(error).__name__}: {error!s:.200})") from None
     except ModelError as error:
-        raise ModelError(str(error) if str(error).startswith(str(path)) else f"{path}: {error}") from None
+        named = str(error).startswith(printable(str(path)))
+        raise ModelError(str(error) if named else f"{path}: {error}") from None
 
 
 def _position(plain: dict[str, Any]) -> Position:

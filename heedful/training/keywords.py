@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import fields
-from typing import Any
 
-from heedful.config import MODELS, DataConfig, TextConfig, TrainingConfig
+from heedful.config import section_of
 from heedful.errors import ConfigError, known_arguments
 
 __all__ = ["SECTIONS", "with_keywords"]
@@ -15,22 +13,7 @@ __all__ = ["SECTIONS", "with_keywords"]
 Settings = Mapping[str, Mapping[str, object]]
 
 
-def _sections() -> dict[str, str]:
-    """Return the section of each setting; `model` stands for the family of the model. No name is in two sections."""
-    found = {"model": "model"}
-    kinds: dict[str, list[type[Any]]] = {
-        "data": [DataConfig],
-        "text": [TextConfig],
-        "training": [TrainingConfig],
-        "model": list(MODELS.values()),
-    }
-    for section, classes in kinds.items():
-        for kind in classes:
-            found.update({field.name: section for field in fields(kind)})
-    return found
-
-
-SECTIONS = _sections()
+SECTIONS = section_of()
 
 
 def with_keywords(settings: Settings, keywords: Mapping[str, object], function: Callable[..., object]) -> Settings:

@@ -11,6 +11,7 @@ from shlex import quote
 
 from heedful.data import PairFile, PairList
 from heedful.data.links import as_lines
+from heedful.data.reading import naming_arguments
 from heedful.disk import locked
 from heedful.errors import ConfigError, DataError
 from heedful.folder import Parts, holds_model, set_aside
@@ -69,7 +70,7 @@ def train(  # noqa: PLR0913  (what a run can be given)
         raise ConfigError("valid_links are the links of valid, and go with links; give both")
     held = () if valid is None else (_given(valid, "validation pairs", valid_links),)
     inputs = Inputs((_given(pairs, "", links),), held)
-    with showing(verbose, callback) as watch:
+    with naming_arguments("heedful.read_pairs(file, columns={})"), showing(verbose, callback) as watch:
         outcome = begin(inputs, Path(out), chosen, resume=resume, watch=watch, init=init, preset=preset)
     if outcome.signal:
         raise KeyboardInterrupt

@@ -11,7 +11,7 @@ import torch
 
 from heedful.decoding import Ensemble
 from heedful.device import pick
-from heedful.errors import ConfigError, ModelError
+from heedful.errors import ConfigError, ModelError, guessing
 from heedful.folder import Parts, read_model
 from heedful.interop import HUB, fetch, is_marian, read_marian
 from heedful.models import Network
@@ -21,6 +21,7 @@ from heedful.translator.translator import Translator
 __all__ = ["load"]
 
 
+@guessing
 def load(
     path: str | Path | Sequence[str | Path],
     device: str = "auto",

@@ -108,6 +108,12 @@ def test_a_model_that_goes_the_other_way(heedful_cli, tmp_path):
             assert (done.code, done.out) == (2, "")
             assert f"{wrong}: {columns}" in done.err
         assert heedful_cli("align", path, "--model", wrong, "--columns", "2,1").code == 0
+        # What was given is not what is advised.
+        turned = write(tmp_path / "turned.tsv", english, hindi)
+        for verb in (("align", "--model", wrong), ("readout", wrong), ("score", wrong), ("evaluate", wrong)):
+            done = heedful_cli(*verb, turned, "--columns", "2,1")
+            assert done.code == 2
+            assert "--columns 1,2 in place of 2,1" in done.err
         done = heedful_cli("report", wrong, path, "--out", tmp_path / "r.html")  # which has no --columns
         assert (done.code, f"{words}the two sides, or name another model" in done.err) == (2, True)
     assert heedful_cli("evaluate", there, path).code == 0

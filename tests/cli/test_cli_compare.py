@@ -120,3 +120,19 @@ def test_what_is_wrong_is_said(heedful_cli: Run, files: list[Path], options: lis
     code, out, err = heedful_cli("compare", *files, *options)
     assert (code, out) == (2, "")
     assert message in err
+
+
+@pytest.mark.parametrize("verb", ["compare", "evaluate"])
+def test_what_is_missing_is_said_before_anything_is_translated(
+    heedful_cli: Run, files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    def opened(*_: object, **__: object) -> None:
+        raise AssertionError("a model was opened")
+
+    monkeypatch.setattr("heedful.cli.answers.opened", opened)
+    (tmp_path / "model").mkdir()
+    missing = [tmp_path / "missing.txt"] if verb == "compare" else []
+    more = [] if missing else ["--against", tmp_path / "missing.txt"]
+    done = heedful_cli(verb, tmp_path / "model", *missing, files[2], *more)
+    assert (done.code, done.out) == (2, "")
+    assert "missing.txt" in done.err

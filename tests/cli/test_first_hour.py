@@ -208,3 +208,63 @@ def test_every_shell_has_its_script_and_its_answers(shell: str, shim: dict[str, 
     assert "translate" in done.stdout
     assert "train" not in done.stdout.replace("translate", "")
     assert done.stderr == ""
+
+
+# ---- what may not be meant
+
+
+def test_a_text_like_the_name_of_a_file(heedful_cli: Run, tiny: Path) -> None:
+    for text in ("page.html", "a/b.TXT", "notes.md"):
+        done = heedful_cli("translate", tiny, text)
+        assert done.code == 0
+        assert f"there is no file {text}" in done.err
+    for text in ("a", "a b.txt", "a.b"):
+        assert "no file" not in heedful_cli("translate", tiny, text).err
+    assert "no file" not in heedful_cli("translate", tiny, "page.html", "--quiet").err
+
+
+def test_words_without_quotes(heedful_cli: Run, tiny: Path) -> None:
+    done = heedful_cli("translate", tiny, "a", "b", "c")
+    assert (done.code, len(done.out.splitlines())) == (0, 3)
+    assert "'a b c'" in done.err
+    for texts in (["a"], ["a b", "c d"], ["a", "b c"], ["", "a"], ["a.", "b."], ["家", "犬"], ["a.txt", "b.txt"]):
+        assert "quotes" not in heedful_cli("translate", tiny, *texts).err
+
+
+def test_a_keyboard_is_said_to_be_read(heedful_cli: Run, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = "Ctrl-D"
+    assert said not in heedful_cli("translate", tiny, stdin=b"a\n").err
+    monkeypatch.setattr("heedful.cli.translate._typed", lambda: True)
+    done = heedful_cli("translate", tiny, stdin=b"a\n")
+    assert done.code == 0
+    assert done.err.count(said) == 1
+    assert said not in heedful_cli("translate", tiny, "a").err
+    assert said not in heedful_cli("translate", tiny, "--quiet", stdin=b"a\n").err
+
+
+def test_options_in_the_wrong_place_or_of_another_name(heedful_cli: Run, tmp_path: Path) -> None:
+    for option in ("--quiet", "-v"):
+        done = heedful_cli(option, "translate", "m", "a")
+        assert done.code == 2
+        assert f"heedful COMMAND {option}" in done.err
+    for option, setting in (
+        ("--rate", "training.rate"),
+        ("--lr", "training.rate"),
+        ("--batch-size", "training.batch_tokens"),
+        ("--width", "model.width"),
+    ):
+        done = heedful_cli("train", "p.tsv", "--out", tmp_path / "m", option, "1")
+        assert done.code == 2
+        assert f"--set {setting}=" in done.err
+    assert "--set" not in heedful_cli("translate", "m", "a", "--lr", "1").err
+    assert "--set" not in heedful_cli("train", "p.tsv", "--zzz").err
+    done = heedful_cli("train", "p.tsv", "--out", tmp_path / "m", "--set", "rate=0.1")
+    assert (done.code, "training.rate" in done.err) == (2, True)
+
+
+def test_a_translation_without_end_is_refused(heedful_cli: Run, tiny: Path) -> None:
+    done = heedful_cli("translate", tiny, "a b", "--show", "--no-split", "--max-length", "1000000")
+    assert (done.code, done.out) == (2, "")
+    assert "--max-length is 1000000" in done.err
+    assert "10000" in done.err
+    assert heedful_cli("translate", tiny, "a b", "--max-length", "5000").code == 0

@@ -75,6 +75,7 @@ WRONG: dict[str, Script] = {
     "alternatives": one(alternatives=[5]),
     "alternative": one(alternatives=[item(rank_score=None)]),
     "alternatives nested": one(alternatives=[item(text=5, rank_score=1.0)]),
+    "alternatives that nobody asked for": one(alternatives=[item(text, rank_score=0.0) for text in "BCD"]),
     "alignment": one(alignment=[]),
     "pharaoh": one(alignment={"pharaoh": 5}),
     "markup": one(markup=5),
@@ -113,25 +114,28 @@ WRONG: dict[str, Script] = {
     "a banner of escapes": sends(b"\x1b[2J\x1b]0;owned\x07\r\n\r\n"),
 }
 SHOWN: dict[str, Script] = {
-    "no figure": one(),
-    "an empty figure": one(figure={}),
-    "tokens": one(figure={**FIGURE, "source": {"tokens": 5, "words": []}}),
-    "tokens of null": one(figure={**FIGURE, "source": {"tokens": [None], "words": []}}),
-    "no words": one(figure={**FIGURE, "source": {"tokens": ["a"], "words": []}}),
-    "words elsewhere": one(figure={**FIGURE, "source": {"tokens": ["a"], "words": [["a", 0, 9]]}}),
-    "words twice": one(figure={**FIGURE, "target": {"tokens": ["B"], "words": [["B", 0, 1], ["B", 0, 1]]}}),
-    "words of numbers": one(figure={**FIGURE, "source": {"tokens": ["a"], "words": [[5, 0, 1]]}}),
-    "logs": one(figure={**FIGURE, "logs": ["x", []]}),
-    "logs huge": one(figure={**FIGURE, "logs": [10**30, 10**400]}),
-    "weights": one(figure={**FIGURE, "read": {"counts": "@", "columns": 5, "weights": None}}),
+    "no figure": one(alignment=None),
+    "an empty figure": one(alignment=None, figure={}),
+    "tokens": one(alignment=None, figure={**FIGURE, "source": {"tokens": 5, "words": []}}),
+    "tokens of null": one(alignment=None, figure={**FIGURE, "source": {"tokens": [None], "words": []}}),
+    "no words": one(alignment=None, figure={**FIGURE, "source": {"tokens": ["a"], "words": []}}),
+    "words elsewhere": one(alignment=None, figure={**FIGURE, "source": {"tokens": ["a"], "words": [["a", 0, 9]]}}),
+    "words twice": one(
+        alignment=None, figure={**FIGURE, "target": {"tokens": ["B"], "words": [["B", 0, 1], ["B", 0, 1]]}}
+    ),
+    "words of numbers": one(alignment=None, figure={**FIGURE, "source": {"tokens": ["a"], "words": [[5, 0, 1]]}}),
+    "logs": one(alignment=None, figure={**FIGURE, "logs": ["x", []]}),
+    "logs huge": one(alignment=None, figure={**FIGURE, "logs": [10**30, 10**400]}),
+    "weights": one(alignment=None, figure={**FIGURE, "read": {"counts": "@", "columns": 5, "weights": None}}),
     "too large": one(
+        alignment=None,
         figure={
             **FIGURE,
             "source": {"tokens": ["a"] * 6000, "words": [["a", 0, 6000]]},
             "target": {"tokens": ["a"] * 6000, "words": [["a", 0, 6000]]},
             "logs": [0] * 6000,
             "read": {"counts": "", "columns": "", "weights": ""},
-        }
+        },
     ),
 }
 
@@ -162,9 +166,10 @@ def test_a_figure_that_is_none(heedful_cli: Run, name: str, option: list[str]) -
     if "figure" in name and option:  # then there are no weights to print
         assert json.loads(done.out)["text"] == "B"
         return
-    assert done.code in (1, 2)
+    assert done.code == 1
     (line,) = done.err.splitlines()
-    assert line.startswith("heedful: ")
+    assert line.startswith(f"heedful: {url}: ")
+    assert "KeyError" not in line
 
 
 STREAMS = {
@@ -199,10 +204,10 @@ def test_a_stream_that_is_wrong(heedful_cli: Run, name: str) -> None:
 
 def test_escapes_in_a_translation_reach_no_terminal(heedful_cli: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     words = [{**WORD, "text": ESCAPE}]
-    with hostile(one(text=ESCAPE, words=words, alignment={**LINKS, "pharaoh": ESCAPE})) as (url, _):
+    with hostile(one(text=ESCAPE, words=words, alignment=LINKS)) as (url, _):
         options = ("--server", url, "--alignments")
         raw = heedful_cli("translate", "-", "a", *options)
-        assert raw.out == f"{ESCAPE}\t{ESCAPE}\n"  # a file or a pipe gets what there is
+        assert raw.out == f"{ESCAPE}\t0-0\n"  # a file or a pipe gets what there is
         assert not steers(heedful_cli("translate", "-", "a", *options, "--json").out)
         monkeypatch.setattr("heedful.cli.output.EscapedStream.isatty", lambda _: True)
         monkeypatch.setenv("TERM", "dumb")
@@ -349,7 +354,9 @@ def test_any_change_of_an_answer_is_taken_or_refused_in_words(heedful_cli: Run, 
     left: list[bytes] = []
     with hostile(lambda connection: connection.sendall(left[-1])) as (url, _):
         for _ in range(60):
-            changed = json.loads(json.dumps({**whole, "alternatives": [whole]}))
+            option = pick.choice(options)
+            others = {"alternatives": [whole]} if "--n-best" in option else {}
+            changed = json.loads(json.dumps({**whole, **others}))
             place = changed
             while True:
                 key = pick.choice(list(place) if isinstance(place, dict) else range(len(place)))
@@ -359,7 +366,6 @@ def test_any_change_of_an_answer_is_taken_or_refused_in_words(heedful_cli: Run, 
                 place[key] = pick.choice(values)
                 break
             left.append(translations(changed))
-            option = pick.choice(options)
             done = heedful_cli("translate", "-", "a", "--server", url, "--patience", "0", *option)
             assert done.code in (0, 1, 2)
             assert len(done.err.splitlines()) == (done.code > 0)
@@ -393,3 +399,84 @@ def test_a_connection_that_was_closed_meanwhile_is_opened_again() -> None:
         for _ in range(3):
             assert client.models() == []
         assert len(requests) == 3
+
+
+def test_as_many_alternatives_as_were_asked_for(heedful_cli: Run) -> None:
+    options = ("--beam", "3", "--n-best", "2")
+    for count in (0, 1, 2, 3):
+        others = [item(text, rank_score=-1.0) for text in "BCD"[:count]]
+        with hostile(one(alternatives=others)) as (url, _):
+            done = heedful_cli("translate", "-", "a", "--server", url, *options)
+        assert done.code == (count > 2)
+        assert len(done.out.splitlines()) == (0 if count > 2 else max(count, 1))
+
+
+def test_values_are_counted_before_they_are_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def parsed(*_: object, **__: object) -> None:
+        raise AssertionError("it was parsed")
+
+    monkeypatch.setattr(client_module.json, "loads", parsed)
+    content = b'{"translations": [], "x": [' + b"[]," * 2_000_000 + b"[]]}"
+    with pytest.raises(client_module._WrongAnswerError, match="objects and lists"):
+        client_module._parse(content)
+    with pytest.raises(AssertionError):
+        client_module._parse(json.dumps({"text": "[" * 2_000_000}).encode())  # brackets of a text are no lists
+
+
+@pytest.mark.parametrize(
+    "links",
+    [
+        {},
+        {"alignment": None},
+        {"alignment": {**LINKS, "pharaoh": "0-0\t1-1"}},
+        {"alignment": {**LINKS, "pharaoh": "a"}},
+    ],
+    ids=["missing", "null", "a tab", "no links"],
+)
+def test_links_that_were_asked_for(heedful_cli: Run, links: dict[str, Any]) -> None:
+    with hostile(one(**links)) as (url, _):
+        done = heedful_cli("translate", "-", "a", "--alignments", "--server", url)
+        one_error(done)
+        assert url in done.err
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_notes_are_said_as_those_of_a_model_here(heedful_cli: Run, stream: bool) -> None:
+    notes = [f"cut off after {ESCAPE} 7 tokens", *(f"note {'x' * i}" for i in range(60)), "y" * 5000]
+    done_event = ("done", {"translation": item(notes=notes)})
+    script = sends(events(("token", {"text": "B", "start": 0}), done_event)) if stream else one(notes=notes)
+    with hostile(script) as (url, _):
+        done = heedful_cli("translate", "-", "a", "--server", url, *["--stream"] * stream)
+    assert (done.code, done.out) == (0, "B\n")
+    lines = done.err.splitlines()
+    assert "7 tokens" in lines[0]
+    assert not any(map(steers, lines))
+    assert len(lines) == 21  # a service may not flood a terminal
+    assert "42" in lines[-1]
+    assert len(done.err) < 20_000
+    with hostile(script) as (url, _):
+        assert heedful_cli("translate", "-", "a", "--server", url, "--quiet").err == "" or stream
+
+
+def test_html_in_columns_is_not_changed(heedful_cli: Run, tiny: Any) -> None:
+    with hostile(one(alignment=LINKS, markup="B")) as (url, requests):
+        for there in ([tiny], ["-", "--server", url]):
+            for found, shown in (("\r", "\\r"), ("\u2028", "\\u2028"), ("\t", "tab"), ("\f", "\\x0c"), ("\n", "\\n")):
+                text = f"<script>// c{found}f()</script> a"
+                for option in (["--alignments"], ["--beam", "2", "--n-best", "2"]):
+                    done = heedful_cli("translate", *there, text, "--html", *option)
+                    assert (done.code, done.out) == (2, "")
+                    assert shown in done.err
+                    assert option[-2 if len(option) > 1 else 0] in done.err
+                if found in "\t\f":
+                    done = heedful_cli("translate", *there, "--html", "--alignments", stdin=text.encode())
+                    assert (done.code, done.out) == (2, "")
+                    assert "line 1" in done.err
+        assert requests == []
+
+
+def test_a_status_is_a_number() -> None:
+    with hostile(sends(events(("error", {"status": True, "detail": ""})))) as (url, _), Client(url) as client:
+        with pytest.raises(ServiceError, match="status 0") as caught:
+            list(client.stream("a"))
+        assert caught.value.status == 0

@@ -75,11 +75,18 @@ def test_what_contradicts_itself(given, words):
     assert words in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["min_length", "max_length"])
+def test_a_length_without_end(name):
+    with pytest.raises(ConfigError, match=f"{name} is 1000000, expected a whole number from 0 to 10000"):
+        Decoding(**{name: 10**6})
+
+
 def test_what_is_allowed():
     Decoding(beam=1000, n_best=1000)
     Decoding(sample=True, n_best=1000, temperature=1e-300, top_k=10**9, top_p=1, seed=2**63 - 1)
     Decoding(min_length=5)  # without a maximum there is none to be more than
     Decoding(min_length=5, max_length=5)
+    Decoding(min_length=10_000, max_length=10_000)
     Decoding(alpha=0, penalty="gnmt")
     Decoding(temperature=1)
 

@@ -413,3 +413,18 @@ def test_blocks_that_are_whole_stay_as_they_were_written(blocks: list[str], data
         assert re.sub("</?[bi]>", "", out) == re.sub(
             "</?[bi]>", "", re.sub("[ab](?![^<]*>)", lambda m: m[0].upper(), source)
         )
+
+
+@pytest.mark.parametrize("source", ["w </p> v", "w</p>", "<title>t</title>w</p>v", "<!-- c -->w</P >v", "<html>w</p>v"])
+def test_text_before_an_end_that_makes_an_element_does_not_become_empty(source: str) -> None:
+    """Without text before it, `</p>` stands before the body of a document, where it makes no <p>."""
+    marked = parse(source)
+    first = next(run for run in marked.runs if "w" in run.text)
+    assert first.needed
+    target = "\n".join("" if "w" in line else line for line in marked.text.split("\n"))
+    assert "\u200b" in carry(marked, None, target).lower().partition("</p")[0]
+
+
+@pytest.mark.parametrize("source", ["w </br> v", "w </b> v", "w </div> v", "<p>w </p> v"])
+def test_other_ends_need_no_text_before_them(source: str) -> None:
+    assert not parse(source).runs[0].needed

@@ -1,4 +1,4 @@
-"""A log that cannot be written stops nothing."""
+"""A log that cannot be written stops nothing; what was refused is in it at the end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ import pytest
 pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
 from conftest import ROOT
-from random_translators import random_folder
+from random_translators import random_folder, random_translator
+from running import running
 
 from heedful.serve.logs import KEPT, LogStream, log_stream
 
@@ -134,3 +135,16 @@ def test_a_request_cannot_steer_the_terminal() -> None:
     os.close(theirs)
     with os.fdopen(ours, encoding="utf-8") as written:
         assert written.read() == "GET /\\x1b]0;owned\\x07 \\u202e\n"
+
+
+def test_refusals_since_the_last_line_are_logged_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    with running({"m": random_translator("rnn")}) as service:
+        every = service.service.metrics.refusals
+        for number in (2, 3):
+            for _ in range(number):
+                every.add("host")
+            until = time.monotonic() + 5
+            while number == 2 and not caplog.records and time.monotonic() < until:
+                time.sleep(0.02)  # until the service has logged the first two
+    told = [record.getMessage() for record in caplog.records if "refused" in record.getMessage()]
+    assert [message.split()[1] for message in told] == ["2", "3"]

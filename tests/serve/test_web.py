@@ -50,7 +50,8 @@ def test_paths_and_methods(service: Running) -> None:
         ("GET", "/v1/translate", 405, "POST"),
         ("OPTIONS", "/v1/translate", 405, "POST"),
         ("POST", "/health", 405, "GET, HEAD"),
-        ("PUT", "/docs", 405, "GET"),
+        ("PUT", "/docs", 405, "GET, HEAD"),
+        ("PUT", "/", 405, "GET, HEAD"),
         ("GET", "/v1/models/", 404, None),
         ("POST", "/v1/translate/", 404, None),
         ("GET", "/docs/", 404, None),
@@ -63,6 +64,16 @@ def test_paths_and_methods(service: Running) -> None:
         assert headers.get("allow") == allow
         assert "location" not in headers
         assert json.loads(body)["status"] == status
+
+
+@pytest.mark.parametrize("path", ["/", "/docs"])
+def test_pages_have_a_head(service: Running, path: str) -> None:
+    whole = ask(service, "GET", path, Authorization="Bearer secret")
+    head = ask(service, "HEAD", path, Authorization="Bearer secret")
+    assert (head[0], head[2]) == (200, b"")
+    for name in ("content-type", "content-length", "content-security-policy"):
+        assert head[1][name] == whole[1][name]
+    assert int(head[1]["content-length"]) == len(whole[2]) > 0
 
 
 def test_pages_of_a_named_origin_may_ask(service: Running) -> None:

@@ -41,7 +41,7 @@ def test_what_is_no_list_of_pairs(tmp_path: Path) -> None:
 
 
 def test_watch_is_gone(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="'watch'"):
+    with pytest.raises(TypeError, match="'watch'.*'callback'"):
         heedful.train(copies(), tmp_path / "m", watch=print)
 
 
@@ -94,3 +94,57 @@ def test_read_pairs_reports_what_it_dropped(tmp_path: Path, caplog: pytest.LogCa
     assert "empty side" in message
     assert "p.tsv:2" in message
     assert len(heedful.read_pairs(path, duplicates=True)) == 2
+
+
+def test_read_pairs_guesses(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="read_pairs: unknown argument 'column'.*'columns'"):
+        heedful.read_pairs(tmp_path / "p.tsv", column="1,2")  # type: ignore[call-arg]
+
+
+def test_read_pairs_says_that_it_takes_a_path(tmp_path: Path) -> None:
+    path = tmp_path / "p.tsv"
+    path.write_text("a\tb\n", encoding="utf-8")
+    with path.open(encoding="utf-8") as file:
+        for wrong, part in (
+            (["p.tsv"], "p.tsv"),
+            (None, "None"),
+            ([("a", "b")], "heedful.train"),
+            (file, str(path)),
+            (b"p.tsv", "p.tsv"),
+        ):
+            with pytest.raises(ConfigError, match="expected the path of a file") as caught:
+                heedful.read_pairs(wrong)  # type: ignore[arg-type]
+            assert part in str(caught.value)
+    with pytest.raises(ConfigError, match="target is 5, expected the path"):
+        heedful.read_pairs(path, 5)  # type: ignore[arg-type]
+
+
+def test_read_pairs_names_its_arguments(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "p.tsv"
+    for text, part in (
+        ("source\ttarget\na\tb\n", "columns='source,target'"),
+        ("1\ta\tb\n2\tc\td\n", "columns='2,3'"),
+    ):
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(DataError) as caught:
+            heedful.read_pairs(path)
+        assert part in str(caught.value)
+        assert "--" not in str(caught.value)
+        with pytest.raises(DataError, match=r"heedful\.read_pairs\(file, " + part) as caught:
+            heedful.train(path, tmp_path / "m", verbose=False)
+        assert "--" not in str(caught.value)
+    path.write_text("a\tb\tc\n", encoding="utf-8")
+    with caplog.at_level(logging.INFO):
+        heedful.read_pairs(path)
+    assert "columns='2,3'" in caplog.text
+    assert "--columns" not in caplog.text
+
+
+def test_errors_of_files_steer_no_terminal(tmp_path: Path) -> None:
+    path = tmp_path / "x\x1b[2J.tsv"
+    for text in (None, "a\tb\n\x1b[2J\n"):
+        if text is not None:
+            path.write_text(text, encoding="utf-8")
+        with pytest.raises(DataError, match="x1b") as caught:
+            heedful.read_pairs(path)
+        assert "\x1b" not in str(caught.value)
