@@ -2,7 +2,7 @@
 
 from heedful.attention.additive import additive_attend
 from heedful.attention.attend import attend, masked_softmax
-from heedful.attention.layers import SCORES, Additive, Dot, General, ScaledDot, Score, build_score
+from heedful.attention.layers import SCORES, Additive, Dot, FusedScore, General, ScaledDot, Score, build_score
 from heedful.attention.masks import causal, until
 from heedful.attention.scores import additive, concat, dot, general, scaled
 
@@ -10,6 +10,7 @@ __all__ = [
     "SCORES",
     "Additive",
     "Dot",
+    "FusedScore",
     "General",
     "ScaledDot",
     "Score",

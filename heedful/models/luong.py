@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from heedful.attention import Additive, Score, additive_attend, build_score
+from heedful.attention import FusedScore, Score, additive_attend, build_score
 from heedful.config import RnnConfig
 from heedful.kernels import usable
 from heedful.kernels.additive import unfit
@@ -69,8 +69,9 @@ class Luong(Recurrent):
         return torch.stack(known, dim=1), a, RecurrentState(cells, fed), seen
 
     def _at_once(self, e: Tensor, state: RecurrentState, memory: Memory) -> Found:
-        if state.feed is None and isinstance(self.score, Additive) and self._askable(self.score, e, memory):
-            return self._ask_at_once(self.score, e, state, memory)
+        fused = self.score.fused()
+        if state.feed is None and fused is not None and self._askable(fused, e, memory):
+            return self._ask_at_once(fused, e, state, memory)
         more = {}
         if state.feed is not None and self.mix is not None:
             more = {"W_fed": self.stack.weights(1), "a": state.feed, "W_a": self.mix.weight, "b_a": self.mix.bias}
@@ -80,15 +81,18 @@ class Luong(Recurrent):
         return found.known, found.a.transpose(0, 1), RecurrentState(found.last, found.a[-1]), found.seen
 
     @staticmethod
-    def _askable(score: Additive, e: Tensor, memory: Memory) -> bool:
-        """Whether kernels can take all questions at once."""
-        return usable(e) and not unfit(e, memory.keys[0], score.v)
+    def _askable(fused: FusedScore, e: Tensor, memory: Memory) -> bool:
+        """Whether kernels can take all queries at once: those of the additive score."""
+        return fused.v is not None and usable(e) and not unfit(e, memory.keys[0], fused.v)
 
-    def _ask_at_once(self, score: Additive, e: Tensor, state: RecurrentState, memory: Memory) -> Found:
+    def _ask_at_once(self, fused: FusedScore, e: Tensor, state: RecurrentState, memory: Memory) -> Found:
         """Nothing that was found is fed on: all states come first, and then all ask together, by fused kernels."""
         found = self.at_once(e, state, {})
         s = found.s.transpose(0, 1)
-        c, weights = additive_attend(score.W(s), memory.keys[0], score.v, memory.h, memory.keep, "kernel")
+        assert fused.W is not None
+        assert fused.v is not None
+        q = nn.functional.linear(s, fused.W)
+        c, weights = additive_attend(q, memory.keys[0], fused.v, memory.h, memory.keep, "kernel")
         seen = None if weights is None else weights[:, None, None]
         return torch.cat([s, c], dim=-1), None, RecurrentState(found.last), seen
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from heedful.attention import SCORES, Additive, ScaledDot, Score, attend
+from heedful.attention import Score, attend
 from heedful.config import RecurrentConfig
 from heedful.errors import ConfigError
 from heedful.kernels import answer, askable, steppable
@@ -182,10 +182,10 @@ class Recurrent(nn.Module):
         """
         alike = s.dtype == memory.h.dtype == memory.keys[0].dtype
         if not torch.is_grad_enabled() and alike and steppable(s) and askable(memory.h.shape[1]):
-            if isinstance(score, Additive):
-                return answer(score.W(s), memory.keys[0], memory.h, memory.keep, score.v)
-            if type(score) in SCORES.values():
-                return answer(s, memory.keys[0], memory.h, memory.keep, scale=_scale(score, s))
+            fused = score.fused()
+            if fused is not None:
+                q = s if fused.W is None else F.linear(s, fused.W)
+                return answer(q, memory.keys[0], memory.h, memory.keep, fused.v, fused.scale)
         c, weights = attend(score(s.view(memory.h.shape[0], -1, s.shape[-1]), memory.keys[0]), memory.h, memory.keep)
         return c.flatten(0, 1), weights.flatten(0, 1)
 
@@ -195,7 +195,7 @@ class Recurrent(nn.Module):
 
     def learns(self, y: Tensor, memory: Memory) -> bool:
         """Whether all steps can go through `write` at once: there are several, and gradients are wanted."""
-        known = self.score is None or type(self.score) in SCORES.values()  # somebody's own score goes step by step
+        known = self.score is None or self.score.fused() is not None
         one_each = y.shape[0] == memory.h.shape[0]
         return torch.is_grad_enabled() and y.shape[1] > 1 and one_each and known
 
@@ -206,11 +206,7 @@ class Recurrent(nn.Module):
         given = {"x": e.transpose(0, 1), **self.stack.tensors(state.cells, e.shape[1]), **more}
         if memory is not None:
             given |= {"keys": memory.keys[0], "values": memory.h, "keep": memory.keep}
-        if isinstance(self.score, Additive):
-            given |= {"W_q": self.score.W.weight, "v": self.score.v}
-        return write(Plan(self.stack.cell, len(self.stack.cells), ask, _scale(self.score, state.top)), given)
-
-
-def _scale(score: Score | None, s: Tensor) -> float:
-    """Return what a dot product is multiplied with: 1/√D or 1.  s (B, D)."""
-    return s.shape[-1] ** -0.5 if isinstance(score, ScaledDot) else 1.0
+        fused = None if self.score is None else self.score.fused()
+        if fused is not None and fused.W is not None and fused.v is not None:
+            given |= {"W_q": fused.W, "v": fused.v}
+        return write(Plan(self.stack.cell, len(self.stack.cells), ask, 1.0 if fused is None else fused.scale), given)

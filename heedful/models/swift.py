@@ -106,3 +106,7 @@ class Swift:
             mask = torch.zeros(memory.keep.shape, dtype=flat[0].dtype, device=memory.keep.device)
             mask.masked_fill_(~memory.keep, low)
             self.mask, self.beta = mask.repeat_interleave(BH // len(mask), 0)[:, None], 1.0
+            empty = ~memory.keep.any(1)
+            if empty.is_cuda or bool(empty.any()):  # a row with nothing to attend to gives zeros; a GPU is not asked
+                zero = empty.repeat_interleave(BH // len(mask), 0)[:, None, None]
+                self.keys = [(k, v.masked_fill(zero, 0.0)) for k, v in self.keys]

@@ -13,13 +13,16 @@ from torch import Tensor
 from torch.nn import functional as F
 
 if TYPE_CHECKING:
+    from heedful.models.heads import Sight
     from heedful.models.transformer import DecoderLayer, EncoderLayer
 
 __all__ = ["keys_of", "read"]
 
 
-def read(h: Tensor, layers: Iterable[EncoderLayer], bias: Tensor | None, pre: bool) -> Tensor:
+def read(h: Tensor, layers: Iterable[EncoderLayer], sight: Sight, pre: bool) -> Tensor:
     """Go through all layers, without weights to be seen and without gradients.  h (B, S, D) -> (B, S, D)."""
+    bias, some = sight.bias, sight.some
+    some = None if some is None or bool(some.all()) else some  # only if a row has nothing to attend to
     B, S, D = h.shape
     h = h.reshape(-1, D)
     for layer in layers:
@@ -27,7 +30,8 @@ def read(h: Tensor, layers: Iterable[EncoderLayer], bias: Tensor | None, pre: bo
         before, after = layer.around_inside.LN, layer.around_forward.LN
         x = F.linear(before(h) if pre else h, inside.W.weight, inside.W.bias)
         q, k, v = x.view(B, S, 3, -1, inside.C).permute(2, 0, 3, 1, 4).unbind(0)
-        c = F.scaled_dot_product_attention(q, k, v, bias).transpose(1, 2).reshape(-1, D)
+        c = F.scaled_dot_product_attention(q, k, v, bias)
+        c = (c if some is None else c * some).transpose(1, 2).reshape(-1, D)
         h = F.linear(c, inside.W_o.weight, inside.W_o.bias).add_(h)
         h = h if pre else before(h)
         x = forward.f(F.linear(after(h) if pre else h, forward.W_1.weight, forward.W_1.bias))

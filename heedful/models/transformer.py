@@ -163,7 +163,7 @@ class Transformer(nn.Module):
         quick = not (x.is_cuda or self.training or torch.is_grad_enabled() or torch.is_autocast_enabled("cpu"))
         if quick and look is None:
             padded = len(x) > 1 or not bool(keep.all())
-            h = self.LN_h(read(h, self.encoder, Sight.of(keep, h).bias if padded else None, self.pre))  # type: ignore[arg-type]
+            h = self.LN_h(read(h, self.encoder, Sight.of(keep, h) if padded else Sight(), self.pre))  # type: ignore[arg-type]
             return Memory(h, keep, keys_of(h, self.decoder), padded=padded)  # type: ignore[arg-type]
         sight, seen = Sight.of(keep, h), []
         stream = Stream.of(h, self.training)

@@ -168,3 +168,21 @@ def test_it_is_the_encoder(settings: dict[str, object], sizes: list[int], monkey
             rtol=1e-5,
             atol=1e-5,
         )
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=lambda s: f"{s['norm']}-{s['activation']}")
+@pytest.mark.parametrize("K", [1, 2])
+@torch.no_grad()
+def test_a_row_with_nothing_to_attend_to_gives_zeros(settings: dict[str, object], K: int) -> None:
+    """Encoding and decoding equal the layers that attend by the definition."""
+    model, _ = make(**settings)
+    keep = until(torch.tensor([3, 0, 7]))
+    x = torch.randint(4, V, keep.shape)
+    wanted, memory = model.encode(x, keep, Look()), model.encode(x, keep)
+    torch.testing.assert_close(memory.h, wanted.h, rtol=1e-5, atol=1e-5)
+    rows = torch.arange(B).repeat_interleave(K)
+    y = torch.randint(4, V, (B * K, 1))
+    plain, fast = (model.start(memory, 4).select(rows) for _ in range(2))
+    looked = model.step(y, plain, memory, Look())
+    assert not looked.weights[K : 2 * K].any()  # type: ignore[index]
+    torch.testing.assert_close(model.step(y, fast, memory).hidden, looked.hidden, rtol=1e-5, atol=1e-5)
