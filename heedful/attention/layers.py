@@ -1,7 +1,7 @@
 """The scores as modules: they hold the weights.
 
-Each has `keys(h)`, computed once for a sentence, and `forward(s, k)`, the scores of the decoder's states. To add one, write
-a module and set `SCORES["its name"]`: it trains and decodes by its `forward`. A fast version is declared by `fused`.
+Each has `keys(h)`, computed once for a sentence, and `forward(s, k)`, the scores of the decoder's states. To add one,
+write a module and set `SCORES["its name"]`: it trains and decodes by its `forward`. `fused` declares a fast version.
 """
 
 from __future__ import annotations

@@ -113,18 +113,18 @@ def test_weights_are_those_of_the_definition(name: str) -> None:
 @torch.no_grad()
 def test_kernels_are_not_used_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where steps are taken by kernels, as on a GPU, a score without a declared fast version is not among them."""
-    from heedful.models import recurrent
+    from heedful.models import rnn
 
     asked: list[Tensor] = []
-    monkeypatch.setattr(recurrent, "steppable", lambda s: True)
-    monkeypatch.setattr(recurrent, "answer", lambda q, *rest: asked.append(q) or (q, q))
+    monkeypatch.setattr(rnn, "by_kernels", lambda s: True)
+    monkeypatch.setattr(rnn, "attend_step", lambda q, *rest: asked.append(q) or (q, q))
     for name in ADDED:
         model = filled(RnnConfig(width=4, embedding=3, score=name), V, V)
         memory = model.encode(*padded(LENGTHS, V, V, T)[:2])
-        model.ask(model.score, model.start(memory, T).top, memory)
+        model.query(model.score, model.start(memory, T).top, memory)
     assert not asked
     model = filled(RnnConfig(width=4, embedding=3), V, V)
-    model.ask(model.score, model.start(memory, T).top, Memory(memory.h, memory.keep, memory.keys))
+    model.query(model.score, model.start(memory, T).top, Memory(memory.h, memory.keep, memory.keys))
     assert asked
 
 

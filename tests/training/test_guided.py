@@ -21,7 +21,7 @@ from heedful.data import Batch, Batches, Corpus, pad
 from heedful.data.links import CorpusLinks
 from heedful.errors import ConfigError, DataError
 from heedful.models import Look, Network, build
-from heedful.models.heads import MultiHead
+from heedful.models.transformer import MultiHead
 from heedful.readout import Readout
 from heedful.training.guided import Guide, agreement, guide_of, links_loss, wanted_weights
 from heedful.training.loss import Learner
