@@ -99,7 +99,7 @@ class Encoder(nn.Module):
 
         For the LSTM the cell states follow the states, layer by layer.
         """
-        e = self.dropout(self.embedding(x))
+        e = self.dropout(self.embedding(x)).masked_fill(~keep[..., None], 0)  # whatever the padding's vector is
         lengths = keep.sum(1).clamp(min=1)
         h, last = (self._unrolled if torch.is_grad_enabled() else self._packed)(e, lengths)
         return self.dropout(h), last
@@ -115,7 +115,7 @@ class Encoder(nn.Module):
     def _unrolled(self, e: Tensor, lengths: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
         """The same with the module's weights and `unrolled_encoder`, whose backward pass is several times faster."""
         padding = (torch.arange(e.shape[1], device=e.device)[:, None] >= lengths)[..., None]
-        h, ends = e.transpose(0, 1).masked_fill(padding, 0), []
+        h, ends = e.transpose(0, 1), []
         for layer in range(self.layers):
             names = self.rnn._all_weights[layer * self.directions :][: self.directions]
             weights = tuple(torch.stack([getattr(self.rnn, n[i]) for n in names]) for i in range(4))

@@ -94,13 +94,10 @@ class FastDecoder:
         """Prepare the keys, the values and the mask of a memory: once, until sentences leave it."""
         self.memory = memory
         flat = [part.reshape(BH, -1, self.C) for part in memory.keys]
-        self.keys = [(k.transpose(1, 2), v) for k, v in zip(flat[::2], flat[1::2], strict=True)]
         self.mask, self.beta = self.nothing, 0.0
         if memory.padded:
-            H = BH // len(memory.keep)
-            self.mask = mask_bias(memory.keep, flat[0].dtype).repeat_interleave(H, 0)[:, None]
-            self.beta = 1.0
-            empty = ~memory.keep.any(1)
-            if empty.is_cuda or bool(empty.any()):  # a row with nothing to attend to gives zeros; a GPU is not asked
-                zero = empty.repeat_interleave(H, 0)[:, None, None]
-                self.keys = [(k, v.masked_fill(zero, 0.0)) for k, v in self.keys]
+            keep = memory.keep.repeat_interleave(BH // len(memory.keep), 0)
+            self.mask, self.beta = mask_bias(keep, flat[0].dtype)[:, None], 1.0
+            # Padding may hold anything; and a row with nothing to attend to gives zeros.
+            flat = [part.masked_fill(~keep[..., None], 0.0) for part in flat]
+        self.keys = [(k.transpose(1, 2), v) for k, v in zip(flat[::2], flat[1::2], strict=True)]
