@@ -20,7 +20,7 @@ class Network(nn.Module, Seq2Seq):
 
     def bf16_weights(self) -> list[Tensor]:
         """Return the weights of which training in bf16 may keep rounded copies (`heedful.fused.bf16_weights`)."""
-        ...
+        raise NotImplementedError
 
 
 ORDERS = {"bahdanau": Bahdanau, "luong": Luong}

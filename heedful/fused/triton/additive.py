@@ -119,7 +119,7 @@ def _weights(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
         raise ShapeError(f"the kernels need a CUDA device; q is on {q.device}")
     if torch.compiler.is_compiling():
         return torch.ops.heedful.additive_weights(q, k, v, keep)  # type: ignore[no-any-return]
-    return _Weights.apply(q, k, v, keep)  # type: ignore[no-any-return, no-untyped-call]
+    return _Weights.apply(q, k, v, keep)  # type: ignore[no-any-return]
 
 
 def unfit(q: Tensor, k: Tensor, v: Tensor) -> str:
@@ -192,7 +192,7 @@ def _forward(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
     (B, T, A), S = q.shape, k.shape[1]
     if not B * T * S * A:
         return _empty_case(q, k, keep)
-    with torch.cuda.device_of(q):  # type: ignore[no-untyped-call]
+    with torch.cuda.device_of(q):
         e = _scores(q, k, v, None if keep is None else kept_by_any(keep))
         parts = e.shape[0]
         weights = e[0] if parts == 1 else torch.empty_like(e[0])
@@ -215,7 +215,7 @@ def _backward(
     """Return dq, dk and dv.  slope (B, T, S): that of the weights."""
     if not q.numel() * k.numel():
         return torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
-    with torch.cuda.device_of(q):  # type: ignore[no-untyped-call]
+    with torch.cuda.device_of(q):
         return _slopes(q, k, v, seen, weights, slope.float().contiguous())
 
 
