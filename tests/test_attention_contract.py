@@ -22,11 +22,11 @@ from torch.nn import functional as F
 import heedful.attention as definition
 from heedful.attention import until
 from heedful.config import FixedConfig, ModelConfig, RnnConfig, TransformerConfig
-from heedful.fused import attend_step, scaled_attend
+from heedful.fused import scaled_attend
 from heedful.fused.cpu.fast_decode import FastDecoder
 from heedful.fused.cpu.fast_encode import fast_encode
 from heedful.fused.cpu.recurrence import AdditiveSteps, AttentionSteps, DotSteps
-from heedful.fused.triton import kernel_attend
+from heedful.fused.triton import attend_step, kernel_attend
 from heedful.fused.triton.unrolled import JoinedAdditive, KernelAdditive, KernelDot
 from heedful.models import Look, Memory, Network
 from heedful.models.cache import Cache

@@ -126,7 +126,7 @@ class Additive(Score):
         return FusedScore(1.0, self.W.weight, self.v)
 
 
-class _Scores(UserDict[str, type[Score]]):
+class _ScoreRegistry(UserDict[str, type[Score]]):
     """Scores by name. A name set here is allowed as the setting model.score."""
 
     def __setitem__(self, name: str, score: type[Score]) -> None:
@@ -139,7 +139,7 @@ class _Scores(UserDict[str, type[Score]]):
         NAMES.remove(name)
 
 
-SCORES = _Scores(dot=Dot, scaled=ScaledDot, general=General, additive=Additive, concat=Additive)
+SCORES = _ScoreRegistry(dot=Dot, scaled=ScaledDot, general=General, additive=Additive, concat=Additive)
 
 
 def build_score(name: str, D: int, E: int, A: int) -> Score:

@@ -6,62 +6,6 @@ where they are used) · bf16_weights · no_compile (what torch.compile skips). A
 `Score.fused`.
 """
 
-from heedful.fused.no_compile import no_compile
-from heedful.fused.triton import (
-    DropoutMasks,
-    Path,
-    ScaledWeights,
-    Summary,
-    Top,
-    additive_attend,
-    attend_step,
-    attendable,
-    gru_cell,
-    lstm_cell,
-    path,
-    paths,
-    relu_dropout,
-    residual_norm,
-    scaled_,
-    scaled_attend,
-    steppable,
-    token_losses,
-    usable,
-)
-from heedful.fused.unrolled import (
-    DecoderOutput,
-    DecoderSpec,
-    Tensors,
-    reverse_sentences,
-    unrolled_decoder,
-    unrolled_encoder,
-)
+from heedful.fused.triton import ScaledWeights, additive_attend, path, paths, scaled_attend, usable
 
-__all__ = [
-    "DecoderOutput",
-    "DecoderSpec",
-    "DropoutMasks",
-    "Path",
-    "ScaledWeights",
-    "Summary",
-    "Tensors",
-    "Top",
-    "additive_attend",
-    "attend_step",
-    "attendable",
-    "gru_cell",
-    "lstm_cell",
-    "no_compile",
-    "path",
-    "paths",
-    "relu_dropout",
-    "residual_norm",
-    "reverse_sentences",
-    "scaled_",
-    "scaled_attend",
-    "steppable",
-    "token_losses",
-    "unrolled_decoder",
-    "unrolled_encoder",
-    "usable",
-]
+__all__ = ["ScaledWeights", "additive_attend", "path", "paths", "scaled_attend", "usable"]

@@ -21,9 +21,9 @@ from heedful.fused.triton.recurrent_attention import attendable
 from heedful.fused.triton.steps import steppable
 from heedful.fused.triton.unrolled import (
     KERNEL_LAYERS,
-    Joined,
     JoinedAdditive,
     JoinedMix,
+    JoinedProducts,
     KernelAdditive,
     KernelDot,
 )
@@ -153,11 +153,11 @@ class UnrolledDecoder:
         self.below = [self._below(number) for number in range(1, spec.layers)]
         self.feed = self._feed() if "W_fed" in given else None
 
-    def _joined(self) -> Joined:
+    def _joined(self) -> JoinedProducts:
         U, late = self.given[f"U{self.spec.layers - 1}"], self.spec.query == "after"
         others = {"q": self.given["W_q"]} if "W_q" in self.given else {}
         others |= {"a": self.given["W_a"][:, : U.shape[1]]} if "a" in self.given else {}
-        return Joined(layer_type(self.spec.cell, U), U, others, late, (self.T, self.B))
+        return JoinedProducts(layer_type(self.spec.cell, U), U, others, late, (self.T, self.B))
 
     def _gates(self, number: int) -> Tensor | None:
         """Return the buffer for a layer's gates, or for their gradients, if it has to be that one."""
@@ -411,10 +411,10 @@ def reverse_sentences(x: Tensor, lengths: Tensor) -> Tensor:
     j = torch.arange(S, device=x.device)[:, None]
     position = torch.where(j < lengths, lengths - 1 - j, j)
     rows = position * B + torch.arange(B, device=x.device)
-    return _Rows.apply(x.flatten(0, 1), rows.flatten()).view(x.shape)  # type: ignore[no-untyped-call, no-any-return]
+    return _Reorder.apply(x.flatten(0, 1), rows.flatten()).view(x.shape)  # type: ignore[no-untyped-call, no-any-return]
 
 
-class _Rows(torch.autograd.Function):
+class _Reorder(torch.autograd.Function):
     """Rows in another order that is its own inverse: so the gradient goes the same way."""
 
     @staticmethod
@@ -425,4 +425,4 @@ class _Rows(torch.autograd.Function):
     @staticmethod
     def backward(ctx: _Context, d: Tensor) -> tuple[Tensor, None]:
         (rows,) = ctx.saved_tensors
-        return _Rows.apply(d, rows), None  # type: ignore[no-untyped-call]
+        return _Reorder.apply(d, rows), None  # type: ignore[no-untyped-call]

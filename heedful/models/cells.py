@@ -13,9 +13,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from heedful.fused import gru_cell, lstm_cell, steppable
+from heedful.fused.triton import gru_cell, lstm_cell, steppable
 
-__all__ = ["CELLS", "CellState", "Kind", "by_kernels", "gru", "initialise", "lstm", "rnn"]
+__all__ = ["CELLS", "CellKind", "CellState", "by_kernels", "gru", "initialise", "lstm", "rnn"]
 
 CellState = tuple[Tensor, ...]  # (s,), or (s, m) for the LSTM with its cell state m; each (B, D)
 
@@ -57,7 +57,7 @@ def gru(x: Tensor, u: Tensor, state: CellState) -> CellState:
 Function = Callable[[Tensor, Tensor, CellState], CellState]
 
 
-class Kind(NamedTuple):
+class CellKind(NamedTuple):
     """A cell's function, how many gates it has side by side, how many tensors its state has, PyTorch's module.
 
     `kernel` is the same function without a gradient, on a GPU.
@@ -77,9 +77,9 @@ class Kind(NamedTuple):
 
 
 CELLS = {
-    "rnn": Kind(rnn, 1, 1, nn.RNN),
-    "lstm": Kind(lstm, 4, 2, nn.LSTM, lstm_cell),
-    "gru": Kind(gru, 3, 1, nn.GRU, gru_cell),
+    "rnn": CellKind(rnn, 1, 1, nn.RNN),
+    "lstm": CellKind(lstm, 4, 2, nn.LSTM, lstm_cell),
+    "gru": CellKind(gru, 3, 1, nn.GRU, gru_cell),
 }
 
 

@@ -17,19 +17,16 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from heedful.attention import FusedScore, Score, attend, build_score
 from heedful.config import FixedConfig, RecurrentConfig, RnnConfig
 from heedful.errors import ConfigError
-from heedful.fused import (
+from heedful.fused.triton import additive_attend, attend_step, attendable, usable
+from heedful.fused.triton.additive import unfit
+from heedful.fused.unrolled import (
     DecoderOutput,
     DecoderSpec,
     Tensors,
-    additive_attend,
-    attend_step,
-    attendable,
     reverse_sentences,
     unrolled_decoder,
     unrolled_encoder,
-    usable,
 )
-from heedful.fused.triton.additive import unfit
 from heedful.models.cells import CELLS, CellState, by_kernels, initialise
 from heedful.models.layers import Dropout, embedding
 from heedful.models.protocol import Look, Memory, Step

@@ -4,7 +4,7 @@
 fewer operations: `fast_encode` a sentence, `fast_decode` a token.
 
 What a sub-layer computes, g, is added to x only where x is read next. There it is normalised, too, so that in training
-on a GPU the sum, its dropout and LN are one kernel (`heedful.fused.residual_norm`): in bf16 and fp16, since in fp32 a
+on a GPU the sum, its dropout and LN are one kernel (`heedful.fused.triton.residual`): in bf16 and fp16, since in fp32 a
 Transformer trained slower with the kernels of its layers than without.
 """
 
@@ -24,10 +24,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from heedful.attention import attend, causal, mask_bias, scaled
 from heedful.config import TransformerConfig
 from heedful.errors import ConfigError, ShapeError
-from heedful.fused import DropoutMasks, relu_dropout, residual_norm, usable
 from heedful.fused.cpu.fast_decode import FastDecoder
 from heedful.fused.cpu.fast_encode import cross_keys, fast_encode
 from heedful.fused.cpu.packed_weights import Packable
+from heedful.fused.triton import DropoutMasks, relu_dropout, residual_norm, usable
 from heedful.models.cache import Cache
 from heedful.models.layers import dropout, embedding
 from heedful.models.protocol import Look, Memory, Step

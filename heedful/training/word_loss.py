@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from heedful.fused import scaled_, token_losses, usable
+from heedful.fused.triton import scaled_, token_losses, usable
 
 __all__ = ["word_loss"]
 

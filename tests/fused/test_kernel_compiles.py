@@ -73,10 +73,10 @@ def tried(name, kernel, pointers, constants, most=SHARED, **options):
     print(name, made.metadata.shared)
 
 def scaled(kernel, q, C, MASK, CAUSAL, BIAS, top=0):
-    # As `Given` and its callers have it.
+    # As `KernelInputs` and its callers have it.
     kind = {"*fp32": torch.float32, "*fp16": torch.float16, "*bf16": torch.bfloat16}[q]
     x = torch.zeros(1, 1, 1, C, dtype=kind)
-    given = scaled_kernels.Given(scaled_kernels.Scores(x, x, 1.0))
+    given = scaled_kernels.KernelInputs(scaled_kernels.Scores(x, x, 1.0))
     pointers = {"q": q, "k": q, "lse": F, "bias": F if BIAS else q, "mask": (q, "*u8", q, F)[MASK], "factor": "fp32"}
     pointers |= {"received": F, "parts": F, "tops": F, "positions": "*i64", "weights": F}
     constants = {"C": C, "CAUSAL": CAUSAL, "BIAS": BIAS, "MASK": min(MASK, 2)}

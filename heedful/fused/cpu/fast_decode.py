@@ -18,7 +18,7 @@ from heedful.attention import mask_bias
 __all__ = ["FastDecoder"]
 
 
-class _Layer:
+class _FastLayer:
     """The weights of one layer: for each product W, as x W takes it, and b; for each LN what `layer_norm` takes."""
 
     def __init__(self, layer: Any) -> None:  # noqa: ANN401  (a `DecoderLayer`)
@@ -49,7 +49,7 @@ class FastDecoder:
     """The decoder's layers for one token of each hypothesis, without attention weights and without gradients."""
 
     def __init__(self, layers: Iterable[nn.Module], C: int, pre: bool) -> None:
-        self.layers = [_Layer(layer) for layer in layers]
+        self.layers = [_FastLayer(layer) for layer in layers]
         self.C, self.pre, self.scale = C, pre, C**-0.5
         self.nothing = self.layers[0].qkv[0].new_zeros(())
         self.memory: Any = None

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-__all__ = ["Kernel", "Part", "interpreted", "kernel", "part", "power_of_2"]
+__all__ = ["JitFunction", "Kernel", "interpreted", "kernel", "part", "power_of_2"]
 
 
-class Part:
+class JitFunction:
     """A function in Triton's language that kernels call."""
 
     def __init__(self, function: Callable[..., Any], varying: Sequence[str] = ()) -> None:
@@ -31,12 +31,12 @@ class Part:
             names = self.function.__globals__
             names["tl"] = triton.language
             for name, value in list(names.items()):
-                if type(value) is Part:
+                if type(value) is JitFunction:
                     names[name] = value.jit()
         return self.compiled
 
 
-class Kernel(Part):
+class Kernel(JitFunction):
     """A function that is launched: `kernel[grid](…)`.
 
     `varying` are integers that differ from batch to batch: for any other Triton compiles anew when it is 1 or a
@@ -51,7 +51,7 @@ class Kernel(Part):
 
 def part(function: Callable[..., Any]) -> Any:  # noqa: ANN401  (in a kernel it is called, and Triton's by then)
     """Make a function a part of kernels."""
-    return Part(function)
+    return JitFunction(function)
 
 
 def kernel(*varying: str) -> Callable[[Callable[..., Any]], Kernel]:

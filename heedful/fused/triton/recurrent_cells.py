@@ -150,7 +150,7 @@ def _grid(N: int, B: int, D: int) -> tuple[int, int, int]:
     return B, (D + BLOCK - 1) // BLOCK, N
 
 
-class _Steps:
+class _CellSteps:
     """N layers on their way through T steps.  gates (N, T, B, 4D), states (N, T+1, B, D) each.
 
     Rows of gates, and of their gradients, may be parts of wider rows.
@@ -178,7 +178,7 @@ class _Steps:
         self.slopes_after = tuple(side[:, 1:] for side in slopes)
 
 
-class LstmSteps(_Steps):
+class LstmSteps(_CellSteps):
     """The LSTM's steps.  gates (N, T, B, 4D): i, f, g, o; s, m (N, T+1, B, D): the states, from the first on."""
 
     def __init__(self, gates: Tensor, s: Tensor, m: Tensor) -> None:
@@ -206,7 +206,7 @@ class LstmSteps(_Steps):
             )  # fmt: skip
 
 
-class GruSteps(_Steps):
+class GruSteps(_CellSteps):
     """The GRU's steps.  gates (N, T, B, 4D): n, r, z, u; s (N, T+1, B, D): the states, from the first on."""
 
     def __init__(self, gates: Tensor, s: Tensor) -> None:

@@ -34,7 +34,18 @@ from heedful.fused.triton.scaled_plain import LOW, Scores, Summary, Top
 if TYPE_CHECKING:
     import triton.language as tl
 
-__all__ = ["GROUP", "MOST_TOP", "Found", "Given", "log_sum_exp", "on_device", "slabs", "summary", "together", "unfit"]
+__all__ = [
+    "GROUP",
+    "MOST_TOP",
+    "KernelInputs",
+    "TopSearch",
+    "log_sum_exp",
+    "on_device",
+    "slabs",
+    "summary",
+    "together",
+    "unfit",
+]
 
 ROWS = 64  # slabs are multiples of it
 GROUP = 16  # keys of which the largest score is kept for the top
@@ -195,7 +206,7 @@ def _sums(
     tl.store(lse + pair * T + rows, tl.where(nothing, float("inf"), found), rows < T)
 
 
-class Given:
+class KernelInputs:
     """Scores as kernels take them: pointers, strides and what is compiled in."""
 
     def __init__(self, scores: Scores) -> None:
@@ -284,7 +295,7 @@ def log_sum_exp(scores: Scores) -> Tensor:
     """Return log Σ_j exp(scores_tj), +inf for a row with nothing to look at.  (B, H, T)."""
     B, H, T, S = scores.shape
     lse = torch.full((B, H, T), torch.inf, device=scores.q.device)
-    given = Given(scores)
+    given = KernelInputs(scores)
     if lse.numel() and S:
         with on_device(lse):
             _sums[(B * H, -(-T // given.rows))](
@@ -310,8 +321,8 @@ def summary(scores: Scores, lse: Tensor, count: int = 0) -> Summary:
     sums: list[Tensor] = []
     found = None
     if count:
-        found = Found(scores, count)
-    given, lse = Given(scores), lse.contiguous()
+        found = TopSearch(scores, count)
+    given, lse = KernelInputs(scores), lse.contiguous()
     n = -(-S // given.keys)
     groups = n * (given.keys // GROUP)
     for begin, end in slabs(B, H, T, groups if count else n) if B * H * S else ():
@@ -446,7 +457,7 @@ def together(K: int, channels: int) -> int:
     return min(K * GROUP, max(GROUP, FETCHED // channels))
 
 
-class Found:
+class TopSearch:
     """The top of all queries, filled slab by slab."""
 
     def __init__(self, scores: Scores, count: int) -> None:
@@ -458,7 +469,7 @@ class Found:
             self.positions.fill_(-1)
             self.weights.zero_()
 
-    def look(self, given: Given, lse: Tensor, tops: Tensor, begin: int, end: int) -> None:
+    def look(self, given: KernelInputs, lse: Tensor, tops: Tensor, begin: int, end: int) -> None:
         """Find the top of some queries.  tops (B, H, end - begin, groups)."""
         B, H, T, S = self.scores.shape
         K = power_of_2(self.count)

@@ -3,7 +3,7 @@
 They keep the same for the backward pass, so that either can take what the other has left.
 
 On a GPU every launch has its price. U s, W_q s and W_s s read the same s: with the matrices below each other and the
-sums side by side they are one product, and so are their gradients (`Joined`).
+sums side by side they are one product, and so are their gradients (`JoinedProducts`).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from heedful.fused.triton.recurrent_cells import GruSteps, LstmSteps
 
 __all__ = [
     "KERNEL_LAYERS",
-    "Joined",
     "JoinedAdditive",
     "JoinedMix",
+    "JoinedProducts",
     "KernelAdditive",
     "KernelDot",
     "KernelGru",
@@ -130,7 +130,7 @@ class KernelDot(DotSteps):
 
 
 class JoinedAdditive(KernelAdditive):
-    """Additive queries where `Joined` computes W s, and the gradient of s."""
+    """Additive queries where `JoinedProducts` computes W s, and the gradient of s."""
 
     def forward(self, t: int) -> None:
         """Compute weights and context of the query that lies in `q[t]`."""
@@ -142,7 +142,7 @@ class JoinedAdditive(KernelAdditive):
 
 
 class JoinedMix(Mix):
-    """a_t where `Joined` computes W_s s + b_a, and the gradient of s."""
+    """a_t where `JoinedProducts` computes W_s s + b_a, and the gradient of s."""
 
     def forward(self, t: int) -> None:
         """Compute a_t."""
@@ -150,10 +150,10 @@ class JoinedMix(Mix):
         a.addmm_(c, self.W_c.t()).tanh_()
 
     def give_state(self, ds: Tensor, da: Tensor) -> None:
-        """`Joined` adds the gradient of s_t."""
+        """`JoinedProducts` adds the gradient of s_t."""
 
 
-class Joined:
+class JoinedProducts:
     """All that reads the states s (T+1, B, D) of one layer: U (gates·D, D), and the others' weights (…, D) by name.
 
     Row j is what is read from s_j: the sums of the step that begins with it (`gates`) and beside them the `others`. If
