@@ -246,7 +246,7 @@ class Output(nn.Module):
         return self.dropout(known)  # type: ignore[no-any-return]
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Return the scores of all words.  hidden (…, width) -> (…, V)."""
+        """Return the scores of all tokens.  hidden (…, width) -> (…, V)."""
         return F.linear(hidden, self.target[0].weight) if self.tied else self.W(hidden)
 
 
@@ -270,7 +270,7 @@ class Recurrent(nn.Module):
         return self.encoder.embedding
 
     def encode(self, x: Tensor, keep: Tensor, look: Look | None = None) -> Memory:
-        """Read the source.  x (B, S), keep (B, S) -> Memory."""
+        """Encode the source.  x (B, S), keep (B, S) -> Memory."""
         h, last = self.encoder(x, keep)
         return Memory(h, keep, (), last)
 
@@ -279,7 +279,7 @@ class Recurrent(nn.Module):
         return RecurrentState(self.bridge(memory.last))
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Return the scores of all words.  hidden (…, width) -> (…, V)."""
+        """Return the scores of all tokens.  hidden (…, width) -> (…, V)."""
         return self.output.logits(hidden)
 
     def bf16_weights(self) -> list[Tensor]:
@@ -387,7 +387,7 @@ class Bahdanau(Recurrent):
         self.output = Output(D + E, self.embedding, config)
 
     def encode(self, x: Tensor, keep: Tensor, look: Look | None = None) -> Memory:
-        """Read the source and work out the keys.  x (B, S), keep (B, S) -> Memory."""
+        """Encode the source and compute the keys.  x (B, S), keep (B, S) -> Memory."""
         memory = super().encode(x, keep)
         return Memory(memory.h, keep, (self.score.keys(memory.h),), memory.last)
 
@@ -434,7 +434,7 @@ class Luong(Recurrent):
         self.output = Output(D + E if config.tied else D, self.embedding, config)
 
     def encode(self, x: Tensor, keep: Tensor, look: Look | None = None) -> Memory:
-        """Read the source and work out the keys.  x (B, S), keep (B, S) -> Memory."""
+        """Encode the source and compute the keys.  x (B, S), keep (B, S) -> Memory."""
         memory = super().encode(x, keep)
         return Memory(memory.h, keep, (self.score.keys(memory.h),), memory.last)
 

@@ -62,7 +62,7 @@ def positions(n: int, D: int, like: Tensor | None = None) -> Tensor:
 
 
 class Stream(NamedTuple):
-    """x + dropout(g), not added up yet; g is None when there is nothing to add. With a drops, kernels do the work."""
+    """x + dropout(g), not added up yet; g is None when there is nothing to add. With `drops`, kernels do the work."""
 
     x: Tensor
     g: Tensor | None = None
@@ -70,7 +70,7 @@ class Stream(NamedTuple):
 
     @classmethod
     def of(cls, x: Tensor, training: bool) -> Stream:
-        """Begin with the words' embeddings.  x (B, n, D)."""
+        """Begin with the tokens' embeddings.  x (B, n, D)."""
         fused = training and torch.is_grad_enabled() and _by_kernels(x)
         return cls(x, None, DropoutMasks(x.device) if fused else None)
 
@@ -143,10 +143,12 @@ class Mask:
         return cls(keep, _bias(keep[:, None], dtype), keep.any(1)[:, None, None, None].to(dtype))
 
     @classmethod
-    def causal(cls, n: int, t: int, like: Tensor) -> Mask:
-        """Attend from the last n of t tokens, each to itself and those before it."""
+    def causal(cls, n: int, t: int, like: Tensor, look: bool) -> Mask:
+        """Attend from the last n of t tokens, each to itself and those before it; `look`: weights are wanted."""
         if n == 1:
             return cls()
+        if n == t and not look:
+            return cls(is_causal=True)
         keep = causal(n, t, like.device)
         return cls(keep, is_causal=True) if n == t else cls(keep, _bias(keep, _precision(like)))
 
@@ -224,7 +226,7 @@ class FeedForward(nn.Module):
         self.W_2 = nn.Linear(config.inner, config.width)
 
     def forward(self, x: Tensor, drops: DropoutMasks | None = None) -> Tensor:
-        """x (B, n, D) -> (B, n, D). With a drops, by a kernel that has ReLU only."""
+        """x (B, n, D) -> (B, n, D). With `drops`, by a kernel that has ReLU only."""
         if drops is not None and self.f is F.relu:
             x = F.linear(x, self.W_1.weight)
             return self.W_2(relu_dropout(x, self.W_1.bias, self.dropout, drops))  # type: ignore[no-any-return]
@@ -251,7 +253,7 @@ class EncoderLayer(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Self-attention to the words before, attention to the source, then the feed-forward layer."""
+    """Self-attention to the tokens before, attention to the source, then the feed-forward layer."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
@@ -285,7 +287,7 @@ class DecoderLayer(nn.Module):
 
 
 class Transformer(Packable):
-    """Encoder: h = layers(E x √D + p). Decoder: s = layers(E y √D + p), looking at h. Words: E s, or W_o s (+ b)."""
+    """Encoder: h = layers(E x √D + p). Decoder: s = layers(E y √D + p), attending to h. Logits: E s, or W_o s (+ b)."""
 
     def __init__(self, config: TransformerConfig, source: int, target: int) -> None:
         super().__init__()
@@ -316,7 +318,7 @@ class Transformer(Packable):
                 nn.init.zeros_(module.bias)
 
     def places(self, n: int) -> Tensor:
-        """Return the positions of n words or more, from a table that is made where the words are.  (≥ n, D)."""
+        """Return the positions of n tokens or more, from a table on the weights' device.  (≥ n, D)."""
         table, W = self.table, self.embedding.weight
         if table is None or len(table) < n or table.device != W.device or table.dtype != W.dtype:
             size = max(PLACES, 1 << (n - 1).bit_length())
@@ -336,7 +338,7 @@ class Transformer(Packable):
         return self.source or self.embedding
 
     def encode(self, x: Tensor, keep: Tensor, look: Look | None = None) -> Memory:
-        """Read the source and work out the keys.  x (B, S), keep (B, S) -> Memory."""
+        """Encode the source and compute the keys.  x (B, S), keep (B, S) -> Memory."""
         h = self.embed(self.source_words, x, self.places(x.shape[1])[: x.shape[1]])
         fast = not (x.is_cuda or self.training or torch.is_grad_enabled() or torch.is_autocast_enabled("cpu"))
         if fast and look is None:
@@ -373,9 +375,9 @@ class Transformer(Packable):
             state.advance(1)
             return Step(self.LN_s(s), state, None)
         if state.offset is not None:
-            raise ShapeError("sentences that began at different times are read a word at a time, and not looked into")
+            raise ShapeError("sentences that began at different times are read one token at a time, without weights")
         seen = []
-        back = Mask.causal(n, state.length + n, s)
+        back = Mask.causal(n, state.length + n, s, look is not None)
         across = Mask.of(memory.keep, s) if memory.padded else Mask()
         stream = Stream.of(s, self.training)
         for number, layer in enumerate(self.decoder):
@@ -387,7 +389,7 @@ class Transformer(Packable):
         return Step(s, state, torch.stack(seen, dim=1) if look else None)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Return the scores of all words.  hidden (…, D) -> (…, V)."""
+        """Return the scores of all tokens.  hidden (…, D) -> (…, V)."""
         W, packed = self._output_weight, self.packed
         if packed is not None and hidden.shape[:-1].numel() <= FEW and not torch.is_grad_enabled():
             # As long as nobody has changed what it was made from.
