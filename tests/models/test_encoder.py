@@ -164,7 +164,7 @@ def test_learning_equals_packing_and_so_do_its_gradients(cell, layers, both, tog
     if together:  # as on a GPU
         monkeypatch.setattr(recurrence, "span", lambda T, device: T)
     encoder, (x, keep) = build(cell, layers, both), sentences()
-    found, wanted = (learned(encoder, way, x, keep) for way in ("_learn", "_packed"))
+    found, wanted = (learned(encoder, way, x, keep) for way in ("_unrolled", "_packed"))
     torch.testing.assert_close(found, wanted)
 
 
@@ -196,7 +196,7 @@ def test_a_sentence_is_turned_round_within_its_length():
 def test_padding_gets_no_gradient():
     encoder, (x, keep) = build("lstm", 2, True), sentences()
     e = encoder.embedding(x).detach().requires_grad_()
-    h, last = encoder._learn(e, keep.sum(1))
+    h, last = encoder._unrolled(e, keep.sum(1))
     (h.sum() + sum(side.sum() for side in last)).backward()
     assert e.grad is not None
     assert not e.grad[~keep].any()
