@@ -41,7 +41,7 @@ Attended = tuple[Tensor, CellStates, Tensor | None]  # [s_t; c_t] (B, n, …), t
 class RecurrentState:
     """The states of the decoder's layers, bottom first, and the attentional state when it is fed on."""
 
-    cells: tuple[CellState, ...]
+    cells: CellStates
     feed: Tensor | None = None
 
     @property
@@ -270,9 +270,9 @@ class Recurrent(nn.Module):
         return self.encoder.embedding
 
     def encode(self, x: Tensor, keep: Tensor, look: Look | None = None) -> Memory:
-        """Encode the source.  x (B, S), keep (B, S) -> Memory."""
+        """Encode the source, and compute the keys.  x (B, S), keep (B, S) -> Memory."""
         h, last = self.encoder(x, keep)
-        return Memory(h, keep, (), last)
+        return Memory(h, keep, () if self.score is None else (self.score.keys(h),), last)
 
     def start(self, memory: Memory, capacity: int) -> RecurrentState:
         """Return s_0, made from h(T). A recurrent state needs no capacity."""
@@ -290,12 +290,13 @@ class Recurrent(nn.Module):
         """Return ‖h_j‖, which is what a context is a mixture of; None without attention.  (B, 1, 1, S)."""
         return memory.h.norm(dim=-1)[:, None, None] if memory.keys else None
 
-    def query(self, score: Score, s: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
+    def query(self, s: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
         """Return what states find in the source.  s (R, D) -> c (R, E), weights (R, S).
 
         K hypotheses of one sentence are K queries: (B·K, D) is (B, K, D).
         """
-        h, keep, k = memory.h, memory.keep, memory.keys[0]
+        h, keep, k, score = memory.h, memory.keep, memory.keys[0], self.score
+        assert score is not None
         if not torch.is_grad_enabled() and s.dtype == h.dtype == k.dtype and by_kernels(s):
             fused = score.fused()
             if fused is not None and attendable(h.shape[1]):
@@ -333,7 +334,8 @@ Mixed = tuple[Tensor, Tensor | None, RecurrentState, Tensor | None]  # [s_t; c_t
 class Fixed(Recurrent):
     """A fixed context: all that the decoder knows of the sentence is h(T).
 
-    s_0 from h(T), s_t = RNN(s_{t-1}, y_{t-1}); or, with `context="every"`, s_t = RNN(s_{t-1}, [y_{t-1}; h(T)])."""
+    s_0 from h(T), s_t = RNN(s_{t-1}, y_{t-1}); or, with `context="every"`, s_t = RNN(s_{t-1}, [y_{t-1}; h(T)]).
+    """
 
     def __init__(self, config: FixedConfig, source: int, target: int) -> None:
         super().__init__(config, source, target)
@@ -375,7 +377,8 @@ class Fixed(Recurrent):
 class Bahdanau(Recurrent):
     """Bahdanau's order: s_{t-1} queries, and c_t enters the cell.
 
-    c_t from s_{t-1}; s_t = RNN(s_{t-1}, [c_t, y_{t-1}]); W_o[s_t; c_t] + b_o."""
+    c_t from s_{t-1}; s_t = RNN(s_{t-1}, [c_t, y_{t-1}]); W_o[s_t; c_t] + b_o.
+    """
 
     score: Score
 
@@ -385,11 +388,6 @@ class Bahdanau(Recurrent):
         self.score = build_score(config.score, D, E, config.score_width or D)
         self.stack = Stack(config, (config.embedding, E))
         self.output = Output(D + E, self.embedding, config)
-
-    def encode(self, x: Tensor, keep: Tensor, look: Look | None = None) -> Memory:
-        """Encode the source and compute the keys.  x (B, S), keep (B, S) -> Memory."""
-        memory = super().encode(x, keep)
-        return Memory(memory.h, keep, (self.score.keys(memory.h),), memory.last)
 
     def step(self, y: Tensor, state: RecurrentState, memory: Memory, look: Look | None = None) -> Step:
         """Read n tokens.  y (R, n) -> hidden (R, n, …), the state after them, weights (R, 1, 1, n, S) if asked for."""
@@ -402,7 +400,7 @@ class Bahdanau(Recurrent):
         cells = state.cells
         known, weights = [], []
         for x in self.stack.project(0, e).unbind(1):
-            c, alpha = self.query(self.score, cells[-1][0], memory)
+            c, alpha = self.query(cells[-1][0], memory)
             cells = self.stack(x + self.stack.project(1, c), cells)
             known.append(torch.cat([cells[-1][0], c], dim=-1))
             weights.append(alpha)
@@ -418,7 +416,7 @@ class Luong(Recurrent):
 
     s_t = RNN(s_{t-1}, [y_{t-1}; a_{t-1}]); c_t from s_t; a_t = tanh(W_a[s_t; c_t]); W_o a_t + b_o.
 
-    Without input feeding the cell sees y_{t-1} alone. With tied embeddings the words are written as everywhere,
+    Without input feeding the cell sees y_{t-1} alone. With tied embeddings the logits are as everywhere,
     E·tanh(W[s_t; c_t; y_{t-1}]).
     """
 
@@ -432,11 +430,6 @@ class Luong(Recurrent):
         self.stack = Stack(config, (config.embedding, D) if config.feed else (config.embedding,))
         self.mix = nn.Linear(D + E, D) if config.feed or not config.tied else None
         self.output = Output(D + E if config.tied else D, self.embedding, config)
-
-    def encode(self, x: Tensor, keep: Tensor, look: Look | None = None) -> Memory:
-        """Encode the source and compute the keys.  x (B, S), keep (B, S) -> Memory."""
-        memory = super().encode(x, keep)
-        return Memory(memory.h, keep, (self.score.keys(memory.h),), memory.last)
 
     def start(self, memory: Memory, capacity: int) -> RecurrentState:
         """Return s_0, made from h(T), and a_0 = 0 when it is fed on."""
@@ -456,15 +449,15 @@ class Luong(Recurrent):
         for x in self.stack.project(0, e).unbind(1):
             cells = self.stack(x if fed is None else x + self.stack.project(1, fed), cells)
             s = cells[-1][0]
-            c, alpha = self.query(self.score, s, memory)
+            c, alpha = self.query(s, memory)
             known.append(torch.cat([s, c], dim=-1))
             weights.append(alpha)
             if fed is not None and self.mix is not None:
                 fed = torch.tanh(self.mix(known[-1]))
                 mixed.append(fed)
         a = torch.stack(mixed, dim=1) if mixed else None
-        seen = torch.stack(weights, dim=1)[:, None, None]
-        return torch.stack(known, dim=1), a, RecurrentState(cells, fed), seen
+        step_weights = torch.stack(weights, dim=1)[:, None, None]
+        return torch.stack(known, dim=1), a, RecurrentState(cells, fed), step_weights
 
     def _unrolled(self, e: Tensor, state: RecurrentState, memory: Memory) -> Mixed:
         fused = self.score.fused()

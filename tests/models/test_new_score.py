@@ -121,10 +121,10 @@ def test_kernels_are_not_used_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ADDED:
         model = filled(RnnConfig(width=4, embedding=3, score=name), V, V)
         memory = model.encode(*padded(LENGTHS, V, V, T)[:2])
-        model.query(model.score, model.start(memory, T).top, memory)
+        model.query(model.start(memory, T).top, memory)
     assert not asked
     model = filled(RnnConfig(width=4, embedding=3), V, V)
-    model.query(model.score, model.start(memory, T).top, Memory(memory.h, memory.keep, memory.keys))
+    model.query(model.start(memory, T).top, Memory(memory.h, memory.keep, memory.keys))
     assert asked
 
 
