@@ -2,7 +2,7 @@
 
 x is W x_t + b, the input's part, and u is U s_{t-1} + b', the state's part, each with the gates side by side in
 PyTorch's order, so that weights can be exchanged with `nn.RNN`, `nn.LSTM` and `nn.GRU`. Keeping the products outside
-lets a decoder work out the inputs of all steps at once.
+lets a decoder compute the inputs of all steps at once.
 """
 
 from __future__ import annotations

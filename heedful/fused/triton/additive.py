@@ -56,7 +56,7 @@ FLOATS = (torch.float64, *KINDS)
 PAD = 128  # T, S and A are padded to multiples of it, between kernels
 ROWS, BA = 32, 64  # rows and columns that share their bits
 TILES = ((16, 128), (32, 64))  # (T, S) of a program of the scores: 64 sums for each thread of its one warp
-BN = 8  # rows of a program on the way back
+BN = 8  # rows of a program in the backward pass
 PROGRAMS = 2112  # that fit on 132 multiprocessors; with fewer, the sum over a is cut into parts
 MOST = 65_535  # sentences: the grid of a kernel is not larger
 
@@ -98,7 +98,7 @@ def kernel_attend(q: Tensor, k: Tensor, v: Tensor, values: Tensor, keep: Tensor 
 
 
 def fitted_attend(q: Tensor, k: Tensor, v: Tensor, values: Tensor, keep: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Return the same for tensors that are known to fit, keep (B, T, S) among them: nothing is looked at twice."""
+    """Return the same for tensors that are known to fit, keep (B, T, S) among them: nothing is checked twice."""
     weights = _weights(q, k, v, keep)
     if keep is not None:
         values = values.masked_fill(~kept_by_any(keep)[..., None], 0)
@@ -302,8 +302,8 @@ def exponentials(
     The product of two sides has to stay under 2^100 for v/(1 + QK) + v'/(1 + Q'K') to be right over one denominator:
     should that be too large to be inverted, both factors are at least 2^26, and both terms nothing beside 1. So X is
     held under e^34.6, x under 17.3. Nobody can tell where the other side is above -7.6: tanh(9.7) is 1 already.
-    bits (B, N'/ROWS, A'/BA): bit 1 says that an x of the block was too high, bit 0 that one is low. What nobody sees
-    is 0, whatever it holds.
+    bits (B, N'/ROWS, A'/BA): bit 1 says that an x of the block was too high, bit 0 that one is low. What nobody
+    attends to is 0, whatever it holds.
     """
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     a = tl.program_id(1) * BA + tl.arange(0, BA)
@@ -336,7 +336,7 @@ def exponentials(
 def softmax(
     e, keep, weights, T, S, N, parts, keep_b, keep_t, keep_s, SOME: tl.constexpr, R: tl.constexpr, BLOCK: tl.constexpr
 ) -> None:  # fmt: skip
-    """α = softmax over what may be looked at, zeros where that is nothing.  e (parts, N = B·T, S) -> weights (N, S).
+    """α = softmax over what may be attended to, zeros where that is nothing.  e (parts, N = B·T, S) -> weights (N, S).
 
     With one part, weights may be e itself.
     """

@@ -3,8 +3,8 @@
 A recorded step runs the same kernels with the same arguments again, so what is random has to come from the device's
 memory. The key is drawn there by PyTorch's own generator, once in a pass over the data; a replay draws another one, and
 what it is follows from `torch.manual_seed` as everything else does, so that a resumed run computes the same. The masks
-of a pass differ by their number, which is added to the key. Nothing is kept for the way back: the same key, number and
-element give the same again.
+of a pass differ by their number, which is added to the key. Nothing is kept for the backward pass: the same key,
+number and element give the same again.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"

@@ -1,6 +1,6 @@
 """dropout(relu(x + b)) by one kernel, and its gradient by one more, b's with it.
 
-What comes out above 0 was let through by both, so the way back needs neither x nor the mask.
+What comes out above 0 was let through by both, so the backward pass needs neither x nor the mask.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -22,7 +22,7 @@ __all__ = ["relu_dropout"]
 
 COLUMNS = 1024  # that a program works on at most
 ELEMENTS = 2048
-PROGRAMS = 512  # at most for some columns, on the way back: so many sums are added up at the end
+PROGRAMS = 512  # at most for some columns, in the backward pass: so many sums are added up at the end
 
 
 @kernel("mask", "N")

@@ -1,7 +1,7 @@
 """x' = x + dropout(g) and n = LN(x') by one kernel, and their gradients by one more.
 
-On the way back x' is normalised again, from its mean and 1/σ, and the mask is drawn again. The gradients of γ and β are
-sums over all rows: each program sums up its own, and those sums are added by PyTorch.
+In the backward pass x' is normalised again, from its mean and 1/σ, and the mask is drawn again. The gradients of γ and β
+are sums over all rows: each program sums up its own, and those sums are added by PyTorch.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["residual_norm"]
 
 ELEMENTS = 2048  # that a program works on at once
-PROGRAMS = 1024  # at most, on the way back: so many sums are added up at the end
+PROGRAMS = 1024  # at most, in the backward pass: so many sums are added up at the end
 
 
 @kernel("mask", "N")

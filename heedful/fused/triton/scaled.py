@@ -1,8 +1,8 @@
 """Scaled dot-product attention by PyTorch's fastest fused kernel, with exact weights that can be read afterwards.
 
 The output is that of `scaled_dot_product_attention`, bit for bit. Every fused kernel behind it also finds the
-log-sum-exp of each row, which PyTorch keeps for the way back and shows to nobody: it is caught where the call reaches
-the kernel, and with it any weight is one product away.
+log-sum-exp of each row, which PyTorch keeps for the backward pass and shows to nobody: it is caught where the call
+reaches the kernel, and with it any weight is one product away.
 """
 
 from __future__ import annotations
@@ -110,11 +110,11 @@ def scaled_attend(
 ) -> tuple[Tensor, ScaledWeights]:
     """Return softmax(scale·q·k)·values, with its weights.  q (B, H, T, C), k, values (B, G, S, C) -> (B, H, T, C).
 
-    G divides H: H/G heads share keys and values. `keep` (B, S) is True for what may be looked at; `causal` lets
-    position t look at 0..t (top left, as PyTorch has it, also where T ≠ S), `mask` is a mask of one's own as
+    G divides H: H/G heads share keys and values. `keep` (B, S) is True for what may be attended to; `causal` lets
+    position t attend to 0..t (top left, as PyTorch has it, also where T ≠ S), `mask` is a mask of one's own as
     `scaled_dot_product_attention` takes it, instead of both. `scale` is 1/√C if not given. `how` says what reads the
     weights later: "auto" takes kernels where they can and may be used, "reference" never, "kernel" or an error.
-    A row with nothing to look at gives zeros.
+    A row with nothing to attend to gives zeros.
     """
     if keep is not None or mask is not None or not _alike(q, k, values):
         _check(q, k, values, keep, mask, causal)
@@ -270,7 +270,7 @@ class ScaledWeights:
 
     `backend` is what gave the output: "flash", "efficient", "cudnn", "flash for the CPU", "math" (PyTorch's own
     operations one by one), or "compiled", when a compiler chose. Weights are fp32 (fp64 where q is), from before
-    dropout. A row with nothing to look at gives zeros. `how` says what reads them: "auto", "kernel" or "reference".
+    dropout. A row with nothing to attend to gives zeros. `how` says what reads them: "auto", "kernel" or "reference".
     """
 
     def __init__(self, scores: Scores, lse: Tensor | None, backend: str, how: str = "auto") -> None:
@@ -285,7 +285,7 @@ class ScaledWeights:
 
     @property
     def lse(self) -> Tensor:
-        """The log-sum-exp of every row, +inf where there is nothing to look at.  (B, H, T)."""
+        """The log-sum-exp of every row, +inf where there is nothing to attend to.  (B, H, T)."""
         lse = self._ready_lse()
         return lse if self.scores.level is None else lse + self.scores.level
 
@@ -395,7 +395,7 @@ class ScaledWeights:
         return scaled_plain.log_sum_exp(self.scores)
 
     def _given(self, lse: Tensor) -> Tensor:
-        """Return the log-sum-exp that a backend gave; what it says of a row with nothing to look at differs."""
+        """Return the log-sum-exp that a backend gave; what it says of a row with nothing to attend to differs."""
         empty = self.scores.empty()
         lse = lse.to(self.scores.kind).contiguous()
         return lse if empty is None else lse.masked_fill(empty, torch.inf)

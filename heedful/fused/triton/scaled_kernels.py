@@ -145,7 +145,7 @@ def _pass(
                 qs = tl.load(q + t.to(tl.int64) * qt, (t + r < end)[:, None] & (c < C)[None, :], 0.0)
                 level = tl.load(lse + t + r, t + r < end, float("inf"))
             rows = t + r
-            # A row with nothing to look at: finite, so that 0 · z is 0.
+            # A row with nothing to attend to: finite, so that 0 · z is 0.
             level = tl.where(level == float("inf"), 1e30, level * 1.4426950408889634)
             z = _tile(
                 qs, kt, level, b, mask, rows, columns, mt, ms, T, S, factor, CAUSAL, BIAS, MASK, whole == 0, PRECISION
@@ -201,7 +201,7 @@ def _sums(
         mass = mass * tl.exp2(top - higher) + tl.sum(tl.exp2(z - higher[:, None]), 1)
         top = higher
     found = (top + tl.log2(mass)) * 0.6931471805599453
-    # What is not a number is no row with nothing to look at.
+    # What is not a number is no row with nothing to attend to.
     nothing = (top <= -1e29) & (mass == mass)
     tl.store(lse + pair * T + rows, tl.where(nothing, float("inf"), found), rows < T)
 
@@ -292,7 +292,7 @@ for _asking in (_has, _registers):
 
 
 def log_sum_exp(scores: Scores) -> Tensor:
-    """Return log Σ_j exp(scores_tj), +inf for a row with nothing to look at.  (B, H, T)."""
+    """Return log Σ_j exp(scores_tj), +inf for a row with nothing to attend to.  (B, H, T)."""
     B, H, T, S = scores.shape
     lse = torch.full((B, H, T), torch.inf, device=scores.q.device)
     given = KernelInputs(scores)

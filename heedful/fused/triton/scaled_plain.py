@@ -34,7 +34,7 @@ __all__ = [
 ELEMENTS = 1 << 20  # scores that are held at once
 ON_DEVICE = 1 << 23  # the same where a block costs a dozen launches
 FAR = 2048.0  # a log-sum-exp beyond it is wrong by more than 6e-5 when it is rounded to fp32
-LOW = -1e30  # a score this low may not be looked at: finite, so that 0 · LOW is 0 and not NaN
+LOW = -1e30  # a score this low may not be attended to: finite, so that 0 · LOW is 0 and not NaN
 Index = slice | Tensor
 
 
@@ -43,9 +43,9 @@ class Scores:
     """What scores are made of.  q (B, H, T, C), k (B, G, S, C), where G divides H: H/G heads share their keys.
 
     `causal`: position t looks at 0..t, however long the two sides are, as PyTorch has it. `bias` (B or 1, H or 1, S)
-    is added to the scores of a position, -inf where it may not be looked at; `mask` (B or 1, H or 1, T or 1, S or 1) is
-    what `scaled_dot_product_attention` takes: True for what may be looked at, or numbers that are added, where only
-    -inf hides. `level` (B, H, T) is subtracted from all scores of a row once they are whole: see `far`.
+    is added to the scores of a position, -inf where it may not be attended to; `mask` (B or 1, H or 1, T or 1, S or 1)
+    is what `scaled_dot_product_attention` takes: True for what may be attended to, or numbers that are added, where
+    only -inf hides. `level` (B, H, T) is subtracted from all scores of a row once they are whole: see `far`.
     """
 
     q: Tensor
@@ -76,7 +76,7 @@ class Scores:
         return replace(self, k=self.k.to(self.kind))
 
     def tile(self, batch: slice, heads: Index, rows: Index, columns: Index) -> Tensor:
-        """Return a block of scores, -inf for what may not be looked at.  -> (b, h, t, s)."""
+        """Return a block of scores, -inf for what may not be attended to.  -> (b, h, t, s)."""
         everything = heads == slice(None) if isinstance(heads, slice) else False
         q = self.q[batch][:, heads][:, :, rows].to(self.kind)
         k = self.k[batch][:, :, columns].to(self.kind)
@@ -111,7 +111,7 @@ class Scores:
         return s if self.level is None else s.sub_(self.level[batch][:, heads][:, :, rows, None])
 
     def empty(self) -> Tensor | None:
-        """Return which rows have nothing to look at, or None where every row has something.  -> (B, H, T)."""
+        """Return which rows have nothing to attend to, or None where every row has something.  -> (B, H, T)."""
         B, H, T, S = self.shape
         if not S or (self.bias is None and self.mask is None):
             return None if S else torch.ones(B, H, T, dtype=torch.bool, device=self.q.device)
@@ -153,7 +153,7 @@ def blocks(B: int, H: int, T: int, S: int, most: int) -> Iterator[tuple[slice, s
 def log_sum_exp(scores: Scores) -> Tensor:
     """Return log Σ_j exp(scores_tj).  -> (B, H, T).
 
-    It is +inf for a row with nothing to look at, so that all of its weights are 0, and NaN where a score is.
+    It is +inf for a row with nothing to attend to, so that all of its weights are 0, and NaN where a score is.
     """
     B, H, T, S = scores.shape
     lse = torch.empty(B, H, T, dtype=scores.kind, device=scores.q.device)
@@ -173,7 +173,7 @@ def far(scores: Scores, lse: Tensor) -> bool:
         return False
     lost, empty = (lse.abs() > FAR) & (lse != torch.inf), scores.empty()
     if empty is not None:
-        lost |= (lse == torch.inf) & ~empty  # to a kernel what is very low may not be looked at
+        lost |= (lse == torch.inf) & ~empty  # to a kernel what is very low may not be attended to
     return bool(lost.any())
 
 

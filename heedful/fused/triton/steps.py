@@ -1,4 +1,4 @@
-"""What kernels that take one step of a recurrence ask of their tensors, looked at once and not at every step."""
+"""What kernels that take one step of a recurrence require of their tensors, checked once and not at every step."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ PAIR = 2048  # of each of two rows
 
 @kernel()
 def _alone(
-    scores, words, weights, losses, right, V, row_stride, stride, smoothing, LEARN: tl.constexpr, BLOCK: tl.constexpr
+    scores, tokens, weights, losses, right, V, row_stride, stride, smoothing, LEARN: tl.constexpr, BLOCK: tl.constexpr
 ) -> None:
     row = tl.program_id(0).to(tl.int64)
     at = scores + row * row_stride
@@ -42,9 +42,9 @@ def _alone(
         tl.store(losses + row, 0.0)
         tl.store(right + row, 0)
     else:
-        word = tl.load(words + row)
-        # A word that is not there has the score NaN, and so has all that follows: training stops.
-        picked = tl.load(at + word * stride, (word >= 0) & (word < V), float("nan")).to(tl.float32)
+        token = tl.load(tokens + row)
+        # A token that is not there has the score NaN, and so has all that follows: training stops.
+        picked = tl.load(at + token * stride, (token >= 0) & (token < V), float("nan")).to(tl.float32)
         top = -float("inf")
         mass = 0.0
         total = 0.0
@@ -65,13 +65,13 @@ def _alone(
             c = begin + columns
             s = tl.load(at + c * stride, c < V, -float("inf")).to(tl.float32)
             g = tl.exp(s - lse) - smoothing / V
-            g = tl.where(c == word, g + (smoothing - 1), g)
+            g = tl.where(c == token, g + (smoothing - 1), g)
             tl.store(at + c * stride, (weight * g).to(scores.dtype.element_ty), c < V)
 
 
 @kernel("half")
 def _together(
-    scores, words, weights, losses, right, half, V, row_stride, stride, smoothing, rdrop,
+    scores, tokens, weights, losses, right, half, V, row_stride, stride, smoothing, rdrop,
     LEARN: tl.constexpr, BLOCK: tl.constexpr,
 ) -> None:  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
@@ -90,9 +90,9 @@ def _together(
         tl.store(right + row, 0)
         tl.store(right + other, 0)
     else:
-        word_1, word_2 = tl.load(words + row), tl.load(words + other)
-        picked_1 = tl.load(at_1 + word_1 * stride, (word_1 >= 0) & (word_1 < V), float("nan")).to(tl.float32)
-        picked_2 = tl.load(at_2 + word_2 * stride, (word_2 >= 0) & (word_2 < V), float("nan")).to(tl.float32)
+        token_1, token_2 = tl.load(tokens + row), tl.load(tokens + other)
+        picked_1 = tl.load(at_1 + token_1 * stride, (token_1 >= 0) & (token_1 < V), float("nan")).to(tl.float32)
+        picked_2 = tl.load(at_2 + token_2 * stride, (token_2 >= 0) & (token_2 < V), float("nan")).to(tl.float32)
         top_1, mass_1, total_1, apart_1 = -float("inf"), 0.0, 0.0, 0.0
         top_2, mass_2, total_2, apart_2 = -float("inf"), 0.0, 0.0, 0.0
         for begin in range(0, V, BLOCK):
@@ -128,8 +128,8 @@ def _together(
             d = log_1 - log_2
             g_1 = p_1 + rdrop / 2 * (p_1 * (d - KL_1) + p_1 - p_2) - smoothing / V
             g_2 = p_2 + rdrop / 2 * (p_2 * (-d - KL_2) + p_2 - p_1) - smoothing / V
-            g_1 = tl.where(c == word_1, g_1 + (smoothing - 1), g_1)
-            g_2 = tl.where(c == word_2, g_2 + (smoothing - 1), g_2)
+            g_1 = tl.where(c == token_1, g_1 + (smoothing - 1), g_1)
+            g_2 = tl.where(c == token_2, g_2 + (smoothing - 1), g_2)
             tl.store(at_1 + c * stride, (weight_1 * g_1).to(kind), c < V)
             tl.store(at_2 + c * stride, (weight_2 * g_2).to(kind), c < V)
 
@@ -144,29 +144,29 @@ def _times(x, factor, n, BLOCK: tl.constexpr) -> None:
 
 def token_losses(
     scores: Tensor,
-    words: Tensor,
+    tokens: Tensor,
     weights: Tensor,
     smoothing: float = 0.0,
     rdrop: float = 0.0,
     learning: bool = True,
 ) -> tuple[Tensor, Tensor]:
-    """Return weights_i · loss_i, and which words had the best score.  scores (N, V), words, weights (N,) -> (N,) each.
+    """Return weights_i · loss_i, and which tokens scored best.  scores (N, V), tokens, weights (N,) -> (N,) each.
 
     What is computed is what `heedful.training.word_loss` says; a row of weight 0 is neither read nor right. When
     somebody learns from it, the gradient is written over the scores.
     """
     N, V = scores.shape
-    if scores.dtype not in KINDS or words.shape != (N,) or weights.shape != (N,) or (rdrop and N % 2):
+    if scores.dtype not in KINDS or tokens.shape != (N,) or weights.shape != (N,) or (rdrop and N % 2):
         raise ShapeError(
-            f"scores (N, V) of fp32, bf16 or fp16, words (N,) and weights (N,) are needed, N even with R-Drop; given "
-            f"{tuple(scores.shape)} of {scores.dtype}, {tuple(words.shape)} and {tuple(weights.shape)}"
+            f"scores (N, V) of fp32, bf16 or fp16, tokens (N,) and weights (N,) are needed, N even with R-Drop; given "
+            f"{tuple(scores.shape)} of {scores.dtype}, {tuple(tokens.shape)} and {tuple(weights.shape)}"
         )
     losses = torch.empty(N, dtype=torch.float32, device=scores.device)
     right = torch.empty(N, dtype=torch.bool, device=scores.device)
-    words, weights = words.contiguous(), weights.contiguous()
+    tokens, weights = tokens.contiguous(), weights.contiguous()
     block = min(power_of_2(V), PAIR if rdrop else BLOCK)
     warps = max(1, min(8, block // 256))
-    given = (scores, words, weights, losses, right)
+    given = (scores, tokens, weights, losses, right)
     sizes = (V, *scores.stride(), float(smoothing))
     if N and rdrop:
         _together[(N // 2,)](*given, N // 2, *sizes, float(rdrop), learning, block, num_warps=warps)
