@@ -1,7 +1,7 @@
 """x' = x + dropout(g) and n = LN(x') by one kernel, and their gradients by one more.
 
-In the backward pass x' is normalised again, from its mean and 1/σ, and the mask is drawn again. The gradients of γ and β
-are sums over all rows: each program sums up its own, and those sums are added by PyTorch.
+In the backward pass x' is normalised again, from its mean and 1/σ, and the mask is drawn again. The gradients of γ
+and β are sums over all rows: each program sums up its own, and those sums are added by PyTorch.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
