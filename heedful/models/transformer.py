@@ -77,7 +77,11 @@ class Stream(NamedTuple):
 
 def _by_kernels(x: Tensor) -> bool:
     """Whether kernels do the work of the layers: where they may, and products are taken in a half type."""
-    return _precision(x) in HALVES and usable(x)
+    return _on_gpu(x) and _precision(x) in HALVES
+
+
+def _on_gpu(x: Tensor) -> bool:
+    return x.is_cuda and usable(x)
 
 
 def _precision(x: Tensor) -> torch.dtype:
