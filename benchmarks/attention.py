@@ -29,8 +29,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from heedful.errors import HeedfulError
-from heedful.kernels import ScaledWeights, Summary, scaled_attend, usable
-from heedful.kernels.policy import SWITCH
+from heedful.fused.triton import ScaledWeights, Summary, scaled_attend, usable
+from heedful.fused.triton.policy import SWITCH
 
 HEADS, WIDTH, COUNT = 16, 64, 8
 SIZES = (2048, 8192, 16_384)

@@ -28,10 +28,10 @@ from gpu_timing import MEBI, Work, medians, peak, record
 from torch import Tensor
 
 from heedful.attention import additive, attend
-from heedful.attention.additive import additive_reference
-from heedful.kernels import additive as fused
-from heedful.kernels import path
-from heedful.kernels.launch import kernel
+from heedful.attention import additive_attend as additive_reference
+from heedful.fused.triton import additive as fused
+from heedful.fused.triton import path
+from heedful.fused.triton.launch import kernel
 
 if TYPE_CHECKING:
     import triton.language as tl
@@ -87,7 +87,7 @@ def check(device: torch.device) -> None:
             tensors = given_for(size, device, scale)
             for keep in (None, torch.rand(B, S, device=device) > 0.3, torch.rand(B, T, S, device=device) > 0.3):
                 pulls = [torch.randn(B, T, n, device=device) for n in (tensors[3].shape[2], S)]
-                found = _learned(fused.additive_attend, tensors, keep, pulls)
+                found = _learned(fused.kernel_attend, tensors, keep, pulls)
                 wanted = _learned(additive_reference, [x.double() for x in tensors], keep, [p.double() for p in pulls])
                 for name, one, other in zip(NAMES, found, wanted, strict=True):
                     error = (one.double() - other).abs().max() / other.abs().max().clamp(min=1.0)
@@ -128,7 +128,7 @@ def measure(size: tuple[int, ...], device: torch.device, rate: float, rounds: in
     def plain(q: Tensor, k: Tensor, v: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         return attend(additive(q, k, v), values)
 
-    ways: dict[str, Callable[..., Any]] = {"ours": fused.additive_attend, "eager": plain}
+    ways: dict[str, Callable[..., Any]] = {"ours": fused.kernel_attend, "eager": plain}
     scores: dict[str, Callable[..., Any]] = {"ours": lambda q, k, v: fused._scores(q, k, v, None), "eager": additive}
     if compiled:
         torch._dynamo.reset()

@@ -28,7 +28,7 @@ from torch import Tensor
 from heedful.config import RnnConfig, TransformerConfig
 from heedful.decoding import Decoding, beam, greedy
 from heedful.interop.names import layers
-from heedful.models import Network, build, lay_out
+from heedful.models import Network, build, pack_weights
 from heedful.text import END
 
 V, D, LENGTH = 8000, 256, 20
@@ -81,7 +81,7 @@ def ours(theirs: Any) -> Network:  # noqa: ANN401
 
 def ready(model: Network) -> Network:
     """Return a model as `heedful.load` has it."""
-    lay_out(model)
+    pack_weights(model)
     return model.eval()
 
 

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from heedful.config import TransformerConfig
-from heedful.kernels import Chance, relu_dropout, residual_norm, usable, word_losses
-from heedful.kernels.policy import SWITCH
+from heedful.fused.triton import DropoutMasks, relu_dropout, residual_norm, token_losses, usable
+from heedful.fused.triton.policy import SWITCH
 from heedful.models import build
 from heedful.training.loss import Learner
 from heedful.training.word_loss import word_loss
@@ -69,7 +69,7 @@ def check_word_loss(device: torch.device) -> None:
                 exact = scores.double().requires_grad_()
                 total, right = word_loss(exact * 1.0, words, weights.double(), 0.1, rdrop)
                 (slope,) = torch.autograd.grad(total, exact)
-                losses, hits = word_losses(scores, words, weights, 0.1, rdrop)
+                losses, hits = token_losses(scores, words, weights, 0.1, rdrop)
                 where = f"word_loss {N} x {V}, {kind}, R-Drop {rdrop}"
                 near(where, losses.sum(), total.detach(), 1e-5)
                 near(where + ", gradient", scores, slope, tolerance)
@@ -84,7 +84,7 @@ def check_layers(device: torch.device) -> None:
             x, g, up, up_n = (torch.randn(N, D, device=device) for _ in range(4))
             g = g.to(kind).requires_grad_()
             x.requires_grad_()
-            LN, chance = nn.LayerNorm(D, device=device), Chance(device)
+            LN, chance = nn.LayerNorm(D, device=device), DropoutMasks(device)
             nn.init.normal_(LN.weight)
             total, n = residual_norm(x, g, LN, 0.2, chance, kind)
             mask = _mask(N, D, 0.2, chance)
@@ -101,8 +101,8 @@ def check_layers(device: torch.device) -> None:
             _check_relu(g.detach(), up.to(kind), tolerance)
 
 
-def _mask(N: int, D: int, p: float, chance: Chance) -> Tensor:
-    again = Chance(chance.key.device)
+def _mask(N: int, D: int, p: float, chance: DropoutMasks) -> Tensor:
+    again = DropoutMasks(chance.key.device)
     again.key = chance.key
     zeros, ones = chance.key.new_zeros(N, D, dtype=torch.float32), chance.key.new_ones(N, D, dtype=torch.float32)
     total, _ = residual_norm(zeros, ones, nn.LayerNorm(D, device=zeros.device), p, again, torch.float32)
@@ -119,7 +119,7 @@ def _slope(leaf: Tensor) -> Tensor:
 def _check_relu(given: Tensor, up: Tensor, tolerance: float) -> None:
     x, b = given.requires_grad_(), torch.randn(given.shape[-1], device=given.device, requires_grad=True)
     x.grad = None
-    y = relu_dropout(x, b, 0.2, Chance(x.device))
+    y = relu_dropout(x, b, 0.2, DropoutMasks(x.device))
     y.backward(up)  # type: ignore[no-untyped-call]
     exact, shift = x.detach().double().requires_grad_(), b.detach().double().requires_grad_()
     relu = (exact + shift).relu()
@@ -149,7 +149,7 @@ def works(N: int, device: torch.device) -> dict[str, Work]:
 
     def norm() -> None:
         if usable(x):
-            pair = residual_norm(x, g, LN, p, Chance(device), torch.bfloat16)
+            pair = residual_norm(x, g, LN, p, DropoutMasks(device), torch.bfloat16)
         else:
             total = x + F.dropout(g, p)
             pair = total, LN(total).bfloat16()
@@ -158,7 +158,7 @@ def works(N: int, device: torch.device) -> dict[str, Work]:
     def relu() -> None:
         # Without kernels the bias is added by the product; its gradient is a sum of its own.
         if usable(inside):
-            y = relu_dropout(inside, b, p, Chance(device))
+            y = relu_dropout(inside, b, p, DropoutMasks(device))
         else:
             y = F.dropout(F.relu(inside + b.bfloat16()), p)
         y.backward(up_inside)  # type: ignore[no-untyped-call]

@@ -26,11 +26,11 @@ from gpu_timing import Work, medians, peak, record
 from torch import Tensor, nn
 
 from heedful.attention import additive, attend, until
-from heedful.kernels import usable
-from heedful.kernels.policy import SWITCH
-from heedful.models.recurrence_decoder import Plan, write
+from heedful.fused.triton import usable
+from heedful.fused.triton.policy import SWITCH
+from heedful.fused.unrolled import DecoderSpec, unrolled_decoder
 
-PLAN = Plan("lstm", 1, "before")
+PLAN = DecoderSpec("lstm", 1, "before")
 CUDNN = "cuDNN LSTM, no attention"
 
 
@@ -78,7 +78,7 @@ class Decoder(nn.Module):
     def at_once(self, x: Tensor, h: Tensor, keep: Tensor, s: Tensor, m: Tensor) -> tuple[Tensor, Tensor]:
         """As one operation."""
         W, W_fed = torch.split(self.cell.weight_ih, [self.E, h.shape[-1]], dim=1)
-        found = write(
+        found = unrolled_decoder(
             PLAN,
             {
                 "x": x, "W0": W, "b_W0": self.cell.bias_ih, "U0": self.cell.weight_hh, "b_U0": self.cell.bias_hh,

@@ -72,7 +72,7 @@ def products_in_a_row(result: Tensor, length: int = 1) -> int:
     Operations that hold several count as what they do one after the other. PyTorch's attention: the scores, and the sum
     of the values. Our recurrences: one product for a source word, and four for a target word (q, e_t, c_t, W c_t).
     """
-    several = {"_Read": length, "_Write": 4 * length}
+    several = {"_Encode": length, "_Decode": 4 * length}
     longest: dict[Any, int] = {}
     waiting: list[tuple[Any, bool]] = [(result.grad_fn, False)]
     while waiting:

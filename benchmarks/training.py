@@ -101,7 +101,7 @@ def copy_weights(plain: Plain, ours: Network) -> None:
 
 def step_by_step(ours: Network) -> Network:
     """Keep heedful's model from taking all steps in one operation, and its encoder from doing so."""
-    ours.learns = lambda *_: False  # type: ignore[assignment]
+    ours.unrolls = lambda *_: False  # type: ignore[assignment]
     ours.encoder._learn = ours.encoder._packed  # type: ignore[union-attr]
     return ours
 

@@ -30,8 +30,9 @@ FLOORS = [
         "version",
         "disk",
     },
-    {"text", "align", "markup", "metrics", "kernels", "draw", "device", "threads"},
+    {"text", "align", "markup", "metrics", "draw", "device", "threads"},
     {"data", "attention", "report"},
+    {"fused"},
     {"models"},
     {"decoding", "observe", "folder"},
     {"interop"},
@@ -98,9 +99,9 @@ def test_a_room_imports_only_from_below(path: Path) -> None:
         there = parts[1]
         same = there == here
         allowed = same or FLOOR[there] < FLOOR[here] or FLOOR[here] == FLOOR[there] in (0, len(FLOORS) - 1)
-        # Models know tensors only, never text or files.
-        allowed = allowed and not (here == "models" and not same and FLOOR[there] == 1 and there != "kernels")
-        allowed = allowed and not (here == "models" and there == "data")
+        # What computes knows tensors only, never text or files.
+        tensors = {"attention", "fused", "models"}
+        allowed = allowed and not (here in tensors and FLOOR[there] in (1, 2) and there not in tensors)
         assert allowed, f"{path} imports {name}: floor {FLOOR[there]} from floor {FLOOR[here]}"
 
 

@@ -58,7 +58,7 @@ def _machine() -> dict[str, Any]:
 
     import torch
 
-    from heedful.kernels import paths
+    from heedful.fused import paths
     from heedful.version import __version__
 
     cuda = [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from heedful.config.fields import choice, real, switch, whole
 from heedful.errors import ConfigError
 
-__all__ = ["MODELS", "FixedConfig", "ModelConfig", "RecurrentConfig", "RnnConfig", "TransformerConfig"]
+__all__ = ["MODELS", "SCORES", "FixedConfig", "ModelConfig", "RecurrentConfig", "RnnConfig", "TransformerConfig"]
+
+SCORES = ["additive", "concat", "dot", "general", "scaled"]  # `heedful.attention.SCORES` adds the names set there
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class FixedConfig(RecurrentConfig):
 class RnnConfig(RecurrentConfig):
     """The encoder-decoder whose decoder looks back at all the encoder's states."""
 
-    score: str = choice("additive", "concat", "dot", "general", "scaled", doc="how well h_j answers s_t")
+    score: str = field(default="additive", metadata={"allowed": SCORES, "doc": "how well h_j answers s_t"})
     order: str = choice("bahdanau", "luong", doc="who asks: s_{t-1} before the cell, or s_t after it")
     score_width: int = whole(0, 0, 16384, "A, the width of the additive score; 0: D")
     feed: bool = switch(True, "Luong's order only: the attentional state enters the next step")

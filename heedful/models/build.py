@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import cast
 
-from torch import nn
+from torch import Tensor, nn
 
 from heedful.config import FixedConfig, ModelConfig, RnnConfig, TransformerConfig
 from heedful.errors import ConfigError
-from heedful.models.bahdanau import Bahdanau
-from heedful.models.fixed import Fixed
-from heedful.models.luong import Luong
 from heedful.models.protocol import Seq2Seq
+from heedful.models.rnn import Bahdanau, Fixed, Luong
 from heedful.models.transformer import Transformer
 
 __all__ = ["Network", "build"]
@@ -19,6 +17,10 @@ __all__ = ["Network", "build"]
 
 class Network(nn.Module, Seq2Seq):
     """What `build` returns, for the type checker: a module that keeps the protocol."""
+
+    def bf16_weights(self) -> list[Tensor]:
+        """Return the weights of which training in bf16 may keep rounded copies (`heedful.fused.bf16_weights`)."""
+        raise NotImplementedError
 
 
 ORDERS = {"bahdanau": Bahdanau, "luong": Luong}

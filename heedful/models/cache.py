@@ -11,7 +11,7 @@ from torch import Tensor
 from heedful.errors import ShapeError
 
 if TYPE_CHECKING:
-    from heedful.models.swift import Swift
+    from heedful.fused.cpu.fast_decode import FastDecoder
 
 __all__ = ["Cache"]
 
@@ -37,7 +37,7 @@ class Cache:
         self.spare: Tensor | None = None  # where the rows that are selected go, and the other way next time
         self.rows: Tensor | None = None  # what the room is the first rows of, so that others can join
         self.strung: dict[int, Tensor] = {}
-        self.swift: Swift | None = None
+        self.fast: FastDecoder | None = None
         self.offset: Tensor | None = None
         self.fresh = 0  # sentences that it was started for
 

@@ -2,7 +2,7 @@
 
 x is W x_t + b, the input's part, and u is U s_{t-1} + b', the state's part, each with the gates side by side in
 PyTorch's order, so that weights can be exchanged with `nn.RNN`, `nn.LSTM` and `nn.GRU`. Keeping the products outside
-lets a decoder work out the inputs of all steps at once.
+lets a decoder compute the inputs of all steps at once.
 """
 
 from __future__ import annotations
@@ -12,13 +12,17 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from heedful.kernels import gru_cell, lstm_cell, steppable
+from heedful.fused.triton import gru_cell, lstm_cell, steppable
 
-__all__ = ["CELLS", "Cell", "CellState", "Kind", "gru", "initialise", "lstm", "rnn"]
+__all__ = ["CELLS", "CellKind", "CellState", "by_kernels", "gru", "initialise", "lstm", "rnn"]
 
 CellState = tuple[Tensor, ...]  # (s,), or (s, m) for the LSTM with its cell state m; each (B, D)
+
+
+def by_kernels(x: Tensor) -> bool:
+    """Whether kernels take a step of decoding on this tensor."""
+    return x.is_cuda and steppable(x)
 
 
 def rnn(x: Tensor, u: Tensor, state: CellState) -> CellState:
@@ -53,7 +57,7 @@ def gru(x: Tensor, u: Tensor, state: CellState) -> CellState:
 Function = Callable[[Tensor, Tensor, CellState], CellState]
 
 
-class Kind(NamedTuple):
+class CellKind(NamedTuple):
     """A cell's function, how many gates it has side by side, how many tensors its state has, PyTorch's module.
 
     `kernel` is the same function without a gradient, on a GPU.
@@ -67,49 +71,16 @@ class Kind(NamedTuple):
 
     def best(self, *tensors: Tensor) -> Function:
         """Return the function for these tensors: the kernel where kernels are used and nobody learns."""
-        alike = all(tensor.dtype == tensors[0].dtype for tensor in tensors)
-        fused = self.kernel is not None and not torch.is_grad_enabled() and alike and steppable(tensors[0])
-        return self.kernel if fused and self.kernel is not None else self.function
+        if self.kernel is None or torch.is_grad_enabled() or not by_kernels(tensors[0]):
+            return self.function
+        return self.kernel if all(tensor.dtype == tensors[0].dtype for tensor in tensors) else self.function
 
 
 CELLS = {
-    "rnn": Kind(rnn, 1, 1, nn.RNN),
-    "lstm": Kind(lstm, 4, 2, nn.LSTM, lstm_cell),
-    "gru": Kind(gru, 3, 1, nn.GRU, gru_cell),
+    "rnn": CellKind(rnn, 1, 1, nn.RNN),
+    "lstm": CellKind(lstm, 4, 2, nn.LSTM, lstm_cell),
+    "gru": CellKind(gru, 3, 1, nn.GRU, gru_cell),
 }
-
-
-class Cell(nn.Module):
-    """One layer of a decoder: the weights U of the state, and W of each part of the input.
-
-    The input is a concatenation, [c_t; y_{t-1}] say; its parts keep weights of their own, because
-    W[c; y] = W_c c + W_y y and the part that is known beforehand need not wait for the loop.
-    """
-
-    def __init__(self, kind: str, parts: tuple[int, ...], D: int) -> None:
-        super().__init__()
-        self.kind = CELLS[kind]
-        self.W = nn.ModuleList(nn.Linear(part, self.kind.gates * D, bias=i == 0) for i, part in enumerate(parts))
-        self.U = nn.Linear(D, self.kind.gates * D)
-        initialise(self.U.weight, self.U.bias, D, forget=kind == "lstm")
-
-    def project(self, part: int, x: Tensor) -> Tensor:
-        """Return one part of the input's share.  x (…, part) -> (…, gates·D)."""
-        return self.W[part](x)  # type: ignore[no-any-return]
-
-    def weights(self, part: int) -> Tensor:
-        """Return W of one part of the input: (gates·D, part)."""
-        return self.W[part].weight  # type: ignore[return-value]
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Return the weights of the first part of the input and of the state, and their biases, by name."""
-        W, U = self.W[0], self.U
-        return {"W": W.weight, "b_W": W.bias, "U": U.weight, "b_U": U.bias}  # type: ignore[dict-item]
-
-    def forward(self, x: Tensor, state: CellState) -> CellState:
-        """Go one step.  x (B, gates·D), projected; state before -> state after."""
-        u = F.linear(state[0], self.U.weight, self.U.bias)
-        return self.kind.best(x, u, *state)(x, u, state)
 
 
 @torch.no_grad()

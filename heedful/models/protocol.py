@@ -14,7 +14,7 @@ __all__ = ["Look", "Memory", "Seq2Seq", "State", "Step"]
 
 @dataclass(frozen=True)
 class Memory:
-    """What is looked at: h (B, S, D) and keep (B, S), with what was worked out of it once and for all.
+    """Encoder output h (B, S, D), its mask keep (B, S), and what is computed from it once.
 
     `keys` are the keys of each attention (and the values, where they are not h); `last` are a recurrent encoder's last
     states h(T), bottom layer first; `weights` (B, L, H, S, S) are those of the encoder's self-attention, if asked for.
@@ -101,7 +101,7 @@ class Look:
 class Step(NamedTuple):
     """What a step gives: hidden (R, n, …) for `logits`, the next state, and weights (R, L, H, n, S) if asked for.
 
-    `weights` is None when not asked for, and for a model that has nothing to look at.
+    `weights` is None when not asked for, and for a model that has nothing to attend to.
     """
 
     hidden: Tensor
@@ -113,7 +113,7 @@ class Seq2Seq(Protocol):
     """One protocol for every model. One step of T tokens equals T steps of one token, to rounding.
 
     A state has R = B rows, one for each sentence of the memory, or R = B·K: K hypotheses for each, side by side. They
-    look at the same sentence, which is never copied: to attention they are K queries at once.
+    attend to the same sentence, which is never copied: to attention they are K queries at once.
     """
 
     def encode(self, x: Tensor, keep: Tensor, look: Look | None = None) -> Memory:
@@ -135,6 +135,6 @@ class Seq2Seq(Protocol):
     def norms(self, memory: Memory) -> Tensor | None:
         """Return ‖f(h_j)‖: how long the vector is that a weight of 1 would let through.  (B, L, H, S).
 
-        None for a model that has nothing to look at.
+        None for a model that has nothing to attend to.
         """
         ...

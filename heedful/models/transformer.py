@@ -1,31 +1,56 @@
-"""The Transformer: attention between the two sentences, and inside each of them, in place of recurrence."""
+"""The Transformer: attention between the two sentences, and inside each of them, in place of recurrence.
+
+`EncoderLayer` and `DecoderLayer` are the definition. Without gradients, `heedful.fused.cpu` computes the same with
+fewer operations: `fast_encode` a sentence, `fast_decode` a token.
+
+What a sub-layer computes, g, is added to x only where x is read next. There it is normalised, too, so that in training
+on a GPU the sum, its dropout and LN are one kernel (`heedful.fused.triton.residual`): in bf16 and fp16, since in fp32 a
+Transformer trained slower with the kernels of its layers than without.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from heedful.attention import attend, causal, mask_bias, scaled
 from heedful.config import TransformerConfig
 from heedful.errors import ConfigError, ShapeError
-from heedful.kernels import Chance, relu_dropout
+from heedful.fused.cpu.fast_decode import FastDecoder
+from heedful.fused.cpu.fast_encode import cross_keys, fast_encode
+from heedful.fused.cpu.packed_weights import Packable
+from heedful.fused.triton import DropoutMasks, relu_dropout, residual_norm, usable
 from heedful.models.cache import Cache
-from heedful.models.dropout import dropout
-from heedful.models.encoder import embedding
-from heedful.models.heads import MultiHead, Sight
+from heedful.models.layers import dropout, embedding
 from heedful.models.protocol import Look, Memory, Step
-from heedful.models.stream import Residual, Stream, add_and_norm
-from heedful.models.swift import Swift
-from heedful.models.swift_encoder import keys_of, read
 
-__all__ = ["DecoderLayer", "EncoderLayer", "FeedForward", "MultiHead", "Residual", "Transformer", "positions"]
+__all__ = [
+    "DecoderLayer",
+    "EncoderLayer",
+    "FeedForward",
+    "Mask",
+    "MultiHead",
+    "Residual",
+    "Stream",
+    "Transformer",
+    "add_and_norm",
+    "positions",
+]
 
-PLACES = 256  # positions that are worked out at first
+PLACES = 256  # positions that are computed at first
 FEW = 64  # rows up to which a product is small
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
+HALVES = (torch.bfloat16, torch.float16)
+# All but cuDNN's: with torch 2.11 its gradients in bf16 were NaN for some shapes, 64 by 80 tokens say.
+SAFE = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
 def positions(n: int, D: int, like: Tensor | None = None) -> Tensor:
@@ -34,6 +59,165 @@ def positions(n: int, D: int, like: Tensor | None = None) -> Tensor:
     angles = t * 10000.0 ** (-torch.arange(0, D, 2, dtype=torch.float64) / D)
     table = torch.cat([angles.sin(), angles.cos()], dim=-1)
     return table.float() if like is None else table.to(like)
+
+
+class Stream(NamedTuple):
+    """x + dropout(g), not added up yet; g is None when there is nothing to add. With `drops`, kernels do the work."""
+
+    x: Tensor
+    g: Tensor | None = None
+    drops: DropoutMasks | None = None
+
+    @classmethod
+    def of(cls, x: Tensor, training: bool) -> Stream:
+        """Begin with the tokens' embeddings.  x (B, n, D)."""
+        fused = training and torch.is_grad_enabled() and _by_kernels(x)
+        return cls(x, None, DropoutMasks(x.device) if fused else None)
+
+
+def _by_kernels(x: Tensor) -> bool:
+    """Whether kernels do the work of the layers: where they may, and products are taken in a half type."""
+    return _on_gpu(x) and _precision(x) in HALVES
+
+
+def _on_gpu(x: Tensor) -> bool:
+    return x.is_cuda and usable(x)
+
+
+def _precision(x: Tensor) -> torch.dtype:
+    """Return the type that products of x are taken in: autocast's, or its own."""
+    place = x.device.type
+    cast = torch.amp.is_autocast_available(place) and torch.is_autocast_enabled(place)
+    return torch.get_autocast_dtype(place) if cast else x.dtype
+
+
+def add_and_norm(stream: Stream, LN: nn.Module, p: float) -> tuple[Tensor, Tensor]:
+    """Return x' = x + dropout(g) and LN(x').  (B, n, D) each."""
+    x, g, drops = stream
+    if drops is not None and isinstance(LN, nn.LayerNorm):
+        # Under autocast only products read what is normalised, and would round it themselves.
+        return residual_norm(x, g, LN, p, drops, _precision(x))
+    if g is not None:
+        x = x + (dropout(g, p) if p else g)
+    return x, LN(x)
+
+
+class Residual(nn.Module):
+    """What stands around every sub-layer g: x + g(LN(x)) with `norm=pre`, LN(x + g(x)) with `norm=post`."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.pre, self.dropout = config.norm == "pre", config.dropout
+        self.LN = nn.LayerNorm(config.width)
+
+    def before(self, stream: Stream) -> tuple[Stream, Tensor]:
+        """Return the stream as it is here, and what the sub-layer reads.  (B, n, D)."""
+        if not self.pre:
+            return stream, stream.x
+        x, n = add_and_norm(stream, self.LN, self.dropout if self.training else 0.0)
+        return stream._replace(x=x, g=None), n
+
+    def after(self, stream: Stream, g: Tensor) -> Stream:
+        """Return what stands after it.  g (B, n, D)."""
+        stream = stream._replace(g=g)
+        if self.pre:
+            return stream
+        x, g = add_and_norm(stream, self.LN, self.dropout if self.training else 0.0)
+        return stream._replace(x=g.to(x.dtype), g=None)
+
+
+@dataclass(frozen=True)
+class Mask:
+    """What may be attended to, prepared once for all layers.
+
+    `keep` (B, S) or (1, T, S) as `attend` takes it, None for everything. For PyTorch's own attention the same as a
+    `bias` (B or 1, 1, 1 or T, S) on the scores, and in `some` (B, 1, 1, 1) 0 for a row with nothing to attend to;
+    or `is_causal`: each position attends to itself and those before it.
+    """
+
+    keep: Tensor | None = None
+    bias: Tensor | None = None
+    some: Tensor | None = None
+    is_causal: bool = False
+
+    @classmethod
+    def of(cls, keep: Tensor, like: Tensor) -> Mask:
+        """Attend to some positions of each sentence.  keep (B, S); the products will have the type of `like`."""
+        dtype = _precision(like)
+        return cls(keep, _bias(keep[:, None], dtype), keep.any(1)[:, None, None, None].to(dtype))
+
+    @classmethod
+    def causal(cls, n: int, t: int, like: Tensor, look: bool) -> Mask:
+        """Attend from the last n of t tokens, each to itself and those before it; `look`: weights are wanted."""
+        if n == 1:
+            return cls()
+        if n == t and not look:
+            return cls(is_causal=True)
+        keep = causal(n, t, like.device)
+        return cls(keep, is_causal=True) if n == t else cls(keep, _bias(keep, _precision(like)))
+
+
+def _bias(keep: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return the mask as a bias; in rows of a multiple of 8 numbers, as the kernels want them.  (B, T, S)."""
+    S = keep.shape[-1]
+    return mask_bias(F.pad(keep, (0, -S % 8)), dtype)[:, None, :, :S]
+
+
+class MultiHead(nn.Module):
+    """[c¹; …; c^H] W_o with cⁱ = Σ_j αⁱ_tj vⁱ_j, αⁱ = softmax(qⁱ · kⁱ / √C), q = W_q s, k = W_k h, v = W_v h.
+
+    The three matrices stand in one, W = [W_q; W_k; W_v], so that self-attention takes one product.
+    """
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.C, self.dropout = config.channels, config.attention_dropout
+        self.W = nn.Linear(config.width, 3 * config.width)
+        self.W_o = nn.Linear(config.width, config.width)
+
+    def split(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Cut into heads.  x (B, n, parts·H·C), parts of D side by side -> (B, H, n, C) for each."""
+        B, n, _ = x.shape
+        return tuple(part.view(B, n, -1, self.C).transpose(1, 2) for part in torch.split(x, self.W.in_features, -1))
+
+    def project(self, s: Tensor) -> tuple[Tensor, ...]:
+        """Return q, k and v of the same states.  s (B, n, D) -> 3 (B, H, n, C)."""
+        return self.split(self.W(s))
+
+    def query(self, s: Tensor) -> Tensor:
+        """Return q.  s (B, n, D) -> (B, H, n, C)."""
+        D = self.W.in_features
+        return self.split(F.linear(s, self.W.weight[:D], self.W.bias[:D]))[0]
+
+    def keys(self, h: Tensor) -> tuple[Tensor, Tensor]:
+        """Return k and v, once for a sentence.  h (B, S, D) -> (B, H, S, C) each."""
+        D = self.W.in_features
+        k, v = self.split(F.linear(h, self.W.weight[D:], self.W.bias[D:]))
+        return (k, v) if torch.is_grad_enabled() else (k.contiguous(), v.contiguous())
+
+    def norms(self, v: Tensor) -> Tensor:
+        """Return ‖W_o^i vⁱ_j‖, the length of what each head lets through.  v (B, H, S, C) -> (B, H, S).
+
+        As √(vᵀ W_oᵀ W_o v): the vectors themselves would be C times as many numbers.
+        """
+        W = self.W_o.weight.view(self.W_o.out_features, -1, self.C).transpose(0, 1).to(v.dtype)  # (H, D, C)
+        return ((v @ (W.transpose(1, 2) @ W)) * v).sum(-1).clamp_min(0).sqrt()
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Attend with every head.  q (B, H, T, C), k, v (B, H, S, C) -> (B, T, D), weights (B, H, T, S)."""
+        c, weights = attend(scaled(q, k), v, keep, self.dropout if self.training else 0.0)
+        return self.W_o(c.transpose(1, 2).flatten(2)), weights
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, look: bool) -> tuple[Tensor, Tensor | None]:
+        """The same, but weights only if asked for.  q (B, H, T, C), k, v (B, H, S, C) -> (B, T, D)."""
+        if look:
+            c, weights = self(q, k, v, mask.keep)
+            return c, weights
+        dropout = self.dropout if self.training else 0.0
+        with sdpa_kernel(SAFE) if q.is_cuda else nullcontext():
+            c = F.scaled_dot_product_attention(q, k, v, mask.bias, dropout, is_causal=mask.is_causal)
+        c = c.transpose(1, 2).flatten(2)
+        return self.W_o(c if mask.some is None else c * mask.some[:, 0]), None
 
 
 class FeedForward(nn.Module):
@@ -45,11 +229,11 @@ class FeedForward(nn.Module):
         self.W_1 = nn.Linear(config.width, config.inner)
         self.W_2 = nn.Linear(config.inner, config.width)
 
-    def forward(self, x: Tensor, chance: Chance | None = None) -> Tensor:
-        """x (B, n, D) -> (B, n, D). With a chance, by a kernel that has ReLU only."""
-        if chance is not None and self.f is F.relu:
+    def forward(self, x: Tensor, drops: DropoutMasks | None = None) -> Tensor:
+        """x (B, n, D) -> (B, n, D). With `drops`, by a kernel that has ReLU only."""
+        if drops is not None and self.f is F.relu:
             x = F.linear(x, self.W_1.weight)
-            return self.W_2(relu_dropout(x, self.W_1.bias, self.dropout, chance))  # type: ignore[no-any-return]
+            return self.W_2(relu_dropout(x, self.W_1.bias, self.dropout, drops))  # type: ignore[no-any-return]
         x = self.f(self.W_1(x))
         return self.W_2(dropout(x, self.dropout) if self.training else x)  # type: ignore[no-any-return]
 
@@ -62,18 +246,18 @@ class EncoderLayer(nn.Module):
         self.inside, self.around_inside = MultiHead(config), Residual(config)
         self.forward_layer, self.around_forward = FeedForward(config), Residual(config)
 
-    def forward(self, h: Stream, sight: Sight, look: bool) -> tuple[Stream, Tensor | None]:
+    def forward(self, h: Stream, mask: Mask, look: bool) -> tuple[Stream, Tensor | None]:
         """h (B, S, D) -> (B, S, D), weights (B, H, S, S) if asked for."""
         h, n = self.around_inside.before(h)
         q, k, v = self.inside.project(n)
-        g, weights = self.inside.attend(q, k, v, sight, look)
+        g, weights = self.inside.attend(q, k, v, mask, look)
         h = self.around_inside.after(h, g)
         h, n = self.around_forward.before(h)
-        return self.around_forward.after(h, self.forward_layer(n, h.chance)), weights
+        return self.around_forward.after(h, self.forward_layer(n, h.drops)), weights
 
 
 class DecoderLayer(nn.Module):
-    """Self-attention to the words before, attention to the source, then the feed-forward layer."""
+    """Self-attention to the tokens before, attention to the source, then the feed-forward layer."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
@@ -82,13 +266,13 @@ class DecoderLayer(nn.Module):
         self.forward_layer, self.around_forward = FeedForward(config), Residual(config)
 
     def forward(
-        self, s: Stream, cache: Cache, layer: int, memory: Memory, sights: tuple[Sight, Sight], look: Look | None
+        self, s: Stream, cache: Cache, layer: int, memory: Memory, masks: tuple[Mask, Mask], look: Look | None
     ) -> tuple[Stream, Tensor | None]:
         """s (R, n, D) -> (R, n, D), weights (R, H, n, S), or inside (R, H, n, t), if asked for."""
         s, n = self.around_inside.before(s)
         q, k, v = self.inside.project(n)
         k, v = cache.extend(layer, k, v)
-        g, inside = self.inside.attend(q, k, v, sights[0], look is not None and look.inside)
+        g, inside = self.inside.attend(q, k, v, masks[0], look is not None and look.inside)
         s = self.around_inside.after(s, g)
 
         k, v = memory.keys[2 * layer : 2 * layer + 2]
@@ -96,18 +280,18 @@ class DecoderLayer(nn.Module):
         R, B = n.shape[0], k.shape[0]
         # K hypotheses of one sentence are K·n queries: (B·K, n, D) is (B, K·n, D).
         q = self.across.query(n.view(B, -1, n.shape[-1]))
-        g, across = self.across.attend(q, k, v, sights[1], look is not None and not look.inside)
+        g, across = self.across.attend(q, k, v, masks[1], look is not None and not look.inside)
         s = self.around_across.after(s, g.view_as(n))
         if across is not None and R > B:
             across = across.view(B, across.shape[1], -1, n.shape[1], across.shape[3]).transpose(1, 2).flatten(0, 1)
 
         s, n = self.around_forward.before(s)
-        s = self.around_forward.after(s, self.forward_layer(n, s.chance))
+        s = self.around_forward.after(s, self.forward_layer(n, s.drops))
         return s, across if inside is None else inside
 
 
-class Transformer(nn.Module):
-    """Encoder: h = layers(E x √D + p). Decoder: s = layers(E y √D + p), looking at h. Words: E s, or W_o s (+ b)."""
+class Transformer(Packable):
+    """Encoder: h = layers(E x √D + p). Decoder: s = layers(E y √D + p), attending to h. Logits: E s, or W_o s (+ b)."""
 
     def __init__(self, config: TransformerConfig, source: int, target: int) -> None:
         super().__init__()
@@ -129,16 +313,16 @@ class Transformer(nn.Module):
         self.b_o = nn.Parameter(torch.zeros(target)) if config.bias else None
         self.table: Tensor | None = None  # of positions; not a buffer, which processes would have to agree on
         self.earlier: list[Tensor] = []  # all such tables: a recorded step goes on reading its own
-        self.laid_out: Tensor | None  # what writes words once more, for small products
-        self.register_buffer("laid_out", None, persistent=False)
-        self.laid_out_from = (0, 0)
+        self.packed: Tensor | None  # a copy of the output weights for small products
+        self.register_buffer("packed", None, persistent=False)
+        self.packed_from = (0, 0)
         for module in [*self.encoder.modules(), *self.decoder.modules()]:
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)
                 nn.init.zeros_(module.bias)
 
     def places(self, n: int) -> Tensor:
-        """Return the positions of n words or more, from a table that is made where the words are.  (≥ n, D)."""
+        """Return the positions of n tokens or more, from a table on the weights' device.  (≥ n, D)."""
         table, W = self.table, self.embedding.weight
         if table is None or len(table) < n or table.device != W.device or table.dtype != W.dtype:
             size = max(PLACES, 1 << (n - 1).bit_length())
@@ -158,17 +342,20 @@ class Transformer(nn.Module):
         return self.source or self.embedding
 
     def encode(self, x: Tensor, keep: Tensor, look: Look | None = None) -> Memory:
-        """Read the source and work out the keys.  x (B, S), keep (B, S) -> Memory."""
+        """Encode the source and compute the keys.  x (B, S), keep (B, S) -> Memory."""
         h = self.embed(self.source_words, x, self.places(x.shape[1])[: x.shape[1]])
-        quick = not (x.is_cuda or self.training or torch.is_grad_enabled() or torch.is_autocast_enabled("cpu"))
-        if quick and look is None:
+        fast = not (x.is_cuda or self.training or torch.is_grad_enabled() or torch.is_autocast_enabled("cpu"))
+        if fast and look is None:
             padded = len(x) > 1 or not bool(keep.all())
-            h = self.LN_h(read(h, self.encoder, Sight.of(keep, h).bias if padded else None, self.pre))  # type: ignore[arg-type]
-            return Memory(h, keep, keys_of(h, self.decoder), padded=padded)  # type: ignore[arg-type]
-        sight, seen = Sight.of(keep, h), []
+            mask = Mask.of(keep, h) if padded else Mask()
+            h = h.masked_fill(~keep[..., None], 0) if padded else h
+            h = self.LN_h(fast_encode(h, self.encoder, mask.bias, mask.some, self.pre))
+            return Memory(h, keep, cross_keys(h, self.decoder), padded=padded)
+        h = h.masked_fill(~keep[..., None], 0)  # whatever the padding's vector is, NaN too
+        mask, seen = Mask.of(keep, h), []
         stream = Stream.of(h, self.training)
         for layer in self.encoder:
-            stream, weights = layer(stream, sight, look is not None)
+            stream, weights = layer(stream, mask, look is not None)
             seen.append(weights)
         _, h = add_and_norm(stream, self.LN_h, self.dropout if self.training else 0.0)
         keys = tuple(part for layer in self.decoder for part in layer.across.keys(h))  # type: ignore[union-attr, operator]
@@ -187,15 +374,15 @@ class Transformer(nn.Module):
         n = y.shape[1]
         s = self.embed(self.embedding, y, state.places(n))
         if n == 1 and look is None and not torch.is_grad_enabled() and not self.training and not state.strung:
-            state.swift = state.swift or Swift(list(self.decoder), self.channels, self.pre)  # type: ignore[arg-type]
-            s = state.swift(s[:, 0], state, memory)[:, None]
+            state.fast = state.fast or FastDecoder(self.decoder, self.channels, self.pre)
+            s = state.fast(s[:, 0], state, memory)[:, None]
             state.advance(1)
             return Step(self.LN_s(s), state, None)
         if state.offset is not None:
-            raise ShapeError("sentences that began at different times are read a word at a time, and not looked into")
+            raise ShapeError("sentences that began at different times are read one token at a time, without weights")
         seen = []
-        back = Sight.back(n, state.length + n, s)
-        across = Sight.of(memory.keep, s) if memory.padded else Sight()
+        back = Mask.causal(n, state.length + n, s, look is not None)
+        across = Mask.of(memory.keep, s) if memory.padded else Mask()
         stream = Stream.of(s, self.training)
         for number, layer in enumerate(self.decoder):
             seeing = look if look is not None and look.layer in (None, number) else None
@@ -206,15 +393,15 @@ class Transformer(nn.Module):
         return Step(s, state, torch.stack(seen, dim=1) if look else None)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Return the scores of all words.  hidden (…, D) -> (…, V)."""
-        W, twin = self._written_by, self.laid_out
-        if twin is not None and hidden.shape[:-1].numel() <= FEW and not torch.is_grad_enabled():
+        """Return the scores of all tokens.  hidden (…, D) -> (…, V)."""
+        W, packed = self._output_weight, self.packed
+        if packed is not None and hidden.shape[:-1].numel() <= FEW and not torch.is_grad_enabled():
             # As long as nobody has changed what it was made from.
-            W = twin.t() if self.laid_out_from == (W.data_ptr(), W._version) else W
+            W = packed.t() if self.packed_from == (W.data_ptr(), W._version) else W
         return F.linear(hidden, W, self.b_o)
 
-    def operands(self) -> list[Tensor]:
-        """Return the weights and biases that nothing but the layers' products read."""
+    def bf16_weights(self) -> list[Tensor]:
+        """Return the weights that training in bf16 may round all at once: those that only the layers' products read."""
         products = [(name, module) for name, module in self.named_modules() if isinstance(module, nn.Linear)]
         biases = [module.bias for name, module in products if not name.endswith("W_1")]  # a kernel adds that one
         return [*(module.weight for _, module in products), *biases]
@@ -225,17 +412,17 @@ class Transformer(nn.Module):
         return torch.stack([layer.across.norms(v) for layer, v in values], dim=1)  # type: ignore[union-attr, operator]
 
     @property
-    def _written_by(self) -> Tensor:
+    def _output_weight(self) -> Tensor:
         return self.embedding.weight if self.W_o is None else self.W_o
 
     def train(self, mode: bool = True) -> Transformer:
-        """Go into training, or out of it; what training changes is not kept twice."""
+        """Set the mode; in training no packed copy is kept, because the weights change."""
         if mode:
-            self.laid_out = None
+            self.packed = None
         return super().train(mode)
 
-    def lay_out(self, decoding: bool) -> None:
-        """Keep what writes words in memory by its inputs, too, or no longer: as `layout` has it for other products."""
-        W = self._written_by
-        self.laid_out = W.detach().t().contiguous() if decoding and not self.training else None
-        self.laid_out_from = (W.data_ptr(), W._version)
+    def pack(self, decoding: bool) -> None:
+        """Keep the output weights in memory by their inputs, too, or no longer."""
+        W = self._output_weight
+        self.packed = W.detach().t().contiguous() if decoding and not self.training else None
+        self.packed_from = (W.data_ptr(), W._version)

@@ -10,7 +10,7 @@ from typing import overload
 import torch
 
 from heedful.errors import ConfigError, HeedfulError, nearest
-from heedful.kernels import ScaledWeights
+from heedful.fused import ScaledWeights
 
 __all__ = ["NOTHING", "Call", "Seen", "called", "told"]
 

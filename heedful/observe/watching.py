@@ -1,7 +1,7 @@
 """Watching a model that is not ours: every `scaled_dot_product_attention` inside it, with weights that can be read.
 
 The call itself is left alone, so that the output is the same bit for bit; what it was given and the log-sum-exp that
-its kernel found are kept, and `heedful.kernels.ScaledWeights` reads from them. Nothing is patched: PyTorch's own modes
+its kernel found are kept, and `heedful.fused.ScaledWeights` reads from them. Nothing is patched: PyTorch's own modes
 see the calls, in this thread only, and hooks say which module they belong to. Both are gone when the block ends,
 however it ends.
 """
@@ -25,9 +25,9 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from heedful.errors import ConfigError, choose, nearest
-from heedful.kernels import ScaledWeights
-from heedful.kernels.policy import WAYS
-from heedful.kernels.scaled import Caught, scaled_scores
+from heedful.fused import ScaledWeights
+from heedful.fused.triton.policy import WAYS
+from heedful.fused.triton.scaled import Caught, scaled_scores
 from heedful.observe.seen import NOTHING, Call, Seen, called, told
 
 __all__ = ["AFTER", "watch"]

@@ -14,7 +14,7 @@ from heedful.config import MODELS, Config
 from heedful.errors import ConfigError, choose
 from heedful.folder import Parts
 from heedful.interop import HUB
-from heedful.models import build, lay_out
+from heedful.models import build, pack_weights
 from heedful.text import UNKNOWN, Codec
 from heedful.training.prepare import Prepared
 from heedful.translator import load
@@ -46,7 +46,7 @@ def open_origin(
     A read-out that is broken is only said, to `say`: training needs none.
     """
     parts = load(init, "cpu", say).parts
-    lay_out(parts.model, decoding=False)  # as a run that is resumed has it: other products round differently
+    pack_weights(parts.model, decoding=False)  # as a run that is resumed has it: other products round differently
     config = _settings(parts.config, settings, init)
     model = parts.model
     if config.model != parts.config.model:

@@ -17,13 +17,13 @@ from torch.nn.parallel import DistributedDataParallel
 
 from heedful.config import TrainingConfig
 from heedful.data import Batch
+from heedful.fused.bf16_weights import Bf16Weights
 from heedful.models import Network
 from heedful.training.average import Average
 from heedful.training.guided import Guide
 from heedful.training.loss import Learner
 from heedful.training.processes import ALONE, Processes
 from heedful.training.recorder import Recorder
-from heedful.training.twins import Twins
 
 __all__ = ["Happened", "Updater"]
 
@@ -82,7 +82,7 @@ class Updater:
         self._learn = Recorder(self._gradients, pool) if recorded else self._gradients
         self._move = Recorder(self._apply, pool) if recorded else self._apply
         self._alone = Recorder(self._whole, pool) if recorded else None
-        self.twins = Twins(self.learner, model) if recorded and bf16 else None
+        self.bf16_weights = Bf16Weights(self.learner, model.bf16_weights()) if recorded and bf16 else None
         self.held: list[Tensor] = []  # gradients of several batches, which recorded steps add to
 
     def __call__(self, batches: Sequence[Batch], tokens: int, step: int, rate: float) -> None:
@@ -125,11 +125,13 @@ class Updater:
             if isinstance(work, Recorder):
                 work.close()
 
-    def _gradients(self, x: Tensor, y: Tensor, links: Tensor | None = None, *, twins: Twins | None = None) -> None:
+    def _gradients(
+        self, x: Tensor, y: Tensor, links: Tensor | None = None, *, bf16_weights: Bf16Weights | None = None
+    ) -> None:
         """Add the gradients of one batch, and what it tells."""
         with self.processes.together(working=True):
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
-                total, right, *guided = (twins or self.learner)(x, y, self.share, links)
+                total, right, *guided = (bf16_weights or self.learner)(x, y, self.share, links)
             total.backward()
         with torch.no_grad():
             words = total.detach().float() / self.share
@@ -141,9 +143,9 @@ class Updater:
         """Learn from one batch alone, as one piece of work: its gradients are set, not added to others."""
         for parameter in self.parameters:
             parameter.grad = None
-        self._gradients(x, y, links, twins=self.twins)
-        if self.twins is not None:
-            self.twins.give()
+        self._gradients(x, y, links, bf16_weights=self.bf16_weights)
+        if self.bf16_weights is not None:
+            self.bf16_weights.set_gradients()
         for parameter in self.parameters:
             if parameter.grad is None:  # nothing was learned for it, but it decays all the same
                 parameter.grad = torch.zeros_like(parameter)

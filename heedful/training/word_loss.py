@@ -2,7 +2,7 @@
 
 The loss is the last thing that happens to the scores, and their gradient is as large as they are: (words, vocabulary),
 by far the largest tensor of a step. So the gradient is worked out at once and written over them, a few rows at a time
-on the CPU, so that they stay in its cache, and by one kernel on a GPU (`heedful.kernels.word_loss`).
+on the CPU, so that they stay in its cache, and by one kernel on a GPU (`heedful.fused.triton.token_loss`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from heedful.kernels import scaled_, usable, word_losses
+from heedful.fused.triton import scaled_, token_losses, usable
 
 __all__ = ["word_loss"]
 
@@ -30,7 +30,7 @@ class _WordLoss(torch.autograd.Function):
         rdrop: float,
     ) -> tuple[Tensor, Tensor]:
         ctx.fused = scores.dtype != torch.float64 and usable(scores)
-        work = word_losses if ctx.fused else _in_parts
+        work = token_losses if ctx.fused else _in_parts
         losses, right = work(scores, words, weights, smoothing, rdrop, ctx.needs_input_grad[0])
         ctx.save_for_backward(scores)
         ctx.mark_non_differentiable(right)

@@ -15,7 +15,7 @@ from heedful.decoding import Decoding, DecodingKeywords, Ensemble
 from heedful.device import memory_guard, pick
 from heedful.errors import ConfigError, DataError
 from heedful.folder import Parts, holds_model, write_model
-from heedful.models import Look, Memory, lay_out
+from heedful.models import Look, Memory, pack_weights
 from heedful.readout import Readout
 from heedful.text import UNKNOWN
 from heedful.text.graphemes import whole
@@ -74,7 +74,7 @@ class Translator:
         with memory_guard(f"moving the model to {self.device}", "use another device"):
             self.parts.model.to(self.device).eval()
         if self.device.type == "cpu":
-            lay_out(self.parts.model)
+            pack_weights(self.parts.model)
         return self
 
     def choose_threads(

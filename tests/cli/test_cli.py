@@ -278,7 +278,7 @@ def test_info_without_a_model_says_which_way_is_taken(heedful_cli: Run) -> None:
     code, out, _ = heedful_cli("info")
     record = json.loads(heedful_cli("info", "--json").out)
     assert code == 0
-    assert {way["operation"] for way in record["paths"]} >= {"word_losses", "scaled_attend"}
+    assert {way["operation"] for way in record["paths"]} >= {"token_losses", "scaled_attend"}
     for way in record["paths"]:
         assert f"{way['way']:9}  {way['why']}" in out
     assert f"PyTorch {record['torch']}" in out

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from heedful.models.dropout import dropout
+from heedful.models.layers import dropout
 
 
 @pytest.mark.parametrize("p", [0.001, 0.1, 0.3, 0.5, 0.95])

@@ -10,9 +10,10 @@ from torch import Tensor, nn
 
 from heedful.attention import until
 from heedful.config import FixedConfig
-from heedful.models import recurrence, recurrence_encoder
+from heedful.fused.cpu import recurrence
+from heedful.fused.unrolled import reverse_sentences, unrolled_encoder
 from heedful.models.cells import CELLS
-from heedful.models.encoder import Encoder
+from heedful.models.rnn import Encoder
 
 MODULES = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}
 VARIANTS = list(product(MODULES, (1, 2), (False, True)))
@@ -163,7 +164,7 @@ def test_learning_equals_packing_and_so_do_its_gradients(cell, layers, both, tog
     if together:  # as on a GPU
         monkeypatch.setattr(recurrence, "span", lambda T, device: T)
     encoder, (x, keep) = build(cell, layers, both), sentences()
-    found, wanted = (learned(encoder, way, x, keep) for way in ("_learn", "_packed"))
+    found, wanted = (learned(encoder, way, x, keep) for way in ("_unrolled", "_packed"))
     torch.testing.assert_close(found, wanted)
 
 
@@ -176,7 +177,7 @@ def test_gradient_of_the_operation(cell):
     lengths = torch.tensor([2, 3])
 
     def function(x: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
-        s, last = recurrence_encoder.read(cell, x, weights, lengths)
+        s, last = unrolled_encoder(cell, x, weights, lengths)
         return s, *last
 
     assert torch.autograd.gradcheck(function, tensors)
@@ -184,18 +185,18 @@ def test_gradient_of_the_operation(cell):
 
 def test_a_sentence_is_turned_round_within_its_length():
     x = torch.arange(8.0).view(4, 2, 1).requires_grad_()
-    found = recurrence_encoder.turned(x, torch.tensor([4, 2]))
+    found = reverse_sentences(x, torch.tensor([4, 2]))
     assert found[..., 0].T.tolist() == [[6, 4, 2, 0], [3, 1, 5, 7]]
     wish = torch.randn(4, 2, 1)
     (gradient,) = torch.autograd.grad(found, x, wish)
-    assert torch.equal(gradient, recurrence_encoder.turned(wish, torch.tensor([4, 2])))
-    assert torch.autograd.gradcheck(lambda x: recurrence_encoder.turned(x, torch.tensor([4, 2])), x.double())
+    assert torch.equal(gradient, reverse_sentences(wish, torch.tensor([4, 2])))
+    assert torch.autograd.gradcheck(lambda x: reverse_sentences(x, torch.tensor([4, 2])), x.double())
 
 
 def test_padding_gets_no_gradient():
     encoder, (x, keep) = build("lstm", 2, True), sentences()
     e = encoder.embedding(x).detach().requires_grad_()
-    h, last = encoder._learn(e, keep.sum(1))
+    h, last = encoder._unrolled(e, keep.sum(1))
     (h.sum() + sum(side.sum() for side in last)).backward()
     assert e.grad is not None
     assert not e.grad[~keep].any()

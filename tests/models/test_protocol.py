@@ -15,7 +15,7 @@ from heedful.config import FixedConfig, ModelConfig, RecurrentConfig, RnnConfig,
 from heedful.errors import ConfigError
 from heedful.models import Look, Memory, Network, State, build
 from heedful.models.cache import Cache
-from heedful.models.recurrent import RecurrentState
+from heedful.models.rnn import RecurrentState
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SCORES = ("dot", "scaled", "general", "additive", "concat")

@@ -12,8 +12,8 @@ from torch.nn import functional as F
 from heedful.attention import causal, until
 from heedful.config import TransformerConfig
 from heedful.errors import ConfigError
-from heedful.models import Look, Network, build, stream, transformer
-from heedful.models.dropout import dropout
+from heedful.models import Look, Network, build, transformer
+from heedful.models.layers import dropout
 from heedful.models.transformer import ACTIVATIONS, FeedForward, MultiHead, positions
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -191,7 +191,7 @@ def test_the_encoder_shows_its_self_attention():
     torch.testing.assert_close(memory.h, model.encode(x, keep).h, rtol=0, atol=1e-5)
     # each layer shows its own: the lowest's weights are worked out from the words alone
     layer = model.encoder[0]
-    e = model.source.weight[x] * math.sqrt(D) + positions(S, D)
+    e = (model.source.weight[x] * math.sqrt(D) + positions(S, D)) * keep[..., None]  # padding is read as zeros
     q, k, _ = layer.inside.project(layer.around_inside.LN(e))
     scores = torch.einsum("bhtc,bhsc->bhts", q, k) / math.sqrt(D / H)
     wanted = torch.softmax(scores.masked_fill(~keep[:, None, None], -torch.inf), -1)
@@ -252,7 +252,7 @@ def dropped(monkeypatch: pytest.MonkeyPatch, **own: float) -> list[tuple[float, 
         return attention(q, k, v, bias, p, is_causal=is_causal)
 
     monkeypatch.setattr(transformer, "dropout", left_out)
-    monkeypatch.setattr(stream, "dropout", left_out)
+    monkeypatch.setattr(transformer, "dropout", left_out)
     monkeypatch.setattr(F, "scaled_dot_product_attention", attend)
     model, (x, keep, y, _) = make(layers=1, decoder_layers=1, **own).train(), sentences()
     memory = model.encode(x, keep)

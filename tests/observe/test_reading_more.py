@@ -105,12 +105,12 @@ def test_norms_of_a_recurrent_model_are_those_of_the_states(name):
 
 @torch.no_grad()
 def test_norms_are_the_same_when_weights_are_laid_out_for_decoding():
-    from heedful.models import lay_out
+    from heedful.models import pack_weights
 
     model, (x, keep) = make(CONFIGS["transformer"]), sentences()
     memory = model.encode(x, keep)
     before = model.norms(memory)
-    lay_out(model)
+    pack_weights(model)
     torch.testing.assert_close(model.norms(memory), before)
 
 

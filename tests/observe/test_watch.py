@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 import heedful
 from heedful.errors import ConfigError
-from heedful.kernels import scaled_attend
+from heedful.fused.triton import scaled_attend
 from heedful.observe import Call, Seen, watch
 
 SMALL = {"vocab_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 16, "intermediate_size": 16}

@@ -21,7 +21,7 @@ from heedful.data import Batch, Batches, Corpus, pad
 from heedful.data.links import CorpusLinks
 from heedful.errors import ConfigError, DataError
 from heedful.models import Look, Network, build
-from heedful.models.heads import MultiHead
+from heedful.models.transformer import MultiHead
 from heedful.readout import Readout
 from heedful.training.guided import Guide, agreement, guide_of, links_loss, wanted_weights
 from heedful.training.loss import Learner
@@ -128,7 +128,7 @@ def plain_loss(model: Network, batch: Batch, guide: Guide) -> tuple[Tensor, Tens
     """Words' and links' losses as the formulas have them, with all weights looked at, token by token."""
     memory = model.encode(batch.x, batch.x != 0)
     y = batch.y[:, :-1]
-    model.learns = lambda *_: False
+    model.unrolls = lambda *_: False
     hidden, _, weights = model.step(y, model.start(memory, y.shape[1]), memory, Look())
     words = torch.nn.functional.cross_entropy(
         model.logits(hidden).flatten(0, 1), batch.y[:, 1:].flatten(), ignore_index=0, reduction="sum"

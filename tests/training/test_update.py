@@ -55,7 +55,7 @@ def test_like_the_parts_that_everybody_uses(clip: float, kind: str) -> None:
         updater([one], one.tokens, step, 0.01)
         memory = plain.encode(one.x, one.x != 0)
         # With a look, which takes the Transformer's plain way; a recurrent one takes its loop.
-        plain.learns = lambda *_: False
+        plain.unrolls = lambda *_: False
         hidden = plain.step(one.y[:, :-1], plain.start(memory, one.y.shape[1] - 1), memory, Look()).hidden
         wanted = F.cross_entropy(
             plain.logits(hidden).flatten(0, 1), one.y[:, 1:].flatten(), ignore_index=0, label_smoothing=0.1

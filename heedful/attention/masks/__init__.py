@@ -1,4 +1,4 @@
-"""Masks: what may be looked at. True means may be looked at, everywhere.
+"""Masks: what may be attended to. True means may be attended to, everywhere.
 
 `python -m heedful.attention.masks` draws them.
 """
@@ -34,5 +34,5 @@ def causal(T: int, S: int | None = None, device: torch.device | None = None) -> 
 
 
 def picture(keep: Tensor) -> str:
-    """Return a mask of two axes as text, a row for each query: ██ may be looked at, ·· may not."""
+    """Return a mask of two axes as text, a row for each query: ██ may be attended to, ·· may not."""
     return "\n".join("".join("██" if seen else "··" for seen in row) for row in keep.tolist())

@@ -1,0 +1,607 @@
+"""The steps of a recurrent layer and of attention, with their gradients written by hand: what training on a CPU runs.
+
+`heedful.models.cells` and `heedful.attention` say what is computed; here it is computed again, in place, in buffers for
+all T steps, and nothing is recorded for autograd. The backward pass computes step by step only what waits for the step
+after it; the gradients of all weights are a few large products over all T·B rows at the end. What grows with T·S·A is
+never kept: the additive score's tanh is computed a second time. `heedful.fused.unrolled` makes operations of these
+steps, `heedful.fused.triton.unrolled` has the same steps by kernels.
+
+N layers go side by side (the two directions of an encoder; 1 for a decoder), each with weights of its own. Every part
+has `forward(t)` and `backward(t)`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from heedful.attention import mask_bias
+
+__all__ = [
+    "LAYERS",
+    "AdditiveSteps",
+    "AttentionSteps",
+    "DotSteps",
+    "Feed",
+    "GruLayer",
+    "Layer",
+    "LstmLayer",
+    "Mix",
+    "RnnLayer",
+    "Views",
+    "span",
+    "steps",
+]
+
+Views = tuple[Tensor, ...]  # what one step sees of some buffers
+
+
+def span(T: int, device: torch.device) -> int:
+    """Return how many steps are taken together where they need not wait for each other, and no product is computed.
+
+    One on the CPU, where what a step has just written is still in the cache; all where every call has its price.
+    """
+    return 1 if device.type == "cpu" else T
+
+
+def steps(*buffers: Tensor) -> list[Views]:
+    """Return what each step sees of some buffers (N, T, …): cut once, because a cut costs as much as a small sum."""
+    return list(zip(*(buffer.unbind(1) for buffer in buffers), strict=True))
+
+
+class Layer(ABC):
+    """N layers over T steps.
+
+    `gates` (N, T, B, blocks·D) holds the gates after their functions, `s` (N, T+1, B, D) the states from the first on,
+    and `m` the same for the LSTM's cell states. The blocks from `state` on are what U s is added to; the first
+    `inputs` are what the input's share is added to.
+    """
+
+    blocks: ClassVar[int]  # how many numbers are kept for each number of the state
+    state: ClassVar[int] = 0  # the first block that U s is added to
+    inputs: ClassVar[int]  # how many blocks the input is added to
+
+    bias: Tensor  # (N, 1, 1, blocks·D), in the forward pass
+    ds: Tensor  # in the backward pass: the states' gradients, and those of the sums in the gates
+    dm: Tensor | None
+    d: Tensor
+
+    def __init__(self, U: Tensor, gates: Tensor, s: Tensor, m: Tensor | None = None) -> None:
+        self.U, self.gates, self.s, self.m = U, gates, s, m
+        self.D, T = s.shape[-1], gates.shape[1]
+        self.span = span(T, gates.device)
+        self.by_input = self._parts(gates)[1]
+        self.U_t = U.transpose(1, 2)
+        self.bias_missing = False  # whether `forward` adds the bias
+
+    def _parts(self, gates: Tensor) -> tuple[Tensor, Tensor]:
+        return gates[..., self.state * self.D :], gates[..., : self.inputs * self.D]
+
+    def _blocks(self, gates: Tensor) -> Tensor:
+        return gates.view(*gates.shape[:-1], self.blocks, self.D)
+
+    @classmethod
+    def allocate(
+        cls,
+        T: int,
+        U: Tensor,
+        bias: tuple[Tensor, Tensor],
+        first: tuple[Tensor, ...],
+        gates: Tensor | None = None,
+    ) -> Layer:
+        """Return a layer with buffers.  U (N, gates·D, D), bias: of the input and of the state, (N, gates·D).
+
+        first (N, B, D): the first states; gates (N, T, B, blocks·D): the buffer for them, if there is one.
+        """
+        N, B, D = first[0].shape
+        states = [side.new_empty(N, T + 1, B, D) for side in first]
+        for buffer, side in zip(states, first, strict=True):
+            buffer[:, 0] = side
+        layer = cls(U, U.new_empty(N, T, B, cls.blocks * D) if gates is None else gates, *states)
+        layer.bias = layer.gather_bias(*bias)[:, None, None]
+        layer.sums = steps(*layer._parts(layer.gates), layer.s[:, :-1])
+        layer.views = layer.cut()
+        return layer
+
+    @property
+    def saved(self) -> tuple[Tensor, ...]:
+        """What the backward pass needs, in the order in which a layer is made of it."""
+        return (self.U, self.gates, self.s) if self.m is None else (self.U, self.gates, self.s, self.m)
+
+    def gather_bias(self, b_W: Tensor, b_U: Tensor) -> Tensor:
+        """Return one bias for all blocks.  b_W, b_U (N, gates·D) -> (N, blocks·D)."""
+        return b_W + b_U
+
+    def arrange(self, W: Tensor) -> Tensor:
+        """Return an input's weights with the gates in the order of the blocks.  W (N, gates·D, K) -> the same."""
+        return W
+
+    def restore(self, d: Tensor, dim: int) -> Tensor:
+        """Undo `arrange` for a gradient."""
+        return d
+
+    def project(self, x: Tensor, W: Tensor) -> None:
+        """Compute the share of an input that is known of all steps.  x (N, T, B, K), W (N, gates·D, K), arranged."""
+        for side, weights, room in zip(x, W, self.by_input, strict=True):
+            torch.mm(side.flatten(0, 1), weights.t(), out=room.flatten(0, 1))
+        self.bias_missing = True
+
+    def add_bias(self, at: slice) -> None:
+        """Add the bias to what was projected for some steps."""
+        self.by_input[:, at].add_(self._parts(self.bias)[1])
+
+    def forward(self, t: int) -> None:
+        """Take step t: from `s[:, t]` to `s[:, t + 1]`."""
+        if self.bias_missing and t % self.span == 0:
+            self.add_bias(slice(t, t + self.span))
+        by_state, _, s = self.sums[t]
+        by_state.baddbmm_(s, self.U_t)
+        self.gate(t)
+
+    def gate(self, t: int) -> None:
+        """From the sums in the gates of step t to the next state."""
+        self.activate(self.views[t])
+
+    @abstractmethod
+    def cut(self) -> list[Views]:
+        """Return what `activate` takes, for each step."""
+
+    @abstractmethod
+    def activate(self, views: Views) -> None:
+        """From the sums in the gates to the next state."""
+
+    def begin_backward(self, ds: Tensor, dm: Tensor | None = None, d: Tensor | None = None) -> None:
+        """Begin the backward pass.  ds, dm (N, T+1, B, D): known gradients of the states; they are added to.
+
+        d (N, T, B, blocks·D): the buffer for the gates' gradients, if there is one.
+        """
+        self.ds, self.dm = ds, dm
+        self.d = torch.empty_like(self.gates) if d is None else d
+        self.d_state, self.d_input = self._parts(self.d)
+        self.sums = steps(self.d_state, self.d_input, ds[:, :-1])
+        self.prepare_backward()
+
+    def prepare_backward(self) -> None:
+        """Allocate the slopes, and cut what `ungate` needs."""
+        N, _, B, width = self.gates.shape
+        self.slope = self.gates.new_empty(N, self.span, B, width)
+        self.slopes_of = [*self._blocks(self.slope).unbind(-2)]
+        known = [*self._blocks(self.gates).unbind(-2)]
+        for states in self.saved[2:]:
+            known += [states[:, :-1], states[:, 1:]]
+        self.spans = list(zip(*(torch.split(buffer, self.span, 1) for buffer in known), strict=True))
+        self.views = self.cut_back()
+
+    def backward(self, t: int) -> None:
+        """Take step t back: from `ds[:, t + 1]`, which must be complete, to the gates' gradients and `ds[:, t]`."""
+        self.ungate(t)
+        d, _, ds = self.sums[t]
+        ds.baddbmm_(d, self.U)
+
+    def ungate(self, t: int) -> None:
+        """From the gradient of the state after step t to that of the sums in its gates."""
+        if (t + 1) % self.span == 0:
+            self.slopes(self.spans[t // self.span])
+        self.differentiate(t % self.span, self.views[t])
+
+    @abstractmethod
+    def slopes(self, known: Views) -> None:
+        """Compute what gradients are multiplied with, for a span.  The blocks; the states before and after."""
+
+    @abstractmethod
+    def cut_back(self) -> list[Views]:
+        """Return what `differentiate` takes, for each step."""
+
+    @abstractmethod
+    def differentiate(self, i: int, views: Views) -> None:
+        """From the next state's gradient to that of the sums in the gates; the slopes are the i-th."""
+
+    def dx(self, W: Tensor) -> Tensor:
+        """Return the gradient of what was projected.  W (N, gates·D, K), arranged -> (N, T, B, K)."""
+        return torch.bmm(self.d_input.flatten(1, 2), W).view(*self.gates.shape[:3], -1)
+
+    def dW(self, x: Tensor) -> Tensor:
+        """Return the gradient of the weights of an input.  x (N, T, B, K) -> (N, gates·D, K)."""
+        return self.restore(torch.bmm(self.d_input.flatten(1, 2).transpose(1, 2), x.flatten(1, 2)), 1)
+
+    def dU(self) -> Tensor:
+        """Return the gradient of U: (N, gates·D, D)."""
+        return torch.bmm(self.d_state.flatten(1, 2).transpose(1, 2), self.s[:, :-1].flatten(1, 2))
+
+    def db(self) -> tuple[Tensor, Tensor]:
+        """Return the gradients of the biases of the input and of the state: (N, gates·D)."""
+        of_state, of_input = self._parts(self.d.sum((1, 2)))
+        # Copies: for some cells both are the same numbers, and autograd would keep one piece of memory for two weights.
+        return self.restore(of_input, 1).clone(), of_state.clone()
+
+
+class RnnLayer(Layer):
+    """s_t = tanh(x + u)."""
+
+    blocks, inputs = 1, 1
+
+    def cut(self) -> list[Views]:
+        """The sum, and room for the state."""
+        return steps(self.gates, self.s[:, 1:])
+
+    def activate(self, views: Views) -> None:
+        """s_t = tanh(x + u)."""
+        a, s = views
+        torch.tanh(a, out=s)
+
+    def slopes(self, known: Views) -> None:
+        """1 - s²."""
+        _, _, s = known
+        torch.square(s, out=self.slope).neg_().add_(1)
+
+    def cut_back(self) -> list[Views]:
+        """The gradients of the sum and of the state."""
+        return steps(self.d, self.ds[:, 1:])
+
+    def differentiate(self, i: int, views: Views) -> None:
+        """ds (1 - s²)."""
+        d, ds = views
+        torch.mul(ds, self.slope[:, i], out=d)
+
+
+class LstmLayer(Layer):
+    """m_t = f m_{t-1} + i g, s_t = o tanh(m_t); the gates in the order i, f, g, o."""
+
+    blocks, inputs = 4, 4
+    m: Tensor
+    dm: Tensor
+
+    def cut(self) -> list[Views]:
+        """i and f together, each gate, the cell state before, and room for both states."""
+        i_f = self.gates[..., : 2 * self.D]
+        return steps(i_f, *self._blocks(self.gates).unbind(-2), self.m[:, :-1], self.m[:, 1:], self.s[:, 1:])
+
+    def activate(self, views: Views) -> None:
+        """m_t = f m_{t-1} + i g, s_t = o tanh(m_t)."""
+        i_f, i, f, g, o, before, m, s = views
+        i_f.sigmoid_()
+        g.tanh_()
+        o.sigmoid_()
+        torch.mul(f, before, out=m)
+        m.addcmul_(i, g)
+        torch.tanh(m, out=s)
+        s.mul_(o)
+
+    def slopes(self, known: Views) -> None:
+        """How much dm changes i, f and g, how much ds changes o, and how much ds changes dm."""
+        i, f, g, o, _, _, before, m = known
+        to_i, to_f, to_g, to_o = self.slopes_of
+        bent = torch.tanh(m)
+        torch.mul(i, g, out=to_i)
+        torch.addcmul(i, to_i, g, value=-1, out=to_g)  # i (1 - g²)
+        to_i.addcmul_(to_i, i, value=-1)  # g i (1 - i)
+        torch.mul(before, f, out=to_f)
+        to_f.addcmul_(to_f, f, value=-1)
+        torch.mul(bent, o, out=to_o)
+        self.to_m = torch.addcmul(o, to_o, bent, value=-1)  # o (1 - tanh² m)
+        to_o.addcmul_(to_o, o, value=-1)
+
+    def cut_back(self) -> list[Views]:
+        """The gradients of i, f and g together, of o, of both states, and of the cell state before; the gate f."""
+        d, f = self._blocks(self.d), self._blocks(self.gates)[..., 1, :]
+        return steps(d[..., :3, :], d[..., 3, :], self.ds[:, 1:], self.dm[:, 1:], self.dm[:, :-1], f)
+
+    def differentiate(self, i: int, views: Views) -> None:
+        """dm += ds o (1 - tanh² m); di, df and dg of dm, do of ds; m_{t-1} gets dm f."""
+        d_ifg, d_o, ds, dm, dm_before, f = views
+        slope = self._blocks(self.slope[:, i])
+        dm.addcmul_(ds, self.to_m[:, i])
+        torch.mul(slope[..., :3, :], dm[..., None, :], out=d_ifg)
+        torch.mul(slope[..., 3, :], ds, out=d_o)
+        dm_before.addcmul_(dm, f)
+
+
+class GruLayer(Layer):
+    """s_t = (1 - z) n + z s_{t-1}, n = tanh(x + r u).
+
+    The blocks are n, r, z, u: the input is added to the first three and the state to the last three.
+    """
+
+    blocks, state, inputs = 4, 1, 3
+
+    def gather_bias(self, b_W: Tensor, b_U: Tensor) -> Tensor:
+        """The input's bias for n, both for r and z, the state's for u."""
+        D = self.D
+        return torch.cat([b_W[:, 2 * D :], b_W[:, : 2 * D] + b_U[:, : 2 * D], b_U[:, 2 * D :]], dim=1)
+
+    def arrange(self, W: Tensor) -> Tensor:
+        """r, z, n -> n, r, z."""
+        return torch.cat([W[:, 2 * self.D :], W[:, : 2 * self.D]], dim=1)
+
+    def restore(self, d: Tensor, dim: int) -> Tensor:
+        """n, r, z -> r, z, n."""
+        n, r_z = torch.split(d, [self.D, 2 * self.D], dim)
+        return torch.cat([r_z, n], dim)
+
+    def add_bias(self, at: slice) -> None:
+        """Nothing of the input is in u."""
+        super().add_bias(at)
+        self.gates[:, at, :, 3 * self.D :] = self.bias[..., 3 * self.D :]
+
+    def cut(self) -> list[Views]:
+        """r and z together, each block, the state before, and room for the state."""
+        r_z = self.gates[..., self.D : 3 * self.D]
+        return steps(r_z, *self._blocks(self.gates).unbind(-2), self.s[:, :-1], self.s[:, 1:])
+
+    def activate(self, views: Views) -> None:
+        """n = tanh(x + r u), s_t = n + z (s_{t-1} - n)."""
+        r_z, n, r, z, u, before, s = views
+        r_z.sigmoid_()
+        n.addcmul_(r, u).tanh_()
+        torch.lerp(n, before, z, out=s)
+
+    def slopes(self, known: Views) -> None:
+        """How much ds changes each block; all of them are multiples of ds."""
+        n, r, z, u, before, _ = known
+        to_n, to_r, to_z, to_u = self.slopes_of
+        free = 1 - z
+        torch.mul(n, n, out=to_n)
+        torch.addcmul(free, free, to_n, value=-1, out=to_n)  # (1 - z) (1 - n²)
+        torch.mul(to_n, r, out=to_u)
+        torch.mul(to_u, u, out=to_r)
+        to_r.addcmul_(to_r, r, value=-1)
+        torch.sub(before, n, out=to_z).mul_(free.mul_(z))
+
+    def cut_back(self) -> list[Views]:
+        """The gradients of the blocks, of the state, and of the state before; the gate z."""
+        z = self._blocks(self.gates)[..., 2, :]
+        return steps(self._blocks(self.d), self.ds[:, 1:], self.ds[:, :-1], z)
+
+    def differentiate(self, i: int, views: Views) -> None:
+        """All blocks at once; what ds gives to s_{t-1} directly is ds z."""
+        d, ds, ds_before, z = views
+        torch.mul(self._blocks(self.slope[:, i]), ds[..., None, :], out=d)
+        ds_before.addcmul_(ds, z)
+
+
+LAYERS: dict[str, type[Layer]] = {"rnn": RnnLayer, "lstm": LstmLayer, "gru": GruLayer}
+
+
+class AttentionSteps(ABC):
+    """Attention of T queries: scores, weights α (T, B, S) and contexts c (T, B, E).
+
+    `s` (T, B, D) are the states that query, `q` (T, B, A) what is compared with the keys (B, S, A); `keep` (B, S) is
+    True where may be attended to. How they are compared is up to the subclasses. A row with nothing to attend to gives
+    zeros, and other positions than those to keep may hold anything.
+    """
+
+    def __init__(self, memory: tuple[Tensor, Tensor, Tensor], s: Tensor, saved: tuple[Tensor, ...]) -> None:
+        self.keys, self.values, self.keep = memory
+        self.s, (self.q, self.weights, self.c) = s, saved
+        self.views: list[Views] = list(zip(*(buffer.unbind(0) for buffer in (s, *saved)), strict=True))
+        self.prepare()
+
+    def prepare(self) -> None:
+        """Compute what all queries need."""
+        blocked = ~self.keep[..., None]
+        self.keys, self.values = self.keys.masked_fill(blocked, 0), self.values.masked_fill(blocked, 0)
+        self.kept, self.bias = self.keep.to(self.keys.dtype), mask_bias(self.keep, self.keys.dtype)
+
+    @staticmethod
+    def allocate(T: int, keys: Tensor, values: Tensor, q: Tensor | None = None) -> tuple[Tensor, ...]:
+        """Return buffers for T queries, which the backward pass needs.  q (T, B, A): the first, if there is one."""
+        B, S, A = keys.shape
+        q = keys.new_empty(T, B, A) if q is None else q
+        return q, keys.new_empty(T, B, S), keys.new_empty(T, B, values.shape[2])
+
+    @property
+    def saved(self) -> tuple[Tensor, ...]:
+        """What the backward pass needs."""
+        return self.q, self.weights, self.c
+
+    def forward(self, t: int) -> None:
+        """Compute weights and context of query t."""
+        s, q, weights, c = self.views[t]
+        torch.softmax(self.score(q, s), -1, out=weights)
+        weights.mul_(self.kept)  # a row with nothing to attend to gives zeros
+        torch.bmm(weights[:, None], self.values, out=c[:, None])
+
+    def begin_backward(self, ds: Tensor, dc: Tensor, d_weights: Tensor | None, dq: Tensor | None = None) -> None:
+        """Begin the backward pass.  ds (T, B, D), dc (T, B, E): known gradients of the states and contexts.
+
+        d_weights (T, B, S): the gradients of the weights themselves, besides what they get from the contexts.
+        dq (T, B, A): the buffer for the queries' gradients, if there is one.
+        """
+        self.ds, self.dc, self.d_weights = ds, dc, d_weights
+        self.dq = torch.empty_like(self.q) if dq is None else dq
+        self.de = torch.empty_like(self.weights)
+        buffers = (ds, self.dq, self.de, dc)
+        self.views_back: list[Views] = list(zip(*(buffer.unbind(0) for buffer in buffers), strict=True))
+
+    def backward(self, t: int) -> None:
+        """Take query t back; `dc[t]` must be complete. The gradient of s is added to `ds[t]`."""
+        (_, q, weights, _), (ds, dq, de, dc) = self.views[t], self.views_back[t]
+        torch.bmm(self.values, dc[..., None], out=de[..., None])
+        if self.d_weights is not None:
+            de.add_(self.d_weights[t])
+        de.sub_((de * weights).sum(-1, keepdim=True)).mul_(weights)
+        self.unscore(q, dq, de)
+        self.unquery(dq, ds)
+
+    def d_values(self) -> Tensor:
+        """Return the gradient of the values: (B, S, E)."""
+        return torch.bmm(self.weights.permute(1, 2, 0), self.dc.transpose(0, 1))
+
+    @abstractmethod
+    def score(self, q: Tensor, s: Tensor) -> Tensor:
+        """Write the query of s (B, D) into q (B, A), and return its scores with the mask added (B, S)."""
+
+    @abstractmethod
+    def unscore(self, q: Tensor, dq: Tensor, de: Tensor) -> None:
+        """From the gradient of the scores, de (B, S), to that of the query, dq (B, A)."""
+
+    @abstractmethod
+    def unquery(self, dq: Tensor, ds: Tensor) -> None:
+        """Add the gradient of s.  dq (B, A), ds (B, D)."""
+
+    @abstractmethod
+    def d_keys(self) -> Tensor:
+        """Return the gradient of the keys: (B, S, A)."""
+
+    def d_weights_of_score(self) -> dict[str, Tensor]:
+        """Return the gradients of the score's own weights, by name; after `d_keys`."""
+        return {}
+
+
+class DotSteps(AttentionSteps):
+    """e_tj = q_t · k_j with q = scale · s."""
+
+    def __init__(
+        self, memory: tuple[Tensor, Tensor, Tensor], s: Tensor, saved: tuple[Tensor, ...], scale: float = 1.0
+    ) -> None:
+        self.scale = scale
+        super().__init__(memory, s, saved)
+
+    def score(self, q: Tensor, s: Tensor) -> Tensor:
+        """Return scale · s · k_j.  s (B, D) -> (B, S)."""
+        torch.mul(s, self.scale, out=q)
+        return torch.baddbmm(self.bias[:, None], q[:, None], self.keys.transpose(1, 2))[:, 0]
+
+    def unscore(self, q: Tensor, dq: Tensor, de: Tensor) -> None:
+        """dq = Σ_j de_j k_j."""
+        torch.bmm(de[:, None], self.keys, out=dq[:, None])
+
+    def unquery(self, dq: Tensor, ds: Tensor) -> None:
+        """ds += scale · dq."""
+        ds.add_(dq, alpha=self.scale)
+
+    def d_keys(self) -> Tensor:
+        """Return the gradient of the keys: (B, S, A)."""
+        return torch.bmm(self.de.permute(1, 2, 0), self.q.transpose(0, 1))
+
+
+class AdditiveSteps(AttentionSteps):
+    """e_tj = v · tanh(q_t + k_j) with q = W s.
+
+    Of f = tanh(q + k), a slope 1 - f² is needed at every t and j. The de_j of a query add up to 0, because its weights
+    add up to 1, so that dq = v Σ_j de_j (1 - f_j²) = -v Σ_j de_j f_j²; the gradient of the keys waits until the end.
+    """
+
+    def __init__(
+        self,
+        memory: tuple[Tensor, Tensor, Tensor],
+        s: Tensor,
+        saved: tuple[Tensor, ...],
+        weights: tuple[Tensor, Tensor],
+    ) -> None:
+        self.W, self.v = weights
+        super().__init__(memory, s, saved)
+
+    def prepare(self) -> None:
+        """Allocate tanh, too."""
+        super().prepare()
+        self.f = torch.empty_like(self.keys)
+        self.rows, self.flat_bias, self.W_t = self.f.flatten(0, 1), self.bias.flatten(), self.W.t()
+
+    def tanh(self, q: Tensor) -> Tensor:
+        """Return tanh(q + k_j), (B·S, A)."""
+        torch.add(self.keys, q[:, None], out=self.f).tanh_()
+        return self.rows
+
+    def score(self, q: Tensor, s: Tensor) -> Tensor:
+        """Return v · tanh(W s + k_j).  s (B, D) -> (B, S)."""
+        torch.mm(s, self.W_t, out=q)
+        return torch.addmv(self.flat_bias, self.tanh(q), self.v).view_as(self.bias)
+
+    def begin_backward(self, ds: Tensor, dc: Tensor, d_weights: Tensor | None, dq: Tensor | None = None) -> None:
+        """Begin the backward pass."""
+        super().begin_backward(ds, dc, d_weights, dq)
+        self.dv = torch.zeros_like(self.v)
+        self.dk = torch.zeros_like(self.keys)
+
+    def unscore(self, q: Tensor, dq: Tensor, de: Tensor) -> None:
+        """dq = -v Σ_j de_j f_j²; dv and the keys' gradient are added up."""
+        f = self.tanh(q)
+        self.dv.addmv_(f.t(), de.flatten())
+        f.square_()
+        torch.bmm(de[:, None], self.f, out=dq[:, None])
+        dq.mul_(self.v).neg_()
+        self.dk.addcmul_(self.f, de[..., None])
+
+    def unquery(self, dq: Tensor, ds: Tensor) -> None:
+        """ds += dq W."""
+        ds.addmm_(dq, self.W)
+
+    def d_keys(self) -> Tensor:
+        """Return the gradient of the keys: (B, S, A)."""
+        return (self.de.sum(0)[..., None] - self.dk).mul_(self.v)
+
+    def d_weights_of_score(self) -> dict[str, Tensor]:
+        """Return the gradients of W (A, D) and v (A,)."""
+        return {"W_q": self.dq.flatten(0, 1).t() @ self.s.flatten(0, 1), "v": self.dv}
+
+
+class Feed:
+    """An input of a layer that is known only at its step: W x_t is added to the sums.
+
+    x (T, B, K), W (1, gates·D, K), arranged; `drop` (T, B, K), if there is one, multiplies x.
+    """
+
+    def __init__(self, layer: Layer, W: Tensor, x: Tensor, drop: Tensor | None = None) -> None:
+        self.layer, self.W, self.x, self.drop = layer, W, x, drop
+        self.W_t, self.inputs = W.transpose(1, 2), x[:, None].unbind(0)
+
+    def forward(self, t: int) -> None:
+        """Add W x_t."""
+        x = self.inputs[t] if self.drop is None else self.inputs[t] * self.drop[t]
+        self.layer.sums[t][1].baddbmm_(x, self.W_t)
+
+    def begin_backward(self, dx: Tensor) -> None:
+        """Begin the backward pass.  dx (T, B, K) is added to."""
+        self.d_inputs = dx[:, None].unbind(0)
+
+    def backward(self, t: int) -> None:
+        """Add the gradient of x_t."""
+        if self.drop is None:
+            self.d_inputs[t].baddbmm_(self.layer.sums[t][1], self.W)
+        else:
+            self.d_inputs[t].addcmul_(self.layer.sums[t][1] @ self.W, self.drop[t])
+
+    def dW(self) -> Tensor:
+        """Return the gradient of W: (gates·D, K)."""
+        return self.layer.dW((self.x if self.drop is None else self.x * self.drop)[None])[0]
+
+
+class Mix:
+    """Luong's attentional state, a_t = tanh(W_a [s_t; c_t] + b_a), with a (T+1, B, D) from a_0 on."""
+
+    def __init__(self, a: Tensor, W_a: Tensor, b_a: Tensor, s: Tensor, c: Tensor) -> None:
+        self.a, self.b, self.s, self.c = a, b_a, s, c
+        self.W_s, self.W_c = torch.split(W_a, [s.shape[2], c.shape[2]], dim=1)
+        self.views: list[Views] = list(zip(a[1:].unbind(0), s.unbind(0), c.unbind(0), strict=True))
+
+    def forward(self, t: int) -> None:
+        """Compute a_t."""
+        a, s, c = self.views[t]
+        torch.addmm(self.b, s, self.W_s.t(), out=a)
+        a.addmm_(c, self.W_c.t()).tanh_()
+
+    def begin_backward(self, da: Tensor, ds: Tensor, dc: Tensor) -> None:
+        """Begin the backward pass.  da (T+1, B, D); ds, dc (T, B, …) are added to."""
+        self.da = da
+        self.views_back: list[Views] = list(zip(da[1:].unbind(0), ds.unbind(0), dc.unbind(0), strict=True))
+
+    def backward(self, t: int) -> None:
+        """Add the gradients of s_t and c_t; `da[t + 1]` must be complete, and becomes that of the sum inside tanh."""
+        a, (da, ds, dc) = self.views[t][0], self.views_back[t]
+        da.addcmul_(da * a, a, value=-1)
+        self.give_state(ds, da)
+        dc.addmm_(da, self.W_c)
+
+    def give_state(self, ds: Tensor, da: Tensor) -> None:
+        """Add the gradient of s_t."""
+        ds.addmm_(da, self.W_s)
+
+    def gradients(self) -> dict[str, Tensor]:
+        """Return the gradients of W_a, b_a and a_0."""
+        da = self.da[1:].flatten(0, 1)
+        known = torch.cat([self.s, self.c], dim=-1).flatten(0, 1)
+        return {"W_a": da.t() @ known, "b_a": da.sum(0), "a": self.da[0]}

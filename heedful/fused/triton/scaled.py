@@ -1,0 +1,430 @@
+"""Scaled dot-product attention by PyTorch's fastest fused kernel, with exact weights that can be read afterwards.
+
+The output is that of `scaled_dot_product_attention`, bit for bit. Every fused kernel behind it also finds the
+log-sum-exp of each row, which PyTorch keeps for the backward pass and shows to nobody: it is caught where the call
+reaches the kernel, and with it any weight is one product away.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from heedful.errors import ConfigError, ShapeError
+from heedful.fused.triton import scaled_kernels, scaled_plain
+from heedful.fused.triton.policy import path
+from heedful.fused.triton.scaled_plain import Index, Scores, Summary, Top, products_are_rounded
+from heedful.notation import check
+
+__all__ = ["Caught", "Fused", "Places", "ScaledWeights", "scaled_attend", "scaled_scores"]
+
+MASKS = 1 << 26  # bytes of a causal mask with padding that are held at once
+KINDS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+_aten = torch.ops.aten
+# The kernels, with the place of the argument that says whether the log-sum-exp is wanted, if there is one.
+_FUSED = {
+    _aten._scaled_dot_product_flash_attention.default: ("flash", None),
+    _aten._scaled_dot_product_efficient_attention.default: ("efficient", 4),
+    _aten._scaled_dot_product_cudnn_attention.default: ("cudnn", 4),
+    _aten._scaled_dot_product_flash_attention_for_cpu.default: ("flash for the CPU", None),
+    _aten._scaled_dot_product_fused_attention_overrideable.default: ("fused", None),
+}
+
+
+class Fused(NamedTuple):
+    """What a fused kernel gave besides the output: its name, and the log-sum-exp as it has it."""
+
+    backend: str
+    lse: Tensor
+
+
+class Caught(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Inside it, `found` is what the last fused kernel gave; nothing if PyTorch took its operations one by one."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.found: Fused | None = None
+
+    def __torch_dispatch__(
+        self,
+        func: Any,  # noqa: ANN401
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401
+        """Run an operation, and look at what the fused ones return."""
+        kwargs = kwargs or {}
+        if func is _aten.scaled_dot_product_attention.default:
+            # In inference mode it comes whole.
+            with self:
+                return func.decompose(*args, **kwargs)
+        if func not in _FUSED:
+            return func(*args, **kwargs)
+        backend, asked = _FUSED[func]
+        if asked is not None:
+            args = (*args[:asked], True, *args[asked + 1 :])
+        found = func(*args, **kwargs)
+        self.found = Fused(backend, found[1])
+        return found
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """No: PyTorch would wrap `__torch_dispatch__`, for which it loads its whole compiler at the first call."""
+        return False
+
+    def of(self, q: Tensor, rows: int | None = None) -> tuple[Tensor | None, str]:
+        """Return the log-sum-exp, if it is what the weights need, and the backend.  q (B, H, T, C) -> (B, H, T).
+
+        `rows` says how many queries the call had, if not all of q.
+        """
+        if self.found is None:
+            return None, "math"
+        backend, lse = self.found
+        B, H, T = *q.shape[:2], q.shape[2] if rows is None else rows
+        if backend == "efficient":
+            lse = lse[..., :T]  # which is filled up to a multiple of 32
+        rounded = q.is_cuda and q.dtype == torch.float32 and products_are_rounded()
+        # Of one that anybody may put in PyTorch's place nobody knows what it calls a log-sum-exp.
+        if lse.numel() != B * H * T or rounded or backend == "fused":
+            return None, backend
+        return lse.detach().reshape(B, H, T), backend
+
+
+def scaled_attend(
+    q: Tensor,
+    k: Tensor,
+    values: Tensor,
+    *,
+    keep: Tensor | None = None,
+    mask: Tensor | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+    how: str = "auto",
+) -> tuple[Tensor, ScaledWeights]:
+    """Return softmax(scale·q·k)·values, with its weights.  q (B, H, T, C), k, values (B, G, S, C) -> (B, H, T, C).
+
+    G divides H: H/G heads share keys and values. `keep` (B, S) is True for what may be attended to; `causal` lets
+    position t attend to 0..t (top left, as PyTorch has it, also where T ≠ S), `mask` is a mask of one's own as
+    `scaled_dot_product_attention` takes it, instead of both. `scale` is 1/√C if not given. `how` says what reads the
+    weights later: "auto" takes kernels where they can and may be used, "reference" never, "kernel" or an error.
+    A row with nothing to attend to gives zeros.
+    """
+    if keep is not None or mask is not None or not _alike(q, k, values):
+        _check(q, k, values, keep, mask, causal)
+    # First of all, so that a GPU is at work while Python sees to the rest.
+    output, calls = _attended(q, k, values, _mask(mask, keep), causal, scale)
+    scores = scaled_scores(q, k, scale=scale, causal=causal, mask=mask, keep=keep)
+    lse, backend = _joined(calls, scores.q)
+    if keep is not None or mask is not None or not k.shape[2]:
+        empty = scores.empty()
+        output = output if empty is None else output.masked_fill(empty[..., None], 0.0)
+    weights = ScaledWeights(scores, lse, backend, how)
+    if how != "auto":
+        weights.by_kernels()  # so that a `how` that cannot be is said here, not when somebody reads
+    return output, weights
+
+
+def _attended(
+    q: Tensor, k: Tensor, values: Tensor, mask: Tensor | None, causal: bool, scale: float | None
+) -> tuple[Tensor, list[tuple[Caught, int]]]:
+    """Return the output, and what was caught of every call of PyTorch's attention, with its queries: mostly one."""
+    outputs: list[Tensor] = []
+    calls: list[tuple[Caught, int]] = []
+    for some in _slabs(q, k, values, mask, causal):
+        if torch.compiler.is_compiling():
+            # The compiler sees plain PyTorch; the log-sum-exp is found when somebody reads.
+            outputs.append(_sdpa(*some, scale))
+            continue
+        with Caught() as caught:
+            outputs.append(_sdpa(*some, scale))
+        calls.append((caught, some[0].shape[2]))
+    return outputs[0] if len(outputs) == 1 else torch.cat(outputs, 2), calls
+
+
+def _joined(calls: list[tuple[Caught, int]], q: Tensor) -> tuple[Tensor | None, str]:
+    """Return the log-sum-exp of all calls, unless one has none, and the backend.  q (B, H, T, C) -> (B, H, T)."""
+    found = [caught.of(q, rows) for caught, rows in calls]
+    backend = found[-1][1] if found else "compiled"
+    sums = [lse for lse, _ in found if lse is not None]
+    if len(sums) < max(1, len(found)):
+        return None, backend
+    return sums[0] if len(sums) == 1 else torch.cat(sums, 2), backend
+
+
+def scaled_scores(
+    q: Tensor,
+    k: Tensor,
+    *,
+    scale: float | None = None,
+    causal: bool = False,
+    mask: Tensor | None = None,
+    keep: Tensor | None = None,
+) -> Scores:
+    """Return what the weights of a call are made of, typed as autocast has it.  keep (B, S), mask (…, T, S)."""
+    kind = _autocast(q)
+    bias = None if keep is None else torch.zeros(keep.shape, device=keep.device).masked_fill_(~keep, -torch.inf)
+    return Scores(
+        q.detach().to(kind),
+        k.detach().to(kind),
+        1 / math.sqrt(q.shape[-1]) if scale is None else float(scale),
+        bool(causal),
+        None if bias is None else bias[:, None],
+        None if mask is None else mask.detach().to(_autocast(mask))[(None,) * (4 - mask.dim())],
+    )
+
+
+def _autocast(x: Tensor) -> torch.dtype:
+    """Return the type that attention has this in: of q, k, values and of numbers to add, autocast says it."""
+    device = x.device.type
+    if not x.is_floating_point() or x.dtype == torch.float64:
+        return x.dtype
+    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+        return torch.get_autocast_dtype(device)
+    return x.dtype
+
+
+def _mask(mask: Tensor | None, keep: Tensor | None) -> Tensor | None:
+    return mask if keep is None else keep[:, None, None, :]
+
+
+def _slabs(
+    q: Tensor, k: Tensor, values: Tensor, mask: Tensor | None, causal: bool
+) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor | None, bool]]:
+    """Yield q, k, values, mask and whether it is causal for each call of PyTorch's attention; mostly one."""
+    B, T, S = q.shape[0], q.shape[2], k.shape[2]
+    if mask is None or not causal:
+        yield q, k, values, mask, causal
+        return
+    # Both at once PyTorch has not; a mask that says both is T × S, so it is made for some queries at a time, and for
+    # no more keys than they see.
+    rows = max(1, MASKS // max(1, B * S))
+    for begin in range(0, T, rows):
+        end = min(T, begin + rows)
+        seen = min(S, end)
+        past = torch.arange(seen, device=q.device) <= torch.arange(begin, end, device=q.device)[:, None]
+        yield q[:, :, begin:end], k[:, :, :seen], values[:, :, :seen], mask[..., :seen] & past, False
+
+
+def _sdpa(q: Tensor, k: Tensor, values: Tensor, mask: Tensor | None, causal: bool, scale: float | None) -> Tensor:
+    group = q.shape[1] // k.shape[1]
+    if group > 1 and mask is not None and q.is_cuda:
+        # No fused kernel has both a mask and shared keys.
+        k, values = k.repeat_interleave(group, 1), values.repeat_interleave(group, 1)
+        group = 1
+    return F.scaled_dot_product_attention(q, k, values, mask, 0.0, causal, scale=scale, enable_gqa=group > 1)
+
+
+def _alike(q: Tensor, k: Tensor, values: Tensor) -> bool:
+    """Whether all is as it mostly is, so that no words are needed: they take longer than the call."""
+    if not (q.dim() == k.dim() == values.dim() == 4 and q.dtype == k.dtype == values.dtype and q.dtype in KINDS):
+        return False
+    B, H, _, C = q.shape
+    sizes = k.shape[:2] == (B, H) and k.shape[3] == C and values.shape[:3] == k.shape[:3] and H > 0
+    return sizes and q.device == k.device == values.device
+
+
+def _check(q: Tensor, k: Tensor, values: Tensor, keep: Tensor | None, mask: Tensor | None, causal: bool) -> None:
+    """Refuse what does not fit together, in words."""
+    for name, x in (("q", q), ("k", k), ("values", values)):
+        if x.dim() != 4:
+            raise ShapeError(f"{name} has shape {tuple(x.shape)}, expected (B, heads, positions, channels): 4 axes")
+    sizes = check(q=(q, "B H T C"), k=(k, "B G S C"), values=(values, "B G S D"))
+    B, H, T, S, G = (sizes[letter] for letter in "BHTSG")
+    if not G or H % G:
+        raise ShapeError(f"q has {H} heads and k has {G}: every head of k has to serve the same number of heads of q")
+    for name, other in (("k", k), ("values", values), ("keep", keep), ("mask", mask)):
+        if other is not None and other.device != q.device:
+            raise ConfigError(f"{name} is on {other.device}, but q on {q.device}; move them to one device")
+    for name, x in (("q", q), ("k", k), ("values", values)):
+        if x.dtype not in KINDS:
+            raise ConfigError(f"{name} is {x.dtype}; attention takes fp32, fp16, bf16 and fp64")
+        if x.dtype != q.dtype and _autocast(q) == q.dtype:
+            raise ConfigError(f"{name} is {x.dtype}, but q is {q.dtype}; give them one type, or use autocast")
+    if mask is not None and (keep is not None or causal):
+        raise ConfigError("mask stands for itself: put what keep or causal would say into it, or leave it out")
+    if keep is not None and (tuple(keep.shape) != (B, S) or keep.dtype != torch.bool):
+        raise ShapeError(f"keep is {tuple(keep.shape)} of {keep.dtype}, expected (B={B}, S={S}) of torch.bool")
+    if mask is not None:
+        wanted = (B, H, T, S)
+        fits = 2 <= mask.dim() <= 4 and all(n in (1, m) for n, m in zip(mask.shape[::-1], wanted[::-1], strict=False))
+        if not fits or not (mask.dtype == torch.bool or mask.is_floating_point()):
+            raise ShapeError(
+                f"mask is {tuple(mask.shape)} of {mask.dtype}, expected bool, or numbers to add, that fit "
+                f"(B, H, T, S) = {wanted}, or its last 2 or 3 axes"
+            )
+
+
+Places = slice | int | Sequence[int] | Tensor
+ALL = slice(None)
+
+
+class ScaledWeights:
+    """The weights of one call, (B, H, T, S) in all, of which none is kept: q, k and the log-sum-exp are.
+
+    `backend` is what gave the output: "flash", "efficient", "cudnn", "flash for the CPU", "math" (PyTorch's own
+    operations one by one), or "compiled", when a compiler chose. Weights are fp32 (fp64 where q is), from before
+    dropout. A row with nothing to attend to gives zeros. `how` says what reads them: "auto", "kernel" or "reference".
+    """
+
+    def __init__(self, scores: Scores, lse: Tensor | None, backend: str, how: str = "auto") -> None:
+        self.scores, self.backend, self.how = scores, backend, how
+        self._lse, self._ready = lse, False
+        self._versions = None if torch.compiler.is_compiling() else _versions(scores)
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """The sizes of the weights: (B, H, T, S)."""
+        return self.scores.shape
+
+    @property
+    def lse(self) -> Tensor:
+        """The log-sum-exp of every row, +inf where there is nothing to attend to.  (B, H, T)."""
+        lse = self._ready_lse()
+        return lse if self.scores.level is None else lse + self.scores.level
+
+    def _ready_lse(self) -> Tensor:
+        """Return the log-sum-exp of the scores as they are read, less the level of their row."""
+        self._check()
+        if not self._ready:
+            with torch.no_grad():
+                self._lse = self._found() if self._lse is None else self._given(self._lse)
+                if scaled_plain.far(self.scores, self._lse):
+                    self.scores = scaled_plain.levelled(self.scores)
+                    self._lse = scaled_plain.log_sum_exp(self.scores)
+            self._ready = True
+        assert self._lse is not None
+        return self._lse
+
+    @property
+    def memory(self) -> int:
+        """How many bytes are held: all of what q, k, masks and the log-sum-exp are parts of."""
+        return sum(self.storages().values())
+
+    def storages(self) -> dict[int, int]:
+        """Return the memory that is held, as address and bytes, so that what several calls share is counted once."""
+        s = self.scores
+        held = (s.q, s.k, s.bias, s.mask, s.level, self._lse)
+        found = [x.untyped_storage() for x in held if x is not None]
+        return {x.data_ptr(): x.nbytes() for x in found}
+
+    def block(self, rows: Places = ALL, columns: Places = ALL, heads: Places = ALL) -> Tensor:
+        """Return the weights of some rows, columns and heads: all of them only if asked for.  -> (B, h, t, s)."""
+        B, H, T, S = self.shape
+        at = [_places(x, n, name) for x, n, name in ((heads, H, "heads"), (rows, T, "rows"), (columns, S, "columns"))]
+        with torch.no_grad():
+            lse = self._ready_lse()[:, at[0]][:, :, at[1], None]
+            return self.scores.tile(slice(0, B), at[0], at[1], at[2]).sub_(lse).exp_()
+
+    def mean(self, rows: Places = ALL, columns: Places = ALL) -> Tensor:
+        """Return the mean over heads of a block, one head at a time.  -> (B, t, s)."""
+        H = self.shape[1]
+        total = self.block(rows, columns, 0)[:, 0]
+        for head in range(1, H):
+            total += self.block(rows, columns, head)[:, 0]
+        return total / H
+
+    def summary(self, top: int = 0) -> Summary:
+        """Return received weight, entropy and, if asked for, the top positions, from one pass over all weights."""
+        if top < 0:
+            raise ConfigError(f"the top {top} positions were asked for; it takes a number of at least 0")
+        with torch.no_grad():
+            lse = self._ready_lse()  # before it is asked who reads: it may be found that the kernels cannot
+            if self.by_kernels(top):
+                return scaled_kernels.summary(self.scores, lse, top)
+            return scaled_plain.summary(self.scores, lse, top)
+
+    def received(self) -> Tensor:
+        """Return for every position the weight that it received from all queries.  -> (B, H, S)."""
+        return self.summary().received
+
+    def entropy(self) -> Tensor:
+        """Return for every query −Σ p log p, in nats.  -> (B, H, T)."""
+        return self.summary().entropy
+
+    def top(self, count: int = 8) -> Top:
+        """Return for every query the positions with the largest weights, and the mass they cover."""
+        if count < 1:
+            raise ConfigError(f"the top {count} positions were asked for; it takes a number of at least 1")
+        found = self.summary(count).top
+        assert found is not None
+        return found
+
+    def by_norms(self, norms: Tensor) -> ScaledWeights:
+        """Return the weights by what they let through, α‖v_j‖ as shares of each row.  norms (B, H or G, S).
+
+        α_j n_j / Σ_i α_i n_i is a softmax, too, of scores + log n: so it can be read in all the same ways.
+        """
+        B, H, _, S = self.shape
+        wanted = {(B, heads, S) for heads in (1, self.scores.k.shape[1], H)}
+        if tuple(norms.shape) not in wanted:
+            raise ShapeError(f"norms have shape {tuple(norms.shape)}, expected (B={B}, H={H}, S={S})")
+        if norms.device != self.scores.q.device:
+            raise ConfigError(f"norms are on {norms.device}, but q on {self.scores.q.device}")
+        self._check()
+        bias = norms.detach().to(self.scores.kind).log()
+        if bias.shape[1] not in (1, H):
+            bias = bias.repeat_interleave(H // bias.shape[1], 1)
+        if self.scores.bias is not None:
+            bias = bias + self.scores.bias
+        return ScaledWeights(replace(self.scores, bias=bias, level=None), None, self.backend, self.how)
+
+    def to(self, device: torch.device | str) -> ScaledWeights:
+        """Return the same on another device."""
+        lse, s = self._ready_lse(), self.scores
+        bias, mask, level = (None if x is None else x.to(device) for x in (s.bias, s.mask, s.level))
+        moved = replace(s, q=s.q.to(device), k=s.k.to(device), bias=bias, mask=mask, level=level)
+        return ScaledWeights(moved, lse.to(device), self.backend, self.how)
+
+    def by_kernels(self, top: int = 0) -> bool:
+        """Whether kernels in Triton read the weights, the top with them; an error if they have to and cannot."""
+        unfit = scaled_kernels.unfit(self.scores)
+        if top > scaled_kernels.MOST_TOP:
+            unfit = f"the kernels look for at most {scaled_kernels.MOST_TOP} positions, not {top}"
+        return path(self.scores.q.device, self.how, unfit).way == "kernel"
+
+    def _found(self) -> Tensor:
+        if self.by_kernels():
+            return scaled_kernels.log_sum_exp(self.scores)
+        return scaled_plain.log_sum_exp(self.scores)
+
+    def _given(self, lse: Tensor) -> Tensor:
+        """Return the log-sum-exp that a backend gave; what it says of a row with nothing to attend to differs."""
+        empty = self.scores.empty()
+        lse = lse.to(self.scores.kind).contiguous()
+        return lse if empty is None else lse.masked_fill(empty, torch.inf)
+
+    def _check(self) -> None:
+        if self._versions is not None and self._versions != _versions(self.scores):
+            raise ConfigError(
+                "q, k or the mask were written to after the call, so that its weights cannot be read any more; read "
+                "them earlier, or let them be copied (watch(…, copy=True))"
+            )
+
+
+def _versions(scores: Scores) -> tuple[int, ...]:
+    """Return how often tensors were written to, of those that count it."""
+    held = (scores.q, scores.k, scores.bias, scores.mask)
+    return tuple(x._version for x in held if x is not None and not x.is_inference())
+
+
+def _places(given: Places, size: int, name: str) -> Index:
+    """Return places along an axis as a slice or as numbers."""
+    if isinstance(given, slice):
+        if given.step is None or given.step > 0:
+            return given
+        # PyTorch's slices do not go backwards.
+        return torch.tensor(range(*given.indices(size)), dtype=torch.int64)
+    at = torch.as_tensor(given).reshape(-1)
+    at = at if at.numel() else at.long()  # an empty list would be one of floats
+    if at.dtype == torch.bool or at.is_floating_point() or at.is_complex():
+        raise ConfigError(f"{name} are given by whole numbers or a slice, not by {at.dtype}")
+    if at.numel() and not (-size <= int(at.min()) and int(at.max()) < size):
+        raise ShapeError(f"{name} {int(at.min())} to {int(at.max())} were asked for, but there are {size}")
+    return at.long() % max(1, size)

