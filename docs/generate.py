@@ -17,7 +17,7 @@ from typing import Any
 from heedful.config import MODELS, Config, DataConfig, TextConfig, TrainingConfig
 from heedful.notation import markdown
 from heedful.training.presets import ON_CPU, PRESETS, fit
-from heedful.training.ready import CHANGEABLE
+from heedful.training.setup import CHANGEABLE
 
 __all__ = ["PAGES"]
 

@@ -35,8 +35,9 @@ FLOORS = [
     {"models"},
     {"decoding", "observe", "folder"},
     {"interop"},
-    {"translator"},
-    {"training"},
+    {"translator", "training"},
+    {"progress"},
+    {"api"},
     {"demo"},
     {"serve", "cli", "__main__"},
 ]
@@ -102,6 +103,17 @@ def test_a_room_imports_only_from_below(path: Path) -> None:
         allowed = allowed and not (here == "models" and not same and FLOOR[there] == 1 and there != "kernels")
         allowed = allowed and not (here == "models" and there == "data")
         assert allowed, f"{path} imports {name}: floor {FLOOR[there]} from floor {FLOOR[here]}"
+
+
+def test_training_loads_neither_the_translator_nor_drawing(environment: dict[str, str]) -> None:
+    """Neither by an import of its own, nor by one of what it imports."""
+    rooms = ("heedful.translator", "heedful.draw")
+    script = f"import sys, heedful.training; print([m for m in sys.modules if m.startswith({rooms})])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True)
+    assert done.stdout.strip() == "[]"
+    for path in FILES:
+        if room(path) == "training":
+            assert not [n for n in imports(path) if n.startswith(rooms)], path
 
 
 @pytest.mark.parametrize("path", [p for p in FILES if room(p) in WITHOUT_TORCH], ids=str)

@@ -1,8 +1,8 @@
 """Model folders and checkpoints of an earlier commit load, translate and resume as they did then.
 
-`tests/fixtures/before_house` was written by commit a359a6d: a run of each family for 8 steps (fixed with weights averaged
-over validations, rnn with a moving average and R-Drop, transformer guided by links), what each translates, and the
-weights that it had when it was resumed to step 14.
+`tests/fixtures/before_house` was written by commit a359a6d: a run of each family for 8 steps (fixed with weights
+averaged over validations, rnn with a moving average and R-Drop, transformer guided by links), what each translates, and
+the weights that it had when it was resumed to step 14.
 """
 
 from __future__ import annotations

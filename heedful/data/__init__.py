@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from heedful.data.cleaning import Cleaned, Report, clean
 from heedful.data.files import decode, read_lines
-from heedful.data.formats import PairFile, PairList, Raw
-from heedful.data.pairs import Pair, sides
+from heedful.data.formats import Pair, PairFile, PairList, Raw, sides
 
 if TYPE_CHECKING:
     from heedful.data.batches import Batch, Batches, Plan, pad

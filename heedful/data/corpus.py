@@ -1,7 +1,7 @@
 """What training sees: the token ids of all pairs, in flat arrays that may lie in memory-mapped files.
 
 A corpus has two sides. A side knows how long its rows are in an epoch, and gives the ids of some of them; a plain
-one (`Flat`) is the same in every epoch, a `heedful.data.sampled.Sampled` one cuts words differently each time.
+one (`Flat`) is the same in every epoch, a `heedful.data.subword_sampling.Sampled` one cuts words differently each time.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from heedful.data.pairs import Pair
+from heedful.data.formats import Pair
 from heedful.text.chance import spread
 
 __all__ = ["Array", "Corpus", "Flat", "Links", "Side", "Texts"]

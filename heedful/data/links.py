@@ -26,7 +26,7 @@ from heedful.data.cleaning import Cleaned, clean_text
 from heedful.data.corpus import Array
 from heedful.data.files import called
 from heedful.data.formats import Raw
-from heedful.data.once import Readable
+from heedful.data.spool import Readable
 from heedful.errors import DataError
 from heedful.text import Codec
 from heedful.text.chance import spread

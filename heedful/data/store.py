@@ -16,6 +16,7 @@ What cannot be read twice, such as stdin, is copied to a temporary file first. T
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
@@ -29,15 +30,16 @@ from heedful.config import DataConfig
 from heedful.data.cache import Arrays, Say, Writer, key_of, stored
 from heedful.data.cleaning import EXAMPLES, Report, clean
 from heedful.data.corpus import Array
-from heedful.data.formats import PairFile, PairList, Raw
+from heedful.data.formats import Pair, PairFile, PairList, Raw
 from heedful.data.links import Given, Lines, checked, different
-from heedful.data.once import Readable, readable
-from heedful.data.pairs import Pair
 from heedful.data.split import Hashes, Split, hashes, split
+from heedful.data.spool import Readable, readable
 from heedful.data.workers import in_order
 from heedful.text.chance import spread
 
-__all__ = ["CHUNK", "Chosen", "Progress", "Store", "open_store"]
+__all__ = ["CHUNK", "Chosen", "Progress", "Store", "open_store", "read_pairs"]
+
+LOG = logging.getLogger("heedful.data")
 
 VERSION = 2
 CHUNK = 10_000  # pairs that a process cleans at a time
@@ -269,3 +271,29 @@ def _links_again(store: Store, again: Array) -> str:
     if not len(differ):
         return f"{told}; all others have the same"
     return f"{told}; {len(differ):,} had other links, first {store.pair(int(differ[0])).where}"
+
+
+def read_pairs(
+    file: str | Path,
+    target: str | Path | None = None,
+    *,
+    columns: str | tuple[int | str, int | str] = "",
+    format: str = "",  # noqa: A002  (what the option of `heedful train` is called)
+    duplicates: bool = False,
+) -> list[tuple[str, str]]:
+    """Read sentence pairs as `heedful train` does, and return those that it would keep, in their order.
+
+    A file is TSV, CSV with a header, or JSON lines, plain or gzip; with `target`, it holds the source sentences, and
+    `target` their translations line by line. `columns` are those of source and target ("1,2", (1, 2), or names), and
+    `format` (tsv, csv or jsonl) says what the file's name does not. Pairs that came before are left out unless
+    `duplicates` is True. What was dropped or changed, and why, goes to the logger `heedful.data`: as a warning if there
+    was anything.
+    """
+    named = columns if isinstance(columns, str) else ",".join(map(str, columns))
+    pair_file = PairFile(str(file), format, named, "" if target is None else str(target))
+    config = DataConfig(duplicates="keep" if duplicates else "drop")
+    store, _ = open_store([pair_file], config, LOG.info, lambda done, what: None)
+    level = logging.WARNING if store.report.counts or store.report.notes else logging.INFO
+    LOG.log(level, "%s", "\n".join(store.report.lines()))
+    chosen = Chosen(store, store.split.first, "first")
+    return list(zip(chosen.texts(0), chosen.texts(1), strict=True))

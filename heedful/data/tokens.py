@@ -26,8 +26,8 @@ from heedful.config import TextConfig
 from heedful.data.cache import Arrays, Say, Writer, key_of, stored
 from heedful.data.corpus import Array, Corpus, Flat, Side
 from heedful.data.links import CorpusLinks, Words, word_sizes
-from heedful.data.sampled import Lexicon, Sampled, Table, draw_table
 from heedful.data.store import CHUNK, Chosen, Progress, Store
+from heedful.data.subword_sampling import Lexicon, Sampled, Table, draw_table
 from heedful.data.workers import in_order
 from heedful.text import Codec
 

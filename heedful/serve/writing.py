@@ -18,7 +18,7 @@ from heedful.serve.scribe import Stepped
 from heedful.serve.sharing import Share
 from heedful.serve.supervision import Replaceable
 from heedful.serve.work import Work
-from heedful.translator.cohort import Wrote
+from heedful.translator.pipeline import DecodedToken
 
 __all__ = ["Listener", "Steps"]
 
@@ -112,7 +112,7 @@ class Steps(Replaceable):
     def _step(self, lane: Here) -> None:
         """Write one more word of each sentence of a lane."""
         desk = self.desk
-        wrote: list[tuple[Work, Wrote]] = []
+        wrote: list[tuple[Work, DecodedToken]] = []
         over: list[Over] = []
         gone: Picked = []
         try:

@@ -1,10 +1,9 @@
-"""Loss, schedule, loop, validation, checkpoints; `train` does it all."""
+"""Training: `run_training` trains a model on sentence pairs. Start reading at `loop`, then `step`."""
 
-from heedful.training.display import Callback
+from heedful.training.callbacks import Callback, Outcome, Progress, Reporter, Sample, SilentReporter, Validation
 from heedful.training.estimate import Estimate
-from heedful.training.inputs import Inputs
-from heedful.training.records import Outcome, Progress, Sample, Silent, Validation, Watch
-from heedful.training.start import begin, train, try_out
+from heedful.training.loop import estimate_run, run_training
+from heedful.training.prepare import Inputs
 
 __all__ = [
     "Callback",
@@ -12,11 +11,10 @@ __all__ = [
     "Inputs",
     "Outcome",
     "Progress",
+    "Reporter",
     "Sample",
-    "Silent",
+    "SilentReporter",
     "Validation",
-    "Watch",
-    "begin",
-    "train",
-    "try_out",
+    "estimate_run",
+    "run_training",
 ]

@@ -9,9 +9,8 @@ import torch
 from heedful.config import RnnConfig, TrainingConfig, TransformerConfig
 from heedful.data import Batch
 from heedful.models import Network, build
-from heedful.training.loss import Learner
+from heedful.training.step import ModelWithLoss, TrainingStep
 from heedful.training.twins import Twins
-from heedful.training.update import Updater
 
 
 def made(**settings: object) -> Network:
@@ -21,7 +20,7 @@ def made(**settings: object) -> Network:
 
 
 def learned(model: Network, twins: bool, rdrop: float = 0.0) -> dict[str, torch.Tensor]:
-    learner = Learner(model, 0.1, rdrop)
+    learner = ModelWithLoss(model, 0.1, rdrop)
     x, y = torch.tensor([[4, 5, 6, 3], [7, 3, 0, 0]]), torch.tensor([[2, 4, 5, 3], [2, 6, 3, 0]])
     other = Twins(learner, model)
     torch.manual_seed(5)
@@ -46,7 +45,7 @@ def test_the_same_numbers_as_autocast(settings: dict[str, object], rdrop: float)
 
 def test_what_has_twins() -> None:
     model = made(tied="all")
-    twins = Twins(Learner(model), model)
+    twins = Twins(ModelWithLoss(model), model)
     names = set(twins.named)
     assert all(name.startswith("model.") for name in names)
     assert "model.encoder.0.inside.W.weight" in names
@@ -54,12 +53,12 @@ def test_what_has_twins() -> None:
     assert "model.encoder.0.forward_layer.W_1.bias" not in names
     assert not [name for name in names if "embedding" in name or "LN" in name]
     rnn = build(RnnConfig(width=8, embedding=8), 9, 9)
-    assert not Twins(Learner(rnn), rnn).named
+    assert not Twins(ModelWithLoss(rnn), rnn).named
 
 
 def test_they_follow_the_weights() -> None:
     model = made()
-    twins = Twins(Learner(model), model)
+    twins = Twins(ModelWithLoss(model), model)
     inputs = (torch.tensor([[4, 3]]), torch.tensor([[2, 5, 3]]), torch.tensor(1.0), None)
     model.eval()
     with torch.autocast("cpu", torch.bfloat16):
@@ -78,7 +77,7 @@ def test_recorded_steps_learn_the_same() -> None:
     x, y = torch.tensor([[4, 5, 6, 3], [7, 8, 3, 0]]), torch.tensor([[2, 4, 5, 3], [2, 6, 3, 0]])
     losses = []
     for twins in (True, False):
-        updater = Updater(made(dropout=0.0).cuda(), TrainingConfig(ema=0.0), torch.device("cuda"), bf16=True)
+        updater = TrainingStep(made(dropout=0.0).cuda(), TrainingConfig(ema=0.0), torch.device("cuda"), bf16=True)
         assert updater.twins is not None
         updater.twins = updater.twins if twins else None
         for step in range(1, 9):  # from the third on they are recorded
