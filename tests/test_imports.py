@@ -30,7 +30,7 @@ FLOORS = [
         "version",
         "disk",
     },
-    {"text", "align", "markup", "metrics", "kernels", "draw", "device", "threads"},
+    {"text", "align", "markup", "metrics", "kernels", "draw", "device"},
     {"data", "attention", "report"},
     {"models"},
     {"decoding", "observe", "folder"},

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from heedful.data.formats import Pair
-from heedful.text.chance import spread
+from heedful.text.counter_rng import spread
 
 __all__ = ["Array", "Corpus", "Flat", "Links", "Side", "Texts"]
 

@@ -29,7 +29,7 @@ from heedful.data.formats import Raw
 from heedful.data.spool import Readable
 from heedful.errors import DataError
 from heedful.text import Codec
-from heedful.text.chance import spread
+from heedful.text.counter_rng import spread
 
 __all__ = ["CorpusLinks", "Given", "Lines", "Words", "as_lines", "checked", "different", "word_sizes"]
 

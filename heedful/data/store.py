@@ -35,7 +35,7 @@ from heedful.data.links import Given, Lines, checked, different
 from heedful.data.split import Hashes, Split, hashes, split
 from heedful.data.spool import Readable, readable
 from heedful.data.workers import in_order
-from heedful.text.chance import spread
+from heedful.text.counter_rng import spread
 
 __all__ = ["CHUNK", "Chosen", "Progress", "Store", "open_store", "read_pairs"]
 

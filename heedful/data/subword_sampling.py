@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from heedful.text import END, Codec
-from heedful.text.chance import below, key, spread
+from heedful.text.counter_rng import below, key, spread
 
 __all__ = ["Lexicon", "Sampled", "Table", "draw_table"]
 

@@ -12,15 +12,22 @@ import torch
 
 from heedful.config import TrainingConfig
 from heedful.data.corpus import Array
-from heedful.device import check_bf16, faster_in_bf16, memory_guard, pick
+from heedful.device import check_bf16, faster_in_bf16, fastest_threads, may_choose, memory_guard, pick
 from heedful.folder import Parts
-from heedful.threads import fastest_threads, may_choose
 from heedful.training.callbacks import Reporter
 from heedful.training.distributed import ALONE, Processes
 from heedful.training.prepare import TrainingData
 from heedful.training.step import TrainingStep
 
-__all__ = ["DeviceSetup", "batch_guard", "choose_device", "choose_threads", "model_guard", "restoring_torch_state"]
+__all__ = [
+    "DeviceSetup",
+    "batch_guard",
+    "choose_device",
+    "choose_threads",
+    "model_guard",
+    "restoring_torch_state",
+    "smaller_batches",
+]
 
 STEPS = 2  # measured together, with batches of the most usual size
 SAMPLE = 50  # batches among which these are looked for
@@ -91,9 +98,13 @@ def model_guard(what: str) -> Iterator[None]:
 @contextmanager
 def batch_guard(what: str, config: TrainingConfig) -> Iterator[None]:
     """Turn running out of memory into an error that says how to make batches smaller."""
-    remedy = f"lower training.batch_tokens (now {config.batch_tokens}) and raise training.accumulate"
-    with memory_guard(what, remedy):
+    with memory_guard(what, smaller_batches(config)):
         yield
+
+
+def smaller_batches(config: TrainingConfig) -> str:
+    """Return the advice how to make batches smaller."""
+    return f"lower training.batch_tokens (now {config.batch_tokens}) and raise training.accumulate"
 
 
 def choose_threads(

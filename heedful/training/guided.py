@@ -76,11 +76,9 @@ class GuidedAttention:
         return weights[:, 0, : self.heads]
 
 
-def guided_attention(config: Config, linked: bool = True) -> GuidedAttention | None:
-    """Return how given links guide a model with such settings; None without links, or if they are to be ignored."""
+def guided_attention(config: Config, weight: float) -> GuidedAttention:
+    """Return how given links guide a model with such settings; raises ConfigError for a model that cannot be guided."""
     training, model = config.training, config.model
-    if not (training.guided and linked):
-        return None
     if isinstance(model, FixedConfig):
         raise ConfigError("links guide attention, but model.family=fixed has none; choose rnn or transformer")
     layers, heads = (model.depth, model.heads) if isinstance(model, TransformerConfig) else (1, 1)
@@ -91,7 +89,7 @@ def guided_attention(config: Config, linked: bool = True) -> GuidedAttention | N
     layer = (training.guided_layer or max(1, layers - 1)) - 1
     late = training.guided_step == "next" or (training.guided_step == "auto" and isinstance(model, TransformerConfig))
     ends = training.guided_unlinked == "end"
-    return GuidedAttention(training.guided, Look(layer=layer), training.guided_heads or heads, late, ends)
+    return GuidedAttention(weight, Look(layer=layer), training.guided_heads or heads, late, ends)
 
 
 def target_weights(links: Tensor, x: Tensor, y: Tensor, guide: GuidedAttention) -> Tensor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
@@ -19,11 +20,11 @@ from typing import Any
 from heedful.data import Batch
 from heedful.data.batches import prefetch
 from heedful.data.corpus import Array
-from heedful.device import fast_products
+from heedful.device import fast_products, memory_guard
 from heedful.disk import locked
 from heedful.errors import ConfigError, DataError, DiskError, NotFiniteError
 from heedful.folder import Parts, holds_model, set_aside
-from heedful.training.callbacks import RESUME, LoggingReporter, Outcome, Reporter, SilentReporter
+from heedful.training.callbacks import RESUME, LoggingReporter, Outcome, Progress, Reporter, SilentReporter
 from heedful.training.checkpointing import (
     Checkpoint,
     Checkpointer,
@@ -36,19 +37,20 @@ from heedful.training.checkpointing import (
 )
 from heedful.training.device_setup import (
     DeviceSetup,
-    batch_guard,
     choose_threads,
     model_guard,
     restoring_torch_state,
+    smaller_batches,
 )
 from heedful.training.distributed import ALONE, StopSignal, joined
 from heedful.training.estimate import Estimate, estimate, expected_steps
-from heedful.training.metrics import MetricsFile, RunningMetrics
+from heedful.training.metrics import MetricsFile
 from heedful.training.prepare import Inputs, TrainingData
 from heedful.training.setup import RunSetup, Settings, set_up
-from heedful.training.step import TrainingStep, learning_rate
+from heedful.training.step import StepStats, TrainingStep, learning_rate
 
 __all__ = [
+    "RunningMetrics",
     "Signals",
     "TrainingRun",
     "UpdateBatches",
@@ -76,6 +78,53 @@ class UpdateBatches:
     after: tuple[int, int]
 
 
+class RunningMetrics:
+    """Sums since the last report; pauses do not count as training time."""
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+        self.shown = 0.0
+        self.clear()
+
+    def clear(self) -> None:
+        """Reset the sums."""
+        self.begin, self.spent = time.perf_counter(), 0.0
+        self.loss, self.right, self.tokens, self.updates = 0.0, 0.0, 0, 0
+        self.auxiliary: dict[str, tuple[float, float]] = {}
+
+    def count(self, tokens: int) -> None:
+        """Count one update of so many tokens."""
+        self.tokens += tokens
+        self.updates += 1
+
+    def add(self, stats: StepStats) -> None:
+        """Add the sums of the updates since the last time."""
+        now = time.perf_counter()
+        self.spent += now - self.begin
+        self.begin = now
+        self.loss += stats.loss
+        self.right += stats.right
+        for name, (value, count) in stats.auxiliary.items():
+            before = self.auxiliary.get(name, (0.0, 0.0))
+            self.auxiliary[name] = before[0] + value, before[1] + count
+
+    def due(self) -> bool:
+        """Whether the last report is more than two seconds old: slow steps are shown one by one."""
+        return time.perf_counter() - self.shown > 2
+
+    def pause(self) -> None:
+        """Leave out the time since `add`."""
+        self.begin = time.perf_counter()
+
+    def read(self, step: int, epoch: int, rate: float) -> Progress:
+        """Return the report."""
+        self.shown = time.perf_counter()
+        n = max(self.tokens, 1)
+        speed = self.tokens / max(self.spent, 1e-9)
+        losses = {name: value / count for name, (value, count) in self.auxiliary.items() if count}
+        return Progress(step, self.steps, epoch + 1, self.loss / n, self.right / n, rate, speed, losses)
+
+
 class TrainingRun:
     """One run: a model, its training step, its checkpoints, and the current position."""
 
@@ -92,6 +141,7 @@ class TrainingRun:
         self.out, self.data, self.run, self.reporter, self.device_setup = out, data, run, reporter, device_setup
         self.processes = device_setup.processes
         self.config = parts.config.training
+        self.fixed, self.remedy = device_setup.fixed, smaller_batches(self.config)
         with model_guard("moving the model to the device"):
             parts = replace(parts, model=parts.model.to(device_setup.device).train())
         self.training_step = TrainingStep(
@@ -116,7 +166,7 @@ class TrainingRun:
         if self.run.get("init") and self.position.step == 0 and self.position.best is None:
             self.position = self.checkpointer.keep_initial(self.position, self.reporter, metrics)
         running = RunningMetrics(self.config.steps)
-        stopped = StopSignal(stop, self.processes, self.position.step)
+        stopped = StopSignal(stop, self.processes, self.position.step) if self.processes.world > 1 else lambda _: stop()
         with (
             fast_products(self.device_setup.device),
             closing(self.training_step),
@@ -197,13 +247,13 @@ class TrainingRun:
                     epoch, number = epoch + 1, 0
                     plan = batches.epoch(epoch)
                 rows.append(plan[number])
-                batch = batches.batch(plan[number], epoch, rank=rank, world=world, fixed=self.device_setup.fixed)
+                batch = batches.batch(plan[number], epoch, rank=rank, world=world, fixed=self.fixed)
                 made.append(batch.pin() if self.device_setup.device.type == "cuda" else batch)
                 tokens += batch.tokens if world == 1 else batches.tokens(plan[number], epoch)
                 number += 1
             yield UpdateBatches(made, rows, tokens, begun, (epoch, number))
 
-    def _over(self, stop: StopSignal) -> str:
+    def _over(self, stop: Callable[[int], bool]) -> str:
         """Return why the run is over, or nothing."""
         if self.position.without_better >= self.config.patience:
             return "patience"
@@ -215,7 +265,7 @@ class TrainingRun:
         step, config = self.position.step, self.config
         shape = [max(b.x.shape[1] for b in work.batches), max(b.y.shape[1] for b in work.batches)]
         sizes = f"{max(map(len, work.rows))} pairs of up to {shape[0]} and {shape[1]} tokens"
-        with batch_guard(f"step {step}, a batch of {sizes}", config):
+        with memory_guard(f"step {step}, a batch of {sizes}", self.remedy):
             batches = [b.to(self.device_setup.device) for b in work.batches]
             self.training_step(batches, work.tokens, step, learning_rate(step, config, self.position.halved))
         if self.device_setup.device.type == "cpu" and self.training_step.bad:

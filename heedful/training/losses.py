@@ -29,7 +29,6 @@ __all__ = [
     "attention_needed",
     "auxiliary_losses",
     "cross_entropy",
-    "loss_weight",
 ]
 
 
@@ -74,21 +73,21 @@ class AuxiliaryLoss(Protocol):
         ...
 
 
-# Builds a loss from the settings, and whether the pairs have links between words; None: it is not used.
-AUXILIARY: dict[str, Callable[[Config, bool], AuxiliaryLoss | None]] = {"guided": guided_attention}
+# What builds each auxiliary loss from the settings and its weight. A run has those with a weight above 0.
+AUXILIARY: dict[str, Callable[[Config, float], AuxiliaryLoss]] = {"guided": guided_attention}
 
 
 def auxiliary_losses(config: Config, linked: bool = False) -> dict[str, AuxiliaryLoss]:
-    """Return the auxiliary losses of a run by name; raises ConfigError for settings that the model cannot have."""
-    for name in _weights(config):
+    """Return the auxiliary losses of a run by name; `linked`: the pairs have links between words, as `guided` needs.
+
+    Raises ConfigError for an unknown name in `training.losses`, and for a loss that the model cannot have.
+    """
+    weights = {"guided": config.training.guided} | _weights(config)
+    for name in weights:
         choose("loss in training.losses", name, AUXILIARY)
-    built = {name: build(config, linked) for name, build in AUXILIARY.items()}
-    return {name: term for name, term in built.items() if term is not None}
-
-
-def loss_weight(config: Config, name: str) -> float:
-    """Return the weight that `training.losses` gives to a loss; 0 if it is not named there."""
-    return _weights(config).get(name, 0.0)
+    if not linked:
+        del weights["guided"]
+    return {name: AUXILIARY[name](config, weight) for name, weight in weights.items() if weight}
 
 
 def _weights(config: Config) -> dict[str, float]:

@@ -1,11 +1,10 @@
-"""Running averages between two reports, and `metrics.jsonl`: one JSON object a line; also for TensorBoard."""
+"""`metrics.jsonl`: what a run measured, one JSON object a line; also for TensorBoard, if it is installed."""
 
 from __future__ import annotations
 
 import json
 import logging
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,60 +12,12 @@ from typing import Any
 from heedful.bounded import megabytes, open_plain
 from heedful.disk import write_whole, writing
 from heedful.errors import DataError
-from heedful.training.callbacks import Progress, Validation
-from heedful.training.step import StepStats
+from heedful.training.callbacks import Validation
 
-__all__ = ["MetricsFile", "RunningMetrics", "read_metrics"]
+__all__ = ["MetricsFile", "read_metrics"]
 
 MOST = 1_000_000_000  # bytes; a run of a million steps writes some 50 MB
 RECORD = 100_000  # bytes of a record, which has some hundred
-
-
-class RunningMetrics:
-    """Sums since the last report; pauses do not count as training time."""
-
-    def __init__(self, steps: int) -> None:
-        self.steps = steps
-        self.shown = 0.0
-        self.clear()
-
-    def clear(self) -> None:
-        """Reset the sums."""
-        self.begin, self.spent = time.perf_counter(), 0.0
-        self.loss, self.right, self.tokens, self.updates = 0.0, 0.0, 0, 0
-        self.auxiliary: dict[str, tuple[float, float]] = {}
-
-    def count(self, tokens: int) -> None:
-        """Count one update of so many tokens."""
-        self.tokens += tokens
-        self.updates += 1
-
-    def add(self, stats: StepStats) -> None:
-        """Add the sums of the updates since the last time."""
-        now = time.perf_counter()
-        self.spent += now - self.begin
-        self.begin = now
-        self.loss += stats.loss
-        self.right += stats.right
-        for name, (value, count) in stats.auxiliary.items():
-            before = self.auxiliary.get(name, (0.0, 0.0))
-            self.auxiliary[name] = before[0] + value, before[1] + count
-
-    def due(self) -> bool:
-        """Whether the last report is more than two seconds old: slow steps are shown one by one."""
-        return time.perf_counter() - self.shown > 2
-
-    def pause(self) -> None:
-        """Leave out the time since `add`."""
-        self.begin = time.perf_counter()
-
-    def read(self, step: int, epoch: int, rate: float) -> Progress:
-        """Return the report."""
-        self.shown = time.perf_counter()
-        n = max(self.tokens, 1)
-        speed = self.tokens / max(self.spent, 1e-9)
-        losses = {name: value / count for name, (value, count) in self.auxiliary.items() if count}
-        return Progress(step, self.steps, epoch + 1, self.loss / n, self.right / n, rate, speed, losses)
 
 
 class MetricsFile:

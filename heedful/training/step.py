@@ -210,7 +210,7 @@ class TrainingStep:
 
     def _add_gradients(self, x: Tensor, y: Tensor, links: Tensor | None = None, *, twins: Twins | None = None) -> None:
         """Run one batch forward and backward: add its gradients, and its losses to the sums."""
-        with self.processes.together(working=True):
+        with self.processes.together(working=True) if self.processes.world > 1 else nullcontext():
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
                 total, right, *auxiliary = (twins or self.learner)(x, y, self.share, links)
             total.backward()

@@ -15,7 +15,7 @@ import torch
 
 from heedful.alignment import Alignment
 from heedful.decoding import Decoding, DecodingKeywords, Ensemble, batch_by_length, length_limit
-from heedful.device import memory_guard, pick
+from heedful.device import memory_guard, pick, using_threads
 from heedful.errors import ConfigError, DataError, ModelError, known_arguments
 from heedful.folder import Parts, holds_model, write_model
 from heedful.interop import open_parts
@@ -24,7 +24,6 @@ from heedful.readout import Readout
 from heedful.text import UNKNOWN
 from heedful.text.graphemes import whole
 from heedful.text.segments import READ, Segment, read_rule, segments
-from heedful.threads import using_threads
 from heedful.trace import Text, Trace
 from heedful.translator.aligning import align_pairs
 from heedful.translator.influence import influence

@@ -23,7 +23,8 @@ from heedful.errors import ConfigError, DataError
 from heedful.models import Look, Network, build
 from heedful.models.heads import MultiHead
 from heedful.readout import Readout
-from heedful.training.guided import GuidedAttention, agreement, guided_attention, links_loss, target_weights
+from heedful.training.guided import GuidedAttention, agreement, links_loss, target_weights
+from heedful.training.losses import auxiliary_losses
 from heedful.training.step import ModelWithLoss, TrainingStep
 
 CPU = torch.device("cpu")
@@ -71,7 +72,11 @@ def taught(number: int, ends: bool = True) -> dict[int, list[int]]:
 def test_which_layer_and_heads():
     def found(family: str, **training: object) -> GuidedAttention | None:
         model = {"family": family} | ({"layers": 4, "heads": 4} if family == "transformer" else {})
-        return guided_attention(Config.build({"model": model, "training": training}))
+        config = Config.build({"model": model, "training": training})
+        assert "guided" not in auxiliary_losses(config, linked=False)
+        term = auxiliary_losses(config, linked=True).get("guided")
+        assert term is None or isinstance(term, GuidedAttention)
+        return term
 
     one = found("transformer")
     assert one is not None

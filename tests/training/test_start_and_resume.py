@@ -169,7 +169,7 @@ def test_a_long_run_says_once_how_long_it_takes(tmp_path: Path, monkeypatch: pyt
             go(tmp_path / name, ear, training={"log_every": 10, **training})
         return [words for words in ear.said if "more steps take" in words]
 
-    monkeypatch.setattr("heedful.training.metrics.time", SimpleNamespace(perf_counter=tick))
+    monkeypatch.setattr("heedful.training.loop.time", SimpleNamespace(perf_counter=tick))
     (words,) = said("long", steps=100_000)
     assert words.startswith("at this speed 99,990 more steps take ")
     assert words.endswith("Ctrl-C leaves the best model so far")

@@ -11,7 +11,7 @@ from conftest import copies
 from tests_helpers import small
 
 from heedful.data import PairList
-from heedful.threads import ThreadTimes
+from heedful.device import ThreadTimes
 from heedful.training import Inputs, SilentReporter, estimate_run, run_training
 from heedful.training import device_setup as module
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from heedful.text.chance import below, key, mixed, spread, uniform
+from heedful.text.counter_rng import below, key, mixed, spread, uniform
 
 
 def test_the_mixing_is_splitmix64():
