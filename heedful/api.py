@@ -17,7 +17,7 @@ from heedful.errors import ConfigError, DataError, known_arguments
 from heedful.folder import Parts
 from heedful.progress import showing
 from heedful.readout import Readout
-from heedful.training import Callback, Inputs, Outcome, Progress, Reporter, run_training
+from heedful.training import Callback, Inputs, Progress, Reporter, RunOutcome, run_training
 from heedful.translator import Translator, load
 from heedful.translator.alarm_rates import FEWEST, measure_alarms
 
@@ -93,7 +93,7 @@ def train_model(
     reporter: Reporter | None = None,
     init: str | Path | None = None,
     preset: str = "auto",
-) -> Outcome:
+) -> RunOutcome:
     """Train a model in the folder `out` with `heedful.training`, and measure its alarms at the end."""
     return run_training(
         inputs,

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from html import escape
 from typing import Any
 
-from heedful.clock import clock
 from heedful.draw.curve import curve
 from heedful.errors import ConfigError
 from heedful.escapes import printable
@@ -22,10 +21,11 @@ from heedful.training.callbacks import Callback, LoggingReporter, Progress, Repo
 
 __all__ = [
     "Curve",
-    "Lines",
-    "Live",
-    "Notebook",
+    "LineReporter",
+    "NotebookReporter",
+    "TerminalReporter",
     "TimeLeft",
+    "clock",
     "in_notebook",
     "showing",
     "status_line",
@@ -135,11 +135,11 @@ class _Drawn(LoggingReporter):
         """Take the line away and leave the curve."""
 
 
-class Live(_Drawn):
+class TerminalReporter(_Drawn):
     """The status line in a terminal, drawn on a `rich` console."""
 
     def __init__(self, console: Any) -> None:  # noqa: ANN401  (rich is loaded when it is needed)
-        from rich.live import Live as Region
+        from rich.live import TerminalReporter as Region
 
         super().__init__()
         self.console = console
@@ -165,7 +165,7 @@ class Live(_Drawn):
             self.console.print(line, markup=False, highlight=False)
 
 
-class Notebook(_Drawn):
+class NotebookReporter(_Drawn):
     """The status line as an output of a notebook cell that is updated in place, about once a second."""
 
     def __init__(self) -> None:
@@ -196,7 +196,7 @@ class Notebook(_Drawn):
             self.handle.update(data, raw=True)
 
 
-class Lines(LoggingReporter):
+class LineReporter(LoggingReporter):
     """Plain lines: messages, validations, and now and then how the run stands."""
 
     def __init__(self, every: float = 10.0) -> None:
@@ -293,13 +293,13 @@ def showing(verbose: bool, callback: Callable[[Progress], object] | Callback | N
     notebook = in_notebook()
     shown: Reporter = LoggingReporter()
     if verbose and notebook:
-        shown = Notebook()
+        shown = NotebookReporter()
     elif verbose and terminal():
         from rich.console import Console
 
-        shown = Live(Console(stderr=True, highlight=False, markup=False, emoji=False))
+        shown = TerminalReporter(Console(stderr=True, highlight=False, markup=False, emoji=False))
     elif verbose:
-        shown = Lines(MINUTE)
+        shown = LineReporter(MINUTE)
     logger = logging.getLogger("heedful")
     level = logger.level
     handler: logging.Handler | None = None
@@ -318,3 +318,14 @@ def showing(verbose: bool, callback: Callable[[Progress], object] | Callback | N
         if handler is not None:
             logger.removeHandler(handler)
         logger.setLevel(level)
+
+
+def clock(seconds: float) -> str:
+    """Return a time as minutes and seconds, or with hours.
+
+    >>> clock(75), clock(3_700), clock(0.4)
+    ('1:15', '1:01:40', '0:00')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

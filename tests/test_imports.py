@@ -18,7 +18,6 @@ FLOORS = [
         "alignment",
         "bounded",
         "client",
-        "clock",
         "errors",
         "escapes",
         "notation",

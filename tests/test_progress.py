@@ -17,7 +17,7 @@ from tests_helpers import small
 
 import heedful
 from heedful.errors import ConfigError
-from heedful.progress import Lines, Live, Notebook, TimeLeft, showing, status_line
+from heedful.progress import LineReporter, NotebookReporter, TerminalReporter, TimeLeft, showing, status_line
 from heedful.training import Progress, Sample, Validation
 
 AT = Progress(step=50, steps=200, epoch=1, loss=1.2345, accuracy=0.5, rate=0.1, tokens_per_second=12345.6)
@@ -38,9 +38,9 @@ def printed() -> Iterator[None]:
         logger.removeHandler(HANDLER)
 
 
-def live(width: int) -> tuple[Live, io.StringIO]:
+def live(width: int) -> tuple[TerminalReporter, io.StringIO]:
     file = io.StringIO()
-    return Live(Console(file=file, force_terminal=True, width=width, highlight=False)), file
+    return TerminalReporter(Console(file=file, force_terminal=True, width=width, highlight=False)), file
 
 
 def test_the_live_line_has_loss_accuracy_speed_and_time_left(capsys: pytest.CaptureFixture[str]) -> None:
@@ -83,7 +83,7 @@ def test_the_expected_end_stands_beside_the_latest(monkeypatch: pytest.MonkeyPat
 def test_plain_lines_come_now_and_then(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     now = 100.0
     monkeypatch.setattr("time.monotonic", lambda: now)
-    lines = Lines()
+    lines = LineReporter()
     lines.progress(AT._replace(step=10))
     now = 101.0
     lines.progress(AT._replace(step=11))
@@ -127,7 +127,7 @@ def test_preparing_is_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     assert "20,000 pairs read" in file.getvalue()
     now = 100.0
     monkeypatch.setattr("time.monotonic", lambda: now)
-    lines = Lines()
+    lines = LineReporter()
     lines.preparing(1, "pairs read")  # not at once: most files are short
     now = 111.0
     lines.preparing(30_000, "pairs read")
@@ -158,7 +158,7 @@ def test_a_notebook_cell_is_updated_in_place(notebook: list[dict[str, str]], mon
     now = 100.0
     monkeypatch.setattr("time.monotonic", lambda: now)
     with showing(True) as watch:
-        assert isinstance(watch, Notebook)
+        assert isinstance(watch, NotebookReporter)
         watch.progress(AT)
         now = 100.5
         watch.progress(AT._replace(step=51))
@@ -178,13 +178,13 @@ def test_a_bar_only_in_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     with showing(True) as watch:
-        assert isinstance(watch, Lines)
+        assert isinstance(watch, LineReporter)
         assert watch.every == 60
     monkeypatch.setattr(sys, "stderr", Terminal())
     with showing(True) as watch:
-        assert isinstance(watch, Live)
+        assert isinstance(watch, TerminalReporter)
     with showing(False) as watch:
-        assert not isinstance(watch, Live | Lines)
+        assert not isinstance(watch, TerminalReporter | LineReporter)
 
 
 class Quiet:

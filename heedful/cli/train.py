@@ -166,12 +166,12 @@ def train(
 @contextmanager
 def _display() -> Iterator[Reporter]:
     """Give the right display for stderr, and clear it away at the end."""
-    from heedful.progress import Lines, Live
+    from heedful.progress import LineReporter, TerminalReporter
 
     if not shows_progress():
-        yield Lines()
+        yield LineReporter()
         return
-    live = Live(terminal_console())
+    live = TerminalReporter(terminal_console())
     try:
         yield live
     finally:

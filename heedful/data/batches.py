@@ -21,7 +21,7 @@ from torch import Tensor
 
 from heedful.data.corpus import Array, Corpus
 
-__all__ = ["Batch", "Batches", "Plan", "pad", "prefetch", "rounded"]
+__all__ = ["Batch", "Batches", "EpochPlan", "pad", "prefetch", "rounded"]
 
 T = TypeVar("T")
 
@@ -76,7 +76,7 @@ class Batch:
         return replace(self, x=tensors[0], y=tensors[1], links=tensors[2] if len(tensors) > 2 else None)
 
 
-class Plan(Sequence[Array]):
+class EpochPlan(Sequence[Array]):
     """The batches of an epoch in their order; each is an array of rows of the corpus."""
 
     def __init__(self, rows: Array, cuts: Array, order: Array) -> None:
@@ -105,7 +105,7 @@ class Batches:
         self.corpus, self.start = corpus, start
         self.budget, self.sentences, self.seed = tokens, sentences, seed
 
-    def epoch(self, number: int) -> Plan:
+    def epoch(self, number: int) -> EpochPlan:
         """Return the rows of each batch of an epoch, shuffled: every pair exactly once."""
         random = np.random.default_rng((self.seed, number))
         lengths = self.corpus.lengths(number)
@@ -125,7 +125,7 @@ class Batches:
             # The first batch is cut short at random, which moves all cuts: other neighbours meet in every epoch.
             first = int(random.integers(pool // POOL)) + 1
             cuts += [begin + cut for cut in self._cut(rounded(longest[found]), first)]
-        return Plan(order, np.array(cuts), random.permutation(len(cuts) - 1))
+        return EpochPlan(order, np.array(cuts), random.permutation(len(cuts) - 1))
 
     def _cut(self, longest: Array, first: int) -> list[int]:
         """Return where batches end, given the rounded length of each pair's longer side, the short ones first."""

@@ -14,12 +14,12 @@ import numpy as np
 from heedful.data.formats import Pair
 from heedful.text.counter_rng import spread
 
-__all__ = ["Array", "Corpus", "Flat", "Links", "Side", "Texts"]
+__all__ = ["Array", "Corpus", "CorpusSide", "Flat", "Texts", "TokenLinks"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-class Side(Protocol):
+class CorpusSide(Protocol):
     """The token ids of one side of all pairs, each closed by `</s>`."""
 
     def __len__(self) -> int: ...
@@ -37,7 +37,7 @@ class Side(Protocol):
         ...
 
 
-class Links(Protocol):
+class TokenLinks(Protocol):
     """The links between tokens of pairs."""
 
     def unlinked(self) -> tuple[int, int]:
@@ -96,11 +96,11 @@ class Corpus:
 
     def __init__(
         self,
-        source: Side,
-        target: Side,
+        source: CorpusSide,
+        target: CorpusSide,
         texts: Texts | None = None,
         keep: object = None,
-        links: Links | None = None,
+        links: TokenLinks | None = None,
     ) -> None:
         self.source, self.target, self.texts, self.links = source, target, texts, links
         self._keep = keep  # a temporary folder is there as long as somebody knows it
@@ -109,7 +109,7 @@ class Corpus:
 
     @classmethod
     def of(
-        cls, sources: Iterable[Sequence[int]], targets: Iterable[Sequence[int]], *, links: Links | None = None
+        cls, sources: Iterable[Sequence[int]], targets: Iterable[Sequence[int]], *, links: TokenLinks | None = None
     ) -> Corpus:
         """Make a corpus of rows of ids, each closed by `</s>`."""
         return cls(Flat.of(sources), Flat.of(targets), links=links)

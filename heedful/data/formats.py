@@ -212,7 +212,7 @@ def _csv(path: Path, columns: Sequence[str], say: Say) -> Cells:
     _tell_mark(head, say)
     head = head.removeprefix(BOM)
     separator = max(SEPARATORS, key=head.count)
-    row = _Row(chain([head], lines) if head else iter(()), path)
+    row = _ColumnRow(chain([head], lines) if head else iter(()), path)
     reader = csv.reader(row, delimiter=separator, strict=True)
     pick, width, first, number = None, 0, 0, 1
     nothing = ("",) * (len(columns) or 2)
@@ -231,7 +231,7 @@ def _csv(path: Path, columns: Sequence[str], say: Say) -> Cells:
         number = reader.line_num + 1
 
 
-class _Row:
+class _ColumnRow:
     """The lines of CSV, of which a row with quoted line feeds may take several; all of a row are held to the limit."""
 
     def __init__(self, lines: Iterator[str], path: Path) -> None:
@@ -256,7 +256,7 @@ class _Row:
         return line
 
 
-def _next_row(reader: Any, path: Path, row: _Row) -> list[str] | None:  # noqa: ANN401  (csv does not name its class)
+def _next_row(reader: Any, path: Path, row: _ColumnRow) -> list[str] | None:  # noqa: ANN401  (csv does not name its class)
     number = reader.line_num + 1
     row.begin(number)
     try:

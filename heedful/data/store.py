@@ -28,16 +28,16 @@ import numpy as np
 from heedful.bounded import portions
 from heedful.config import DataConfig
 from heedful.data.cache import Arrays, Say, Writer, key_of, stored
-from heedful.data.cleaning import EXAMPLES, Report, clean
+from heedful.data.cleaning import EXAMPLES, CleaningReport, clean
 from heedful.data.corpus import Array
 from heedful.data.formats import Pair, PairFile, PairList, Raw
-from heedful.data.links import Given, Lines, checked, different
+from heedful.data.links import GivenLinks, LinkLines, checked, different
 from heedful.data.split import Hashes, Split, hashes, split
 from heedful.data.spool import Readable, readable
 from heedful.data.workers import in_order
 from heedful.text.counter_rng import spread
 
-__all__ = ["CHUNK", "Chosen", "Progress", "Store", "open_store", "read_pairs"]
+__all__ = ["CHUNK", "Progress", "Store", "StoreRows", "open_store", "read_pairs"]
 
 LOG = logging.getLogger("heedful.data")
 
@@ -55,7 +55,7 @@ class Store:
 
     def __init__(self, arrays: Arrays | Writer) -> None:
         self.arrays, self.head = arrays, arrays.head
-        self.report = Report(**self.head["report"])
+        self.report = CleaningReport(**self.head["report"])
         self.lines = arrays["line"]
         self._sides = [(arrays[name].data, arrays[f"{name}.ends"]) for name in ("source", "target")]
 
@@ -118,7 +118,7 @@ class Store:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class StoreRows:
     """Some pairs of a store, in an order of their own; the name says how they were chosen."""
 
     store: Store
@@ -161,20 +161,20 @@ class _Chunk(NamedTuple):
 
     file: int
     name: str
-    links: Given | None
+    links: GivenLinks | None
     lines: Sequence[int]
     sources: Sequence[str]
     targets: Sequence[str]
 
 
-class _Part(NamedTuple):
+class _CleanPart(NamedTuple):
     """What became of a chunk: encoded sentences and the length of each, lines, hashes, what was done, and links."""
 
     file: int
     sides: tuple[tuple[bytes, Array], tuple[bytes, Array]]
     lines: Array
     hashes: Hashes
-    report: Report
+    report: CleaningReport
     links: tuple[Array, Array] | None
 
 
@@ -184,13 +184,13 @@ class _Cleaner:
 
     config: DataConfig
 
-    def __call__(self, chunk: _Chunk) -> _Part:
+    def __call__(self, chunk: _Chunk) -> _CleanPart:
         rows = list(map(Raw, chunk.lines, chunk.sources, chunk.targets))
         found = clean(rows, chunk.name, self.config)
         sides = _encoded(found.sources), _encoded(found.targets)
         lines = np.array(found.lines, np.uint32)
         links = None if chunk.links is None else checked(chunk.links, rows, found)
-        return _Part(chunk.file, sides, lines, hashes(found.sources, found.targets), found.report, links)
+        return _CleanPart(chunk.file, sides, lines, hashes(found.sources, found.targets), found.report, links)
 
 
 def _characters(row: Raw) -> int:
@@ -202,9 +202,9 @@ def _encoded(texts: Sequence[str]) -> tuple[bytes, Array]:
     return b"".join(encoded), np.fromiter(map(len, encoded), np.uint64, len(encoded))
 
 
-def _chunks(files: Sequence[Readable], reports: Sequence[Report]) -> Iterator[_Chunk]:
+def _chunks(files: Sequence[Readable], reports: Sequence[CleaningReport]) -> Iterator[_Chunk]:
     for number, file in enumerate(files):
-        rows, lines = file.rows(reports[number].notes.append), Lines(file)
+        rows, lines = file.rows(reports[number].notes.append), LinkLines(file)
         for some in portions(rows, CHUNK, CHARACTERS, _characters):
             yield _Chunk(number, file.name, lines.take(len(some)), *zip(*some, strict=True))
         lines.end()
@@ -212,7 +212,7 @@ def _chunks(files: Sequence[Readable], reports: Sequence[Report]) -> Iterator[_C
 
 def _fill(writer: Writer, files: Sequence[Readable], config: DataConfig, key: str | None, progress: Progress) -> None:
     """Read, clean and write all pairs, and find out which are duplicates and which are held out."""
-    reports = [Report() for _ in files]
+    reports = [CleaningReport() for _ in files]
     sizes = {"source": np.uint64(0), "target": np.uint64(0)}
     counts = [0] * len(files)
     linked, total = any(file.links() is not None for file in files), np.uint64(0)
@@ -233,7 +233,7 @@ def _fill(writer: Writer, files: Sequence[Readable], config: DataConfig, key: st
             reports[part.file].add(part.report)
             counts[part.file] += len(part.lines)
             progress(sum(report.read for report in reports), "pairs read and cleaned")
-    report = Report()
+    report = CleaningReport()
     for one, file in zip(reports, files, strict=True):
         one.refuse_empty(file.full_name)
         report.add(one)
@@ -244,7 +244,7 @@ def _fill(writer: Writer, files: Sequence[Readable], config: DataConfig, key: st
     _choose(writer, config, report)
 
 
-def _choose(writer: Writer, config: DataConfig, report: Report) -> None:
+def _choose(writer: Writer, config: DataConfig, report: CleaningReport) -> None:
     """Split the pairs that were written, and count the duplicates."""
     store = Store(writer)
     found = split(store.hashes, config.duplicates == "keep")
@@ -295,5 +295,5 @@ def read_pairs(
     store, _ = open_store([pair_file], config, LOG.info, lambda done, what: None)
     level = logging.WARNING if store.report.counts or store.report.notes else logging.INFO
     LOG.log(level, "%s", "\n".join(store.report.lines()))
-    chosen = Chosen(store, store.split.first, "first")
+    chosen = StoreRows(store, store.split.first, "first")
     return list(zip(chosen.texts(0), chosen.texts(1), strict=True))

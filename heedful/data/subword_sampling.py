@@ -26,7 +26,7 @@ import numpy.typing as npt
 from heedful.text import END, Codec
 from heedful.text.counter_rng import below, key, spread
 
-__all__ = ["Lexicon", "Sampled", "Table", "draw_table"]
+__all__ = ["Sampled", "Table", "WordLexicon", "draw_table"]
 
 WAYS = 32  # to cut a word, drawn for each; of one that is rare so many are hardly ever used
 RARE, RARE_WAYS = 4, 8
@@ -35,7 +35,7 @@ BLOCK = 1 << 20  # words looked at together
 Array = npt.NDArray[Any]
 
 
-class Lexicon:
+class WordLexicon:
     """Distinct words, numbered in the order in which they come, and how often each was seen.
 
     >>> lexicon = Lexicon()

@@ -1,6 +1,6 @@
 """Training: `run_training` trains a model on sentence pairs. Start reading at `loop`, then `step`."""
 
-from heedful.training.callbacks import Callback, Outcome, Progress, Reporter, Sample, SilentReporter, Validation
+from heedful.training.callbacks import Callback, Progress, Reporter, RunOutcome, Sample, SilentReporter, Validation
 from heedful.training.estimate import Estimate
 from heedful.training.loop import estimate_run, run_training
 from heedful.training.prepare import Inputs
@@ -9,9 +9,9 @@ __all__ = [
     "Callback",
     "Estimate",
     "Inputs",
-    "Outcome",
     "Progress",
     "Reporter",
+    "RunOutcome",
     "Sample",
     "SilentReporter",
     "Validation",

@@ -13,9 +13,9 @@ __all__ = [
     "RESUME",
     "Callback",
     "LoggingReporter",
-    "Outcome",
     "Progress",
     "Reporter",
+    "RunOutcome",
     "Sample",
     "SilentReporter",
     "Validation",
@@ -118,7 +118,7 @@ class Callback(Protocol):
         ...
 
 
-class Outcome(NamedTuple):
+class RunOutcome(NamedTuple):
     """How a run ended: `reason` is one of steps, patience or interrupted (then by which signal)."""
 
     reason: str

@@ -39,7 +39,7 @@ from heedful.folder import (
 )
 from heedful.interop import HUB
 from heedful.readout import Readout, read_readout
-from heedful.training.callbacks import RESUME, Outcome, Reporter, Validation
+from heedful.training.callbacks import RESUME, Reporter, RunOutcome, Validation
 from heedful.training.distributed import Processes
 from heedful.training.metrics import MetricsFile
 from heedful.training.prepare import TrainingData
@@ -341,7 +341,7 @@ class Checkpointer:
         kept = Checkpoint(self.parts, optimizer, position, self.run, self.best, averaged, tuple(self.recent))
         save(self.out, kept, self.config.keep)
 
-    def finish(self, reason: str, position: Position, reporter: Reporter, metrics: MetricsFile | None) -> Outcome:
+    def finish(self, reason: str, position: Position, reporter: Reporter, metrics: MetricsFile | None) -> RunOutcome:
         """Write the best weights as the run's model.
 
         The last weights of a finished run are measured too, and the average of the last validations' weights. That is
@@ -366,7 +366,7 @@ class Checkpointer:
                 self.processes.share(lambda: write_model(self.out, replace(self.parts, notes=notes)))
                 if reason != "interrupted":  # whoever stops a run does not want to wait
                     self.processes.share(lambda: self._add_alarm_rates(reporter))
-        return Outcome(reason, position.step, best)
+        return RunOutcome(reason, position.step, best)
 
     def _add_alarm_rates(self, reporter: Reporter) -> None:
         """Measure the alarms of the model that was written, where there are pairs enough, and add them to its read-out.

@@ -24,7 +24,7 @@ from heedful.device import fast_products, memory_guard
 from heedful.disk import locked
 from heedful.errors import ConfigError, DataError, DiskError, NotFiniteError
 from heedful.folder import Parts, holds_model, set_aside
-from heedful.training.callbacks import RESUME, LoggingReporter, Outcome, Progress, Reporter, SilentReporter
+from heedful.training.callbacks import RESUME, LoggingReporter, Progress, Reporter, RunOutcome, SilentReporter
 from heedful.training.checkpointing import (
     Checkpoint,
     Checkpointer,
@@ -158,7 +158,7 @@ class TrainingRun:
         self.checkpointer.restore(checkpoint)
         self.position = checkpoint.position
 
-    def go(self, stop: Callable[[], bool]) -> Outcome:
+    def go(self, stop: Callable[[], bool]) -> RunOutcome:
         """Train until steps or patience are used up, or `stop` says so; leave a checkpoint and the best model."""
         metrics = MetricsFile(self.out, self.position.step) if self.processes.first else None
         if metrics is not None and self.position.step:
@@ -309,7 +309,7 @@ def run_training(
     init: str | Path | None = None,
     preset: str = "auto",
     measure_alarms: MeasureAlarms | None = None,
-) -> Outcome:
+) -> RunOutcome:
     """Start a run in the folder `out`, or resume the one that is there; `inputs` and `init` are recorded with it.
 
     `measure_alarms` measures the alarms of the finished model on the validation pairs, for its read-out.

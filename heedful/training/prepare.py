@@ -19,7 +19,7 @@ from heedful.data.cache import Writer, key_of, stored
 from heedful.data.files import check_there
 from heedful.data.links import CorpusLinks, word_sizes
 from heedful.data.split import among
-from heedful.data.store import CHUNK, Chosen, Store, open_store
+from heedful.data.store import CHUNK, Store, StoreRows, open_store
 from heedful.data.tokens import tokens_of
 from heedful.errors import ConfigError, DataError
 from heedful.text import START, Codec
@@ -104,8 +104,8 @@ def _absolute(file: PairFile) -> PairFile:
 class PairSets:
     """The pairs to learn from and those for validation, on disk; their checksum, to know them again."""
 
-    training: Chosen
-    held: Chosen
+    training: StoreRows
+    held: StoreRows
     digest: str
 
     @property
@@ -147,7 +147,7 @@ def open_pairs(inputs: Inputs, config: Config, reporter: Reporter) -> PairSets:
         reporter.log(f"these pairs are read from the cache ({time.perf_counter() - began:.1f} s)")
     most = config.training.valid_pairs
     if inputs.valid:
-        training = Chosen(store, store.split.first, "first")
+        training = StoreRows(store, store.split.first, "first")
         held = _validation(inputs, reporter)
         _log_given(training, held, most, reporter.log)
         held = replace(held, rows=held.rows[:most])
@@ -158,7 +158,7 @@ def open_pairs(inputs: Inputs, config: Config, reporter: Reporter) -> PairSets:
     return PairSets(training, held, digest)
 
 
-def _held_out(store: Store, most: int, log: Callable[[str], None]) -> tuple[Chosen, Chosen]:
+def _held_out(store: Store, most: int, log: Callable[[str], None]) -> tuple[StoreRows, StoreRows]:
     """Return the pairs to learn from and those held out, and say how many."""
     found = store.split
     if not len(found.training):
@@ -167,7 +167,7 @@ def _held_out(store: Store, most: int, log: Callable[[str], None]) -> tuple[Chos
             f"pair{'s' if found.different != 1 else ''}); give more pairs, or pairs for validation: --valid FILE "
             "(in Python, valid=…)"
         )
-    training, held = Chosen(store, found.training, "training"), Chosen(store, found.held[:most], "held")
+    training, held = StoreRows(store, found.training, "training"), StoreRows(store, found.held[:most], "held")
     _show_first(training, log)
     log(f"{len(training):,} pairs to learn from, {len(held):,} held out for validation")
     if aside := len(found.first) - len(training) - len(held):
@@ -176,7 +176,7 @@ def _held_out(store: Store, most: int, log: Callable[[str], None]) -> tuple[Chos
     return training, held
 
 
-def _validation(inputs: Inputs, reporter: Reporter) -> Chosen:
+def _validation(inputs: Inputs, reporter: Reporter) -> StoreRows:
     """Return the pairs that were given for validation."""
     store, _ = open_store(inputs.valid, WHOLE, reporter.log, reporter.preparing)
     if inputs.strict:
@@ -184,10 +184,10 @@ def _validation(inputs: Inputs, reporter: Reporter) -> Chosen:
     if store.report.counts or store.report.notes:
         for line in store.report.lines():
             reporter.log(f"validation: {line}")
-    return Chosen(store, store.split.first, "first")
+    return StoreRows(store, store.split.first, "first")
 
 
-def _log_given(training: Chosen, valid: Chosen, most: int, log: Callable[[str], None]) -> None:
+def _log_given(training: StoreRows, valid: StoreRows, most: int, log: Callable[[str], None]) -> None:
     _show_first(training, log)
     if len(valid) > most:
         log(f"validation uses the first {most:,} of {len(valid):,} pairs (training.valid_pairs)")
@@ -198,12 +198,12 @@ def _log_given(training: Chosen, valid: Chosen, most: int, log: Callable[[str], 
     log(f"{len(training):,} pairs to learn from, {len(sources):,} for validation{overlap}")
 
 
-def _show_first(pairs: Chosen, log: Callable[[str], None]) -> None:
+def _show_first(pairs: StoreRows, log: Callable[[str], None]) -> None:
     """Say the first pair: a wrong column is seen at once."""
     log("the first pair: " + " → ".join(shorten(side, 60, placeholder=" …") for side in pairs[0][:2]))
 
 
-def _digest(*sides: Chosen) -> str:
+def _digest(*sides: StoreRows) -> str:
     """Return a checksum of pairs and links, to know them again when a run is resumed, wherever they stand then."""
     total = sha256()
     for chosen in sides:
@@ -239,14 +239,14 @@ def learn_codecs(found: PairSets, config: Config, reporter: Reporter) -> tuple[C
     return codecs[0], codecs[-1]
 
 
-def _learn(pairs: Chosen, sides: Sequence[int], config: TextConfig, total: int, reporter: Reporter) -> Codec:
+def _learn(pairs: StoreRows, sides: Sequence[int], config: TextConfig, total: int, reporter: Reporter) -> Codec:
     if not config.size:
         counted = _some(pairs, COUNTED)
         config = resolve_size(count_texts(_texts(counted, sides, reporter), total / len(counted)), config)
     return Codec.train(_texts(pairs, sides, reporter), config)
 
 
-def _texts(pairs: Chosen, sides: Sequence[int], reporter: Reporter) -> Iterator[str]:
+def _texts(pairs: StoreRows, sides: Sequence[int], reporter: Reporter) -> Iterator[str]:
     for side in sides:
         for number, text in enumerate(pairs.texts(side)):
             if number % CHUNK == 0:
@@ -254,7 +254,7 @@ def _texts(pairs: Chosen, sides: Sequence[int], reporter: Reporter) -> Iterator[
             yield text
 
 
-def _some(pairs: Chosen, most: int) -> Chosen:
+def _some(pairs: StoreRows, most: int) -> StoreRows:
     """Return pairs, or so many of them, evenly spread."""
     if len(pairs) <= most:
         return pairs
@@ -296,7 +296,7 @@ def prepare(found: PairSets, codecs: tuple[Codec, Codec], config: Config, report
     )
 
 
-def _links(chosen: Chosen, pairs: Sequence[Pair], codecs: tuple[Codec, Codec]) -> CorpusLinks:
+def _links(chosen: StoreRows, pairs: Sequence[Pair], codecs: tuple[Codec, Codec]) -> CorpusLinks:
     """Return the links of pairs for validation."""
     words = [word_sizes(codec, [pair[side] for pair in pairs]) for side, codec in enumerate(codecs)]
     return CorpusLinks.of(chosen.store.links(chosen.rows), *words)

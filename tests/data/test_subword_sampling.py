@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heedful.config import TextConfig
-from heedful.data import sampled
-from heedful.data.subword_sampling import RARE_WAYS, WAYS, Lexicon, Sampled, Table, draw_table
+from heedful.data import subword_sampling
+from heedful.data.subword_sampling import RARE_WAYS, WAYS, Sampled, Table, WordLexicon, draw_table
 from heedful.text import END, Codec
 
 TEXTS = [
@@ -27,7 +27,7 @@ def codec(request):
 
 def side(codec: Codec, texts: list[str], rate: float = 0.2, seed: int = 1, most: int = 1000) -> Sampled:
     """One side of a corpus, gathered piece by piece as it is when the data is large."""
-    lexicon = Lexicon()
+    lexicon = WordLexicon()
     flat, lengths = [], [np.zeros(0, np.int32)]
     for begin in range(0, len(texts), 4):
         words, indices, counts = codec.numbered(texts[begin : begin + 4])
@@ -79,7 +79,7 @@ def test_blocks_do_not_matter(codec, monkeypatch):
     corpus = side(codec, TEXTS)
     whole = corpus.lengths(3).tolist()
     for block in (1, 2, 7, 50):
-        monkeypatch.setattr(sampled, "BLOCK", block)
+        monkeypatch.setattr(subword_sampling, "BLOCK", block)
         assert corpus.lengths(3).tolist() == whole
 
 
