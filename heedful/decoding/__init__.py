@@ -3,8 +3,7 @@
 from heedful.decoding.beam import Found, beam, search
 from heedful.decoding.ensemble import Ensemble
 from heedful.decoding.flow import Flow
-from heedful.decoding.hypothesis import Hypothesis
-from heedful.decoding.rules import Rules, log_probs
+from heedful.decoding.rules import Hypothesis, Rules, log_probs
 from heedful.decoding.settings import PENALTIES, Decoding, DecodingKeywords, batch_by_length, length_limit
 from heedful.decoding.writing import Draw, Written, argmax, greedy, sample, write
 

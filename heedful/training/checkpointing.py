@@ -70,9 +70,9 @@ MOMENTS = 4  # of each weight, that an optimizer may remember; AdamW has two, an
 
 @dataclass(frozen=True)
 class Position:
-    """Where a run stands: updates done, the epoch and the batches done in it, and the best validation so far.
+    """The position of a run: updates done, the epoch and the batches done in it, and the best validation so far.
 
-    `without_better` counts the validations since then, `halved` how often the rate was halved on a plateau, and
+    `without_better` counts the validations since the best, `halved` how often the rate was halved on a plateau, and
     `waited` the validations since it was last halved, or since the best.
     """
 
@@ -87,9 +87,9 @@ class Position:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A run at one moment: the model, the optimizer's memory, other weights, where it stands, and what it is.
+    """The state of a run: the model, the optimizer's state, other weights, its position, and its record.
 
-    `run` tells where the pairs came from and their checksum, so that a run goes on with what it began with.
+    The record `run` has the files of the pairs and their checksum, so that a run is resumed with the same pairs.
     """
 
     parts: Parts
@@ -121,16 +121,16 @@ def save(out: Path, checkpoint: Checkpoint, keep: int) -> None:
 
 
 def folders(out: Path) -> list[Path]:
-    """Return the checkpoint folders of a run, newest first, whole or not."""
+    """Return the checkpoint folders of a run, newest first, complete or not."""
     found = [p for p in (out / "checkpoints").glob("*") if p.is_dir() and p.name.isdecimal()]
     return sorted(found, key=lambda p: int(p.name), reverse=True)
 
 
 def newest(out: Path) -> tuple[Checkpoint | None, dict[Path, str]]:
-    """Return the newest whole checkpoint of a run, if there is one, and newer damaged ones with the reason.
+    """Return the newest complete checkpoint of a run, if there is one, and newer damaged ones with the reason.
 
-    Raises NewerFormatError for one that a newer heedful wrote: it is not damaged, and what came after an older one in
-    its place would be lost.
+    Raises NewerFormatError for one that a newer heedful wrote: it is not damaged, and resuming from an older one would
+    lose it.
     """
     damaged: dict[Path, str] = {}
     for path in folders(out):
@@ -145,7 +145,7 @@ def newest(out: Path) -> tuple[Checkpoint | None, dict[Path, str]]:
 
 
 def tidy(out: Path, damaged: Iterable[Path]) -> None:
-    """Put damaged checkpoints aside, so that they are not taken for the newest, and remove what was half written."""
+    """Rename damaged checkpoints, so that they are not taken for the newest, and remove partial ones."""
     with writing(out):
         for path in damaged:
             aside = path.with_name(f"{path.name}.damaged")
@@ -157,7 +157,7 @@ def tidy(out: Path, damaged: Iterable[Path]) -> None:
 
 @contextmanager
 def naming_last_checkpoint(out: Path) -> Iterator[None]:
-    """Add to an error of the disk where the run can go on from when the disk can be written again."""
+    """Add to a DiskError the checkpoint from which the run can be resumed."""
     try:
         yield
     except DiskError as error:
@@ -215,7 +215,7 @@ def _weights(folder: ModelFolder, name: str) -> dict[str, Tensor]:
 def _check_shapes(
     tensors: dict[str, Tensor], shapes: dict[str, tuple[int, ...]], name: str, *, alone: bool = False
 ) -> None:
-    """Refuse tensors, named KIND.WEIGHT, that do not have the shape of the weight; `alone` allows a single number."""
+    """Raise ModelError for tensors, named KIND.WEIGHT, without the shape of the weight; `alone` allows a scalar."""
     for key, tensor in tensors.items():
         wanted, shape = shapes.get(key.partition(".")[2]), tuple(tensor.shape)
         if wanted is None:
@@ -225,7 +225,7 @@ def _check_shapes(
 
 
 def _several(folder: ModelFolder) -> tuple[dict[str, Tensor], ...]:
-    """Take apart what was packed with a number before each name."""
+    """Return several sets of weights, packed with a number before each name."""
     tensors = folder.tensors(RECENT, max(1, folder.config.training.average))
     _check_shapes(tensors, folder.shapes, RECENT)
     found: dict[int, dict[str, Tensor]] = {}
@@ -236,13 +236,13 @@ def _several(folder: ModelFolder) -> tuple[dict[str, Tensor], ...]:
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer, names: list[str]) -> dict[str, Tensor]:
-    """Return an optimizer's memory as named tensors."""
+    """Return an optimizer's state as named tensors."""
     states = optimizer.state_dict()["state"]
     return {f"{key}.{names[i]}": tensor for i, state in states.items() for key, tensor in state.items()}
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, names: list[str], tensors: dict[str, Tensor]) -> None:
-    """Give an optimizer its memory back."""
+    """Restore an optimizer's state."""
     state: dict[int, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
         key, _, parameter = name.partition(".")
@@ -284,7 +284,7 @@ class Checkpointer:
         self.saved = 0
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Take over what a checkpoint kept; the model is already its."""
+        """Restore the state of a checkpoint; the model already has its weights."""
         restore_optimizer(self.training_step.optimizer, self.names, checkpoint.optimizer)
         self.best, self.saved = checkpoint.best, checkpoint.position.step
         self.recent.extend(checkpoint.recent)
@@ -293,11 +293,11 @@ class Checkpointer:
                 value.copy_(checkpoint.average[name])
 
     def keep_initial(self, position: Position, reporter: Reporter, metrics: MetricsFile | None) -> Position:
-        """Measure the model that the run begins with: if nothing better comes of it, it is the result.
+        """Validate the pretrained model that the run begins with: if no validation is better, it is the result.
 
-        Not where links guide the run: that model has not seen them, though it may write better words, and the read-out
-        that comes with the result names heads that were not taught.
-        It is the first checkpoint, too, so that the run goes on even when the model it began with is gone.
+        Not where links guide the run: that model was not trained on them, and the read-out of the result names heads
+        that were not guided.
+        It is the first checkpoint, too, so that the run can be resumed without the pretrained model.
         """
         position = self.validated(position, reporter, metrics)
         if self.guided:
@@ -308,7 +308,7 @@ class Checkpointer:
         return position
 
     def validated(self, position: Position, reporter: Reporter, metrics: MetricsFile | None) -> Position:
-        """Measure the model, remember it if it is the best so far, and return where the run stands then."""
+        """Validate the model, keep its weights if it is the best so far, and return the new position."""
         with self._averaged():
             found = self._measure(position.step)
             better = found.better_than(position.best, self.config.metric)
@@ -329,7 +329,7 @@ class Checkpointer:
         )
 
     def save(self, position: Position) -> None:
-        """Write a checkpoint, unless this one is written."""
+        """Write a checkpoint, unless that of this step is written."""
         if position.step != self.saved:
             self.processes.share(lambda: self._write(position))
         self.saved = position.step
@@ -344,9 +344,8 @@ class Checkpointer:
     def finish(self, reason: str, position: Position, reporter: Reporter, metrics: MetricsFile | None) -> RunOutcome:
         """Write the best weights as the run's model.
 
-        The last weights of a finished run are measured too, and the average of the last validations' weights. That is
-        not part of the checkpoint, so a run that is made longer afterwards is the run that was that long from the
-        beginning.
+        The last weights of a finished run are validated too, and the average of the last validations' weights. That is
+        not part of the checkpoint, so a run that is made longer later is the same as one planned with that length.
         """
         best, weights = position.best, self.best
         for candidate in self._candidates(reason, position):
@@ -369,10 +368,10 @@ class Checkpointer:
         return RunOutcome(reason, position.step, best)
 
     def _add_alarm_rates(self, reporter: Reporter) -> None:
-        """Measure the alarms of the model that was written, where there are pairs enough, and add them to its read-out.
+        """Measure the alarms of the model that was written, and add them to its read-out.
 
-        The model is there already: if this fails, as on a device without memory for it, that is reported and no more.
-        A read-out that was chosen for these very weights before is left alone.
+        The model is written already: a failure, as on a device without memory for it, is only logged. A read-out that
+        was selected for these weights before is kept.
         """
         there, _ = read_readout(self.out, self.parts.config)
         if self.measure_alarms is None or not (there is None or there == self.parts.readout):
@@ -387,7 +386,7 @@ class Checkpointer:
             write_readout(self.out, readout)
 
     def _candidates(self, reason: str, position: Position) -> Iterator[Tensors]:
-        """Yield weights that have not been measured yet."""
+        """Yield weights that were not validated yet."""
         if reason == "steps" and position.step % self.config.valid_every:
             yield self._last()
         if reason != "interrupted" and len(self.recent) > 1:
@@ -403,12 +402,12 @@ class Checkpointer:
             return self._weights()
 
     def _weights(self) -> Tensors:
-        """Return a copy in the CPU's memory: there may be many of them, and a checkpoint's are there, too."""
+        """Return a copy of the weights on the CPU: there may be many copies."""
         return {name: tensor.detach().to("cpu", copy=True) for name, tensor in self.model.state_dict().items()}
 
     @contextmanager
     def _holding(self, weights: Tensors) -> Iterator[None]:
-        """Give the model other weights for a while."""
+        """Give the model other weights inside the block."""
         kept = self._weights()
         self.model.load_state_dict(weights)
         try:
@@ -418,7 +417,7 @@ class Checkpointer:
 
     @contextmanager
     def _averaged(self) -> Iterator[None]:
-        """Give the model the moving average of its weights for a while, if there is one."""
+        """Give the model the moving average of its weights inside the block, if there is one."""
         average = self.training_step.average
         if average is None:
             yield
@@ -433,7 +432,7 @@ class Checkpointer:
 def report_validation(
     found: Validation, better: bool, reporter: Reporter, metrics: MetricsFile | None, final: bool = False
 ) -> None:
-    """Report scores; those of the end are no part of a run that is made longer, and are marked for that."""
+    """Report scores; those at the end of a run are marked `final`, as a longer run does not have them."""
     reporter.validated(found, better)
     if metrics is not None:
         scores = {f"valid_{k}": v for k, v in found.plain().items() if k != "step"}

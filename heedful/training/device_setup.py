@@ -36,7 +36,7 @@ FEW = 4  # pairs in the quick trial
 
 @dataclass(frozen=True)
 class DeviceSetup:
-    """A device, whether products are in bf16 there, and who shares the work. `fixed`: few shapes are worth padding."""
+    """The device, whether it computes in bf16, and the processes of the run."""
 
     device: torch.device
     bf16: bool = False
@@ -44,7 +44,7 @@ class DeviceSetup:
 
     @property
     def fixed(self) -> bool:
-        """Whether batches are padded to a few shapes, so that a recorded step can be replayed."""
+        """Whether batches are padded to a few shapes, so that a captured step can be replayed."""
         return self.device.type == "cuda"
 
     def __str__(self) -> str:
@@ -54,7 +54,7 @@ class DeviceSetup:
 
 @contextmanager
 def restoring_torch_state() -> Iterator[None]:
-    """Give the caller back what a run changes for the whole process: random numbers, threads, the current GPU."""
+    """Restore what a run changes for the whole process: the random state, threads, the current GPU."""
     threads = torch.get_num_threads()
     used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     device = torch.cuda.current_device() if used else 0
@@ -68,7 +68,7 @@ def restoring_torch_state() -> Iterator[None]:
 
 
 def choose_device(config: TrainingConfig, processes: Processes = ALONE, before: Sequence[object] = ()) -> DeviceSetup:
-    """Find out where to compute; what cannot work is refused.
+    """Choose the device and its precision; raises ConfigError for what is not available.
 
     `before` are the kind of device and the choice of bf16 in the run that is resumed: on the same kind it stays.
     """
@@ -84,7 +84,7 @@ def choose_device(config: TrainingConfig, processes: Processes = ALONE, before: 
         return DeviceSetup(device, config.precision == "bf16", processes)
     if len(before) == 2 and before[0] == device.type:
         return DeviceSetup(device, bool(before[1]), processes)
-    # It is found out with a clock: all processes go by the first one's.
+    # It is measured: all processes use the result of the first one.
     return DeviceSetup(device, processes.share(lambda: faster_in_bf16(device)), processes)
 
 

@@ -1,7 +1,7 @@
-"""One process or many: who this one is, and what all of them know together.
+"""Distributed training: the rank of this process, and what processes exchange.
 
-`torchrun -m heedful train …` starts the processes and tells each its rank by the environment. Everything here works
-with one process, too, and then costs nothing.
+`torchrun -m heedful train …` starts the processes and sets the rank of each in its environment. With one process
+everything here works too, at no cost.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ __all__ = ["ALONE", "Processes", "StopSignal", "joined"]
 
 Thing = TypeVar("Thing")
 JOINING = timedelta(hours=1)  # machines may be started one by one
-# A process that dies closes its connections, which is noticed at once. Only one that vanishes without a word is waited
-# for: in a step, where all do the same, not for long; while one prepares or writes for all, as long as it takes.
+# A process that dies closes its connections, which is noticed at once. A timeout is needed only for one that vanishes:
+# short in a step, where all do the same, long while one prepares or writes for all.
 STEP, PREPARING = timedelta(minutes=10), timedelta(days=1)
 
 
 @dataclass(frozen=True)
 class Processes:
-    """This process among `world`; the first one, of rank 0, writes and speaks for all.
+    """This process among `world`; the first one, of rank 0, writes files and reports for all.
 
-    `restarts`: times begun anew; `patient`: the same processes, for what may have to wait for one that prepares.
+    `restarts`: how often torchrun restarted it; `patient`: the process group for what may wait long for one process.
     """
 
     rank: int = 0
@@ -48,7 +48,7 @@ class Processes:
 
     @property
     def first(self) -> bool:
-        """Whether this one writes and speaks."""
+        """Whether this one writes files and reports."""
         return self.rank == 0
 
     def add_up(self, values: Tensor) -> Tensor:
@@ -59,13 +59,13 @@ class Processes:
         return values
 
     def any(self, flag: bool) -> bool:
-        """Whether it is so in any process."""
+        """Return whether the flag is set in any process."""
         if self.world == 1:
             return flag
         return bool(self.add_up(torch.tensor([float(flag)])).item())
 
     def gather(self, thing: Any) -> list[Any]:  # noqa: ANN401
-        """Return what each process has, in the order of their ranks."""
+        """Return the value of each process, in the order of ranks."""
         if self.world == 1:
             return [thing]
         found: list[Any] = [None] * self.world
@@ -74,7 +74,7 @@ class Processes:
         return found
 
     def share(self, make: Callable[[], Thing]) -> Thing:
-        """Return what the first process makes; the others are told. If it fails, all fail, and the first says why."""
+        """Return what `make` gives in the first process, in all of them. If it fails, all fail; the first reports why."""
         if self.world == 1:
             return make()
         found: list[Any] = [_made(make) if self.first else None]
@@ -86,13 +86,13 @@ class Processes:
         return found[0]  # type: ignore[no-any-return]
 
     def in_turn(self, make: Callable[[], Thing]) -> Thing:
-        """Return what `make` gives, in the first process before all others: it may leave them something to find."""
+        """Call `make` in the first process before all others, which may find what it left on disk."""
         made: list[Thing] = []
         self.share(lambda: made.append(make()))
         return made[0] if made else make()
 
     def agree(self, facts: Mapping[str, object]) -> None:
-        """Refuse to go on when a process knows something else than the first one, as on a machine with other files."""
+        """Raise ConfigError if facts differ between processes, as on a machine with other files."""
         known = self.gather(dict(facts))
         for rank, theirs in enumerate(known):
             for what, value in theirs.items():
@@ -105,10 +105,10 @@ class Processes:
 
     @contextmanager
     def together(self, working: bool = False) -> Iterator[None]:
-        """Turn the loss of another process into an error that says so.
+        """Raise WorkerError if another process is lost.
 
-        An exchange fails for no other reason. With `working`, this process computes as well, and what goes wrong there
-        is left as it is.
+        An exchange fails for no other reason. With `working`, this process computes as well, and its other errors are
+        left as they are.
         """
         try:
             yield
@@ -125,7 +125,7 @@ ALONE = Processes()
 
 
 class StopSignal:
-    """Whether any process was asked to stop. They ask each other about once a second, all at the same steps."""
+    """Whether any process received a signal to stop. They exchange that about once a second, all at the same steps."""
 
     def __init__(self, stop: Callable[[], bool], processes: Processes, step: int) -> None:
         self.stop, self.processes = stop, processes
@@ -141,7 +141,7 @@ class StopSignal:
         seconds = (now - self.when) / max(1, step - self.asked)
         told = torch.tensor([float(self.stop()), seconds if self.processes.first else 0.0], dtype=torch.float64)
         stop, seconds = self.processes.add_up(told).tolist()
-        # The first one's clock tells all of them when to ask again; the first step of all tells nothing.
+        # The first process's clock decides for all when to exchange again; the first step is no measure.
         self.next = step + (max(1, min(100, int(1 / max(seconds, 1e-3)))) if step > self.asked else 1)
         self.asked, self.when = step, now
         return bool(stop)
@@ -159,7 +159,7 @@ def _short(value: object) -> str:
 
 
 def _lost(error: RuntimeError) -> bool:
-    """Whether it is an error of what the processes exchange.
+    """Whether an error comes from the exchange between processes.
 
     NCCL and the store have classes of their own. Gloo has none, but names the place in its source that has failed.
     """
@@ -168,9 +168,9 @@ def _lost(error: RuntimeError) -> bool:
 
 @contextmanager
 def joined() -> Iterator[Processes]:
-    """Join the other processes that torchrun started, if it did, and part from them at the end.
+    """Join the process group if torchrun started several processes, and leave it at the end.
 
-    Words and small numbers go over gloo; gradients on GPUs go over NCCL.
+    Objects and small tensors go over gloo; gradients on GPUs go over NCCL.
     """
     world = _number("WORLD_SIZE", 1)
     if world == 1 or dist.is_initialized():
@@ -191,10 +191,10 @@ def joined() -> Iterator[Processes]:
 
 
 def _new_name(store: Any, me: Processes) -> str:  # noqa: ANN401  (a class that PyTorch does not export)
-    """Agree on a name for this attempt, under which nothing is in the store.
+    """Agree on a new prefix for this attempt in the store.
 
-    When torchrun starts the processes again it keeps its store, with the addresses of those that died; whoever reads
-    one of these never finds the others. So the first process draws a name, and answers each of the others that asks.
+    When torchrun restarts the processes it keeps its store, with the addresses of those that died; a process that
+    reads one of these never finds the others. So the first process draws a name, and answers each of the others.
     """
     mine = uuid4().hex
     if me.first:

@@ -64,11 +64,11 @@ class Inputs:
 
     @property
     def missing(self) -> list[str]:
-        """The files that are not there."""
+        """The files that are missing."""
         return [path for path in self._paths() if path != "-" and not Path(path).exists()]
 
     def check(self) -> None:
-        """Refuse files that are not there, or cannot be opened: the last one is read long after the first."""
+        """Raise DataError for files that are missing or cannot be opened: the last one is read long after the first."""
         for path in self._paths():
             check_there(Path(path))
 
@@ -102,7 +102,7 @@ def _absolute(file: PairFile) -> PairFile:
 
 @dataclass(frozen=True)
 class PairSets:
-    """The pairs to learn from and those for validation, on disk; their checksum, to know them again."""
+    """The pairs to learn from and those for validation, on disk; their checksum, to recognise them."""
 
     training: StoreRows
     held: StoreRows
@@ -136,7 +136,7 @@ class TrainingData:
 
 
 def open_pairs(inputs: Inputs, config: Config, reporter: Reporter) -> PairSets:
-    """Read and clean the pairs, or map them from the cache; say what was found and which are held out."""
+    """Read and clean the pairs, or map them from the cache; log what was found and which are held out."""
     began = time.perf_counter()
     store, known = open_store(inputs.training, config.data, reporter.log, reporter.preparing)
     if inputs.strict:
@@ -159,7 +159,7 @@ def open_pairs(inputs: Inputs, config: Config, reporter: Reporter) -> PairSets:
 
 
 def _held_out(store: Store, most: int, log: Callable[[str], None]) -> tuple[StoreRows, StoreRows]:
-    """Return the pairs to learn from and those held out, and say how many."""
+    """Return the pairs to learn from and those held out, and log how many."""
     found = store.split
     if not len(found.training):
         raise DataError(
@@ -199,12 +199,12 @@ def _log_given(training: StoreRows, valid: StoreRows, most: int, log: Callable[[
 
 
 def _show_first(pairs: StoreRows, log: Callable[[str], None]) -> None:
-    """Say the first pair: a wrong column is seen at once."""
+    """Log the first pair: a wrong column is seen at once."""
     log("the first pair: " + " → ".join(shorten(side, 60, placeholder=" …") for side in pairs[0][:2]))
 
 
 def _digest(*sides: StoreRows) -> str:
-    """Return a checksum of pairs and links, to know them again when a run is resumed, wherever they stand then."""
+    """Return a checksum of pairs and links, to recognise them when a run is resumed, wherever they are then."""
     total = sha256()
     for chosen in sides:
         hashes = chosen.store.hashes.pairs
@@ -262,7 +262,7 @@ def _some(pairs: StoreRows, most: int) -> StoreRows:
 
 
 def prepare(found: PairSets, codecs: tuple[Codec, Codec], config: Config, reporter: Reporter) -> TrainingData:
-    """Cut all pairs into tokens, or map those from the cache; pairs over the length limit are said and left out."""
+    """Cut all pairs into tokens, or map those from the cache; pairs over the length limit are logged and left out."""
     began = time.perf_counter()
     most = config.text.max_length
     tokens = tokens_of(found.training, codecs, config.text, config.training.seed, reporter.log, reporter.preparing)
@@ -303,7 +303,7 @@ def _links(chosen: StoreRows, pairs: Sequence[Pair], codecs: tuple[Codec, Codec]
 
 
 def _log_unlinked(without: int, words: int, log: Callable[[str], None]) -> None:
-    """Say how many words are taught that they belong to nothing: of links that are not whole, that teaches wrongly."""
+    """Log how many words are taught that they belong to nothing: of links that are not whole, that teaches wrongly."""
     if without:
         verbs = ("has", "is") if without == 1 else ("have", "are")
         log(
@@ -313,7 +313,7 @@ def _log_unlinked(without: int, words: int, log: Callable[[str], None]) -> None:
 
 
 def _log_left_out(count: int, total: int, longest: int, what: str, most: int, log: Callable[[str], None]) -> None:
-    """Say how many pairs are too long; refuse when all are."""
+    """Log how many pairs are too long; raise DataError when all are."""
     if count == total:
         raise DataError(f"all {what} have a side of more than {most} tokens; raise text.max_length")
     if count:

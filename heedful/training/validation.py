@@ -1,4 +1,4 @@
-"""How good the model is on pairs it does not learn from."""
+"""Validation: loss, BLEU and chrF of the model on held-out pairs, decoded greedily."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Validator"]
 
 
 class Validator:
-    """Measures a model on the same pairs each time; of several processes, each takes its share of the batches.
+    """Validates a model on the same pairs each time; of several processes, each takes its share of the batches.
 
     Where the loss is the metric, only the samples are translated: translating takes most of a validation's time.
     """
