@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from heedful.errors import ConfigError, DataError, known_arguments
 from heedful.folder import Parts
 from heedful.progress import showing
 from heedful.readout import Readout
-from heedful.training import Callback, Inputs, Progress, Reporter, RunOutcome, run_training
+from heedful.training import Callback, Inputs, Progress, run_training
 from heedful.translator import Translator, load
 from heedful.translator.alarm_rates import FEWEST, measure_alarms
 
@@ -84,29 +85,6 @@ def _given(pairs: Sequence[tuple[str, str]] | str | Path, name: str, links: Link
     return PairList(pairs, name, links=lines) if name else PairList(pairs, links=lines)
 
 
-def train_model(
-    inputs: Inputs,
-    out: Path,
-    settings: Settings,
-    *,
-    resume: bool = False,
-    reporter: Reporter | None = None,
-    init: str | Path | None = None,
-    preset: str = "auto",
-) -> RunOutcome:
-    """Train a model in the folder `out` with `heedful.training`, and measure its alarms at the end."""
-    return run_training(
-        inputs,
-        out,
-        settings,
-        resume=resume,
-        reporter=reporter,
-        init=init,
-        preset=preset,
-        measure_alarms=_measured_readout,
-    )
-
-
 def _measured_readout(
     parts: Parts, device: torch.device, pairs: Sequence[tuple[str, str]], batch_tokens: int
 ) -> Readout | None:
@@ -116,6 +94,9 @@ def _measured_readout(
     translator = Translator(parts, device)
     rates = measure_alarms(translator, pairs, batch_tokens=batch_tokens)
     return None if rates is None else replace(translator.readout, alarms=rates)
+
+
+train_model = partial(run_training, measure_alarms=_measured_readout)  # what `heedful train` calls
 
 
 def _sections() -> dict[str, str]:

@@ -74,7 +74,7 @@ class Processes:
         return found
 
     def share(self, make: Callable[[], Thing]) -> Thing:
-        """Return what `make` gives in the first process, in all of them. If it fails, all fail; the first reports why."""
+        """Return what `make` gives in the first process, in all. If it fails, all fail, and the first reports why."""
         if self.world == 1:
             return make()
         found: list[Any] = [_made(make) if self.first else None]
