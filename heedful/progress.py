@@ -139,7 +139,7 @@ class TerminalReporter(_Drawn):
     """The status line in a terminal, drawn on a `rich` console."""
 
     def __init__(self, console: Any) -> None:  # noqa: ANN401  (rich is loaded when it is needed)
-        from rich.live import TerminalReporter as Region
+        from rich.live import Live as Region
 
         super().__init__()
         self.console = console
