@@ -8,7 +8,7 @@ link between words is one between all their tokens, whichever way they are cut:
 |---|---|---|
 | links | links of all pairs, two numbers each | source word, target word |
 | links.begins | pairs + 1 | where those of each pair begin |
-| source.sizes, target.sizes | words of a side | into how many units each is cut: tokens, or words of `subword_sampling` |
+| source.sizes, target.sizes | words of a side | how many units each is cut into: tokens, or words when sampled |
 | source.words, target.words | pairs + 1 | where those of each pair begin |
 """
 

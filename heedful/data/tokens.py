@@ -6,7 +6,8 @@
 | source.numbers, target.numbers | tokens of a side | their ids, each sentence closed by `</s>` |
 | source.begins, target.begins | pairs + 1 | where each sentence begins among them |
 
-With `text.regularise` the numbers are those of running words, and the ways to cut each are beside them: see `subword_sampling`.
+With `text.regularise` the numbers are those of running words, and the ways to cut each are beside them
+(`subword_sampling`).
 Where links were given with the pairs, they are here, too: see `links`.
 The folder is named by the pairs it is of, the vocabularies, and what of section `text` matters.
 """
