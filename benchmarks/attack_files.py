@@ -513,10 +513,10 @@ class Caches(Kind):
 
         from heedful.config import Config
         from heedful.data import PairFile
-        from heedful.training.callbacks import SilentReporter
+        from heedful.training.callbacks import Reporter
         from heedful.training.prepare import Inputs, learn_codecs, open_pairs, prepare
 
-        class Listening(SilentReporter):
+        class Listening(Reporter):
             def log(self, message: str) -> None:
                 case.said.append(message)
 

@@ -225,11 +225,10 @@ class LineReporter(LoggingReporter):
             self.log(f"{done:,} {what}")
 
 
-class _WithCallback:
-    """What is shown, and told to a callback as well."""
+class _WithCallback(Reporter):
+    """A reporter that also calls a callback."""
 
     def __init__(self, shown: Reporter, callback: Callable[[Progress], object] | Callback) -> None:
-        self.log, self.warn, self.preparing, self.resumed = shown.log, shown.warn, shown.preparing, shown.resumed
         self.shown = shown
         self.on_step: Callable[[Progress], object] | None = getattr(callback, "on_step", None)
         self.on_validation: Callable[[Validation], object] | None = getattr(callback, "on_validation", None)
@@ -241,6 +240,18 @@ class _WithCallback:
             )
         nan = float("nan")
         self.last = Progress(0, 0, 0, nan, nan, 0.0, 0.0)
+
+    def log(self, message: str) -> None:
+        self.shown.log(message)
+
+    def warn(self, message: str) -> None:
+        self.shown.warn(message)
+
+    def preparing(self, done: int, what: str) -> None:
+        self.shown.preparing(done, what)
+
+    def resumed(self, earlier: Sequence[Validation]) -> None:
+        self.shown.resumed(earlier)
 
     def progress(self, progress: Progress) -> None:
         """Show how the run stands, and call the function or `on_step`."""

@@ -80,11 +80,13 @@ def _value(name: str, wanted: dataclasses.Field[Any], value: object) -> object:
 
 def _named_weights(name: str, value: object) -> str:
     """Return numbers by name as text, from text or from a mapping."""
-    parts = value if isinstance(value, Mapping) else dict(p.partition("=")[::2] for p in str(value).split(",") if p)
     try:
+        if not isinstance(value, str | Mapping):
+            raise ValueError
+        parts = value if isinstance(value, Mapping) else dict(p.partition("=")[::2] for p in value.split(",") if p)
         found = {str(key).strip(): float(str(number)) for key, number in parts.items()}
-        if not all(key and 0 <= number <= MOST for key, number in found.items()):
+        if not all(key and not set(key) & set(",=") and 0 <= number <= MOST for key, number in found.items()):
             raise ValueError
     except ValueError:
         raise ConfigError(f"{name} is '{value!s:.100}', expected NAME=WEIGHT,…, weights from 0 to {MOST:g}") from None
-    return ",".join(f"{key}={number:g}" for key, number in found.items())
+    return ",".join(f"{key}={number}" for key, number in found.items())

@@ -38,7 +38,7 @@ Array = npt.NDArray[Any]
 class WordLexicon:
     """Distinct words, numbered in the order in which they come, and how often each was seen.
 
-    >>> lexicon = Lexicon()
+    >>> lexicon = WordLexicon()
     >>> lexicon.add(["▁a", "▁b"], np.array([0, 1, 1])).tolist(), lexicon.add(["▁c", "▁b"], np.array([0, 1])).tolist()
     ([0, 1, 1], [2, 1])
     >>> lexicon.words, lexicon.counts.tolist()

@@ -1,6 +1,6 @@
 """Training: `run_training` trains a model on sentence pairs. Start reading at `loop`, then `step`."""
 
-from heedful.training.callbacks import Callback, Progress, Reporter, RunOutcome, Sample, SilentReporter, Validation
+from heedful.training.callbacks import Callback, Progress, Reporter, RunOutcome, Sample, Validation
 from heedful.training.estimate import Estimate
 from heedful.training.loop import estimate_run, run_training
 from heedful.training.prepare import Inputs
@@ -13,7 +13,6 @@ __all__ = [
     "Reporter",
     "RunOutcome",
     "Sample",
-    "SilentReporter",
     "Validation",
     "estimate_run",
     "run_training",

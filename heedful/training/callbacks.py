@@ -17,7 +17,6 @@ __all__ = [
     "Reporter",
     "RunOutcome",
     "Sample",
-    "SilentReporter",
     "Validation",
 ]
 
@@ -127,57 +126,29 @@ class RunOutcome(NamedTuple):
     signal: int = 0
 
 
-class Reporter(Protocol):
-    """Receives the messages and records of a run."""
+class Reporter:
+    """Receives the messages and records of a run; this one ignores them."""
 
     def log(self, message: str) -> None:
         """Receive a message."""
-        ...
 
     def warn(self, message: str) -> None:
         """Receive a warning."""
-        ...
 
     def preparing(self, done: int, what: str) -> None:
         """Receive how many items of the data are prepared."""
-        ...
 
     def progress(self, progress: Progress) -> None:
         """Receive the progress of the run."""
-        ...
 
     def validated(self, validation: Validation, best: bool) -> None:
         """Receive the scores of a validation, and whether they are the best so far."""
-        ...
 
     def resumed(self, earlier: Sequence[Validation]) -> None:
         """Receive the validations of a resumed run before its checkpoint."""
-        ...
 
 
-class SilentReporter:
-    """Ignores everything."""
-
-    def log(self, message: str) -> None:
-        """Do nothing."""
-
-    def warn(self, message: str) -> None:
-        """Do nothing."""
-
-    def preparing(self, done: int, what: str) -> None:
-        """Do nothing."""
-
-    def progress(self, progress: Progress) -> None:
-        """Do nothing."""
-
-    def validated(self, validation: Validation, best: bool) -> None:
-        """Do nothing."""
-
-    def resumed(self, earlier: Sequence[Validation]) -> None:
-        """Do nothing."""
-
-
-class LoggingReporter(SilentReporter):
+class LoggingReporter(Reporter):
     """Messages and validations go to the logger `heedful.training`."""
 
     def log(self, message: str) -> None:

@@ -24,7 +24,7 @@ from heedful.device import fast_products, memory_guard
 from heedful.disk import locked
 from heedful.errors import ConfigError, DataError, DiskError, NotFiniteError
 from heedful.folder import Parts, holds_model, set_aside
-from heedful.training.callbacks import RESUME, LoggingReporter, Progress, Reporter, RunOutcome, SilentReporter
+from heedful.training.callbacks import RESUME, LoggingReporter, Progress, Reporter, RunOutcome
 from heedful.training.checkpointing import (
     Checkpoint,
     Checkpointer,
@@ -315,7 +315,7 @@ def run_training(
     `measure_alarms` measures the alarms of the finished model on the validation pairs, for its read-out.
     """
     with joined() as processes:
-        reporter = (reporter or LoggingReporter()) if processes.first else SilentReporter()
+        reporter = (reporter or LoggingReporter()) if processes.first else Reporter()
         # After a process died, torchrun runs the same command again: then it means to go on.
         again = processes.any(processes.restarts > 0)  # not everywhere: each machine counts its own
         resume = resume or processes.share(lambda: again and bool(folders(out)))

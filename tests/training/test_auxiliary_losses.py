@@ -61,7 +61,7 @@ def test_it_is_trained_with(family: str, tmp_path: Path) -> None:
         assert len(logged) == (2 if weight else 0)
         if weight:
             assert seen[-2].losses["first"] == logged[-1]  # the last report is of the validation
-            assert translator.config.training.losses == "first=3"
+            assert translator.config.training.losses == "first=3.0"
         traces = translator.reread(*zip(*copies(40, seed=5), strict=True))
         shares[weight] = np.mean([t.weights[0, :, :, 0].mean() for t in traces if t.weights is not None])
     assert shares[3] > shares[0] + 0.3
@@ -104,7 +104,7 @@ def test_losses_that_read_different_layers_share_all_layers() -> None:
 def test_the_recipe_of_the_contributing_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split("## Adding a loss")[1]
     assert recipe.count("\n") <= 30
-    code, after = recipe.split("```python\n")[1].split("```")
+    code, after = recipe.split("```py\n")[1].split("```")
     module = tmp_path / "entropy.py"
     module.write_text(code, encoding="utf-8")
     names = runpy.run_path(str(module))

@@ -21,7 +21,7 @@ from tests_helpers import benchmark
 
 from heedful.data.formats import PairFile
 from heedful.errors import ConfigError, DataError, WorkerError
-from heedful.training import Inputs, SilentReporter
+from heedful.training import Inputs, Reporter
 from heedful.training.distributed import ALONE, Processes, joined
 from heedful.training.setup import set_up
 
@@ -247,7 +247,7 @@ def test_processes_that_were_told_different_things(
 def test_stdin_is_refused_with_several_processes() -> None:
     inputs = Inputs((PairFile("-"),))
     with pytest.raises(ConfigError, match=r"standard input \(-\) cannot be read by several processes"):
-        set_up(inputs, {"training": {"device": "cpu"}}, Processes(rank=1, world=2), SilentReporter())
+        set_up(inputs, {"training": {"device": "cpu"}}, Processes(rank=1, world=2), Reporter())
 
 
 def test_one_process_alone_needs_no_others() -> None:

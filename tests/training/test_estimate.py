@@ -12,7 +12,7 @@ from conftest import copies, write_pairs
 from tests_helpers import small
 
 from heedful.data import PairList
-from heedful.training import Inputs, SilentReporter, estimate_run
+from heedful.training import Inputs, Reporter, estimate_run
 
 
 def test_what_is_counted_is_what_training_would_see(tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ class Slow:
         return self.now
 
 
-class Heard(SilentReporter):
+class Heard(Reporter):
     def __init__(self) -> None:
         self.said: list[str] = []
         self.done: list[tuple[int, str]] = []

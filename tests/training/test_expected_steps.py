@@ -9,7 +9,7 @@ from conftest import copies
 from tests_helpers import small
 
 from heedful.data import PairList
-from heedful.training import Inputs, Progress, SilentReporter, estimate_run, run_training
+from heedful.training import Inputs, Progress, Reporter, estimate_run, run_training
 from heedful.training.estimate import expected_steps, too_little_data
 from heedful.training.presets import fit
 
@@ -44,7 +44,7 @@ def test_words_that_come_too_seldom() -> None:
     assert too_little_data(100_000, {"source": texts(10, 10), "target": texts(10, 10)}) == ""
 
 
-class Ear(SilentReporter):
+class Ear(Reporter):
     def __init__(self) -> None:
         self.warned: list[str] = []
         self.at: list[Progress] = []

@@ -22,11 +22,11 @@ from heedful.data.split import hashes, split
 from heedful.errors import DataError
 from heedful.text import Codec
 from heedful.training import prepare as prepare_module
-from heedful.training.callbacks import SilentReporter
+from heedful.training.callbacks import Reporter
 from heedful.training.prepare import Inputs, PairSets, TrainingData, learn_codecs, open_pairs, prepare
 
 
-class Listener(SilentReporter):
+class Listener(Reporter):
     """Remembers what was said."""
 
     def __init__(self) -> None:
@@ -166,7 +166,7 @@ def test_the_second_start_reads_from_the_cache(tmp_path, monkeypatch):
 def test_batches_hold_the_pairs():
     found, _ = opened(PairList(PAIRS))
     data, _ = all_of(found)
-    codecs = learn_codecs(found, config(), SilentReporter())
+    codecs = learn_codecs(found, config(), Reporter())
     assert len(data.corpus) == found.pairs
     seen = []
     for rows in data.batches.epoch(0):
@@ -198,10 +198,10 @@ def test_long_pairs_are_left_out():
 
 def test_one_vocabulary_for_both():
     found, _ = opened(PairList(PAIRS))
-    source, target = learn_codecs(found, config(text={"joint": True}), SilentReporter())
+    source, target = learn_codecs(found, config(text={"joint": True}), Reporter())
     assert source is target
     assert {"▁is", "▁IS"} <= {source.token(n) for n in range(len(source))}
-    source, target = learn_codecs(found, config(), SilentReporter())
+    source, target = learn_codecs(found, config(), Reporter())
     assert {"▁is", "▁IS"} & {source.token(n) for n in range(len(source))} == {"▁is"}
     assert {"▁is", "▁IS"} & {target.token(n) for n in range(len(target))} == {"▁IS"}
 
@@ -246,9 +246,9 @@ from heedful.config import Config
 from heedful.data import PairList
 from heedful.training.prepare import Inputs
 from heedful.training.prepare import open_pairs
-from heedful.training.callbacks import SilentReporter
+from heedful.training.callbacks import Reporter
 
-class Watch(SilentReporter):
+class Watch(Reporter):
     def preparing(self, done, what):
         print(done, flush=True)
 

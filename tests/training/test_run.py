@@ -24,7 +24,7 @@ import heedful
 from heedful.data import PairList, Raw
 from heedful.errors import ConfigError, DataError, DeviceMemoryError, DiskError, ModelError, NotFiniteError
 from heedful.folder import read_model
-from heedful.training import Inputs, Progress, SilentReporter, Validation, run_training
+from heedful.training import Inputs, Progress, Reporter, Validation, run_training
 from heedful.training.step import ModelWithLoss
 
 PAIRS = Inputs((PairList(copies(), "pairs.tsv"),))
@@ -41,7 +41,7 @@ class Crash(BaseException):
     """What a kill looks like from inside."""
 
 
-class Ear(SilentReporter):
+class Ear(Reporter):
     """Remembers what was said; crashes, or asks to stop, at a step."""
 
     def __init__(self, crash_at: int = 0) -> None:

@@ -12,13 +12,13 @@ from tests_helpers import small
 
 from heedful.data import PairList
 from heedful.device import ThreadTimes
-from heedful.training import Inputs, SilentReporter, estimate_run, run_training
+from heedful.training import Inputs, Reporter, estimate_run, run_training
 from heedful.training import device_setup as module
 
 PAIRS = Inputs((PairList(copies()),))
 
 
-class Messages(SilentReporter):
+class Messages(Reporter):
     def __init__(self) -> None:
         self.said: list[str] = []
 

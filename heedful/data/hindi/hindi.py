@@ -115,9 +115,9 @@ def progressive(a: HindiAgreement) -> str:
 def perfective(stem: str, a: HindiAgreement, last: bool = True) -> str:
     """Return the perfective participle; `last`: no auxiliary follows that could show a feminine plural.
 
-    >>> [perfective("खा", Agreement(3, p, f)) for p, f in ((0, 0), (1, 0), (0, 1), (1, 1))]
+    >>> [perfective("खा", HindiAgreement(3, p, f)) for p, f in ((0, 0), (1, 0), (0, 1), (1, 1))]
     ['खाया', 'खाए', 'खाई', 'खाईं']
-    >>> perfective("पढ़", Agreement(3, True, True)), perfective("पढ़", Agreement(3, True, True), last=False)
+    >>> perfective("पढ़", HindiAgreement(3, True, True)), perfective("पढ़", HindiAgreement(3, True, True), last=False)
     ('पढ़ीं', 'पढ़ी')
     """
     if stem in PERFECTIVE:
@@ -137,7 +137,7 @@ def infinitive(stem: str, a: HindiAgreement = DEFAULT, oblique: bool = False) ->
 def future(stem: str, a: HindiAgreement) -> str:
     """Return the future: the subjunctive and -gā, which agrees.
 
-    >>> [future("खा", Agreement(*a)) for a in ((1, False), (3, False), (3, True), (2, True))]
+    >>> [future("खा", HindiAgreement(*a)) for a in ((1, False), (3, False), (3, True), (2, True))]
     ['खाऊँगा', 'खाएगा', 'खाएँगे', 'खाओगे']
     """
     number = 0 if (a.person, a.plural) == (1, False) else 3 if a.person == 2 else 2 if a.plural else 1
