@@ -12,21 +12,22 @@ from typing import Any, TypeVar, Unpack, cast, overload
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from heedful.alignment import Alignment
 from heedful.decoding import Decoding, DecodingKeywords, Ensemble, batch_by_length, length_limit
 from heedful.device import memory_guard, pick, using_threads
-from heedful.errors import ConfigError, DataError, ModelError, known_arguments
+from heedful.errors import ConfigError, DataError, ModelError, choose, known_arguments
 from heedful.folder import Parts, holds_model, write_model
 from heedful.interop import open_parts
 from heedful.models import Look, Memory, Network, lay_out
+from heedful.observe.influence import NAMES, WAYS, gradient, leave_one_out
 from heedful.readout import Readout
 from heedful.text import UNKNOWN
 from heedful.text.graphemes import whole
 from heedful.text.segments import READ, Segment, read_rule, segments
 from heedful.trace import Text, Trace
 from heedful.translator.aligning import align_pairs
-from heedful.translator.influence import influence
 from heedful.translator.pipeline import AttentionReader, DecodePipeline, TokenAttention, readout_of
 from heedful.translator.threads import measured_threads
 from heedful.translator.translation import Token, Translation
@@ -36,6 +37,10 @@ __all__ = ["CHARACTERS", "SPLIT_CHARACTERS", "Translator", "check_size", "checke
 S = TypeVar("S")
 CHARACTERS = 100_000  # of a text that is taken as one: some fifty pages; the work may grow with the square
 SPLIT_CHARACTERS = 1_000_000  # of a text that is split into sentences
+INFLUENCE = {
+    "leave-one-out": "by how much less probable a word gets when a source word is left out",
+    "gradient": "the slope of a word's log-probability by each source word's vector, times that vector",
+}
 
 
 def load(
@@ -360,7 +365,7 @@ class Translator:
         """
         (trace,) = self.reread([source], [target])
         with using_threads(self.threads):
-            return influence(self.parts, trace, way)
+            return _influence(self.parts, trace, way)
 
     @torch.inference_mode()
     def inside(self, text: str) -> Trace:
@@ -391,6 +396,36 @@ class Translator:
         if holds_model(Path(path)):
             raise ConfigError(f"{path}: this folder already holds a model; choose another one")
         write_model(Path(path), self.parts)
+
+
+def _influence(parts: Parts, trace: Trace, way: str) -> Trace:
+    """Return a trace of the same words whose weights say what each target word depended on, each row as shares.
+
+    A row that depended on nothing in the source, as far as this tells, is 0.
+    """
+    choose("way", way, WAYS)
+    for name, side in (("source", trace.source), ("target", trace.target)):
+        if not side.written:
+            raise DataError(f"the {name} is blank: there are no words that could depend on each other")
+    x = parts.source.encode(trace.source.text).ids
+    y = parts.target.encode(trace.target.text).ids
+    model: Network = parts.model
+    with memory_guard(f"{way} for {len(x)} source and {len(y)} target tokens", "take a shorter sentence"):
+        found = _left_out(model, x, y, trace) if way == "leave-one-out" else gradient(model, x, y)
+    sums = found.sum(1, keepdims=True)
+    shares = np.divide(found, sums, out=np.zeros_like(found), where=sums > 0)
+    readout = Readout(label=f"{NAMES[way]}: {INFLUENCE[way]}", attention=False)
+    return Trace(trace.source, trace.target, shares[None, None], trace.log_probs, readout)
+
+
+def _left_out(model: Network, x: tuple[int, ...], y: tuple[int, ...], trace: Trace) -> NDArray[np.float32]:
+    """What words are worth, in equal parts to the tokens of each.  (T, S)."""
+    words = [(word.first, word.last) for word in trace.source.words]
+    by_word = leave_one_out(model, x, y, words)
+    tokens = np.zeros((len(y), len(x)), dtype=np.float32)
+    for w, (first, last) in enumerate(words):
+        tokens[:, first:last] = by_word[:, w : w + 1] / max(1, last - first)
+    return tokens
 
 
 def _decoding(
