@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import heedful
-from heedful.data.hindi import Side, generate
+from heedful.data.hindi import SentenceSide, generate
 from heedful.data.hindi.lexicon import lexicon
 from heedful.metrics import same
 
@@ -67,7 +67,7 @@ class Case(NamedTuple):
     adjective or a participle, and `own` the English words that it translates.
     """
 
-    side: Side
+    side: SentenceSide
     pronoun: int
     noun: int
     kind: str
@@ -83,7 +83,7 @@ class Found(NamedTuple):
     everywhere: NDArray[np.bool_]
 
 
-def cases(side: Side) -> list[Case]:
+def cases(side: SentenceSide) -> list[Case]:
     """Return the pronouns `it` of an English sentence whose antecedent is a noun, not another pronoun."""
     words = side.source.split()
     nouns = {form for noun in lexicon().nouns for form in (noun.english, noun.plural)}
@@ -101,7 +101,7 @@ def cases(side: Side) -> list[Case]:
     return found
 
 
-def with_it(seed: int, split: str, least: int, most: int) -> Iterator[Side]:
+def with_it(seed: int, split: str, least: int, most: int) -> Iterator[SentenceSide]:
     """Yield sentences with a marked `it`, of so many English words."""
     for example in generate(seed, split, least, most, count_english=True):
         side = example.seen_from("en-hi")
@@ -109,9 +109,9 @@ def with_it(seed: int, split: str, least: int, most: int) -> Iterator[Side]:
             yield side
 
 
-def balanced(sides: Iterable[Side], count: int) -> list[Side]:
+def balanced(sides: Iterable[SentenceSide], count: int) -> list[SentenceSide]:
     """Return the first sentences with as many of each kind, so that no rule of thumb passes for understanding."""
-    found: list[Side] = []
+    found: list[SentenceSide] = []
     left = dict.fromkeys(KINDS, count)
     for side in sides:
         kind = cases(side)[0].kind
@@ -123,7 +123,7 @@ def balanced(sides: Iterable[Side], count: int) -> list[Side]:
     return found
 
 
-def same_gender(side: Side) -> bool | None:
+def same_gender(side: SentenceSide) -> bool | None:
     """Whether subject and object are of the same gender in Hindi where both could be meant; else None."""
     nouns, words = {noun.english: noun for noun in lexicon().nouns}, side.source.split()
     for case in cases(side):
@@ -229,7 +229,7 @@ def baselines(given: Sequence[Case]) -> list[str]:
     ]
 
 
-def report(translator: heedful.Translator, sides: Sequence[Side]) -> list[str]:
+def report(translator: heedful.Translator, sides: Sequence[SentenceSide]) -> list[str]:
     """Measure a model on test sentences."""
     given = [case for side in sides for case in cases(side)]
     shown = [case for case in given if case.agreeing is not None]

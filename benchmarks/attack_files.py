@@ -421,7 +421,7 @@ class Models(Kind):
             return "read", tuple(self._each(path) for path in sorted(self.folder.iterdir()))
         path = next(case.folder.iterdir())
         if path.name == "run":
-            from heedful.training.checkpoint import newest
+            from heedful.training.checkpointing import newest
 
             _, damaged = newest(path)
             if damaged:
@@ -439,7 +439,7 @@ class Models(Kind):
 
     def _each(self, path: Path) -> str:
         if path.name == "run":
-            from heedful.training.checkpoint import newest
+            from heedful.training.checkpointing import newest
 
             found, _ = newest(path)
             if found is None:
@@ -513,12 +513,11 @@ class Caches(Kind):
 
         from heedful.config import Config
         from heedful.data import PairFile
-        from heedful.training.inputs import Inputs
-        from heedful.training.prepare import learn_codecs, open_pairs, prepare
-        from heedful.training.records import Silent
+        from heedful.training.callbacks import Reporter
+        from heedful.training.prepare import Inputs, learn_codecs, open_pairs, prepare
 
-        class Listening(Silent):
-            def say(self, message: str) -> None:
+        class Listening(Reporter):
+            def log(self, message: str) -> None:
                 case.said.append(message)
 
         os.environ["HEEDFUL_CACHE"] = str(self.cache if case.folder == self.folder else case.folder)

@@ -39,7 +39,7 @@ from heedful.data.corpus import Flat
 from heedful.models import build
 from heedful.models.transformer import positions
 from heedful.text import START, Codec
-from heedful.training.update import Updater
+from heedful.training.step import TrainingStep
 
 V, D, DROPOUT, SMOOTHING, RATE = 8000, 256, 0.1, 0.1, 3e-4
 CONFIGS: dict[str, ModelConfig] = {
@@ -146,7 +146,7 @@ def heedful(kind: str, batches: Batches, updates: int) -> tuple[int, Turns]:
     """Return how many weights heedful's model has, and its turns."""
     model = build(CONFIGS[kind], V, V).train()
     config = TrainingConfig(smoothing=SMOOTHING, clip=1.0)
-    updater = Updater(model, config, torch.device("cpu"), bf16=False)
+    updater = TrainingStep(model, config, torch.device("cpu"), bf16=False)
     turns = paced(batches, updates, lambda batch, step: updater([batch], batch.tokens, step, RATE))
     return sum(p.numel() for p in model.parameters()), turns
 

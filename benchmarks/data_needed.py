@@ -10,7 +10,7 @@ test words and word pairs that training does not have, vocabulary sizes), the wh
 and BLEU and chrF on the test sentences. Records are written to OUT/CORPUS-N-SEED.json as runs end; a run that exists
 is not repeated. When the time is over, runs that are still going are stopped and recorded as unfinished.
 
-The rules in heedful/training/expectations.py were fitted to these records.
+The rules in heedful/training/estimate.py were fitted to these records.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def one(name: str, size: int, seed: int, data: Path, out: Path, device: str, ext
     """Train once, translate the test sentences, and write the record."""
     from heedful.data import PairList
     from heedful.metrics import bleu, chrf
-    from heedful.training import Inputs, begin
+    from heedful.training import Inputs, run_training
     from heedful.training.presets import fit
     from heedful.translator import load
 
@@ -141,7 +141,7 @@ def one(name: str, size: int, seed: int, data: Path, out: Path, device: str, ext
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "m"
         try:
-            outcome = begin(Inputs((PairList(pairs),)), place, settings, preset="none")
+            outcome = run_training(Inputs((PairList(pairs),)), place, settings, preset="none")
             record |= {"reason": outcome.reason, "steps": outcome.step}
             if outcome.best is not None:
                 record["best"] = outcome.best.plain()

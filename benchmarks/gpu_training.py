@@ -21,12 +21,12 @@ import torch
 
 from heedful.config import Config
 from heedful.data import Batch, Batches, read_lines
-from heedful.data.ahead import ahead
+from heedful.data.batches import prefetch
 from heedful.data.corpus import Corpus
 from heedful.fused.triton import usable
 from heedful.models import build
 from heedful.text import START, Codec
-from heedful.training.update import Updater
+from heedful.training.step import TrainingStep
 
 JOEY = {"transformer": 37_600, "rnn": 19_000}
 MODELS = {
@@ -74,10 +74,10 @@ def measure(name: str, way: str, config: Config, batches: Batches, size: int, gi
     torch.set_float32_matmul_precision("high")
     torch.manual_seed(1)
     model = build(config.model, size, size).to(device).train()
-    updater = Updater(model, config.training, device, "bf16" in way)
+    updater = TrainingStep(model, config.training, device, "bf16" in way)
     weights = sum(p.numel() for p in model.parameters()) / 1e6
     shapes, begun = set(), time.perf_counter()
-    with ahead(endless(batches, cuda, cuda), 8) as works:
+    with prefetch(endless(batches, cuda, cuda), 8) as works:
         step = 0
 
         def go(seconds: float) -> tuple[int, int, float]:
@@ -111,7 +111,7 @@ def measure(name: str, way: str, config: Config, batches: Batches, size: int, gi
             profile(updater, [next(works) for _ in range(10)], device)
 
 
-def profile(updater: Updater, works: list[tuple[Batch, int]], device: torch.device) -> None:
+def profile(updater: TrainingStep, works: list[tuple[Batch, int]], device: torch.device) -> None:
     """Print where the device's time goes."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as found:
         for batch, tokens in works:

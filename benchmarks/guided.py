@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import heedful
 from heedful.align import AlignmentScores, score
 from heedful.align.readout import align
-from heedful.data.hindi import Side, generate
+from heedful.data.hindi import SentenceSide, generate
 from heedful.metrics import bleu
 from heedful.readout import Readout
 from heedful.training.guided import THRESHOLD
@@ -57,12 +57,12 @@ class Measured(NamedTuple):
     seconds: float
 
 
-def sides(count: int, split: str) -> list[Side]:
+def sides(count: int, split: str) -> list[SentenceSide]:
     """Return so many pairs, Hindi to English, of up to 12 words."""
     return [example.seen_from("hi-en") for example in islice(generate(1, split, 2, 12), count)]
 
 
-def train(name: str, pairs: Sequence[Side], links: bool, out: Path) -> tuple[Translator, float]:
+def train(name: str, pairs: Sequence[SentenceSide], links: bool, out: Path) -> tuple[Translator, float]:
     """Train a model, with or without the pairs' links, and say how long it took."""
     settings: dict[str, dict[str, Any]] = {"model": MODELS[name], "training": {**TRAINING, "steps": STEPS[name]}}
     begin = time.perf_counter()
@@ -76,14 +76,14 @@ def train(name: str, pairs: Sequence[Side], links: bool, out: Path) -> tuple[Tra
     return translator, time.perf_counter() - begin
 
 
-def links_of(translator: Translator, pairs: Sequence[Side], readout: Readout) -> AlignmentScores:
+def links_of(translator: Translator, pairs: Sequence[SentenceSide], readout: Readout) -> AlignmentScores:
     """Compare what a model links with the gold links."""
     reader = Translator(translator.parts, translator.device, [readout])
     traces = reader.reread([side.source for side in pairs], [side.target for side in pairs])
     return score([align(trace).pairs for trace in traces], [frozenset(side.links) for side in pairs])
 
 
-def best_readout(translator: Translator, pairs: Sequence[Side]) -> Readout:
+def best_readout(translator: Translator, pairs: Sequence[SentenceSide]) -> Readout:
     """Return the layer, head, step and threshold that agree best with the gold links of some pairs."""
     transformer = translator.parts.config.family == "transformer"
     places = (
@@ -96,7 +96,7 @@ def best_readout(translator: Translator, pairs: Sequence[Side]) -> Readout:
 
 
 def measure(
-    translator: Translator, guided: bool, seconds: float, valid: Sequence[Side], test: Sequence[Side]
+    translator: Translator, guided: bool, seconds: float, valid: Sequence[SentenceSide], test: Sequence[SentenceSide]
 ) -> Measured:
     """Translate and link the test sentences."""
     outputs = [done.text for done in translator.translate([side.source for side in test])]

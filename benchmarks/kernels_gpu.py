@@ -23,8 +23,8 @@ from heedful.config import TransformerConfig
 from heedful.fused.triton import DropoutMasks, relu_dropout, residual_norm, token_losses, usable
 from heedful.fused.triton.policy import SWITCH
 from heedful.models import build
-from heedful.training.loss import Learner
-from heedful.training.word_loss import word_loss
+from heedful.training.losses import cross_entropy
+from heedful.training.step import ModelWithLoss
 
 TIMES = 10
 SIZES = ((1, 1), (7, 7), (33, 33), (111, 257), (257, 111), (4099, 256), (513, 1000))
@@ -67,7 +67,7 @@ def check_word_loss(device: torch.device) -> None:
                 words = torch.randint(V, (N // 2,), device=device).repeat(2)
                 weights = ((torch.arange(N // 2, device=device) % 3 != 1) * 0.1).repeat(2)
                 exact = scores.double().requires_grad_()
-                total, right = word_loss(exact * 1.0, words, weights.double(), 0.1, rdrop)
+                total, right = cross_entropy(exact * 1.0, words, weights.double(), 0.1, rdrop)
                 (slope,) = torch.autograd.grad(total, exact)
                 losses, hits = token_losses(scores, words, weights, 0.1, rdrop)
                 where = f"word_loss {N} x {V}, {kind}, R-Drop {rdrop}"
@@ -144,7 +144,7 @@ def works(N: int, device: torch.device) -> dict[str, Work]:
     up_inside = torch.randn(N, inner, device=device, dtype=torch.bfloat16)
 
     def loss(rdrop: float) -> None:
-        total, _ = word_loss(scores * 1, words, weights, 0.1, rdrop)
+        total, _ = cross_entropy(scores * 1, words, weights, 0.1, rdrop)
         total.backward()  # type: ignore[no-untyped-call]
 
     def norm() -> None:
@@ -164,7 +164,7 @@ def works(N: int, device: torch.device) -> dict[str, Work]:
         y.backward(up_inside)  # type: ignore[no-untyped-call]
 
     config = TransformerConfig(layers=4, width=D, inner=inner, heads=4, tied="all", dropout=p)
-    learner = Learner(build(config, V, V).to(device).train(), 0.1)
+    learner = ModelWithLoss(build(config, V, V).to(device).train(), 0.1)
     sentences, share = (max(1, N // 32), 32), torch.tensor(1 / N, device=device)
     source, target = torch.randint(4, V, sentences, device=device), torch.randint(4, V, sentences, device=device)
 

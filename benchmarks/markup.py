@@ -27,7 +27,7 @@ import numpy as np
 
 import heedful
 from heedful.alignment import Alignment, Link
-from heedful.data.hindi import Side
+from heedful.data.hindi import SentenceSide
 from heedful.markup import carry, parse
 from heedful.trace import Word
 from heedful.translator import Translator
@@ -36,7 +36,7 @@ from heedful.translator import Translator
 class Case(NamedTuple):
     """A pair, and the first and last source word of each tag."""
 
-    side: Side
+    side: SentenceSide
     tags: tuple[tuple[int, int], ...]
 
     @property
@@ -85,7 +85,7 @@ def landed(case: Case, out: str) -> tuple[int, int]:
     return hits, counted
 
 
-def by_gold(side: Side) -> Alignment:
+def by_gold(side: SentenceSide) -> Alignment:
     """Return the gold links as an alignment."""
     x, y = (
         tuple(Word(m[0], m.start(), m.end(), i, i + 1) for i, m in enumerate(re.finditer(r"\S+", text)))

@@ -29,7 +29,7 @@ from heedful.config import ModelConfig, RnnConfig, TransformerConfig
 from heedful.data import Batch
 from heedful.draw import chart
 from heedful.models import Network, build
-from heedful.training.loss import loss
+from heedful.training.step import loss
 
 V, D = 2000, 256
 LENGTHS = (10, 20, 50, 100, 200, 400)

@@ -29,7 +29,7 @@ from heedful.config import RnnConfig, TextConfig
 from heedful.data import Batch, Batches, Corpus, read_lines
 from heedful.models import Network, build
 from heedful.text import START, Codec
-from heedful.training.loss import loss
+from heedful.training.step import loss
 
 V, D = 8000, 256
 GRU = RnnConfig(width=D, encoder_width=D, embedding=D, dropout=0.0)

@@ -17,7 +17,7 @@ from typing import Any
 from heedful.config import MODELS, Config, DataConfig, TextConfig, TrainingConfig
 from heedful.notation import markdown
 from heedful.training.presets import ON_CPU, PRESETS, fit
-from heedful.training.ready import CHANGEABLE
+from heedful.training.setup import CHANGEABLE
 
 __all__ = ["PAGES"]
 
@@ -66,7 +66,9 @@ def settings_page() -> str:
     for title, kind in sections:
         lines += [f"## {title}", "", "| key | default | allowed | meaning |", "|---|---|---|---|"]
         for field in dataclasses.fields(kind):
-            lines.append(f"| `{field.name}` | {_plain(field.default)} | {_allowed(field)} | {field.metadata['doc']} |")
+            lines.append(
+                f"| `{field.name}` | {_plain(field.default) or 'none'} | {_allowed(field)} | {field.metadata['doc']} |"
+            )
         lines.append("")
     return "\n".join([*lines, *_presets()])
 
@@ -128,6 +130,8 @@ def _allowed(field: dataclasses.Field[object]) -> str:
         return ", ".join(field.metadata["allowed"])
     if isinstance(field.default, bool):
         return "true, false"
+    if "weights" in field.metadata:
+        return "names with weights"
     return f"{field.metadata['low']:,} to {field.metadata['high']:,}"
 
 

@@ -12,11 +12,11 @@ from heedful.version import __version__
 
 if TYPE_CHECKING:
     from heedful import observe
+    from heedful.api import train
     from heedful.client import Client
-    from heedful.data.reading import read_pairs
+    from heedful.data.store import read_pairs
     from heedful.decoding import Decoding
     from heedful.trace import Trace
-    from heedful.training import train
     from heedful.translator import Translation, Translator, load
 
 __all__ = [
@@ -48,8 +48,8 @@ _LAZY = {
     "Translation": "heedful.translator",
     "Translator": "heedful.translator",
     "load": "heedful.translator",
-    "read_pairs": "heedful.data.reading",
-    "train": "heedful.training",
+    "read_pairs": "heedful.data.store",
+    "train": "heedful.api",
 }
 _ROOMS = ("observe",)  # rooms that can be walked into: heedful.observe.watch(model)
 

@@ -127,7 +127,7 @@ def test_training_that_cannot_measure_them_still_ends_with_its_model(
     def fail(*_: object, **__: object) -> None:
         raise HeedfulError("out of memory")
 
-    monkeypatch.setattr("heedful.training.keeper.measure_alarms", fail)
+    monkeypatch.setattr("heedful.api.measure_alarms", fail)
     translator = heedful.train(copies(100), tmp_path / "m", valid=PAIRS, settings=SETTINGS)
     assert translator.readout.alarms is None
     assert (tmp_path / "m" / "config.json").exists()

@@ -11,7 +11,7 @@ import pytest
 import torch
 from tests_helpers import benchmark
 
-from heedful.data.hindi import Side
+from heedful.data.hindi import SentenceSide
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def antecedent() -> ModuleType:
 
 
 # The animal didn't cross the street because it was too wide
-WIDE = Side(
+WIDE = SentenceSide(
     "The animal didn't cross the street because it was too wide",
     "जानवर ने सड़क पार नहीं की क्योंकि वह बहुत ज़्यादा चौड़ी थी",
     ((0, 0), (1, 0), (10, 10), (8, 11)),
@@ -37,12 +37,12 @@ def test_which_noun_is_meant(antecedent):
 
 
 def test_other_cases(antecedent):
-    side = Side("The goat will stop and it will swim", "", (), ((5, 1),))
+    side = SentenceSide("The goat will stop and it will swim", "", (), ((5, 1),))
     (case,) = antecedent.cases(side)
     assert (case.kind, case.nouns, case.agreeing) == ("carried on", 1, None)
     # neither other pronouns, nor an `it` that stands for another one
     assert antecedent.cases(side._replace(source="The girl will stop and she will swim")) == []
-    assert antecedent.cases(Side("It will stop and it will swim", "", (), ((4, 0),))) == []
+    assert antecedent.cases(SentenceSide("It will stop and it will swim", "", (), ((4, 0),))) == []
 
 
 @pytest.mark.slow
@@ -61,7 +61,7 @@ def test_the_corpus_has_both_alike(antecedent):
 
 def test_as_many_of_each_kind(antecedent):
     subject = WIDE._replace(antecedents=((7, 1),))
-    carried = Side("The goat will stop and it will swim", "", (), ((5, 1),))
+    carried = SentenceSide("The goat will stop and it will swim", "", (), ((5, 1),))
     endless = iter([subject, subject, carried, subject, WIDE, carried, WIDE, WIDE])
     assert antecedent.balanced(endless, 2) == [subject, subject, carried, WIDE, carried, WIDE]
     assert list(endless) == [WIDE]  # it stops when it has enough
@@ -71,7 +71,7 @@ def test_same_gender(antecedent):
     assert antecedent.same_gender(WIDE) is False  # जानवर is masculine, सड़क feminine
     same = WIDE._replace(source=WIDE.source.replace("animal", "cow"))
     assert antecedent.same_gender(same) is True
-    assert antecedent.same_gender(Side("The goat will stop and it will swim", "", (), ((5, 1),))) is None
+    assert antecedent.same_gender(SentenceSide("The goat will stop and it will swim", "", (), ((5, 1),))) is None
 
 
 def test_marked_sentences_are_a_share_and_their_genders_balanced(antecedent, monkeypatch):

@@ -66,6 +66,9 @@ def test_the_ends_are_allowed_and_no_more(section, family, field):
         inside, outside = allowed["allowed"], ["", "none of these", allowed["allowed"][0] + "x"]
     elif kind == "bool":
         inside, outside = [True, False], ["", "maybe", 0, 1, 2]
+    elif kind == "str":
+        inside = ["", "coverage=0.1", "coverage=0.1,entropy=2.0"]
+        outside = ["coverage", "coverage=", "=1.0", "coverage=-1", "coverage=nan", "coverage=1e9", 3, [], {"a=b": 1}]
     elif kind == "int":
         inside, outside = [allowed["low"], allowed["high"]], [allowed["low"] - 1, allowed["high"] + 1]
     else:
@@ -82,6 +85,9 @@ def test_the_ends_are_allowed_and_no_more(section, family, field):
 @pytest.mark.parametrize(("section", "family", "field"), FIELDS)
 def test_what_no_field_takes(section, family, field):
     for value in (None, [], [1], {}, {"a": 1}, math.nan, math.inf, -math.inf, "nan", "inf", "1e400", "\x00"):
+        if kind_of(field) == "str" and isinstance(value, dict):
+            assert one(section, family, field.name, value) == ",".join(f"{key}={float(n)}" for key, n in value.items())
+            continue
         with pytest.raises(ConfigError, match=rf"{section}\.{field.name}\b"):
             one(section, family, field.name, value)
     if kind_of(field) != "bool":
@@ -104,6 +110,8 @@ def test_any_json_is_taken_within_bounds_or_refused(where, value):
     kind = kind_of(field)
     if kind == "choice":
         assert found in field.metadata["allowed"]
+    elif kind == "str":
+        assert one(section, family, field.name, found) == found
     elif kind != "bool":
         assert field.metadata["low"] <= found <= field.metadata["high"]
 
@@ -180,6 +188,8 @@ def value_of(field: dataclasses.Field) -> st.SearchStrategy:
         return st.sampled_from(allowed["allowed"])
     if kind == "bool":
         return st.booleans()
+    if kind == "str":
+        return st.sampled_from(["", "coverage=0.1", "coverage=0.1,entropy=2.0"])
     if kind == "int":
         return st.integers(allowed["low"], allowed["high"])
     return st.floats(allowed["low"], allowed["high"])

@@ -153,7 +153,7 @@ def test_recorded_updates_of_three_batches_and_of_one_alone(kind: str) -> None:
     from heedful.config import RnnConfig, TrainingConfig, TransformerConfig
     from heedful.data import Batch, pad
     from heedful.models import build
-    from heedful.training.update import Updater
+    from heedful.training.step import TrainingStep
 
     def batch(number: int) -> Batch:
         pick = np.random.default_rng(number)
@@ -161,12 +161,12 @@ def test_recorded_updates_of_three_batches_and_of_one_alone(kind: str) -> None:
         y = [[2, *row] for row in y]
         return Batch(pad(x), pad(y), np.arange(6), sum(len(row) - 1 for row in y)).to(device)
 
-    def moved(capture: bool) -> tuple[dict[str, torch.Tensor], Updater]:
+    def moved(capture: bool) -> tuple[dict[str, torch.Tensor], TrainingStep]:
         torch.manual_seed(0)
         rnn = RnnConfig(cell="lstm", width=8, embedding=6, dropout=0.0)
         transformer = TransformerConfig(layers=1, width=8, heads=2, inner=8, dropout=0.0)
         model = build(rnn if kind == "lstm" else transformer, 9, 9).to(device).train()
-        updater = Updater(model, TrainingConfig(accumulate=3, capture=capture), device, bf16=False)
+        updater = TrainingStep(model, TrainingConfig(accumulate=3, capture=capture), device, bf16=False)
         for step in range(1, 25):
             # Seven batches: three, three, and the last one alone; so often that all that can be is replayed.
             some = [batch(n) for n in ((0, 1, 2), (3, 4, 5), (6,))[step % 3]]
@@ -176,7 +176,7 @@ def test_recorded_updates_of_three_batches_and_of_one_alone(kind: str) -> None:
 
     device = torch.device("cuda")
     (there, recorded), (here, plain) = moved(True), moved(False)
-    assert all(work.recorded for work in (recorded._learn, recorded._move, recorded._alone))
+    assert all(work.graphs for work in (recorded._backward, recorded._apply, recorded._single))
     assert plain._alone is None
     torch.testing.assert_close(there, here, rtol=1e-3, atol=1e-4)
     recorded.close()

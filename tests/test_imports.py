@@ -18,7 +18,6 @@ FLOORS = [
         "alignment",
         "bounded",
         "client",
-        "clock",
         "errors",
         "escapes",
         "notation",
@@ -30,14 +29,15 @@ FLOORS = [
         "version",
         "disk",
     },
-    {"text", "align", "markup", "metrics", "draw", "device", "threads"},
+    {"text", "align", "markup", "metrics", "draw", "device"},
     {"data", "attention", "report"},
     {"fused"},
     {"models"},
     {"decoding", "observe", "folder"},
     {"interop"},
-    {"translator"},
-    {"training"},
+    {"translator", "training"},
+    {"progress"},
+    {"api"},
     {"demo"},
     {"serve", "cli", "__main__"},
 ]
@@ -103,6 +103,17 @@ def test_a_room_imports_only_from_below(path: Path) -> None:
         tensors = {"attention", "fused", "models"}
         allowed = allowed and not (here in tensors and FLOOR[there] in (1, 2) and there not in tensors)
         assert allowed, f"{path} imports {name}: floor {FLOOR[there]} from floor {FLOOR[here]}"
+
+
+def test_training_loads_neither_the_translator_nor_drawing(environment: dict[str, str]) -> None:
+    """Neither by an import of its own, nor by one of what it imports."""
+    rooms = ("heedful.translator", "heedful.draw")
+    script = f"import sys, heedful.training; print([m for m in sys.modules if m.startswith({rooms})])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True)
+    assert done.stdout.strip() == "[]"
+    for path in FILES:
+        if room(path) == "training":
+            assert not [n for n in imports(path) if n.startswith(rooms)], path
 
 
 @pytest.mark.parametrize("path", [p for p in FILES if room(p) in WITHOUT_TORCH], ids=str)

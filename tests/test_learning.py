@@ -15,7 +15,7 @@ from heedful.decoding import greedy
 from heedful.models import Network, build
 from heedful.observe import read
 from heedful.text import END, START
-from heedful.training.loss import loss
+from heedful.training.step import loss
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 WORDS = range(4, 12)  # after <pad>, <unk>, <s>, </s>

@@ -13,7 +13,7 @@ from heedful.decoding import Decoding
 from heedful.errors import DataError
 from heedful.folder import write_model
 from heedful.text.segments import READ, segments
-from heedful.translator.given import CHARACTERS, SPLIT_CHARACTERS
+from heedful.translator.translator import CHARACTERS, SPLIT_CHARACTERS
 
 
 def test_a_text_of_too_many_characters_is_refused_before_anything_is_done(
@@ -63,7 +63,7 @@ def test_a_map_of_too_many_cells_is_left_out(
     shown = heedful_cli("translate", tiny, "--show", stdin=text)
     monkeypatch.setattr("heedful.cli.translate.MAP_CELLS", 1)
     looks: list[object] = []
-    monkeypatch.setattr("heedful.translator.writer.Writer.look", lambda *given: looks.append(given))
+    monkeypatch.setattr("heedful.translator.pipeline.DecodePipeline.read_attention", lambda *given: looks.append(given))
     done = heedful_cli("translate", tiny, "--show", stdin=text)
     assert (shown.code, done.code, looks) == (0, 0, [])
     assert len(shown.out) > len(done.out)

@@ -11,8 +11,8 @@ import pytest
 import torch
 from conftest import ROOT
 
-from heedful import threads
-from heedful.threads import fastest_threads, may_choose, using_threads
+from heedful import device
+from heedful.device import fastest_threads, may_choose, using_threads
 
 
 class Machine:
@@ -21,7 +21,7 @@ class Machine:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, cores: int, seconds: Callable[[int], float]) -> None:
         self.now, self.number, self.seconds = 0.0, cores, seconds
         self.tried: list[int] = []
-        monkeypatch.setattr(threads, "time", self)
+        monkeypatch.setattr(device, "time", self)
         monkeypatch.setattr(torch, "get_num_threads", lambda: self.number)
         monkeypatch.setattr(torch, "set_num_threads", self.set)
 

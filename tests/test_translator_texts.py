@@ -14,7 +14,7 @@ from random_translators import fits, random_translator
 from heedful.decoding import Decoding
 from heedful.errors import DataError
 from heedful.text import END
-from heedful.text.sentences import split
+from heedful.text.segments import split
 from heedful.trace import Trace
 from heedful.translator.translation import gap_between
 

@@ -10,7 +10,7 @@ import heedful
 from heedful.decoding import Decoding
 from heedful.errors import ConfigError, DataError
 from heedful.text import UNKNOWN
-from heedful.translator.writer import _word_at
+from heedful.translator.pipeline import _word_at
 
 PARAGRAPH = "\n  A b, c.  Then d!\t\tE f?\u00a0(g h)\n\n\nBead cafe. "
 SHORT = Decoding(max_length=7)

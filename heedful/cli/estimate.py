@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from heedful.clock import clock
+from heedful.progress import clock
 
 if TYPE_CHECKING:
     from heedful.training import Estimate

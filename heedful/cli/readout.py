@@ -27,7 +27,7 @@ from heedful.cli.options import (
     print_json,
     say,
 )
-from heedful.data.thinned import spread, thinned
+from heedful.data.subsample import spread, thinned
 from heedful.errors import ConfigError, DataError
 
 if TYPE_CHECKING:

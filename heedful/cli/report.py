@@ -151,7 +151,7 @@ def _standing(
 
 def _curve(folder: Path) -> list[tuple[float, float, float]]:
     """Return step, BLEU and loss of each validation of a training, as far as its folder tells."""
-    from heedful.training.metrics_file import read_metrics
+    from heedful.training.metrics import read_metrics
 
     path, found = folder / "metrics.jsonl", []
     for line in read_metrics(path) if path.is_file() else ():

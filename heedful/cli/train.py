@@ -30,7 +30,7 @@ from heedful.errors import ConfigError
 
 if TYPE_CHECKING:
     from heedful.data.formats import PairFile
-    from heedful.training import Watch
+    from heedful.training import Reporter
 
 __all__ = ["train"]
 
@@ -125,8 +125,9 @@ def train(
         raise ConfigError("--preset is for a new run; one that is resumed keeps its settings")
     preset = preset or ("none" if recipe else "auto")
 
+    from heedful.api import train_model
     from heedful.cli.estimate import report
-    from heedful.training import Inputs, begin, try_out
+    from heedful.training import Inputs, estimate_run
 
     if resume and not (pairs or source or target):
         if valid or valid_source or valid_target or columns or format_ or links or valid_links:
@@ -145,13 +146,13 @@ def train(
             raise ConfigError("--dry-run is for a new run; leave out --resume and --init")
         if os.environ.get("WORLD_SIZE", "1") != "1":
             raise ConfigError("--dry-run measures one process; run it without torchrun")
-        with _display() as watch:
-            _say_recipe(watch, recipe)
-            found = try_out(inputs, given, watch=watch, preset=preset)
+        with _display() as reporter:
+            _log_recipe(reporter, recipe)
+            found = estimate_run(inputs, given, reporter=reporter, preset=preset)
         return print_json(found.plain()) if json else print(report(found))
-    with _display() as watch:
-        _say_recipe(watch, recipe)
-        outcome = begin(inputs, out, given, resume=resume, watch=watch, init=init, preset=preset)
+    with _display() as reporter:
+        _log_recipe(reporter, recipe)
+        outcome = train_model(inputs, out, given, resume=resume, reporter=reporter, init=init, preset=preset)
     if not _speaks():
         return
     if json:
@@ -163,14 +164,14 @@ def train(
 
 
 @contextmanager
-def _display() -> Iterator[Watch]:
+def _display() -> Iterator[Reporter]:
     """Give the right display for stderr, and clear it away at the end."""
-    from heedful.training.display import Lines, Live
+    from heedful.progress import LineReporter, TerminalReporter
 
     if not shows_progress():
-        yield Lines()
+        yield LineReporter()
         return
-    live = Live(terminal_console())
+    live = TerminalReporter(terminal_console())
     try:
         yield live
     finally:
@@ -189,9 +190,9 @@ def _looks(out: Path) -> bool:
     return bool(about(out)["config"]["model"]["family"] != "fixed")
 
 
-def _say_recipe(watch: Watch, recipe: Path | None) -> None:
+def _log_recipe(reporter: Reporter, recipe: Path | None) -> None:
     if recipe and _speaks():
-        watch.say(f"settings of {recipe}")
+        reporter.log(f"settings of {recipe}")
 
 
 def _linked(files: tuple[PairFile, ...], links: Path | None) -> tuple[PairFile, ...]:

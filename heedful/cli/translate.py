@@ -384,7 +384,7 @@ class _Sized:
     """
 
     def __init__(self, lines: Iterable[str], what: str, whole: bool, columns: str) -> None:
-        from heedful.translator.given import CHARACTERS, SPLIT_CHARACTERS
+        from heedful.translator.translator import CHARACTERS, SPLIT_CHARACTERS
 
         # Read once: with --stream nothing is left for what comes after it.
         self.lines, self.what, self.most = iter(lines), what, CHARACTERS if whole else SPLIT_CHARACTERS
@@ -392,7 +392,7 @@ class _Sized:
         self.error: HeedfulError | None = None
 
     def __iter__(self) -> Iterator[str]:
-        from heedful.translator.given import check_size
+        from heedful.translator.translator import check_size
 
         try:
             for number, line in enumerate(self.lines, 1):

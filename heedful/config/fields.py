@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 
 from heedful.errors import ConfigError, choose, nearest
 
-__all__ = ["choice", "real", "section", "switch", "whole"]
+__all__ = ["choice", "real", "section", "switch", "weights", "whole"]
 
 Section = TypeVar("Section")
+MOST = 1000.0  # of a weight
 
 
 def choice(default: str, *allowed: str, doc: str) -> Any:  # noqa: ANN401  (dataclasses.field is Any too)
@@ -32,6 +33,11 @@ def real(default: float, low: float, high: float, doc: str) -> Any:  # noqa: ANN
 def switch(default: bool, doc: str) -> Any:  # noqa: ANN401
     """Yes or no."""
     return field(default=default, metadata={"doc": doc})
+
+
+def weights(doc: str) -> Any:  # noqa: ANN401
+    """Numbers by name, kept as text: "coverage=0.1,entropy=0.5"."""
+    return field(default="", metadata={"weights": True, "doc": doc})
 
 
 def section(name: str, kind: type[Section], given: Mapping[str, object], whose: str = "") -> Section:
@@ -56,6 +62,8 @@ def _value(name: str, wanted: dataclasses.Field[Any], value: object) -> object:
         if found is None:
             raise ConfigError(f"{name} is '{value!s:.100}', expected true or false")
         return found
+    if "weights" in wanted.metadata:
+        return _named_weights(name, value)
     low, high = wanted.metadata["low"], wanted.metadata["high"]
     kind = int if isinstance(wanted.default, int) else float
     try:
@@ -68,3 +76,17 @@ def _value(name: str, wanted: dataclasses.Field[Any], value: object) -> object:
         what = "a whole number" if kind is int else "a number"
         raise ConfigError(f"{name} is '{value!s:.100}', expected {what} from {low} to {high}") from None
     return number
+
+
+def _named_weights(name: str, value: object) -> str:
+    """Return numbers by name as text, from text or from a mapping."""
+    try:
+        if not isinstance(value, str | Mapping):
+            raise ValueError
+        parts = value if isinstance(value, Mapping) else dict(p.partition("=")[::2] for p in value.split(",") if p)
+        found = {str(key).strip(): float(str(number)) for key, number in parts.items()}
+        if not all(key and not set(key) & set(",=") and 0 <= number <= MOST for key, number in found.items()):
+            raise ValueError
+    except ValueError:
+        raise ConfigError(f"{name} is '{value!s:.100}', expected NAME=WEIGHT,…, weights from 0 to {MOST:g}") from None
+    return ",".join(f"{key}={number}" for key, number in found.items())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from heedful.config.fields import choice, real, switch, whole
+from heedful.config.fields import choice, real, switch, weights, whole
 
 __all__ = ["DataConfig", "TextConfig", "TrainingConfig"]
 
@@ -62,6 +62,7 @@ class TrainingConfig:
     rdrop: float = real(
         0.0, 0.0, 100.0, "R-Drop: weight of the difference between two passes with other dropout; 0: one"
     )
+    losses: str = weights("auxiliary losses with their weights, by name: NAME=WEIGHT,…")
     guided: float = real(1.0, 0.0, 100.0, "with --links: weight of the loss between attention and links; 0: none")
     guided_layer: int = whole(0, 0, 64, "the Transformer's decoder layer that links guide; 0: the last but one")
     guided_heads: int = whole(1, 0, 1024, "how many heads of that layer links guide, the first ones; 0: all")

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from heedful.data.cleaning import Cleaned, Report, clean
+from heedful.data.cleaning import Cleaned, CleaningReport, clean
 from heedful.data.files import decode, read_lines
-from heedful.data.formats import PairFile, PairList, Raw
-from heedful.data.pairs import Pair, sides
+from heedful.data.formats import Pair, PairFile, PairList, Raw, sides
 
 if TYPE_CHECKING:
-    from heedful.data.batches import Batch, Batches, Plan, pad
+    from heedful.data.batches import Batch, Batches, EpochPlan, pad
     from heedful.data.corpus import Corpus
 
 __all__ = [
     "Batch",
     "Batches",
     "Cleaned",
+    "CleaningReport",
     "Corpus",
+    "EpochPlan",
     "Pair",
     "PairFile",
     "PairList",
-    "Plan",
     "Raw",
-    "Report",
     "clean",
     "decode",
     "pad",
@@ -38,7 +37,7 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401
         from heedful.data.corpus import Corpus
 
         return Corpus
-    if name not in ("Batch", "Batches", "Plan", "pad"):
+    if name not in ("Batch", "Batches", "EpochPlan", "pad"):
         raise AttributeError(f"module 'heedful.data' has no attribute '{name}'")
     from heedful.data import batches
 

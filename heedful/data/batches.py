@@ -8,9 +8,12 @@ that replays what it recorded for a shape, and is the same batch where it is pad
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import overload
+from queue import Empty, Queue
+from threading import Event, Thread
+from typing import NamedTuple, TypeVar, overload
 
 import numpy as np
 import torch
@@ -18,7 +21,9 @@ from torch import Tensor
 
 from heedful.data.corpus import Array, Corpus
 
-__all__ = ["Batch", "Batches", "Plan", "pad", "rounded"]
+__all__ = ["Batch", "Batches", "EpochPlan", "pad", "prefetch", "rounded"]
+
+T = TypeVar("T")
 
 POOL = 400  # batches' worth of pairs sorted together: little padding, and another mixture every epoch
 GRID = np.array([step << doubling for doubling in range(1, 29) for step in (4, 5, 6, 7)])
@@ -71,7 +76,7 @@ class Batch:
         return replace(self, x=tensors[0], y=tensors[1], links=tensors[2] if len(tensors) > 2 else None)
 
 
-class Plan(Sequence[Array]):
+class EpochPlan(Sequence[Array]):
     """The batches of an epoch in their order; each is an array of rows of the corpus."""
 
     def __init__(self, rows: Array, cuts: Array, order: Array) -> None:
@@ -100,7 +105,7 @@ class Batches:
         self.corpus, self.start = corpus, start
         self.budget, self.sentences, self.seed = tokens, sentences, seed
 
-    def epoch(self, number: int) -> Plan:
+    def epoch(self, number: int) -> EpochPlan:
         """Return the rows of each batch of an epoch, shuffled: every pair exactly once."""
         random = np.random.default_rng((self.seed, number))
         lengths = self.corpus.lengths(number)
@@ -120,7 +125,7 @@ class Batches:
             # The first batch is cut short at random, which moves all cuts: other neighbours meet in every epoch.
             first = int(random.integers(pool // POOL)) + 1
             cuts += [begin + cut for cut in self._cut(rounded(longest[found]), first)]
-        return Plan(order, np.array(cuts), random.permutation(len(cuts) - 1))
+        return EpochPlan(order, np.array(cuts), random.permutation(len(cuts) - 1))
 
     def _cut(self, longest: Array, first: int) -> list[int]:
         """Return where batches end, given the rounded length of each pair's longer side, the short ones first."""
@@ -179,3 +184,51 @@ class Batches:
                 count *= 2
             places = np.pad(places, (0, count - len(places)), constant_values=math.prod(shape))
         return torch.from_numpy(places.astype(np.int64))
+
+
+class _End(NamedTuple):
+    """The last item of the thread: the error that ended it, if any."""
+
+    error: BaseException | None
+
+
+@contextmanager
+def prefetch(items: Iterable[T], count: int) -> Iterator[Iterator[T]]:
+    """Prepare up to `count` items in a thread before they are used; give them in their order.
+
+    An error is raised where the item that failed would have come. Leaving the block ends the thread.
+
+    >>> with prefetch(iter("abc"), 2) as letters:
+    ...     list(letters)
+    ['a', 'b', 'c']
+    """
+    made: Queue[T | _End] = Queue(max(1, count))
+    stop = Event()
+
+    def make() -> None:
+        try:
+            for item in items:
+                made.put(item)
+                if stop.is_set():
+                    return
+            made.put(_End(None))
+        except BaseException as error:
+            made.put(_End(error))
+
+    def taken() -> Iterator[T]:
+        while not isinstance(item := made.get(), _End):
+            yield item
+        if item.error is not None:
+            raise item.error
+
+    thread = Thread(target=make, name="heedful-prefetch", daemon=True)
+    thread.start()
+    try:
+        yield taken()
+    finally:
+        stop.set()
+        while thread.is_alive():  # it may be waiting for a place
+            try:
+                made.get_nowait()
+            except Empty:
+                thread.join(0.01)

@@ -16,7 +16,7 @@ from heedful.data.files import BOM
 from heedful.data.formats import Raw
 from heedful.errors import DataError
 
-__all__ = ["CHANGED", "DROPPED", "REASONS", "Cleaned", "Report", "clean", "clean_text"]
+__all__ = ["CHANGED", "DROPPED", "REASONS", "Cleaned", "CleaningReport", "clean", "clean_text"]
 
 # What is said of one pair, and of several.
 DROPPED = {
@@ -72,7 +72,7 @@ STEPS_IF_PRINTABLE = tuple(step for step in STEPS if step[0] in ("not NFC", "ext
 
 
 @dataclass
-class Report:
+class CleaningReport:
     """How many pairs were read, how many were dropped or changed for each reason, and the first of them.
 
     `notes` are on whole files.
@@ -100,7 +100,7 @@ class Report:
             differs = (i for i, (a, b) in enumerate(zip(before, after, strict=False)) if a != b)
             self.examples[reason].append(f"{where}: {_show(before, next(differs, len(after)))}")
 
-    def add(self, other: Report) -> None:
+    def add(self, other: CleaningReport) -> None:
         """Add what was found in the pairs that follow."""
         self.read += other.read
         self.notes += other.notes
@@ -161,7 +161,7 @@ class Cleaned:
     sources: list[str]
     targets: list[str]
     lines: list[int]
-    report: Report
+    report: CleaningReport
 
 
 def clean(rows: Sequence[Raw], name: str, config: DataConfig) -> Cleaned:
@@ -169,7 +169,7 @@ def clean(rows: Sequence[Raw], name: str, config: DataConfig) -> Cleaned:
     sources: list[str] = []
     targets: list[str] = []
     lines: list[int] = []
-    report = Report(len(rows))
+    report = CleaningReport(len(rows))
     most, ratio = config.max_characters, config.max_ratio
     for line, raw_x, raw_y in rows:
         x, why_x = (raw_x, ()) if _is_clean(raw_x) else clean_text(raw_x)

@@ -1,7 +1,7 @@
 """What training sees: the token ids of all pairs, in flat arrays that may lie in memory-mapped files.
 
 A corpus has two sides. A side knows how long its rows are in an epoch, and gives the ids of some of them; a plain
-one (`Flat`) is the same in every epoch, a `heedful.data.sampled.Sampled` one cuts words differently each time.
+one (`Flat`) is the same in every epoch, a `heedful.data.subword_sampling.Sampled` one cuts words differently each time.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from heedful.data.pairs import Pair
-from heedful.text.chance import spread
+from heedful.data.formats import Pair
+from heedful.text.counter_rng import spread
 
-__all__ = ["Array", "Corpus", "Flat", "Links", "Side", "Texts"]
+__all__ = ["Array", "Corpus", "CorpusSide", "Flat", "Texts", "TokenLinks"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-class Side(Protocol):
+class CorpusSide(Protocol):
     """The token ids of one side of all pairs, each closed by `</s>`."""
 
     def __len__(self) -> int: ...
@@ -37,7 +37,7 @@ class Side(Protocol):
         ...
 
 
-class Links(Protocol):
+class TokenLinks(Protocol):
     """The links between tokens of pairs."""
 
     def unlinked(self) -> tuple[int, int]:
@@ -96,11 +96,11 @@ class Corpus:
 
     def __init__(
         self,
-        source: Side,
-        target: Side,
+        source: CorpusSide,
+        target: CorpusSide,
         texts: Texts | None = None,
         keep: object = None,
-        links: Links | None = None,
+        links: TokenLinks | None = None,
     ) -> None:
         self.source, self.target, self.texts, self.links = source, target, texts, links
         self._keep = keep  # a temporary folder is there as long as somebody knows it
@@ -109,7 +109,7 @@ class Corpus:
 
     @classmethod
     def of(
-        cls, sources: Iterable[Sequence[int]], targets: Iterable[Sequence[int]], *, links: Links | None = None
+        cls, sources: Iterable[Sequence[int]], targets: Iterable[Sequence[int]], *, links: TokenLinks | None = None
     ) -> Corpus:
         """Make a corpus of rows of ids, each closed by `</s>`."""
         return cls(Flat.of(sources), Flat.of(targets), links=links)

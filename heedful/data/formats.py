@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator, Sequence
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from heedful.bounded import max_line, megabytes, portions
+from heedful.bounded import check_depth, max_line, megabytes, portions
 from heedful.data.columns import find, guess, ids_first, no_guess, parse_columns, positions, some, surely_names, usual
 from heedful.data.files import BOM, called, raw_lines
-from heedful.data.json_lines import json_cells
 from heedful.errors import ConfigError, DataError, choose
 
-__all__ = ["FORMATS", "PairFile", "PairList", "Raw", "format_of"]
+__all__ = ["FORMATS", "Pair", "PairFile", "PairList", "Raw", "format_of", "sides"]
 
 FORMATS = ("tsv", "csv", "jsonl")
 ENDINGS = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
@@ -37,6 +38,20 @@ class Raw(NamedTuple):
     line: int
     source: str
     target: str
+
+
+class Pair(NamedTuple):
+    """A sentence, its translation, and where they stand."""
+
+    source: str
+    target: str
+    where: str = ""
+
+
+def sides(rows: Iterable[Raw]) -> Iterator[tuple[str, str]]:
+    """Yield source and target without byte order marks and the white space at their ends; all else stays as it is."""
+    for _, x, y in rows:
+        yield x.removeprefix(BOM).strip(), y.removeprefix(BOM).strip()
 
 
 def format_of(path: str) -> str:
@@ -95,7 +110,7 @@ class PairFile:
         if self.target:
             return _parallel(path, Path(self.target))
         kind = self.format or format_of(self.path) or "tsv"
-        return {"jsonl": json_cells, "csv": _csv, "tsv": _tsv}[kind](path, columns, say or _nobody)
+        return {"jsonl": _json_cells, "csv": _csv, "tsv": _tsv}[kind](path, columns, say or _nobody)
 
 
 @dataclass(frozen=True)
@@ -197,7 +212,7 @@ def _csv(path: Path, columns: Sequence[str], say: Say) -> Cells:
     _tell_mark(head, say)
     head = head.removeprefix(BOM)
     separator = max(SEPARATORS, key=head.count)
-    row = _Row(chain([head], lines) if head else iter(()), path)
+    row = _ColumnRow(chain([head], lines) if head else iter(()), path)
     reader = csv.reader(row, delimiter=separator, strict=True)
     pick, width, first, number = None, 0, 0, 1
     nothing = ("",) * (len(columns) or 2)
@@ -216,7 +231,7 @@ def _csv(path: Path, columns: Sequence[str], say: Say) -> Cells:
         number = reader.line_num + 1
 
 
-class _Row:
+class _ColumnRow:
     """The lines of CSV, of which a row with quoted line feeds may take several; all of a row are held to the limit."""
 
     def __init__(self, lines: Iterator[str], path: Path) -> None:
@@ -241,7 +256,7 @@ class _Row:
         return line
 
 
-def _next_row(reader: Any, path: Path, row: _Row) -> list[str] | None:  # noqa: ANN401  (csv does not name its class)
+def _next_row(reader: Any, path: Path, row: _ColumnRow) -> list[str] | None:  # noqa: ANN401  (csv does not name its class)
     number = reader.line_num + 1
     row.begin(number)
     try:
@@ -282,3 +297,102 @@ def _wrong_width(where: str, separator: str, width: int, cells: Sequence[str], f
     reason = f", as in line {first}" if first else ""
     expected = f"expected {width} columns separated by a {SEPARATORS[separator]}{reason}"
     return DataError(f"{where}: {expected}, found {len(cells)}: '{text}'")
+
+
+def _json_cells(path: Path, wanted: Sequence[str], say: Callable[[str], None]) -> Iterator[tuple[int, Sequence[str]]]:
+    """Yield the number of each line and the fields that are wanted; without names, the first line tells which.
+
+    The fields may stand in an object inside, as in `{"translation": {"en": …, "hi": …}}`.
+    """
+    name, outer, names = called(path), "", tuple(wanted)
+    pick, nothing = None, ("",) * max(2, len(names))
+    for number, line in enumerate(raw_lines(path), 1):
+        if line.startswith(BOM):
+            say("a byte order mark taken off")
+        line = line.removeprefix(BOM).strip()
+        if not line:
+            yield number, nothing
+            continue
+        where = f"{name}, line {number}"
+        record = _object(line, where, first=pick is None)
+        if pick is None:
+            outer, names = _choose(record, wanted, where)
+            pick = itemgetter(*names)
+        if outer:
+            record = record.get(outer)
+        try:
+            cells = pick(record)
+        except (KeyError, TypeError):
+            raise _missing(record, outer, names, where) from None
+        for field, cell in zip(names, cells, strict=True):
+            if not isinstance(cell, str):
+                if cell is not None:
+                    raise DataError(f"{where}: field '{field}' is {_short(json.dumps(cell))}, expected a string")
+                cells = tuple("" if c is None else c for c in cells)
+            elif "\\u" in line:
+                _refuse_surrogates(cell, field, where)
+        yield number, cells
+
+
+def _object(line: str, where: str, first: bool) -> Any:  # noqa: ANN401  (what JSON holds)
+    if first and re.match(r"\[\s*(\{|\[|$)", line):
+        raise DataError(
+            f"{where}: this is one list of all pairs, expected an object on each line; jq -c '.[]' makes these of it"
+        )
+    try:
+        record = json.loads(line)
+        check_depth(record)
+    except (ValueError, RecursionError) as error:
+        reason = (
+            f"{error.msg}, column {error.colno}"
+            if isinstance(error, json.JSONDecodeError)
+            else str(error) or "nested too deeply"
+        )
+        more = "; expected an object on each line" if first else ""
+        raise DataError(f"{where}: this is not JSON ({reason}): '{_short(line)}'{more}") from None
+    if not isinstance(record, dict):
+        raise DataError(f'{where}: expected an object such as {{"source": "…", "target": "…"}}, found: {_short(line)}')
+    return record
+
+
+def _choose(record: dict[str, Any], wanted: Sequence[str], where: str) -> tuple[str, tuple[str, ...]]:
+    """Return the field in which the object with the names stands, if not the record itself, and the names."""
+    inside = {"": record, **{key: value for key, value in record.items() if isinstance(value, dict)}}
+    levels = {
+        outer: [key for key, value in fields.items() if value is None or isinstance(value, str)]
+        for outer, fields in inside.items()
+    }
+    if wanted:
+        for outer, fields in inside.items():
+            if all(name in fields for name in wanted):
+                return outer, tuple(wanted)
+        names = list(dict.fromkeys(chain.from_iterable(inside.values())))
+        if positions(wanted):
+            raise DataError(f"{where}: fields have names, not numbers: {some(names)}; give two of them to --columns")
+        find(names, wanted, where, "field")
+        raise DataError(f"{where}: the fields {' and '.join(wanted)} do not stand in one object")
+    for outer, names in levels.items():
+        if (found := guess(names)) is not None:
+            return outer, (names[found[0]], names[found[1]])
+    names = list(dict.fromkeys(chain.from_iterable(levels.values())))
+    raise no_guess(names, where, "fields") if names else DataError(f"{where}: no field holds a string")
+
+
+def _missing(record: Any, outer: str, names: Sequence[str], where: str) -> DataError:  # noqa: ANN401
+    if not isinstance(record, dict):
+        return DataError(f"{where}: field '{outer}' holds no object, expected one with the fields {', '.join(names)}")
+    missing = next(name for name in names if name not in record)
+    return DataError(f"{where}: there is no field '{missing}', only {some(list(record)) or 'an empty object'}")
+
+
+def _refuse_surrogates(cell: str, field: str, where: str) -> None:
+    """Refuse half a character, which JSON can write as an escape but no file in UTF-8 can hold."""
+    try:
+        cell.encode()
+    except UnicodeEncodeError as error:
+        half = f"\\u{ord(cell[error.start]):04x}"
+        raise DataError(f"{where}: field '{field}' holds {half}, half of a character, which is not text") from None
+
+
+def _short(text: str, length: int = 60) -> str:
+    return text if len(text) <= length else text[: length - 1] + "…"

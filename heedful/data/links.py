@@ -8,7 +8,7 @@ link between words is one between all their tokens, whichever way they are cut:
 |---|---|---|
 | links | links of all pairs, two numbers each | source word, target word |
 | links.begins | pairs + 1 | where those of each pair begin |
-| source.sizes, target.sizes | words of a side | into how many units each is cut: tokens, or words of `sampled` |
+| source.sizes, target.sizes | words of a side | how many units each is cut into: tokens, or words when sampled |
 | source.words, target.words | pairs + 1 | where those of each pair begin |
 """
 
@@ -26,12 +26,12 @@ from heedful.data.cleaning import Cleaned, clean_text
 from heedful.data.corpus import Array
 from heedful.data.files import called
 from heedful.data.formats import Raw
-from heedful.data.once import Readable
+from heedful.data.spool import Readable
 from heedful.errors import DataError
 from heedful.text import Codec
-from heedful.text.chance import spread
+from heedful.text.counter_rng import spread
 
-__all__ = ["CorpusLinks", "Given", "Lines", "Words", "as_lines", "checked", "different", "word_sizes"]
+__all__ = ["CorpusLinks", "GivenLinks", "LinkLines", "Words", "as_lines", "checked", "different", "word_sizes"]
 
 CHUNK = 100_000  # pairs that are counted at once
 
@@ -55,7 +55,7 @@ def as_lines(links: Sequence[str | Iterable[tuple[int, int]]]) -> list[str]:
     return lines
 
 
-class Given(NamedTuple):
+class GivenLinks(NamedTuple):
     """Some lines of links, from line `first` on of a file of that name."""
 
     name: str
@@ -63,7 +63,7 @@ class Given(NamedTuple):
     lines: list[str]
 
 
-class Lines:
+class LinkLines:
     """The lines of links that were given with pairs, one for each, blank ones too."""
 
     def __init__(self, file: Readable) -> None:
@@ -72,7 +72,7 @@ class Lines:
         self.name = called(given) if isinstance(given, str) and given else f"the links of {file.full_name}"
         self.pairs, self.lines, self.read = file.full_name, file.links(), 0
 
-    def take(self, count: int) -> Given | None:
+    def take(self, count: int) -> GivenLinks | None:
         """Return the lines of the next pairs; None where no links were given at all."""
         if self.lines is None:
             return None
@@ -85,7 +85,7 @@ class Lines:
                 f"{self.name} ends after line {self.read:,}, but {self.pairs} has more pairs; links are a line for "
                 "each pair: a blank one for a pair without links or a blank line, none for a header"
             )
-        return Given(self.name, first, some)
+        return GivenLinks(self.name, first, some)
 
     def end(self) -> None:
         """Refuse more lines than pairs."""
@@ -99,7 +99,7 @@ class Lines:
         )
 
 
-def checked(given: Given, rows: Sequence[Raw], found: Cleaned) -> tuple[Array, Array]:
+def checked(given: GivenLinks, rows: Sequence[Raw], found: Cleaned) -> tuple[Array, Array]:
     """Return the links of all pairs that cleaning kept, one after the other, (N, 2), and how many each has."""
     flat: list[tuple[int, int]] = []
     counts: list[int] = []
@@ -157,7 +157,7 @@ def _past(links: Sequence[tuple[int, int]], sizes: tuple[int, int], where: str, 
     )
 
 
-def _swapped(given: Given, rows: Sequence[Raw]) -> bool:
+def _swapped(given: GivenLinks, rows: Sequence[Raw]) -> bool:
     """Return whether all links of these lines fit if source and target are swapped, and not if counted from 1."""
     try:
         every = [(parse(line), _sizes(raw)) for line, raw in zip(given.lines, rows, strict=False)]

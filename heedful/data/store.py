@@ -16,8 +16,11 @@ What cannot be read twice, such as stdin, is copied to a temporary file first. T
 
 from __future__ import annotations
 
+import logging
+import os
+import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple, cast
@@ -27,17 +30,19 @@ import numpy as np
 from heedful.bounded import portions
 from heedful.config import DataConfig
 from heedful.data.cache import Arrays, Say, Writer, key_of, stored
-from heedful.data.cleaning import EXAMPLES, Report, clean
+from heedful.data.cleaning import EXAMPLES, CleaningReport, clean
 from heedful.data.corpus import Array
-from heedful.data.formats import PairFile, PairList, Raw
-from heedful.data.links import Given, Lines, checked, different
-from heedful.data.once import Readable, readable
-from heedful.data.pairs import Pair
+from heedful.data.formats import Pair, PairFile, PairList, Raw
+from heedful.data.links import GivenLinks, LinkLines, checked, different
 from heedful.data.split import Hashes, Split, hashes, split
+from heedful.data.spool import Readable, readable
 from heedful.data.workers import in_order
-from heedful.text.chance import spread
+from heedful.errors import ConfigError, DataError, guessing
+from heedful.text.counter_rng import spread
 
-__all__ = ["CHUNK", "Chosen", "Progress", "Store", "open_store"]
+__all__ = ["CHUNK", "Progress", "Store", "StoreRows", "naming_arguments", "open_store", "read_pairs"]
+
+LOG = logging.getLogger("heedful.data")
 
 VERSION = 2
 CHUNK = 10_000  # pairs that a process cleans at a time
@@ -53,7 +58,7 @@ class Store:
 
     def __init__(self, arrays: Arrays | Writer) -> None:
         self.arrays, self.head = arrays, arrays.head
-        self.report = Report(**self.head["report"])
+        self.report = CleaningReport(**self.head["report"])
         self.lines = arrays["line"]
         self._sides = [(arrays[name].data, arrays[f"{name}.ends"]) for name in ("source", "target")]
 
@@ -116,7 +121,7 @@ class Store:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class StoreRows:
     """Some pairs of a store, in an order of their own; the name says how they were chosen."""
 
     store: Store
@@ -159,20 +164,20 @@ class _Chunk(NamedTuple):
 
     file: int
     name: str
-    links: Given | None
+    links: GivenLinks | None
     lines: Sequence[int]
     sources: Sequence[str]
     targets: Sequence[str]
 
 
-class _Part(NamedTuple):
+class _CleanPart(NamedTuple):
     """What became of a chunk: encoded sentences and the length of each, lines, hashes, what was done, and links."""
 
     file: int
     sides: tuple[tuple[bytes, Array], tuple[bytes, Array]]
     lines: Array
     hashes: Hashes
-    report: Report
+    report: CleaningReport
     links: tuple[Array, Array] | None
 
 
@@ -182,13 +187,13 @@ class _Cleaner:
 
     config: DataConfig
 
-    def __call__(self, chunk: _Chunk) -> _Part:
+    def __call__(self, chunk: _Chunk) -> _CleanPart:
         rows = list(map(Raw, chunk.lines, chunk.sources, chunk.targets))
         found = clean(rows, chunk.name, self.config)
         sides = _encoded(found.sources), _encoded(found.targets)
         lines = np.array(found.lines, np.uint32)
         links = None if chunk.links is None else checked(chunk.links, rows, found)
-        return _Part(chunk.file, sides, lines, hashes(found.sources, found.targets), found.report, links)
+        return _CleanPart(chunk.file, sides, lines, hashes(found.sources, found.targets), found.report, links)
 
 
 def _characters(row: Raw) -> int:
@@ -200,9 +205,9 @@ def _encoded(texts: Sequence[str]) -> tuple[bytes, Array]:
     return b"".join(encoded), np.fromiter(map(len, encoded), np.uint64, len(encoded))
 
 
-def _chunks(files: Sequence[Readable], reports: Sequence[Report]) -> Iterator[_Chunk]:
+def _chunks(files: Sequence[Readable], reports: Sequence[CleaningReport]) -> Iterator[_Chunk]:
     for number, file in enumerate(files):
-        rows, lines = file.rows(reports[number].notes.append), Lines(file)
+        rows, lines = file.rows(reports[number].notes.append), LinkLines(file)
         for some in portions(rows, CHUNK, CHARACTERS, _characters):
             yield _Chunk(number, file.name, lines.take(len(some)), *zip(*some, strict=True))
         lines.end()
@@ -210,7 +215,7 @@ def _chunks(files: Sequence[Readable], reports: Sequence[Report]) -> Iterator[_C
 
 def _fill(writer: Writer, files: Sequence[Readable], config: DataConfig, key: str | None, progress: Progress) -> None:
     """Read, clean and write all pairs, and find out which are duplicates and which are held out."""
-    reports = [Report() for _ in files]
+    reports = [CleaningReport() for _ in files]
     sizes = {"source": np.uint64(0), "target": np.uint64(0)}
     counts = [0] * len(files)
     linked, total = any(file.links() is not None for file in files), np.uint64(0)
@@ -231,7 +236,7 @@ def _fill(writer: Writer, files: Sequence[Readable], config: DataConfig, key: st
             reports[part.file].add(part.report)
             counts[part.file] += len(part.lines)
             progress(sum(report.read for report in reports), "pairs read and cleaned")
-    report = Report()
+    report = CleaningReport()
     for one, file in zip(reports, files, strict=True):
         one.refuse_empty(file.full_name)
         report.add(one)
@@ -242,7 +247,7 @@ def _fill(writer: Writer, files: Sequence[Readable], config: DataConfig, key: st
     _choose(writer, config, report)
 
 
-def _choose(writer: Writer, config: DataConfig, report: Report) -> None:
+def _choose(writer: Writer, config: DataConfig, report: CleaningReport) -> None:
     """Split the pairs that were written, and count the duplicates."""
     store = Store(writer)
     found = split(store.hashes, config.duplicates == "keep")
@@ -269,3 +274,69 @@ def _links_again(store: Store, again: Array) -> str:
     if not len(differ):
         return f"{told}; all others have the same"
     return f"{told}; {len(differ):,} had other links, first {store.pair(int(differ[0])).where}"
+
+
+@guessing
+def read_pairs(
+    file: str | Path,
+    target: str | Path | None = None,
+    *,
+    columns: str | tuple[int | str, int | str] = "",
+    format: str = "",  # noqa: A002  (what the option of `heedful train` is called)
+    duplicates: bool = False,
+) -> list[tuple[str, str]]:
+    """Read sentence pairs as `heedful train` does, and return those that it would keep, in their order.
+
+    A file is TSV, CSV with a header, or JSON lines, plain or gzip; with `target`, it holds the source sentences, and
+    `target` their translations line by line. `columns` are those of source and target ("1,2", (1, 2), or names), and
+    `format` (tsv, csv or jsonl) says what the file's name does not. Pairs that came before are left out unless
+    `duplicates` is True. What was dropped or changed, and why, goes to the logger `heedful.data`: as a warning if there
+    was anything.
+    """
+    paths = _path(file, "file"), "" if target is None else _path(target, "target")
+    config = DataConfig(duplicates="keep" if duplicates else "drop")
+    with naming_arguments("columns={}"):
+        named = columns if isinstance(columns, str) else ",".join(map(str, columns))
+        pair_file = PairFile(paths[0], format, named, paths[1])
+        store, _ = open_store([pair_file], config, LOG.info, lambda done, what: None)
+    level = logging.WARNING if store.report.counts or store.report.notes else logging.INFO
+    LOG.log(level, "%s", _in_python("\n".join(store.report.lines()), "columns={}"))
+    chosen = StoreRows(store, store.split.first, "first")
+    return list(zip(chosen.texts(0), chosen.texts(1), strict=True))
+
+
+def _path(given: object, name: str) -> str:
+    """Return a path as a string; say what was expected in place of anything else."""
+    if isinstance(given, str | os.PathLike):
+        return os.fsdecode(given)
+    if isinstance(given, list | tuple):
+        if given and isinstance(given[0], list | tuple):
+            how = "pairs need not be read: give the list to heedful.train as it is"
+        else:
+            how = "read several files one after the other, and join the lists"
+    elif isinstance(getattr(given, "name", None), str):
+        how = f"of an open file give the name, {given.name!r:.100}"  # type: ignore[attr-defined]
+    else:
+        how = "such as 'pairs.tsv'"
+    raise ConfigError(f"read_pairs: {name} is {given!r:.100}, expected the path of a file; {how}")
+
+
+@contextmanager
+def naming_arguments(columns: str) -> Iterator[None]:
+    """Let errors name what a person writes in Python, and not the option --columns; `{}` are those to choose."""
+    try:
+        yield
+    except (ConfigError, DataError) as error:
+        if "--columns" not in str(error):
+            raise
+        raise type(error)(_in_python(str(error), columns)) from None
+
+
+def _in_python(message: str, columns: str) -> str:
+    """Return a message with an argument in place of the option --columns.
+
+    >>> _in_python("say which, such as --columns en,hi; or give them with --columns", "columns={}")
+    "say which, such as columns='en,hi'; or give them with columns=…"
+    """
+    found = re.compile(r"--columns( [^\s,;()]+,[^\s,;()]+)?")
+    return found.sub(lambda m: columns.format(repr(m[1].strip()) if m[1] else "…"), message)

@@ -6,7 +6,8 @@
 | source.numbers, target.numbers | tokens of a side | their ids, each sentence closed by `</s>` |
 | source.begins, target.begins | pairs + 1 | where each sentence begins among them |
 
-With `text.regularise` the numbers are those of running words, and the ways to cut each are beside them: see `sampled`.
+With `text.regularise` the numbers are those of running words, and the ways to cut each are beside them
+(`subword_sampling`).
 Where links were given with the pairs, they are here, too: see `links`.
 The folder is named by the pairs it is of, the vocabularies, and what of section `text` matters.
 """
@@ -24,14 +25,14 @@ import numpy as np
 
 from heedful.config import TextConfig
 from heedful.data.cache import Arrays, Say, Writer, key_of, stored
-from heedful.data.corpus import Array, Corpus, Flat, Side
+from heedful.data.corpus import Array, Corpus, CorpusSide, Flat
 from heedful.data.links import CorpusLinks, Words, word_sizes
-from heedful.data.sampled import Lexicon, Sampled, Table, draw_table
-from heedful.data.store import CHUNK, Chosen, Progress, Store
+from heedful.data.store import CHUNK, Progress, Store, StoreRows
+from heedful.data.subword_sampling import Sampled, Table, WordLexicon, draw_table
 from heedful.data.workers import in_order
 from heedful.text import Codec
 
-__all__ = ["Tokens", "tokens_of"]
+__all__ = ["StoredTokens", "tokens_of"]
 
 VERSION = 1
 SIDES = ("source", "target")
@@ -39,7 +40,7 @@ BEGINS = {"links": "links.begins", "source.sizes": "source.words", "target.sizes
 DRAWN = 1  # the seed of the ways to cut a word; which of them is taken follows from the seed of the run
 
 
-class Tokens(NamedTuple):
+class StoredTokens(NamedTuple):
     """A corpus, how many pairs were left out for their length, the longest of all, and if it was in the cache."""
 
     corpus: Corpus
@@ -49,19 +50,19 @@ class Tokens(NamedTuple):
 
 
 def tokens_of(
-    chosen: Chosen,
+    chosen: StoreRows,
     codecs: tuple[Codec, Codec],
     config: TextConfig,
     seed: int,
     say: Say,
     progress: Progress,
-) -> Tokens:
+) -> StoredTokens:
     """Return the token ids of some pairs, from the cache if they are there."""
     dumps = [codec.dump() for codec in codecs]
     key = chosen.store.key
     if key is not None:
         key = key_of("tokens", VERSION, key, chosen.name, dumps, config.max_length, config.regularise)
-    job = _Cutter(str(chosen.store.folder), dumps, config.max_length, config.regularise > 0, chosen.store.linked)
+    job = _TokenCutter(str(chosen.store.folder), dumps, config.max_length, config.regularise > 0, chosen.store.linked)
 
     def fill(writer: Writer) -> None:
         lexicons = _write(writer, job, chosen.rows, [len(codec) for codec in codecs], progress)
@@ -76,11 +77,11 @@ def tokens_of(
     source, target = (_side(arrays, side, config, seed) for side in SIDES)
     rows = arrays["row"]
     links = _links(arrays) if chosen.store.linked else None
-    corpus = Corpus(source, target, Chosen(chosen.store, rows, chosen.name), arrays, links)
-    return Tokens(corpus, len(chosen) - len(rows), arrays.head["longest"], known)
+    corpus = Corpus(source, target, StoreRows(chosen.store, rows, chosen.name), arrays, links)
+    return StoredTokens(corpus, len(chosen) - len(rows), arrays.head["longest"], known)
 
 
-def _side(arrays: Arrays, side: str, config: TextConfig, seed: int) -> Side:
+def _side(arrays: Arrays, side: str, config: TextConfig, seed: int) -> CorpusSide:
     numbers, begins = arrays[f"{side}.numbers"], arrays[f"{side}.begins"]
     if not config.regularise:
         return Flat(numbers, begins)
@@ -93,7 +94,7 @@ def _links(arrays: Arrays) -> CorpusLinks:
     return CorpusLinks(arrays["links"].reshape(-1, 2), arrays["links.begins"], *words)
 
 
-class _Side(NamedTuple):
+class _TokenSide(NamedTuple):
     """Some sentences of one side: ids of tokens, or numbers of distinct words, one after the other; how many each."""
 
     numbers: Array
@@ -101,20 +102,20 @@ class _Side(NamedTuple):
     words: list[str]
 
 
-class _Part(NamedTuple):
+class _TokenPart(NamedTuple):
     """What became of some rows: those that are not too long, both sides of them, the longest of all, and links.
 
     `links` are arrays by name, each with how many of its rows every pair has.
     """
 
     rows: Array
-    sides: list[_Side]
+    sides: list[_TokenSide]
     longest: int
     links: dict[str, tuple[Array, Array]]
 
 
 @dataclass(frozen=True)
-class _Cutter:
+class _TokenCutter:
     """The job of a worker: rows of a store to tokens, or to words."""
 
     folder: str
@@ -131,7 +132,7 @@ class _Cutter:
     def _codecs(self) -> list[Codec]:
         return [Codec.parse(dump) for dump in self.dumps]
 
-    def __call__(self, rows: Array) -> _Part:
+    def __call__(self, rows: Array) -> _TokenPart:
         texts = [self._store.texts(side, rows) for side in (0, 1)]
         self._store.forget()
         found = [codec.flat(part) for codec, part in zip(self._codecs, texts, strict=True)]
@@ -141,10 +142,10 @@ class _Cutter:
         for codec, part, (ids, lengths) in zip(self._codecs, texts, found, strict=True):
             if self.words:
                 words, numbers, counts = codec.numbered(list(compress(part, short)))
-                sides.append(_Side(numbers, counts, words))
+                sides.append(_TokenSide(numbers, counts, words))
             else:
-                sides.append(_Side(ids[np.repeat(short, lengths)], lengths[short], []))
-        return _Part(rows[short], sides, int(longest.max(initial=0)), self._links(rows[short], texts, short))
+                sides.append(_TokenSide(ids[np.repeat(short, lengths)], lengths[short], []))
+        return _TokenPart(rows[short], sides, int(longest.max(initial=0)), self._links(rows[short], texts, short))
 
     def _links(self, rows: Array, texts: list[list[str]], short: Array) -> dict[str, tuple[Array, Array]]:
         """Return the links of rows, and the sizes of the words on both sides, if links were given."""
@@ -156,9 +157,9 @@ class _Cutter:
         return found
 
 
-def _write(writer: Writer, job: _Cutter, rows: Array, sizes: list[int], progress: Progress) -> list[Lexicon]:
+def _write(writer: Writer, job: _TokenCutter, rows: Array, sizes: list[int], progress: Progress) -> list[WordLexicon]:
     """Write the tokens or words of all rows; return the words that there are, if they were asked for."""
-    lexicons = [Lexicon() for _ in SIDES]
+    lexicons = [WordLexicon() for _ in SIDES]
     totals, longest, done = [0 for _ in SIDES], 0, 0
     kinds = [np.uint32 if job.words or size > 1 << 16 else np.uint16 for size in sizes]
     writer.add("row", np.zeros(0, np.uint32))

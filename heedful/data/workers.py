@@ -49,8 +49,8 @@ def in_order(
     if len(first) < 2 or processes < 2 or not sys.executable:
         yield from map(job, chain(first, items))
         return
-    crew: list[_Worker] = []
-    free: SimpleQueue[_Worker] = SimpleQueue()
+    crew: list[_PoolWorker] = []
+    free: SimpleQueue[_PoolWorker] = SimpleQueue()
     waiting: deque[Future[Made]] = deque()
     threads = ThreadPoolExecutor(processes)
 
@@ -64,7 +64,7 @@ def in_order(
     try:
         for item in chain(first, items):
             if len(crew) < processes:  # no more of them than there are items
-                crew.append(_Worker(job))
+                crew.append(_PoolWorker(job))
                 free.put(crew[-1])
             waiting.append(threads.submit(ask, item))
             if len(waiting) > 2 * processes:
@@ -79,7 +79,7 @@ def in_order(
             worker.close()
 
 
-class _Worker:
+class _PoolWorker:
     """One process, as seen from the caller."""
 
     def __init__(self, job: object) -> None:

@@ -3,9 +3,8 @@
 from heedful.decoding.beam import Found, beam, search
 from heedful.decoding.ensemble import Ensemble
 from heedful.decoding.flow import Flow
-from heedful.decoding.hypothesis import Hypothesis
-from heedful.decoding.rules import Rules, log_probs
-from heedful.decoding.settings import PENALTIES, Decoding, DecodingKeywords
+from heedful.decoding.rules import Hypothesis, Rules, log_probs
+from heedful.decoding.settings import PENALTIES, Decoding, DecodingKeywords, batch_by_length, length_limit
 from heedful.decoding.writing import Draw, Written, argmax, greedy, sample, write
 
 __all__ = [
@@ -20,8 +19,10 @@ __all__ = [
     "Rules",
     "Written",
     "argmax",
+    "batch_by_length",
     "beam",
     "greedy",
+    "length_limit",
     "log_probs",
     "sample",
     "search",

@@ -11,8 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from heedful.decoding.hypothesis import Hypothesis
-from heedful.decoding.rules import Rules, best, log_probs_
+from heedful.decoding.rules import Hypothesis, Rules, best, log_probs_
 from heedful.decoding.settings import Decoding
 from heedful.decoding.writing import greedy
 from heedful.models import Memory, Seq2Seq

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from heedful.decoding.hypothesis import Hypothesis
-from heedful.decoding.rules import log_probs_
+from heedful.decoding.rules import Hypothesis, log_probs_
 from heedful.decoding.writing import argmax
 from heedful.models import Memory, Seq2Seq, State
 from heedful.text import END, PAD, START

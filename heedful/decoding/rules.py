@@ -2,18 +2,48 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from heedful.decoding.settings import Decoding
-from heedful.errors import ConfigError
+from heedful.errors import ConfigError, NotFiniteError
 from heedful.text import END, PAD, START
 
-__all__ = ["Rules", "best", "log_probs", "log_probs_"]
+__all__ = ["Hypothesis", "Rules", "best", "log_probs", "log_probs_"]
 
 BLOCK = 64
+
+
+class Hypothesis(NamedTuple):
+    """A decoded sentence: token ids, ending with `</s>`; the log-probability of each; whether the limit cut it short.
+
+    It was cut short if `</s>` is in the last position allowed and would not have been chosen there freely: it was not
+    drawn, or another token was more probable.
+
+    Where a model computes something that is not a number, the sentence ends at once, with NaN for its last
+    log-probability; `check` raises an error for such a one.
+    """
+
+    ids: tuple[int, ...]
+    log_probs: tuple[float, ...]
+    cut: bool = False
+
+    @property
+    def finite(self) -> bool:
+        """Whether the model computed numbers."""
+        return not (self.log_probs and math.isnan(self.log_probs[-1]))
+
+    def check(self) -> None:
+        """Raise NotFiniteError if the model computed something that is not a number."""
+        if not self.finite:
+            raise NotFiniteError(
+                f"the model's scores for token {len(self.ids)} of a translation are not numbers: its weights are "
+                "finite, but what they compute for this text overflows; the model is unusable for it"
+            )
 
 
 def log_probs(logits: Tensor) -> Tensor:

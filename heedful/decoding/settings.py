@@ -1,15 +1,15 @@
-"""How to write: the settings of decoding, checked."""
+"""The settings of decoding, checked; length limits, and batches of similar length."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypedDict
 
 from heedful.errors import ConfigError, choose
 
-__all__ = ["PENALTIES", "Decoding", "DecodingKeywords"]
+__all__ = ["PENALTIES", "Decoding", "DecodingKeywords", "batch_by_length", "length_limit"]
 
 PENALTIES = ("gnmt", "length", "none")
 # Tokens that a person may ask for: a model that never ends writes as many, and the work may grow with their square. The
@@ -108,3 +108,22 @@ class Decoding:
         if self.penalty == "none":
             return 1.0
         return float((length if self.penalty == "length" else (5 + length) / 6) ** self.alpha)
+
+
+def length_limit(length: int, how: Decoding | None = None, prefix: int = 0) -> int:
+    """Return the most tokens, `</s>` included, that a translation of `length` source tokens may have."""
+    if how and how.max_length:
+        return how.max_length + 1
+    return max(2 * length + 20 + prefix, how.min_length + 1 if how else 0)
+
+
+def batch_by_length(lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:
+    """Yield indices of sentences of similar length, batch by batch, with at most so many tokens after padding."""
+    batch: list[int] = []
+    for i in sorted(range(len(lengths)), key=lambda i: lengths[i]):
+        if batch and lengths[i] * (len(batch) + 1) > tokens:
+            yield batch
+            batch = []
+        batch.append(i)
+    if batch:
+        yield batch

@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from heedful.decoding.hypothesis import Hypothesis
-from heedful.decoding.rules import Rules, best, log_probs_
+from heedful.decoding.rules import Hypothesis, Rules, best, log_probs_
 from heedful.decoding.settings import Decoding
 from heedful.models import Look, Memory, Seq2Seq
 from heedful.text import END, START

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from heedful.align import AlignmentScores, Links, links, parse, score
-from heedful.data.hindi import Side
+from heedful.data.hindi import SentenceSide
 from heedful.demo.plan import FAMOUS, Plan
 from heedful.metrics import by_length, same
 from heedful.metrics.lengths import LengthTable
@@ -22,18 +22,18 @@ __all__ = ["alignment", "exact_up_to", "examples", "scores"]
 THRESHOLDS = (1.0, 0.7, 0.5, 0.3, 0.2)
 
 
-def scores(outputs: Sequence[str], test: Sequence[Side]) -> LengthTable:
+def scores(outputs: Sequence[str], test: Sequence[SentenceSide]) -> LengthTable:
     """Return exact match and BLEU by source length."""
     return by_length([count(side.source) for side in test], outputs, [side.target for side in test])
 
 
-def exact_up_to(words: int, outputs: Sequence[str], test: Sequence[Side]) -> tuple[float, int]:
+def exact_up_to(words: int, outputs: Sequence[str], test: Sequence[SentenceSide]) -> tuple[float, int]:
     """Return the share of sentences of up to so many words that are exactly right, in per cent, and their number."""
     right = [same(o, side.target) for o, side in zip(outputs, test, strict=True) if count(side.source) <= words]
     return 100 * sum(right) / max(len(right), 1), len(right)
 
 
-def alignment(translator: Translator, valid: Sequence[Side], test: Sequence[Side]) -> Alignment:
+def alignment(translator: Translator, valid: Sequence[SentenceSide], test: Sequence[SentenceSide]) -> Alignment:
     """Compare where the model looks, reading the right translations, with the gold links.
 
     Which weights make a link is chosen on validation pairs.
@@ -51,11 +51,11 @@ def alignment(translator: Translator, valid: Sequence[Side], test: Sequence[Side
     )
 
 
-def _traces(translator: Translator, pairs: Sequence[Side]) -> list[Trace]:
+def _traces(translator: Translator, pairs: Sequence[SentenceSide]) -> list[Trace]:
     return translator.reread([side.source for side in pairs], [side.target for side in pairs])
 
 
-def _error(traces: Sequence[Trace], pairs: Sequence[Side], threshold: float) -> AlignmentScores:
+def _error(traces: Sequence[Trace], pairs: Sequence[SentenceSide], threshold: float) -> AlignmentScores:
     found: list[Links] = []
     for trace in traces:
         weights = trace.words()
@@ -64,7 +64,7 @@ def _error(traces: Sequence[Trace], pairs: Sequence[Side], threshold: float) -> 
 
 
 def examples(
-    translators: dict[str, Translator], plan: Plan, seen: set[str], test: Sequence[Side], looking: Sequence[str]
+    translators: dict[str, Translator], plan: Plan, seen: set[str], test: Sequence[SentenceSide], looking: Sequence[str]
 ) -> tuple[Example, ...]:
     """Translate the famous sentences, and the first test sentence of each length that the plan asks for.
 

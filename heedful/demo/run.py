@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from heedful.align import parse, text
 from heedful.config import settings
-from heedful.data.hindi import Side, generate
+from heedful.data.hindi import SentenceSide, generate
 from heedful.demo.machine import cores, peak
 from heedful.demo.measure import alignment, exact_up_to, examples, scores
 from heedful.demo.plan import Plan
@@ -72,7 +72,12 @@ def run(plan: Plan, out: Path, seed: int, watch: Watch, heedful: str = "heedful"
 
 
 def _measured(
-    plan: Plan, out: Path, standings: Sequence[Standing], train: list[Side], valid: list[Side], test: list[Side]
+    plan: Plan,
+    out: Path,
+    standings: Sequence[Standing],
+    train: list[SentenceSide],
+    valid: list[SentenceSide],
+    test: list[SentenceSide],
 ) -> Report:
     """Return what the trained models can do."""
     import torch  # only now: while the models are trained, the memory is theirs
@@ -144,7 +149,7 @@ def _taken(out: Path, watch: Watch) -> Iterator[None]:
 
 def _corpus(
     plan: Plan, out: Path, seed: int, watch: Watch
-) -> tuple[dict[str, Path], list[Side], list[Side], list[Side]]:
+) -> tuple[dict[str, Path], list[SentenceSide], list[SentenceSide], list[SentenceSide]]:
     """Write the corpus and return where, with its pairs to learn from, to validate on, and to test with."""
     make_folder(out / "corpus")
     files = {split: out / "corpus" / f"{split}.tsv" for split in ("train", "valid", "test")}
@@ -155,7 +160,7 @@ def _corpus(
         _write(files["train"], train)
         _write(files["valid"], valid)
         rows = [line.split("\t") for line in test()]
-    sides = [Side(source, target, tuple(sorted(parse(links))), ()) for source, target, links in rows]
+    sides = [SentenceSide(source, target, tuple(sorted(parse(links))), ()) for source, target, links in rows]
     _write(files["test"], sides)
     return files, train, valid, sides
 
@@ -180,11 +185,11 @@ def _apart(plan: Plan, split: str, seed: int, count: int) -> Iterator[Callable[[
             process.kill()
 
 
-def _split(plan: Plan, split: str, seed: int, count: int) -> list[Side]:
+def _split(plan: Plan, split: str, seed: int, count: int) -> list[SentenceSide]:
     return [e.seen_from("hi-en") for e in islice(generate(seed, split, max_words=plan.max_words), count)]
 
 
-def _write(path: Path, sides: Sequence[Side]) -> None:
+def _write(path: Path, sides: Sequence[SentenceSide]) -> None:
     """Write pairs as `heedful corpus hindi --alignments` does."""
     lines = (f"{s.source}\t{s.target}\t{text(frozenset(s.links))}\n" for s in sides)
     write_whole(path, "".join(lines).encode())

@@ -1,11 +1,16 @@
-"""Models by their name on the Hugging Face hub, as in `hf:Helsinki-NLP/opus-mt-hi-en`."""
+"""Opening a model by its path, or by its name on the Hugging Face hub, as in `hf:Helsinki-NLP/opus-mt-hi-en`."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
+import torch
+
 from heedful.errors import ModelError
+from heedful.folder import Parts, read_model
+from heedful.interop.marian import is_marian, read_marian
 from heedful.interop.names import (
     BIN,
     CONFIG,
@@ -19,13 +24,27 @@ from heedful.interop.names import (
 )
 from heedful.version import install_command
 
-__all__ = ["HUB", "fetch"]
+__all__ = ["HUB", "fetch", "open_parts"]
 
 HUB = "hf:"
 SMALL = [CONFIG, GENERATION, TOKENIZER, SOURCE_SPM, TARGET_SPM, VOCABULARY, TARGET_VOCABULARY]
 # Parts of a name and of a revision begin with a letter or a digit, so that none of them is `..`, nothing, or an option.
 PART = r"[A-Za-z0-9][\w.-]*"
 NAME = re.compile(rf"({PART}/{PART})(?:@({PART}(?:/{PART})*))?", re.ASCII)
+
+
+def open_parts(path: str | Path, device: torch.device, warn: Callable[[str], None] | None = None) -> Parts:
+    """Return the model of a folder, heedful's own or Marian's, or of a name on the hub.
+
+    Raises ModelError for a damaged read-out, unless there is `warn` to report it to.
+    """
+    folder = fetch(str(path)) if str(path).startswith(HUB) else Path(path)
+    parts = read_marian(folder, device) if is_marian(folder) else read_model(folder, device)
+    if parts.fault and warn is None:
+        raise ModelError(parts.fault)
+    if parts.fault and warn is not None:
+        warn(parts.fault)
+    return parts
 
 
 def fetch(name: str) -> Path:

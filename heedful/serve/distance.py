@@ -17,7 +17,7 @@ from heedful.serve.lanes import Greedy
 from heedful.serve.liveness import Watch, activity
 from heedful.serve.queue import Picked
 from heedful.serve.scribe import Drop, Join, Stepped, packed
-from heedful.translator.writer import Writer
+from heedful.translator.pipeline import DecodePipeline
 
 __all__ = ["LOOK", "Distant", "Scribe"]
 
@@ -117,7 +117,7 @@ class Scribe:
 class Distant(Greedy):
     """Sentences of one model that another process writes. What is in it is used under the lock of the threads."""
 
-    def __init__(self, key: Hashable, writer: Writer, light: bool, model: str, scribe: Scribe) -> None:
+    def __init__(self, key: Hashable, writer: DecodePipeline, light: bool, model: str, scribe: Scribe) -> None:
         super().__init__(key, writer, light)
         self.flow = model, light
         self.scribe = scribe

@@ -7,13 +7,12 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
-from heedful.decoding import Flow, Found, Hypothesis
+from heedful.decoding import Flow, Found, Hypothesis, batch_by_length, length_limit
 from heedful.models import Memory
 from heedful.serve.problems import Trouble
 from heedful.serve.queue import Picked
 from heedful.serve.work import Done, Work
-from heedful.translator.cohort import Cohort, Wrote, translations
-from heedful.translator.writer import Writer, batches, limit
+from heedful.translator.pipeline import DecodeBatch, DecodedToken, DecodePipeline, translations
 
 __all__ = ["Batch", "Greedy", "Here", "Lane", "Over", "Partial", "River", "Told", "again"]
 
@@ -92,7 +91,7 @@ class Here(Lane):
     """Sentences that a thread of this process writes, a step at a time."""
 
     @abstractmethod
-    def step(self) -> tuple[list[tuple[Work, Wrote]], list[Over]]:
+    def step(self) -> tuple[list[tuple[Work, DecodedToken]], list[Over]]:
         """Write one more word of each sentence; return what was written for those who watch, and what is over."""
 
 
@@ -104,7 +103,7 @@ class Batch(Here):
         super().__init__(work.key, work.light)
         found = [each.prepared.found[i] for each, i in picked]
         begun = [each.prepared.begun[i] for each, i in picked]
-        self.cohort = Cohort(work.prepared.writer, found, begun, look=work.tell is not None, memory=memory)
+        self.cohort = DecodeBatch(work.prepared.writer, found, begun, look=work.tell is not None, memory=memory)
         self.steps = iter(self.cohort)
         self.wrote: Counter[int] = Counter()  # tokens, by row
         self.enter(picked)
@@ -115,7 +114,7 @@ class Batch(Here):
         for row in rows:
             self.cohort.stop(row)
 
-    def step(self) -> tuple[list[tuple[Work, Wrote]], list[Over]]:
+    def step(self) -> tuple[list[tuple[Work, DecodedToken]], list[Over]]:
         """Write one more word of each sentence."""
         progress = next(self.steps)
         wrote = []
@@ -162,7 +161,7 @@ class Partial:
 class Greedy(Lane):
     """Sentences of one model that are written greedily: they come at any step, and leave when they are done."""
 
-    def __init__(self, key: Hashable, writer: Writer, light: bool) -> None:
+    def __init__(self, key: Hashable, writer: DecodePipeline, light: bool) -> None:
         super().__init__(key, light)
         self.writer = writer
 
@@ -174,7 +173,7 @@ class Greedy(Lane):
         """Return how long each may become, and what it begins with."""
         begun = [work.prepared.begun[i] for work, i in picked]
         sizes = [len(work.prepared.found[i].encoded.ids) for work, i in picked]
-        return [limit(size, self.writer.how, len(p)) for size, p in zip(sizes, begun, strict=True)], begun
+        return [length_limit(size, self.writer.how, len(p)) for size, p in zip(sizes, begun, strict=True)], begun
 
     def finish(self, over: Sequence[Over], trace: bool) -> list[Done]:
         """Return the translations of what is over; who left is read again, if need be."""
@@ -186,7 +185,7 @@ class Greedy(Lane):
 class River(Greedy, Here):
     """Such sentences, written here."""
 
-    def __init__(self, key: Hashable, writer: Writer, light: bool) -> None:
+    def __init__(self, key: Hashable, writer: DecodePipeline, light: bool) -> None:
         super().__init__(key, writer, light)
         self.flow = Flow(writer.parts.model)
 
@@ -204,7 +203,7 @@ class River(Greedy, Here):
         self.flow = Flow(self.writer.parts.model)
         return super().clear()
 
-    def step(self) -> tuple[list[tuple[Work, Wrote]], list[Over]]:
+    def step(self) -> tuple[list[tuple[Work, DecodedToken]], list[Over]]:
         """Write one more word of each sentence."""
         return [], self.end([(name, [hypothesis]) for name, hypothesis in self.flow.step()])
 
@@ -219,5 +218,5 @@ def again(over: Sequence[Over], tokens: int) -> Iterator[list[Over]]:
             len(one.hypotheses) * max(one.work.prepared.size(one.index), *(len(h.ids) for h in one.hypotheses))
             for one in like
         ]
-        for some in batches(sizes, tokens):
+        for some in batch_by_length(sizes, tokens):
             yield [like[i] for i in some]

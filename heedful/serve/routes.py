@@ -13,7 +13,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
 
 from heedful.align.readout import align as align_words
-from heedful.decoding import Decoding
+from heedful.decoding import Decoding, batch_by_length
 from heedful.errors import ConfigError
 from heedful.markup import Marked, parse
 from heedful.serve import figures, schemas
@@ -25,7 +25,6 @@ from heedful.serve.work import Prepared, Work, prepare
 from heedful.trace import Trace
 from heedful.translator import Translator
 from heedful.translator.aligning import wrong_way
-from heedful.translator.writer import batches
 from heedful.version import __version__
 
 __all__ = ["check_size", "gone", "install"]
@@ -150,7 +149,7 @@ async def _aligned(
     if why := await service.away(lambda: wrong_way(translator, sources, targets)):
         raise Trouble(422, f"{why}; swap sources and targets, or take another model", "pairs")
     found: dict[int, str] = {}
-    for rows in batches(sizes, min(READ_AT_ONCE, service.limits.batch_tokens)):
+    for rows in batch_by_length(sizes, min(READ_AT_ONCE, service.limits.batch_tokens)):
         pairs = [sources[row] for row in rows], [targets[row] for row in rows]
         traces = await service.batcher.call(lambda: translator.reread(*pairs))  # noqa: B023
         found.update(zip(rows, await service.away(lambda: _linked(traces)), strict=True))  # noqa: B023

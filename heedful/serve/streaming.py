@@ -23,7 +23,7 @@ from heedful.serve.work import Done, Prepared, Work
 from heedful.text import END
 from heedful.text.segments import Segment
 from heedful.trace import Text, Trace
-from heedful.translator.cohort import Wrote
+from heedful.translator.pipeline import DecodedToken
 from heedful.translator.translation import gap_between
 
 __all__ = ["events", "told"]
@@ -58,7 +58,7 @@ async def events(
             writing, first = await service.away(begin)
         yield first
         for number in range(len(prepared.found)):
-            tokens: asyncio.Queue[Wrote | None] = asyncio.Queue()
+            tokens: asyncio.Queue[DecodedToken | None] = asyncio.Queue()
             tell = tokens.put_nowait if asked.beam == 1 else None
             work = Work(prepared.only(number), trace=True, tell=tell, client=address(request), whole=prepared)
             finish = asyncio.ensure_future(service.finish(request, work))
@@ -123,7 +123,7 @@ class _Writing:
             "readout": str(replace(self.readout, norms=False)),  # a token's weights are told as they are
         }
 
-    def token(self, number: int, wrote: Wrote) -> dict[str, Any]:
+    def token(self, number: int, wrote: DecodedToken) -> dict[str, Any]:
         """Return the event of one more token of sentence `number`."""
         codec = self.prepared.translator.parts.target
         self.now.ids.append(wrote.token)

@@ -13,9 +13,8 @@ from heedful.serve.problems import Trouble
 from heedful.serve.sharing import LIGHT
 from heedful.text.segments import Segment, TooManyError, read_rule, segments
 from heedful.translator import Translation, Translator
-from heedful.translator.cohort import Wrote
-from heedful.translator.given import prefixes
-from heedful.translator.writer import Writer
+from heedful.translator.pipeline import DecodedToken, DecodePipeline
+from heedful.translator.translator import text_prefixes
 
 __all__ = ["Done", "Prepared", "Work", "prepare"]
 
@@ -29,7 +28,7 @@ class Prepared:
     texts: tuple[str, ...]
     model: str
     translator: Translator
-    writer: Writer
+    writer: DecodePipeline
     found: list[Segment]
     begun: list[tuple[int, ...]]
 
@@ -76,14 +75,14 @@ def prepare(
     """Cut texts into what is translated at once, of at most `tokens`; raises Trouble (413) if a prefix is longer than
     that, or if there are more than so many `sentences`. `check` is called again and again; what it raises ends this.
     """
-    writer = Writer(translator.parts, translator.device, how, translator.looker)
+    writer = DecodePipeline(translator.parts, translator.device, how, translator.attention)
     most = min(translator.reads, tokens)
     try:
         found = segments(texts, translator.parts.source, most, limit=sentences, check=check)
     except TooManyError as error:
         why = f"there are {error.count:,} sentences; {sentences:,} are allowed at once"
         raise Trouble(413, why, "text") from None
-    begun = writer.prefixes(found, prefixes(prefix, len(texts)))
+    begun = writer.prefixes(found, text_prefixes(prefix, len(texts)))
     size = max(map(len, begun), default=0)
     if size > most:
         why = f"a prefix of {size:,} tokens is longer than this model reads at once ({most:,}, {read_rule(most)})"
@@ -103,7 +102,7 @@ class Work:
 
     prepared: Prepared
     trace: bool
-    tell: Callable[[Wrote], None] | None = None
+    tell: Callable[[DecodedToken], None] | None = None
     client: str = ""
     whole: Prepared | None = None
     born: float = field(default_factory=time.monotonic)
@@ -132,7 +131,7 @@ class Work:
 
     @property
     def read_again(self) -> bool:
-        """Whether the model has something to do when a sentence is written: see `Cohort.translations`."""
+        """Whether the model has something to do when a sentence is written: see `DecodeBatch.translations`."""
         return self.trace or self.prepared.writer.how.beam > 1
 
     def take(self, index: int, done: Done | Trouble) -> None:

@@ -18,7 +18,7 @@ from heedful.serve.scribe import Stepped
 from heedful.serve.sharing import Share
 from heedful.serve.supervision import Replaceable
 from heedful.serve.work import Work
-from heedful.translator.cohort import Wrote
+from heedful.translator.pipeline import DecodedToken
 
 __all__ = ["Listener", "Steps"]
 
@@ -124,7 +124,7 @@ class Steps(Replaceable):
     def _step(self, lane: Here) -> None:
         """Write one more word of each sentence of a lane."""
         desk = self.desk
-        wrote: list[tuple[Work, Wrote]] = []
+        wrote: list[tuple[Work, DecodedToken]] = []
         over: list[Over] = []
         gone: Picked = []
         try:
@@ -149,7 +149,7 @@ class Steps(Replaceable):
         self._tell(wrote)
         desk.ended(lane, over)
 
-    def _tell(self, wrote: list[tuple[Work, Wrote]]) -> None:
+    def _tell(self, wrote: list[tuple[Work, DecodedToken]]) -> None:
         """Tell requests the tokens that were written for them, some at a time: the event loop has others to serve."""
         told = [(work.tell, one) for work, one in wrote if work.tell is not None]
         for first in range(0, len(told), TOLD_AT_ONCE):

@@ -28,8 +28,8 @@ from heedful.bounded import parse_json
 from heedful.config import TextConfig
 from heedful.errors import ModelError, foreign
 from heedful.text.codec import END, SPECIALS, UNKNOWN, Codec, Numbers, Pieces, whole
+from heedful.text.sampling import Cutter, Lattices, Merges, variants
 from heedful.text.unigram import learn as learn_unigram
-from heedful.text.variants import Cutter, variants
 from heedful.text.words import SPACE, unspaced
 
 __all__ = ["Tokens"]
@@ -261,12 +261,8 @@ class Tokens(Codec):
         """What cuts words by chance; nothing if this vocabulary cuts each in one way only."""
         model = json.loads(self.dump())["model"]
         if model["type"] == "BPE":
-            from heedful.text.merges import Merges
-
             return Merges(model["vocab"], [tuple(pair) for pair in model["merges"]], UNKNOWN)
         if model["type"] == "Unigram":
-            from heedful.text.lattice import Lattices
-
             return Lattices(model["vocab"], UNKNOWN)
         return None
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from heedful.text.lattice import Numbers, Reals, backward, forward, pieces
+from heedful.text.sampling import Numbers, Reals, backward, forward, pieces
 
 __all__ = ["learn"]
 

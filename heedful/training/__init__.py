@@ -1,22 +1,19 @@
-"""Loss, schedule, loop, validation, checkpoints; `train` does it all."""
+"""Training: `run_training` trains a model on sentence pairs. Start reading at `loop`, then `step`."""
 
-from heedful.training.display import Callback
+from heedful.training.callbacks import Callback, Progress, Reporter, RunOutcome, Sample, Validation
 from heedful.training.estimate import Estimate
-from heedful.training.inputs import Inputs
-from heedful.training.records import Outcome, Progress, Sample, Silent, Validation, Watch
-from heedful.training.start import begin, train, try_out
+from heedful.training.loop import estimate_run, run_training
+from heedful.training.prepare import Inputs
 
 __all__ = [
     "Callback",
     "Estimate",
     "Inputs",
-    "Outcome",
     "Progress",
+    "Reporter",
+    "RunOutcome",
     "Sample",
-    "Silent",
     "Validation",
-    "Watch",
-    "begin",
-    "train",
-    "try_out",
+    "estimate_run",
+    "run_training",
 ]

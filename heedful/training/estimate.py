@@ -1,26 +1,47 @@
-"""What a run would take: memory, and time from a few measured steps."""
+"""What a run takes: memory and time, measured with a few steps; when it will stop improving; whether its pairs suffice.
+
+The rules for the last two were fitted to 34 runs: seven corpora (Tatoeba French, German and Hindi to English, Multi30k
+English to German, Hindi Visual Genome, the embedded grammar with short and long sentences), 300 to 30,000 pairs of
+each, trained with the presets for a CPU until they stopped by themselves (benchmarks/data_needed.py, one H200,
+2026-11-17; docs/train.md has the table).
+"""
 
 from __future__ import annotations
 
+import sys
 import time
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass
 
 import numpy as np
+import torch
+from torch import nn
 
+from heedful.config import Config, TrainingConfig
 from heedful.device import fast_products
 from heedful.folder import Parts
-from heedful.training.expectations import expected_steps
-from heedful.training.memory import batch_guard, kept, peak
-from heedful.training.place import Place
-from heedful.training.prepare import Prepared
-from heedful.training.records import Watch
-from heedful.training.update import Updater
+from heedful.text.size import count_texts
+from heedful.training.callbacks import Reporter
+from heedful.training.device_setup import DeviceSetup, batch_guard
+from heedful.training.prepare import TrainingData
+from heedful.training.step import TrainingStep
 
-__all__ = ["Estimate", "estimate"]
+__all__ = ["Estimate", "estimate", "expected_steps", "too_little_data"]
 
 WARM, MEASURED = 4, 12  # times that a GPU meets a batch before it counts, and steps that count
 LONGEST = 30.0  # seconds after the first step, the largest; no further one is begun then, but one always counts
+# The best validation of the 21 runs with fewer than 5,000 pairs came at step 3,000 (the median; half of them between
+# 2,000 and 6,000). Of the 13 runs with 7,954 to 30,000 pairs, 11 used all of their 5,000 steps, the others 4,000 and
+# 4,750.
+FEW_PAIRS = 5_000
+BEST_STEP = 3_000
+MANY_PAIRS, ALL_STEPS = 50_000, 5_000
+# How often a word comes on average, on the side where that is less. All 15 runs up to 4.7 stayed under 14 BLEU on test
+# sentences; 18 of the 19 runs from 5.7 up reached 16 to 99. The other one, with 8, had 300 pairs, as few as
+# the six others that stayed under 6.
+WORD_COUNT = 5.0
+LEAST_PAIRS = 500
 
 
 @dataclass(frozen=True)
@@ -66,38 +87,40 @@ class Estimate:
         return self.seconds_per_step * self.steps
 
 
-def estimate(parts: Parts, data: Prepared, place: Place, watch: Watch, threads: int) -> Estimate:
+def estimate(parts: Parts, data: TrainingData, device_setup: DeviceSetup, reporter: Reporter, threads: int) -> Estimate:
     """Train for a few steps, the first of them with the largest batch, and throw the weights away; say so.
 
     `threads` is the number that PyTorch uses, for the report.
     """
     config = parts.config.training
-    model = parts.model.to(place.device).train()
-    updater = Updater(model, config, place.device, place.bf16, place.processes, data.guide)
+    model = parts.model.to(device_setup.device).train()
+    training_step = TrainingStep(
+        model, config, device_setup.device, device_setup.bf16, device_setup.processes, data.losses
+    )
     plan = data.batches.epoch(0)
     lengths = data.corpus.lengths(0)
     largest = max(range(len(plan)), key=lambda i: int(lengths[plan[i]].max(0).sum()) * len(plan[i]))
     chosen = [largest, *np.linspace(0, len(plan) - 1, MEASURED).astype(int).tolist()]
-    watch.say(f"measuring {len(chosen)} steps, the first with the largest batch")
+    reporter.log(f"measuring {len(chosen)} steps, the first with the largest batch")
     times: list[float] = []
     tokens: list[int] = []
     known = 0.0
-    with batch_guard("trying the largest batch", config), fast_products(place.device), closing(updater):
+    with batch_guard("trying the largest batch", config), fast_products(device_setup.device), closing(training_step):
         for at in chosen:
             if len(times) > 1 and time.perf_counter() - known > LONGEST:
-                watch.say(f"{len(times)} steps are measured; that is enough for steps as slow as these")
+                reporter.log(f"{len(times)} steps are measured; that is enough for steps as slow as these")
                 break
             rows = [plan[(at + offset) % len(plan)] for offset in range(config.accumulate)]
             tokens.append(sum(data.batches.tokens(part) for part in rows))
-            for _ in range(WARM if place.fixed else 1):  # as often as it takes until a step is recorded
+            for _ in range(WARM if device_setup.fixed else 1):  # as often as it takes until a step is recorded
                 begin = time.perf_counter()
-                batches = [data.batches.batch(part, fixed=place.fixed).to(place.device) for part in rows]
-                updater(batches, tokens[-1], 1, 0.0)
-                updater.read()
+                batches = [data.batches.batch(part, fixed=device_setup.fixed).to(device_setup.device) for part in rows]
+                training_step(batches, tokens[-1], 1, 0.0)
+                training_step.read()
                 spent = time.perf_counter() - begin
             times.append(spent)
             known = known or time.perf_counter()
-            watch.preparing(len(times), "step measured" if len(times) == 1 else "steps measured")
+            reporter.preparing(len(times), "step measured" if len(times) == 1 else "steps measured")
     seconds = sum(times[1:])
     return Estimate(
         pairs=len(data.corpus),
@@ -110,8 +133,58 @@ def estimate(parts: Parts, data: Prepared, place: Place, watch: Watch, threads: 
         steps=config.steps,
         seconds_per_step=seconds / len(times[1:]),
         tokens_per_second=sum(tokens[1:]) / seconds,
-        bytes_at_most=peak(place.device),
-        bytes_kept=kept(model, config),
+        bytes_at_most=_peak_memory(device_setup.device),
+        bytes_kept=_kept_memory(model, config),
         threads=threads,
         expected_steps=expected_steps(parts.config, len(data.corpus)),
+    )
+
+
+def _peak_memory(device: torch.device) -> int:
+    """Return the most bytes that were in use so far: on the device, or for the CPU in this process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return 0
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else 1024 * most
+
+
+def _kept_memory(model: nn.Module, config: TrainingConfig) -> int:
+    """Return the bytes of what is kept besides the steps: copies of the weights, and a checkpoint that is written."""
+    size = sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values())
+    recent = config.average if config.average > 1 else 0
+    copies = 1 + recent  # the best weights, those of the last validations
+    checkpoint = 3 + copies + int(config.ema > 0)  # the model, what AdamW remembers, these copies, the moving average
+    return int(size * (copies + checkpoint))
+
+
+def expected_steps(config: Config, pairs: int) -> int | None:
+    """Return the step at which such a run will probably stop, or None where nothing similar was measured."""
+    training = config.training
+    if config.family != "rnn" or training.metric != "bleu":
+        return None
+    if pairs < FEW_PAIRS:
+        return min(training.steps, BEST_STEP + training.patience * training.valid_every)
+    return training.steps if pairs <= MANY_PAIRS and training.steps <= ALL_STEPS else None
+
+
+def too_little_data(pairs: int, sides: Mapping[str, Iterable[str]]) -> str:
+    """Return why pairs are probably too few to learn to translate from, or nothing; `sides` are their texts by name."""
+    if pairs > MANY_PAIRS:
+        return ""
+    counts = {name: count_texts(texts) for name, texts in sides.items()}
+    often = {name: count.words / max(1, count.types) for name, count in counts.items()}
+    name = min(often, key=lambda side: often[side])
+    if pairs >= LEAST_PAIRS and often[name] >= WORD_COUNT:
+        return ""
+    if often[name] < WORD_COUNT:
+        fact = f"a {name} word comes {often[name]:.1f} times on average, and 5 to 10 times are needed"
+    else:
+        fact = f"{LEAST_PAIRS} are the least for the simplest language"
+    return (
+        f"{pairs:,} pairs are probably too few to learn from: {fact}. Expect a BLEU under 14 on new sentences. Add "
+        "pairs, keep to one narrow kind of text, or begin with a trained model (--init; in Python, init=…)"
     )

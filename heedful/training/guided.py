@@ -1,19 +1,20 @@
-"""Guided alignment (Chen et al. 2016, Garg et al. 2019): given links between words teach attention where to look.
+"""Guided attention (Chen et al. 2016, Garg et al. 2019): an auxiliary loss that teaches attention given word links.
 
-Of every target token t that has links, a_tj is 1 / n for the n source tokens j it is linked to, and 0 for others. A
-word without links, in a pair that has some, belongs to nothing: it is to look at the source's `</s>`, where a read-out
-takes it for a word without links again. The loss is the cross-entropy -Σ_j a_tj log α_tj of the weights of chosen
-heads. It is added up over taught tokens and divided by all target tokens, as the loss of the words is, so that neither
-depends on how tokens are put into batches.
+For a target token t with links, a_tj is 1 / n for the n source tokens j that it is linked to, and 0 for others. A token
+without links, in a pair that has some, is to attend to the source's `</s>`, which a read-out takes for a word without
+links again. The loss is the cross-entropy -Σ_j a_tj log α_tj with the weights of chosen heads. It is summed over the
+tokens that are taught and divided by all target tokens, as the cross-entropy of the tokens is, so that neither depends
+on how tokens are put into batches.
 
-A Transformer's step that reads y_t knows for which word it looks, the one that writes it has to guess: that one makes
-three times as many errors (docs/train.md). An RNN has one attention only, and what it finds writes the word; so it is
-guided at that step.
+A Transformer's step that reads y_t knows for which token it attends, the one that writes it has to guess: that one
+makes three times as many errors (docs/train.md). An RNN has one attention only, and its context writes the token; so
+it is guided at that step.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -26,18 +27,21 @@ from heedful.models import Look, Network
 from heedful.readout import Readout
 from heedful.text import END, PAD
 
-__all__ = ["Guide", "agreement", "guide_of", "links_loss", "wanted_weights"]
+if TYPE_CHECKING:
+    from heedful.training.losses import DecoderOutputs
+
+__all__ = ["GuidedAttention", "agreement", "guided_attention", "links_loss", "target_weights"]
 
 THRESHOLD = 0.3  # of the largest weight of a word, from which on another is a link, too
 LEAST = 1e-30  # of a weight: its logarithm and the gradient of that are finite in fp32
 
 
 @dataclass(frozen=True)
-class Guide:
-    """What is guided, and how much: the share of the loss, one layer, its first heads, and the step that is read.
+class GuidedAttention:
+    """The weight of the loss, and what it teaches: one layer, its first heads, and at which step.
 
-    `late` says that the step after the one that writes a token is guided: the one that reads it. With `ends`, words
-    without links look at `</s>`; otherwise they are left alone.
+    With `late`, the step that reads a token is guided, one after the step that writes it. With `ends`, words without
+    links attend to `</s>`; otherwise they are ignored.
     """
 
     weight: float
@@ -50,25 +54,31 @@ class Guide:
         where = f"layer {(self.look.layer or 0) + 1}, {self.heads} head{'s' * (self.heads > 1)}"
         return f"{where}, training.guided={self.weight:g}"
 
+    def __call__(self, outputs: DecoderOutputs) -> tuple[Tensor, Tensor]:
+        """Return the loss summed over the tokens that links teach, and their number."""
+        weights = outputs.attention(self.look)
+        if weights is None or outputs.links is None:
+            zero = outputs.hidden.new_zeros(())
+            return zero, zero
+        return links_loss(self.guided_heads(weights), target_weights(outputs.links, outputs.x, outputs.y, self))
+
     @property
     def readout(self) -> Readout:
-        """How links are read from a model that was guided: where it was guided to look.
+        """How links are read from a model that was trained so: from the weights that were guided.
 
         A word with several links has its weight spread over them, hence the threshold.
         """
         heads, step = tuple(range(1, self.heads + 1)), "next" if self.late else "same"
         return Readout((self.look.layer or 0) + 1, heads, step, threshold=THRESHOLD, chosen="guided by given links")
 
-    def seen(self, weights: Tensor) -> Tensor:
+    def guided_heads(self, weights: Tensor) -> Tensor:
         """Return the weights of the guided heads.  (B, 1, H, T, S) -> (B, heads, T, S)."""
         return weights[:, 0, : self.heads]
 
 
-def guide_of(config: Config) -> Guide | None:
-    """Return how given links guide a model with such settings; None when they are to be ignored."""
+def guided_attention(config: Config, weight: float) -> GuidedAttention:
+    """Return how given links guide a model with such settings; raises ConfigError for a model that cannot be guided."""
     training, model = config.training, config.model
-    if not training.guided:
-        return None
     if isinstance(model, FixedConfig):
         raise ConfigError("links guide attention, but model.family=fixed has none; choose rnn or transformer")
     layers, heads = (model.depth, model.heads) if isinstance(model, TransformerConfig) else (1, 1)
@@ -79,14 +89,14 @@ def guide_of(config: Config) -> Guide | None:
     layer = (training.guided_layer or max(1, layers - 1)) - 1
     late = training.guided_step == "next" or (training.guided_step == "auto" and isinstance(model, TransformerConfig))
     ends = training.guided_unlinked == "end"
-    return Guide(training.guided, Look(layer=layer), training.guided_heads or heads, late, ends)
+    return GuidedAttention(weight, Look(layer=layer), training.guided_heads or heads, late, ends)
 
 
-def wanted_weights(links: Tensor, x: Tensor, y: Tensor, guide: Guide) -> Tensor:
-    """Return the weights that links ask for.  links (N,), x (B, S), y (B, T) -> (B, T, S).
+def target_weights(links: Tensor, x: Tensor, y: Tensor, guide: GuidedAttention) -> Tensor:
+    """Return the attention weights that links teach.  links (N,), x (B, S), y (B, T) -> (B, T, S).
 
-    Links are places in such an array; y are the tokens to be predicted. Rows sum to 1, or are zeros where a token is
-    left alone. If the step that reads a token is guided, they stand one step later.
+    Links are positions in such an array; y are the tokens to predict. Rows sum to 1, or are zeros where a token is
+    ignored. If the step that reads a token is guided, they stand one step later.
     """
     B, T, S = *y.shape, x.shape[1]
     flat = torch.zeros(B * T * S + 1, device=links.device)  # the last is for places that are none
@@ -111,13 +121,13 @@ def links_loss(weights: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
     return -(wanted * seen).sum(), wanted.sum()
 
 
-def agreement(model: Network, batch: Batch, guide: Guide) -> tuple[Tensor, Tensor]:
+def agreement(model: Network, batch: Batch, guide: GuidedAttention) -> tuple[Tensor, Tensor]:
     """Return how many tokens that are taught look most where they should, and how many there are."""
     memory = model.encode(batch.x, batch.x != 0)
     y = batch.y[:, :-1]
     weights = model.step(y, model.start(memory, y.shape[1]), memory, guide.look).weights
     if weights is None or batch.links is None:
         return torch.zeros(()), torch.zeros(())
-    wanted = wanted_weights(batch.links, batch.x, batch.y[:, 1:], guide)
-    best = guide.seen(weights).mean(1).argmax(-1, keepdim=True)
+    wanted = target_weights(batch.links, batch.x, batch.y[:, 1:], guide)
+    best = guide.guided_heads(weights).mean(1).argmax(-1, keepdim=True)
     return (wanted.gather(-1, best) > 0).sum(), wanted.sum()

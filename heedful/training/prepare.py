@@ -1,31 +1,34 @@
-"""From where the pairs are to what a run needs: vocabularies, token ids, batches, and a checksum of it all."""
+"""The data of a run: from files of pairs to vocabularies, token ids, batches, and a checksum of the pairs."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from importlib.metadata import version
+from pathlib import Path
 from textwrap import shorten
+from typing import Any
 
 import numpy as np
 
 from heedful.config import Config, DataConfig, TextConfig
-from heedful.data import Batches, Corpus, Pair
+from heedful.data import Batches, Corpus, Pair, PairFile, PairList
 from heedful.data.cache import Writer, key_of, stored
+from heedful.data.files import check_there
 from heedful.data.links import CorpusLinks, word_sizes
 from heedful.data.split import among
-from heedful.data.store import CHUNK, Chosen, Store, open_store
+from heedful.data.store import CHUNK, Store, StoreRows, open_store
 from heedful.data.tokens import tokens_of
-from heedful.errors import DataError
+from heedful.errors import ConfigError, DataError
 from heedful.text import START, Codec
 from heedful.text.size import count_texts, resolve_size
-from heedful.training.guided import Guide, guide_of
-from heedful.training.inputs import Inputs
-from heedful.training.records import Watch
+from heedful.training.callbacks import Reporter
+from heedful.training.guided import GuidedAttention
+from heedful.training.losses import AuxiliaryLoss, auxiliary_losses
 
-__all__ = ["Found", "Prepared", "learn_codecs", "open_pairs", "prepare"]
+__all__ = ["Inputs", "PairSets", "TrainingData", "learn_codecs", "open_pairs", "prepare"]
 
 VERSION = 1
 LEARNED = 1_000_000  # pairs that vocabularies are learned from at most
@@ -35,11 +38,74 @@ WHOLE = DataConfig(max_characters=10**9, max_ratio=1e9, duplicates="keep")
 
 
 @dataclass(frozen=True)
-class Found:
-    """The pairs to learn from and those for validation, on disk; their checksum, to know them again."""
+class Inputs:
+    """The sentence pairs to learn from and, if given, those for validation; `strict`: all must be clean already.
 
-    training: Chosen
-    held: Chosen
+    Without any, they are those of the run that is resumed.
+    """
+
+    training: tuple[PairFile | PairList, ...]
+    valid: tuple[PairFile | PairList, ...] = ()
+    strict: bool = False
+
+    def __post_init__(self) -> None:
+        if self._paths().count("-") > 1:
+            raise ConfigError("standard input (-) can be read only once; put one of the two into a file")
+
+    @property
+    def piped(self) -> bool:
+        """Whether something comes from standard input."""
+        return "-" in self._paths()
+
+    @property
+    def linked(self) -> bool:
+        """Whether links between words were given with the pairs to learn from."""
+        return any(file.links not in ("", None) for file in self.training)
+
+    @property
+    def missing(self) -> list[str]:
+        """The files that are missing."""
+        return [path for path in self._paths() if path != "-" and not Path(path).exists()]
+
+    def check(self) -> None:
+        """Raise DataError for files that are missing or cannot be opened: the last one is read long after the first."""
+        for path in self._paths():
+            check_there(Path(path))
+
+    def absolute(self) -> dict[str, Any]:
+        """Return the inputs with full paths, for the record; nothing for pairs in memory."""
+        if len(self._files()) < len(self.training) + len(self.valid):
+            return {}
+        sides = {"training": self.training, "valid": self.valid}
+        return {side: [asdict(_absolute(f)) for f in files if isinstance(f, PairFile)] for side, files in sides.items()}
+
+    @classmethod
+    def recorded(cls, record: Mapping[str, Any]) -> Inputs | None:
+        """Return the inputs that a record is of, if it is of files."""
+        if not record.get("training"):
+            return None
+        training, valid = (tuple(PairFile(**file) for file in record[side]) for side in ("training", "valid"))
+        return cls(training, valid)
+
+    def _paths(self) -> list[str]:
+        return [path for file in self._files() for path in (file.path, file.target, file.links) if path]
+
+    def _files(self) -> list[PairFile]:
+        return [file for file in (*self.training, *self.valid) if isinstance(file, PairFile)]
+
+
+def _absolute(file: PairFile) -> PairFile:
+    given = (file.path, file.target, file.links)
+    path, target, links = (name if name in ("", "-") else str(Path(name).resolve()) for name in given)
+    return replace(file, path=path, target=target, links=links)
+
+
+@dataclass(frozen=True)
+class PairSets:
+    """The pairs to learn from and those for validation, on disk; their checksum, to recognise them."""
+
+    training: StoreRows
+    held: StoreRows
     digest: str
 
     @property
@@ -49,10 +115,10 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class TrainingData:
     """Token ids and batches to learn from, pairs and batches for validation, and the checksum of the pairs.
 
-    `guide` says how links between their words guide attention, if there are any.
+    `losses` are the auxiliary losses of the run by name.
     """
 
     corpus: Corpus
@@ -60,34 +126,40 @@ class Prepared:
     valid_pairs: list[Pair]
     valid_batches: Batches
     digest: str
-    guide: Guide | None = None
+    losses: dict[str, AuxiliaryLoss] = field(default_factory=dict)
+
+    @property
+    def guide(self) -> GuidedAttention | None:
+        """How links between words guide attention, if there are any."""
+        found = self.losses.get("guided")
+        return found if isinstance(found, GuidedAttention) else None
 
 
-def open_pairs(inputs: Inputs, config: Config, watch: Watch) -> Found:
-    """Read and clean the pairs, or map them from the cache; say what was found and which are held out."""
+def open_pairs(inputs: Inputs, config: Config, reporter: Reporter) -> PairSets:
+    """Read and clean the pairs, or map them from the cache; log what was found and which are held out."""
     began = time.perf_counter()
-    store, known = open_store(inputs.training, config.data, watch.say, watch.preparing)
+    store, known = open_store(inputs.training, config.data, reporter.log, reporter.preparing)
     if inputs.strict:
         store.report.refuse()
     for line in store.report.lines():
-        watch.say(line)
+        reporter.log(line)
     if known:
-        watch.say(f"these pairs are read from the cache ({time.perf_counter() - began:.1f} s)")
+        reporter.log(f"these pairs are read from the cache ({time.perf_counter() - began:.1f} s)")
     most = config.training.valid_pairs
     if inputs.valid:
-        training = Chosen(store, store.split.first, "first")
-        held = _validation(inputs, watch)
-        _say_given(training, held, most, watch.say)
+        training = StoreRows(store, store.split.first, "first")
+        held = _validation(inputs, reporter)
+        _log_given(training, held, most, reporter.log)
         held = replace(held, rows=held.rows[:most])
     else:
-        training, held = _held_out(store, most, watch.say)
+        training, held = _held_out(store, most, reporter.log)
     digest = _digest(training, held)
     store.forget()
-    return Found(training, held, digest)
+    return PairSets(training, held, digest)
 
 
-def _held_out(store: Store, most: int, say: Callable[[str], None]) -> tuple[Chosen, Chosen]:
-    """Return the pairs to learn from and those held out, and say how many."""
+def _held_out(store: Store, most: int, log: Callable[[str], None]) -> tuple[StoreRows, StoreRows]:
+    """Return the pairs to learn from and those held out, and log how many."""
     found = store.split
     if not len(found.training):
         raise DataError(
@@ -95,44 +167,44 @@ def _held_out(store: Store, most: int, say: Callable[[str], None]) -> tuple[Chos
             f"pair{'s' if found.different != 1 else ''}); give more pairs, or pairs for validation: --valid FILE "
             "(in Python, valid=…)"
         )
-    training, held = Chosen(store, found.training, "training"), Chosen(store, found.held[:most], "held")
-    _show_first(training, say)
-    say(f"{len(training):,} pairs to learn from, {len(held):,} held out for validation")
+    training, held = StoreRows(store, found.training, "training"), StoreRows(store, found.held[:most], "held")
+    _show_first(training, log)
+    log(f"{len(training):,} pairs to learn from, {len(held):,} held out for validation")
     if aside := len(found.first) - len(training) - len(held):
         share = f"{aside:,} more pairs ({aside / len(found.first):.1%}) are not learned from"
-        say(f"{share}: held out too, or with a sentence of a held-out pair; --valid FILE uses all")
+        log(f"{share}: held out too, or with a sentence of a held-out pair; --valid FILE uses all")
     return training, held
 
 
-def _validation(inputs: Inputs, watch: Watch) -> Chosen:
+def _validation(inputs: Inputs, reporter: Reporter) -> StoreRows:
     """Return the pairs that were given for validation."""
-    store, _ = open_store(inputs.valid, WHOLE, watch.say, watch.preparing)
+    store, _ = open_store(inputs.valid, WHOLE, reporter.log, reporter.preparing)
     if inputs.strict:
         store.report.refuse()
     if store.report.counts or store.report.notes:
         for line in store.report.lines():
-            watch.say(f"validation: {line}")
-    return Chosen(store, store.split.first, "first")
+            reporter.log(f"validation: {line}")
+    return StoreRows(store, store.split.first, "first")
 
 
-def _say_given(training: Chosen, valid: Chosen, most: int, say: Callable[[str], None]) -> None:
-    _show_first(training, say)
+def _log_given(training: StoreRows, valid: StoreRows, most: int, log: Callable[[str], None]) -> None:
+    _show_first(training, log)
     if len(valid) > most:
-        say(f"validation uses the first {most:,} of {len(valid):,} pairs (training.valid_pairs)")
+        log(f"validation uses the first {most:,} of {len(valid):,} pairs (training.valid_pairs)")
     sources = valid.store.hashes.sources[valid.rows[:most]]
     learned = training.store.hashes.sources
     both = int(among(sources, learned[among(learned, sources)]).sum())
     overlap = f" ({both:,} of their sources are also in training: scores on them flatter)" if both else ""
-    say(f"{len(training):,} pairs to learn from, {len(sources):,} for validation{overlap}")
+    log(f"{len(training):,} pairs to learn from, {len(sources):,} for validation{overlap}")
 
 
-def _show_first(pairs: Chosen, say: Callable[[str], None]) -> None:
-    """Say the first pair: a wrong column is seen at once."""
-    say("the first pair: " + " → ".join(shorten(side, 60, placeholder=" …") for side in pairs[0][:2]))
+def _show_first(pairs: StoreRows, log: Callable[[str], None]) -> None:
+    """Log the first pair: a wrong column is seen at once."""
+    log("the first pair: " + " → ".join(shorten(side, 60, placeholder=" …") for side in pairs[0][:2]))
 
 
-def _digest(*sides: Chosen) -> str:
-    """Return a checksum of pairs and links, to know them again when a run is resumed, wherever they stand then."""
+def _digest(*sides: StoreRows) -> str:
+    """Return a checksum of pairs and links, to recognise them when a run is resumed, wherever they are then."""
     total = sha256()
     for chosen in sides:
         hashes = chosen.store.hashes.pairs
@@ -146,7 +218,7 @@ def _digest(*sides: Chosen) -> str:
     return total.hexdigest()
 
 
-def learn_codecs(found: Found, config: Config, watch: Watch) -> tuple[Codec, Codec]:
+def learn_codecs(found: PairSets, config: Config, reporter: Reporter) -> tuple[Codec, Codec]:
     """Learn the vocabularies of source and target, or one for both; those of the same pairs are in the cache."""
     text, store = config.text, found.training.store
     key = None
@@ -157,90 +229,95 @@ def learn_codecs(found: Found, config: Config, watch: Watch) -> tuple[Codec, Cod
     def fill(writer: Writer) -> None:
         pairs = _some(found.training, LEARNED)
         if len(pairs) < found.pairs:
-            watch.say(f"vocabularies are learned from {len(pairs):,} of the pairs, evenly spread")
+            reporter.log(f"vocabularies are learned from {len(pairs):,} of the pairs, evenly spread")
         for name, sides in vocabularies.items():
-            writer.add(name, _learn(pairs, sides, text, found.pairs, watch).dump().encode())
+            writer.add(name, _learn(pairs, sides, text, found.pairs, reporter).dump().encode())
 
     vocabularies = {"both": (0, 1)} if text.joint else {"source": (0,), "target": (1,)}
-    arrays, _ = stored(key, fill, watch.say)
+    arrays, _ = stored(key, fill, reporter.log)
     codecs = [Codec.parse(arrays[name].tobytes().decode()) for name in vocabularies]
     return codecs[0], codecs[-1]
 
 
-def _learn(pairs: Chosen, sides: Sequence[int], config: TextConfig, total: int, watch: Watch) -> Codec:
+def _learn(pairs: StoreRows, sides: Sequence[int], config: TextConfig, total: int, reporter: Reporter) -> Codec:
     if not config.size:
         counted = _some(pairs, COUNTED)
-        config = resolve_size(count_texts(_texts(counted, sides, watch), total / len(counted)), config)
-    return Codec.train(_texts(pairs, sides, watch), config)
+        config = resolve_size(count_texts(_texts(counted, sides, reporter), total / len(counted)), config)
+    return Codec.train(_texts(pairs, sides, reporter), config)
 
 
-def _texts(pairs: Chosen, sides: Sequence[int], watch: Watch) -> Iterator[str]:
+def _texts(pairs: StoreRows, sides: Sequence[int], reporter: Reporter) -> Iterator[str]:
     for side in sides:
         for number, text in enumerate(pairs.texts(side)):
             if number % CHUNK == 0:
-                watch.preparing(number, "sentences read for a vocabulary")
+                reporter.preparing(number, "sentences read for a vocabulary")
             yield text
 
 
-def _some(pairs: Chosen, most: int) -> Chosen:
+def _some(pairs: StoreRows, most: int) -> StoreRows:
     """Return pairs, or so many of them, evenly spread."""
     if len(pairs) <= most:
         return pairs
     return replace(pairs, rows=pairs.rows[np.arange(most) * len(pairs) // most])
 
 
-def prepare(found: Found, codecs: tuple[Codec, Codec], config: Config, watch: Watch) -> Prepared:
-    """Cut all pairs into tokens, or map those from the cache; pairs over the length limit are said and left out."""
+def prepare(found: PairSets, codecs: tuple[Codec, Codec], config: Config, reporter: Reporter) -> TrainingData:
+    """Cut all pairs into tokens, or map those from the cache; pairs over the length limit are logged and left out."""
     began = time.perf_counter()
     most = config.text.max_length
-    tokens = tokens_of(found.training, codecs, config.text, config.training.seed, watch.say, watch.preparing)
-    _say_left_out(tokens.left_out, found.pairs, tokens.longest, "pairs", most, watch.say)
+    tokens = tokens_of(found.training, codecs, config.text, config.training.seed, reporter.log, reporter.preparing)
+    _log_left_out(tokens.left_out, found.pairs, tokens.longest, "pairs", most, reporter.log)
     if tokens.known:
-        watch.say(f"their tokens are read from the cache ({time.perf_counter() - began:.1f} s)")
+        reporter.log(f"their tokens are read from the cache ({time.perf_counter() - began:.1f} s)")
     pairs = [found.held[row] for row in range(len(found.held))]
     ids = [codec.ids([pair[side] for pair in pairs]) for side, codec in enumerate(codecs)]
     longest = [max(len(x), len(y)) for x, y in zip(*ids, strict=True)]
     short = [row for row, length in enumerate(longest) if length <= most]
-    _say_left_out(len(pairs) - len(short), len(pairs), max(longest), "validation pairs", most, watch.say)
-    guide = guide_of(config) if found.training.store.linked else None
-    if guide is None:
+    _log_left_out(len(pairs) - len(short), len(pairs), max(longest), "validation pairs", most, reporter.log)
+    losses = auxiliary_losses(config, found.training.store.linked)
+    guide = losses.get("guided")
+    if not isinstance(guide, GuidedAttention):
         tokens.corpus.links = None
     else:
-        watch.say(f"links between words guide attention: {guide}")
+        reporter.log(f"links between words guide attention: {guide}")
         if guide.ends and tokens.corpus.links is not None:
-            _say_unlinked(*tokens.corpus.links.unlinked(), watch.say)
+            _log_unlinked(*tokens.corpus.links.unlinked(), reporter.log)
     pairs, kept = [pairs[row] for row in short], replace(found.held, rows=found.held.rows[short])
     links = None
     if guide is not None and found.held.store.linked:
         links = _links(kept, pairs, codecs)
     elif guide is not None:
-        watch.say("the pairs for validation have no links: how well they are learned is not measured (--valid-links)")
+        reporter.log(
+            "the pairs for validation have no links: how well they are learned is not measured (--valid-links)"
+        )
     valid = Corpus.of(*([side[row] for row in short] for side in ids), links=links)
-    return Prepared(tokens.corpus, _batches(tokens.corpus, config), pairs, _batches(valid, config), found.digest, guide)
+    return TrainingData(
+        tokens.corpus, _batches(tokens.corpus, config), pairs, _batches(valid, config), found.digest, losses
+    )
 
 
-def _links(chosen: Chosen, pairs: Sequence[Pair], codecs: tuple[Codec, Codec]) -> CorpusLinks:
+def _links(chosen: StoreRows, pairs: Sequence[Pair], codecs: tuple[Codec, Codec]) -> CorpusLinks:
     """Return the links of pairs for validation."""
     words = [word_sizes(codec, [pair[side] for pair in pairs]) for side, codec in enumerate(codecs)]
     return CorpusLinks.of(chosen.store.links(chosen.rows), *words)
 
 
-def _say_unlinked(without: int, words: int, say: Callable[[str], None]) -> None:
-    """Say how many words are taught that they belong to nothing: of links that are not whole, that teaches wrongly."""
+def _log_unlinked(without: int, words: int, log: Callable[[str], None]) -> None:
+    """Log how many words are taught that they belong to nothing: of links that are not whole, that teaches wrongly."""
     if without:
         verbs = ("has", "is") if without == 1 else ("have", "are")
-        say(
+        log(
             f"{without:,} of {words:,} target words in pairs with links {verbs[0]} none and {verbs[1]} taught to look "
             "at </s>; if their links are only missing: --set training.guided_unlinked=free"
         )
 
 
-def _say_left_out(count: int, total: int, longest: int, what: str, most: int, say: Callable[[str], None]) -> None:
-    """Say how many pairs are too long; refuse when all are."""
+def _log_left_out(count: int, total: int, longest: int, what: str, most: int, log: Callable[[str], None]) -> None:
+    """Log how many pairs are too long; raise DataError when all are."""
     if count == total:
         raise DataError(f"all {what} have a side of more than {most} tokens; raise text.max_length")
     if count:
-        say(
+        log(
             f"left out {count:,} of {total:,} {what} with a side of more than {most:,} tokens "
             f"(text.max_length; the longest has {longest:,})"
         )

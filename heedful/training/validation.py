@@ -1,4 +1,4 @@
-"""How good the model is on pairs it does not learn from."""
+"""Validation: loss, BLEU and chrF of the model on held-out pairs, decoded greedily."""
 
 from __future__ import annotations
 
@@ -9,21 +9,20 @@ import torch
 
 from heedful.data import Batch, Batches, Pair
 from heedful.data.corpus import Array
-from heedful.decoding import greedy
+from heedful.decoding import greedy, length_limit
 from heedful.metrics import bleu, chrf
 from heedful.models import Network
 from heedful.text import Codec
-from heedful.training.guided import Guide, agreement
-from heedful.training.loss import loss
-from heedful.training.processes import ALONE, Processes
-from heedful.training.records import Sample, Validation
-from heedful.translator import limit
+from heedful.training.callbacks import Sample, Validation
+from heedful.training.distributed import ALONE, Processes
+from heedful.training.guided import GuidedAttention, agreement
+from heedful.training.step import loss
 
 __all__ = ["Validator"]
 
 
 class Validator:
-    """Measures a model on the same pairs each time; of several processes, each takes its share of the batches.
+    """Validates a model on the same pairs each time; of several processes, each takes its share of the batches.
 
     Where the loss is the metric, only the samples are translated: translating takes most of a validation's time.
     """
@@ -36,7 +35,7 @@ class Validator:
         device: torch.device,
         metric: str = "bleu",
         processes: Processes = ALONE,
-        guide: Guide | None = None,
+        guide: GuidedAttention | None = None,
     ) -> None:
         self.pairs = pairs
         self.references = [p.target for p in pairs]
@@ -84,6 +83,6 @@ class Validator:
         """Yield the greedy translation of each row."""
         keep = batch.x != 0
         memory = model.encode(batch.x, keep)
-        found = greedy(model, memory, [limit(n) for n in keep.sum(1).tolist()])
+        found = greedy(model, memory, [length_limit(n) for n in keep.sum(1).tolist()])
         for row, hypothesis in zip(rows, found, strict=True):
             yield int(row), self.target.decode(hypothesis.ids)

@@ -1,8 +1,6 @@
-"""The façade: `heedful.load(path).translate(text)` gives a `Translation`."""
+"""Translating text: `heedful.load(path).translate(text)` gives a `Translation`."""
 
-from heedful.translator.opening import load
 from heedful.translator.translation import Token, Translation
-from heedful.translator.translator import Translator
-from heedful.translator.writer import limit
+from heedful.translator.translator import Translator, load
 
-__all__ = ["Token", "Translation", "Translator", "limit", "load"]
+__all__ = ["Token", "Translation", "Translator", "load"]

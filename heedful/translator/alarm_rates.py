@@ -8,7 +8,7 @@ import numpy as np
 
 from heedful.alarm_rates import ENOUGH, KINDS, AlarmRates
 from heedful.alarms import alarms
-from heedful.data.thinned import spread
+from heedful.data.subsample import spread
 from heedful.metrics import judge
 from heedful.readout import Readout
 from heedful.translator.translator import Translator

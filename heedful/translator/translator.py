@@ -1,38 +1,79 @@
-"""A model with its vocabularies, ready to translate."""
+"""`heedful.load(path).translate(text)` gives a `Translation`: opening models, and the methods that take text.
+
+What happens to a text is in `pipeline`: encode, decode, read attention.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar, Unpack, overload
+from typing import Any, TypeVar, Unpack, cast, overload
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from heedful.alignment import Alignment
-from heedful.decoding import Decoding, DecodingKeywords, Ensemble
-from heedful.device import memory_guard, pick
-from heedful.errors import ConfigError, DataError
+from heedful.decoding import Decoding, DecodingKeywords, Ensemble, batch_by_length, length_limit
+from heedful.device import memory_guard, pick, using_threads
+from heedful.errors import ConfigError, DataError, ModelError, choose, guessing, known_arguments
 from heedful.folder import Parts, holds_model, write_model
-from heedful.models import Look, Memory, pack_weights
+from heedful.interop import open_parts
+from heedful.models import Look, Memory, Network, pack_weights
+from heedful.observe.influence import NAMES, WAYS, gradient, leave_one_out
 from heedful.readout import Readout
 from heedful.text import UNKNOWN
 from heedful.text.graphemes import whole
 from heedful.text.segments import READ, Segment, read_rule, segments
-from heedful.threads import using_threads
 from heedful.trace import Text, Trace
 from heedful.translator.aligning import align_pairs
-from heedful.translator.given import CHARACTERS, SPLIT_CHARACTERS, check_size, checked, checked_threads, prefixes, way
-from heedful.translator.influence import influence
-from heedful.translator.looking import Looker, Seen, reads
+from heedful.translator.pipeline import AttentionReader, DecodePipeline, TokenAttention, readout_of
 from heedful.translator.threads import measured_threads
 from heedful.translator.translation import Token, Translation
-from heedful.translator.writer import Writer, batches, limit
 
-__all__ = ["Translator"]
+__all__ = ["CHARACTERS", "SPLIT_CHARACTERS", "Translator", "check_size", "checked_texts", "load", "text_prefixes"]
 
 S = TypeVar("S")
+CHARACTERS = 100_000  # of a text that is taken as one: some fifty pages; the work may grow with the square
+SPLIT_CHARACTERS = 1_000_000  # of a text that is split into sentences
+INFLUENCE = {
+    "leave-one-out": "by how much less probable a word gets when a source word is left out",
+    "gradient": "the slope of a word's log-probability by each source word's vector, times that vector",
+}
+
+
+@guessing
+def load(
+    path: str | Path | Sequence[str | Path],
+    device: str = "auto",
+    warn: Callable[[str], None] | None = None,
+    *,
+    threads: int = 0,
+) -> Translator:
+    """Open the model in a folder: heedful's own, or a Marian (Opus-MT) one as the Hugging Face hub lays it out.
+
+    `hf:ORGANISATION/NAME` is fetched from the hub. Several folders are an ensemble: models with the same vocabularies
+    that agree on every word. A `readout.json` that cannot be read is an error; with `warn`, which is told of it, the
+    model is read as is usual for its kind. `threads` are those that PyTorch uses while the translator computes on the
+    CPU; by default, 0, the number stays as it is.
+    """
+    chosen = pick(device)
+    if isinstance(path, str | Path):
+        return Translator(open_parts(path, chosen, warn), chosen, threads=threads)
+    members = [open_parts(each, chosen, warn) for each in path]
+    if not members:
+        raise ConfigError("an ensemble needs at least one model")
+    for name, other in zip(path, members, strict=True):
+        for side in ("source", "target"):
+            if getattr(other, side).dump() != getattr(members[0], side).dump():
+                raise ModelError(
+                    f"{name}: its {side} vocabulary is not that of {path[0]}; the models of an ensemble share both"
+                )
+    model = cast(Network, Ensemble([member.model for member in members]))
+    shortest = min((member.config for member in members), key=lambda config: config.text.max_length)
+    parts = replace(members[0], model=model, config=shortest)
+    return Translator(parts, chosen, [readout_of(member) for member in members], threads)
 
 
 class Translator:
@@ -52,12 +93,12 @@ class Translator:
     ) -> None:
         self.parts = parts
         self.config = parts.config
-        self.threads = checked_threads(threads)
+        self.threads = _checked_threads(threads)
         # A text with more source tokens × target tokens has no trace, but a note of that; None: all have one.
         self.trace_cells: int | None = None
         self.to(device or torch.device("cpu"))
-        self.looker = Looker(parts.model, readouts or (reads(parts),))
-        self.readout = self.looker.readout
+        self.attention = AttentionReader(parts.model, readouts or (readout_of(parts),))
+        self.readout = self.attention.readout
 
     @property
     def reads(self) -> int:
@@ -85,7 +126,9 @@ class Translator:
         On the CPU, part of the work is done with different numbers, for at most a tenth of the time that it takes; for
         few texts a rule decides. If OMP_NUM_THREADS is set, or on a GPU, nothing changes (0).
         """
-        self.threads = measured_threads(self, checked(texts, SPLIT_CHARACTERS), way(how, decoding, "choose_threads"))
+        self.threads = measured_threads(
+            self, checked_texts(texts, SPLIT_CHARACTERS), _decoding(how, decoding, "choose_threads")
+        )
         return self.threads
 
     @overload
@@ -139,14 +182,14 @@ class Translator:
         after every batch with the number of sentences that are done, and of all.
         """
         others = ("prefix", "split", "copy_unknown", "trace", "batch_tokens", "progress")
-        how = way(how, decoding, "translate", others)
-        texts = checked([text] if isinstance(text, str) else text, SPLIT_CHARACTERS if split else CHARACTERS)
-        writer = Writer(self.parts, self.device, how, self.looker, self.trace_cells)
-        found = segments(texts, self.parts.source, self.reads, split)
-        begun = writer.prefixes(found, prefixes(prefix, len(texts)))
+        how = _decoding(how, decoding, "translate", others)
+        texts = checked_texts([text] if isinstance(text, str) else text, SPLIT_CHARACTERS if split else CHARACTERS)
+        pipeline = DecodePipeline(self.parts, self.device, how, self.attention, self.trace_cells)
+        parts = segments(texts, self.parts.source, self.reads, split)
+        begun = pipeline.prefixes(parts, text_prefixes(prefix, len(texts)))
         with using_threads(self.threads):
-            done = writer.write(found, begun, trace, copy_unknown, batch_tokens, progress)
-        translations = self.join(texts, found, done, writer.how.n_best, trace)
+            done = pipeline.run(parts, begun, trace, copy_unknown, batch_tokens, progress)
+        translations = self.join(texts, parts, done, pipeline.how.n_best, trace)
         return translations[0] if isinstance(text, str) else translations
 
     def join(
@@ -195,15 +238,15 @@ class Translator:
 
         Joined, the tokens' texts are the translation that `translate` gives, and their weights those of its trace.
         """
-        how = way(how, decoding, "stream", ("prefix", "split"))
+        how = _decoding(how, decoding, "stream", ("prefix", "split"))
         if how.beam > 1 or how.n_best > 1:
             raise ConfigError("a beam decides nothing before its end; stream greedily (beam 1), or one sample")
         if not isinstance(text, str):
             raise DataError(f"{text!r} is no text; a stream translates one string")
         check_size(text, "the text", SPLIT_CHARACTERS if split else CHARACTERS)
-        writer = Writer(self.parts, self.device, how, self.looker)
-        found = segments([text], self.parts.source, self.reads, split)
-        tokens = writer.stream(text, found, writer.prefixes(found, prefixes(prefix, 1)))
+        pipeline = DecodePipeline(self.parts, self.device, how, self.attention)
+        parts = segments([text], self.parts.source, self.reads, split)
+        tokens = pipeline.stream(text, parts, pipeline.prefixes(parts, text_prefixes(prefix, 1)))
         return self._stepwise(tokens)
 
     def _stepwise(self, tokens: Iterator[Token]) -> Iterator[Token]:
@@ -234,7 +277,7 @@ class Translator:
     def why_too_long(self, source: int, target: int = 0) -> str:
         """Return the same for sentences of so many tokens."""
         most = self.reads
-        for what, size, allowed in (("sentence", source, max(most, 2)), ("translation", target, limit(most))):
+        for what, size, allowed in (("sentence", source, max(most, 2)), ("translation", target, length_limit(most))):
             if size > allowed:
                 rule = read_rule(most) if what == "sentence" else f"2n + 20 for n = {read_rule(most)}, {most:,}"
                 return f"a {what} of {size:,} tokens is longer than this model reads at once ({allowed:,}, {rule})"
@@ -248,7 +291,7 @@ class Translator:
         They are read whole, so that what is `too_long` is refused.
         `weights=False` leaves out where it looks, which for many long pairs is a lot of memory.
         """
-        sources = checked(sources)
+        sources = checked_texts(sources)
         if blank := [i for i, source in enumerate(sources, 1) if not source.strip()]:
             raise DataError(f"source {blank[0]} of {len(sources)} is empty: there is nothing to translate")
         found = []
@@ -262,8 +305,8 @@ class Translator:
     ) -> list[Trace]:
         """Return where the model looks, and how probable it finds each word, when it reads given translations."""
 
-        def look(memory: Memory, ids: Sequence[Sequence[int]]) -> list[Seen]:
-            return self.looker.look(memory, ids, weights)
+        def look(memory: Memory, ids: Sequence[Sequence[int]]) -> list[TokenAttention]:
+            return self.attention.read(memory, ids, weights)
 
         found = self.pairs(sources, targets, look, batch_tokens)
         done = {row: seen.trace(source, target) for row, source, target, seen in found}
@@ -277,18 +320,18 @@ class Translator:
         batch_tokens: int = 4096,
     ) -> Iterator[tuple[int, Text, Text, S]]:
         """Yield what `look` gives for each pair, with its number and its texts; those of like length come together."""
-        sources, targets = checked(sources), checked(targets)
+        sources, targets = checked_texts(sources), checked_texts(targets)
         x, y = self.parts.source.encode_all(sources), self.parts.target.encode_all(targets)
         if len(x) != len(y):
             raise DataError(f"{len(x)} sentences but {len(y)} translations")
         for number, sizes in enumerate(zip(x, y, strict=True), 1):
             if why := self.why_too_long(*(len(side.ids) for side in sizes)):
                 raise DataError(f"pair {number} of {len(x)}: {why}" if len(x) > 1 else why)
-        writer = Writer(self.parts, self.device, Decoding(), self.looker)
-        for rows in batches([max(len(a.ids), len(b.ids)) for a, b in zip(x, y, strict=True)], batch_tokens):
+        pipeline = DecodePipeline(self.parts, self.device, Decoding(), self.attention)
+        for rows in batch_by_length([max(len(a.ids), len(b.ids)) for a, b in zip(x, y, strict=True)], batch_tokens):
             guard = memory_guard(f"reading {len(rows)} pairs", "read fewer at once (batch_tokens)")
             with guard, using_threads(self.threads), torch.inference_mode():
-                memory = writer.encode([x[r] for r in rows])
+                memory = pipeline.encode([x[r] for r in rows])
                 found = look(memory, [y[r].ids for r in rows])
             for row, seen in zip(rows, found, strict=True):
                 source = self.parts.source.trace(sources[row], x[row])
@@ -323,19 +366,21 @@ class Translator:
         """
         (trace,) = self.reread([source], [target])
         with using_threads(self.threads):
-            return influence(self.parts, trace, way)
+            return _influence(self.parts, trace, way)
 
     @torch.inference_mode()
     def inside(self, text: str) -> Trace:
         """Return where each word of a sentence looks in the sentence itself: the encoder's self-attention."""
-        (text,) = checked([text])
+        (text,) = checked_texts([text])
         encoded = self.parts.source.encode(text)
         if len(encoded.ids) == 1:
             raise DataError("the text is empty: there are no words to look at")
         if why := self.why_too_long(len(encoded.ids)):
             raise DataError(why)
         with using_threads(self.threads):
-            weights = Writer(self.parts, self.device, Decoding(), self.looker).encode([encoded], Look()).weights
+            weights = (
+                DecodePipeline(self.parts, self.device, Decoding(), self.attention).encode([encoded], Look()).weights
+            )
         if weights is None:
             raise ConfigError(
                 f"a model of the family '{self.config.family}' reads by recurrence and has no self-attention; "
@@ -352,3 +397,90 @@ class Translator:
         if holds_model(Path(path)):
             raise ConfigError(f"{path}: this folder already holds a model; choose another one")
         write_model(Path(path), self.parts)
+
+
+def _influence(parts: Parts, trace: Trace, way: str) -> Trace:
+    """Return a trace of the same words whose weights say what each target word depended on, each row as shares.
+
+    A row that depended on nothing in the source, as far as this tells, is 0.
+    """
+    choose("way", way, WAYS)
+    for name, side in (("source", trace.source), ("target", trace.target)):
+        if not side.written:
+            raise DataError(f"the {name} is blank: there are no words that could depend on each other")
+    x = parts.source.encode(trace.source.text).ids
+    y = parts.target.encode(trace.target.text).ids
+    model: Network = parts.model
+    with memory_guard(f"{way} for {len(x)} source and {len(y)} target tokens", "take a shorter sentence"):
+        found = _left_out(model, x, y, trace) if way == "leave-one-out" else gradient(model, x, y)
+    sums = found.sum(1, keepdims=True)
+    shares = np.divide(found, sums, out=np.zeros_like(found), where=sums > 0)
+    readout = Readout(label=f"{NAMES[way]}: {INFLUENCE[way]}", attention=False)
+    return Trace(trace.source, trace.target, shares[None, None], trace.log_probs, readout)
+
+
+def _left_out(model: Network, x: tuple[int, ...], y: tuple[int, ...], trace: Trace) -> NDArray[np.float32]:
+    """What words are worth, in equal parts to the tokens of each.  (T, S)."""
+    words = [(word.first, word.last) for word in trace.source.words]
+    by_word = leave_one_out(model, x, y, words)
+    tokens = np.zeros((len(y), len(x)), dtype=np.float32)
+    for w, (first, last) in enumerate(words):
+        tokens[:, first:last] = by_word[:, w : w + 1] / max(1, last - first)
+    return tokens
+
+
+def _decoding(
+    how: Decoding | None, keywords: Mapping[str, Any] | None = None, function: str = "", others: Sequence[str] = ()
+) -> Decoding:
+    """Return how to translate: as `how` says, changed by keywords; by default greedily.
+
+    `function` and its `others`, the arguments that are not settings of decoding, are named for unknown keywords.
+    """
+    if how is not None and not isinstance(how, Decoding):
+        raise ConfigError(
+            f"how is {how!r}, expected heedful.Decoding(beam=5, …); settings can also be given by name, as beam=5"
+        )
+    settings = dict(keywords or {})
+    known_arguments(function, settings, [*DecodingKeywords.__annotations__, *others])
+    return replace(how or Decoding(), **settings) if settings else how or Decoding()
+
+
+def _checked_threads(threads: int) -> int:
+    """Return a number of threads; 0 stands for as many as PyTorch takes."""
+    if isinstance(threads, bool) or not isinstance(threads, int) or not 0 <= threads <= 4096:
+        raise ConfigError(f"threads is {threads!r}, expected a whole number from 1 to 4096, or 0: as PyTorch has it")
+    return threads
+
+
+def checked_texts(texts: Sequence[str], most: int = CHARACTERS) -> list[str]:
+    """Return texts of at most so many characters as a list; a string alone would be a list of its letters.
+
+    Raises DataError for what is no list of texts, and for a text that is too long, with its index.
+    """
+    if isinstance(texts, str) or not isinstance(texts, Iterable):
+        raise DataError(f"{texts!r} is no list of texts; expected strings in a list")
+    found = list(texts)
+    for number, text in enumerate(found, 1):
+        if not isinstance(text, str):
+            raise DataError(f"{text!r} is no text; expected a string, or a list of strings")
+        which = f"text {number} of {len(found)} (index {number - 1})" if len(found) > 1 else "the text"
+        check_size(text, which, most)
+    return found
+
+
+def check_size(text: str, what: str, most: int = CHARACTERS) -> None:
+    """Raise DataError if a text is longer than what is translated as one."""
+    if len(text) > most:
+        whole = f" ({SPLIT_CHARACTERS:,} if it is split into sentences)" if most < SPLIT_CHARACTERS else ""
+        raise DataError(
+            f"{what} has {len(text):,} characters; at most {most:,} are translated as one text{whole}: give each "
+            "paragraph as a text of its own (on the command line, as a line of its own)"
+        )
+
+
+def text_prefixes(given: str | Sequence[str] | None, count: int) -> list[str]:
+    """Return a prefix for each text, or none at all."""
+    found = [given] * count if isinstance(given, str) else checked_texts(given or ())
+    if found and len(found) != count:
+        raise DataError(f"{count} texts but {len(found)} prefixes; give one for all, or one for each")
+    return found

@@ -91,7 +91,7 @@ def test_sentences_are_seen_each_for_itself(heedful_cli: Run, transformer: Path)
 def test_what_was_cut_off_names_no_option_that_is_not_there(
     heedful_cli: Run, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("heedful.translator.writer.limit", lambda *_: 2)
+    monkeypatch.setattr("heedful.translator.pipeline.length_limit", lambda *_: 2)
     (tmp_path / "t.tsv").write_text("a b c\tA B C\n")
     said = "cut off after 1 token, 2n + 20 for n source tokens; see --max-length"
     for verb in (

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.config import DataConfig
-from heedful.data import Raw, Report, clean
+from heedful.data import CleaningReport, Raw, clean
 from heedful.data.cleaning import CHANGED, DROPPED, KNOWN_WORDS, REASONS, clean_text
 from heedful.errors import DataError
 
@@ -186,7 +186,7 @@ def test_nothing_is_left(pairs, words):
 def test_every_reason_has_its_words():
     assert (*DROPPED, *CHANGED) == REASONS
     assert all(single != several for single, several in DROPPED.values())
-    report = Report(100)
+    report = CleaningReport(100)
     for reason in DROPPED:
         report.drop(reason, "p:1", "a", "b")
     for reason in CHANGED:
@@ -197,7 +197,7 @@ def test_every_reason_has_its_words():
 
 def test_a_report_is_plain_data():
     report = cleaned(("a ", "b"), ("", "")).report
-    assert Report(**asdict(report)) == report
+    assert CleaningReport(**asdict(report)) == report
     assert pickle.loads(pickle.dumps(cleaned(("a ", "b")))) == cleaned(("a ", "b"))
 
 
@@ -260,7 +260,7 @@ def test_nothing_is_lost_silently(pairs, most, size):
     changed = {reason for line in whole.lines for side in pairs[line - 1] for reason in clean_text(side)[1]}
     assert changed == report.counts.keys() & CHANGED.keys()
     # In parts, by several processes, it is the same.
-    total, sources = Report(), []
+    total, sources = CleaningReport(), []
     for begin in range(0, len(rows), size):
         part = clean(rows[begin : begin + size], "p", config)
         total.add(part.report)

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from heedful.config import DataConfig, TextConfig
 from heedful.data import Batches, PairFile, PairList, Raw, clean
 from heedful.data import store as store_module
-from heedful.data.links import CorpusLinks, Given, as_lines, checked, word_sizes
-from heedful.data.store import Chosen, Store, open_store
+from heedful.data.links import CorpusLinks, GivenLinks, as_lines, checked, word_sizes
+from heedful.data.store import Store, StoreRows, open_store
 from heedful.data.tokens import tokens_of
 from heedful.errors import DataError
 from heedful.text import START, Codec
@@ -129,7 +129,7 @@ def test_cleaning_moves_links_with_their_words():
     """A word that cannot be seen is gone, one with a zero width space in it is two."""
     raw = [Raw(1, "\ufeff a\u00a0b \u200e c", "A\u200bB  C\r"), Raw(2, "", "x"), Raw(3, "d", "D")]
     found = clean(raw, "pairs", DataConfig())
-    flat, counts = checked(Given("links", 1, ["0-0 1-0 2-1 3-1 4-1", "0-0", "0-0"]), raw, found)
+    flat, counts = checked(GivenLinks("links", 1, ["0-0 1-0 2-1 3-1 4-1", "0-0", "0-0"]), raw, found)
     assert (found.sources[0], found.targets[0]) == ("a b c", "A B C")
     assert flat.tolist() == [[0, 0], [0, 1], [1, 2], [2, 2], [0, 0]]
     assert counts.tolist() == [4 + 0, 1]
@@ -149,7 +149,7 @@ def test_no_word_is_lost_on_the_way(text):
     words = text.split()
     if found.sources:
         links = " ".join(f"{i}-0" for i in range(len(words)))
-        flat, _ = checked(Given("links", 1, [links]), raw, found)
+        flat, _ = checked(GivenLinks("links", 1, [links]), raw, found)
         assert flat[:, 0].tolist() == list(range(len(found.sources[0].split())))
 
 
@@ -195,7 +195,7 @@ def test_links_between_tokens(regularise):
     lines = [" ".join(f"{i}-{j}" for i, j in one) for one in links]
     config = TextConfig(max_length=12, regularise=regularise)
     store = opened(PairList(pairs, links=lines), config=DataConfig(duplicates="keep", max_ratio=1e9))
-    chosen = Chosen(store, store.split.first, "first")
+    chosen = StoreRows(store, store.split.first, "first")
     corpus = tokens_of(chosen, codecs, config, 1, nothing, nothing).corpus
     assert len(corpus) < len(pairs)  # some sentences are too long
     numbers = [int(corpus.where(row).split(":")[1]) - 1 for row in range(len(corpus))]
@@ -217,7 +217,7 @@ def test_links_between_tokens(regularise):
 def test_fixed_batches_have_few_shapes_and_shares_have_their_own_links():
     pairs = [(f"a{i} b", f"A B{i}") for i in range(12)]
     store = opened(PairList(pairs, links=["0-1 1-0"] * 12))
-    chosen = Chosen(store, store.split.first, "first")
+    chosen = StoreRows(store, store.split.first, "first")
     codec = Codec.train([text for pair in pairs for text in pair], TextConfig(kind="word", size=100))
     corpus = tokens_of(chosen, (codec, codec), TextConfig(), 1, nothing, nothing).corpus
     batches = Batches(corpus, start=START, tokens=400, sentences=16, seed=1)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from heedful.config import DataConfig
 from heedful.data import Pair, PairFile, PairList, clean
 from heedful.data import store as store_module
-from heedful.data.store import Chosen, Store, open_store
+from heedful.data.store import Store, StoreRows, open_store
 from heedful.errors import DataError
 
 WORDS = ["a", "b", "ab", "é", "e\u0301", "घर", "我", " ", "\u00a0", "x" * 30]
@@ -130,7 +130,7 @@ def test_several_files(tmp_path):
 
 def test_chosen_pairs(tmp_path):
     store, _ = opened(*mixed(tmp_path))
-    chosen = Chosen(store, np.array([4, 0, 5]))
+    chosen = StoreRows(store, np.array([4, 0, 5]))
     assert len(chosen) == 3
     assert chosen[1] == Pair("s 0", "t 0", "a.tsv:1")
     assert [list(chosen.texts(side)) for side in (0, 1)] == [["s 3", "s 0", "s 4"], ["t 3", "t 0", "t 4"]]
@@ -156,7 +156,7 @@ def test_pairs_in_memory_are_not_kept():
     assert store.key is None
     folder = store.folder
     assert folder.exists()
-    chosen = Chosen(store, store.split.first)
+    chosen = StoreRows(store, store.split.first)
     del store
     assert chosen[1].target == "d"
     del chosen

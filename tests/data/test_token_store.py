@@ -11,8 +11,8 @@ from heedful.config import DataConfig, TextConfig
 from heedful.data import PairFile, PairList
 from heedful.data import tokens as tokens_module
 from heedful.data.corpus import Corpus
-from heedful.data.store import Chosen, open_store
-from heedful.data.tokens import Tokens, tokens_of
+from heedful.data.store import StoreRows, open_store
+from heedful.data.tokens import StoredTokens, tokens_of
 from heedful.text import Codec
 
 SENTENCES = [
@@ -36,12 +36,12 @@ def nothing(*_: object) -> None:
     pass
 
 
-def chosen_of(source: PairFile | PairList) -> Chosen:
+def chosen_of(source: PairFile | PairList) -> StoreRows:
     store, _ = open_store([source], DataConfig(duplicates="keep", max_ratio=1e9), nothing, nothing)
-    return Chosen(store, store.split.first, "first")
+    return StoreRows(store, store.split.first, "first")
 
 
-def cut(chosen: Chosen, config: TextConfig, seed: int = 1, codecs=CODECS) -> Tokens:
+def cut(chosen: StoreRows, config: TextConfig, seed: int = 1, codecs=CODECS) -> StoredTokens:
     return tokens_of(chosen, codecs, config, seed, nothing, nothing)
 
 
@@ -76,7 +76,7 @@ def test_what_tokens_depend_on(tmp_path):
     assert cut(chosen, config, seed=2).known
     assert not cut(chosen, TextConfig(max_length=9)).known
     assert not cut(chosen, config, codecs=CODECS[::-1]).known
-    assert not cut(Chosen(chosen.store, chosen.rows[:2], "training"), config).known
+    assert not cut(StoreRows(chosen.store, chosen.rows[:2], "training"), config).known
     assert not cut(chosen, TextConfig(max_length=50, regularise=0.1)).known
     assert cut(chosen, TextConfig(max_length=50, regularise=0.1), seed=2).known
     assert sides(cut(chosen, config).corpus)[0] == [list(ids) for ids in CODECS[0].ids(SENTENCES)]

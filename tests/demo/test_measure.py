@@ -13,7 +13,7 @@ from conftest import ROOT
 sys.path.insert(0, str(ROOT / "tests" / "report"))
 from sample_report import side
 
-from heedful.data.hindi import Side
+from heedful.data.hindi import SentenceSide
 from heedful.demo import FULL
 from heedful.demo.measure import alignment, exact_up_to, examples, scores
 from heedful.demo.plan import FAMOUS
@@ -21,10 +21,10 @@ from heedful.trace import Trace
 from heedful.translator import Translation
 
 TEST = (
-    Side("a b", "X Y", ((0, 0), (1, 1)), ()),
-    Side("a b c", "X Y Z", (), ()),
-    Side("a b c d e f", "X Y Z U V W", (), ()),
-    Side("a b c d e f g h i j k", "X Y Z U V W A B C D E", (), ()),
+    SentenceSide("a b", "X Y", ((0, 0), (1, 1)), ()),
+    SentenceSide("a b c", "X Y Z", (), ()),
+    SentenceSide("a b c d e f", "X Y Z U V W", (), ()),
+    SentenceSide("a b c d e f g h i j k", "X Y Z U V W A B C D E", (), ()),
 )
 
 
@@ -86,7 +86,7 @@ def test_scores_by_source_length() -> None:
 # ---- links
 
 # Here the gold links are those of half the largest weight and more ...
-VALID = Side("a b c", "X", ((0, 0), (1, 0)), ())
+VALID = SentenceSide("a b c", "X", ((0, 0), (1, 0)), ())
 VALID_TRACE = weighted("a b c", "X", [0.5, 0.3, 0.12, 0.08], [0.0, 0.0, 0.0, 1.0])
 # ... and here those of the largest alone: with a half, as many wrong ones are found.
 CROSSED = TEST[0]

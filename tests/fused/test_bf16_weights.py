@@ -10,8 +10,7 @@ from heedful.config import RnnConfig, TrainingConfig, TransformerConfig
 from heedful.data import Batch
 from heedful.fused.bf16_weights import Bf16Weights
 from heedful.models import Network, build
-from heedful.training.loss import Learner
-from heedful.training.update import Updater
+from heedful.training.step import ModelWithLoss, TrainingStep
 
 
 def made(**settings: object) -> Network:
@@ -21,7 +20,7 @@ def made(**settings: object) -> Network:
 
 
 def learned(model: Network, copies: bool, rdrop: float = 0.0) -> dict[str, torch.Tensor]:
-    learner = Learner(model, 0.1, rdrop)
+    learner = ModelWithLoss(model, 0.1, rdrop)
     x, y = torch.tensor([[4, 5, 6, 3], [7, 3, 0, 0]]), torch.tensor([[2, 4, 5, 3], [2, 6, 3, 0]])
     other = Bf16Weights(learner, model.bf16_weights())
     torch.manual_seed(5)
@@ -46,7 +45,7 @@ def test_the_same_numbers_as_autocast(settings: dict[str, object], rdrop: float)
 
 def test_what_has_copies() -> None:
     model = made(tied="all")
-    copies = Bf16Weights(Learner(model), model.bf16_weights())
+    copies = Bf16Weights(ModelWithLoss(model), model.bf16_weights())
     names = set(copies.named)
     assert all(name.startswith("model.") for name in names)
     assert "model.encoder.0.inside.W.weight" in names
@@ -54,12 +53,12 @@ def test_what_has_copies() -> None:
     assert "model.encoder.0.forward_layer.W_1.bias" not in names
     assert not [name for name in names if "embedding" in name or "LN" in name]
     rnn = build(RnnConfig(width=8, embedding=8), 9, 9)
-    assert not Bf16Weights(Learner(rnn), rnn.bf16_weights()).named
+    assert not Bf16Weights(ModelWithLoss(rnn), rnn.bf16_weights()).named
 
 
 def test_they_follow_the_weights() -> None:
     model = made()
-    copies = Bf16Weights(Learner(model), model.bf16_weights())
+    copies = Bf16Weights(ModelWithLoss(model), model.bf16_weights())
     inputs = (torch.tensor([[4, 3]]), torch.tensor([[2, 5, 3]]), torch.tensor(1.0), None)
     model.eval()
     with torch.autocast("cpu", torch.bfloat16):
@@ -78,7 +77,7 @@ def test_recorded_steps_learn_the_same() -> None:
     x, y = torch.tensor([[4, 5, 6, 3], [7, 8, 3, 0]]), torch.tensor([[2, 4, 5, 3], [2, 6, 3, 0]])
     losses = []
     for copies in (True, False):
-        updater = Updater(made(dropout=0.0).cuda(), TrainingConfig(ema=0.0), torch.device("cuda"), bf16=True)
+        updater = TrainingStep(made(dropout=0.0).cuda(), TrainingConfig(ema=0.0), torch.device("cuda"), bf16=True)
         assert updater.bf16_weights is not None
         updater.bf16_weights = updater.bf16_weights if copies else None
         for step in range(1, 9):  # from the third on they are recorded

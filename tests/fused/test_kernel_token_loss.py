@@ -10,7 +10,7 @@ from torch import Tensor
 from heedful.errors import ShapeError
 from heedful.fused.triton import scaled_, token_losses
 from heedful.fused.triton import token_loss as kernels
-from heedful.training import word_loss as training
+from heedful.training import losses as training
 
 # The interpreter computes with NumPy, which speaks up where a GPU does not; Triton 3.6 has old ways with it.
 pytestmark = [
@@ -175,13 +175,13 @@ def test_training_uses_it(device: str, kind: torch.dtype, rdrop: float, monkeypa
     """As on a GPU: the scores keep their type, and the gradient is that of PyTorch."""
     given, words, weights = (t.to(device) for t in example(8, 33, kind))
     exact = given.double().cpu().requires_grad_()
-    total, right = training.word_loss(exact * 1.0, words.cpu(), weights.cpu().double(), 0.1, rdrop)
+    total, right = training.cross_entropy(exact * 1.0, words.cpu(), weights.cpu().double(), 0.1, rdrop)
     (slope,) = torch.autograd.grad(3 * total, exact)
     monkeypatch.setattr(training, "usable", lambda _: True)
     seen = []
     monkeypatch.setattr(training, "token_losses", lambda *given: seen.append(given[0].dtype) or token_losses(*given))
     leaf = given.clone().requires_grad_()
-    found, hit = training.word_loss(leaf * 1.0, words, weights, 0.1, rdrop)
+    found, hit = training.cross_entropy(leaf * 1.0, words, weights, 0.1, rdrop)
     (gradient,) = torch.autograd.grad(3 * found, leaf)
     assert seen == [kind]
     assert gradient.dtype == kind

@@ -11,13 +11,13 @@ from torch.nn import functional as F
 from heedful.config import TransformerConfig
 from heedful.fused.triton import usable
 from heedful.models import build, transformer
-from heedful.training.loss import Learner
+from heedful.training.step import ModelWithLoss
 
 pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
 V = 13
 
 
-def gradients(learner: Learner, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+def gradients(learner: ModelWithLoss, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
     learner.zero_grad()
     total, _ = learner(x, y, torch.tensor(0.1, device=x.device))
     total.backward()
@@ -41,7 +41,7 @@ def test_without_dropout_it_is_the_same(
     results = []
     for fused in (False, True):
         monkeypatch.setattr(transformer, "_by_kernels", lambda _, fused=fused: fused)
-        results.append(gradients(Learner(model, 0.1), x, y))
+        results.append(gradients(ModelWithLoss(model, 0.1), x, y))
     (wanted, slopes), (found, others) = results
     torch.testing.assert_close(found, wanted)
     assert slopes.keys() == others.keys()
@@ -56,7 +56,7 @@ def test_dropout_follows_from_the_seed(device: str, monkeypatch: pytest.MonkeyPa
     totals = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
-        totals.append(gradients(Learner(model), x, y)[0].item())
+        totals.append(gradients(ModelWithLoss(model), x, y)[0].item())
     assert totals[0] == totals[1] != totals[2]
 
 
@@ -136,7 +136,7 @@ def test_a_step_in_bf16_is_near_the_one_without(device: str, monkeypatch: pytest
     for off in ("off", "on"):
         monkeypatch.setenv("HEEDFUL_KERNELS", off)
         with torch.autocast("cuda", torch.bfloat16):
-            results.append(gradients(Learner(model, 0.1, 1.0), x, y))
+            results.append(gradients(ModelWithLoss(model, 0.1, 1.0), x, y))
     (wanted, slopes), (found, others) = results
     torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-3)
     for name, slope in slopes.items():

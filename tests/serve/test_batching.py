@@ -249,7 +249,7 @@ def test_no_memory_is_said_and_survived(error: Exception, monkeypatch: pytest.Mo
 
     with running({"m": translator}) as service:
         with monkeypatch.context() as patch:
-            patch.setattr(translator.looker, "look", fails)
+            patch.setattr(translator.attention, "read", fails)
             with pytest.raises(ServiceError, match="out of memory") as caught:
                 service.client.translate("a", alignments=True)
             assert caught.value.status == 503
@@ -258,13 +258,13 @@ def test_no_memory_is_said_and_survived(error: Exception, monkeypatch: pytest.Mo
 
 def test_what_is_read_again_has_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     translator = random_translator("rnn")
-    look, sizes = translator.looker.look, []
+    look, sizes = translator.attention.read, []
 
     def counted(memory: object, targets: list[list[int]]) -> object:
         sizes.append(len(targets) * max(map(len, targets)))
         return look(memory, targets)
 
-    monkeypatch.setattr(translator.looker, "look", counted)
+    monkeypatch.setattr(translator.attention, "read", counted)
     with running({"m": translator}, Limits(batch_tokens=80)) as service:
         items = service.client.translate(["a b c"] * 12, alignments=True, beam=2, n_best=2)
         assert len(items) == 12

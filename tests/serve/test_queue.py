@@ -269,7 +269,7 @@ def test_a_heavy_batch_is_read_a_slice_at_a_time(desk: Desk) -> None:
     assert seen[:2] == [[], [True]], "the light one had to wait until the batch was read"
     assert len(seen) > 2
     (batch,) = batches
-    alone = batch.cohort.writer.encode([segment.encoded for segment in batch.cohort.found])
+    alone = batch.cohort.pipeline.encode([segment.encoded for segment in batch.cohort.segments])
     assert torch.equal(alone.keep, batch.cohort.memory.keep)
     assert torch.allclose(alone.h[alone.keep], batch.cohort.memory.h[alone.keep], atol=1e-5)
 

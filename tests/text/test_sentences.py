@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from heedful.text import graphemes
 from heedful.text.graphemes import LONGEST, boundary_after, boundary_before, is_boundary
-from heedful.text.sentences import cut, split
+from heedful.text.segments import cut, split
 
 # Each text is written with | where one sentence ends and the next begins; the white space around it is the text's own.
 WHOLE = [

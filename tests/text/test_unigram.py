@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from heedful.text.lattice import backward, forward, pieces
+from heedful.text.sampling import backward, forward, pieces
 from heedful.text.unigram import _digamma, learn
 
 STEMS = [a + b + c for a in ("w", "t", "pl", "sp") for b in ("a", "o", "e") for c in ("lk", "nt", "st", "m", "p")]

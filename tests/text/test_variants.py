@@ -14,9 +14,8 @@ from test_tokenizer import ANYTHING, CORPUS
 from heedful.config import TextConfig
 from heedful.errors import ConfigError
 from heedful.text import END, UNKNOWN, Codec
-from heedful.text.chance import key, mixed
-from heedful.text.lattice import STRENGTH, Lattices
-from heedful.text.merges import Merges
+from heedful.text.counter_rng import key, mixed
+from heedful.text.sampling import STRENGTH, Lattices, Merges
 
 KINDS = ("bpe", "unigram")
 TEXTS = [*CORPUS, *(f"{a}{b}{a} {b}{a} under standing understanding" for a in "abc" for b in "defg")]

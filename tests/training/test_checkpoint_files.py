@@ -13,7 +13,7 @@ from conftest import TINY, copies
 import heedful
 from heedful.errors import NewerFormatError
 from heedful.folder import CONFIG, OPTIMIZER, RUN, checksum, pack, unpack
-from heedful.training.checkpoint import folders, newest
+from heedful.training.checkpointing import folders, newest
 from heedful.version import __version__
 
 

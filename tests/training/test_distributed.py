@@ -21,9 +21,9 @@ from tests_helpers import benchmark
 
 from heedful.data.formats import PairFile
 from heedful.errors import ConfigError, DataError, WorkerError
-from heedful.training import Inputs, Silent
-from heedful.training.processes import ALONE, Processes, joined
-from heedful.training.ready import make_ready
+from heedful.training import Inputs, Reporter
+from heedful.training.distributed import ALONE, Processes, joined
+from heedful.training.setup import set_up
 
 faults = benchmark("faults")
 Cli = Callable[..., Done]
@@ -210,7 +210,7 @@ def test_a_mistake_is_said_once(tmp_path: Path, environment: dict[str, str]) -> 
     assert done.err.count("nosuch.tsv: there is no such file") == 1
     assert done.err.count("heedful: ") == 1
     assert "exitcode  : 2" in done.err
-    assert 'heedful/training/start.py"' not in done.err  # as a traceback of ours would have it
+    assert 'heedful/training/loop.py"' not in done.err  # as a traceback of ours would have it
 
 
 @pytest.mark.slow
@@ -247,7 +247,7 @@ def test_processes_that_were_told_different_things(
 def test_stdin_is_refused_with_several_processes() -> None:
     inputs = Inputs((PairFile("-"),))
     with pytest.raises(ConfigError, match=r"standard input \(-\) cannot be read by several processes"):
-        make_ready(inputs, {"training": {"device": "cpu"}}, Processes(rank=1, world=2), Silent())
+        set_up(inputs, {"training": {"device": "cpu"}}, Processes(rank=1, world=2), Reporter())
 
 
 def test_one_process_alone_needs_no_others() -> None:

@@ -12,12 +12,12 @@ from conftest import copies, write_pairs
 from tests_helpers import small
 
 from heedful.data import PairList
-from heedful.training import Inputs, Silent, try_out
+from heedful.training import Inputs, Reporter, estimate_run
 
 
 def test_what_is_counted_is_what_training_would_see(tmp_path: Path) -> None:
     settings = small(training={"steps": 400, "accumulate": 2})
-    found = try_out(Inputs((PairList(copies()),)), settings)
+    found = estimate_run(Inputs((PairList(copies()),)), settings)
     assert (found.pairs, found.valid_pairs) == (283, 6)
     assert found.vocabularies == (12, 12)
     assert found.steps == 400
@@ -29,7 +29,7 @@ def test_what_is_counted_is_what_training_would_see(tmp_path: Path) -> None:
     assert found.weights > 1000
     # the best weights; and a checkpoint: the model, AdamW's two, the best
     assert found.bytes_kept == 5 * 4 * found.weights
-    more = try_out(Inputs((PairList(copies()),)), small(training={"ema": 0.9, "average": 3}))
+    more = estimate_run(Inputs((PairList(copies()),)), small(training={"ema": 0.9, "average": 3}))
     assert more.bytes_kept == (4 + 3 + 4 + 1) * 4 * more.weights
 
 
@@ -44,12 +44,12 @@ class Slow:
         return self.now
 
 
-class Heard(Silent):
+class Heard(Reporter):
     def __init__(self) -> None:
         self.said: list[str] = []
         self.done: list[tuple[int, str]] = []
 
-    def say(self, message: str) -> None:
+    def log(self, message: str) -> None:
         self.said.append(message)
 
     def preparing(self, done: int, what: str) -> None:
@@ -60,7 +60,7 @@ class Heard(Silent):
 def test_slow_steps_are_said_and_are_fewer(monkeypatch: pytest.MonkeyPatch, seconds: float, measured: int) -> None:
     heard = Heard()
     monkeypatch.setattr("heedful.training.estimate.time", Slow(seconds))
-    found = try_out(Inputs((PairList(copies()),)), small(), watch=heard)
+    found = estimate_run(Inputs((PairList(copies()),)), small(), reporter=heard)
     assert found.seconds_per_step == pytest.approx(seconds)
     at = heard.said.index("measuring 13 steps, the first with the largest batch")
     assert " weights, " in heard.said[at - 1]

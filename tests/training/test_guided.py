@@ -23,9 +23,9 @@ from heedful.errors import ConfigError, DataError
 from heedful.models import Look, Network, build
 from heedful.models.transformer import MultiHead
 from heedful.readout import Readout
-from heedful.training.guided import Guide, agreement, guide_of, links_loss, wanted_weights
-from heedful.training.loss import Learner
-from heedful.training.update import Updater
+from heedful.training.guided import GuidedAttention, agreement, links_loss, target_weights
+from heedful.training.losses import auxiliary_losses
+from heedful.training.step import ModelWithLoss, TrainingStep
 
 CPU = torch.device("cpu")
 MODELS = {
@@ -55,8 +55,10 @@ def batches() -> Batches:
     return Batches(corpus, start=2, tokens=100, sentences=10, seed=1)
 
 
-def guide(weight: float = 0.5, heads: int = 1, late: bool = False, layer: int = 0, ends: bool = True) -> Guide:
-    return Guide(weight, Look(layer=layer), heads, late, ends)
+def guide(
+    weight: float = 0.5, heads: int = 1, late: bool = False, layer: int = 0, ends: bool = True
+) -> GuidedAttention:
+    return GuidedAttention(weight, Look(layer=layer), heads, late, ends)
 
 
 def taught(number: int, ends: bool = True) -> dict[int, list[int]]:
@@ -68,21 +70,25 @@ def taught(number: int, ends: bool = True) -> dict[int, list[int]]:
 
 
 def test_which_layer_and_heads():
-    def found(family: str, **training: object) -> Guide | None:
+    def found(family: str, **training: object) -> GuidedAttention | None:
         model = {"family": family} | ({"layers": 4, "heads": 4} if family == "transformer" else {})
-        return guide_of(Config.build({"model": model, "training": training}))
+        config = Config.build({"model": model, "training": training})
+        assert "guided" not in auxiliary_losses(config, linked=False)
+        term = auxiliary_losses(config, linked=True).get("guided")
+        assert term is None or isinstance(term, GuidedAttention)
+        return term
 
     one = found("transformer")
     assert one is not None
     assert (one.look, one.heads, one.late) == (Look(layer=2), 1, True)
-    assert found("transformer", guided_step="same") == Guide(one.weight, one.look, 1, False)
-    assert found("rnn") == Guide(one.weight, Look(layer=0), 1, False)
+    assert found("transformer", guided_step="same") == GuidedAttention(one.weight, one.look, 1, False)
+    assert found("rnn") == GuidedAttention(one.weight, Look(layer=0), 1, False)
     other = found("transformer", guided_layer=4, guided_heads=0, guided_step="next", guided=2)
-    assert other == Guide(2.0, Look(layer=3), 4, True)
+    assert other == GuidedAttention(2.0, Look(layer=3), 4, True)
     assert other.readout.step == "next"
     assert (other.readout.layer, other.readout.heads) == (4, (1, 2, 3, 4))
     assert found("rnn", guided=0) is None
-    assert found("rnn", guided_unlinked="free") == Guide(one.weight, Look(layer=0), 1, False, ends=False)
+    assert found("rnn", guided_unlinked="free") == GuidedAttention(one.weight, Look(layer=0), 1, False, ends=False)
     with pytest.raises(ConfigError, match=r"links guide attention, but model.family=fixed has none"):
         found("fixed")
     with pytest.raises(ConfigError, match=r"training.guided_layer is 5, but the model has 4 layers"):
@@ -95,11 +101,11 @@ def test_wanted_weights_by_hand():
     x, y = torch.tensor([[4, 5, 3], [4, 3, 0], [4, 5, 3]]), torch.tensor([[4, 5, 6, 3], [4, 5, 3, 0], [4, 5, 3, 0]])
     links = torch.tensor([0, 1, 8, 12, 36])  # of (3, 4, 3): two words, one, and one; the last is none
     free = [[[0.5, 0.5, 0], [0, 0, 0], [0, 0, 1], [0, 0, 0]], [[1, 0, 0], *[[0, 0, 0]] * 3], [[0, 0, 0]] * 4]
-    assert wanted_weights(links, x, y, guide(ends=False)).tolist() == free
+    assert target_weights(links, x, y, guide(ends=False)).tolist() == free
     # Words without links look at </s>; </s> itself, padding and a pair without links are left alone.
     ends = [[[0.5, 0.5, 0], [0, 0, 1], [0, 0, 1], [0, 0, 0]], [[1, 0, 0], [0, 1, 0], *[[0, 0, 0]] * 2], [[0, 0, 0]] * 4]
-    assert wanted_weights(links, x, y, guide()).tolist() == ends
-    assert wanted_weights(links, x, y, guide(late=True)).tolist() == [[[0, 0, 0], *rows[:-1]] for rows in ends]
+    assert target_weights(links, x, y, guide()).tolist() == ends
+    assert target_weights(links, x, y, guide(late=True)).tolist() == [[[0, 0, 0], *rows[:-1]] for rows in ends]
 
 
 def test_loss_by_hand():
@@ -124,7 +130,7 @@ def test_a_weight_of_zero_does_no_harm():
     assert scores.grad.isfinite().all()
 
 
-def plain_loss(model: Network, batch: Batch, guide: Guide) -> tuple[Tensor, Tensor]:
+def plain_loss(model: Network, batch: Batch, guide: GuidedAttention) -> tuple[Tensor, Tensor]:
     """Words' and links' losses as the formulas have them, with all weights looked at, token by token."""
     memory = model.encode(batch.x, batch.x != 0)
     y = batch.y[:, :-1]
@@ -154,7 +160,7 @@ def test_the_loss_is_that_of_words_and_links(kind, late, ends):
     own = guide(late=late, layer=1, heads=2, ends=ends) if kind == "transformer" else guide(late=late, ends=ends)
     batch = batches().batch(np.arange(4))
     share = torch.tensor(1.0 / batch.tokens, dtype=torch.float64)
-    total, _, links, linked = Learner(model, guide=own)(batch.x, batch.y, share, batch.links)
+    total, _, links, linked = ModelWithLoss(model, auxiliary={"guided": own})(batch.x, batch.y, share, batch.links)
     words, wanted = plain_loss(plain, batch, own)
     assert links.item() == pytest.approx(wanted.item(), rel=1e-5)
     assert linked.item() == (6 if ends else 4)
@@ -173,7 +179,7 @@ def test_it_does_not_depend_on_batches(kind):
         model = make(kind)
         tokens = sum(batch.tokens for batch in shares)
         for batch in shares:
-            learner = Learner(model, 0.1, guide=guide())
+            learner = ModelWithLoss(model, 0.1, auxiliary={"guided": guide()})
             learner(batch.x, batch.y, torch.tensor(1.0 / tokens).double(), batch.links)[0].backward()
         return gradients(model)
 
@@ -195,7 +201,7 @@ def test_two_passes_are_as_one_without_dropout(kind):
     found = []
     for rdrop in (0.0, 3.0):
         model = make(kind)
-        total, *_ = told = Learner(model, 0.1, rdrop, guide())(batch.x, batch.y, share, batch.links)
+        total, *_ = told = ModelWithLoss(model, 0.1, rdrop, {"guided": guide()})(batch.x, batch.y, share, batch.links)
         total.backward()
         found.append((torch.stack([t.double() for t in told]), gradients(model)))
     torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-8)
@@ -231,14 +237,18 @@ def test_agreement_counts_the_best_token_of_each_row():
 def test_an_update_tells_the_losses_apart():
     batch = batches().batch(np.arange(4))
     config = TrainingConfig(smoothing=0.0)
-    one, other = (Updater(make("additive").float(), config, CPU, False, guide=own) for own in (guide(5.0), None))
+    one, other = (
+        TrainingStep(make("additive").float(), config, CPU, False, auxiliary=own)
+        for own in ({"guided": guide(5.0)}, {})
+    )
     one([batch], batch.tokens, 1, 0.0)
     other([Batch(batch.x, batch.y, batch.rows, batch.tokens)], batch.tokens, 1, 0.0)
     guided, plain = one.read(), other.read()
     assert guided.loss == pytest.approx(plain.loss, rel=1e-4)
     assert guided.right == plain.right
-    assert (guided.linked, plain.linked) == (6, 0)
-    assert guided.guided > 0.5
+    value, linked = guided.auxiliary["guided"]
+    assert (linked, dict(plain.auxiliary)) == (6, {})
+    assert value > 0.5
 
 
 def reversed_pairs(count: int = 400) -> tuple[list[tuple[str, str]], list[str]]:
@@ -372,7 +382,7 @@ def test_on_the_command_line(heedful_cli, tmp_path):
     assert done.code == 0, done.err
     assert "links between words guide attention: layer 1, 1 head, training.guided=" in done.err
     assert "% of the links" in done.err
-    assert ", links " in done.err
+    assert ", guided " in done.err
     again = heedful_cli("train", "--resume", "--out", tmp_path / "m", "--steps", 20)
     assert again.code == 0, again.err
     assert "links between words guide attention" in again.err
@@ -456,5 +466,7 @@ def test_links_of_pairs_for_validation_in_python(tmp_path):
 def test_pad_is_not_linked():
     """What fills up a batch has no weight to be taught: zeros in, nothing out."""
     x, y = pad([[0, 0], [4, 3]]), pad([[0, 0, 0], [2, 4, 3]])
-    total, *_ = Learner(make("additive"), guide=guide())(x, y, torch.tensor(1.0).double(), torch.tensor([4, 8]))
+    total, *_ = ModelWithLoss(make("additive"), auxiliary={"guided": guide()})(
+        x, y, torch.tensor(1.0).double(), torch.tensor([4, 8])
+    )
     assert total.isfinite()

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from heedful.training.interrupt import Heard, catch_signals
-from heedful.training.processes import Processes
+from heedful.training.distributed import Processes, StopSignal
+from heedful.training.loop import catch_signals
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="no SIGHUP on Windows")
@@ -49,7 +49,7 @@ other: list[list[float]] = []
 def test_several_processes_ask_each_other_at_the_same_steps() -> None:
     asked.clear()
     other[:] = [[0.0, 0.0], [0.0, 0.25], [0.0, 5.0], [0.0, 1e-9], [1.0, 0.25]]
-    heard = Heard(lambda: False, Together(rank=1, world=2), 10)
+    heard = StopSignal(lambda: False, Together(rank=1, world=2), 10)
     found = {step: heard(step) for step in range(10, 118)}
     # At the first step and the next; then as often as the first process's clock says: 4 steps a second, then one in
     # five seconds, then a hundred at the most.
@@ -61,14 +61,14 @@ def test_several_processes_ask_each_other_at_the_same_steps() -> None:
 def test_the_wish_to_stop_is_told_with_the_time_of_a_step() -> None:
     asked.clear()
     other[:] = [[0.0, 0.0]]
-    heard = Heard(lambda: True, Together(rank=0, world=2), 0)
+    heard = StopSignal(lambda: True, Together(rank=0, world=2), 0)
     assert heard(0)
     assert asked[0][0] == 1.0
 
 
 def test_one_process_asks_nobody() -> None:
     asked.clear()
-    heard = Heard(lambda: True, Processes(), 5)
+    heard = StopSignal(lambda: True, Processes(), 5)
     assert heard(5)
     assert heard(6)
     assert asked == []

@@ -9,8 +9,7 @@ import torch
 from heedful.config import RnnConfig, TrainingConfig
 from heedful.data import Batch, pad
 from heedful.models import build
-from heedful.training.loss import loss
-from heedful.training.schedule import rate
+from heedful.training.step import learning_rate, loss
 
 
 @pytest.fixture
@@ -47,8 +46,8 @@ def test_padding_weighs_nothing(model: torch.nn.Module) -> None:
 
 def test_rate_rises_and_falls() -> None:
     config = TrainingConfig(rate=0.4, warmup=4)
-    assert [rate(t, config) for t in (1, 2, 4)] == pytest.approx([0.1, 0.2, 0.4])
-    assert rate(16, config) == pytest.approx(0.2)
-    assert rate(100, TrainingConfig(rate=0.4, warmup=4, decay="none")) == 0.4
-    assert rate(1, TrainingConfig(rate=0.4, warmup=0, decay="none")) == 0.4
-    assert all(math.isfinite(rate(t, TrainingConfig(warmup=0))) for t in (1, 2, 3))
+    assert [learning_rate(t, config) for t in (1, 2, 4)] == pytest.approx([0.1, 0.2, 0.4])
+    assert learning_rate(16, config) == pytest.approx(0.2)
+    assert learning_rate(100, TrainingConfig(rate=0.4, warmup=4, decay="none")) == 0.4
+    assert learning_rate(1, TrainingConfig(rate=0.4, warmup=0, decay="none")) == 0.4
+    assert all(math.isfinite(learning_rate(t, TrainingConfig(warmup=0))) for t in (1, 2, 3))

@@ -22,19 +22,18 @@ from heedful.data.split import hashes, split
 from heedful.errors import DataError
 from heedful.text import Codec
 from heedful.training import prepare as prepare_module
-from heedful.training.inputs import Inputs
-from heedful.training.prepare import Found, Prepared, learn_codecs, open_pairs, prepare
-from heedful.training.records import Silent
+from heedful.training.callbacks import Reporter
+from heedful.training.prepare import Inputs, PairSets, TrainingData, learn_codecs, open_pairs, prepare
 
 
-class Listener(Silent):
+class Listener(Reporter):
     """Remembers what was said."""
 
     def __init__(self) -> None:
         self.said: list[str] = []
         self.steps: list[tuple[int, str]] = []
 
-    def say(self, message: str) -> None:
+    def log(self, message: str) -> None:
         self.said.append(message)
 
     def preparing(self, done: int, what: str) -> None:
@@ -64,11 +63,11 @@ def opened(*files: PairFile | PairList, valid=(), strict=False, settings: Config
     return open_pairs(Inputs(files, tuple(valid), strict), settings or config(), listener), listener.said
 
 
-def texts(found: Found) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+def texts(found: PairSets) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     return tuple([chosen[n][:2] for n in range(len(chosen))] for chosen in (found.training, found.held))
 
 
-def all_of(found: Found, settings: Config | None = None) -> tuple[Prepared, list[str]]:
+def all_of(found: PairSets, settings: Config | None = None) -> tuple[TrainingData, list[str]]:
     listener = Listener()
     settings = settings or config()
     return prepare(found, learn_codecs(found, settings, listener), settings, listener), listener.said
@@ -167,7 +166,7 @@ def test_the_second_start_reads_from_the_cache(tmp_path, monkeypatch):
 def test_batches_hold_the_pairs():
     found, _ = opened(PairList(PAIRS))
     data, _ = all_of(found)
-    codecs = learn_codecs(found, config(), Silent())
+    codecs = learn_codecs(found, config(), Reporter())
     assert len(data.corpus) == found.pairs
     seen = []
     for rows in data.batches.epoch(0):
@@ -199,10 +198,10 @@ def test_long_pairs_are_left_out():
 
 def test_one_vocabulary_for_both():
     found, _ = opened(PairList(PAIRS))
-    source, target = learn_codecs(found, config(text={"joint": True}), Silent())
+    source, target = learn_codecs(found, config(text={"joint": True}), Reporter())
     assert source is target
     assert {"▁is", "▁IS"} <= {source.token(n) for n in range(len(source))}
-    source, target = learn_codecs(found, config(), Silent())
+    source, target = learn_codecs(found, config(), Reporter())
     assert {"▁is", "▁IS"} & {source.token(n) for n in range(len(source))} == {"▁is"}
     assert {"▁is", "▁IS"} & {target.token(n) for n in range(len(target))} == {"▁IS"}
 
@@ -245,11 +244,11 @@ SCRIPT = """
 import sys
 from heedful.config import Config
 from heedful.data import PairList
-from heedful.training.inputs import Inputs
+from heedful.training.prepare import Inputs
 from heedful.training.prepare import open_pairs
-from heedful.training.records import Silent
+from heedful.training.callbacks import Reporter
 
-class Watch(Silent):
+class Watch(Reporter):
     def preparing(self, done, what):
         print(done, flush=True)
 

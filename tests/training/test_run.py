@@ -24,8 +24,8 @@ import heedful
 from heedful.data import PairList, Raw
 from heedful.errors import ConfigError, DataError, DeviceMemoryError, DiskError, ModelError, NotFiniteError
 from heedful.folder import read_model
-from heedful.training import Inputs, Progress, Silent, Validation, begin
-from heedful.training.loss import Learner
+from heedful.training import Inputs, Progress, Reporter, Validation, run_training
+from heedful.training.step import ModelWithLoss
 
 PAIRS = Inputs((PairList(copies(), "pairs.tsv"),))
 
@@ -41,7 +41,7 @@ class Crash(BaseException):
     """What a kill looks like from inside."""
 
 
-class Ear(Silent):
+class Ear(Reporter):
     """Remembers what was said; crashes, or asks to stop, at a step."""
 
     def __init__(self, crash_at: int = 0) -> None:
@@ -50,7 +50,7 @@ class Ear(Silent):
         self.validations: list[Validation] = []
         self.crash_at = crash_at
 
-    def say(self, message: str) -> None:
+    def log(self, message: str) -> None:
         self.said.append(message)
 
     def progress(self, progress: Progress) -> None:
@@ -65,7 +65,7 @@ class Ear(Silent):
 def go(out: Path, watch: Ear | None = None, resume: bool = False, **sections: dict[str, Any]) -> Ear:
     watch = watch or Ear()
     settings = small(**{**sections, "training": {"log_every": 1, **sections.get("training", {})}})
-    begin(PAIRS, out, settings, resume=resume, watch=watch)
+    run_training(PAIRS, out, settings, resume=resume, reporter=watch)
     return watch
 
 
@@ -268,7 +268,7 @@ def test_a_signal_lets_the_step_end_and_leaves_a_checkpoint(whole: bytes, tmp_pa
 
     watch = Impatient()
     settings = small(training={"log_every": 1})
-    outcome = begin(PAIRS, tmp_path / "m", settings, watch=watch)
+    outcome = run_training(PAIRS, tmp_path / "m", settings, reporter=watch)
     assert (outcome.reason, outcome.step, outcome.signal) == ("interrupted", 23, signal.SIGINT)
     assert (tmp_path / "m" / "checkpoints" / "000000023").is_dir()
     assert heedful.load(tmp_path / "m", "cpu").parts.notes["step"] == 20
@@ -278,7 +278,7 @@ def test_a_signal_lets_the_step_end_and_leaves_a_checkpoint(whole: bytes, tmp_pa
 
 
 def test_a_loss_that_is_not_finite_names_step_and_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, calls = Learner.forward, 0
+    real, calls = ModelWithLoss.forward, 0
 
     def broken(*args: Any) -> tuple[torch.Tensor, torch.Tensor]:
         nonlocal calls
@@ -286,7 +286,7 @@ def test_a_loss_that_is_not_finite_names_step_and_batch(tmp_path: Path, monkeypa
         total, right = real(*args)
         return (total * math.nan if calls == 26 else total), right
 
-    monkeypatch.setattr(Learner, "forward", broken)
+    monkeypatch.setattr(ModelWithLoss, "forward", broken)
     message = r"step 26: the loss or its gradient is not finite, in epoch \d+ on the batch of pairs.tsv:\d+, "
     with pytest.raises(NotFiniteError, match=message):
         go(tmp_path / "m", training={"valid_every": 1000})
@@ -298,7 +298,7 @@ def test_out_of_memory_says_what_to_lower(tmp_path: Path, monkeypatch: pytest.Mo
     def full(*args: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(Learner, "forward", full)
+    monkeypatch.setattr(ModelWithLoss, "forward", full)
     with pytest.raises(
         DeviceMemoryError, match=r"step 1, a batch of 32 pairs .* lower training.batch_tokens \(now 2048\)"
     ):
@@ -460,13 +460,13 @@ def test_a_name_is_that_of_a_file(tmp_path: Path, pairs: Any) -> None:
 def test_a_resumed_run_keeps_its_family(tmp_path: Path) -> None:
     go(tmp_path / "m", training={"steps": 2})
     with pytest.raises(ConfigError, match="trains a model of the family rnn, which cannot become transformer"):
-        begin(PAIRS, tmp_path / "m", {"model": {"family": "transformer"}}, resume=True)
+        run_training(PAIRS, tmp_path / "m", {"model": {"family": "transformer"}}, resume=True)
 
 
 def test_what_cannot_work_is_refused_before_anything_is_read(tmp_path: Path) -> None:
     for settings in ({"model": {"score": "dot", "encoder_width": 5}}, {"training": {"device": "nowhere"}}):
         with pytest.raises(ConfigError):
-            begin(Inputs((Never([]),)), tmp_path / "m", settings)
+            run_training(Inputs((Never([]),)), tmp_path / "m", settings)
     assert not (tmp_path / "m").exists()
 
 
@@ -487,7 +487,7 @@ def test_a_resumed_run_needs_the_same_pairs(tmp_path: Path) -> None:
     go(tmp_path / "m", training={"steps": 10})
     fewer = Inputs((PairList(copies()[:-1]),))
     with pytest.raises(DataError, match=r"not those that the run in .* began with"):
-        begin(fewer, tmp_path / "m", small(training={"steps": 20}), resume=True)
+        run_training(fewer, tmp_path / "m", small(training={"steps": 20}), resume=True)
 
 
 def test_long_pairs_are_counted_and_training_goes_on(tmp_path: Path) -> None:

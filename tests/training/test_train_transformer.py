@@ -21,7 +21,7 @@ from heedful.data import PairList
 from heedful.errors import ConfigError
 from heedful.folder import read_model
 from heedful.models import build
-from heedful.training import Inputs, begin
+from heedful.training import Inputs, run_training
 
 Run = Callable[..., tuple[int, str, str]]
 SIZE = {"width": 32, "heads": 2, "inner": 64, "layers": 1}
@@ -35,7 +35,7 @@ def transformer(training: dict[str, Any] | None = None, text: dict[str, Any] | N
 
 def go(out: Path, settings: Any, watch: Ear | None = None, resume: bool = False) -> Ear:
     watch = watch or Ear()
-    begin(Inputs((PairList(copies()),)), out, settings, resume=resume, watch=watch)
+    run_training(Inputs((PairList(copies()),)), out, settings, resume=resume, reporter=watch)
     return watch
 
 
@@ -138,8 +138,8 @@ def test_one_table_needs_one_vocabulary_and_that_is_said_before_anything_is_read
     never = Inputs((Never([]),))
     # Letters and capital letters are equally many: the shapes alone would not have told.
     with pytest.raises(ConfigError, match=r"model.tied=all needs one vocabulary .* set text.joint=true as well, or"):
-        begin(never, tmp_path / "m", transformer(tied="all"))
+        run_training(never, tmp_path / "m", transformer(tied="all"))
     for wrong, message in (({"heads": 3}, "3 heads .* cannot share evenly"), ({"width": 7, "heads": 1}, "even number")):
         with pytest.raises(ConfigError, match=message):
-            begin(never, tmp_path / "m", transformer(**wrong))
+            run_training(never, tmp_path / "m", transformer(**wrong))
     assert not (tmp_path / "m").exists()

@@ -11,18 +11,18 @@ from conftest import copies
 from tests_helpers import small
 
 from heedful.data import PairList
-from heedful.threads import ThreadTimes
-from heedful.training import Inputs, Silent, begin, try_out
-from heedful.training import threads as module
+from heedful.device import ThreadTimes
+from heedful.training import Inputs, Reporter, estimate_run, run_training
+from heedful.training import device_setup as module
 
 PAIRS = Inputs((PairList(copies()),))
 
 
-class Messages(Silent):
+class Messages(Reporter):
     def __init__(self) -> None:
         self.said: list[str] = []
 
-    def say(self, message: str) -> None:
+    def log(self, message: str) -> None:
         self.said.append(message)
 
 
@@ -60,9 +60,9 @@ def weights(out: Path) -> bytes:
 def test_a_measured_run_has_the_bits_of_one_that_is_told_the_number(tmp_path: Path, measured: list[int]) -> None:
     messages = Messages()
     before = torch.get_num_threads()
-    begin(PAIRS, tmp_path / "measured", settings(0), watch=messages)
+    run_training(PAIRS, tmp_path / "measured", settings(0), reporter=messages)
     assert len(measured) == 3
-    begin(PAIRS, tmp_path / "told", settings(2))
+    run_training(PAIRS, tmp_path / "told", settings(2))
     assert len(measured) == 3  # a number that is set is not measured
     assert weights(tmp_path / "measured") == weights(tmp_path / "told")
     assert recorded(tmp_path / "measured") == recorded(tmp_path / "told") == 2
@@ -75,16 +75,16 @@ def test_a_resumed_run_uses_the_number_it_began_with(
     tmp_path: Path, measured: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     used: list[int] = []
-    begin(PAIRS, tmp_path / "m", settings(0))
+    run_training(PAIRS, tmp_path / "m", settings(0))
     monkeypatch.setattr(torch, "set_num_threads", used.append)
-    begin(PAIRS, tmp_path / "m", {"training": {"steps": 8}}, resume=True)
+    run_training(PAIRS, tmp_path / "m", {"training": {"steps": 8}}, resume=True)
     assert len(measured) == 3
     assert used[0] == 2
-    begin(PAIRS, tmp_path / "m", {"training": {"steps": 9, "threads": 1}}, resume=True)
+    run_training(PAIRS, tmp_path / "m", {"training": {"steps": 9, "threads": 1}}, resume=True)
     assert 1 in used
 
 
 def test_a_dry_run_measures_too(measured: list[int]) -> None:
-    found = try_out(PAIRS, settings(0))
+    found = estimate_run(PAIRS, settings(0))
     assert len(measured) == 3
     assert found.threads == 2

@@ -5,6 +5,6 @@ The tables `*.txt` hold the words; `hindi` and `english` how they change; `phras
 them. A Hindi and an English word that express the same idea are linked.
 """
 
-from heedful.data.hindi.corpus import DIRECTIONS, LONGEST, SHORTEST, SPLITS, Example, Side, generate, pairs
+from heedful.data.hindi.corpus import DIRECTIONS, LONGEST, SHORTEST, SPLITS, HindiExample, SentenceSide, generate, pairs
 
-__all__ = ["DIRECTIONS", "LONGEST", "SHORTEST", "SPLITS", "Example", "Side", "generate", "pairs"]
+__all__ = ["DIRECTIONS", "LONGEST", "SHORTEST", "SPLITS", "HindiExample", "SentenceSide", "generate", "pairs"]

@@ -9,13 +9,13 @@ from typing import NamedTuple
 from heedful.data.hindi import english as en
 from heedful.data.hindi import hindi as hi
 from heedful.data.hindi.complements import Complement, companion, complement, place, subject
-from heedful.data.hindi.hindi import Agreement
+from heedful.data.hindi.hindi import HindiAgreement
 from heedful.data.hindi.lexicon import Verb, lexicon, rows
 from heedful.data.hindi.phrases import NounPhrase, pronominal
 from heedful.data.hindi.speaker import Phrase, Speaker, words
 from heedful.data.hindi.tenses import TENSES, arrange, english_group, hindi_group
 
-__all__ = ["Clause", "Plan", "clause", "command", "question"]
+__all__ = ["Clause", "ClausePlan", "clause", "command", "question"]
 
 
 class Clause(NamedTuple):
@@ -27,7 +27,7 @@ class Clause(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Plan:
+class ClausePlan:
     """What is decided about a clause beforehand; what is not is left to chance."""
 
     when: str
@@ -81,7 +81,7 @@ def _adverbs(kind: str) -> tuple[_Adverb, ...]:
 
 
 @dataclass(frozen=True)
-class _Parts:
+class _ClauseParts:
     """A clause before its words are put in order; `taken` is what the verb takes."""
 
     verb: Verb
@@ -109,13 +109,13 @@ class _Parts:
         )
 
 
-def clause(s: Speaker, plan: Plan) -> Clause:
+def clause(s: Speaker, plan: ClausePlan) -> Clause:
     """Return a statement."""
     parts = _parts(s, plan)
     return Clause(parts.hindi(), parts.english(), parts.who)
 
 
-def question(s: Speaker, plan: Plan) -> Clause:
+def question(s: Speaker, plan: ClausePlan) -> Clause:
     """Return a question: yes or no, who, what, where, when or why."""
     w = s.idea()
     kind = s.weigh({"yes": 5.0, "who": 1, "what": 1.5, "where": 1, "when": 1, "why": 1})
@@ -148,11 +148,11 @@ def command(s: Speaker, rich: float) -> Clause:
     """Return a command to तुम, or a request to आप with please."""
     polite = s.chance(0.4)
     who = pronominal(s, "You" if polite else "you")
-    verb = _verb(s, Plan("present", rich), willed=True)
+    verb = _verb(s, ClausePlan("present", rich), willed=True)
     s.use(verb.key)
     v, t, n = s.idea(), s.idea(), s.idea()
     taken = complement(s, verb, who, v, rich)
-    adverbs = _choose_adverbs(s, verb, "", who, Plan("present", rich))
+    adverbs = _choose_adverbs(s, verb, "", who, ClausePlan("present", rich))
     negative = s.chance(0.25)
     no = words("न" if polite else "मत", n) if negative else ()
     hindi = adverbs.hindi + taken.hindi + no + words(hi.imperative(verb.stem, polite), v, *([t] if polite else []))
@@ -162,10 +162,10 @@ def command(s: Speaker, rich: float) -> Clause:
 
 def _what(w: int) -> NounPhrase:
     """Return क्या as an object; its English stands at the front."""
-    return NounPhrase(Agreement(), en.Person(3, False), words("क्या", w), (), (), (), (), w)
+    return NounPhrase(HindiAgreement(), en.Person(3, False), words("क्या", w), (), (), (), (), w)
 
 
-def _parts(s: Speaker, plan: Plan) -> _Parts:
+def _parts(s: Speaker, plan: ClausePlan) -> _ClauseParts:
     """Choose all there is to choose about a clause."""
     verb, tense, who = _choose(s, plan)
     v, t = s.idea(), s.idea()
@@ -177,10 +177,10 @@ def _parts(s: Speaker, plan: Plan) -> _Parts:
     adverbs = _choose_adverbs(s, verb, tense, who, plan)
     free = not plan.polarity and tense not in ("began", "if") and not adverbs.mid
     negative = plan.polarity == "negative" or (free and s.chance(0.17))
-    return _Parts(verb, tense, who, taken, adverbs, v, t, s.idea() if negative else None)
+    return _ClauseParts(verb, tense, who, taken, adverbs, v, t, s.idea() if negative else None)
 
 
-def _choose(s: Speaker, plan: Plan) -> tuple[Verb, str, NounPhrase]:
+def _choose(s: Speaker, plan: ClausePlan) -> tuple[Verb, str, NounPhrase]:
     """Choose verb, tense and subject, and remember that they stand together."""
     tense = plan.tense or s.weigh(_tenses(plan.when))
     if plan.verb and lexicon().needs_dative(plan.verb) and not _dative(tense):
@@ -205,7 +205,7 @@ def _dative(tense: str) -> bool:
     return tense == "if" or TENSES[tense].case != "dative"
 
 
-def _verb(s: Speaker, plan: Plan, willed: bool = False, dative: bool = True) -> Verb:
+def _verb(s: Speaker, plan: ClausePlan, willed: bool = False, dative: bool = True) -> Verb:
     """Choose a verb: one for the object, if that is given; one for the subject; one that needs little, for brevity.
 
     Without `dative`, one that can do without an object with को.
@@ -252,7 +252,7 @@ def _purpose(s: Speaker, goal: Complement, who: NounPhrase, rich: float, dative:
     return Complement(hindi, goal.english + words(f"to {verb.base}", v) + taken.english)
 
 
-def _choose_adverbs(s: Speaker, verb: Verb, tense: str, who: NounPhrase, plan: Plan) -> _Adverbs:
+def _choose_adverbs(s: Speaker, verb: Verb, tense: str, who: NounPhrase, plan: ClausePlan) -> _Adverbs:
     """Choose what else is said."""
     if plan.plain or verb.base == "live":
         return _Adverbs(NOTHING, NOTHING, NOTHING, NOTHING, ())

@@ -7,7 +7,7 @@ from functools import cache
 from typing import NamedTuple
 
 from heedful.data.hindi import hindi as hi
-from heedful.data.hindi.hindi import Agreement
+from heedful.data.hindi.hindi import HindiAgreement
 from heedful.data.hindi.lexicon import Adjective, Noun, Verb, lexicon
 from heedful.data.hindi.phrases import (
     NUMERALS,
@@ -32,7 +32,7 @@ class Complement(NamedTuple):
 
     hindi: Phrase
     english: Phrase
-    agreement: Agreement = Agreement()
+    agreement: HindiAgreement = HindiAgreement()
 
 
 def adjectives(s: Speaker, head: Noun, rich: float) -> list[Adjective]:
@@ -191,7 +191,7 @@ def complement(
         case "alone" | "that":
             return Complement((), ())
         case "done":
-            return Complement(nominal_word, (), Agreement(3, False, verb.nominal_gender == "f"))
+            return Complement(nominal_word, (), HindiAgreement(3, False, verb.nominal_gender == "f"))
         case "goal":
             return _goal(s, user, rich)
         case "place":
@@ -210,7 +210,7 @@ def complement(
         return _gift(s, verb, noun, user, rich)
     o = given or (person(s, user, rich) if noun.has("person") else definite(s, noun, rich, user))
     _related(s, verb, o)
-    gendered = Agreement(3, False, verb.nominal_gender == "f")
+    gendered = HindiAgreement(3, False, verb.nominal_gender == "f")
     # A postposition goes with the English particle (talk to, wait for), or with the noun.
     p = s.idea()
     linked, particle = (

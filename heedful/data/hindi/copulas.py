@@ -7,9 +7,9 @@ from functools import cache
 
 from heedful.data.hindi import english as en
 from heedful.data.hindi import hindi as hi
-from heedful.data.hindi.clauses import Clause, Plan
+from heedful.data.hindi.clauses import Clause, ClausePlan
 from heedful.data.hindi.complements import definite, place, subject, thing
-from heedful.data.hindi.hindi import Agreement
+from heedful.data.hindi.hindi import HindiAgreement
 from heedful.data.hindi.lexicon import Adjective, Noun, lexicon
 from heedful.data.hindi.phrases import NUMERALS, NounPhrase, bare, demonstrative, named, nominal, own
 from heedful.data.hindi.speaker import Phrase, Speaker, words
@@ -18,7 +18,7 @@ from heedful.data.hindi.tenses import Group, arrange
 __all__ = ["being", "how_many", "quality"]
 
 
-def being(s: Speaker, plan: Plan, ask: bool = False) -> Clause:
+def being(s: Speaker, plan: ClausePlan, ask: bool = False) -> Clause:
     """Return a clause of one of these kinds, as a statement or as a yes-or-no question."""
     kinds = {"quality": 4.0, "job": 1, "where": 1.5, "compare": 1}
     if not plan.subject:
@@ -44,7 +44,7 @@ def being(s: Speaker, plan: Plan, ask: bool = False) -> Clause:
 
 def quality(
     s: Speaker,
-    plan: Plan,
+    plan: ClausePlan,
     ask: bool = False,
     *,
     compared: bool = False,
@@ -80,7 +80,7 @@ def quality(
     return _copula(s, plan, ask, who, hindi, english)
 
 
-def how_many(s: Speaker, plan: Plan) -> Clause:
+def how_many(s: Speaker, plan: ClausePlan) -> Clause:
     """Return the question how many of something somebody has."""
     who = subject(s, False, plan.rich)
     w, t = s.idea(), s.idea()
@@ -94,7 +94,7 @@ def how_many(s: Speaker, plan: Plan) -> Clause:
     return Clause(who.beside("पास", t) + many + o.direct + has, english)
 
 
-def _anybody(s: Speaker, plan: Plan, compared: bool) -> NounPhrase:
+def _anybody(s: Speaker, plan: ClausePlan, compared: bool) -> NounPhrase:
     """Return a subject; of things one says that they are big, not that they do something."""
     if compared and s.chance(0.4):
         noun = s.pick([n for n in lexicon().nouns if not n.has("person", "mass") and _graded(n)])
@@ -124,7 +124,7 @@ def _fits(a: Adjective, who: NounPhrase) -> bool:
     return all(a.fits(n) for n in who.heads)
 
 
-def _verb_be(plan: Plan, a: Agreement, p: en.Person, t: int) -> tuple[Phrase, Group]:
+def _verb_be(plan: ClausePlan, a: HindiAgreement, p: en.Person, t: int) -> tuple[Phrase, Group]:
     """Return है or था or होगा, and is or was or will be."""
     match plan.when:
         case "past":
@@ -134,7 +134,7 @@ def _verb_be(plan: Plan, a: Agreement, p: en.Person, t: int) -> tuple[Phrase, Gr
     return words(hi.present(a), t), Group(words(en.be(p), t), (), (), (), ())
 
 
-def _copula(s: Speaker, plan: Plan, ask: bool, who: NounPhrase, hindi: Phrase, english: Phrase) -> Clause:
+def _copula(s: Speaker, plan: ClausePlan, ask: bool, who: NounPhrase, hindi: Phrase, english: Phrase) -> Clause:
     """Put subject, predicate, not and है together."""
     verb, group = _verb_be(plan, who.agreement, who.person, s.idea())
     return _clause(s, plan, ask, (who.direct + hindi, verb), (who.subject, group, english), who)
@@ -142,7 +142,7 @@ def _copula(s: Speaker, plan: Plan, ask: bool, who: NounPhrase, hindi: Phrase, e
 
 def _clause(
     s: Speaker,
-    plan: Plan,
+    plan: ClausePlan,
     ask: bool,
     hindi: tuple[Phrase, Phrase],
     english: tuple[Phrase, Group, Phrase],
@@ -162,7 +162,7 @@ def _clause(
     )
 
 
-def _job(s: Speaker, plan: Plan, ask: bool) -> Clause:
+def _job(s: Speaker, plan: ClausePlan, ask: bool) -> Clause:
     """Return what somebody is by trade, or whose friend."""
     who = plan.subject or subject(s, plan.when != "present", plan.rich)
     if who.agreement.plural or any(n.has("animal", "job.m", "job.f") for n in who.heads):
@@ -173,7 +173,7 @@ def _job(s: Speaker, plan: Plan, ask: bool) -> Clause:
     return _copula(s, plan, ask, who, o.direct, o.object)
 
 
-def _where(s: Speaker, plan: Plan, ask: bool) -> Clause:
+def _where(s: Speaker, plan: ClausePlan, ask: bool) -> Clause:
     """Return where somebody or something is."""
     if plan.subject or s.chance(0.5):
         who = plan.subject or subject(s, plan.when != "present", plan.rich, animals=True)
@@ -185,7 +185,7 @@ def _where(s: Speaker, plan: Plan, ask: bool) -> Clause:
     return _copula(s, plan, ask, who, where.hindi, where.english)
 
 
-def _there(s: Speaker, plan: Plan, ask: bool) -> Clause:
+def _there(s: Speaker, plan: ClausePlan, ask: bool) -> Clause:
     """Return what there is in a place: मेज़ पर किताब है, there is a book on the table."""
     noun = s.pick([n for n in lexicon().tagged("object", "fruit", "animal") if not n.has("furniture")])
     where = s.pick(lexicon().tagged("furniture")) if noun.has("thing") else s.pick(lexicon().tagged("in"))
@@ -197,7 +197,7 @@ def _there(s: Speaker, plan: Plan, ask: bool) -> Clause:
     return _clause(s, plan, ask, (at.hindi + o.direct, verb), (words("there", t), group, o.object + at.english))
 
 
-def _have(s: Speaker, plan: Plan, ask: bool) -> Clause:
+def _have(s: Speaker, plan: ClausePlan, ask: bool) -> Clause:
     """Return what somebody has with them: मेरे पास किताब है."""
     who, t = subject(s, False, plan.rich), s.idea()
     o = thing(s, s.pick(lexicon().tagged("object", "vehicle", "fruit")), who, 0.0)
@@ -210,7 +210,7 @@ def _have(s: Speaker, plan: Plan, ask: bool) -> Clause:
     return _clause(s, plan, ask, (who.beside("पास", t) + o.direct, verb), (who.subject, group, o.object), who)
 
 
-def _like(s: Speaker, plan: Plan, ask: bool) -> Clause:
+def _like(s: Speaker, plan: ClausePlan, ask: bool) -> Clause:
     """Return what somebody likes: मुझे चाय पसंद है, मुझे आम पसंद हैं, मुझे यह गाना पसंद है."""
     who, t = subject(s, False, plan.rich), s.idea()
     noun = s.pick(lexicon().tagged("fruit", "drink", "text", "song", "film", "object", "sport", "animal"))

@@ -20,7 +20,7 @@ from heedful.data.hindi.sentences import TIMES, alone, joined, unit
 from heedful.data.hindi.speaker import Phrase, Speaker
 from heedful.errors import ConfigError, choose
 
-__all__ = ["DIRECTIONS", "LONGEST", "SHORTEST", "SPLITS", "Example", "Side", "generate", "kept", "pairs"]
+__all__ = ["DIRECTIONS", "LONGEST", "SHORTEST", "SPLITS", "HindiExample", "SentenceSide", "generate", "kept", "pairs"]
 
 SPLITS = ("train", "valid", "test")
 DIRECTIONS = ("hi-en", "en-hi")
@@ -31,7 +31,7 @@ PATIENCE = 200
 Positions = tuple[tuple[int, int], ...]
 
 
-class Side(NamedTuple):
+class SentenceSide(NamedTuple):
     """A pair in one direction: links are (source, target), antecedents (pronoun, noun) of the source."""
 
     source: str
@@ -40,7 +40,7 @@ class Side(NamedTuple):
     antecedents: Positions
 
 
-class Example(NamedTuple):
+class HindiExample(NamedTuple):
     """A sentence in both languages, the links between its words (Hindi, English), and what its pronouns mean.
 
     Words are what white space separates, counted from 0. `hindi_antecedents` and `english_antecedents` are pairs of
@@ -53,12 +53,12 @@ class Example(NamedTuple):
     hindi_antecedents: Positions = ()
     english_antecedents: Positions = ()
 
-    def seen_from(self, direction: str) -> Side:
+    def seen_from(self, direction: str) -> SentenceSide:
         """Return it as a pair to translate in a direction, `hi-en` or `en-hi`."""
         if choose("direction", direction, DIRECTIONS) == "hi-en":
-            return Side(self.hindi, self.english, self.links, self.hindi_antecedents)
+            return SentenceSide(self.hindi, self.english, self.links, self.hindi_antecedents)
         links = tuple(sorted((j, i) for i, j in self.links))
-        return Side(self.english, self.hindi, links, self.english_antecedents)
+        return SentenceSide(self.english, self.hindi, links, self.english_antecedents)
 
 
 def generate(
@@ -67,7 +67,7 @@ def generate(
     min_words: int = SHORTEST,
     max_words: int = LONGEST,
     count_english: bool = False,
-) -> Iterator[Example]:
+) -> Iterator[HindiExample]:
     """Yield different sentences for ever, of so many Hindi (or English) words."""
     choose("split", split, SPLITS)
     _check(min_words, max_words)
@@ -150,7 +150,7 @@ def _belongs(s: Speaker, split: str) -> bool:
     return split == "train" or any(kept().get(frozenset(pair)) == split for pair in s.relations)
 
 
-def _sentence(random: Random, split: str, low: int, high: int, count_english: bool) -> Example | None:
+def _sentence(random: Random, split: str, low: int, high: int, count_english: bool) -> HindiExample | None:
     """Draw a length, then try to make a sentence of it: lengths are drawn alike for every split."""
     wanted = Speaker(random).weigh(_lengths(low, high))
     for _ in range(TRIES):
@@ -201,12 +201,12 @@ def _rich(room: int) -> float:
     return 0.05 if room < 4 else 0.3 if room < 7 else 0.6 if room < 12 else 0.9
 
 
-def _example(hindi: Phrase, english: Phrase, antecedents: list[tuple[int, int]]) -> Example:
+def _example(hindi: Phrase, english: Phrase, antecedents: list[tuple[int, int]]) -> HindiExample:
     """Write down words and links."""
     at_hindi, at_english = _places(hindi), _places(english)
     links = {(i, j) for idea, places in at_hindi.items() for i in places for j in at_english.get(idea, ())}
     text = " ".join(w.text for w in english)
-    return Example(
+    return HindiExample(
         " ".join(w.text for w in hindi),
         text[0].upper() + text[1:],
         tuple(sorted(links)),

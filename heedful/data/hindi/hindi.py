@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 __all__ = [
-    "Agreement",
+    "HindiAgreement",
     "adjective",
     "future",
     "genitive",
@@ -20,7 +20,7 @@ __all__ = [
 ]
 
 
-class Agreement(NamedTuple):
+class HindiAgreement(NamedTuple):
     """What a verb agrees with: person, number and gender."""
 
     person: int = 3
@@ -28,7 +28,7 @@ class Agreement(NamedTuple):
     feminine: bool = False
 
 
-DEFAULT = Agreement()
+DEFAULT = HindiAgreement()
 VOWELS = "ाोआ"  # what stems end in, if not in a consonant; the few others are in the tables
 # masculine singular, masculine plural, feminine singular, feminine plural
 Four = tuple[str, str, str, str]
@@ -97,27 +97,27 @@ def adjective(word: str, feminine: bool, plural: bool, oblique: bool) -> str:
     return word[:-1] + ("ी" if feminine else "े" if plural or oblique else "ा")
 
 
-def genitive(possessed: Agreement, oblique: bool) -> str:
+def genitive(possessed: HindiAgreement, oblique: bool) -> str:
     """Return का, के or की: the postposition agrees with what is possessed, like an adjective."""
     return adjective("का", possessed.feminine, possessed.plural, oblique)
 
 
-def habitual(stem: str, a: Agreement) -> str:
+def habitual(stem: str, a: HindiAgreement) -> str:
     """Return the imperfective participle: खाता, खाते, खाती."""
     return stem + "त" + _ending(a)
 
 
-def progressive(a: Agreement) -> str:
+def progressive(a: HindiAgreement) -> str:
     """Return रहा, रहे or रही."""
     return "रह" + _ending(a)
 
 
-def perfective(stem: str, a: Agreement, last: bool = True) -> str:
+def perfective(stem: str, a: HindiAgreement, last: bool = True) -> str:
     """Return the perfective participle; `last`: no auxiliary follows that could show a feminine plural.
 
-    >>> [perfective("खा", Agreement(3, p, f)) for p, f in ((0, 0), (1, 0), (0, 1), (1, 1))]
+    >>> [perfective("खा", HindiAgreement(3, p, f)) for p, f in ((0, 0), (1, 0), (0, 1), (1, 1))]
     ['खाया', 'खाए', 'खाई', 'खाईं']
-    >>> perfective("पढ़", Agreement(3, True, True)), perfective("पढ़", Agreement(3, True, True), last=False)
+    >>> perfective("पढ़", HindiAgreement(3, True, True)), perfective("पढ़", HindiAgreement(3, True, True), last=False)
     ('पढ़ीं', 'पढ़ी')
     """
     if stem in PERFECTIVE:
@@ -129,15 +129,15 @@ def perfective(stem: str, a: Agreement, last: bool = True) -> str:
     return forms[2 * a.feminine + (a.plural and (last or not a.feminine))]
 
 
-def infinitive(stem: str, a: Agreement = DEFAULT, oblique: bool = False) -> str:
+def infinitive(stem: str, a: HindiAgreement = DEFAULT, oblique: bool = False) -> str:
     """Return the infinitive; it agrees like an adjective: किताब पढ़नी है, कपड़े धोने हैं, खेलने जाना."""
     return adjective(stem + "ना", a.feminine, a.plural, oblique)
 
 
-def future(stem: str, a: Agreement) -> str:
+def future(stem: str, a: HindiAgreement) -> str:
     """Return the future: the subjunctive and -gā, which agrees.
 
-    >>> [future("खा", Agreement(*a)) for a in ((1, False), (3, False), (3, True), (2, True))]
+    >>> [future("खा", HindiAgreement(*a)) for a in ((1, False), (3, False), (3, True), (2, True))]
     ['खाऊँगा', 'खाएगा', 'खाएँगे', 'खाओगे']
     """
     number = 0 if (a.person, a.plural) == (1, False) else 3 if a.person == 2 else 2 if a.plural else 1
@@ -155,19 +155,19 @@ def imperative(stem: str, polite: bool) -> str:
     return POLITE.get(stem) or stem + ("इए" if stem[-1] in VOWELS else "िए")
 
 
-def present(a: Agreement) -> str:
+def present(a: HindiAgreement) -> str:
     """Return हूँ, हो, है or हैं."""
     if a.person == 2:
         return "हो"
     return "हैं" if a.plural else "हूँ" if a.person == 1 else "है"
 
 
-def was(a: Agreement) -> str:
+def was(a: HindiAgreement) -> str:
     """Return था, थे, थी or थीं."""
     return "थीं" if a.plural and a.feminine else "थ" + _ending(a)
 
 
-def _ending(a: Agreement) -> str:
+def _ending(a: HindiAgreement) -> str:
     return ENDINGS[2 * a.feminine + a.plural]
 
 

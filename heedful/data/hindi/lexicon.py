@@ -9,7 +9,7 @@ from importlib.resources import files
 
 from heedful.data.hindi.english import plural
 
-__all__ = ["Adjective", "Lexicon", "Noun", "Verb", "lexicon", "rows"]
+__all__ = ["Adjective", "HindiLexicon", "Noun", "Verb", "lexicon", "rows"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +86,7 @@ class Verb:
 
 
 @dataclass(frozen=True, eq=False)
-class Lexicon:
+class HindiLexicon:
     """All words."""
 
     nouns: tuple[Noun, ...]
@@ -125,9 +125,9 @@ class Lexicon:
 
 
 @cache
-def lexicon() -> Lexicon:
+def lexicon() -> HindiLexicon:
     """Read the tables, once."""
-    return Lexicon(
+    return HindiLexicon(
         nouns=tuple(_noun(*row) for row in rows("nouns.txt", 6)),
         names=tuple(
             Noun(hindi, gender == "f", english, "", "", frozenset(("person", "name")))

@@ -8,7 +8,7 @@ from functools import cache
 from typing import NamedTuple
 
 from heedful.data.hindi.english import Person, article, possessive
-from heedful.data.hindi.hindi import Agreement, adjective, genitive, noun
+from heedful.data.hindi.hindi import HindiAgreement, adjective, genitive, noun
 from heedful.data.hindi.lexicon import Adjective, Noun, rows
 from heedful.data.hindi.speaker import Phrase, Speaker, words
 
@@ -40,7 +40,7 @@ class Pronoun(NamedTuple):
     genitive: str
     oblique: str
     gender: str
-    agreement: Agreement
+    agreement: HindiAgreement
     subject: str
     object: str
     possessive: str
@@ -55,7 +55,7 @@ class NounPhrase:
     `described` the adjectives.
     """
 
-    agreement: Agreement
+    agreement: HindiAgreement
     person: Person
     direct: Phrase
     oblique: Phrase
@@ -97,7 +97,7 @@ class NounPhrase:
             return words(self.pronoun.oblique + "से", self.idea, *ideas)
         return words(self.pronoun.oblique, self.idea) + words(postposition, *(ideas or (self.idea,)))
 
-    def genitive(self, possessed: Agreement, oblique: bool, *ideas: int) -> Phrase:
+    def genitive(self, possessed: HindiAgreement, oblique: bool, *ideas: int) -> Phrase:
         """Return it as the owner of something: का, के or की agree with that."""
         if self.pronoun:
             form = adjective(self.pronoun.genitive, possessed.feminine, possessed.plural, oblique)
@@ -106,14 +106,14 @@ class NounPhrase:
 
     def beside(self, place: str, *ideas: int) -> Phrase:
         """Return it with a postposition that takes के: के साथ, के पास."""
-        own = self.genitive(Agreement(), True, *(() if self.pronoun else ideas))
+        own = self.genitive(HindiAgreement(), True, *(() if self.pronoun else ideas))
         return own + words(place, *ideas)
 
 
 class Determiner(NamedTuple):
     """What opens a noun phrase: Hindi by agreement and case, English as it is, `the` and `a` by name."""
 
-    hindi: Callable[[Agreement, bool], Phrase]
+    hindi: Callable[[HindiAgreement, bool], Phrase]
     english: Phrase
     article: str = ""
 
@@ -125,7 +125,7 @@ def pronouns() -> dict[str, Pronoun]:
     found = {}
     for name, row in zip(names, rows("pronouns.txt", 9), strict=True):
         direct, agent, dative, owner, oblique, gender, hindi, english, person = row
-        agreement = Agreement(int(hindi[0]), hindi[1] == "p", gender == "f")
+        agreement = HindiAgreement(int(hindi[0]), hindi[1] == "p", gender == "f")
         one, other, whose = english.split()
         forms = (direct, agent, dative, owner, oblique, gender, agreement, one, other, whose)
         found[name] = Pronoun(*forms, Person(int(person[0]), person[1] == "p"))
@@ -158,7 +158,7 @@ def named(s: Speaker, name: Noun) -> NounPhrase:
     s.use(name.key)
     english = words(name.english, idea)
     return NounPhrase(
-        Agreement(3, False, name.feminine),
+        HindiAgreement(3, False, name.feminine),
         Person(3, False),
         words(name.hindi, idea),
         words(name.hindi, idea),
@@ -182,7 +182,7 @@ def nominal(
     """Return a noun with what stands before it: determiner, numeral, adjectives."""
     idea = s.idea()
     s.use(head.key, *(a.key for a in described))
-    agreement = Agreement(3, plural or head.has("respect"), head.feminine)
+    agreement = HindiAgreement(3, plural or head.has("respect"), head.feminine)
     middle = [(numeral, NUMERALS[numeral], s.idea())] if numeral else []
     middle += [(a.hindi, a.english, s.idea()) for a in described]
     for a in described:
@@ -256,7 +256,7 @@ def both(s: Speaker, one: NounPhrase, other: NounPhrase) -> NounPhrase:
     hindi, english = words("और", idea), words("and", idea)
     feminine = one.agreement.feminine and other.agreement.feminine
     return NounPhrase(
-        Agreement(3, True, feminine),
+        HindiAgreement(3, True, feminine),
         Person(3, True),
         one.direct + hindi + other.direct,
         one.oblique + hindi + other.oblique,

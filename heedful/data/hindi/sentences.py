@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from heedful.data.hindi.clauses import Clause, Plan, clause, command, question
+from heedful.data.hindi.clauses import Clause, ClausePlan, clause, command, question
 from heedful.data.hindi.complements import adjectives
 from heedful.data.hindi.copulas import being, how_many, quality
 from heedful.data.hindi.lexicon import Adjective, Noun, lexicon
@@ -21,7 +21,7 @@ TIMES = {"present": 3.0, "past": 4, "future": 2}
 
 def alone(s: Speaker, rich: float) -> Clause:
     """Return a sentence that stands by itself: a question or a command."""
-    plan = Plan(s.weigh(TIMES), rich)
+    plan = ClausePlan(s.weigh(TIMES), rich)
     kind = s.weigh({"question": 5.0, "being": 1.5, "many": 0.5, "command": 3})
     match kind:
         case "question":
@@ -29,17 +29,17 @@ def alone(s: Speaker, rich: float) -> Clause:
         case "being":
             return being(s, plan, ask=True)
         case "many":
-            return how_many(s, plan if plan.when != "future" else Plan("present", rich))
+            return how_many(s, plan if plan.when != "future" else ClausePlan("present", rich))
     return command(s, rich)
 
 
 def unit(s: Speaker, when: str, rich: float, room: int) -> Clause:
     """Return a statement of one or two clauses, the longer kinds only where there is room."""
-    kinds: dict[Callable[[Speaker, Plan], Clause], float] = {clause: 6.0, being: 2.0}
+    kinds: dict[Callable[[Speaker, ClausePlan], Clause], float] = {clause: 6.0, being: 2.0}
     if room >= 8:
         kinds |= {_who_clause: 0.8, _which_clause: 0.5, _that_clause: 0.8, _knows: 0.6, _when: 0.5, _if: 0.5}
         kinds |= {because_it: 0.7}
-    return s.weigh(kinds)(s, Plan(when, rich))
+    return s.weigh(kinds)(s, ClausePlan(when, rich))
 
 
 def joined(s: Speaker, first: Clause, when: str, rich: float, room: int) -> Clause:
@@ -55,7 +55,7 @@ def joined(s: Speaker, first: Clause, when: str, rich: float, room: int) -> Clau
     return Clause(hindi, first.english + words(JOINS[join], i) + second.english, second.subject)
 
 
-def because_it(s: Speaker, plan: Plan) -> Clause:
+def because_it(s: Speaker, plan: ClausePlan) -> Clause:
     """Return what an animal did not do because it was too tired, or because it, the street, was too wide.
 
     Where the two have different genders, which is mostly so, Hindi shows by agreement which of them is meant; English
@@ -76,12 +76,12 @@ def because_it(s: Speaker, plan: Plan) -> Clause:
     tense = {"past": s.pick(["past", "past", "could", "wanted"]), "present": s.pick(["progressive", "can", "want"])}
     when = "past" if past else "present"
     first = clause(
-        s, Plan(when, subject=who, object=what, verb=verb, tense=tense[when], plain=True, polarity="negative")
+        s, ClausePlan(when, subject=who, object=what, verb=verb, tense=tense[when], plain=True, polarity="negative")
     )
     it = replace(pronominal(s, "it", meant.agreement.feminine), heads=meant.heads)
     s.antecedents.append((it.idea, meant.idea))
     degree = "बहुत ज़्यादा" if s.chance(0.7) else ""
-    second = quality(s, Plan(when, 0.0, it, polarity="positive"), said=said, degree=degree)
+    second = quality(s, ClausePlan(when, 0.0, it, polarity="positive"), said=said, degree=degree)
     s.relate(said.key, meant.keys[0])
     i = s.idea()
     hindi = first.hindi + words("क्योंकि", i) + second.hindi
@@ -111,69 +111,69 @@ def _correlative(s: Speaker, head: NounPhrase, after: Phrase) -> NounPhrase:
     return replace(head, direct=words(p.direct, d), oblique=words(p.oblique, d), subject=english, idea=d, pronoun=p)
 
 
-def _who_clause(s: Speaker, plan: Plan) -> Clause:
+def _who_clause(s: Speaker, plan: ClausePlan) -> Clause:
     """Return जो लड़का खेल रहा है वह मेरा दोस्त है, the boy who is playing is my friend."""
     noun = s.pick([n for n in lexicon().tagged("person", "animal") if not n.has("kin", "name")])
     plural = s.chance(0.3) and not noun.has("single")
     head = nominal(s, noun, bare(), plural=plural, described=adjectives(s, noun, plan.rich / 2))
     i = s.idea()
-    about = clause(s, Plan(s.weigh(TIMES), plan.rich / 2, _relative(head, i)))
+    about = clause(s, ClausePlan(s.weigh(TIMES), plan.rich / 2, _relative(head, i)))
     main = _correlative(s, head, about.english)
-    rest = (clause if s.chance(0.6) else being)(s, Plan(plan.when, plan.rich / 2, main))
+    rest = (clause if s.chance(0.6) else being)(s, ClausePlan(plan.when, plan.rich / 2, main))
     return Clause(about.hindi + rest.hindi, rest.english, head)
 
 
-def _that_clause(s: Speaker, plan: Plan) -> Clause:
+def _that_clause(s: Speaker, plan: ClausePlan) -> Clause:
     """Return मैंने वह किताब पढ़ी जो मेज़ पर है, I read the book that is on the table."""
     noun = s.pick([n for n in lexicon().tagged("object", "text", "fruit") if not n.has("single")])
     head = nominal(s, noun, bare(), described=adjectives(s, noun, plan.rich / 2))
     i, d = s.idea(), s.idea()
-    about = being(s, Plan(s.pick(["present", "past"]), plan.rich / 2, _relative(head, i, alone=True)))
+    about = being(s, ClausePlan(s.pick(["present", "past"]), plan.rich / 2, _relative(head, i, alone=True)))
     english = words("the", d) + head.object + about.english
     what = replace(head, direct=words("वह", d) + head.direct, object=english)
-    main = clause(s, Plan(plan.when, plan.rich / 2, object=what, plain=True))
+    main = clause(s, ClausePlan(plan.when, plan.rich / 2, object=what, plain=True))
     return Clause(main.hindi + about.hindi, main.english, main.subject)
 
 
-def _which_clause(s: Speaker, plan: Plan) -> Clause:
+def _which_clause(s: Speaker, plan: ClausePlan) -> Clause:
     """Return राम ने जो किताब पढ़ी वह नई है, the book that Ram read is new."""
     noun = s.pick([n for n in lexicon().tagged("object", "text", "fruit", "washable") if not n.has("single")])
     head = nominal(s, noun, bare())
     i = s.idea()
     what = replace(head, direct=words("जो", i) + head.direct, object=())
-    about = clause(s, Plan(s.pick(["past", "present"]), plan.rich / 2, object=what, plain=True))
+    about = clause(s, ClausePlan(s.pick(["past", "present"]), plan.rich / 2, object=what, plain=True))
     main = _correlative(s, head, words("that", i) + about.english)
-    rest = quality(s, Plan(plan.when, plan.rich / 2, main))
+    rest = quality(s, ClausePlan(plan.when, plan.rich / 2, main))
     return Clause(about.hindi + rest.hindi, rest.english, head)
 
 
-def _knows(s: Speaker, plan: Plan) -> Clause:
+def _knows(s: Speaker, plan: ClausePlan) -> Clause:
     """Return राम जानता है कि …, Ram knows that …"""
     verb = s.pick(lexicon().framed("that"))
-    first = clause(s, Plan("present", plan.rich / 2, verb=verb, tense="habitual", plain=True))
+    first = clause(s, ClausePlan("present", plan.rich / 2, verb=verb, tense="habitual", plain=True))
     i = s.idea()
     s.previous = first.subject
-    second = (clause if s.chance(0.7) else being)(s, Plan(plan.when, plan.rich))
+    second = (clause if s.chance(0.7) else being)(s, ClausePlan(plan.when, plan.rich))
     hindi = first.hindi + words("कि", i) + second.hindi
     return Clause(hindi, first.english + words("that", i) + second.english, second.subject)
 
 
-def _when(s: Speaker, plan: Plan) -> Clause:
+def _when(s: Speaker, plan: ClausePlan) -> Clause:
     """Return जब राम आया तब सीता सो रही थी, when Ram came Sita was sleeping."""
     i = s.idea()
     when, tenses = ("past", ["past", "was"]) if plan.when == "past" else ("present", ["habitual"])
-    first = clause(s, Plan(when, plan.rich / 2, tense=tenses[0], polarity="positive"))
+    first = clause(s, ClausePlan(when, plan.rich / 2, tense=tenses[0], polarity="positive"))
     s.previous = first.subject
-    second = clause(s, Plan(when, plan.rich, tense=s.pick(tenses)))
+    second = clause(s, ClausePlan(when, plan.rich, tense=s.pick(tenses)))
     hindi = words("जब", i) + first.hindi + words("तब", i) + second.hindi
     return Clause(hindi, words("when", i) + first.english + second.english, second.subject)
 
 
-def _if(s: Speaker, plan: Plan) -> Clause:
+def _if(s: Speaker, plan: ClausePlan) -> Clause:
     """Return अगर राम आएगा तो सीता गाएगी, if Ram comes then Sita will sing: a future there, a present here."""
     i, j = s.idea(), s.idea()
-    first = clause(s, Plan("future", plan.rich / 2, tense="if"))
+    first = clause(s, ClausePlan("future", plan.rich / 2, tense="if"))
     s.previous = first.subject
-    second = clause(s, Plan("future", plan.rich))
+    second = clause(s, ClausePlan("future", plan.rich))
     hindi = words("अगर", i) + first.hindi + words("तो", j) + second.hindi
     return Clause(hindi, words("if", i) + first.english + words("then", j) + second.english, second.subject)

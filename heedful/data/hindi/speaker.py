@@ -11,26 +11,26 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 if TYPE_CHECKING:
     from heedful.data.hindi.phrases import NounPhrase
 
-__all__ = ["Phrase", "Speaker", "Word", "words"]
+__all__ = ["LinkedWord", "Phrase", "Speaker", "words"]
 
 T = TypeVar("T")
 
 
-class Word(NamedTuple):
+class LinkedWord(NamedTuple):
     """A written word and the ideas it expresses: a Hindi and an English word that share one are linked."""
 
     text: str
     ideas: tuple[int, ...]
 
 
-Phrase = tuple[Word, ...]
+Phrase = tuple[LinkedWord, ...]
 
 
 def words(text: str, *ideas: int) -> Phrase:
     """Return the words of a text, all of which express these ideas."""
     if " " not in text:
-        return (Word(text, ideas),) if text else ()
-    return tuple([Word(word, ideas) for word in text.split()])
+        return (LinkedWord(text, ideas),) if text else ()
+    return tuple([LinkedWord(word, ideas) for word in text.split()])
 
 
 class Speaker:

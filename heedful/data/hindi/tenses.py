@@ -31,9 +31,9 @@ from typing import NamedTuple
 
 from heedful.data.hindi import english as en
 from heedful.data.hindi import hindi as hi
-from heedful.data.hindi.hindi import Agreement
+from heedful.data.hindi.hindi import HindiAgreement
 from heedful.data.hindi.lexicon import Verb
-from heedful.data.hindi.speaker import Phrase, Word, words
+from heedful.data.hindi.speaker import LinkedWord, Phrase, words
 
 __all__ = ["TENSES", "Group", "Tense", "arrange", "english_group", "hindi_group"]
 
@@ -83,7 +83,9 @@ class Group(NamedTuple):
     rest: Phrase
 
 
-def hindi_group(verb: Verb, tense: str, subject: Agreement, thing: Agreement, v: int, t: int) -> tuple[Phrase, Phrase]:
+def hindi_group(
+    verb: Verb, tense: str, subject: HindiAgreement, thing: HindiAgreement, v: int, t: int
+) -> tuple[Phrase, Phrase]:
     """Return the words before and after नहीं; `v` is the idea of the verb, `t` that of its tense.
 
     `thing` is what the verb agrees with where that is not the subject: the object, or the third person masculine.
@@ -113,7 +115,7 @@ def hindi_group(verb: Verb, tense: str, subject: Agreement, thing: Agreement, v:
         case "began":
             return words(hi.infinitive(stem, oblique=True), v), words(hi.perfective("लग", subject), t)
         case "love" | "loved":
-            return words(hi.infinitive(stem), v) + words("पसंद", t), _is(tense == "loved", Agreement(), t)
+            return words(hi.infinitive(stem), v) + words("पसंद", t), _is(tense == "loved", HindiAgreement(), t)
     infinitive = words(hi.infinitive(stem, thing), v)
     obligation = {
         "must": hi.present(thing),
@@ -181,20 +183,20 @@ def arrange(
     if negative is not None and first.text == "am":
         not_apart = words("not", negative)
     elif negative is not None:
-        first = Word(en.negated(first.text), (*first.ideas, negative))
+        first = LinkedWord(en.negated(first.text), (*first.ideas, negative))
     follows = not_apart + mid + (() if group.auxiliary else group.base) + group.rest + rest
     if not asked:
         return (*subject, first, *follows)
     if whether is not None:
-        first = Word(first.text, (*first.ideas, whether))
+        first = LinkedWord(first.text, (*first.ideas, whether))
     return (first, *subject, *follows)
 
 
-def _is(past: bool, a: Agreement, t: int) -> Phrase:
+def _is(past: bool, a: HindiAgreement, t: int) -> Phrase:
     return words(hi.was(a) if past else hi.present(a), t)
 
 
-def _ergative(verb: Verb, subject: Agreement, thing: Agreement) -> Agreement:
+def _ergative(verb: Verb, subject: HindiAgreement, thing: HindiAgreement) -> HindiAgreement:
     """Return what a perfective agrees with: after ने never the subject."""
     return thing if verb.agent else subject
 

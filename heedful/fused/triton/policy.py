@@ -38,7 +38,7 @@ class Operation(NamedTuple):
 
 # One line for each: `heedful info` prints them.
 OPERATIONS = (
-    Operation("token_losses", "training", "heedful.training.word_loss"),
+    Operation("token_losses", "training", "heedful.training.losses"),
     Operation("residual_norm", "training", "heedful.models.transformer", "in bf16 or fp16"),
     Operation("relu_dropout", "training", "heedful.models.transformer", "in bf16 or fp16"),
     Operation("recurrence", "training and decoding", "heedful.fused.cpu.recurrence"),

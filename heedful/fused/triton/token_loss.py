@@ -2,7 +2,7 @@
 
 The first time the largest score, the log-sum-exp (online: what was summed up is made smaller whenever a larger score
 comes) and the mean are found, the second time the gradient, which is written over the scores. Whatever the type of the
-scores, all sums are in fp32. The pure reference is `heedful.training.word_loss`.
+scores, all sums are in fp32. The pure reference is `heedful.training.losses`.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -152,7 +152,7 @@ def token_losses(
 ) -> tuple[Tensor, Tensor]:
     """Return weights_i · loss_i, and which tokens scored best.  scores (N, V), tokens, weights (N,) -> (N,) each.
 
-    What is computed is what `heedful.training.word_loss` says; a row of weight 0 is neither read nor right. When
+    What is computed is what `heedful.training.losses` says; a row of weight 0 is neither read nor right. When
     somebody learns from it, the gradient is written over the scores.
     """
     N, V = scores.shape

@@ -8,7 +8,7 @@ from itertools import islice
 
 from hindi_forms import ADJECTIVES, NOUNS, VERBS
 
-from heedful.data.hindi import Example, generate
+from heedful.data.hindi import HindiExample, generate
 from heedful.data.hindi.lexicon import lexicon
 
 SIZES = {"train": 20_000, "valid": 1_500, "test": 2_000}
@@ -17,7 +17,7 @@ ELSE = {"रहा", "रहे", "रही", "दो"}
 
 
 @cache
-def sample(split: str) -> tuple[Example, ...]:
+def sample(split: str) -> tuple[HindiExample, ...]:
     """The first sentences of a split."""
     return tuple(islice(generate(1, split), SIZES[split]))
 

@@ -11,8 +11,18 @@ import pytest
 from hindi_forms import NOUNS, VERBS
 from hindi_sample import certain, possible, sample
 
-from heedful.data.hindi import DIRECTIONS, LONGEST, SHORTEST, SPLITS, Example, Side, corpus, generate, pairs
-from heedful.data.hindi.clauses import Plan, clause
+from heedful.data.hindi import (
+    DIRECTIONS,
+    LONGEST,
+    SHORTEST,
+    SPLITS,
+    HindiExample,
+    SentenceSide,
+    corpus,
+    generate,
+    pairs,
+)
+from heedful.data.hindi.clauses import ClausePlan, clause
 from heedful.data.hindi.corpus import _example, kept
 from heedful.data.hindi.lexicon import lexicon, rows
 from heedful.data.hindi.phrases import NUMERALS, pronominal
@@ -91,10 +101,10 @@ def test_pairs_are_what_training_takes():
 
 
 def test_seen_from_either_side():
-    x = Example("वह घर गया", "He went home", ((0, 0), (1, 2), (2, 1)), ((0, 1),), ((0, 2),))
-    assert x.seen_from("hi-en") == Side("वह घर गया", "He went home", ((0, 0), (1, 2), (2, 1)), ((0, 1),))
-    assert x.seen_from("en-hi") == Side("He went home", "वह घर गया", ((0, 0), (1, 2), (2, 1)), ((0, 2),))
-    one_way = Example("अ ब", "A B C", ((0, 1), (0, 2), (1, 0)))
+    x = HindiExample("वह घर गया", "He went home", ((0, 0), (1, 2), (2, 1)), ((0, 1),), ((0, 2),))
+    assert x.seen_from("hi-en") == SentenceSide("वह घर गया", "He went home", ((0, 0), (1, 2), (2, 1)), ((0, 1),))
+    assert x.seen_from("en-hi") == SentenceSide("He went home", "वह घर गया", ((0, 0), (1, 2), (2, 1)), ((0, 2),))
+    one_way = HindiExample("अ ब", "A B C", ((0, 1), (0, 2), (1, 0)))
     assert one_way.seen_from("en-hi").links == ((0, 1), (1, 0), (2, 0))
     with pytest.raises(ConfigError, match="choose one of en-hi, hi-en. Did you mean 'hi-en'?"):
         x.seen_from("hien")
@@ -197,7 +207,7 @@ def build(tense, verb, **settings):
     found = next(v for v in lexicon().verbs if (v.nominal, v.stem) == verb)
     settings = {"plain": True, **settings}
     me = pronominal(s, "I", feminine=False)
-    made = clause(s, Plan("present", 0.0, me, verb=found, tense=tense, polarity="positive", **settings))
+    made = clause(s, ClausePlan("present", 0.0, me, verb=found, tense=tense, polarity="positive", **settings))
     return _example(made.hindi, made.english, s.antecedents)
 
 

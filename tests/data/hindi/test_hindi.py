@@ -6,16 +6,16 @@ import pytest
 from hindi_forms import ADJECTIVES, NOUNS, VERBS
 
 from heedful.data.hindi import hindi
-from heedful.data.hindi.hindi import Agreement
+from heedful.data.hindi.hindi import HindiAgreement
 from heedful.data.hindi.lexicon import lexicon, rows
 from heedful.data.hindi.phrases import bare, named, nominal, own, pronominal, pronouns
 from heedful.data.hindi.speaker import Speaker
 
 FIXED = {"राजा", "पिता"}
 CASES = [(False, False), (False, True), (True, False), (True, True)]  # plural, oblique
-MAN, MEN, WOMAN, WOMEN = (Agreement(3, p, f) for f in (False, True) for p in (False, True))
-I_M, I_F, WE_M, WE_F = (Agreement(1, p, f) for p in (False, True) for f in (False, True))
-YOU_M, YOU_F = Agreement(2, True, False), Agreement(2, True, True)
+MAN, MEN, WOMAN, WOMEN = (HindiAgreement(3, p, f) for f in (False, True) for p in (False, True))
+I_M, I_F, WE_M, WE_F = (HindiAgreement(1, p, f) for p in (False, True) for f in (False, True))
+YOU_M, YOU_F = HindiAgreement(2, True, False), HindiAgreement(2, True, True)
 
 
 def text(phrase):
@@ -157,7 +157,7 @@ def test_pronouns(name, feminine):
     assert text(who.genitive(MAN, True)) == PRONOUNS[name].split(" | ")[3].split()[1]
     assert text(who.genitive(WOMEN, True)) == PRONOUNS[name].split(" | ")[3].split()[2]
     person, plural, gender = AGREES[name]
-    assert who.agreement == Agreement(person, plural, feminine if gender == "-" else gender == "f")
+    assert who.agreement == HindiAgreement(person, plural, feminine if gender == "-" else gender == "f")
 
 
 def noun(word):

@@ -1,0 +1,118 @@
+"""`heedful.train`: train a translator in one call. `train_model` is the same for a command, with files and reports."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from heedful.config import section_of
+from heedful.data import PairFile, PairList
+from heedful.data.links import as_lines
+from heedful.data.store import naming_arguments
+from heedful.errors import ConfigError, DataError, known_arguments
+from heedful.folder import Parts
+from heedful.progress import showing
+from heedful.readout import Readout
+from heedful.training import Callback, Inputs, Progress, run_training
+from heedful.translator import Translator, load
+from heedful.translator.alarm_rates import FEWEST, measure_alarms
+
+__all__ = ["SECTIONS", "train", "train_model", "with_keywords"]
+
+Links = Sequence[str | Iterable[tuple[int, int]]]
+Settings = Mapping[str, Mapping[str, object]]
+
+
+def train(  # noqa: PLR0913  (what a run can be given)
+    pairs: Sequence[tuple[str, str]] | str | Path,
+    out: str | Path,
+    *,
+    valid: Sequence[tuple[str, str]] | str | Path | None = None,
+    links: Links | None = None,
+    valid_links: Links | None = None,
+    settings: Settings | None = None,
+    init: str | Path | None = None,
+    resume: bool = False,
+    preset: str = "auto",
+    verbose: bool = True,
+    callback: Callable[[Progress], object] | Callback | None = None,
+    **keywords: object,
+) -> Translator:
+    """Train a translator on sentence pairs, write it to the folder `out` and return it.
+
+    `pairs` and `valid` are lists of (sentence, translation), or names of files that `heedful train` reads. Every
+    setting can be given by name: `model="transformer", steps=500, batch_tokens=4096, threads=2`; or nested by section,
+    as in `config.json`: `settings={"model": {"family": "fixed"}, "training": {"steps": 500}}`. What is not set is
+    chosen to fit the pairs (`preset="none"`: the plain defaults). With `init`, the run begins with the weights and
+    vocabularies of another model, which is left as it is. With `links`, for each pair either `"0-0 1-2"` or the same as
+    numbers, source word and target word from 0, attention learns to look there; `valid_links` are those of `valid`, on
+    which it is measured. Ctrl-C leaves a checkpoint to resume from, and raises `KeyboardInterrupt`; `resume=True`, with
+    the same pairs, goes on from there.
+
+    Progress is shown as a bar in a terminal or a notebook, elsewhere as a line a minute; `verbose=False` shows nothing.
+    Messages go to the logger `heedful.training`. `callback` is a function that is called with a `Progress` (step, loss,
+    tokens_per_second, …; after a validation its `validation` has the scores and samples), or an object with the
+    methods `on_step(progress)` and `on_validation(validation)`.
+    """
+    chosen = with_keywords(settings or {}, keywords, train)
+    if valid_links is not None and (links is None or valid is None):
+        raise ConfigError("valid_links are the links of valid, and go with links; give both")
+    held = () if valid is None else (_given(valid, "validation pairs", valid_links),)
+    inputs = Inputs((_given(pairs, "", links),), held)
+    with naming_arguments("heedful.read_pairs(file, columns={})"), showing(verbose, callback) as reporter:
+        outcome = train_model(inputs, Path(out), chosen, resume=resume, reporter=reporter, init=init, preset=preset)
+    if outcome.signal:
+        raise KeyboardInterrupt
+    training = chosen.get("training", {})
+    return load(out, str(training.get("device", "auto")))
+
+
+def _given(pairs: Sequence[tuple[str, str]] | str | Path, name: str, links: Links | None) -> PairFile | PairList:
+    """Return pairs as they were given, a file or a list, with their links."""
+    lines = None if links is None else as_lines(links)
+    if isinstance(pairs, str | Path):
+        if lines is not None:
+            raise ConfigError("links go with a list of pairs; read the file first: heedful.read_pairs(file)")
+        return PairFile(str(pairs))
+    if not hasattr(pairs, "__len__"):
+        kind = type(pairs).__name__
+        raise DataError(f"expected pairs as a list of (sentence, translation), or the name of a file; found {kind}")
+    return PairList(pairs, name, links=lines) if name else PairList(pairs, links=lines)
+
+
+def _measured_readout(
+    parts: Parts, device: torch.device, pairs: Sequence[tuple[str, str]], batch_tokens: int
+) -> Readout | None:
+    """Return the read-out of a model with the rates of its alarms; None for too few pairs, or without attention."""
+    if len(pairs) < FEWEST:
+        return None
+    translator = Translator(parts, device)
+    rates = measure_alarms(translator, pairs, batch_tokens=batch_tokens)
+    return None if rates is None else replace(translator.readout, alarms=rates)
+
+
+train_model = partial(run_training, measure_alarms=_measured_readout)  # what `heedful train` calls
+
+
+SECTIONS = section_of()
+
+
+def with_keywords(settings: Settings, keywords: Mapping[str, object], function: Callable[..., object]) -> Settings:
+    """Return nested settings with those that were given by name.
+
+    Raises ArgumentError for an unknown name, and ConfigError for a setting that is given twice.
+    """
+    named = [p.name for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD]
+    known_arguments(function.__name__, keywords, [*named, *SECTIONS])
+    merged = {section: dict(values) if isinstance(values, Mapping) else values for section, values in settings.items()}
+    for name, value in keywords.items():
+        section, key = SECTIONS[name], "family" if name == "model" else name
+        if key in merged.setdefault(section, {}):
+            raise ConfigError(f"{section}.{key} is given twice: as {name}= and in settings; leave one of them out")
+        merged[section][key] = value
+    return merged

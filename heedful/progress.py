@@ -1,0 +1,342 @@
+"""What a run shows: a live line with the learning curve in a terminal or a notebook, plain lines elsewhere.
+
+Messages go through the logger `heedful.training`; `showing` prints them where nothing else does.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from html import escape
+from typing import Any
+
+from heedful.draw.curve import curve
+from heedful.errors import ConfigError
+from heedful.escapes import printable
+from heedful.training.callbacks import Callback, LoggingReporter, Progress, Reporter, Validation
+
+__all__ = [
+    "Curve",
+    "LineReporter",
+    "NotebookReporter",
+    "TerminalReporter",
+    "TimeLeft",
+    "clock",
+    "in_notebook",
+    "showing",
+    "status_line",
+    "terminal",
+]
+
+MINUTE = 60.0
+BAR = 10  # columns of a bar at least; with less room there is none
+NOTEBOOK_WIDTH = 100
+
+
+class TimeLeft:
+    """How long the steps that are left will take, by the time that the steps so far took, validations included."""
+
+    def __init__(self) -> None:
+        self.begin, self.first = 0.0, 0
+
+    def __call__(self, progress: Progress) -> str:
+        """Return the time left in words, or nothing after the first report."""
+        now = time.monotonic()
+        if not self.first:
+            self.begin, self.first = now, progress.step
+        if progress.step == self.first:
+            return ""
+        seconds = (now - self.begin) / (progress.step - self.first)
+        most = clock(seconds * (progress.steps - progress.step))
+        if progress.expected is None or progress.expected >= progress.steps:
+            return f"{most} left"
+        return f"about {clock(seconds * max(0, progress.expected - progress.step))} left, at most {most}"
+
+
+class Curve:
+    """How loss and BLEU went: the loss until there are validations to draw."""
+
+    def __init__(self) -> None:
+        self.losses: list[tuple[float, float]] = []
+        self.scores: list[tuple[float, float]] = []
+
+    def add(self, validation: Validation) -> None:
+        """Take the score of a validation, if it has one."""
+        if validation.bleu is not None:
+            self.scores.append((validation.step, validation.bleu))
+
+    def lines(self, width: int) -> list[str]:
+        """Return the picture for a terminal of some width."""
+        some, title = (self.scores, "validation BLEU") if len(self.scores) > 1 else (self.losses, "loss")
+        return curve(some, title, min(width - 1, 72), 6) if len(some) > 1 else []
+
+
+def status_line(progress: Progress, left: str, width: int) -> str:
+    """Return how a run stands on one line of at most `width` columns. The time left is always there and whole."""
+    parts = [f"step {progress.step:,}/{progress.steps:,}", f"loss {progress.loss:.3f}"]
+    parts += [f"{name} {value:.3f}" for name, value in progress.losses.items()]
+    parts += [f"accuracy {progress.accuracy:.1%}", f"{progress.tokens_per_second:,.0f} tokens/s"]
+    least_first = ("accuracy", "tokens/s", *progress.losses, "loss", "step")
+    drops = sorted(parts, key=lambda part: next(i for i, name in enumerate(least_first) if name in part))
+    end = [left] if left else []
+    while drops and len("  ".join([*parts, *end])) > width:
+        parts.remove(drops.pop(0))
+    room = width - len("  ".join([*parts, *end])) - 2
+    if room >= BAR:
+        full = round(min(room, 40) * progress.step / max(1, progress.steps))
+        parts.append("━" * full + "─" * (min(room, 40) - full))
+    return "  ".join([*parts, *end])
+
+
+class _Drawn(LoggingReporter):
+    """A status line over the learning curve; messages scroll above."""
+
+    def __init__(self) -> None:
+        self.curve, self.left = Curve(), TimeLeft()
+        self.at: Progress | None = None
+        self.text = ""
+
+    def picture(self, width: int) -> list[str]:
+        """Return what is drawn."""
+        if self.at is None:
+            return [self.text[:width]] if self.text else []
+        return [status_line(self.at, self.text, width), *self.curve.lines(width)]
+
+    def progress(self, progress: Progress) -> None:
+        """Move the line."""
+        self.at, self.text = progress, self.left(progress)
+        self.curve.losses.append((progress.step, progress.loss))
+        self.draw()
+
+    def preparing(self, done: int, what: str) -> None:
+        """Show how far the preparing is."""
+        self.text = f"{done:,} {printable(what, newlines=False)}"
+        self.draw()
+
+    def validated(self, validation: Validation, best: bool) -> None:
+        """Print the scores and samples above the line."""
+        super().validated(validation, best)
+        self.curve.add(validation)
+
+    def resumed(self, earlier: Sequence[Validation]) -> None:
+        """Begin the curve with the validations that the run has had."""
+        super().resumed(earlier)
+        for validation in earlier:
+            self.curve.add(validation)
+
+    def draw(self) -> None:
+        """Show the picture as it is now."""
+
+    def close(self) -> None:
+        """Take the line away and leave the curve."""
+
+
+class TerminalReporter(_Drawn):
+    """The status line in a terminal, drawn on a `rich` console."""
+
+    def __init__(self, console: Any) -> None:  # noqa: ANN401  (rich is loaded when it is needed)
+        from rich.live import Live as Region
+
+        super().__init__()
+        self.console = console
+        self.region = Region(
+            get_renderable=self._render, console=console, refresh_per_second=4, transient=True, vertical_overflow="crop"
+        )
+
+    def _render(self) -> Any:  # noqa: ANN401
+        from rich.text import Text
+
+        width = self.console.width - len("^C") - 1  # which the terminal writes behind the last line
+        return Text("\n".join(self.picture(width)), no_wrap=True, overflow="crop")
+
+    def draw(self) -> None:
+        """Begin to draw; then it is drawn four times a second."""
+        if not self.region.is_started:
+            self.region.start()
+
+    def close(self) -> None:
+        """Take the line away and leave the curve."""
+        self.region.stop()
+        for line in self.curve.lines(self.console.width):
+            self.console.print(line, markup=False, highlight=False)
+
+
+class NotebookReporter(_Drawn):
+    """The status line as an output of a notebook cell that is updated in place, about once a second."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.handle: Any = None
+        self.last = 0.0
+
+    def draw(self) -> None:
+        """Update the output."""
+        now = time.monotonic()
+        if self.handle is None or now - self.last >= 1:
+            self.last = now
+            self._show(self.picture(NOTEBOOK_WIDTH))
+
+    def close(self) -> None:
+        """Show the last state."""
+        if self.handle is not None:
+            self._show(self.picture(NOTEBOOK_WIDTH))
+
+    def _show(self, lines: list[str]) -> None:
+        from IPython.display import display  # type: ignore[import-not-found, unused-ignore]
+
+        text = "\n".join(lines)
+        data = {"text/plain": text, "text/html": f"<pre>{escape(text)}</pre>"}
+        if self.handle is None:
+            self.handle = display(data, raw=True, display_id=True)
+        else:
+            self.handle.update(data, raw=True)
+
+
+class LineReporter(LoggingReporter):
+    """Plain lines: messages, validations, and now and then how the run stands."""
+
+    def __init__(self, every: float = 10.0) -> None:
+        self.every = every
+        self.begin, self.last = time.monotonic(), 0.0
+        self.left = TimeLeft()
+
+    def progress(self, progress: Progress) -> None:
+        """Log how the run stands, unless that was done a moment ago."""
+        now = time.monotonic()
+        left = self.left(progress)
+        if self.last and now - self.last < self.every:
+            return
+        self.last = now
+        losses = "".join(f"{name} {value:.3f}, " for name, value in progress.losses.items())
+        self.log(
+            f"step {progress.step:,} of {progress.steps:,}: loss {progress.loss:.3f}, {losses}"
+            f"accuracy {progress.accuracy:.1%}, {progress.tokens_per_second:,.0f} tokens/s{', ' * bool(left)}{left}"
+        )
+
+    def preparing(self, done: int, what: str) -> None:
+        """Log how far the preparing is, now and then."""
+        now = time.monotonic()
+        if now - max(self.begin, self.last) >= self.every:
+            self.last = now
+            self.log(f"{done:,} {what}")
+
+
+class _WithCallback(Reporter):
+    """A reporter that also calls a callback."""
+
+    def __init__(self, shown: Reporter, callback: Callable[[Progress], object] | Callback) -> None:
+        self.shown = shown
+        self.on_step: Callable[[Progress], object] | None = getattr(callback, "on_step", None)
+        self.on_validation: Callable[[Validation], object] | None = getattr(callback, "on_validation", None)
+        self.function = callback if callable(callback) and not (self.on_step or self.on_validation) else None
+        if not (self.function or self.on_step or self.on_validation):
+            raise ConfigError(
+                f"callback is {callback!r}, expected a function of one argument, or an object with on_step(progress) "
+                "or on_validation(validation)"
+            )
+        nan = float("nan")
+        self.last = Progress(0, 0, 0, nan, nan, 0.0, 0.0)
+
+    def log(self, message: str) -> None:
+        self.shown.log(message)
+
+    def warn(self, message: str) -> None:
+        self.shown.warn(message)
+
+    def preparing(self, done: int, what: str) -> None:
+        self.shown.preparing(done, what)
+
+    def resumed(self, earlier: Sequence[Validation]) -> None:
+        self.shown.resumed(earlier)
+
+    def progress(self, progress: Progress) -> None:
+        """Show how the run stands, and call the function or `on_step`."""
+        self.shown.progress(progress)
+        self.last = progress
+        if self.function:
+            self.function(progress)
+        elif self.on_step:
+            self.on_step(progress)
+
+    def validated(self, validation: Validation, best: bool) -> None:
+        """Show the scores, and call the function or `on_validation`."""
+        self.shown.validated(validation, best)
+        if self.function:
+            self.function(self.last._replace(step=validation.step, validation=validation))
+        elif self.on_validation:
+            self.on_validation(validation)
+
+
+class _Printer(logging.Handler):
+    """Prints the library's messages: on stderr, or in a notebook on stdout, where stderr is red."""
+
+    def __init__(self, notebook: bool) -> None:
+        super().__init__()
+        self.notebook = notebook
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(printable(self.format(record)), file=sys.stdout if self.notebook else sys.stderr, flush=True)
+
+
+def in_notebook() -> bool:
+    """Whether this runs in a notebook's kernel."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return shell is not None and hasattr(shell, "kernel")
+
+
+def terminal() -> bool:
+    """Whether stderr is a terminal that can be drawn on."""
+    return sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+
+@contextmanager
+def showing(verbose: bool, callback: Callable[[Progress], object] | Callback | None = None) -> Iterator[Reporter]:
+    """Give what `heedful.train` tells about a run: a bar, or a line a minute, and the callback.
+
+    Not `verbose`, nothing is shown, and messages go to `logging` alone. Where logging is set up to show them, they are
+    not printed twice.
+    """
+    notebook = in_notebook()
+    shown: Reporter = LoggingReporter()
+    if verbose and notebook:
+        shown = NotebookReporter()
+    elif verbose and terminal():
+        from rich.console import Console
+
+        shown = TerminalReporter(Console(stderr=True, highlight=False, markup=False, emoji=False))
+    elif verbose:
+        shown = LineReporter(MINUTE)
+    logger = logging.getLogger("heedful")
+    level = logger.level
+    handler: logging.Handler | None = None
+    if not verbose:
+        handler = logging.NullHandler()  # without any handler, Python would print warnings on stderr
+    elif not (logger.hasHandlers() and logger.isEnabledFor(logging.INFO)):
+        handler = _Printer(notebook)
+        logger.setLevel(logging.INFO)
+    if handler is not None:
+        logger.addHandler(handler)
+    try:
+        yield shown if callback is None else _WithCallback(shown, callback)
+    finally:
+        if isinstance(shown, _Drawn):
+            shown.close()
+        if handler is not None:
+            logger.removeHandler(handler)
+        logger.setLevel(level)
+
+
+def clock(seconds: float) -> str:
+    """Return a time as minutes and seconds, or with hours.
+
+    >>> clock(75), clock(3_700), clock(0.4)
+    ('1:15', '1:01:40', '0:00')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,0 +1,446 @@
+"""Checkpoints, and selecting the model that a run leaves: the best weights by validation.
+
+`checkpoints/STEP/` is a model folder that also holds what a run needs to continue. Besides the model:
+`optimizer.safetensors`, `best.safetensors` (the best weights so far), `average.safetensors` (the moving average, if
+there is one), `recent.safetensors` (the weights of the last validations, if they are to be averaged) and `run.json`.
+The folder is filled under another name and renamed when it is complete; its `config.json` has the checksum of every
+file.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from heedful.bounded import max_json, parse_json
+from heedful.device import memory_guard
+from heedful.disk import whole_folder, writing
+from heedful.errors import DiskError, HeedfulError, ModelError, NewerFormatError
+from heedful.escapes import printable
+from heedful.folder import (
+    AVERAGE,
+    BEST,
+    OPTIMIZER,
+    RECENT,
+    RUN,
+    ModelFolder,
+    Parts,
+    pack,
+    write_model,
+    write_readout,
+)
+from heedful.interop import HUB
+from heedful.readout import Readout, read_readout
+from heedful.training.callbacks import RESUME, Reporter, RunOutcome, Validation
+from heedful.training.distributed import Processes
+from heedful.training.metrics import MetricsFile
+from heedful.training.prepare import TrainingData
+from heedful.training.step import TrainingStep, mean_weights
+from heedful.training.validation import Validator
+
+__all__ = [
+    "Checkpoint",
+    "Checkpointer",
+    "MeasureAlarms",
+    "Position",
+    "folders",
+    "naming_last_checkpoint",
+    "newest",
+    "optimizer_tensors",
+    "report_validation",
+    "restore_optimizer",
+    "save",
+    "tidy",
+]
+
+# Returns the read-out of a model with its alarms measured on validation pairs, or None where that is not possible:
+# given the model, its device, the pairs and the tokens in a batch.
+MeasureAlarms = Callable[[Parts, torch.device, Sequence[tuple[str, str]], int], Readout | None]
+Tensors = dict[str, Tensor]
+MOMENTS = 4  # of each weight, that an optimizer may remember; AdamW has two, and the number of steps
+
+
+@dataclass(frozen=True)
+class Position:
+    """The position of a run: updates done, the epoch and the batches done in it, and the best validation so far.
+
+    `without_better` counts the validations since the best, `halved` how often the rate was halved on a plateau, and
+    `waited` the validations since it was last halved, or since the best.
+    """
+
+    step: int = 0
+    epoch: int = 0
+    batch: int = 0
+    best: Validation | None = None
+    without_better: int = 0
+    halved: int = 0
+    waited: int = 0
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The state of a run: the model, the optimizer's state, other weights, its position, and its record.
+
+    The record `run` has the files of the pairs and their checksum, so that a run is resumed with the same pairs.
+    """
+
+    parts: Parts
+    optimizer: dict[str, Tensor]
+    position: Position
+    run: dict[str, Any]
+    best: dict[str, Tensor] | None = None
+    average: dict[str, Tensor] | None = None
+    recent: tuple[dict[str, Tensor], ...] = ()
+
+
+def save(out: Path, checkpoint: Checkpoint, keep: int) -> None:
+    """Write a checkpoint, then remove all but the newest `keep`."""
+    path = out / "checkpoints" / f"{checkpoint.position.step:09d}"
+    best = checkpoint.position.best
+    run = {**checkpoint.run, "position": {**asdict(checkpoint.position), "best": best and best.plain()}}
+    extra = {OPTIMIZER: pack(checkpoint.optimizer), RUN: json.dumps(run).encode()}
+    if checkpoint.best is not None:
+        extra[BEST] = pack(checkpoint.best)
+    if checkpoint.average is not None:
+        extra[AVERAGE] = pack(checkpoint.average)
+    if checkpoint.recent:
+        extra[RECENT] = pack({f"{i}.{k}": t for i, one in enumerate(checkpoint.recent) for k, t in one.items()})
+    with whole_folder(path) as folder:
+        write_model(folder, checkpoint.parts, extra)
+    older = [folder for folder in folders(out) if int(folder.name) < checkpoint.position.step]
+    for old in older[keep - 1 :]:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def folders(out: Path) -> list[Path]:
+    """Return the checkpoint folders of a run, newest first, complete or not."""
+    found = [p for p in (out / "checkpoints").glob("*") if p.is_dir() and p.name.isdecimal()]
+    return sorted(found, key=lambda p: int(p.name), reverse=True)
+
+
+def newest(out: Path) -> tuple[Checkpoint | None, dict[Path, str]]:
+    """Return the newest complete checkpoint of a run, if there is one, and newer damaged ones with the reason.
+
+    Raises NewerFormatError for one that a newer heedful wrote: it is not damaged, and resuming from an older one would
+    lose it.
+    """
+    damaged: dict[Path, str] = {}
+    for path in folders(out):
+        try:
+            return _read(path), damaged
+        except NewerFormatError as error:
+            error.args = (f"{error}, or begin a run in another folder",)
+            raise
+        except HeedfulError as error:
+            damaged[path] = str(error)
+    return None, damaged
+
+
+def tidy(out: Path, damaged: Iterable[Path]) -> None:
+    """Rename damaged checkpoints, so that they are not taken for the newest, and remove partial ones."""
+    with writing(out):
+        for path in damaged:
+            aside = path.with_name(f"{path.name}.damaged")
+            shutil.rmtree(aside, ignore_errors=True)
+            path.rename(aside)
+    for partial in (out / "checkpoints").glob(".*.partial"):
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+@contextmanager
+def naming_last_checkpoint(out: Path) -> Iterator[None]:
+    """Add to a DiskError the checkpoint from which the run can be resumed."""
+    try:
+        yield
+    except DiskError as error:
+        left = "there is no checkpoint yet"
+        if found := folders(out):
+            left = f"the checkpoint of step {int(found[0].name):,} is whole: make room, then go on with {RESUME}"
+        error.args = (f"{error}; {left}",)
+        raise
+
+
+def _read(path: Path) -> Checkpoint:
+    folder = ModelFolder(path)
+    files = folder.head["files"]
+    if missing := {RUN, OPTIMIZER} - files.keys():
+        raise ModelError(f"{path}: not a checkpoint, as it has no {' and no '.join(sorted(missing))}")
+    run = parse_json(folder.content(RUN, max_json(), "a JSON file (HEEDFUL_MAX_JSON)"), str(path / RUN))
+    try:
+        position = _position(run.pop("position"))
+        optimizer = folder.tensors(OPTIMIZER, MOMENTS)
+        _check_shapes(optimizer, folder.shapes, OPTIMIZER, alone=True)
+        return Checkpoint(
+            folder.parts(),
+            optimizer,
+            position,
+            run,
+            _weights(folder, BEST) if BEST in files else None,
+            _weights(folder, AVERAGE) if AVERAGE in files else None,
+            _several(folder) if RECENT in files else (),
+        )
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ModelError(f"{path}: not a checkpoint ({type(error).__name__}: {error!s:.200})") from None
+    except ModelError as error:
+        named = str(error).startswith(printable(str(path)))
+        raise ModelError(str(error) if named else f"{path}: {error}") from None
+
+
+def _position(plain: dict[str, Any]) -> Position:
+    """Return where a run stands; what is no number is a ValueError."""
+    best = plain.pop("best")
+    if not all(type(number) is int and 0 <= number < 2**53 for number in plain.values()):
+        raise ValueError(f"its position is {plain!s:.100}, expected whole numbers")
+    if best is not None and not all(type(score) in (int, float) for score in best.values()):
+        raise ValueError(f"its best validation is {best!s:.100}, expected numbers")
+    return Position(**plain, best=None if best is None else Validation(**best))
+
+
+def _weights(folder: ModelFolder, name: str) -> dict[str, Tensor]:
+    """Return other weights of the same model."""
+    tensors = folder.tensors(name)
+    if tensors.keys() != folder.shapes.keys():
+        raise ModelError(f"{name}: its weights are not those of the model")
+    _check_shapes({f".{key}": tensor for key, tensor in tensors.items()}, folder.shapes, name)
+    return tensors
+
+
+def _check_shapes(
+    tensors: dict[str, Tensor], shapes: dict[str, tuple[int, ...]], name: str, *, alone: bool = False
+) -> None:
+    """Raise ModelError for tensors, named KIND.WEIGHT, without the shape of the weight; `alone` allows a scalar."""
+    for key, tensor in tensors.items():
+        wanted, shape = shapes.get(key.partition(".")[2]), tuple(tensor.shape)
+        if wanted is None:
+            raise ModelError(f"{name}: '{key.partition('.')[2]:.80}' is not a weight of this model")
+        if shape != wanted and not (alone and shape == ()):
+            raise ModelError(f"{name}: '{key}' has shape {shape}, expected {wanted}")
+
+
+def _several(folder: ModelFolder) -> tuple[dict[str, Tensor], ...]:
+    """Return several sets of weights, packed with a number before each name."""
+    tensors = folder.tensors(RECENT, max(1, folder.config.training.average))
+    _check_shapes(tensors, folder.shapes, RECENT)
+    found: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        number, _, rest = name.partition(".")
+        found.setdefault(int(number), {})[rest] = tensor
+    return tuple(found[number] for number in sorted(found))
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer, names: list[str]) -> dict[str, Tensor]:
+    """Return an optimizer's state as named tensors."""
+    states = optimizer.state_dict()["state"]
+    return {f"{key}.{names[i]}": tensor for i, state in states.items() for key, tensor in state.items()}
+
+
+def restore_optimizer(optimizer: torch.optim.Optimizer, names: list[str], tensors: dict[str, Tensor]) -> None:
+    """Restore an optimizer's state."""
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        key, _, parameter = name.partition(".")
+        if parameter not in names:
+            raise ModelError(f"{OPTIMIZER}: '{parameter}' is not a weight of this model")
+        state.setdefault(names.index(parameter), {})[key] = tensor
+    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+
+
+class Checkpointer:
+    """Validates the model of a run, keeps its best weights and checkpoints; of several processes the first writes."""
+
+    def __init__(
+        self,
+        out: Path,
+        parts: Parts,
+        data: TrainingData,
+        run: dict[str, Any],
+        training_step: TrainingStep,
+        processes: Processes,
+        measure_alarms: MeasureAlarms | None = None,
+    ) -> None:
+        self.out, self.parts, self.run, self.training_step, self.processes = out, parts, run, training_step, processes
+        self.config, self.model, self.measure_alarms = parts.config.training, parts.model, measure_alarms
+        self.pairs, self.guided = len(data.corpus), data.guide is not None
+        self.validate = Validator(
+            data.valid_pairs,
+            data.valid_batches,
+            parts.target,
+            training_step.device,
+            self.config.metric,
+            processes,
+            data.guide,
+        )
+        self.valid_pairs = data.valid_pairs
+        self.names = [name for name, _ in self.model.named_parameters()]
+        self.best: Tensors | None = None
+        self.recent: deque[Tensors] = deque(maxlen=self.config.average)
+        self.saved = 0
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Restore the state of a checkpoint; the model already has its weights."""
+        restore_optimizer(self.training_step.optimizer, self.names, checkpoint.optimizer)
+        self.best, self.saved = checkpoint.best, checkpoint.position.step
+        self.recent.extend(checkpoint.recent)
+        if self.training_step.average is not None and checkpoint.average is not None:
+            for name, value in zip(self.names, self.training_step.average.values, strict=True):
+                value.copy_(checkpoint.average[name])
+
+    def keep_initial(self, position: Position, reporter: Reporter, metrics: MetricsFile | None) -> Position:
+        """Validate the pretrained model that the run begins with: if no validation is better, it is the result.
+
+        Not where links guide the run: that model was not trained on them, and the read-out of the result names heads
+        that were not guided.
+        It is the first checkpoint, too, so that the run can be resumed without the pretrained model.
+        """
+        position = self.validated(position, reporter, metrics)
+        if self.guided:
+            self.best, position = None, replace(position, best=None)
+            self.recent.clear()
+        self.saved = -1
+        self.save(position)
+        return position
+
+    def validated(self, position: Position, reporter: Reporter, metrics: MetricsFile | None) -> Position:
+        """Validate the model, keep its weights if it is the best so far, and return the new position."""
+        with self._averaged():
+            found = self._measure(position.step)
+            better = found.better_than(position.best, self.config.metric)
+            weights = self._weights() if better or self.config.average > 1 else {}
+        if self.config.average > 1:
+            self.recent.append(weights)
+        report_validation(found, better, reporter, metrics)
+        if better:
+            self.best = weights
+            return replace(position, best=found, without_better=0, waited=0)
+        waited = position.waited + 1
+        halve = self.config.decay == "plateau" and waited >= self.config.plateau
+        return replace(
+            position,
+            without_better=position.without_better + 1,
+            halved=position.halved + halve,
+            waited=0 if halve else waited,
+        )
+
+    def save(self, position: Position) -> None:
+        """Write a checkpoint, unless that of this step is written."""
+        if position.step != self.saved:
+            self.processes.share(lambda: self._write(position))
+        self.saved = position.step
+
+    def _write(self, position: Position) -> None:
+        average = self.training_step.average
+        optimizer = optimizer_tensors(self.training_step.optimizer, self.names)
+        averaged = None if average is None else dict(zip(self.names, average.values, strict=True))
+        kept = Checkpoint(self.parts, optimizer, position, self.run, self.best, averaged, tuple(self.recent))
+        save(self.out, kept, self.config.keep)
+
+    def finish(self, reason: str, position: Position, reporter: Reporter, metrics: MetricsFile | None) -> RunOutcome:
+        """Write the best weights as the run's model.
+
+        The last weights of a finished run are validated too, and the average of the last validations' weights. That is
+        not part of the checkpoint, so a run that is made longer later is the same as one planned with that length.
+        """
+        best, weights = position.best, self.best
+        for candidate in self._candidates(reason, position):
+            with self._holding(candidate):
+                found = self._measure(position.step)
+            if better := found.better_than(best, self.config.metric):
+                best, weights = found, candidate
+            report_validation(found, better, reporter, metrics, final=True)
+        if position.step:
+            notes = {
+                "step": best.step if best else position.step,
+                "validation": None if best is None else best.plain(),
+                "pairs": self.pairs,
+                **({"init": _model_name(self.run["init"])} if self.run.get("init") else {}),
+            }
+            with self._holding(weights or self._last()):
+                self.processes.share(lambda: write_model(self.out, replace(self.parts, notes=notes)))
+                if reason != "interrupted":  # whoever stops a run does not want to wait
+                    self.processes.share(lambda: self._add_alarm_rates(reporter))
+        return RunOutcome(reason, position.step, best)
+
+    def _add_alarm_rates(self, reporter: Reporter) -> None:
+        """Measure the alarms of the model that was written, and add them to its read-out.
+
+        The model is written already: a failure, as on a device without memory for it, is only logged. A read-out that
+        was selected for these weights before is kept.
+        """
+        there, _ = read_readout(self.out, self.parts.config)
+        if self.measure_alarms is None or not (there is None or there == self.parts.readout):
+            return
+        pairs = [(pair.source, pair.target) for pair in self.valid_pairs]
+        try:
+            readout = self.measure_alarms(self.parts, self.training_step.device, pairs, self.config.batch_tokens)
+        except HeedfulError as error:
+            reporter.log(f"the alarms of the model could not be measured: {error}")
+            return
+        if readout is not None:
+            write_readout(self.out, readout)
+
+    def _candidates(self, reason: str, position: Position) -> Iterator[Tensors]:
+        """Yield weights that were not validated yet."""
+        if reason == "steps" and position.step % self.config.valid_every:
+            yield self._last()
+        if reason != "interrupted" and len(self.recent) > 1:
+            yield mean_weights(tuple(self.recent))
+
+    def _measure(self, step: int) -> Validation:
+        remedy = f"lower training.batch_tokens (now {self.config.batch_tokens}) or text.max_length"
+        with memory_guard(f"validation at step {step}", remedy):
+            return self.validate(self.model, step)
+
+    def _last(self) -> Tensors:
+        with self._averaged():
+            return self._weights()
+
+    def _weights(self) -> Tensors:
+        """Return a copy of the weights on the CPU: there may be many copies."""
+        return {name: tensor.detach().to("cpu", copy=True) for name, tensor in self.model.state_dict().items()}
+
+    @contextmanager
+    def _holding(self, weights: Tensors) -> Iterator[None]:
+        """Give the model other weights inside the block."""
+        kept = self._weights()
+        self.model.load_state_dict(weights)
+        try:
+            yield
+        finally:
+            self.model.load_state_dict(kept)
+
+    @contextmanager
+    def _averaged(self) -> Iterator[None]:
+        """Give the model the moving average of its weights inside the block, if there is one."""
+        average = self.training_step.average
+        if average is None:
+            yield
+            return
+        average.swap()
+        try:
+            yield
+        finally:
+            average.swap()
+
+
+def report_validation(
+    found: Validation, better: bool, reporter: Reporter, metrics: MetricsFile | None, final: bool = False
+) -> None:
+    """Report scores; those at the end of a run are marked `final`, as a longer run does not have them."""
+    reporter.validated(found, better)
+    if metrics is not None:
+        scores = {f"valid_{k}": v for k, v in found.plain().items() if k != "step"}
+        metrics.write({"step": found.step, **scores, "best": better, **({"final": True} if final else {})})
+
+
+def _model_name(init: str) -> str:
+    """Return the name of a pretrained model for others to read: a path on this machine tells them nothing."""
+    return init if init.startswith(HUB) else Path(init).name

@@ -1,0 +1,151 @@
+"""Where a run computes: the device, its precision and threads, and what to do when memory runs out."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from heedful.config import TrainingConfig
+from heedful.data.corpus import Array
+from heedful.device import check_bf16, faster_in_bf16, fastest_threads, may_choose, memory_guard, pick
+from heedful.folder import Parts
+from heedful.training.callbacks import Reporter
+from heedful.training.distributed import ALONE, Processes
+from heedful.training.prepare import TrainingData
+from heedful.training.step import TrainingStep
+
+__all__ = [
+    "DeviceSetup",
+    "batch_guard",
+    "choose_device",
+    "choose_threads",
+    "model_guard",
+    "restoring_torch_state",
+    "smaller_batches",
+]
+
+STEPS = 2  # measured together, with batches of the most usual size
+SAMPLE = 50  # batches among which these are looked for
+FEW = 4  # pairs in the quick trial
+
+
+@dataclass(frozen=True)
+class DeviceSetup:
+    """The device, whether it computes in bf16, and the processes of the run."""
+
+    device: torch.device
+    bf16: bool = False
+    processes: Processes = ALONE
+
+    @property
+    def fixed(self) -> bool:
+        """Whether batches are padded to a few shapes, so that a captured step can be replayed."""
+        return self.device.type == "cuda"
+
+    def __str__(self) -> str:
+        many = f", {self.processes.world} processes" if self.processes.world > 1 else ""
+        return f"{self.device.type}{' in bf16' if self.bf16 else ''}{many}"
+
+
+@contextmanager
+def restoring_torch_state() -> Iterator[None]:
+    """Restore what a run changes for the whole process: the random state, threads, the current GPU."""
+    threads = torch.get_num_threads()
+    used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    device = torch.cuda.current_device() if used else 0
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if used else ()):
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
+            if used:
+                torch.cuda.set_device(device)
+
+
+def choose_device(config: TrainingConfig, processes: Processes = ALONE, before: Sequence[object] = ()) -> DeviceSetup:
+    """Choose the device and its precision; raises ConfigError for what is not available.
+
+    `before` are the kind of device and the choice of bf16 in the run that is resumed: on the same kind it stays.
+    """
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    device = pick(config.device)
+    if device.type == "cuda":
+        device = torch.device("cuda", processes.local)
+        torch.cuda.set_device(device)
+    if config.precision == "bf16":
+        check_bf16(device)
+    if config.precision != "auto":
+        return DeviceSetup(device, config.precision == "bf16", processes)
+    if len(before) == 2 and before[0] == device.type:
+        return DeviceSetup(device, bool(before[1]), processes)
+    # It is measured: all processes use the result of the first one.
+    return DeviceSetup(device, processes.share(lambda: faster_in_bf16(device)), processes)
+
+
+@contextmanager
+def model_guard(what: str) -> Iterator[None]:
+    """Turn running out of memory into an error that says how to make the model smaller."""
+    with memory_guard(what, "make it smaller (model.width, model.layers, text.size)"):
+        yield
+
+
+@contextmanager
+def batch_guard(what: str, config: TrainingConfig) -> Iterator[None]:
+    """Turn running out of memory into an error that says how to make batches smaller."""
+    with memory_guard(what, smaller_batches(config)):
+        yield
+
+
+def smaller_batches(config: TrainingConfig) -> str:
+    """Return the advice how to make batches smaller."""
+    return f"lower training.batch_tokens (now {config.batch_tokens}) and raise training.accumulate"
+
+
+def choose_threads(
+    parts: Parts, data: TrainingData, device_setup: DeviceSetup, reporter: Reporter, before: object = None
+) -> int:
+    """Set the number of threads of a run and return it.
+
+    `training.threads` decides, then `before` (the number that the resumed run began with), then the environment
+    (OMP_NUM_THREADS). Otherwise the number is measured with a copy of the model. Weights, random numbers and the order
+    of the data stay as they are, so that the run has the same bits as one that was told the number.
+    """
+    config = parts.config.training
+    if config.threads or device_setup.device.type != "cpu" or device_setup.processes.world > 1:
+        return torch.get_num_threads()
+    if isinstance(before, int) and not isinstance(before, bool) and before > 0:
+        torch.set_num_threads(before)
+        return before
+    if not may_choose():
+        return torch.get_num_threads()
+    model = copy.deepcopy(parts.model).train()
+    training_step = TrainingStep(model, config, device_setup.device, device_setup.bf16, auxiliary=data.losses)
+    plan = data.batches.epoch(0)
+    some = [plan[at] for at in np.unique(np.linspace(0, len(plan) - 1, SAMPLE).astype(int))]
+    rows = sorted(some, key=data.batches.tokens)[len(some) // 2 :][:STEPS]
+    with torch.random.fork_rng(devices=()), batch_guard("measuring threads", config):
+        found = fastest_threads(_steps(training_step, data, rows), _steps(training_step, data, [rows[0][:FEW]]))
+    torch.set_num_threads(found.threads)
+    tokens = sum(map(data.batches.tokens, rows))
+    speeds = ", ".join(f"{tokens / seconds:,.0f} with {number}" for number, seconds in sorted(found.seconds.items()))
+    reporter.log(
+        f"using {found.threads} thread{'s' * (found.threads > 1)}: target tokens/s measured here and now are {speeds} "
+        "(training.threads sets the number)"
+    )
+    return found.threads
+
+
+def _steps(training_step: TrainingStep, data: TrainingData, rows: list[Array]) -> Callable[[], None]:
+    """Return what takes one step for each of some batches, at a rate of 0."""
+
+    def work() -> None:
+        for some in rows:
+            training_step([data.batches.batch(some)], data.batches.tokens(some), 1, 0.0)
+
+    return work

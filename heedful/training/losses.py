@@ -1,0 +1,205 @@
+"""Losses as named sums: cross-entropy of the tokens, plus auxiliary losses by name.
+
+An auxiliary loss is one file and one entry of `AUXILIARY` (CONTRIBUTING.md, "Adding a loss"); `guided` is an example.
+
+Cross-entropy (with label smoothing and R-Drop) computes its gradient in the memory of the logits. The gradient is as
+large as the logits, (tokens, vocabulary), by far the largest tensor of a step. So it is computed at once and written
+over them: a few rows at a time on the CPU, so that they stay in its cache, and by one kernel on a GPU
+(`heedful.fused.triton.token_loss`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from heedful.config import Config
+from heedful.errors import choose
+from heedful.fused.triton import scaled_, token_losses, usable
+from heedful.models import Look, Network
+from heedful.training.guided import guided_attention
+
+__all__ = [
+    "AUXILIARY",
+    "AuxiliaryLoss",
+    "DecoderOutputs",
+    "attention_needed",
+    "auxiliary_losses",
+    "cross_entropy",
+]
+
+
+class DecoderOutputs(NamedTuple):
+    """What an auxiliary loss is computed from: the batch, and what the decoder gave for it by teacher forcing.
+
+    x (B, S) are source tokens, y (B, T) the tokens to predict; 0 is padding. hidden (P·B, T, D) are the decoder's
+    outputs, which `model.logits` takes, and weights (P·B, L, H, T, S) its attention to the source, if a loss asks for
+    it; P is 2 with R-Drop, which runs the batch twice, otherwise 1. links (N,) are the positions of given links in
+    an array (B, T, S), flattened, if the pairs have links.
+    """
+
+    model: Network
+    x: Tensor
+    y: Tensor
+    hidden: Tensor
+    weights: Tensor | None
+    links: Tensor | None
+
+    def attention(self, look: Look) -> Tensor | None:
+        """Return the attention weights that a loss asked for: those of one layer, or of all."""
+        if self.weights is None or look.layer is None or self.weights.shape[1] == 1:
+            return self.weights
+        return self.weights[:, look.layer : look.layer + 1]
+
+
+class AuxiliaryLoss(Protocol):
+    """A loss that is added to the cross-entropy, times its weight. It must not read values back from the device."""
+
+    @property
+    def weight(self) -> float:
+        """What it is multiplied by."""
+        ...
+
+    @property
+    def look(self) -> Look | None:
+        """The attention weights that it needs; None: none."""
+        ...
+
+    def __call__(self, outputs: DecoderOutputs) -> tuple[Tensor, Tensor]:
+        """Return the loss summed over tokens, and the number of tokens that it was computed for."""
+        ...
+
+
+# What builds each auxiliary loss from the settings and its weight. A run has those with a weight above 0.
+AUXILIARY: dict[str, Callable[[Config, float], AuxiliaryLoss]] = {"guided": guided_attention}
+
+
+def auxiliary_losses(config: Config, linked: bool = False) -> dict[str, AuxiliaryLoss]:
+    """Return the auxiliary losses of a run by name; `linked`: the pairs have links between words, as `guided` needs.
+
+    Raises ConfigError for an unknown name in `training.losses`, and for a loss that the model cannot have.
+    """
+    weights = {"guided": config.training.guided} | _weights(config)
+    for name in weights:
+        choose("loss in training.losses", name, AUXILIARY)
+    if not linked:
+        del weights["guided"]
+    return {name: AUXILIARY[name](config, weight) for name, weight in weights.items() if weight}
+
+
+def _weights(config: Config) -> dict[str, float]:
+    """Return `training.losses`, such as "coverage=0.1,entropy=0.5", by name."""
+    parts = (part.partition("=") for part in config.training.losses.split(",") if part)
+    return {name: float(weight) for name, _, weight in parts}
+
+
+def attention_needed(losses: Iterable[AuxiliaryLoss]) -> Look | None:
+    """Return the attention weights that losses need together: those of one layer, or of all if they differ."""
+    needed = {loss.look for loss in losses} - {None}
+    return needed.pop() if len(needed) == 1 else Look() if needed else None
+
+
+ROWS = 32  # at a time on the CPU: about a megabyte of scores
+
+
+class _CrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,  # noqa: ANN401
+        scores: Tensor,
+        tokens: Tensor,
+        weights: Tensor,
+        smoothing: float,
+        rdrop: float,
+    ) -> tuple[Tensor, Tensor]:
+        ctx.fused = scores.dtype != torch.float64 and usable(scores)
+        work = token_losses if ctx.fused else _in_parts
+        losses, right = work(scores, tokens, weights, smoothing, rdrop, ctx.needs_input_grad[0])
+        ctx.save_for_backward(scores)
+        ctx.mark_non_differentiable(right)
+        return losses.sum(), right
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor, None, None, None, None]:  # noqa: ANN401
+        (scores,) = ctx.saved_tensors
+        slope = scaled_(scores, gradient) if ctx.fused else scores.mul_(gradient)
+        return slope, None, None, None, None
+
+
+def _in_parts(
+    scores: Tensor, tokens: Tensor, weights: Tensor, smoothing: float, rdrop: float, learning: bool
+) -> tuple[Tensor, Tensor]:
+    """Return weights_i · loss_i, and which tokens had the best score.  scores (N, V) -> (N,) each.
+
+    The gradient is written over the scores; when nobody learns from it, as in a validation, there is no need for it.
+    """
+    losses = scores.new_empty(len(scores))
+    right = torch.empty(len(scores), dtype=torch.bool, device=scores.device)
+    passes = 2 if rdrop else 1  # of R-Drop both are worked on together
+    s, out, hit, tokens, heavy = (t.view(passes, -1, *t.shape[1:]) for t in (scores, losses, right, tokens, weights))
+    rows = ROWS if scores.device.type == "cpu" else s.shape[1]
+    for begin in range(0, s.shape[1], rows):
+        part = slice(begin, begin + rows)
+        _part(s[:, part], tokens[:, part], heavy[:, part], smoothing, rdrop, out[:, part], hit[:, part], learning)
+    return losses * weights, right
+
+
+def _part(
+    s: Tensor,
+    tokens: Tensor,
+    weights: Tensor,
+    smoothing: float,
+    rdrop: float,
+    losses: Tensor,
+    right: Tensor,
+    learning: bool,
+) -> None:
+    """Work out losses, and the gradient over the scores.  s (P, n, V), tokens (P, n), weights (P, n), P passes."""
+    V = s.shape[-1]
+    index = tokens[..., None]
+    picked = s.gather(-1, index)
+    torch.eq(picked[..., 0], s.amax(-1), out=right)
+    average = s.mean(-1) if smoothing else 0.0
+    lse = torch.logsumexp(s, -1)
+    losses.copy_(lse - (1 - smoothing) * picked[..., 0] - smoothing * average)
+    if not (learning or rdrop):
+        return
+    s.sub_(lse[..., None])  # log p
+    if rdrop:
+        log_p = s.clone()
+        p = s.exp_()
+        difference = log_p[0] - log_p[1]
+        apart = torch.stack([(p[0] * difference).sum(-1), -(p[1] * difference).sum(-1)])  # KL(p¹‖p²), KL(p²‖p¹)
+        losses += rdrop / 4 * apart.sum(0)
+        # d/ds¹ J = ½(p¹(log p¹ - log p² - KL(p¹‖p²)) + p¹ - p²), and the other way round.
+        signs = torch.stack([difference, -difference])
+        pull = p * (signs - apart[..., None]) + (p - p.flip(0))
+        s.add_(pull, alpha=rdrop / 2)  # J stands, halved, in the rows of both passes
+    else:
+        s.exp_()
+    if smoothing:
+        s.sub_(smoothing / V)
+    s.scatter_add_(-1, index, torch.full_like(picked, smoothing - 1))
+    s.mul_(weights[..., None])
+
+
+def cross_entropy(
+    scores: Tensor, tokens: Tensor, weights: Tensor, smoothing: float = 0.0, rdrop: float = 0.0
+) -> tuple[Tensor, Tensor]:
+    """Return Σ_i weights_i · loss_i, and which tokens had the best score.  scores (N, V), tokens, weights (N,).
+
+    loss_i = (1 - ε)(-log p_i) + ε · mean over the vocabulary of -log p. The scores must be finite, and are
+    written over. A token of weight 0 costs nothing. A tie for the best counts as right.
+
+    With R-Drop (Liang et al. 2021) the first and the second half of the rows are two passes over the same tokens with
+    different dropout, and each row's loss grows by α/2 · J, J = ½(KL(p¹‖p²) + KL(p²‖p¹)): half of what the paper has,
+    as everything here is the mean of the two passes.
+    """
+    # Half precision is too coarse for PyTorch's sums; and a gradient in fp16 could vanish.
+    wide = scores.dtype in (torch.float32, torch.float64) or (scores.dtype == torch.bfloat16 and usable(scores))
+    exact = scores if wide else scores.float()
+    with torch.autocast(scores.device.type, enabled=False):
+        return _CrossEntropy.apply(exact, tokens, weights, smoothing, rdrop)  # type: ignore[no-any-return, no-untyped-call]

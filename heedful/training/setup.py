@@ -1,0 +1,262 @@
+"""Setting up a run: settings, pairs, vocabularies, a model (new or pretrained), a device."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from heedful.config import MODELS, Config, TransformerConfig
+from heedful.errors import ConfigError, DataError, choose
+from heedful.folder import Parts
+from heedful.interop import HUB, open_parts
+from heedful.models import build, pack_weights
+from heedful.text import SPECIALS, UNKNOWN, Codec
+from heedful.text.size import check_size
+from heedful.training.callbacks import Reporter
+from heedful.training.checkpointing import Checkpoint
+from heedful.training.device_setup import DeviceSetup, choose_device, model_guard
+from heedful.training.distributed import Processes
+from heedful.training.estimate import too_little_data
+from heedful.training.losses import auxiliary_losses
+from heedful.training.prepare import Inputs, PairSets, TrainingData, learn_codecs, open_pairs, prepare
+from heedful.training.presets import PRESETS, fit
+
+__all__ = ["CHANGEABLE", "RunSetup", "Settings", "open_pretrained", "set_up"]
+
+# What a resumed run may change: how long it runs, what it leaves behind, and where it computes.
+CHANGEABLE = {"steps", "patience", "checkpoint_every", "keep", "log_every", "device", "threads", "precision", "capture"}
+
+# What the weights do not depend on: a model may be trained on with other values.
+FREE = {"model.dropout", "model.attention_dropout", "model.inner_dropout", "text.max_length"}
+UNKNOWN_SHARE = 0.01  # of all tokens, above which it is logged
+COUNTED = 100_000  # pairs in which they are counted
+SAMPLE = 2000  # pairs that are searched for examples of them
+
+Settings = Mapping[str, Mapping[str, object]]
+
+
+@dataclass(frozen=True)
+class RunSetup:
+    """A model, the data to train it on, the device, and the pretrained model that it begins with, if any."""
+
+    parts: Parts
+    data: TrainingData
+    device_setup: DeviceSetup
+    origin: str | None = None
+
+
+def set_up(
+    inputs: Inputs,
+    settings: Settings,
+    processes: Processes,
+    reporter: Reporter,
+    init: str | Path | None = None,
+    preset: str = "auto",
+    resumed: tuple[Path, Checkpoint] | None = None,
+) -> RunSetup:
+    """Set up a new run, or one that is resumed; raises ConfigError for what cannot work before the pairs are read."""
+    if processes.world > 1 and inputs.piped:
+        raise ConfigError("standard input (-) cannot be read by several processes; put the pairs into a file")
+    origin = None if init is None else _full_name(init)
+    begun = None
+    if resumed is not None:
+        origin = _same_origin(*resumed, origin)
+        config = _resumed(*resumed, settings)
+    elif init is not None:
+        begun = open_pretrained(init, settings, reporter.log)
+        config = begun.config
+    else:
+        config, _ = fit(settings, 0, preset)  # once more when it is known how many pairs there are
+        _check_vocabularies(config)
+    _check_losses(config, inputs.linked, settings, preset if resumed is None and begun is None else None)
+    device_setup = choose_device(config.training, processes, resumed[1].run.get("numbers") or () if resumed else ())
+    _try(config)
+    processes.in_turn(inputs.check)
+    found = processes.in_turn(lambda: open_pairs(inputs, config, reporter))
+    if resumed is not None:
+        parts = _same_pairs(*resumed, found, config)
+    elif begun is not None and origin is not None:
+        parts = begun
+        reporter.log(_beginning(origin, settings, config))
+    else:
+        config, why = fit(settings, found.pairs, preset, device_setup.device.type)
+        _check_vocabularies(config)
+        _try(config)
+        auxiliary_losses(config, inputs.linked)  # raises ConfigError for what the model cannot have
+        reporter.log(why)
+        texts = {name: found.training.texts(side) for side, name in enumerate(("source", "target"))}
+        if few := processes.share(lambda: too_little_data(found.pairs, texts)):
+            reporter.warn(few)
+        parts = _new(config, found, processes, reporter)
+    data = processes.in_turn(lambda: prepare(found, (parts.source, parts.target), parts.config, reporter))
+    if data.guide is not None:
+        parts = replace(parts, readout=data.guide.readout)
+    if begun is not None and origin is not None:
+        _log_unknown(data, (parts.source, parts.target), origin, reporter.log)
+    return RunSetup(parts, data, device_setup, origin)
+
+
+def _try(config: Config) -> None:
+    """Find out what cannot work before the pairs are read: widths that do not fit."""
+    with torch.device("meta"):
+        build(config.model, len(SPECIALS), len(SPECIALS))
+
+
+def _check_losses(config: Config, linked: bool, settings: Settings, preset: str | None) -> None:
+    """Raise ConfigError for losses that the model cannot have; with `preset`, for no model that it may choose."""
+    if preset is None:
+        auxiliary_losses(config, linked)
+        return
+    presets = [name for name in PRESETS if name != "none"] if preset == "auto" else [preset]
+    wrong = []
+    for name, device in product(presets, ("cpu", "cuda")):
+        try:
+            auxiliary_losses(fit(settings, 0, name, device)[0], linked)
+            return
+        except ConfigError as error:
+            wrong.append(error)
+    raise wrong[0]
+
+
+def _check_vocabularies(config: Config) -> None:
+    """Refuse vocabularies without room, and one table of word vectors for two that happen to be of the same size."""
+    check_size(config.text)
+    if isinstance(config.model, TransformerConfig) and config.model.tied == "all" and not config.text.joint:
+        raise ConfigError(
+            "model.tied=all needs one vocabulary for both languages; set text.joint=true as well, or model.tied=target"
+        )
+
+
+def _new(config: Config, found: PairSets, processes: Processes, reporter: Reporter) -> Parts:
+    """Return an untrained model with vocabularies learned from the pairs, by the first process for all."""
+    texts = processes.share(lambda: [codec.dump() for codec in learn_codecs(found, config, reporter)])
+    source = Codec.parse(texts[0])
+    target = source if config.text.joint else Codec.parse(texts[1])
+    config = replace(config, text=replace(config.text, size=config.text.size or max(len(source), len(target))))
+    torch.manual_seed(config.training.seed)
+    with model_guard("building the model"):
+        return Parts(config, build(config.model, len(source), len(target)), source, target)
+
+
+def _same_pairs(out: Path, checkpoint: Checkpoint, found: PairSets, config: Config) -> Parts:
+    """Return the model of a checkpoint, if the pairs are those that it was trained on."""
+    if checkpoint.run.get("digest") != found.digest:
+        raise DataError(
+            f"the sentence pairs are not those that the run in {out} began with; give it the same ones, "
+            "or start a new run in another folder"
+        )
+    return replace(checkpoint.parts, config=config, notes={})
+
+
+def _same_origin(out: Path, checkpoint: Checkpoint, given: str | None) -> str | None:
+    """Return where the run began, which nobody can change any more."""
+    recorded: str | None = checkpoint.run.get("init")
+    if given not in (None, recorded):
+        there = f"with the weights of {recorded}" if recorded else "with new weights"
+        raise ConfigError(f"the run in {out} began {there}; it is resumed without --init (in Python, init)")
+    return recorded
+
+
+def _beginning(origin: str, settings: Settings, config: Config) -> str:
+    rate = config.training.rate
+    hint = f"; training.rate is {rate}, as for new weights: a lower one keeps more of what the model knows"
+    return f"beginning with the weights of {origin}{'' if 'rate' in settings.get('training', {}) else hint}"
+
+
+def _resumed(out: Path, checkpoint: Checkpoint, settings: Settings) -> Config:
+    """Return the run's settings with the changes that a resumed run may make."""
+    before = checkpoint.parts.config.plain()
+    wanted = {section: dict(values) for section, values in before.items()}
+    family = settings.get("model", {}).get("family", before["model"]["family"])
+    if family != before["model"]["family"]:
+        there = before["model"]["family"]
+        raise ConfigError(f"the run in {out} trains a model of the family {there}, which cannot become {family}")
+    for section, values in settings.items():
+        wanted.setdefault(section, {}).update(values)
+    config = Config.build(wanted)
+    if config.training.decay == "cosine" and config.training.steps != before["training"]["steps"]:
+        raise ConfigError(
+            f"training.steps is {before['training']['steps']} in the run in {out} and cannot become "
+            f"{config.training.steps}: its rate falls to 0 with the last step (training.decay=cosine)"
+        )
+    for section, values in config.plain().items():
+        for key, value in values.items():
+            if value != before[section].get(key) and not (section == "training" and key in CHANGEABLE):
+                raise ConfigError(
+                    f"{section}.{key} is {before[section].get(key)} in the run in {out} and cannot become {value} "
+                    "when it is resumed; start a new run in another folder"
+                )
+    return config
+
+
+def _full_name(init: str | Path) -> str:
+    """Return the full name of a model for the record: a name on the hub, or a full path."""
+    return str(init) if str(init).startswith(HUB) else str(Path(init).resolve())
+
+
+def open_pretrained(
+    init: str | Path, settings: Mapping[str, Mapping[str, object]], log: Callable[[str], None] | None = None
+) -> Parts:
+    """Open the model that a run begins with; its settings `model` and `text` stay, `training` is that of the run.
+
+    A damaged read-out is only logged: training needs none.
+    """
+    parts = open_parts(init, torch.device("cpu"), log)
+    pack_weights(parts.model, decoding=False)  # as a run that is resumed has it: other products round differently
+    config = _settings(parts.config, settings, init)
+    model = parts.model
+    if config.model != parts.config.model:
+        with torch.device("meta"):
+            model = build(config.model, len(parts.source), len(parts.target))
+        model.load_state_dict(parts.model.state_dict(), assign=True)
+    return replace(parts, config=config, model=model, notes={})
+
+
+def _settings(before: Config, settings: Mapping[str, Mapping[str, object]], init: str | Path) -> Config:
+    """Return the model's settings with the changes that its weights allow."""
+    kept = {section: before.plain()[section] for section in ("model", "text")}
+    family = choose("model", str(settings.get("model", {}).get("family", before.family)), MODELS)
+    if family != before.family:
+        raise ConfigError(f"{init} is a model of the family {before.family}, which cannot become {family}")
+    wanted = {section: {**kept.get(section, {}), **values} for section, values in {**kept, **settings}.items()}
+    config = Config.build(wanted)
+    fixed = [
+        f"{section}.{key} is {value} and cannot become {config.plain()[section][key]}"
+        for section, values in kept.items()
+        for key, value in values.items()
+        if value != config.plain()[section][key] and f"{section}.{key}" not in FREE
+    ]
+    if fixed:
+        raise ConfigError(
+            f"a run that begins with {init} keeps the settings that its weights and vocabularies were made with: "
+            f"{'; '.join(fixed)}"
+        )
+    return config
+
+
+def _log_unknown(data: TrainingData, codecs: tuple[Codec, Codec], name: str, log: Callable[[str], None]) -> None:
+    """Log the share of tokens that the vocabularies do not have, if it is more than 1%."""
+    rows = np.arange(0, len(data.corpus), max(1, len(data.corpus) // COUNTED))
+    for number, side in enumerate(("source", "target")):
+        ids, lengths = getattr(data.corpus, side).rows(rows, 0)
+        share = np.count_nonzero(ids == UNKNOWN) / max(1, int(lengths.sum()) - len(rows))
+        if share > UNKNOWN_SHARE:
+            texts = [getattr(data.corpus.pair(row), side) for row in rows[:SAMPLE]]
+            some = ", ".join(f"'{piece}'" for piece in _unknown(codecs[number], texts))
+            examples = f" ({some})" if some else ""
+            log(f"{share:.1%} of the {side} tokens are not in the vocabulary of {name}{examples}: it cannot learn them")
+
+
+def _unknown(codec: Codec, texts: Sequence[str]) -> list[str]:
+    """Return the pieces that a vocabulary most often does not know."""
+    found: Counter[str] = Counter()
+    for text, encoded in zip(texts, codec.encode_all(texts), strict=True):
+        spans = zip(encoded.ids, encoded.spans, strict=True)
+        found.update(text[start:end] for index, (start, end) in spans if index == UNKNOWN)
+    return [piece for piece, _ in found.most_common(5)]

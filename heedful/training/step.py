@@ -1,0 +1,340 @@
+"""One training update: batches -> forward -> loss -> backward -> clip -> AdamW, at the rate of the schedule.
+
+Read it from top to bottom: `learning_rate` is the schedule, `ModelWithLoss` computes the loss of a batch,
+`TrainingStep` runs it forward and backward and updates the weights, `MovingAverage` follows the weights.
+
+Nothing here reads a value back from the device. Losses and counts are summed on the device and read every few steps, so
+a GPU never waits for Python and a step can be captured as a CUDA graph.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from heedful.config import TrainingConfig
+from heedful.data import Batch
+from heedful.fused.bf16_weights import Bf16Weights
+from heedful.models import Network
+from heedful.training.cuda_graphs import GraphedFunction
+from heedful.training.distributed import ALONE, Processes
+from heedful.training.losses import AuxiliaryLoss, DecoderOutputs, attention_needed, cross_entropy
+
+__all__ = [
+    "Loss",
+    "ModelWithLoss",
+    "MovingAverage",
+    "StepStats",
+    "TrainingStep",
+    "learning_rate",
+    "loss",
+    "mean_weights",
+]
+
+
+def learning_rate(step: int, config: TrainingConfig, halved: int = 0) -> float:
+    """Return the learning rate of update `step`, counted from 1: linear warm-up, then decay.
+
+    The decay with the root of the step does not depend on how many steps are planned, so a run can be made longer
+    without becoming another run. The cosine reaches zero at the last step; a run that ends early by
+    `training.patience` has not reached it. On a plateau the rate is halved, `halved` times so far.
+
+    >>> settings = TrainingConfig(rate=1.0, warmup=100)
+    >>> learning_rate(50, settings), learning_rate(100, settings), learning_rate(400, settings)
+    (0.5, 1.0, 0.5)
+    >>> settings = TrainingConfig(rate=1.0, warmup=100, decay="cosine", steps=300)
+    >>> learning_rate(100, settings), round(learning_rate(200, settings), 2), learning_rate(300, settings)
+    (1.0, 0.5, 0.0)
+    >>> learning_rate(200, TrainingConfig(rate=1.0, warmup=100, decay="plateau"), halved=2)
+    0.25
+    """
+    if step < config.warmup:
+        return config.rate * step / config.warmup
+    match config.decay:
+        case "root":
+            return config.rate * math.sqrt(max(config.warmup, 1) / step)
+        case "cosine":
+            done = (step - config.warmup) / max(1, config.steps - config.warmup)
+            return config.rate * (1 + math.cos(math.pi * min(done, 1.0))) / 2
+        case "plateau":
+            return config.rate * 0.5**halved
+    return config.rate
+
+
+class ModelWithLoss(nn.Module):
+    """A model with its loss: what DistributedDataParallel wraps, and what a CUDA graph captures."""
+
+    def __init__(
+        self,
+        model: Network,
+        smoothing: float = 0.0,
+        rdrop: float = 0.0,
+        auxiliary: Mapping[str, AuxiliaryLoss] | None = None,
+    ) -> None:
+        super().__init__()
+        self.model, self.smoothing, self.rdrop = model, smoothing, rdrop
+        self.auxiliary = dict(auxiliary or {})
+        self.look = attention_needed(self.auxiliary.values())
+
+    def forward(self, x: Tensor, y: Tensor, share: Tensor, links: Tensor | None = None) -> tuple[Tensor, ...]:
+        """Return the total loss, the tokens predicted correctly, and auxiliary losses.  x (B, S), y (B, T).
+
+        Every y_t is predicted from x and the tokens before it (teacher forcing). The total is the sum of the tokens'
+        losses times `share`, plus each auxiliary loss times its weight and `share`. An auxiliary loss adds two tensors
+        to the result: its sum, and the number of tokens it was computed for. R-Drop runs the batch twice.
+
+        On the CPU, padding is removed before the vocabulary projection. Elsewhere that would need a value from the
+        device; padding gets the weight 0 instead.
+        """
+        passes = 2 if self.rdrop and self.training else 1
+        B = x.shape[0]
+        x, y = x.repeat(passes, 1), y.repeat(passes, 1)
+        memory = self.model.encode(x, x != 0)
+        state = self.model.start(memory, y.shape[1] - 1)
+        hidden, _, weights = self.model.step(y[:, :-1], state, memory, self.look)
+        targets = y[:, 1:]
+        keep = targets != 0
+        if x.device.type == "cpu":
+            rows, tokens = hidden[keep], targets[keep]
+            shares = (share / passes).expand(len(tokens))
+        else:
+            rows, tokens = hidden.flatten(0, 1), targets.flatten()
+            shares = keep.flatten() * (share / passes)
+        rdrop = self.rdrop if passes == 2 else 0.0
+        total, correct = cross_entropy(self.model.logits(rows), tokens, shares, self.smoothing, rdrop)
+        correct = (correct & (shares > 0)).sum() / passes
+        outputs = DecoderOutputs(self.model, x[:B], targets[:B], hidden, weights, links)
+        sums: list[Tensor] = []
+        for auxiliary in self.auxiliary.values():
+            value, count = auxiliary(outputs)
+            total = total + value * (share * auxiliary.weight)
+            sums += [value.detach(), count]
+        return total, correct, *sums
+
+
+class Loss(NamedTuple):
+    """The mean loss over tokens, the number of tokens, and how many of them were predicted correctly."""
+
+    mean: Tensor
+    tokens: int
+    right: Tensor
+
+
+def loss(model: Network, batch: Batch, smoothing: float = 0.0) -> Loss:
+    """Return the mean cross-entropy of one batch."""
+    mean, right = ModelWithLoss(model, smoothing)(
+        batch.x, batch.y, torch.ones((), device=batch.x.device) / batch.tokens
+    )
+    return Loss(mean, batch.tokens, right)
+
+
+class StepStats(NamedTuple):
+    """Sums since the last reading: token losses, tokens predicted correctly, the first step that was not finite (or 0).
+
+    `auxiliary` has the sum of each auxiliary loss and the number of tokens that it was computed for.
+    """
+
+    loss: float
+    right: float
+    bad: int
+    auxiliary: Mapping[str, tuple[float, float]]
+
+
+class TrainingStep:
+    """A model with its loss, its optimizer and, with `training.ema`, the moving average of its weights."""
+
+    def __init__(
+        self,
+        model: Network,
+        config: TrainingConfig,
+        device: torch.device,
+        bf16: bool,
+        processes: Processes = ALONE,
+        auxiliary: Mapping[str, AuxiliaryLoss] | None = None,
+    ) -> None:
+        self.config, self.device, self.bf16, self.processes = config, device, bf16, processes
+        self.model, self.auxiliary = model, dict(auxiliary or {})
+        self.parameters = list(model.parameters())
+        self.learner: nn.Module = ModelWithLoss(model, config.smoothing, config.rdrop, self.auxiliary)
+        if processes.world > 1:
+            ids = [device.index] if device.type == "cuda" else None
+            with processes.together(working=True):
+                self.learner = DistributedDataParallel(self.learner, device_ids=ids, gradient_as_bucket_view=True)
+        cuda = device.type == "cuda"
+        self.optimizer = torch.optim.AdamW(
+            self.parameters,
+            lr=torch.zeros((), device=device) if cuda else 0.0,  # a captured step reads it on the device
+            betas=(0.9, 0.98),
+            weight_decay=config.weight_decay,
+            fused=True,
+            capturable=cuda,
+        )
+        self.average = MovingAverage(self.parameters, config.ema, device) if config.ema else None
+        self.share = torch.zeros((), device=device)  # 1 / target tokens of the update
+        self.step = torch.zeros((), device=device)
+        self.sums = torch.zeros(2 + 2 * len(self.auxiliary), device=device)
+        self.bad = torch.zeros((), device=device)  # the first step that was not finite
+        self.stream = torch.cuda.Stream(device) if cuda else None  # type: ignore[no-untyped-call]
+        captured = cuda and config.capture and processes.world == 1
+        pool = torch.cuda.graph_pool_handle() if captured else None
+        self._backward = GraphedFunction(self._add_gradients, pool) if captured else self._add_gradients
+        self._apply = GraphedFunction(self._update_and_clear, pool) if captured else self._update_and_clear
+        self._single = GraphedFunction(self._single_batch, pool) if captured else None
+        self.bf16_weights = Bf16Weights(self.learner, model.bf16_weights()) if captured and bf16 else None
+        self.held: list[Tensor] = []  # gradients of several batches, to which captured steps add
+
+    def __call__(self, batches: Sequence[Batch], tokens: int, step: int, rate: float) -> None:
+        """Update the weights from batches as if they were one; `tokens`: target tokens of all, in all processes."""
+        torch.manual_seed((self.config.seed * 1_000_003 + step) * 1009 + self.processes.rank)
+        with self._on_stream():
+            self.share.fill_(self.processes.world / tokens)
+            self.step.fill_(step)
+            self._set_rate(rate)
+            if self.average is not None:
+                self.average.set_step(step)
+            if self._single is not None and len(batches) == 1:
+                self._single(*batches[0].tensors)
+                return
+            if self._single is not None:
+                self._hold_gradients()
+            for number, batch in enumerate(batches):
+                with self._no_sync(last=number == len(batches) - 1):
+                    self._backward(*batch.tensors)
+            self._apply()
+
+    def _add_gradients(
+        self, x: Tensor, y: Tensor, links: Tensor | None = None, *, bf16_weights: Bf16Weights | None = None
+    ) -> None:
+        """Run one batch forward and backward: add its gradients, and its losses to the sums."""
+        with self.processes.together(working=True) if self.processes.world > 1 else nullcontext():
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
+                total, right, *auxiliary = (bf16_weights or self.learner)(x, y, self.share, links)
+            total.backward()
+        with torch.no_grad():
+            tokens = total.detach().float() / self.share
+            for term, value in zip(self.auxiliary.values(), auxiliary[::2], strict=True):
+                tokens -= value * term.weight
+            self.sums += torch.stack([tokens, right.float(), *auxiliary])
+
+    @torch.no_grad()
+    def _update(self) -> list[Tensor]:
+        """Clip the gradients and update the weights, unless something is not finite; return the gradients."""
+        gradients = [p.grad for p in self.parameters if p.grad is not None]
+        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+        broken = ~torch.isfinite(norm)  # the same in all processes, and not finite where the loss is not
+        self.bad += torch.where(broken & (self.bad == 0), self.step, torch.zeros_like(self.step))
+        stop = (self.bad > 0).float()
+        # AdamW divides by the first and skips the update when the second is 1: clipping needs no pass of its own.
+        self.optimizer.grad_scale = (norm / (self.config.clip or math.inf)).clamp(min=1.0)  # type: ignore[attr-defined]
+        self.optimizer.found_inf = stop  # type: ignore[attr-defined]
+        self.optimizer.step()
+        if self.average is not None:
+            self.average.update(stop)
+        return gradients
+
+    @torch.no_grad()
+    def _update_and_clear(self) -> None:
+        """Update the weights and set the gradients to zero."""
+        torch._foreach_zero_(self._update())
+
+    def _single_batch(self, x: Tensor, y: Tensor, links: Tensor | None = None) -> None:
+        """Update the weights from one batch, captured as one graph: its gradients are set, not added to others."""
+        for parameter in self.parameters:
+            parameter.grad = None
+        self._add_gradients(x, y, links, bf16_weights=self.bf16_weights)
+        if self.bf16_weights is not None:
+            self.bf16_weights.set_gradients()
+        for parameter in self.parameters:
+            if parameter.grad is None:  # it took no part in the loss, but weight decay applies
+                parameter.grad = torch.zeros_like(parameter)
+        self._update()
+        # The graph writes to the same memory when it is replayed; until then other captures may use it.
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    def _hold_gradients(self) -> None:
+        """Let gradients be added to memory that stays the same from step to step, and is zero between updates."""
+        self.held = self.held or [torch.zeros_like(parameter) for parameter in self.parameters]
+        for parameter, gradient in zip(self.parameters, self.held, strict=True):
+            parameter.grad = gradient
+
+    def _set_rate(self, rate: float) -> None:
+        for group in self.optimizer.param_groups:
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
+
+    @contextmanager
+    def _on_stream(self) -> Iterator[None]:
+        """Run on a CUDA stream of our own: a graph cannot be captured on the default one."""
+        if self.stream is None:
+            yield
+            return
+        self.stream.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(self.stream):
+            yield
+        torch.cuda.current_stream(self.device).wait_stream(self.stream)
+
+    def _no_sync(self, last: bool) -> AbstractContextManager[None]:
+        """Exchange gradients between processes only with the last of several batches."""
+        if last or not isinstance(self.learner, DistributedDataParallel):
+            return nullcontext()
+        return self.learner.no_sync()
+
+    def read(self) -> StepStats:
+        """Return the sums since the last reading, over all processes, and reset them."""
+        with self._on_stream():
+            loss, right, *sums = self.processes.add_up(self.sums.cpu()).tolist()
+            bad = int(self.bad.item())
+            self.sums.zero_()
+        pairs = zip(sums[::2], sums[1::2], strict=True)
+        return StepStats(loss, right, bad, dict(zip(self.auxiliary, pairs, strict=True)))
+
+    def close(self) -> None:
+        """Release captured graphs and their memory."""
+        for work in (self._backward, self._apply, self._single):
+            if isinstance(work, GraphedFunction):
+                work.close()
+
+
+class MovingAverage:
+    """a ← a + (1 - d)(w - a) after each update, d = min(decay, (1 + t) / (10 + t)): short at first, then longer."""
+
+    def __init__(self, parameters: Sequence[Tensor], decay: float, device: torch.device) -> None:
+        self.parameters, self.decay = list(parameters), decay
+        self.values = [p.detach().clone() for p in self.parameters]
+        self.part = torch.zeros((), device=device)  # 1 - d
+
+    def set_step(self, step: int) -> None:
+        """Set the decay of a step."""
+        self.part.fill_(1 - min(self.decay, (1 + step) / (10 + step)))
+
+    @torch.no_grad()
+    def update(self, off: Tensor) -> None:
+        """Move towards the current weights; not at all where `off` is 1."""
+        differences = torch._foreach_sub(self.parameters, self.values)
+        torch._foreach_mul_(differences, self.part * (1 - off))
+        torch._foreach_add_(self.values, differences)
+
+    @torch.no_grad()
+    def swap(self) -> None:
+        """Exchange the model's weights and the average: to validate the average, and again to continue training."""
+        for parameter, value in zip(self.parameters, self.values, strict=True):
+            kept = parameter.detach().clone()
+            parameter.copy_(value)
+            value.copy_(kept)
+
+
+def mean_weights(models: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """Return the mean of several models' weights."""
+    return {
+        name: torch.stack([m[name].double() for m in models]).mean(0).to(tensor.dtype)
+        for name, tensor in models[0].items()
+    }

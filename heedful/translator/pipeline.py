@@ -1,0 +1,501 @@
+"""From segments of text to translations: encode -> decode -> read attention -> `Translation`.
+
+Read it from top to bottom: `DecodePipeline.run` translates segments batch by batch, `stream` gives token by token,
+`AttentionReader` reads the attention of chosen hypotheses, and `DecodeBatch` decodes a step at a time, for a service.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from heedful.data import pad
+from heedful.decoding import (
+    Decoding,
+    Draw,
+    Ensemble,
+    Found,
+    Hypothesis,
+    Rules,
+    Written,
+    argmax,
+    batch_by_length,
+    beam,
+    length_limit,
+    sample,
+    search,
+    write,
+)
+from heedful.device import memory_guard
+from heedful.errors import ConfigError, DataError
+from heedful.folder import Parts
+from heedful.models import Look, Memory, Network
+from heedful.observe import Reading, read
+from heedful.readout import Readout, Weights
+from heedful.text import END, PAD, UNKNOWN, Encoded
+from heedful.text.segments import Segment
+from heedful.trace import Text, Trace
+from heedful.translator.translation import Token, Translation, gap_between
+
+__all__ = [
+    "AttentionReader",
+    "BatchProgress",
+    "DecodeBatch",
+    "DecodePipeline",
+    "DecodedToken",
+    "TokenAttention",
+    "readout_of",
+    "translations",
+]
+
+MANY = 8  # times n_best: so many hypotheses of a beam are searched for texts that differ
+
+
+class DecodePipeline:
+    """Translates segments with one setting; `cells`: the most source tokens × target tokens of a text's traces."""
+
+    def __init__(
+        self, parts: Parts, device: torch.device, how: Decoding, attention: AttentionReader, cells: int | None = None
+    ) -> None:
+        self.parts, self.device, self.how, self.attention, self.cells = parts, device, how, attention, cells
+        self._used: Counter[int] = Counter()  # cells of each text
+
+    @torch.inference_mode()
+    def run(
+        self,
+        segments: Sequence[Segment],
+        prefixes: Sequence[tuple[int, ...]],
+        trace: bool,
+        copy_unknown: bool,
+        batch_tokens: int,
+        progress: Callable[[int, int], object] | None = None,
+    ) -> list[tuple[Translation, ...]]:
+        """Return the `n_best` translations of each segment; `progress` is called with the number done and of all."""
+        if copy_unknown:
+            self._check_attention()
+        done: dict[int, tuple[Translation, ...]] = {}
+        # All hypotheses are in memory at once: those of a beam, samples, and what attention is read for.
+        budget = batch_tokens // max(self.how.n_best, self.how.beam)
+        for rows in batch_by_length([len(s.encoded.ids) for s in segments], budget):
+            with memory_guard(f"translating {len(rows)} sentences", "translate fewer at once (--batch-tokens)"):
+                some = self._batch([segments[r] for r in rows], [prefixes[r] for r in rows], trace, copy_unknown)
+            done.update(zip(rows, some, strict=True))
+            if progress is not None:
+                progress(len(done), len(segments))
+        return [done[i] for i in range(len(segments))]
+
+    def _batch(
+        self, segments: list[Segment], prefixes: list[tuple[int, ...]], trace: bool, copy_unknown: bool
+    ) -> list[tuple[Translation, ...]]:
+        """Encode, decode, read attention where it is wanted and fits, and return translations."""
+        memory = self.encode([s.encoded for s in segments])
+        hypotheses = self._decode(memory, [s.encoded.ids for s in segments], prefixes)
+        for each in hypotheses:
+            for hypothesis in each:
+                hypothesis.check()
+        attention: Sequence[TokenAttention | None] = [None] * sum(map(len, hypotheses))
+        if copy_unknown and any(UNKNOWN in h.ids for each in hypotheses for h in each):
+            attention = self.read_attention(memory, hypotheses)
+        elif trace:
+            fits = [self._fits(segment, each) for segment, each in zip(segments, hypotheses, strict=True)]
+            if all(fits):
+                attention = self.read_attention(memory, hypotheses)
+            else:
+                segments = [s if fit else self._untraced(s) for s, fit in zip(segments, fits, strict=True)]
+                rows = [row for row, fit in enumerate(fits) if fit]
+                some = memory.select(torch.tensor(rows, device=self.device)) if rows else memory
+                left = iter(self.read_attention(some, [hypotheses[row] for row in rows]) if rows else ())
+                attention = [
+                    next(left) if fit else None for fit, each in zip(fits, hypotheses, strict=True) for _ in each
+                ]
+        return self.translations(segments, hypotheses, attention, trace, copy_unknown)
+
+    def prefixes(self, segments: Sequence[Segment], texts: Sequence[str]) -> list[tuple[int, ...]]:
+        """Return the tokens that each segment begins with: the first of each text with its prefix, others with none.
+
+        Raises DataError for a prefix with words that the model cannot write, ConfigError for one longer than allowed.
+        """
+        known = {text: self._prefix(text) for text in dict.fromkeys(texts)}
+        ids = [known[text] for text in texts]
+        first = [i == 0 or segments[i - 1].number != segment.number for i, segment in enumerate(segments)]
+        return [ids[s.number] if ids and new else () for s, new in zip(segments, first, strict=True)]
+
+    def _prefix(self, text: str) -> tuple[int, ...]:
+        encoded = self.parts.target.encode(text)
+        if strange := [text[slice(*s)] for i, s in zip(encoded.ids, encoded.spans, strict=True) if i == UNKNOWN]:
+            raise DataError(f"the prefix '{text}' has words that this model cannot write: {', '.join(strange)}")
+        size = len(encoded.ids) - 1
+        if self.how.max_length and size > self.how.max_length:
+            raise ConfigError(f"the prefix '{text}' has {size} tokens, more than max_length, {self.how.max_length}")
+        return encoded.ids[:-1]
+
+    def encode(self, encoded: Sequence[Encoded], look: Look | None = None) -> Memory:
+        """Run the encoder on sentences."""
+        x = pad([e.ids for e in encoded]).to(self.device)
+        return self.parts.model.encode(x, x != PAD, look)
+
+    def _decode(
+        self, memory: Memory, ids: list[tuple[int, ...]], prefixes: list[tuple[int, ...]]
+    ) -> list[list[Hypothesis]]:
+        """Return the `n_best` hypotheses of each sentence: samples, or those of a beam (of 1: greedy)."""
+        model, how = self.parts.model, self.how
+        limits = [length_limit(len(i), how, len(p)) for i, p in zip(ids, prefixes, strict=True)]
+        if how.sample:
+            return sample(model, memory, limits, how, ids, prefixes)
+        hypotheses = beam(model, memory, limits, how, prefixes)
+        return self.distinct(hypotheses, memory, limits, prefixes)
+
+    def distinct(
+        self, hypotheses: list[list[Hypothesis]], memory: Memory, limits: list[int], prefixes: list[tuple[int, ...]]
+    ) -> list[list[Hypothesis]]:
+        """Return the n best hypotheses with different texts: of one text in different tokens, the best.
+
+        Where texts are equal, the same search is continued for more hypotheses; the first of them stay what they are.
+        """
+        n = asked = self.how.n_best
+        if n == 1:
+            return hypotheses
+        kept = [self._different(each) for each in hypotheses]
+        # Where a hypothesis is not finite, more of the search would not be either.
+        hypotheses = [each if all(one.finite for one in each) else [] for each in hypotheses]
+        while asked < MANY * n:
+            short = [b for b, each in enumerate(kept) if len(each) < n and len(hypotheses[b]) == asked]
+            if not short:
+                break
+            asked *= 2
+            rows = torch.tensor(short, device=self.device)
+            some = [limits[b] for b in short], self.how, [prefixes[b] for b in short]
+            for b, each in zip(short, beam(self.parts.model, memory.select(rows), *some, asked), strict=True):
+                hypotheses[b], kept[b] = each, self._different(each)
+        return [each[:n] for each in kept]
+
+    def _different(self, hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
+        texts: dict[str, Hypothesis] = {}
+        for hypothesis in hypotheses:
+            texts.setdefault(self.parts.target.decode(hypothesis.ids), hypothesis)
+        return list(texts.values())
+
+    def read_attention(self, memory: Memory, hypotheses: Sequence[Sequence[Hypothesis]]) -> list[TokenAttention]:
+        """Re-read the hypotheses of each sentence of a memory with teacher forcing, and return their attention."""
+        owners = [b for b, each in enumerate(hypotheses) for _ in each]
+        again = memory if self.how.n_best == 1 else memory.select(torch.tensor(owners, device=self.device))
+        return self.attention.read(again, [hypothesis.ids for each in hypotheses for hypothesis in each])
+
+    def translations(
+        self,
+        segments: Sequence[Segment],
+        hypotheses: Sequence[Sequence[Hypothesis]],
+        attention: Sequence[TokenAttention | None],
+        trace: bool,
+        copy_unknown: bool = False,
+    ) -> list[tuple[Translation, ...]]:
+        """Return the translations of segments from their hypotheses and the attention of each, in the same order."""
+        left = iter(attention)
+        return [
+            tuple(self._translation(segment, one, next(left), trace, copy_unknown) for one in each)
+            for segment, each in zip(map(self._counted, segments, map(len, hypotheses)), hypotheses, strict=True)
+        ]
+
+    def _translation(
+        self,
+        segment: Segment,
+        hypothesis: Hypothesis,
+        attention: TokenAttention | None,
+        trace: bool,
+        copy_unknown: bool,
+    ) -> Translation:
+        source = self.parts.source.trace(segment.text, segment.encoded) if attention else None
+        copied = self._copied(source, hypothesis.ids, attention) if copy_unknown and source and attention else {}
+        target = self.parts.target.read(hypothesis.ids, copied)
+        record = attention.trace(source, target) if trace and source and attention else None
+        score = float(np.sum(hypothesis.log_probs))
+        size = len(hypothesis.ids)
+        notes = self._notes(segment, size, hypothesis.cut)
+        return Translation(segment.text, target.text, score, size, record, notes)
+
+    def _copied(self, source: Text, ids: Sequence[int], attention: TokenAttention) -> dict[int, str]:
+        """Return, for each unknown token written, the source word with the largest weight; never `</s>`."""
+        n = len(source.tokens) - 1
+        if attention.tokens is None or not n:
+            return {}
+        weights = attention.tokens[:, :n]
+        return {t: _word_at(source, int(weights[t].argmax())) for t, token in enumerate(ids) if token == UNKNOWN}
+
+    def _check_attention(self) -> None:
+        """Raise ConfigError for a model without attention, from which nothing can be copied."""
+        (reading,) = self.attention.read(self.encode([Encoded((END,), ((0, 0),))]), [(END,)])
+        if reading.weights is None:
+            raise ConfigError(
+                f"copy_unknown needs a model that looks at the source; '{self.parts.config.family}' has nothing to "
+                "look at"
+            )
+
+    def _fits(self, segment: Segment, hypotheses: Sequence[Hypothesis]) -> bool:
+        """Whether the traces of a text have room for one more segment."""
+        if self.cells is None:
+            return True
+        self._used[segment.number] += len(segment.encoded.ids) * sum(len(one.ids) for one in hypotheses)
+        return self._used[segment.number] <= self.cells
+
+    def _untraced(self, segment: Segment) -> Segment:
+        note = (
+            f"where the model looked is left out: there are more than {self.cells:,} source tokens × target tokens; "
+            "translate shorter texts, each sentence or paragraph by itself"
+        )
+        return replace(segment, notes=(*segment.notes, note))
+
+    def _counted(self, segment: Segment, count: int) -> Segment:
+        """Return a segment with a note if fewer translations of it were found than were asked for."""
+        if count >= self.how.n_best:
+            return segment
+        found = f"{count} different translation{'s were' if count > 1 else ' was'} found"
+        return replace(
+            segment,
+            notes=(*segment.notes, f"only {found}, fewer than n_best, {self.how.n_best}; a wider beam may find more"),
+        )
+
+    def _notes(self, segment: Segment, size: int, cut: bool) -> tuple[str, ...]:
+        """Return the notes for a translation of `size` tokens, `</s>` included."""
+        if not cut:
+            return segment.notes
+        tokens = f"{size - 1:,} token{'s' * (size != 2)}"
+        why = ", as max_length says" if self.how.max_length else ", 2n + 20 for n source tokens; see max_length"
+        return *segment.notes, f"the translation was cut off after {tokens}{why}"
+
+    def stream(self, text: str, segments: Sequence[Segment], prefixes: Sequence[tuple[int, ...]]) -> Iterator[Token]:
+        """Decode the segments of a text one after the other, and yield each token when it is decided."""
+        shown, at = "", 0
+        for segment, prefix in zip(segments, prefixes, strict=True):
+            gap, at = text[at : segment.start], segment.end
+            source = self.parts.source.trace(segment.text, segment.encoded)
+            tail: list[int] = []  # the last token with visible text, and those after it
+            begun = False
+            for count, step in enumerate(self._steps(segment, prefix), 1):
+                Hypothesis(tuple(step.ids), tuple(step.log_probs)).check()
+                (token,), (cut,), end = step.ids, step.cut, step.ids == [END]
+                added = "" if end else self._added(tail, token)
+                tail = [token] if added else [*tail, token]
+                if (added or end) and not begun:
+                    begun = bool(added)
+                    added = (gap or gap_between(shown, added)) + added
+                if end and segment is segments[-1]:
+                    added += text[at:]
+                shown = (shown + added)[-1:]
+                weights = None if step.weights is None else step.weights[0].float().cpu().numpy()
+                notes = self._notes(segment, count, cut) if end else ()
+                yield Token(added, step.log_probs[0], weights, source, end, notes)
+
+    def _added(self, tail: Sequence[int], token: int) -> str:
+        """Return what a token adds to a text that ends with others; a space is shown when something follows it."""
+        decode = self.parts.target.decode
+        return decode([*tail, token])[len(decode(tail)) :]
+
+    @torch.inference_mode()
+    def _steps(self, segment: Segment, prefix: tuple[int, ...]) -> Iterator[Written]:
+        ids = segment.encoded.ids
+        rules = Rules([length_limit(len(ids), self.how, len(prefix))], self.device, self.how, [prefix])
+        choose = Draw(self.how, [ids], [0]) if self.how.sample else argmax
+        yield from write(self.parts.model, self.encode([segment.encoded]), rules, choose, Look())
+
+
+def _word_at(source: Text, token: int) -> str:
+    """Return the word that a token belongs to, without punctuation before and after it, which has tokens of its own."""
+    word = next(w for w in source.words if w.first <= token < w.last)
+    (start, end), text = source.spans[token], source.text
+    first = next((i for i in range(word.start, start) if unicodedata.category(text[i])[0] != "P"), start)
+    last = next((i for i in range(word.end, end, -1) if unicodedata.category(text[i - 1])[0] != "P"), end)
+    return text[first:last]
+
+
+class TokenAttention(NamedTuple):
+    """What a `Trace` has besides its texts: attention weights, log-probabilities of the tokens, and the read-out."""
+
+    weights: Weights | None
+    log_probs: Weights
+    readout: Readout
+    read: Weights | None
+    after: Weights | None = None
+    norms: Weights | None = None
+
+    def trace(self, source: Text, target: Text) -> Trace:
+        """Return the trace of two texts."""
+        return Trace(source, target, *self[:4], after=self.after, norms=self.norms)
+
+    @property
+    def tokens(self) -> Weights | None:
+        """The weights between tokens by the read-out, (T, S)."""
+        return self.read if self.read is not None or self.weights is None else self.readout.mix(self.weights)
+
+
+class AttentionReader:
+    """Reads the attention of a model by its read-out; of an ensemble, the mean of its models, each by its own."""
+
+    def __init__(self, model: Network, readouts: Sequence[Readout]) -> None:
+        self.model, self.readouts = model, tuple(readouts)
+        first, *others = self.readouts
+        # The alarms of several models together were not measured.
+        first = replace(first, alarms=None) if others else first
+        alike = all(replace(other, chosen=first.chosen, alarms=None) == first for other in others)
+        label = "" if alike else f"mean of {len(self.readouts)} models, each by its own read-out"
+        self.readout = first if alike else replace(first, layer=None, heads=(), step="same", norms=False, label=label)
+
+    def read(self, memory: Memory, targets: Sequence[Sequence[int]], weights: bool = True) -> list[TokenAttention]:
+        """Read target sentences, each ending with `</s>`: the attention and the log-probability of each token."""
+        if not isinstance(self.model, Ensemble):
+            readings = _read(self.model, memory, targets, weights, self.readout)
+            # A mean of the weights need not be kept beside them.
+            plain = self.readout.step == "same" and not self.readout.norms
+            return [
+                TokenAttention(
+                    r.weights, r.log_probs, self.readout, None if plain else r.by(self.readout), r.after, r.norms
+                )
+                for r in readings
+            ]
+        every: list[list[Weights]] = [[] for _ in targets]
+        members = self.model.members(memory) if weights else []
+        for (model, own), readout in zip(members, self.readouts, strict=bool(members)):
+            for parts, reading in zip(every, _read(model, own, targets, True, readout), strict=True):
+                parts += [] if (one := reading.by(readout)) is None else [one]
+        # The mean of the models' norms does not weigh the mean of their weights: single heads have none.
+        together = read(self.model, memory, targets, weights, after=self.readout.step == "next")
+        means = [np.mean(parts, axis=0, dtype=np.float32) if parts else None for parts in every]
+        return [
+            TokenAttention(r.weights, r.log_probs, self.readout, mean, r.after)
+            for r, mean in zip(together, means, strict=True)
+        ]
+
+
+def readout_of(parts: Parts) -> Readout:
+    """Return the read-out of a model: that of its folder, or the default for its kind."""
+    return parts.readout or Readout.usual(parts.config.model)
+
+
+def _read(
+    model: Network, memory: Memory, targets: Sequence[Sequence[int]], weights: bool, readout: Readout
+) -> list[Reading]:
+    return read(model, memory, targets, weights, after=readout.step == "next", norms=readout.norms)
+
+
+class DecodedToken(NamedTuple):
+    """A token of a segment: its id, its log-probability, and its attention weights, (L, H, S)."""
+
+    row: int
+    token: int
+    log_prob: float
+    weights: Weights | None
+
+
+class BatchProgress(NamedTuple):
+    """The result of a step: the tokens written, if they were asked for, and the segments that are finished."""
+
+    wrote: list[DecodedToken]
+    over: Found
+
+
+class DecodeBatch:
+    """Segments with the same settings that are decoded together, a step at a time: what a service interleaves.
+
+    Iterating runs a step; `stop` removes a segment. With `look`, every token is reported when it is decided, which a
+    beam of 1 can do. Without a `memory` the segments are encoded here. The result of a segment does not depend on the
+    others.
+    """
+
+    def __init__(
+        self,
+        pipeline: DecodePipeline,
+        segments: Sequence[Segment],
+        prefixes: Sequence[tuple[int, ...]],
+        look: bool = False,
+        memory: Memory | None = None,
+    ) -> None:
+        self.pipeline, self.segments, self.prefixes, self.look = pipeline, list(segments), list(prefixes), look
+        self.stopped: set[int] = set()
+        self._stopped_samples: set[int] = set()
+        with torch.inference_mode():
+            self.memory = pipeline.encode([segment.encoded for segment in segments]) if memory is None else memory
+        sizes = [len(segment.encoded.ids) for segment in segments]
+        self.limits = [length_limit(n, pipeline.how, len(p)) for n, p in zip(sizes, prefixes, strict=True)]
+
+    def stop(self, row: int) -> None:
+        """Remove a segment: nobody waits for it any more."""
+        n = self.pipeline.how.n_best
+        self.stopped.add(row)
+        self._stopped_samples.update(range(row * n, row * n + n))
+
+    def __iter__(self) -> Iterator[BatchProgress]:
+        how, model = self.pipeline.how, self.pipeline.parts.model
+        if how.beam == 1:
+            return self._tokens()
+        steps = search(model, self.memory, self.limits, how, self.prefixes, stopped=self.stopped)
+        return (BatchProgress([], [one for one in over if one[0] not in self.stopped]) for over in steps)
+
+    @torch.inference_mode()
+    def _tokens(self) -> Iterator[BatchProgress]:
+        """Decode greedily, or draw `n_best` samples of each: row b·n + i is sample i of segment b."""
+        how, n = self.pipeline.how, self.pipeline.how.n_best
+        rows = [b for b in range(len(self.segments)) for _ in range(n)]
+        memory = self.memory if n == 1 else self.memory.select(torch.tensor(rows, device=self.pipeline.device))
+        rules = Rules([self.limits[b] for b in rows], self.pipeline.device, how, [self.prefixes[b] for b in rows])
+        sources = [self.segments[b].encoded.ids for b in rows]
+        choose = Draw(how, sources, [i for _ in self.segments for i in range(n)]) if how.sample else argmax
+        ids: list[list[int]] = [[] for _ in rows]
+        values: list[list[float]] = [[] for _ in rows]
+        look = Look() if self.look else None
+        finished: list[dict[int, Hypothesis]] = [{} for _ in self.segments]
+        for step in write(self.pipeline.parts.model, memory, rules, choose, look, self._stopped_samples):
+            wrote, over = [], []
+            for at, (row, token, value, cut) in enumerate(
+                zip(step.rows, step.ids, step.log_probs, step.cut, strict=True)
+            ):
+                ids[row].append(token)
+                values[row].append(value)
+                if self.look and value == value:  # NaN is reported at the end
+                    weights = None if step.weights is None else step.weights[at].float().cpu().numpy()
+                    wrote.append(DecodedToken(rows[row], token, value, weights))
+                if token != END:
+                    continue
+                samples = finished[rows[row]]
+                samples[row % n] = Hypothesis(tuple(ids[row]), tuple(values[row]), cut)
+                if len(samples) == n and rows[row] not in self.stopped:
+                    over.append((rows[row], [samples[i] for i in range(n)]))
+            yield BatchProgress(wrote, over)
+
+    @torch.inference_mode()
+    def translations(self, over: Found, trace: bool) -> list[tuple[Translation, ...]]:
+        """Return the translations of finished segments; see `translations`."""
+        rows = [row for row, _ in over]
+        hypotheses = [each for _, each in over]
+        segments = [self.segments[row] for row in rows]
+        if not (trace or self.pipeline.how.beam > 1):
+            return translations(self.pipeline, segments, hypotheses, None)
+        memory = self.memory.select(torch.tensor(rows, dtype=torch.long, device=self.pipeline.device))
+        if self.pipeline.how.beam > 1:
+            limits, prefixes = [self.limits[row] for row in rows], [self.prefixes[row] for row in rows]
+            hypotheses = self.pipeline.distinct(hypotheses, memory, limits, prefixes)
+        return translations(self.pipeline, segments, hypotheses, memory if trace else None)
+
+
+@torch.inference_mode()
+def translations(
+    pipeline: DecodePipeline,
+    segments: Sequence[Segment],
+    hypotheses: Sequence[Sequence[Hypothesis]],
+    memory: Memory | None,
+) -> list[tuple[Translation, ...]]:
+    """Return the translations of segments from their hypotheses.
+
+    With their memory the attention is read. Without, the traces have log-probabilities, but no weights.
+    """
+    if memory is not None:
+        attention = pipeline.read_attention(memory, hypotheses)
+    else:
+        readout = pipeline.attention.readout
+        logs = (np.array(h.log_probs, dtype=np.float32) for each in hypotheses for h in each)
+        attention = [TokenAttention(None, values, readout, None) for values in logs]
+    return pipeline.translations(segments, hypotheses, attention, trace=True)

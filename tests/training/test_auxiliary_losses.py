@@ -1,0 +1,119 @@
+"""An auxiliary loss is one class and one entry of the table: it is trained with, logged, and told by name."""
+
+from __future__ import annotations
+
+import json
+import runpy
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import ROOT, TINY, copies
+from torch import Tensor
+
+import heedful
+from heedful.config import Config
+from heedful.errors import ConfigError
+from heedful.models import Look, build
+from heedful.training.losses import AUXILIARY, DecoderOutputs, attention_needed, auxiliary_losses
+from heedful.training.step import ModelWithLoss
+
+FIRST_LAYER = Look(layer=0)
+
+
+@dataclass(frozen=True)
+class AttendFirst:
+    """-log α_t1 of every target token: all of them are to attend to the first source token."""
+
+    weight: float
+    look: Look = FIRST_LAYER
+
+    def __call__(self, outputs: DecoderOutputs) -> tuple[Tensor, Tensor]:
+        weights = outputs.attention(self.look)
+        assert weights is not None
+        keep = outputs.y != 0
+        passes = len(weights) // len(outputs.y)
+        surprise = -weights[:, 0, :, :, 0].mean(1).log() * keep.repeat(passes, 1)
+        return surprise.sum() / passes, keep.sum()
+
+
+@pytest.fixture
+def _entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(AUXILIARY, "first", lambda config, weight: AttendFirst(weight))
+
+
+@pytest.mark.usefixtures("_entry")
+@pytest.mark.parametrize("family", ["rnn", "transformer"])
+def test_it_is_trained_with(family: str, tmp_path: Path) -> None:
+    training = {**TINY["training"], "steps": 20, "valid_every": 20, "log_every": 10}
+    shares = {}
+    for weight in (0, 3):
+        model = {"family": family, "width": 16, "dropout": 0.1, **({"heads": 2} if family == "transformer" else {})}
+        settings = {"text": {"kind": "word"}, "model": model, "training": {**training, "losses": {"first": weight}}}
+        seen: list[heedful.training.Progress] = []
+        translator = heedful.train(
+            copies(100), tmp_path / str(weight), settings=settings, verbose=False, callback=seen.append
+        )
+        records = [json.loads(line) for line in (tmp_path / str(weight) / "metrics.jsonl").read_text().splitlines()]
+        logged = [record["first"] for record in records if "first" in record]
+        assert len(logged) == (2 if weight else 0)
+        if weight:
+            assert seen[-2].losses["first"] == logged[-1]  # the last report is of the validation
+            assert translator.config.training.losses == "first=3.0"
+        traces = translator.reread(*zip(*copies(40, seed=5), strict=True))
+        shares[weight] = np.mean([t.weights[0, :, :, 0].mean() for t in traces if t.weights is not None])
+    assert shares[3] > shares[0] + 0.3
+
+
+@pytest.mark.usefixtures("_entry")
+def test_the_total_is_a_sum_of_named_losses() -> None:
+    config = Config.build({"model": {"family": "rnn", "width": 8}, "training": {"losses": "first=0.5"}})
+    terms = auxiliary_losses(config)
+    assert list(terms) == ["first"]
+    torch.manual_seed(0)
+    model = build(config.model, 12, 12)
+    x, y = torch.tensor([[5, 6, 3], [7, 3, 0]]), torch.tensor([[2, 5, 6, 3], [2, 7, 3, 0]])
+    share = torch.tensor(1 / 5)
+    plain, right = ModelWithLoss(model.eval())(x, y, share)
+    total, also_right, value, count = ModelWithLoss(model.eval(), auxiliary=terms)(x, y, share)
+    assert torch.equal(right, also_right)
+    assert count == 5
+    torch.testing.assert_close(total, plain + 0.5 * value / 5)
+
+
+@pytest.mark.usefixtures("_entry")
+def test_unknown_names_and_bad_weights_are_refused(tmp_path: Path) -> None:
+    for given, fact in (({"frist": 1}, "Did you mean 'first'"), ("first=-1", "first=-1"), ("x", "'x'")):
+        with pytest.raises(ConfigError, match=fact):
+            heedful.train(copies(10), tmp_path / "m", losses=given, device="cpu", verbose=False)
+    assert not (tmp_path / "m").exists()
+
+
+def test_losses_that_read_different_layers_share_all_layers() -> None:
+    assert attention_needed([]) is None
+    assert attention_needed([AttendFirst(1.0), AttendFirst(2.0)]) == Look(layer=0)
+    assert attention_needed([AttendFirst(1.0), AttendFirst(1.0, Look(layer=1))]) == Look()
+    weights = torch.rand(2, 3, 4, 5, 6)
+    outputs = DecoderOutputs(torch.nn.Module(), *[torch.zeros(0)] * 3, weights, None)  # type: ignore[arg-type]
+    assert torch.equal(outputs.attention(Look(layer=1)), weights[:, 1:2])  # type: ignore[arg-type]
+    assert outputs.attention(Look()) is weights
+
+
+def test_the_recipe_of_the_contributing_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split("## Adding a loss")[1]
+    assert recipe.count("\n") <= 30
+    code, after = recipe.split("```py\n")[1].split("```")
+    module = tmp_path / "entropy.py"
+    module.write_text(code, encoding="utf-8")
+    names = runpy.run_path(str(module))
+    entry = after.split("add `")[1].split("`")[0]
+    monkeypatch.setattr("heedful.training.losses.AUXILIARY", {**AUXILIARY, **eval(f"{{{entry}}}", names)})
+    call = next(part for part in after.split("`") if part.startswith("heedful.train("))
+    fast = {"steps": 2, "valid_every": 2, "log_every": 1, "device": "cpu", "threads": 1, "metric": "loss"}
+    call = call.removesuffix(")") + ", settings=settings, verbose=False)"
+    settings = {"text": {"kind": "word"}, "model": {"width": 8}, "training": fast}
+    eval(call, {"heedful": heedful, "pairs": copies(50), "out": tmp_path / "m", "settings": settings})
+    first = json.loads((tmp_path / "m" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[0])
+    assert 0 < first["entropy"] < 2
