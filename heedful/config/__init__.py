@@ -1,20 +1,11 @@
 """Settings as small frozen dataclasses: each field knows what it allows, unknown keys are refused with a guess."""
 
 from heedful.config.config import Config, read_recipe, section_of, settings
-from heedful.config.models import (
-    MODELS,
-    SCORES,
-    FixedConfig,
-    ModelConfig,
-    RecurrentConfig,
-    RnnConfig,
-    TransformerConfig,
-)
+from heedful.config.models import MODELS, FixedConfig, ModelConfig, RecurrentConfig, RnnConfig, TransformerConfig
 from heedful.config.runs import DataConfig, TextConfig, TrainingConfig
 
 __all__ = [
     "MODELS",
-    "SCORES",
     "Config",
     "DataConfig",
     "FixedConfig",
