@@ -32,8 +32,8 @@ from heedful.device import memory_guard
 from heedful.disk import make_folder, write_whole, writing
 from heedful.errors import HeedfulError, ModelError, NewerFormatError, foreign
 from heedful.models import Network, build
-from heedful.readout import READOUT, Readout, read_readout
 from heedful.text import Codec
+from heedful.trace.readout import READOUT, Readout, read_readout
 from heedful.version import __version__
 
 __all__ = [

@@ -23,8 +23,8 @@ from heedful.config import Config, FixedConfig, TransformerConfig
 from heedful.data import Batch
 from heedful.errors import ConfigError
 from heedful.models import Look, Network
-from heedful.readout import Readout
 from heedful.text import END, PAD
+from heedful.trace.readout import Readout
 
 __all__ = ["Guide", "agreement", "guide_of", "links_loss", "wanted_weights"]
 

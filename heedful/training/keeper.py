@@ -14,7 +14,7 @@ from torch import Tensor
 from heedful.device import memory_guard
 from heedful.errors import HeedfulError
 from heedful.folder import Parts, write_model, write_readout
-from heedful.readout import read_readout
+from heedful.trace.readout import read_readout
 from heedful.training.average import mean
 from heedful.training.checkpoint import Checkpoint, Position, optimizer_tensors, restore_optimizer, save
 from heedful.training.metrics_file import MetricsFile

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from heedful.alarm_rates import ENOUGH, KINDS, AlarmRates
-from heedful.alarms import alarms
 from heedful.data.thinned import spread
-from heedful.metrics import judge
-from heedful.readout import Readout
+from heedful.metrics import extract_stats
+from heedful.trace.alarms import ENOUGH, KINDS, AlarmRates, alarms
+from heedful.trace.readout import Readout
 from heedful.translator.translator import Translator
 
 __all__ = ["FEWEST", "PAIRS", "measure_alarms"]
@@ -33,11 +32,11 @@ def measure_alarms(
         return None
     reader = translator if readout is None else Translator(translator.parts, translator.device, [readout])
     done = reader.translate([source for source, _ in chosen], batch_tokens=batch_tokens)
-    judged = judge([one.text for one in done], [target for _, target in chosen], ("chrf", "exact"))
-    worst = np.argsort(judged.sentences("chrf"), kind="stable")[: round(WORST * len(done))]
+    stats = extract_stats([one.text for one in done], [target for _, target in chosen], ("chrf", "exact"))
+    worst = np.argsort(stats.sentences("chrf"), kind="stable")[: round(WORST * len(done))]
     wrong = np.zeros(len(done), dtype=bool)
     wrong[worst] = True
-    wrong &= judged.sentences("exact") == 0
+    wrong &= stats.sentences("exact") == 0
     kinds = [
         {alarm.kind for part in one.sentences or (one,) for alarm in alarms(part.trace, every=True)} for one in done
     ]

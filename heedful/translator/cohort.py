@@ -10,9 +10,9 @@ import torch
 
 from heedful.decoding import Draw, Found, Hypothesis, Rules, argmax, search, write
 from heedful.models import Look, Memory
-from heedful.readout import Weights
 from heedful.text import END
 from heedful.text.segments import Segment
+from heedful.trace.readout import Weights
 from heedful.translator.looking import Seen
 from heedful.translator.translation import Translation
 from heedful.translator.writer import Writer, limit

@@ -10,8 +10,8 @@ from heedful.errors import DataError, choose
 from heedful.folder import Parts
 from heedful.models import Network
 from heedful.observe.influence import NAMES, WAYS, gradient, leave_one_out
-from heedful.readout import Readout
 from heedful.trace import Trace
+from heedful.trace.readout import Readout
 
 __all__ = ["influence"]
 

@@ -12,8 +12,8 @@ from heedful.decoding import Ensemble
 from heedful.folder import Parts
 from heedful.models import Memory, Network
 from heedful.observe import Reading, read
-from heedful.readout import Readout, Weights
 from heedful.trace import Text, Trace
+from heedful.trace.readout import Readout, Weights
 
 __all__ = ["Looker", "Seen", "reads"]
 

@@ -10,18 +10,18 @@ from typing import TypeVar, Unpack, overload
 import numpy as np
 import torch
 
-from heedful.alignment import Alignment
 from heedful.decoding import Decoding, DecodingKeywords, Ensemble
 from heedful.device import memory_guard, pick
 from heedful.errors import ConfigError, DataError
 from heedful.folder import Parts, holds_model, write_model
 from heedful.models import Look, Memory, lay_out
-from heedful.readout import Readout
 from heedful.text import UNKNOWN
 from heedful.text.graphemes import whole
 from heedful.text.segments import READ, Segment, read_rule, segments
 from heedful.threads import using_threads
 from heedful.trace import Text, Trace
+from heedful.trace.alignment import Alignment
+from heedful.trace.readout import Readout
 from heedful.translator.aligning import align_pairs
 from heedful.translator.given import CHARACTERS, SPLIT_CHARACTERS, check_size, checked, checked_threads, prefixes, way
 from heedful.translator.influence import influence
