@@ -10,7 +10,7 @@ import pytest
 from conftest import ROOT
 from tests_helpers import benchmark
 
-sys.path.insert(0, str(ROOT / "tests" / "report"))
+sys.path.insert(0, str(ROOT / "tests" / "evaluation"))
 from sample_report import report
 
 from heedful.evaluation.records import RunReport

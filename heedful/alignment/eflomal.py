@@ -44,8 +44,9 @@ def eflomal_directions(
             raise MachineError(
                 f"{program} ended with status {done.returncode}: {output[-1] if output else 'it printed nothing'}"
             )
-        found = [name.read_text(encoding="utf-8").splitlines() for name in names[2:]]
-    if not all(len(lines) == len(pairs) for lines in found):
-        raise MachineError(f"{program} wrote {len(found[0])} and {len(found[1])} lines for {len(pairs)} sentence pairs")
-    for number, forward, reverse in zip(whole, *found, strict=False):
+        outputs = [name.read_text(encoding="utf-8").splitlines() for name in names[2:]]
+    if not all(len(lines) == len(pairs) for lines in outputs):
+        sizes = " and ".join(str(len(lines)) for lines in outputs)
+        raise MachineError(f"{program} wrote {sizes} lines for {len(pairs)} sentence pairs")
+    for number, forward, reverse in zip(whole, *outputs, strict=False):
         yield number, parse(forward), parse(reverse)

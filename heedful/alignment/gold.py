@@ -50,7 +50,7 @@ def read_gold(
     rows = [line.strip() for line in lines]
     first = next((row for row in rows if row), "")
     naacl = _NAACL.fullmatch(first) is not None
-    found = list(_by_link(rows, name) if naacl else _by_sentence(rows, name))
+    items = list(_by_link(rows, name) if naacl else _by_sentence(rows, name))
     if not naacl and len(rows) != len(lengths):
         raise DataError(
             f"{name} has {len(rows):,} line{'s' * (len(rows) != 1)} but there are {len(lengths):,} sentence pairs"
@@ -58,27 +58,27 @@ def read_gold(
     sure: list[set[tuple[int, int]]] = [set() for _ in lengths]
     possible: list[set[tuple[int, int]]] = [set() for _ in lengths]
     left_out = 0
-    for where, item, sentence, source, target, certain in found:
+    for where, item, sentence, source, target, certain in items:
         if not 0 <= sentence < len(lengths):
             raise DataError(f"{where}: there is no sentence pair {sentence + 1}, only 1 to {len(lengths)}")
         link = (source - base, target - base)
         if not _inside(link, lengths[sentence]):
             if not lenient:
-                raise _outside(where, item, link, lengths[sentence], base, _swapped(found, lengths, base))
+                raise _outside(where, item, link, lengths[sentence], base, _swapped(items, lengths, base))
             left_out += 1
             continue
         possible[sentence].add(link)
         if certain:
             sure[sentence].add(link)
-    if left_out > max(FEW, SHARE * len(found)):
+    if left_out > max(FEW, SHARE * len(items)):
         other = 1 - base
-        then = sum(not _inside((s - other, t - other), lengths[number]) for _, _, number, s, t, _ in found)
-        likely = _swapped(found, lengths, base) or (
+        then = sum(not _inside((s - other, t - other), lengths[number]) for _, _, number, s, t, _ in items)
+        likely = _swapped(items, lengths, base) or (
             f"words are counted from {base} here, and from {other} it would be {then:,}: that is the likely base"
             if then < left_out
             else "do they belong to these sentences, in this order?"
         )
-        raise DataError(f"{name}: {left_out:,} of {len(found):,} links are outside of their sentences; {likely}")
+        raise DataError(f"{name}: {left_out:,} of {len(items):,} links are outside of their sentences; {likely}")
     return Gold(list(map(frozenset, sure)), list(map(frozenset, possible)), left_out)
 
 
@@ -89,10 +89,10 @@ def _inside(link: tuple[int, int], lengths: tuple[int, int]) -> bool:
 GoldLinks = Iterable[tuple[str, str, int, int, int, bool]]
 
 
-def _swapped(found: GoldLinks, lengths: Sequence[tuple[int, int]], base: int) -> str:
+def _swapped(items: GoldLinks, lengths: Sequence[tuple[int, int]], base: int) -> str:
     """Return a message if all links fit with source and target swapped, and do not fit from the other base."""
     places = range(len(lengths))
-    every = [(source, target, lengths[n]) for _, _, n, source, target, _ in found if n in places]
+    every = [(source, target, lengths[n]) for _, _, n, source, target, _ in items if n in places]
     if not all(_inside((target - base, source - base), sizes) for source, target, sizes in every):
         return ""
     if all(_inside((source - 1 + base, target - 1 + base), sizes) for source, target, sizes in every):
@@ -154,9 +154,9 @@ def score(found: Sequence[Links], sure: Sequence[Links], possible: Sequence[Link
     """
     maybe = sure if possible is None else possible
     if not len(found) == len(sure) == len(maybe):
-        given = f"{len(found)} with links found, {len(sure)} with sure links"
+        counts = f"{len(found)} with links found, {len(sure)} with sure links"
         raise DataError(
-            f"sentences do not match: {given}" + ("" if possible is None else f", {len(maybe)} with possible")
+            f"sentences do not match: {counts}" + ("" if possible is None else f", {len(maybe)} with possible")
         )
     if not found:
         raise DataError("there is nothing to score: no sentences")

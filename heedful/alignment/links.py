@@ -67,8 +67,8 @@ class WordCells:
         from winning by that. With `marks="apart"`, a weight between a word and a punctuation mark is 0.
         """
         if readout.even:
-            sums = np.bincount(self.columns, weights=weights)[self.columns]
-            weights = weights / (sums + EVEN).astype(weights.dtype)
+            sums = np.bincount(self.columns, weights=weights) + EVEN
+            weights = weights / sums.astype(weights.dtype)[self.columns]
         return np.where(self.same_kind, weights, 0) if readout.marks == "apart" else weights
 
     def shares(self, weights: Numbers, readout: Readout) -> Numbers:
@@ -83,7 +83,8 @@ class WordCells:
         linked = largest > 0
         if readout.end == "stop":
             linked &= largest >= counted[self.row_ends]
-        shares: Numbers = words / np.repeat(np.where(linked, largest, np.inf), self.row_sizes).astype(words.dtype)
+        divisor = np.where(linked, largest, words.dtype.type(np.inf))
+        shares: Numbers = words / np.repeat(divisor, self.row_sizes)
         return shares
 
     def linked(self, weights: Numbers, readout: Readout) -> Flags:

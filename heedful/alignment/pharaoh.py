@@ -22,7 +22,7 @@ def parse(line: str, where: str = "", base: int = 0) -> Links:
     [(0, 0), (1, 2)]
     """
     at = f"{where}: " if where else ""
-    found = set()
+    links = set()
     for item in line.split():
         match = _LINK.fullmatch(item)
         if match is None:
@@ -30,8 +30,8 @@ def parse(line: str, where: str = "", base: int = 0) -> Links:
         source, target = int(match[1]), int(match[2])
         if min(source, target) < base:
             raise DataError(f"{at}words are counted from {base} here, found '{item}'")
-        found.add((source - base, target - base))
-    return frozenset(found)
+        links.add((source - base, target - base))
+    return frozenset(links)
 
 
 def text(links: Links) -> str:

@@ -79,10 +79,10 @@ def align_pairs(
     [(0, 0), (1, 1), (2, 2), (3, 3)]
     """
     choose("symmetry", symmetry, HEURISTICS)
-    found: list[Links] = [frozenset()] * len(sources)
+    links: list[Links] = [frozenset()] * len(sources)
     for row, forward, reverse in both_directions(sources, targets, extra=extra, progress=progress):
-        found[row] = symmetrize(forward, reverse, symmetry)
-    return found
+        links[row] = symmetrize(forward, reverse, symmetry)
+    return links
 
 
 def both_directions(
@@ -219,14 +219,16 @@ class TranslationTable:
         """Return the probability of each word pair's other word, given its word on `side` (0 source, 1 target)."""
         counts = counts + self.prior
         other = 1 - side
-        seen = sums(self.words[side], counts, self.sizes[side])
+        total = sums(self.words[side], counts, self.sizes[side])
         stem_counts = sums(self.stem_pair, counts, len(self.stem_words[0])) + 1e-3
         stem_seen = sums(self.stem_words[side], stem_counts, self.kinds)
         stem_share = stem_counts / stem_seen[self.stem_words[side]]
         word_counts = sums(self.words[other], counts, self.sizes[other]) + 0.1
         in_stem = word_counts / sums(self.stems[other], word_counts, self.kinds)[self.stems[other]]
         expected = stem_share[self.stem_pair] * in_stem[self.words[other]]
-        share: NDArray[np.float32] = ((counts + TRUST * expected) / (seen + TRUST)[self.words[side]]).astype(np.float32)
+        share: NDArray[np.float32] = ((counts + TRUST * expected) / (total + TRUST)[self.words[side]]).astype(
+            np.float32
+        )
         return share
 
 
@@ -335,9 +337,9 @@ def encode_side(sentences: Sequence[str]) -> EncodedSide:
     words: list[Ints] = []
     begins = np.zeros(len(sentences) + 1, np.int64)
     for place, sentence in enumerate(sentences, 1):
-        found = unicodedata.normalize("NFC", sentence).lower().split()
-        words.append(np.array([numbers.setdefault(word, len(numbers)) for word in found], np.int32))
-        begins[place] = begins[place - 1] + len(found)
+        tokens = unicodedata.normalize("NFC", sentence).lower().split()
+        words.append(np.array([numbers.setdefault(word, len(numbers)) for word in tokens], np.int32))
+        begins[place] = begins[place - 1] + len(tokens)
     return EncodedSide(list(numbers), np.concatenate([np.zeros(0, np.int32), *words]), begins)
 
 
@@ -372,17 +374,17 @@ class Cooccurrence:
 def cooccurrence(source: EncodedSide, target: EncodedSide, most: int) -> Cooccurrence:
     """Return which words occur together; pairs with an empty side or of more than `most` cells are left out."""
     width = len(target.vocabulary) + 1
-    found: list[NDArray[np.int64]] = []
+    types_of: list[NDArray[np.int64]] = []
     parts = []
     for rows in _rows(source.lengths, target.lengths, most):
         x, x_keep = _padded(source, rows)
         y, y_keep = _padded(target, rows)
         types, cells = _types(x.astype(np.int64) * width + y.T[:, :, None], x_keep & y_keep.T[:, :, None])
-        found.append(types)
+        types_of.append(types)
         parts.append((rows, cells, x, y, x_keep, y_keep))
-    table = np.unique(np.concatenate([np.zeros(0, np.int64), *found]))
+    table = np.unique(np.concatenate([np.zeros(0, np.int64), *types_of]))
     batches = []
-    for types, (rows, cells, x, y, x_keep, y_keep) in zip(found, parts, strict=True):
+    for types, (rows, cells, x, y, x_keep, y_keep) in zip(types_of, parts, strict=True):
         numbers = np.searchsorted(table, types).astype(np.int32)
         batches.append(PairBatch(rows, numbers, cells, x, y, x_keep, y_keep))
     first, second = np.divmod(table, width)

@@ -104,7 +104,7 @@ def compare(
             decoding=translating.decoding,
             batch_tokens=batch_tokens,
         )
-    print_notes(made.translations)
+    print_notes(made.outputs)
     if to is not None:
         from heedful.disk import write_whole
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -41,9 +40,6 @@ from heedful.cli.evaluation import (
 from heedful.cli.options import BatchTokens, Device, Json, Source, Threads, print_json, refuse_idle
 from heedful.cli.progress import counting
 from heedful.cli.translate import one_line
-
-if TYPE_CHECKING:
-    from heedful.evaluation.systems import Translations
 
 __all__ = ["evaluate"]
 
@@ -95,6 +91,7 @@ def evaluate(
         refuse_idle("with --resamples 0", {"--seed": seed != 12345 and not resamples})
     tests = read_tests(pairs, source, reference, columns, format_)
     from heedful.decoding import Decoding
+    from heedful.disk import write_whole
     from heedful.evaluation.evaluate import evaluate as evaluate_system
 
     with naming_options():
@@ -121,9 +118,9 @@ def evaluate(
             decoding=translating.decoding,
             batch_tokens=batch_tokens,
         )
-    print_notes(evaluation.translations, max_length=True)
+    print_notes(evaluation.outputs, max_length=True)
     if save:
-        _save(save, evaluation.translations)
+        write_whole(save, "".join(f"{one_line(text)}\n" for text in evaluation.outputs[0].texts).encode())
     if json:
         print_json(evaluation.plain())
         return
@@ -131,10 +128,3 @@ def evaluate(
     if evaluation.differences:
         print(f"\nagainst {against}\n" + versus("", evaluation.differences, ("", "its scores")))
     print("\n".join(["", *evaluation.notes()]))
-
-
-def _save(path: Path, translations: Sequence[Translations]) -> None:
-    """Write the translations of the first system, a line for each line of the test set."""
-    from heedful.disk import write_whole
-
-    write_whole(path, "".join(f"{one_line(text)}\n" for text in translations[0].texts).encode())

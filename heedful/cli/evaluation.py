@@ -12,12 +12,12 @@ import typer
 
 from heedful.cli.decoding import opened, refuse_wrong_way
 from heedful.cli.notes import Notes
-from heedful.cli.options import refuse_idle, say
+from heedful.cli.options import check_sides, refuse_idle, say
 from heedful.errors import ConfigError, DataError, choose
 
 if TYPE_CHECKING:
     from heedful.decoding import Decoding
-    from heedful.evaluation.systems import System, Translations
+    from heedful.evaluation.systems import System, SystemOutput
     from heedful.evaluation.test_set import TestSet
     from heedful.metrics import Difference, Interval, LengthRow, LengthTable
     from heedful.translator import Translator
@@ -107,10 +107,7 @@ def read_tests(
     """Read a test set; report how many lines are passed over."""
     from heedful.evaluation.test_set import read_test_set
 
-    if pairs and (source or references):
-        raise ConfigError("give either PAIRS or --source and --reference, not both")
-    if bool(source) != bool(references):
-        raise ConfigError("--source and --reference belong together; only one of them was given")
+    check_sides(bool(pairs), source, references[0] if references else None, ("PAIRS", "--source", "--reference"))
     if not pairs and not source:
         raise ConfigError("no sentences were given; name files of PAIRS, or use --source and --reference")
     if source:
@@ -167,9 +164,9 @@ def systems(
     ]
 
 
-def print_notes(translations: Iterable[Translations], max_length: bool = False) -> None:
+def print_notes(outputs: Iterable[SystemOutput], max_length: bool = False) -> None:
     """Print the notes on translations, once each; `max_length` says whether the command has that option."""
-    for each in translations:
+    for each in outputs:
         notes = Notes(max_length)
         for line in each.notes:
             notes.add(line)

@@ -75,7 +75,7 @@ def report(
             decoding=translating.decoding,
             batch_tokens=batch_tokens,
         )
-    print_notes(made.translations)
+    print_notes(made.outputs)
     for left_out in filter(None, made.unaligned):
         say(f"{left_out} of {made.pairs} pairs are too long to be read at once: links without them")
     say(f"the page is in {out}")

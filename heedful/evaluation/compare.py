@@ -12,9 +12,10 @@ from heedful.errors import choose
 from heedful.evaluation.evaluate import check_test, method_notes
 from heedful.evaluation.page import document
 from heedful.evaluation.phrases import DiffWord, mark_differences
-from heedful.evaluation.systems import AnySystem, ProgressBar, System, Translations, no_progress, run
+from heedful.evaluation.systems import AnySystem, ProgressBar, System, SystemOutput, no_progress, run
 from heedful.evaluation.test_set import Pairs, TestSet
-from heedful.metrics import METRICS, RESAMPLES, SEED, Comparison, Difference, compare_stats, exact_match
+from heedful.metrics.sentence_stats import METRICS, exact_match
+from heedful.metrics.significance import RESAMPLES, SEED, Comparison, Difference, compare_stats
 from heedful.version import __version__
 
 __all__ = ["SENTENCE_METRICS", "ComparedSentence", "SystemComparison", "compare", "comparison_page"]
@@ -57,14 +58,14 @@ class SystemComparison:
     comparison: Comparison
     sentences: tuple[ComparedSentence, ...]
     notes: tuple[str, ...]
-    translations: tuple[Translations, ...] = ()
+    outputs: tuple[SystemOutput, ...] = ()
 
     def summary(self) -> str:
         """Return how many sentences each system translates better."""
-        found = self.comparison
+        comparison = self.comparison
         return (
-            f"By {METRICS[found.by]} of single sentences, A is better in {found.wins:,}, B in {found.losses:,}, "
-            f"and {found.ties:,} are equal."
+            f"By {METRICS[comparison.by]} of single sentences, A is better in {comparison.wins:,}, "
+            f"B in {comparison.losses:,}, and {comparison.ties:,} are equal."
         )
 
     def heading(self) -> str:
@@ -76,16 +77,16 @@ class SystemComparison:
 
     def plain(self) -> dict[str, Any]:
         """Return the record as JSON can hold it."""
-        found = self.comparison
+        comparison = self.comparison
         return {
             "a": self.first,
             "b": self.second,
-            "pairs": len(found.first),
-            "scores": {name: _renamed(one.plain()) for name, one in found.differences.items()},
-            "by": found.by,
-            "wins": found.wins,
-            "ties": found.ties,
-            "losses": found.losses,
+            "pairs": len(comparison.first),
+            "scores": {name: _renamed(one.plain()) for name, one in comparison.differences.items()},
+            "by": comparison.by,
+            "wins": comparison.wins,
+            "ties": comparison.ties,
+            "losses": comparison.losses,
             "sentences": [sentence.plain() for sentence in self.sentences],
         }
 
@@ -113,21 +114,19 @@ def compare(  # noqa: PLR0913  (the options of the command)
     choose("metric", by, SENTENCE_METRICS)
     check_test(test, resamples)
     test_set, how = TestSet.of(pairs), decoding or Decoding()
-    translations, stats = [], []
-    for system in (System.of(first, "A"), System.of(second, "B")):
-        done = run(system, test_set, how, batch_tokens=batch_tokens, progress=progress)
-        translations.append(done.translations)
-        stats.append(done.stats)
-    comparison = compare_stats(stats[0], stats[1], by, test, resamples, seed)
-    rows, (a, b) = test_set.rows, (each.measured(test_set) for each in translations)
+    one, other = (
+        run(system, test_set, how, batch_tokens=batch_tokens, progress=progress)
+        for system in (System.of(first, "A"), System.of(second, "B"))
+    )
+    comparison = compare_stats(one.stats, other.stats, by, test, resamples, seed)
+    rows, a, b = test_set.rows, one.measured(test_set), other.measured(test_set)
     differ = [i for i in comparison.order() if not exact_match(a[i], b[i])]
     sentences = tuple(
         ComparedSentence(*rows[i], a[i], b[i], float(comparison.first[i]), float(comparison.second[i]))
         for i in differ[:top]
     )
-    notes = method_notes(stats[0].signatures, test, resamples, seed)
-    name_a, name_b = (each.name for each in translations)
-    return SystemComparison(name_a, name_b, test_set.name, comparison, sentences, notes, tuple(translations))
+    notes = method_notes(one.stats.signatures, test, resamples, seed)
+    return SystemComparison(one.name, other.name, test_set.name, comparison, sentences, notes, (one, other))
 
 
 def _renamed(record: dict[str, Any]) -> dict[str, Any]:

@@ -8,21 +8,11 @@ from typing import Any
 
 from heedful.decoding import Decoding
 from heedful.errors import ConfigError, choose
-from heedful.evaluation.systems import AnySystem, Evaluated, ProgressBar, System, Translations, no_progress, run
+from heedful.evaluation.systems import AnySystem, ProgressBar, System, SystemOutput, no_progress, run
 from heedful.evaluation.test_set import Pairs, TestSet
-from heedful.metrics import (
-    METRICS,
-    RESAMPLES,
-    SEED,
-    TESTS,
-    TRIALS,
-    Difference,
-    Interval,
-    LengthTable,
-    differences,
-    intervals,
-    table,
-)
+from heedful.metrics.scores import LengthTable, table
+from heedful.metrics.sentence_stats import METRICS, SentenceStats
+from heedful.metrics.significance import RESAMPLES, SEED, TESTS, TRIALS, Difference, Interval, differences, intervals
 from heedful.text import count
 
 __all__ = ["Evaluation", "check_test", "evaluate", "length_table", "method_notes"]
@@ -32,14 +22,13 @@ __all__ = ["Evaluation", "check_test", "evaluate", "length_table", "method_notes
 class Evaluation:
     """The scores of a system, their 95 % intervals, and the differences from another system, by metric.
 
-    `signatures` are sacrebleu's; `translations` are those of the system, and of the other one if there is one.
+    `outputs` are those of the system, and of the other one if there is one.
     """
 
     scores: LengthTable
     intervals: Mapping[str, Interval]
     differences: Mapping[str, Difference]
-    signatures: Mapping[str, str]
-    translations: tuple[Translations, ...]
+    outputs: tuple[SystemOutput, ...]
     test: str
     resamples: int
     seed: int
@@ -48,15 +37,17 @@ class Evaluation:
         """Return the record as JSON can hold it."""
         ends = {"intervals": {name: list(ends) for name, ends in self.intervals.items()}} if self.intervals else {}
         drawn = {"resamples": self.resamples, "seed": self.seed}
-        record = {"model": self.translations[0].name, **self.scores.plain(), **ends, **drawn}
+        record = {"model": self.outputs[0].name, **self.scores.plain(), **ends, **drawn}
         if self.differences:
             versus = {name: one.plain() for name, one in self.differences.items()}
-            record["against"] = {"model": self.translations[1].name, "test": self.test, **versus}
+            record["against"] = {"model": self.outputs[1].name, "test": self.test, **versus}
         return record
 
     def notes(self) -> tuple[str, ...]:
         """Return how the scores were computed, a line each."""
-        return method_notes(self.signatures, self.test if self.differences else "", self.resamples, self.seed)
+        return method_notes(
+            self.outputs[0].stats.signatures, self.test if self.differences else "", self.resamples, self.seed
+        )
 
 
 def evaluate(  # noqa: PLR0913  (the options of the command)
@@ -87,16 +78,16 @@ def evaluate(  # noqa: PLR0913  (the options of the command)
     check_test(test, resamples if against is not None else 1)
     test_set, how = TestSet.of(pairs), decoding or Decoding()
     systems = [System.of(system, "system")] + ([] if against is None else [System.of(against, "the other system")])
-    first, *other = (
-        _forget_model(run(one, test_set, how, copy_unknown=copy_unknown, batch_tokens=batch_tokens, progress=progress))
+    outputs = tuple(
+        run(one, test_set, how, copy_unknown=copy_unknown, batch_tokens=batch_tokens, progress=progress)
         for one in systems
     )
+    first, *other = (output.stats for output in outputs)
     return Evaluation(
         length_table(first, test_set),
-        intervals(first.stats, resamples, seed) if resamples else {},
-        differences(first.stats, other[0].stats, test, resamples, seed) if other else {},
-        first.stats.signatures,
-        tuple(one.translations for one in (first, *other)),
+        intervals(first, resamples, seed) if resamples else {},
+        differences(first, other[0], test, resamples, seed) if other else {},
+        outputs,
         test,
         resamples,
         seed,
@@ -109,9 +100,9 @@ def check_test(test: str, resamples: int) -> None:
         raise ConfigError("the test 'bootstrap' needs resamples; choose more than 0, or the test 'randomisation'")
 
 
-def length_table(evaluated: Evaluated, test_set: TestSet) -> LengthTable:
+def length_table(stats: SentenceStats, test_set: TestSet) -> LengthTable:
     """Return the scores of a system by source length."""
-    return table([count(line.source) for line in test_set.rows], evaluated.stats)
+    return table([count(line.source) for line in test_set.rows], stats)
 
 
 def method_notes(signatures: Mapping[str, str], test: str, resamples: int, seed: int) -> tuple[str, ...]:
@@ -126,8 +117,3 @@ def method_notes(signatures: Mapping[str, str], test: str, resamples: int, seed:
         *([f"intervals: bootstrap, {resamples:,} resamples, seed {seed}"] if resamples else []),
         *([f"p: {tests[test]}, seed {seed}"] if test else []),
     )
-
-
-def _forget_model(evaluated: Evaluated) -> Evaluated:
-    """Let go of a model before the next one is opened."""
-    return evaluated._replace(translator=None)

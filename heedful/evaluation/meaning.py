@@ -8,7 +8,7 @@ from typing import NamedTuple
 from heedful.draw.marks import number
 from heedful.evaluation.phrases import LANGUAGES, count, listed, million, percent
 from heedful.evaluation.records import ModelResult, RunReport
-from heedful.metrics import LengthRow
+from heedful.metrics.scores import LengthRow
 
 __all__ = ["Contrast", "contrast", "meaning", "setting"]
 
@@ -79,12 +79,12 @@ def contrast(report: RunReport) -> Contrast | None:
 
 def meaning(report: RunReport) -> tuple[str, ...]:
     """Return the opening, as two paragraphs: what the bottleneck is; what came out, and what follows from it."""
-    found = contrast(report)
-    if found is None:
+    gap = contrast(report)
+    if gap is None:
         totals = [f"{m.title} {percent(m.scores.total.exact)}" for m in report.models]
         return (f"Exactly right, of all test sentences: {listed(totals)}.",) if totals else ()
-    rest = [_other(m, found) for m in report.models if m not in (found.fixed, found.looking)]
-    return (_bottleneck(found, report), " ".join([_numbers(found), _conclusion(found), *filter(None, rest)]))
+    rest = [_other(m, gap) for m in report.models if m not in (gap.fixed, gap.looking)]
+    return (_bottleneck(gap, report), " ".join([_numbers(gap), _conclusion(gap), *filter(None, rest)]))
 
 
 def setting(report: RunReport) -> str:
@@ -101,46 +101,46 @@ def setting(report: RunReport) -> str:
     return f"{who} learned from {same}{corpus.pairs:,} sentence pairs, {languages[0]} to {languages[1]}."
 
 
-def _bottleneck(found: Contrast, report: RunReport) -> str:
-    said = (
-        f"{_quoted(found.fixed)} presses a whole sentence into one vector of a fixed size before it writes the first "
-        f"word, and such a vector can hold only so much: that is the bottleneck. {_quoted(found.looking)} looks back "
+def _bottleneck(gap: Contrast, report: RunReport) -> str:
+    text = (
+        f"{_quoted(gap.fixed)} presses a whole sentence into one vector of a fixed size before it writes the first "
+        f"word, and such a vector can hold only so much: that is the bottleneck. {_quoted(gap.looking)} looks back "
         "at every word of the source for each word that it writes."
     )
-    third = next((m for m in report.models if m.key == "transformer" and m is not found.looking), None)
+    third = next((m for m in report.models if m.key == "transformer" and m is not gap.looking), None)
     if third is not None:
-        said += (
+        text += (
             f" {_quoted(third)} has no recurrence at all: it looks back at the source, too, and inside each sentence "
             "its words look at one another."
         )
-    return said
+    return text
 
 
 def _quoted(model: ModelResult) -> str:
     return f"“{model.title[:1].upper()}{model.title[1:]}”"
 
 
-def _numbers(found: Contrast) -> str:
+def _numbers(gap: Contrast) -> str:
     ends = []
-    for rows, which in ((found.long, "longest"), (found.short, "shortest")):
-        values = [percent(found.of(r)) if found.metric == "exact" else number(found.of(r)) for r in rows]
+    for rows, which in ((gap.long, "longest"), (gap.short, "shortest")):
+        values = [percent(gap.of(r)) if gap.metric == "exact" else number(gap.of(r)) for r in rows]
         ends.append((f"the {rows[0].pairs:,} {which} test sentences ({rows[0].label} words)", values))
     (long, at_long), (short, at_short) = ends
-    names = found.fixed.title, found.looking.title
-    if found.metric == "exact":
+    names = gap.fixed.title, gap.looking.title
+    if gap.metric == "exact":
         return (
             f"Of {long}, {names[0]} got {at_long[0]} exactly right and {names[1]} {at_long[1]}; "
             f"of {short}, {at_short[0]} and {at_short[1]}."
         )
-    few = "more than a few" if any(row.exact for row in found.long) else "any"
+    few = "more than a few" if any(row.exact for row in gap.long) else "any"
     return (
         f"Neither {names[0]} nor {names[1]} got {few} of {long} exactly right, so BLEU says more: there {names[0]} "
         f"reached {at_long[0]} and {names[1]} {at_long[1]}; on {short}, {at_short[0]} and {at_short[1]}."
     )
 
 
-def _conclusion(found: Contrast) -> str:
-    fixed, looking, ahead = found.fixed.title, found.looking.title, found.ahead()
+def _conclusion(gap: Contrast) -> str:
+    fixed, looking, ahead = gap.fixed.title, gap.looking.title, gap.ahead()
     if ahead < 0:
         return (
             f"So in this run {fixed} is ahead on the longest sentences: the bottleneck does not show, and looking back "
@@ -151,38 +151,38 @@ def _conclusion(found: Contrast) -> str:
             f"So in this run {fixed} and {looking} do not clearly differ on the longest sentences: the bottleneck does "
             "not show. Longer sentences, more of them or longer training may change that."
         )
-    if not found.widens():
+    if not gap.widens():
         return (
             f"So in this run {looking} is ahead on the longest sentences, but its lead is not clearly larger than on "
             "the shortest: the numbers do not show that the length makes the difference."
         )
-    lost = [found.of(found.short[i]) - found.of(found.long[i]) for i in (0, 1)]
-    said = [f"{'lost' if points > 0 else 'gained'} {number(abs(points))} points" for points in lost]
+    lost = [gap.of(gap.short[i]) - gap.of(gap.long[i]) for i in (0, 1)]
+    changes = [f"{'lost' if points > 0 else 'gained'} {number(abs(points))} points" for points in lost]
     if min(lost) > 0:
-        said[1] = number(lost[1])
+        changes[1] = number(lost[1])
     return (
-        f"So the gap opens with the length: from the shortest to the longest, {fixed} {said[0]} and {looking} "
-        f"{said[1]}. That difference is what looking back was worth in this run."
+        f"So the gap opens with the length: from the shortest to the longest, {fixed} {changes[0]} and {looking} "
+        f"{changes[1]}. That difference is what looking back was worth in this run."
     )
 
 
-def _other(model: ModelResult, found: Contrast) -> str:
+def _other(model: ModelResult, gap: Contrast) -> str:
     """Return how a further model did, and where it stands beside the two."""
     rows = {(row.low, row.high): row for row in model.scores.rows}
-    long, short = (rows.get((r[0].low, r[0].high)) for r in (found.long, found.short))
+    long, short = (rows.get((r[0].low, r[0].high)) for r in (gap.long, gap.short))
     if long is None or short is None:
         return ""
-    values = [percent(found.of(r)) if found.metric == "exact" else number(found.of(r)) for r in (long, short)]
+    values = [percent(gap.of(r)) if gap.metric == "exact" else number(gap.of(r)) for r in (long, short)]
     places: dict[int, list[str]] = {1: [], 0: [], -1: []}
-    for other, row in zip((found.fixed, found.looking), found.long, strict=True):
-        places[_ahead(found.metric, (row, long))].append(other.title)
+    for other, row in zip((gap.fixed, gap.looking), gap.long, strict=True):
+        places[_ahead(gap.metric, (row, long))].append(other.title)
     words = {1: "clearly better than", 0: "not clearly different from", -1: "clearly worse than"}
     stands = [f"{words[place]} {listed(names)}" for place, names in places.items() if names]
-    mine, theirs = model.scores.total, found.looking.scores.total
-    if found.metric == "exact":
-        said = f"{model.title} got {values[0]} of the longest and {values[1]} of the shortest exactly right"
-        whole = f"Of all test sentences it got {percent(mine.exact)}, {found.looking.title} {percent(theirs.exact)}."
+    mine, theirs = model.scores.total, gap.looking.scores.total
+    if gap.metric == "exact":
+        scores = f"{model.title} got {values[0]} of the longest and {values[1]} of the shortest exactly right"
+        whole = f"Of all test sentences it got {percent(mine.exact)}, {gap.looking.title} {percent(theirs.exact)}."
     else:
-        said = f"{model.title} reached BLEU {values[0]} on the longest and {values[1]} on the shortest"
-        whole = f"On all test sentences it reached {number(mine.bleu)}, {found.looking.title} {number(theirs.bleu)}."
-    return f"{said}: on the longest {listed(stands)}. {whole}"
+        scores = f"{model.title} reached BLEU {values[0]} on the longest and {values[1]} on the shortest"
+        whole = f"On all test sentences it reached {number(mine.bleu)}, {gap.looking.title} {number(theirs.bleu)}."
+    return f"{scores}: on the longest {listed(stands)}. {whole}"

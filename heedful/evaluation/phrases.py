@@ -68,9 +68,9 @@ def verdict(output: str, reference: str) -> str:
         return "Exactly right"
     parts = diff(output, reference)
     extra, missing = (sum(len(p.words.split()) for p in parts if p.kind == kind) for kind in ("extra", "missing"))
-    said = [f"{count(missing, 'word')} missing"] if missing else []
-    said += [f"{count(extra, 'word' if not missing else '')} too many".replace("  ", " ")] if extra else []
-    return "Not the reference: " + ", ".join(said)
+    errors = [f"{count(missing, 'word')} missing"] if missing else []
+    errors += [f"{count(extra, 'word' if not missing else '')} too many".replace("  ", " ")] if extra else []
+    return "Not the reference: " + ", ".join(errors)
 
 
 class DiffWord(NamedTuple):
@@ -87,16 +87,16 @@ def diff_words(text: str) -> list[DiffWord]:
     >>> [piece.text for piece in diff_words("I like 北京.")]
     ['I', 'like', '北', '京', '.']
     """
-    found = []
+    words = []
     for word in unicodedata.normalize("NFC", text).split():
         start = at = 0
         while at < len(word):
             end = boundary_after(word, at + 1, at)
             if end == len(word) or unspaced(word[at]) or unspaced(word[end]):
-                found.append(DiffWord(word[start:end], glued=start > 0))
+                words.append(DiffWord(word[start:end], glued=start > 0))
                 start = end
             at = end
-    return found
+    return words
 
 
 def mark_differences(first: str, second: str) -> tuple[list[DiffWord], list[DiffWord]]:
@@ -125,8 +125,8 @@ def count(how_many: int, what: str) -> str:
     >>> count(1, "word"), count(2, "word"), count(12000, "pair")
     ('one word', 'two words', '12,000 pairs')
     """
-    said = ONES[how_many] if 0 <= how_many < len(ONES) else f"{how_many:,}"
-    return f"{said} {what}{'' if how_many == 1 or not what else 's'}".strip()
+    spelled = ONES[how_many] if 0 <= how_many < len(ONES) else f"{how_many:,}"
+    return f"{spelled} {what}{'' if how_many == 1 or not what else 's'}".strip()
 
 
 def percent(value: float) -> str:

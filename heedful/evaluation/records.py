@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from heedful.metrics import LengthTable
+from heedful.metrics.scores import LengthTable
 from heedful.trace import Trace
 
 __all__ = ["AlignmentResult", "CorpusFacts", "ExampleResult", "Machine", "ModelResult", "RunReport"]

@@ -23,9 +23,11 @@ from heedful.evaluation.page import document, facts, scroll
 from heedful.evaluation.phrases import count, listed, tenth
 from heedful.evaluation.records import AlignmentResult, ModelResult
 from heedful.evaluation.sections import ROOM, by_length, learning, links_table, marked
-from heedful.evaluation.systems import AnySystem, Evaluated, ProgressBar, System, Translations, no_progress, run
+from heedful.evaluation.systems import AnySystem, ProgressBar, System, SystemOutput, no_progress, run
 from heedful.evaluation.test_set import Pairs, TestSet
-from heedful.metrics import METRICS, RESAMPLES, SEED, Difference, Interval, SentenceStats, differences, intervals
+from heedful.metrics.scores import LengthTable
+from heedful.metrics.sentence_stats import METRICS
+from heedful.metrics.significance import RESAMPLES, SEED, Difference, Interval, differences, intervals
 from heedful.trace import Trace
 from heedful.training.metrics_file import read_metrics
 from heedful.translator import Translator
@@ -80,7 +82,7 @@ class EvaluationReport:
     systems: tuple[SystemResult, ...]
     sentences: tuple[ReportedSentence, ...]
     notes: tuple[str, ...]
-    translations: tuple[Translations, ...] = ()
+    outputs: tuple[SystemOutput, ...] = ()
     unaligned: tuple[int, ...] = ()
 
     @property
@@ -115,29 +117,31 @@ def report(  # noqa: PLR0913  (the options of the command)
     """
     test_set, how = TestSet.of(pairs), decoding or Decoding()
     named = systems.items() if isinstance(systems, Mapping) else enumerate(systems, 1)
-    given = [System.of(one, name if isinstance(name, str) else f"system {name}") for name, one in named]
-    results: list[SystemResult] = []
-    stats: list[SentenceStats] = []
-    translations, traces, unaligned = [], [], []
+    chosen = [System.of(one, name if isinstance(name, str) else f"system {name}") for name, one in named]
+    results, outputs, traces, unaligned = [], [], [], []
     worst: list[int] = []
-    for system, name in zip(given, _titles(given), strict=True):
-        done = run(system, test_set, how, batch_tokens=batch_tokens, progress=progress)
-        stats.append(done.stats)
-        translations.append(done.translations)
-        if not worst:
-            chrf = done.stats.sentences("chrf")
+    for system, name in zip(chosen, _titles(chosen), strict=True):
+        translator = None if system.open is None else system.open()
+        output = run(system, test_set, how, translator=translator, batch_tokens=batch_tokens, progress=progress)
+        outputs.append(output)
+        if len(outputs) == 1:
+            chrf = output.stats.sentences("chrf")
             worst = sorted(range(len(test_set.rows)), key=lambda i: (chrf[i], i))[:top]
-        alignment, too_long = _alignment(done.translator, test_set, gold)
+        traces.append(_traces(translator, test_set, worst, how))
+        alignment, too_long = _alignment(translator, test_set, gold)
         unaligned.append(too_long)
-        results.append(_result(name, done, test_set, stats[0], alignment, (resamples, seed)))
-        traces.append(_traces(done.translator, test_set, worst, how))
+        model = _model(name, system, translator, length_table(output.stats, test_set), alignment)
+        spread = intervals(output.stats, resamples, seed) if resamples else {}
+        first = outputs[0].stats
+        apart = differences(output.stats, first, "randomisation", resamples, seed) if len(outputs) > 1 else {}
+        results.append(SystemResult(model, output.stats.scores(), spread, apart))
     made = EvaluationReport(
         test_set.name,
         len(test_set.rows),
         tuple(results),
-        _reported(test_set, translations, stats, traces, worst),
-        method_notes(stats[0].signatures, "randomisation" if len(given) > 1 else "", resamples, seed),
-        tuple(translations),
+        _sentences_of(test_set, outputs, traces, worst),
+        method_notes(outputs[0].stats.signatures, "randomisation" if len(chosen) > 1 else "", resamples, seed),
+        tuple(outputs),
         tuple(unaligned),
     )
     if out is not None:
@@ -151,24 +155,17 @@ def _titles(systems: Sequence[System]) -> list[str]:
     return [name if short.count(name) == 1 else system.name for name, system in zip(short, systems, strict=True)]
 
 
-def _result(
+def _model(
     title: str,
-    done: Evaluated,
-    test_set: TestSet,
-    first: SentenceStats,
+    system: System,
+    translator: Translator | None,
+    scores: LengthTable,
     alignment: AlignmentResult | None,
-    chance: tuple[int, int],
-) -> SystemResult:
-    """Return the result of a system; `first` are the statistics of the one that it is compared with."""
-    system, translator, _, stats = done
+) -> ModelResult:
     curve = [] if translator is None or system.path is None else _curve(system.path)
     size = 0 if translator is None else sum(p.numel() for p in translator.parts.model.parameters())
-    steps, table = int(curve[-1][0]) if curve else 0, length_table(done, test_set)
-    model = ModelResult(system.name, title, size, 0.0, steps, tuple(curve), table, system.name, alignment)
-    resamples, seed = chance
-    spread = intervals(stats, resamples, seed) if resamples else {}
-    apart = {} if stats is first else differences(stats, first, "randomisation", resamples, seed)
-    return SystemResult(model, stats.scores(), spread, apart)
+    steps = int(curve[-1][0]) if curve else 0
+    return ModelResult(system.name, title, size, 0.0, steps, tuple(curve), scores, system.name, alignment)
 
 
 def _curve(folder: Path) -> list[tuple[float, float, float]]:
@@ -212,18 +209,17 @@ def _traces(
     return [translation.trace for translation in done]
 
 
-def _reported(
+def _sentences_of(
     test_set: TestSet,
-    translations: Sequence[Translations],
-    stats: Sequence[SentenceStats],
+    outputs: Sequence[SystemOutput],
     traces: Sequence[Sequence[Trace | None]],
     which: Sequence[int],
 ) -> tuple[ReportedSentence, ...]:
-    rows, texts = test_set.rows, [each.measured(test_set) for each in translations]
-    scores = [each.sentences("chrf") for each in stats]
+    texts = [output.measured(test_set) for output in outputs]
+    scores = [output.stats.sentences("chrf") for output in outputs]
     return tuple(
         ReportedSentence(
-            *rows[i],
+            *test_set.rows[i],
             tuple(each[i] for each in texts),
             tuple(float(each[i]) for each in scores),
             tuple(each[n] for each in traces),
@@ -295,8 +291,8 @@ def _table(made: EvaluationReport) -> str:
 
 
 def _links(models: list[ModelResult]) -> str:
-    return f"""<section id="alignment"><h2>Do the links agree with the gold ones?</h2>
-<p>Each model read the reference, and the words that its weights link were held against links that people made.</p>
+    return f"""<section id="alignment"><h2>Links against gold links</h2>
+<p>Links are read from the attention of each model when it reads the reference.</p>
 {links_table(models)}</section>"""
 
 
@@ -306,9 +302,9 @@ def _sentences(made: EvaluationReport) -> str:
     by = clean(made.models[0].title)
     articles = "".join(_article(made, i, sentence) for i, sentence in enumerate(made.sentences))
     return f"""<section id="sentences"><h2>The worst sentences first</h2>
-<p>In the order of their chrF under {by}. <mark>Marked</mark> words do not belong there; words <del>struck out</del> are
-those of the reference that are missing. In the pictures, ribbons are as wide as the weight between two words: point at
-a word to see its numbers.</p>
+<p>In the order of their chrF under {by}. <mark>Marked</mark> words are not in the reference; <del>struck out</del>
+words are missing from the translation. In the pictures, ribbons are as wide as the attention weight between two words:
+point at a word to see its numbers.</p>
 {articles}</section>"""
 
 
@@ -327,12 +323,12 @@ def _article(made: EvaluationReport, i: int, sentence: ReportedSentence) -> str:
             f'<p><span class="who">{chart.swatch(n)}{clean(model.title)} · chrF {chrf:.1f}</span> '
             f'<span dir="auto">{marked(output, reference)}</span></p>'
         )
-    seen = [(model.title, trace) for model, trace in zip(made.models, sentence.traces, strict=True) if trace]
-    if any(trace.weights is not None for _, trace in seen):
-        names, traces = [name for name, _ in seen], [trace for _, trace in seen]
+    traced = [(model.title, trace) for model, trace in zip(made.models, sentence.traces, strict=True) if trace]
+    if any(trace.weights is not None for _, trace in traced):
+        names, traces = [name for name, _ in traced], [trace for _, trace in traced]
         drawn = figure(traces, names=names, room=ROOM * len(traces))
         opened = ' open="open"' if i < UNFOLDED else ""
-        parts.append(f"<details{opened}><summary>Where they looked</summary><figure>{drawn}</figure></details>")
-    elif seen:
+        parts.append(f"<details{opened}><summary>Attention</summary><figure>{drawn}</figure></details>")
+    elif traced:
         parts.append('<p class="small">No attention: nothing to show.</p>')
     return "\n".join([*parts, "</article>\n"])

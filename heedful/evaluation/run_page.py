@@ -63,22 +63,22 @@ def _strong(text: str) -> str:
 
 def _cards(report: RunReport) -> str:
     """Return the main numbers of each model side by side."""
-    found, made = contrast(report), []
+    gap, made = contrast(report), []
     for i, model in enumerate(report.models):
         rows = {(row.low, row.high): row for row in model.scores.rows}
-        row = rows.get((found.long[0].low, found.long[0].high)) if found else None
+        row = rows.get((gap.long[0].low, gap.long[0].high)) if gap else None
         of = f"the longest sentences ({row.label} words)" if row else "all test sentences"
         total = model.scores.total
-        told = [("of all sentences", tenth(total.exact))] if row else []
+        numbers = [("of all sentences", tenth(total.exact))] if row else []
         if model.key in report.unseen_exact:
-            told.append(("up to 20 words", tenth(report.unseen_exact[model.key])))
-        told.append(("BLEU", f"{total.bleu:.1f}"))
+            numbers.append(("up to 20 words", tenth(report.unseen_exact[model.key])))
+        numbers.append(("BLEU", f"{total.bleu:.1f}"))
         if model.alignment:
-            told.append(("alignment error rate", tenth(100 * model.alignment.error_rate)))
+            numbers.append(("alignment error rate", tenth(100 * model.alignment.error_rate)))
         made.append(
             f'<div class="card"><h3>{chart.swatch(i)}{clean(model.title)}</h3>'
             f'<p class="big">{tenth((row or total).exact)}</p><p class="small">of {of} exactly right</p>'
-            f"{facts(told)}</div>"
+            f"{facts(numbers)}</div>"
         )
     return f'<div class="cards">{"".join(made)}</div>'
 
@@ -87,7 +87,7 @@ def _scores(report: RunReport) -> str:
     """Return the figures by sentence length, and the table with all their numbers."""
     if not lengths(report.models):
         return ""
-    told = ""
+    note = ""
     if report.unseen_exact:
         exact = [
             f"{clean(m.title)} {percent(report.unseen_exact[m.key])}"
@@ -95,19 +95,19 @@ def _scores(report: RunReport) -> str:
             if m.key in report.unseen_exact
         ]
         many = f"the {report.unseen_pairs:,} " if report.unseen_pairs else "the "
-        told = f"<p>Of {many}test sentences of up to 20 words, exactly right: {listed(exact)}.</p>"
-    return by_length(report.models, told)
+        note = f"<p>Of {many}test sentences of up to 20 words, exactly right: {listed(exact)}.</p>"
+    return by_length(report.models, note)
 
 
 def _alignment(report: RunReport) -> str:
-    """Return how well the weights found the gold links, and what that means; nothing if nobody looked."""
+    """Return how well links read from attention agree with the gold links; "" without attention."""
     models = [m for m in report.models if m.alignment]
     if not models:
         return ""
-    who = "it" if len(models) == 1 else "they"
-    return f"""<section id="alignment"><h2>Did {who} look at the right words?</h2>
-<p>Nobody told a model which word comes from which: it only ever saw whole sentences. The corpus knows, though. Its
-gold links say for each word where it comes from, and the links read from the weights are held against them.</p>
+    whose = "its" if len(models) == 1 else "their"
+    return f"""<section id="alignment"><h2>Does {whose} attention agree with the gold links?</h2>
+<p>The models were trained on sentence pairs without links. The gold links of the corpus say where each word comes
+from; the links read from the attention weights are compared with them.</p>
 {links_table(models)}</section>"""
 
 
@@ -115,14 +115,14 @@ def _run(report: RunReport) -> str:
     """Return how the run was made: corpus, models, settings and machine."""
     corpus, machine = report.corpus, report.machine
     known = [
-        ("learned from", f"{corpus.pairs:,} sentence pairs, the longest of {corpus.longest} words"),
+        ("trained on", f"{corpus.pairs:,} sentence pairs, the longest of {corpus.longest} words"),
         ("tested on", f"{corpus.test_pairs:,} sentence pairs"),
         ("different words", f"{corpus.source_words:,} in the source, {corpus.target_words:,} in the target"),
         ("seed", str(corpus.seed)),
     ]
     for model in report.models:
-        told = f"{model.weights:,} weights, {model.steps:,} steps in {duration(model.seconds)}"
-        known.append((model.title, f"{told}, kept in {model.folder}"))
+        training = f"{model.weights:,} weights, {model.steps:,} steps in {duration(model.seconds)}"
+        known.append((model.title, f"{training}, kept in {model.folder}"))
     known += report.settings
     known += [
         ("time in all", duration(report.seconds)),
@@ -136,7 +136,7 @@ def _run(report: RunReport) -> str:
 
 
 def _try_next(report: RunReport) -> str:
-    """Return what to try next, each with its command; nothing if there is nothing."""
+    """Return what to try next, each with its command; "" if there is nothing."""
     if not report.next:
         return ""
     steps = ""
@@ -147,7 +147,7 @@ def _try_next(report: RunReport) -> str:
 
 
 def _sentences(report: RunReport) -> str:
-    """Return the section of the examples; nothing without any."""
+    """Return the section of the examples; "" without any."""
     if not report.examples:
         return ""
     parts, unfolded = [], False
@@ -156,18 +156,18 @@ def _sentences(report: RunReport) -> str:
         parts.append(article(report, example, unfold=not (long and unfolded)))
         unfolded = unfolded or long
     return f"""<section id="sentences"><h2>Sentence by sentence</h2>
-<p>What each model wrote. <mark>Marked</mark> words do not belong there; words <del>struck out</del> are those of the
-reference that are missing.</p>
+<p>The translation of each model. <mark>Marked</mark> words are not in the reference; <del>struck out</del> words are
+missing from the translation.</p>
 <h3>How to read the pictures</h3>
 <ul class="read">
-<li>The braid: a ribbon leads from each word that was written to the source words that were looked at for it, and is
-as wide as its weight. Point at a word, or tap it, to see its numbers.</li>
-<li>The heat map: each row is a word that was written, each column a word of the source. The stronger the shade of a
-cell, the more of the looking went there. The number is the weight in per cent, and each row adds up to 100.</li>
-<li>An outlined cell is a gold link: the word really comes from there. Shaded and outlined: the model looked where
-it should. A row without an outline is a word that has no counterpart in the source.</li>
-<li>The confidence is how probable the model found its own word. <code>&lt;/s&gt;</code> is the end of the sentence, on
-both sides.</li>
+<li>The braid: a ribbon leads from each target word to the source words that it attends to, as wide as the weight. Point
+at a word, or tap it, to see its numbers.</li>
+<li>The heat map: each row is a target word, each column a source word. The darker a cell, the larger the attention
+weight. The number is the weight in per cent, and each row adds up to 100.</li>
+<li>An outlined cell is a gold link. Dark and outlined: attention and gold link agree. A row without an outline is a
+word that has no counterpart in the source.</li>
+<li>The confidence is the probability that the model gave to its own word. <code>&lt;/s&gt;</code> is the end of the
+sentence, on both sides.</li>
 </ul>
 {"".join(parts)}</section>"""
 
@@ -193,9 +193,9 @@ def article(report: RunReport, example: ExampleResult, unfold: bool = True) -> s
             continue
         output = example.outputs[model.key]
         right = exact_match(output, example.reference)
-        said = f'<span class="{"right" if right else "wrong"}">{verdict(output, example.reference)}</span>'
+        judgement = f'<span class="{"right" if right else "wrong"}">{verdict(output, example.reference)}</span>'
         parts.append(
-            f'<p><span class="who">{chart.swatch(i)}{clean(model.title)} · {said}</span> '
+            f'<p><span class="who">{chart.swatch(i)}{clean(model.title)} · {judgement}</span> '
             f'<span{target} dir="auto">{marked(output, example.reference)}</span></p>'
         )
     pictures = [_picture(report, example, example.traced, example.trace, unfold)]
@@ -204,7 +204,7 @@ def article(report: RunReport, example: ExampleResult, unfold: bool = True) -> s
 
 
 def _picture(report: RunReport, example: ExampleResult, key: str, trace: Trace, unfold: bool) -> str:
-    """Return a model's figure; gold links only where the words that they are for stand in it."""
+    """Return the figure of a model; with gold links only if it wrote the words of the reference."""
     if trace.weights is None:
         return ""
     title = next((m.title for m in report.models if m.key == key), key)
@@ -215,8 +215,8 @@ def _picture(report: RunReport, example: ExampleResult, key: str, trace: Trace, 
     notes = [f"Shown is the mean of {count(L, 'layer')} with {count(H, 'head')} each."] if of_all else []
     if example.gold and not fits:
         notes.append(
-            "The gold links are not drawn here: they belong to the words of the reference, and the model wrote others."
+            "The gold links are not drawn here: they are between words of the reference, and the model wrote others."
         )
-    told = f"<figcaption>{' '.join(notes)}</figcaption>" if notes else ""
+    caption = f"<figcaption>{' '.join(notes)}</figcaption>" if notes else ""
     opened = ' open="open"' if unfold else ""
-    return f"<details{opened}><summary>Where {clean(title)} looked</summary><figure>{drawn}{told}</figure></details>"
+    return f"<details{opened}><summary>Attention of {clean(title)}</summary><figure>{drawn}{caption}</figure></details>"

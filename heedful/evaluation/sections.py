@@ -9,7 +9,7 @@ from heedful.draw.marks import clean
 from heedful.evaluation.page import figure_in_two_widths, scroll
 from heedful.evaluation.phrases import diff, listed, tenth
 from heedful.evaluation.records import ModelResult
-from heedful.metrics import LengthRow
+from heedful.metrics.scores import LengthRow
 
 __all__ = ["ROOM", "by_length", "learning", "lengths", "links_table", "marked"]
 
@@ -17,8 +17,8 @@ ROOM = 30_000  # bytes for the weights of a figure: a page has many
 TAGS = {"same": "", "extra": "mark", "missing": "del"}
 
 
-def by_length(models: Sequence[ModelResult], told: str = "") -> str:
-    """Return the section of scores by the length of the source; `told` stands below its table."""
+def by_length(models: Sequence[ModelResult], note: str = "") -> str:
+    """Return the section of scores by source length; `note` is put below its table."""
     keys = lengths(models)
     exact = _bars(models, "Exactly right, by sentence length", "per cent of the test sentences", lambda row: row.exact)
     bleu = _bars(models, "BLEU, by sentence length", "BLEU, from 0 to 100", lambda row: row.bleu)
@@ -27,8 +27,8 @@ def by_length(models: Sequence[ModelResult], told: str = "") -> str:
 <p class="small">Exactly right means the same words as the reference, and no others. Lengths are those of the source, in
 words.</p>
 {bleu}
-<p class="small">BLEU counts shared runs of up to four words, and so also sees what is nearly right.</p>
-{_table(models, keys, told)}</section>"""
+<p class="small">BLEU counts shared sequences of up to four words: nearly right counts, too.</p>
+{_table(models, keys, note)}</section>"""
 
 
 def learning(models: Sequence[ModelResult], unit: str = "seconds of training") -> str:
@@ -41,16 +41,16 @@ def learning(models: Sequence[ModelResult], unit: str = "seconds of training") -
     bleu = _lines(scored, "BLEU on held-out pairs", "BLEU", unit)
     loss = _lines(lost, "Loss on held-out pairs", "loss per token", unit)
     best = listed([f"{clean(m.title)} {max(point[1] for point in m.curve):.1f}" for m in models])
-    return f"""<section id="learning"><h2>While they learned</h2>
+    return f"""<section id="learning"><h2>Learning curves</h2>
 <p>Each point is a validation on pairs that were held out from training. The best BLEU reached there: {best}.</p>
 {bleu}
 {loss}
-<p class="small">The loss is how surprised a model is by each token of the right translation; lower is better.</p>
+<p class="small">The loss is the mean negative log-probability of the tokens of the reference; lower is better.</p>
 </section>"""
 
 
 def links_table(models: Sequence[ModelResult]) -> str:
-    """Return how well the links read from the weights agree with gold links, and what the numbers mean."""
+    """Return the scores of links against gold links as a table, and what the numbers mean."""
     rows = "".join(
         f"<tr><td>{clean(m.title)}</td><td>{tenth(100 * a.error_rate)}</td><td>{tenth(100 * a.precision)}</td>"
         f'<td>{tenth(100 * a.recall)}</td><td>{a.pairs:,}</td><td class="text">{clean(a.rule)}</td></tr>'
@@ -62,14 +62,14 @@ def links_table(models: Sequence[ModelResult]) -> str:
     table = f"<table><thead>{head}</thead><tbody>{rows}</tbody></table>"
     return f"""{scroll(table, "Alignment error rate")}
 <p class="small">Precision is the share of the links found that are gold links; recall is the share of the gold links
-that were found. The alignment error rate takes both together: at 0 % none is missing and none is too many, at 100 %
-none is right.</p>"""
+that were found. The alignment error rate combines both: at 0 % none is missing and none is wrong, at 100 % none is
+right.</p>"""
 
 
 def lengths(models: Sequence[ModelResult]) -> list[tuple[int, int | None]]:
     """Return the lengths for which all models have scores, in their order."""
-    found = [[(row.low, row.high) for row in m.scores.rows] for m in models]
-    return [key for key in found[0] if all(key in other for other in found)] if found else []
+    keys = [[(row.low, row.high) for row in m.scores.rows] for m in models]
+    return [key for key in keys[0] if all(key in other for other in keys)] if keys else []
 
 
 def _bars(models: Sequence[ModelResult], title: str, label: str, of: Callable[[LengthRow], float]) -> str:
@@ -90,7 +90,7 @@ def _lines(series: Sequence[chart.Series], title: str, label: str, unit: str) ->
     return figure_in_two_widths(wide, narrow, title)
 
 
-def _table(models: Sequence[ModelResult], keys: Sequence[tuple[int, int | None]], told: str) -> str:
+def _table(models: Sequence[ModelResult], keys: Sequence[tuple[int, int | None]], note: str) -> str:
     """Return all scores: a row to a length, three columns to a model."""
     rows = [{(row.low, row.high): row for row in m.scores.rows} for m in models]
     body = "".join(
@@ -107,7 +107,7 @@ def _table(models: Sequence[ModelResult], keys: Sequence[tuple[int, int | None]]
         f"<tfoot><tr><th>all</th><td>{totals[0].pairs:,}</td>{_cells(totals)}</tr></tfoot></table>"
     )
     made = " · ".join(f"<code>{clean(s)}</code>" for s in signatures)
-    return f'{scroll(table, "All scores")}{told}<p class="small">Scores by sacrebleu: {made}</p>'
+    return f'{scroll(table, "All scores")}{note}<p class="small">Scores by sacrebleu: {made}</p>'
 
 
 def _cells(rows: Sequence[LengthRow]) -> str:
@@ -121,7 +121,7 @@ def _columns(model: ModelResult, which: int) -> tuple[tuple[float, ...], tuple[f
 
 
 def marked(output: str, reference: str) -> str:
-    """Return what was written, with the words that do not belong there and those that are missing marked."""
+    """Return a translation with its extra words and the missing ones marked."""
     if not output.split():
         return '<em class="soft">nothing</em>'
     parts = []

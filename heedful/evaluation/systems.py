@@ -14,10 +14,10 @@ from heedful.decoding import Decoding
 from heedful.errors import ConfigError, DataError
 from heedful.evaluation.test_set import TestSet
 from heedful.metrics import SentenceStats, extract_stats
-from heedful.translator import Translator, load
+from heedful.translator import Translation, Translator, load
 from heedful.translator.aligning import wrong_way
 
-__all__ = ["AnySystem", "Evaluated", "ProgressBar", "System", "Translations", "no_progress", "read_translations", "run"]
+__all__ = ["AnySystem", "ProgressBar", "System", "SystemOutput", "no_progress", "read_translations", "run"]
 
 CHUNK = 1000  # sentences translated between two calls of `progress`; enough to sort them by length
 
@@ -51,29 +51,30 @@ class System:
             return cls(str(system), open=lambda: load(str(system)), path=Path(system))
         return cls(name, translations=list(system))
 
+    def model(self) -> Translator:
+        """Open the model."""
+        if self.open is None:
+            raise ConfigError(f"{self.name}: this system has no model, only translations")
+        return self.open()
+
 
 AnySystem = System | Translator | str | Path | Sequence[str]
 
 
-class Translations(NamedTuple):
-    """A system's translations of the lines of a test set, with notes; "" for lines that are not measured."""
+class SystemOutput(NamedTuple):
+    """A system's translations of the lines of a test set, with notes, and the statistics of those that are measured.
+
+    For lines that are not measured, the text is "".
+    """
 
     name: str
     texts: list[str]
     notes: list[tuple[str, ...]]
+    stats: SentenceStats
 
     def measured(self, test_set: TestSet) -> list[str]:
         """Return the translations of the lines that are measured."""
         return [text for text, line in zip(self.texts, test_set.lines, strict=True) if line.measured]
-
-
-class Evaluated(NamedTuple):
-    """A system after its run: its model, if it has one, its translations, and their statistics."""
-
-    system: System
-    translator: Translator | None
-    translations: Translations
-    stats: SentenceStats
 
 
 def run(
@@ -81,61 +82,49 @@ def run(
     test_set: TestSet,
     decoding: Decoding,
     *,
+    translator: Translator | None = None,
     copy_unknown: bool = False,
     batch_tokens: int = 4096,
     progress: ProgressBar = no_progress,
-) -> Evaluated:
-    """Translate a test set, each line as one sentence, and compute the statistics of every metric."""
-    translator = None
+) -> SystemOutput:
+    """Translate a test set, each line as one sentence, and compute the statistics of every metric.
+
+    `translator` is the system's model, if it is open already.
+    """
+    lines, rows = test_set.lines, test_set.rows
+    notes: list[tuple[str, ...]] = [()] * len(lines)
     if system.translations is not None:
-        if len(system.translations) != len(test_set.lines):
+        if len(system.translations) != len(lines):
             raise DataError(
-                f"{system.name}: {len(system.translations):,} translations for the {len(test_set.lines):,} lines of "
+                f"{system.name}: {len(system.translations):,} translations for the {len(lines):,} lines of "
                 f"{test_set.name}; give one for each line, blank ones too"
             )
-        texts = [
-            t.strip() if line.measured else "" for t, line in zip(system.translations, test_set.lines, strict=True)
-        ]
-        translations = Translations(system.name, texts, [()] * len(texts))
+        texts = [text.strip() if line.measured else "" for text, line in zip(system.translations, lines, strict=True)]
     else:
-        if system.open is None:
-            raise ConfigError(f"{system.name}: a system is a model, or a list of translations")
-        translator = system.open()
-        translations = _translate(system.name, translator, test_set, decoding, copy_unknown, batch_tokens, progress)
-    with progress(f"scoring {system.name}", len(test_set.rows)) as count:
-        references = [line.references for line in test_set.rows]
-        stats = extract_stats(translations.measured(test_set), references, progress=count)
-    return Evaluated(system, translator, translations, stats)
-
-
-def _translate(
-    name: str,
-    translator: Translator,
-    test_set: TestSet,
-    decoding: Decoding,
-    copy_unknown: bool,
-    batch_tokens: int,
-    progress: ProgressBar,
-) -> Translations:
-    rows = test_set.rows
-    sources = [line.source for line in rows]
-    if why := wrong_way(translator, sources, [line.references[0] for line in rows]):
-        raise DataError(f"{name}: {why}; swap sources and references, or take another model")
-    done = []
-    with progress(f"translating with {name}", len(sources)) as count:
-        for first in range(0, len(sources), CHUNK):
-            done += translator.translate(
-                sources[first : first + CHUNK],
-                decoding,
-                split=False,
-                copy_unknown=copy_unknown,
-                trace=False,
-                batch_tokens=batch_tokens,
-            )
-            count(len(done) - first)
-    each = iter(done)
-    lines = [next(each) if line.measured else None for line in test_set.lines]
-    return Translations(name, [one.text if one else "" for one in lines], [one.notes if one else () for one in lines])
+        translator = translator or system.model()
+        if why := wrong_way(translator, [row.source for row in rows], [row.references[0] for row in rows]):
+            raise DataError(f"{system.name}: {why}; swap sources and references, or take another model")
+        done: list[Translation] = []
+        with progress(f"translating with {system.name}", len(rows)) as count:
+            for first in range(0, len(rows), CHUNK):
+                sources = [row.source for row in rows[first : first + CHUNK]]
+                done += translator.translate(
+                    sources,
+                    decoding,
+                    split=False,
+                    copy_unknown=copy_unknown,
+                    trace=False,
+                    batch_tokens=batch_tokens,
+                )
+                count(len(sources))
+        each = iter(done)
+        translations = [next(each) if line.measured else None for line in lines]
+        texts = [one.text if one else "" for one in translations]
+        notes = [one.notes if one else () for one in translations]
+    with progress(f"scoring {system.name}", len(rows)) as count:
+        measured = [text for text, line in zip(texts, lines, strict=True) if line.measured]
+        stats = extract_stats(measured, [row.references for row in rows], progress=count)
+    return SystemOutput(system.name, texts, notes, stats)
 
 
 def read_translations(path: Path, test_set: TestSet) -> list[str]:

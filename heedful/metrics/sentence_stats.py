@@ -121,8 +121,8 @@ def _nfc(text: str) -> str:
 
 def _present(references: str | Sequence[str]) -> list[str]:
     """Return the references of a sentence that are not empty, or an empty one if all are."""
-    given = [references] if isinstance(references, str) else references
-    return [_nfc(text) for text in given if text.strip()] or [""]
+    texts = [references] if isinstance(references, str) else references
+    return [_nfc(text) for text in texts if text.strip()] or [""]
 
 
 def _metric(name: str, tokens: str) -> Any:  # noqa: ANN401  (sacrebleu has no types)

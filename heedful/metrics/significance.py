@@ -111,7 +111,7 @@ def differences(
     totals, others = first.scores(), second.scores()
     drawn = _bootstrap([first, second], resamples, seed) if resamples else None
     chance = _randomised(first, second, seed) if test == "randomisation" else {}
-    found = {}
+    by_metric = {}
     for name in totals:
         gap = abs(totals[name] - others[name])
         resampled = None if drawn is None else drawn[0][name] - drawn[1][name]
@@ -119,8 +119,8 @@ def differences(
             chance[name] = np.abs(resampled) - np.abs(resampled).mean()
         p = (np.count_nonzero(chance[name] >= gap - SLACK) + 1) / (len(chance[name]) + 1)
         interval = None if resampled is None else _middle(resampled)
-        found[name] = Difference(name, totals[name], others[name], interval, float(p))
-    return found
+        by_metric[name] = Difference(name, totals[name], others[name], interval, float(p))
+    return by_metric
 
 
 def _middle(scores: Array) -> Interval:
@@ -166,7 +166,7 @@ def _blocks(rows: int, columns: int) -> Iterator[int]:
 
 def _split(sums: Array, systems: Sequence[SentenceStats]) -> list[dict[str, Array]]:
     """Return the scores of each system from rows that hold the counts of all systems."""
-    found, begin = [], 0
+    by_system, begin = [], 0
     for one in systems:
         scores = {}
         for name, counts in one.counts.items():
@@ -174,8 +174,8 @@ def _split(sums: Array, systems: Sequence[SentenceStats]) -> list[dict[str, Arra
             # The lengths of TER are not integers: what should be 0 may be 1e-12 after a product.
             scores[name] = FORMULAS[name](np.round(sums[:, begin:end], 6))
             begin = end
-        found.append(scores)
-    return found
+        by_system.append(scores)
+    return by_system
 
 
 @dataclass(frozen=True)

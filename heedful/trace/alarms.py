@@ -119,12 +119,12 @@ def _word_weights(trace: Trace) -> _WordWeights | None:
 
 def measure(trace: Trace) -> AlarmMeasures | None:
     """Return the measures of a sentence; None without attention, and for a blank sentence."""
-    seen = _word_weights(trace)
-    if seen is None or not seen.real.any() or not seen.written.any():
+    words = _word_weights(trace)
+    if words is None or not words.real.any() or not words.written.any():
         return None
-    unseen = 1 - float(np.minimum(seen.weights.max(0)[seen.real], 1).mean())
-    repeated = 1 - len(set(seen.weights.argmax(1).tolist())) / len(seen.weights)
-    return AlarmMeasures(unseen, repeated, _sunk(seen), float(_flatness(seen).mean()))
+    unseen = 1 - float(np.minimum(words.weights.max(0)[words.real], 1).mean())
+    repeated = 1 - len(set(words.weights.argmax(1).tolist())) / len(words.weights)
+    return AlarmMeasures(unseen, repeated, _sunk(words), float(_flatness(words).mean()))
 
 
 def alarms(trace: Trace, limits: AlarmLimits | None = None, *, every: bool = False) -> tuple[Alarm, ...]:
@@ -133,40 +133,40 @@ def alarms(trace: Trace, limits: AlarmLimits | None = None, *, every: bool = Fal
     Kinds that are near chance for the model (`AlarmRates.shows`) are left out, unless `every` is True.
     """
     rates = trace.readout.alarms
-    found = _alarms(trace, limits)
-    return found if every or rates is None else tuple(alarm for alarm in found if rates.shows(alarm.kind))
+    raised = _alarms(trace, limits)
+    return raised if every or rates is None else tuple(alarm for alarm in raised if rates.shows(alarm.kind))
 
 
 def _alarms(trace: Trace, limits: AlarmLimits | None) -> tuple[Alarm, ...]:
-    limits, seen, total = limits or AlarmLimits(), _word_weights(trace), measure(trace)
-    if seen is None or total is None:
+    limits, words, total = limits or AlarmLimits(), _word_weights(trace), measure(trace)
+    if words is None or total is None:
         return ()
     sources, targets = ([word.text for word in side.words] for side in (trace.source, trace.target))
-    found = []
-    received, part = _received(seen)
-    if unseen := _where(seen.real & (_near(received) <= limits.unseen)):
-        found.append(Alarm("unseen", total.unseen, unseen, (), f"little attention on {_named(sources, unseen)}"))
-    for s in _where(seen.real & (received >= limits.repeated * part)):
-        rows = _where(seen.weights.argmax(1) == s, seen.rows)
+    raised = []
+    received, part = _received(words)
+    if unseen := _where(words.real & (_near(received) <= limits.unseen)):
+        raised.append(Alarm("unseen", total.unseen, unseen, (), f"little attention on {_named(sources, unseen)}"))
+    for s in _where(words.real & (received >= limits.repeated * part)):
+        rows = _where(words.weights.argmax(1) == s, words.rows)
         message = f"{_named(sources, (s,))} has the attention of {received[s]:.1f} words: {_named(targets, rows)}"
-        found.append(Alarm("repeated", total.repeated, (s,), rows, message))
+        raised.append(Alarm("repeated", total.repeated, (s,), rows, message))
     if total.sink >= limits.sink:
         message = f"{total.sink:.0%} of the attention is on punctuation and the end of the sentence"
-        found.append(Alarm("sink", total.sink, (), (), message))
-    if rows := _where(seen.written & (_flatness(seen) >= limits.flat), seen.rows):
-        count = int(seen.written.sum())
+        raised.append(Alarm("sink", total.sink, (), (), message))
+    if rows := _where(words.written & (_flatness(words) >= limits.flat), words.rows):
+        count = int(words.written.sum())
         # Most words being flat is rather about the read-out than about single words.
         which = f"{len(rows)} of {count} words" if len(rows) > max(2, count / 2) else _named(targets, rows)
-        found.append(Alarm("flat", total.flat, (), rows, f"attention is nearly uniform for {which}"))
-    return tuple(found)
+        raised.append(Alarm("flat", total.flat, (), rows, f"attention is nearly uniform for {which}"))
+    return tuple(raised)
 
 
-def _received(seen: _WordWeights) -> tuple[NDArray[np.float64], float]:
+def _received(words: _WordWeights) -> tuple[NDArray[np.float64], float]:
     """Return how much attention each source word received, in rows, and how much is its share: one row, or up to two.
 
     Two for a short source; not more, as a translation that repeats itself is long, too.
     """
-    return seen.weights.sum(0), min(max(1.0, len(seen.weights) / max(1, int(seen.real.sum()))), 2.0)
+    return words.weights.sum(0), min(max(1.0, len(words.weights) / max(1, int(words.real.sum()))), 2.0)
 
 
 def _near(received: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -176,22 +176,22 @@ def _near(received: NDArray[np.float64]) -> NDArray[np.float64]:
     return near
 
 
-def _sunk(seen: _WordWeights) -> float:
-    rows = seen.weights[seen.written]
-    return float(rows[:, ~seen.real].sum() / max(rows.sum(), 1e-12))
+def _sunk(words: _WordWeights) -> float:
+    rows = words.weights[words.written]
+    return float(rows[:, ~words.real].sum() / max(rows.sum(), 1e-12))
 
 
-def _flatness(seen: _WordWeights) -> NDArray[np.float64]:
+def _flatness(words: _WordWeights) -> NDArray[np.float64]:
     """Return the entropy of each row as a share of the largest possible.  (target words,)."""
-    shares = seen.weights / np.maximum(seen.weights.sum(1, keepdims=True), 1e-12)
+    shares = words.weights / np.maximum(words.weights.sum(1, keepdims=True), 1e-12)
     entropy = -(shares * np.log(np.maximum(shares, 1e-12))).sum(1)
-    flat: NDArray[np.float64] = np.clip(entropy / np.log(np.maximum(2, seen.sizes)), 0.0, 1.0)
+    flat: NDArray[np.float64] = np.clip(entropy / np.log(np.maximum(2, words.sizes)), 0.0, 1.0)
     return flat
 
 
 def _where(which: NDArray[np.bool_], numbers: NDArray[np.intp] | None = None) -> tuple[int, ...]:
-    found = np.flatnonzero(which)
-    return tuple(map(int, found if numbers is None else numbers[found]))
+    indices = np.flatnonzero(which)
+    return tuple(map(int, indices if numbers is None else numbers[indices]))
 
 
 def _named(words: Sequence[str], numbers: Sequence[int]) -> str:
@@ -250,12 +250,12 @@ class AlarmRates:
             return [
                 f"all are shown: {self.wrong:,} wrong and {self.right:,} right translations are too few to judge by"
             ]
-        found = []
+        lines = []
         for kind, wrong, right in self.raised:
             rates = f"{wrong / self.wrong:.1%} of wrong and {right / self.right:.1%} of right translations"
             verdict = "shown" if self.shows(kind) else "not shown, since that is near chance"
-            found.append(f"{kind}: {rates}; {'shown, too rare to judge' if wrong + right < RARE else verdict}")
-        return found
+            lines.append(f"{kind}: {rates}; {'shown, too rare to judge' if wrong + right < RARE else verdict}")
+        return lines
 
     def plain(self) -> dict[str, Any]:
         """Return the record as JSON can hold it; `build` reads it."""

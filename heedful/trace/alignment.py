@@ -56,8 +56,8 @@ class Alignment:
 
     def soft(self, least: float = 0.05) -> tuple[Link, ...]:
         """Return all pairs of words with a weight of at least `least`, as links."""
-        found = zip(*np.nonzero(least <= self.weights.T), strict=True)
-        return tuple(Link(int(s), int(t), float(self.weights[t, s])) for s, t in found)
+        cells = zip(*np.nonzero(least <= self.weights.T), strict=True)
+        return tuple(Link(int(s), int(t), float(self.weights[t, s])) for s, t in cells)
 
     def plain(self) -> dict[str, Any]:
         """Return the record as JSON can hold it, weights to four digits; `build` reads it."""

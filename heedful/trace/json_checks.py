@@ -82,10 +82,10 @@ def numbering(value: object, where: str, count: int, chosen: tuple[int, ...]) ->
     """Return the numbers of `count` layers or heads; if they are missing, a single one is the one chosen."""
     if value is None:
         return chosen if count == len(chosen) == 1 else ()
-    given = tuple(whole_numbers(value, where, count)) if count else ()
-    if given and (given[0] < 1 or list(given) != sorted(set(given))):
+    own = tuple(whole_numbers(value, where, count)) if count else ()
+    if own and (own[0] < 1 or list(own) != sorted(set(own))):
         raise DataError(f"{where}: {_short(value)} are not numbers from 1 on, each larger than the one before")
-    return given
+    return own
 
 
 def numbers(value: object, where: str, tokens: tuple[int, int] | None = None) -> NDArray[np.float32]:
@@ -165,14 +165,14 @@ def check_shapes(
     """Raise DataError for wrong shapes: weights (L, H, T, S), read (T, S), log_probs (T,); tokens are (T, S)."""
     T, S = tokens
     have = f"but there are {T} target and {S} source tokens"
-    for name, given, axes in (("weights", weights, 4), ("read", read, 2)):
-        if given is None:
+    for name, array, axes in (("weights", weights, 4), ("read", read, 2)):
+        if array is None:
             continue
-        if given.ndim != axes or 0 in given.shape:
+        if array.ndim != axes or 0 in array.shape:
             wanted = "layers, heads, target tokens, source tokens" if axes == 4 else "target tokens, source tokens"
-            raise DataError(f"{name}: expected lists in {axes} levels ({wanted}), found {_sizes(given)}")
-        if given.shape[-2:] != (T, S):
-            raise DataError(f"{name}: they are of {given.shape[-2]} target and {given.shape[-1]} source tokens, {have}")
+            raise DataError(f"{name}: expected lists in {axes} levels ({wanted}), found {_sizes(array)}")
+        if array.shape[-2:] != (T, S):
+            raise DataError(f"{name}: they are of {array.shape[-2]} target and {array.shape[-1]} source tokens, {have}")
     if log_probs.shape != (T,):
         raise DataError(f"log_probs: expected a number for each of the {T} target tokens, found {_sizes(log_probs)}")
 
@@ -181,17 +181,17 @@ def beside(value: object, name: str, shape: tuple[int, int, int]) -> NDArray[np.
     """Return `after` or `norms`, (L, H, S), a number for each source token of each head; None for None."""
     if value is None:
         return None
-    found = numbers(value, name)
-    if found.shape != shape:
+    array = numbers(value, name)
+    if array.shape != shape:
         wanted = " × ".join(map(str, shape))
-        raise DataError(f"{name}: expected {wanted} numbers (layers, heads, source tokens), found {_sizes(found)}")
-    if (found < 0).any():
-        raise DataError(f"{name}: {float(found.min()):g} is negative")
-    return found
+        raise DataError(f"{name}: expected {wanted} numbers (layers, heads, source tokens), found {_sizes(array)}")
+    if (array < 0).any():
+        raise DataError(f"{name}: {float(array.min()):g} is negative")
+    return array
 
 
-def _sizes(found: NDArray[np.float32]) -> str:
-    return "one number" if not found.ndim else " × ".join(map(str, found.shape))
+def _sizes(array: NDArray[np.float32]) -> str:
+    return "one number" if not array.ndim else " × ".join(map(str, array.shape))
 
 
 def check_rows(weights: NDArray[np.float32], name: str, whole: bool) -> None:
@@ -218,5 +218,5 @@ def _place(names: Sequence[str], at: Sequence[int]) -> str:
 
 
 def _short(value: object) -> str:
-    said = "an object" if isinstance(value, Mapping) else "nothing" if value is None else repr(value)
-    return said if len(said) <= 60 else f"{said[:57]}…"
+    text = "an object" if isinstance(value, Mapping) else "nothing" if value is None else repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}…"

@@ -101,9 +101,9 @@ class Readout:
     @property
     def rules(self) -> list[str]:
         """The link rule, in words: all that differs from the default."""
-        found = [f"at least {self.threshold:g} of the largest weight"] * (self.threshold < 1) + ["evened"] * self.even
-        found += ["</s> left out"] * (self.end == "drop") + ["punctuation apart"] * (self.marks == "apart")
-        return found + [f"{self.symmetry} of two directions"] * (self.symmetry != "none")
+        rules = [f"at least {self.threshold:g} of the largest weight"] * (self.threshold < 1) + ["evened"] * self.even
+        rules += ["</s> left out"] * (self.end == "drop") + ["punctuation apart"] * (self.marks == "apart")
+        return rules + [f"{self.symmetry} of two directions"] * (self.symmetry != "none")
 
     def of(self, layer: int | None, heads: tuple[int, ...], raw: bool = False) -> Readout:
         """Return the read-out of another layer and other heads; with `raw`, of their raw weights, labelled so."""
@@ -133,7 +133,7 @@ class Readout:
         self.check(*weights.shape[:2])
         layers = slice(None) if self.layer is None else slice(self.layer - 1, self.layer)
         heads = [head - 1 for head in self.heads] if self.heads else slice(None)
-        last, lengths = (None if given is None else given[layers][:, heads] for given in (after, norms))
+        last, lengths = (None if array is None else array[layers][:, heads] for array in (after, norms))
         mean: Weights = self.every(weights[layers][:, heads], last, lengths).mean(axis=(0, 1), dtype=np.float32)
         return mean
 

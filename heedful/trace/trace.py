@@ -81,8 +81,10 @@ class Trace:
     @property
     def raw(self) -> bool:
         """Whether single heads can only be shown by raw weights, because what the read-out needs is missing."""
-        by, given = self.readout, (self.after, self.norms)
-        lacking = any(needed and one is None for needed, one in zip((by.step == "next", by.norms), given, strict=True))
+        by, present = self.readout, (self.after, self.norms)
+        lacking = any(
+            needed and one is None for needed, one in zip((by.step == "next", by.norms), present, strict=True)
+        )
         # The mean of several models, each by its own read-out, has no single heads.
         mixed = self.read is not None and by.attention and bool(by.label) and not by.reading
         return lacking or mixed or by.label.endswith(RAW)
@@ -112,7 +114,7 @@ class Trace:
 
     def places(self, layer: int | None = None, head: int | None = None) -> tuple[list[int], list[int]]:
         """Return the indices into `weights` of a layer and a head, or of all; raise ConfigError if there is no such."""
-        found = []
+        indices = []
         for what, number, have in zip(("layer", "head"), (layer, head), self.numbers(), strict=True):
             if number is not None and number not in have:
                 whole = have == tuple(range(1, len(have) + 1))
@@ -122,8 +124,8 @@ class Trace:
                     else f"of these, the trace holds {', '.join(map(str, have))}"
                 )
                 raise ConfigError(f"there is no {what} {number}; {range_}")
-            found.append(list(range(len(have))) if number is None else [have.index(number)])
-        return found[0], found[1]
+            indices.append(list(range(len(have))) if number is None else [have.index(number)])
+        return indices[0], indices[1]
 
     def spaced(self) -> Trace:
         """Return the trace with words as white space separates them, in every script."""
@@ -171,11 +173,11 @@ class Trace:
             row, column = row + T, column + S
 
         def placed(arrays: Sequence[NDArray[np.float32] | None]) -> NDArray[np.float32] | None:
-            given = [(place, array) for place, array in zip(places, arrays, strict=True) if array is not None]
-            if not given:
+            present = [(place, array) for place, array in zip(places, arrays, strict=True) if array is not None]
+            if not present:
                 return None
-            whole = np.zeros((*given[0][1].shape[:-2], row, column), dtype=np.float32)
-            for (rows, columns), array in given:
+            whole = np.zeros((*present[0][1].shape[:-2], row, column), dtype=np.float32)
+            for (rows, columns), array in present:
                 whole[..., rows, columns] = array
             return whole
 
@@ -262,5 +264,5 @@ def _beside(parts: Sequence[Trace], name: str) -> NDArray[np.float32] | None:
         return None
     shape = looking[0].numbers()
     nothing = np.zeros((len(shape[0]), len(shape[1]), 1), dtype=np.float32)
-    given = ((getattr(part, name), len(part.source.tokens)) for part in parts)
-    return np.concatenate([nothing.repeat(S, -1) if one is None else one for one, S in given], axis=-1)
+    arrays = ((getattr(part, name), len(part.source.tokens)) for part in parts)
+    return np.concatenate([nothing.repeat(S, -1) if one is None else one for one, S in arrays], axis=-1)

@@ -1,4 +1,4 @@
-"""Measuring a model's alarms: how often they are raised for its wrong and for its right translations."""
+"""Measuring alarm rates: how often alarms are raised for wrong and for right translations of a model."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from heedful.translator.translator import Translator
 
 __all__ = ["FEWEST", "PAIRS", "measure_alarms"]
 
-WORST = 0.25  # the share of translations, by chrF, of which those that differ from their reference are called wrong
-PAIRS = 500  # that are translated at most
-FEWEST = round(ENOUGH / WORST)  # pairs: with fewer, there are never enough wrong translations
+WORST = 0.25  # share of translations with the lowest chrF; those that differ from their reference are wrong
+PAIRS = 500  # to translate at most
+FEWEST = round(ENOUGH / WORST)  # pairs: with fewer, there cannot be enough wrong translations
 
 
 def measure_alarms(
     translator: Translator, pairs: Sequence[tuple[str, str]], readout: Readout | None = None, batch_tokens: int = 4096
 ) -> AlarmRates | None:
-    """Translate pairs' sources, and count the alarms of wrong and of right translations, as a read-out has them.
+    """Translate the sources of pairs and count the alarms of wrong and of right translations, by a read-out.
 
     A translation is wrong if it differs from its reference and its chrF is in the lowest quarter; all others are right.
     Returns None for too few pairs, and for a model without attention.

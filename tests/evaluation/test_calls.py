@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import pkgutil
 from pathlib import Path
 
 import pytest
@@ -25,7 +27,7 @@ def test_evaluate_a_translator_a_folder_and_their_translations(tmp_path: Path) -
     translator = heedful.load(folder, "cpu")
     texts = [one.text for one in translator.translate(SOURCES, beam=2, split=False)]
     found = heedful.evaluate(translator, PAIRS, heedful.Decoding(beam=2), resamples=50)
-    assert found.translations[0].texts == texts
+    assert found.outputs[0].texts == texts
     assert found.scores.total.bleu == pytest.approx(bleu(texts, TARGETS))
     assert found.intervals == intervals(extract_stats(texts, TARGETS), 50)
     assert found.differences == {}
@@ -97,3 +99,11 @@ def test_report_scores_the_links_of_models_and_writes_a_page(tmp_path: Path) -> 
     assert made.sentences[0].source in text
     assert made.systems[1].against.keys() == {"bleu", "chrf", "ter", "exact"}
     assert heedful.report([SPOILED], PAIRS, top=0, resamples=0).sentences == ()
+
+
+def test_the_calls_stay_functions_whatever_is_imported() -> None:
+    """A subpackage of the same name would take their place in the package."""
+    names = ("align", "compare", "evaluate", "report", "select_readout")
+    for module in pkgutil.iter_modules(heedful.__path__):
+        assert module.name not in names
+    assert all(inspect.isfunction(getattr(heedful, name)) and getattr(heedful, name).__doc__ for name in names)

@@ -216,8 +216,8 @@ def test_changed_numbers_change_the_page():
 
 
 def test_one_or_several_that_looked():
-    assert "Did it look at the right words?" in visible(run_page(report()))
-    assert "Did they look at the right words?" in visible(run_page(full()))
+    assert "Does its attention agree with the gold links?" in visible(run_page(report()))
+    assert "Does their attention agree with the gold links?" in visible(run_page(full()))
 
 
 def test_figures_hold_the_scores():
@@ -259,8 +259,8 @@ def test_all_but_the_first_long_picture_are_folded():
 def test_a_second_model_that_looks_has_its_picture():
     first = re.search("<article>.*?</article>", run_page(full()), flags=re.DOTALL)[0]
     attention, third = re.findall("<details.*?</details>", first, flags=re.DOTALL)
-    assert "<summary>Where additive attention looked</summary>" in attention
-    assert "<summary>Where Transformer looked</summary>" in third
+    assert "<summary>Attention of additive attention</summary>" in attention
+    assert "<summary>Attention of Transformer</summary>" in third
     assert "Shown is the mean of two layers with two heads each." in third
     assert "Shown is the mean" not in attention
     chosen = full()  # a model that is read by one head says so on its picture

@@ -165,8 +165,8 @@ def test_alarms_near_chance_are_not_shown() -> None:
     assert {alarm.kind for alarm in alarms(measured)} == {"repeated"}
     assert alarms(measured, every=True) == alarms(trace)
     # And so in pictures, on pages, and in what is sent to a client.
-    assert "everywhere" in view([trace])
-    assert "everywhere" not in view([measured])
+    assert "nearly uniform" in view([trace])
+    assert "nearly uniform" not in view([measured])
     assert [alarm["kind"] for alarm in record([measured])["traces"][0]["alarms"]] == ["repeated"]
     sent = unpack(plain(measured, ""), measured.source.text, measured.target.text)
     assert {alarm.kind for alarm in alarms(sent)} == {"repeated"}
