@@ -116,7 +116,7 @@ def compare(  # noqa: PLR0913  (the options of the command)
     test_set, how = TestSet.of(pairs), decoding or Decoding()
     one, other = (
         run(system, test_set, how, batch_tokens=batch_tokens, progress=progress)
-        for system in (System.of(first, "A"), System.of(second, "B"))
+        for system in (System.of(first, default="A"), System.of(second, default="B"))
     )
     comparison = compare_stats(one.stats, other.stats, by, test, resamples, seed)
     rows, a, b = test_set.rows, one.measured(test_set), other.measured(test_set)

@@ -77,7 +77,7 @@ def evaluate(  # noqa: PLR0913  (the options of the command)
     """
     check_test(test, resamples if against is not None else 1)
     test_set, how = TestSet.of(pairs), decoding or Decoding()
-    systems = [System.of(system, "system")] + ([] if against is None else [System.of(against, "the other system")])
+    systems = [System.of(system)] + ([] if against is None else [System.of(against, default="the other system")])
     outputs = tuple(
         run(one, test_set, how, copy_unknown=copy_unknown, batch_tokens=batch_tokens, progress=progress)
         for one in systems

@@ -18,6 +18,7 @@ from heedful.disk import write_whole
 from heedful.draw import chart
 from heedful.draw.html import figure
 from heedful.draw.marks import clean
+from heedful.errors import ConfigError
 from heedful.evaluation.evaluate import length_table, method_notes
 from heedful.evaluation.page import document, facts, scroll
 from heedful.evaluation.phrases import count, listed, tenth
@@ -116,8 +117,10 @@ def report(  # noqa: PLR0913  (the options of the command)
     `gold` links, of the pairs that are measured, the links of each model are scored.
     """
     test_set, how = TestSet.of(pairs), decoding or Decoding()
-    named = systems.items() if isinstance(systems, Mapping) else enumerate(systems, 1)
-    chosen = [System.of(one, name if isinstance(name, str) else f"system {name}") for name, one in named]
+    named = systems.items() if isinstance(systems, Mapping) else [("", system) for system in systems]
+    chosen = [System.of(one, name, f"system {number}") for number, (name, one) in enumerate(named, 1)]
+    if not chosen:
+        raise ConfigError("there is nothing to report on: give at least one system")
     results, outputs, traces, unaligned = [], [], [], []
     worst: list[int] = []
     for system, name in zip(chosen, _titles(chosen), strict=True):
@@ -150,8 +153,8 @@ def report(  # noqa: PLR0913  (the options of the command)
 
 
 def _titles(systems: Sequence[System]) -> list[str]:
-    """Return the names of systems; of a folder its own name, unless two have the same."""
-    short = [system.name if system.path is None else system.path.name for system in systems]
+    """Return the names of systems; of one that is called by its path the last part, unless two have the same."""
+    short = [one.path.name if one.path is not None and one.name == str(one.path) else one.name for one in systems]
     return [name if short.count(name) == 1 else system.name for name, system in zip(short, systems, strict=True)]
 
 

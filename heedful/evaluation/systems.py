@@ -41,15 +41,18 @@ class System:
     path: Path | None = None
 
     @classmethod
-    def of(cls, system: AnySystem, name: str = "system") -> System:
-        """Return a system from a translator, a model's folder or hf: name, or a list of translations."""
+    def of(cls, system: AnySystem, name: str = "", default: str = "system") -> System:
+        """Return a system from a translator, a model's folder or hf: name, or a list of translations.
+
+        Without a `name`, a folder is called by its path, and anything else by `default`.
+        """
         if isinstance(system, System):
             return system
         if isinstance(system, Translator):
-            return cls(name, open=lambda: system)
+            return cls(name or default, open=lambda: system)
         if isinstance(system, str | Path):
-            return cls(str(system), open=lambda: load(str(system)), path=Path(system))
-        return cls(name, translations=list(system))
+            return cls(name or str(system), open=lambda: load(str(system)), path=Path(system))
+        return cls(name or default, translations=list(system))
 
     def model(self) -> Translator:
         """Open the model."""

@@ -99,6 +99,16 @@ def test_report_scores_the_links_of_models_and_writes_a_page(tmp_path: Path) -> 
     assert made.sentences[0].source in text
     assert made.systems[1].against.keys() == {"bleu", "chrf", "ter", "exact"}
     assert heedful.report([SPOILED], PAIRS, top=0, resamples=0).sentences == ()
+    with pytest.raises(ConfigError, match="at least one system"):
+        heedful.report([], PAIRS)
+
+
+def test_systems_are_called_by_their_names_or_folders(tmp_path: Path) -> None:
+    one, other = (random_folder(tmp_path / name / "model", "fixed") for name in "ab")
+    titles = [result.model.title for result in heedful.report([one, other, TARGETS], PAIRS, top=0, resamples=0).systems]
+    assert titles == [str(one), str(other), "system 3"]
+    made = heedful.report({"first": one, "second": other}, PAIRS[:3], top=0, resamples=0)
+    assert [result.model.title for result in made.systems] == ["first", "second"]
 
 
 def test_the_calls_stay_functions_whatever_is_imported() -> None:
