@@ -138,6 +138,7 @@ def report(  # noqa: PLR0913  (the options of the command)
         first = outputs[0].stats
         apart = differences(output.stats, first, "randomisation", resamples, seed) if len(outputs) > 1 else {}
         results.append(SystemResult(model, output.stats.scores(), spread, apart))
+        del translator  # before the next model is opened
     made = EvaluationReport(
         test_set.name,
         len(test_set.rows),
