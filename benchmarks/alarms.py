@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 import heedful
-from heedful.alarms import KINDS, alarms, measure
 from heedful.data import read_lines
-from heedful.metrics import judge
+from heedful.metrics import extract_stats
 from heedful.observe.influence import WAYS, Agreement, agreement, ranks
+from heedful.trace.alarms import KINDS, alarms, measure
 from heedful.translator import Translation, Translator
 
 BAD = 0.25
@@ -105,8 +105,8 @@ def main() -> None:
 def _report(path: str, sources: list[str], targets: list[str], given: argparse.Namespace) -> None:
     translator = heedful.load(path)
     done = translator.translate(sources, heedful.Decoding(beam=given.beam), split=False)
-    judged = judge([d.text for d in done], targets)
-    chrf = judged.sentences("chrf")
+    stats = extract_stats([d.text for d in done], targets)
+    chrf = stats.sentences("chrf")
     print(f"\n## {path}: {len(done)} sentences, read-out: {done[0].trace.readout}")
     table, marks = predictors(done, chrf)
     print("\n| measure | AUC | correlation with chrF |\n|---|---|---|")

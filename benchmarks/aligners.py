@@ -18,8 +18,8 @@ from typing import Any
 
 from alignment_sets import SETS, AlignmentSet, read_set
 
-from heedful.align import SYMMETRIES, Links, both_directions, eflomal_directions, score, symmetrise
-from heedful.align.eflomal import PROGRAM
+from heedful.alignment import HEURISTICS, Links, both_directions, eflomal_directions, score, symmetrize
+from heedful.alignment.eflomal import PROGRAM
 from heedful.errors import choose
 
 METHODS: dict[str, Callable[..., Iterator[tuple[int, Links, Links]]]] = {
@@ -44,8 +44,8 @@ def main() -> None:
         print(f"{PROGRAM} is not installed; eflomal is left out")
         methods.remove("eflomal")
     rows = []
-    print("| gold | trained on | aligner | " + " | ".join(SYMMETRIES) + " | seconds |")
-    print("|---|---|---|" + "---|" * (len(SYMMETRIES) + 1))
+    print("| gold | trained on | aligner | " + " | ".join(HEURISTICS) + " | seconds |")
+    print("|---|---|---|" + "---|" * (len(HEURISTICS) + 1))
     for name in sets:
         data = read_set(given.data, name)
         for method in methods:
@@ -65,8 +65,8 @@ def measure(data: AlignmentSet, method: str) -> dict[str, Any]:
         forward[row], reverse[row] = x, y
     seconds = time.perf_counter() - begun
     rates = {}
-    for how in SYMMETRIES:
-        found = [symmetrise(x, y, how) for x, y in zip(forward, reverse, strict=True)]
+    for how in HEURISTICS:
+        found = [symmetrize(x, y, how) for x, y in zip(forward, reverse, strict=True)]
         rates[how] = 100 * score(found, data.gold.sure, data.gold.possible).error_rate
     pairs = len(data.pairs) + len(data.extra)
     return {"gold": data.title, "pairs": pairs, "aligner": method, "error_rate": rates, "seconds": seconds}

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from heedful.align import Gold, read_gold
+from heedful.alignment import Gold, read_gold
 from heedful.data.files import read_lines
 
 __all__ = ["SETS", "AlignmentSet", "cut", "read_set"]

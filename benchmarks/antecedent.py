@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 import heedful
 from heedful.data.hindi import SentenceSide, generate
 from heedful.data.hindi.lexicon import lexicon
-from heedful.metrics import same
+from heedful.metrics import exact_match
 
 PLAN: dict[str, dict[str, object]] = {
     "text": {"kind": "word"},
@@ -234,7 +234,7 @@ def report(translator: heedful.Translator, sides: Sequence[SentenceSide]) -> lis
     given = [case for side in sides for case in cases(side)]
     shown = [case for case in given if case.agreeing is not None]
     outputs = translator.translate([side.source for side in sides])
-    exact = np.mean([same(out.text, side.target) for out, side in zip(outputs, sides, strict=True)])
+    exact = np.mean([exact_match(out.text, side.target) for out, side in zip(outputs, sides, strict=True)])
     counts = ", ".join(f"{kind} {sum(c.kind == kind for c in given)}" for kind in KINDS)
     return [
         f"{len(sides)} test sentences, {len(given)} marked: {counts}; translated exactly: {exact:.1%}",

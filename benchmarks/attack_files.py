@@ -607,7 +607,7 @@ class Gold(Kind):
 
     def read(self, case: Case) -> Outcome:
         """Read both files, strictly and leniently."""
-        from heedful.align import read_gold
+        from heedful.alignment import read_gold
         from heedful.data import read_lines
 
         found = []
@@ -629,8 +629,8 @@ class Readouts(Models):
         from heedful.config import Config
         from heedful.folder import Parts, write_model
         from heedful.models import build
-        from heedful.readout import Readout
         from heedful.text import Codec
+        from heedful.trace.readout import Readout
 
         model = {"family": "transformer", "width": 8, "heads": 2, "inner": 12, "layers": 2}
         config = Config.build({"model": model, "text": {"kind": "bpe", "size": 60, "joint": True, "max_length": 40}})

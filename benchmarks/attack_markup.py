@@ -35,9 +35,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from heedful.alignment import Alignment, Link
 from heedful.markup import Marked, carry, parse
 from heedful.trace import Word
+from heedful.trace.alignment import Alignment, Link
 
 INLINE: list[str] = re.findall(r"\S+", "b i a span em strong code u font small s q cite label x-y t:z nobr sub mark tt")
 BLOCKS: list[str] = re.findall(

@@ -33,7 +33,7 @@ from alignment_sets import SETS, read_set
 from attention_tables import measure, table
 from real_run import Children, Watched
 
-from heedful.align import align_pairs, flip, text
+from heedful.alignment import align_pairs, flip, text
 from heedful.demo.machine import cores
 from heedful.disk import write_whole
 from heedful.errors import HeedfulError, MachineError, choose

@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 from alignment_sets import AlignmentSet
 
 import heedful
-from heedful.align import Gold, Links, flip, parse, score
-from heedful.observe import Evidence, choose_readout, choose_symmetry
-from heedful.readout import Readout
+from heedful.alignment import Gold, Links, flip, parse, score
+from heedful.alignment.select_readout import WeightTable, rank_readouts, rank_symmetries
+from heedful.trace.readout import Readout
 from heedful.translator import Translator
-from heedful.translator.aligning import evidence, usual_symmetry
+from heedful.translator.aligning import usual_symmetry
+from heedful.translator.select_readout import weight_table
 
 __all__ = ["COLUMNS", "measure", "table"]
 
@@ -42,8 +43,8 @@ class Model(NamedTuple):
     """
 
     translator: Translator
-    few: Evidence
-    every: Evidence
+    few: WeightTable
+    every: WeightTable
     gold: Gold
     taught: list[Links]
 
@@ -87,8 +88,8 @@ def turned(data: AlignmentSet) -> AlignmentSet:
 def open_model(translator: Translator, data: AlignmentSet, taught: list[Links]) -> Model:
     """Let a model read all sentences of a set."""
     sides = [[pair[side] for pair in data.pairs] for side in (0, 1)]
-    few = evidence(translator, sides[0][:MOST], sides[1][:MOST])
-    every = few if len(data.pairs) <= MOST else evidence(translator, sides[0], sides[1])
+    few = weight_table(translator, sides[0][:MOST], sides[1][:MOST])
+    every = few if len(data.pairs) <= MOST else weight_table(translator, sides[0], sides[1])
     return Model(translator, few, every, data.gold, taught)
 
 
@@ -113,7 +114,7 @@ def rates_of(there: Model, back: Model, gold: Gold) -> dict[str, dict[str, Any]]
 
 def choose_on(model: Model, sure: Sequence[Links], possible: Sequence[Links]) -> Readout:
     """Return the read-out of one direction that agrees best with given links."""
-    return choose_readout(model.few, model.few.judge(sure[:MOST], possible[:MOST]))[0].readout
+    return rank_readouts(model.few, model.few.gold_cells(sure[:MOST], possible[:MOST]))[0].readout
 
 
 def one_way(model: Model, readout: Readout) -> dict[str, Any]:
@@ -128,12 +129,12 @@ def both_ways(
     right: tuple[Sequence[Links], Sequence[Links]] | None,
 ) -> dict[str, Any]:
     """Join two directions in the way that agrees best with given links, or as is usual."""
-    forward, reverse = there.every.one_way(readouts[0]), [one.turned() for one in back.every.one_way(readouts[1])]
+    forward, reverse = there.every.directed(readouts[0]), [one.flipped() for one in back.every.directed(readouts[1])]
     how = usual_symmetry(readouts[0], readouts[1])
     if right is not None:
         some = [side[:MOST] for side in right]
-        how = choose_symmetry(there.few, reverse[:MOST], some[0], some[1], readouts[0])[0].readout.symmetry
-    links = [one.joined(other, how) for one, other in zip(forward, reverse, strict=True)]
+        how = rank_symmetries(there.few, reverse[:MOST], some[0], some[1], readouts[0])[0].readout.symmetry
+    links = [one.combined(other, how) for one, other in zip(forward, reverse, strict=True)]
     return {**rates(links, there.gold), "symmetry": how, "readouts": [str(readout) for readout in readouts]}
 
 

@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import heedful
-from heedful.align import AlignmentScores, score
-from heedful.align.readout import align
+from heedful.alignment import AlignmentScores, score
+from heedful.alignment.links import align_trace
 from heedful.data.hindi import SentenceSide, generate
 from heedful.metrics import bleu
-from heedful.readout import Readout
+from heedful.trace.readout import Readout
 from heedful.training.guided import THRESHOLD
 from heedful.translator import Translator
 
@@ -80,7 +80,7 @@ def links_of(translator: Translator, pairs: Sequence[SentenceSide], readout: Rea
     """Compare what a model links with the gold links."""
     reader = Translator(translator.parts, translator.device, [readout])
     traces = reader.reread([side.source for side in pairs], [side.target for side in pairs])
-    return score([align(trace).pairs for trace in traces], [frozenset(side.links) for side in pairs])
+    return score([align_trace(trace).pairs for trace in traces], [frozenset(side.links) for side in pairs])
 
 
 def best_readout(translator: Translator, pairs: Sequence[SentenceSide]) -> Readout:

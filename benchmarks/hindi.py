@@ -12,9 +12,9 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from heedful.cli.standings import Lines
+from heedful.cli.leaderboard import LoggedLeaderboard
 from heedful.demo import FULL, run, summary
-from heedful.report import Report
+from heedful.evaluation.records import RunReport
 
 STEPS = {"fixed": 8_000, "attention": 4_700}
 PLAN = replace(
@@ -25,7 +25,7 @@ PLAN = replace(
 )
 
 
-def reached(report: Report) -> list[str]:
+def reached(report: RunReport) -> list[str]:
     """Return each wanted number with what was found."""
     long = {m.key: next(r for r in m.scores.rows if r.low == 31) for m in report.models}
     gap = long["attention"].bleu - long["fixed"].bleu
@@ -52,7 +52,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/hindi"), help="folder for the models and the report")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
-    report = run(PLAN, given.out, given.seed, Lines())
+    report = run(PLAN, given.out, given.seed, LoggedLeaderboard())
     print(summary(report, given.out))
     print("\n".join(reached(report)))
 

@@ -26,10 +26,10 @@ import guided
 import numpy as np
 
 import heedful
-from heedful.alignment import Alignment, Link
 from heedful.data.hindi import SentenceSide
 from heedful.markup import carry, parse
 from heedful.trace import Word
+from heedful.trace.alignment import Alignment, Link
 from heedful.translator import Translator
 
 

@@ -26,7 +26,7 @@ import heedful
 from heedful.decoding import Decoding
 from heedful.disk import write_whole
 from heedful.errors import HeedfulError
-from heedful.metrics import Judged, differences, judge, table
+from heedful.metrics import SentenceStats, differences, extract_stats, table
 from heedful.text import count
 from heedful.translator import Translator
 
@@ -43,14 +43,14 @@ def examine(translator: Translator, folder: Path, alphas: Sequence[float], outpu
     record, rows = read_task(folder)
     valid = rows.pop("valid")
     right = [row.references for row in valid]
-    tried = {alpha: judge(_write(translator, valid, alpha), right, ["bleu"]) for alpha in alphas}
+    tried = {alpha: extract_stats(_write(translator, valid, alpha), right, ["bleu"]) for alpha in alphas}
     best = preferred(tried)
     tests = {}
     for name, test in rows.items():
         written = _write(translator, test, best)
         text = "".join(" ".join(line.split()) + "\n" for line in written)
         write_whole(outputs.with_name(f"{outputs.name}.{name}.txt"), text.encode())
-        found = judge(written, [row.references for row in test], ["bleu", "chrf", "exact"])
+        found = extract_stats(written, [row.references for row in test], ["bleu", "chrf", "exact"])
         scores = table([count(row.source) for row in test], found).plain()
         alone = record["tests"][name]["apart"]
         without = {"pairs": len(alone), **(found.scores(alone) if alone else {})}
@@ -67,7 +67,7 @@ def examine(translator: Translator, folder: Path, alphas: Sequence[float], outpu
     }
 
 
-def preferred(tried: Mapping[float, Judged]) -> float:
+def preferred(tried: Mapping[float, SentenceStats]) -> float:
     """Return the length penalty to measure with: 1 if it was tried and none is better by more than chance, or the best.
 
     Validation BLEU differs by tenths between penalties, and the largest of such numbers says nothing about a test.

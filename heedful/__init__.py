@@ -16,8 +16,11 @@ if TYPE_CHECKING:
     from heedful.client import Client
     from heedful.data.store import read_pairs
     from heedful.decoding import Decoding
+    from heedful.evaluation.compare import compare
+    from heedful.evaluation.evaluate import evaluate
+    from heedful.evaluation.report import report
     from heedful.trace import Trace
-    from heedful.translator import Translation, Translator, load
+    from heedful.translator import Translation, Translator, align, load, select_readout
 
 __all__ = [
     "Client",
@@ -28,10 +31,15 @@ __all__ = [
     "Translation",
     "Translator",
     "__version__",
+    "align",
+    "compare",
+    "evaluate",
     "load",
     "observe",
     "read_pairs",
     "read_recipe",
+    "report",
+    "select_readout",
     "train",
 ]
 
@@ -47,8 +55,13 @@ _LAZY = {
     "Trace": "heedful.trace",
     "Translation": "heedful.translator",
     "Translator": "heedful.translator",
+    "align": "heedful.translator",
+    "compare": "heedful.evaluation.compare",
+    "evaluate": "heedful.evaluation.evaluate",
     "load": "heedful.translator",
     "read_pairs": "heedful.data.store",
+    "report": "heedful.evaluation.report",
+    "select_readout": "heedful.translator",
     "train": "heedful.api",
 }
 _ROOMS = ("observe",)  # rooms that can be walked into: heedful.observe.watch(model)

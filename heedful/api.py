@@ -17,7 +17,7 @@ from heedful.data.store import naming_arguments
 from heedful.errors import ConfigError, DataError, known_arguments
 from heedful.folder import Parts
 from heedful.progress import showing
-from heedful.readout import Readout
+from heedful.trace.readout import Readout
 from heedful.training import Callback, Inputs, Progress, run_training
 from heedful.translator import Translator, load
 from heedful.translator.alarm_rates import FEWEST, measure_alarms

@@ -33,8 +33,8 @@ from heedful.disk import make_folder, write_whole, writing
 from heedful.errors import HeedfulError, ModelError, NewerFormatError, foreign
 from heedful.escapes import printable
 from heedful.models import Network, build
-from heedful.readout import READOUT, Readout, read_readout
 from heedful.text import Codec
+from heedful.trace.readout import READOUT, Readout, read_readout
 from heedful.version import __version__
 
 __all__ = [

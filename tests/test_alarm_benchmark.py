@@ -11,7 +11,7 @@ import pytest
 from tests_helpers import benchmark
 
 import heedful
-from heedful.metrics import judge
+from heedful.metrics import extract_stats
 
 
 def test_the_area_by_counting_pairs() -> None:
@@ -38,6 +38,8 @@ def test_both_tables_of_a_tiny_model(
     assert len(re.findall(r"^\| (unseen|repeated|sink|flat|1 - confidence) \| [01]\.\d{3} \|", printed, re.M)) == 5
     assert re.search(r"^\| leave-one-out \| [+-]\d\.\d{3} \|", printed, re.M)
     done = heedful.load(tiny, "cpu").translate(sources, split=False)
-    table, marks = benchmark("alarms").predictors(done, judge([d.text for d in done], targets).sentences("chrf"))
+    table, marks = benchmark("alarms").predictors(
+        done, extract_stats([d.text for d in done], targets).sentences("chrf")
+    )
     assert [row.name for row in table][-1] == "1 - confidence"
     assert 0 <= marks[-1].marked <= marks[-2].marked <= 1

@@ -13,12 +13,11 @@ from conftest import TINY, copies, write_pairs
 from random_translators import random_folder, random_translator
 
 import heedful
-from heedful.alarm_rates import KINDS, AlarmRates
-from heedful.alarms import alarms
 from heedful.errors import HeedfulError
 from heedful.folder import write_model, write_readout
-from heedful.metrics import judge
-from heedful.readout import Readout
+from heedful.metrics import extract_stats
+from heedful.trace.alarms import KINDS, AlarmRates, alarms
+from heedful.trace.readout import Readout
 from heedful.translator.alarm_rates import FEWEST, measure_alarms
 
 Run = Callable[..., Any]
@@ -33,7 +32,7 @@ def test_the_rates_are_those_of_the_translations(name: str) -> None:
     rates = measure_alarms(translator, PAIRS)
     assert rates is not None
     done = translator.translate([source for source, _ in PAIRS])
-    chrf = judge([one.text for one in done], [target for _, target in PAIRS], ("chrf",)).sentences("chrf")
+    chrf = extract_stats([one.text for one in done], [target for _, target in PAIRS], ("chrf",)).sentences("chrf")
     worst = sorted(range(100), key=lambda i: chrf[i])[:25]
     wrong = {i for i in worst if done[i].text != PAIRS[i][1]}
     assert (rates.wrong, rates.right) == (len(wrong), 100 - len(wrong))

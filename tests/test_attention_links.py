@@ -12,7 +12,7 @@ from conftest import ROOT, copies
 from random_translators import random_folder
 
 import heedful
-from heedful.align import Gold, score
+from heedful.alignment import Gold, score
 from heedful.errors import MachineError
 
 PAIRS = [pair for pair in copies(60, seed=5) if len(pair[0].split()) > 1][:24]
@@ -112,7 +112,7 @@ def test_models_are_measured(bench, data, tmp_path):
     # The choice is never worse than the naive one where it was made, and it was made on the other half.
     chosen = rates["chosen"]["all"] * 2 - rates["chosen"]["held_out"]
     assert chosen <= rates["naive"]["all"] * 2 - rates["naive"]["held_out"] + 1
-    assert rates["both_chosen"]["symmetry"] in heedful.readout.SYMMETRIES
+    assert rates["both_chosen"]["symmetry"] in heedful.trace.readout.SYMMETRIES
     assert "own" not in rates
     assert back.parts.readout is None
     lines = tables.table([found, found]).splitlines()

@@ -10,10 +10,10 @@ import pytest
 from conftest import ROOT
 from tests_helpers import benchmark
 
-sys.path.insert(0, str(ROOT / "tests" / "report"))
+sys.path.insert(0, str(ROOT / "tests" / "evaluation"))
 from sample_report import report
 
-from heedful.report import Report
+from heedful.evaluation.records import RunReport
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,7 @@ def hindi() -> ModuleType:
     return benchmark("hindi")
 
 
-def changed(unseen: float, long: tuple[float, float], gap: float, rate: float, seconds: float) -> Report:
+def changed(unseen: float, long: tuple[float, float], gap: float, rate: float, seconds: float) -> RunReport:
     """A run with these numbers; `long` are the exact matches of both on 31–40 words."""
     made = report()
     models = []
@@ -55,7 +55,7 @@ def test_nothing_is_reached(hindi: ModuleType) -> None:
         (5, changed(99.0, (0.0, 95.0), 60.0, 0.1, 900.0)),
     ],
 )
-def test_one_is_not(hindi: ModuleType, number: int, made: Report) -> None:
+def test_one_is_not(hindi: ModuleType, number: int, made: RunReport) -> None:
     checks = hindi.reached(made)[:-1]
     assert [i for i, line in enumerate(checks) if not line.startswith("yes")] == [number]
 

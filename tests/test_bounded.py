@@ -19,7 +19,7 @@ from heedful.data.formats import PairFile
 from heedful.errors import ConfigError, DataError, ModelError
 from heedful.folder import about
 from heedful.interop.files import json_object
-from heedful.readout import read_readout
+from heedful.trace.readout import read_readout
 
 
 def sparse(path: Path, size: int) -> Path:

@@ -149,18 +149,18 @@ def test_a_model_is_examined(tiny: Path, letters: Path) -> None:
 def test_a_length_penalty_other_than_1_must_be_better_by_more_than_chance() -> None:
     from real_exam import preferred
 
-    from heedful.metrics import judge
+    from heedful.metrics import extract_stats
 
     right = [f"w{i} x{i} y{i} z{i}" for i in range(40)]
     wrong = [text.replace("x", "q") for text in right]
 
-    def judged(mistakes: int) -> heedful.metrics.Judged:
-        return judge([*wrong[:mistakes], *right[mistakes:]], right, ["bleu"])
+    def stats(mistakes: int) -> heedful.metrics.SentenceStats:
+        return extract_stats([*wrong[:mistakes], *right[mistakes:]], right, ["bleu"])
 
-    assert preferred({0.6: judged(30), 1.0: judged(11), 1.4: judged(10)}) == 1.0
-    assert preferred({0.6: judged(30), 1.0: judged(30), 1.4: judged(2)}) == 1.4
-    assert preferred({0.6: judged(5), 1.0: judged(5)}) == 1.0
-    assert preferred({0.6: judged(11), 1.4: judged(10)}) == 1.4
+    assert preferred({0.6: stats(30), 1.0: stats(11), 1.4: stats(10)}) == 1.0
+    assert preferred({0.6: stats(30), 1.0: stats(30), 1.4: stats(2)}) == 1.4
+    assert preferred({0.6: stats(5), 1.0: stats(5)}) == 1.0
+    assert preferred({0.6: stats(11), 1.4: stats(10)}) == 1.4
 
 
 def test_sentences_without_a_source_get_one(tiny: Path, letters: Path) -> None:

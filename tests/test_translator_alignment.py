@@ -12,16 +12,16 @@ import torch
 from random_translators import random_folder, random_parts, random_translator
 
 import heedful
-from heedful.align.readout import align
-from heedful.align.symmetry import symmetrise
-from heedful.alignment import Alignment
+from heedful.alignment.links import align_trace
+from heedful.alignment.symmetrize import symmetrize
 from heedful.decoding import Decoding
 from heedful.errors import ConfigError, DataError, ModelError
 from heedful.folder import read_model, set_aside, write_model, write_readout
 from heedful.observe import read
-from heedful.readout import Readout
 from heedful.trace import Word
-from heedful.translator.aligning import joined, usual_symmetry
+from heedful.trace.alignment import Alignment
+from heedful.trace.readout import Readout
+from heedful.translator.aligning import combine, usual_symmetry
 
 LOOKING = ("rnn", "luong", "transformer", "post")
 WAYS = {
@@ -138,7 +138,7 @@ def test_given_pairs(name):
     assert [(len(one.source), len(one.target)) for one in found] == [(4, 3), (2, 3), (0, 1), (1, 0)]
     assert [bool(one.links) for one in found[2:]] == [False, False]
     for one, trace in zip(found, translator.reread(SOURCES, TARGETS), strict=True):
-        assert one.links == align(trace, spaced=True).links
+        assert one.links == align_trace(trace, spaced=True).links
 
 
 @pytest.mark.parametrize("how", ["", "union", "intersection", "grow-diag", "none"])
@@ -150,7 +150,7 @@ def test_two_directions(how):
     one, other = forward.align(SOURCES, TARGETS), back.align(TARGETS, SOURCES)
     for found, a, b in zip(both, one, other, strict=True):
         flipped = frozenset((t, s) for s, t in b.pairs)
-        assert found.pairs == (a.pairs if how == "none" else symmetrise(a.pairs, flipped, how or "grow-diag-final-and"))
+        assert found.pairs == (a.pairs if how == "none" else symmetrize(a.pairs, flipped, how or "grow-diag-final-and"))
         assert found.readout.symmetry == (how or "grow-diag-final-and")
         if how != "none":
             np.testing.assert_allclose(found.weights, (a.weights + b.weights.T) / 2)
@@ -206,7 +206,7 @@ def test_a_readout_is_kept_in_the_folder(tmp_path: Path):
     [
         ("{", "readout.json: this is not JSON"),
         ("[]", "readout.json: this is not a read-out"),
-        ('{"layer": 1, "head": 2}', "it has no 'head'"),
+        ('{"layer": 1, "head": 2}', "unknown keys 'head'"),
         ('{"step": "then"}', "step is 'then'; choose from same, next"),
         ('{"layer": 3}', "readout.json: there is no layer 3; choose one from 1 to 2"),
         ('{"heads": [1, 3]}', "readout.json: there is no head 3; choose one from 1 to 2"),
@@ -233,5 +233,5 @@ def test_two_models_that_cut_otherwise_are_not_joined():
         (Word("你", 0, 1, 0, 1), Word("好", 1, 2, 1, 2)), (Word("hi", 0, 2, 0, 1),), (), np.ones((1, 2), np.float32)
     )
     other = Alignment((Word("hi", 0, 2, 0, 1),), (Word("你好", 0, 2, 0, 1),), (), np.ones((1, 1), np.float32))
-    with pytest.raises(ConfigError, match="cut this text into other words"):
-        joined(one, other, "union")
+    with pytest.raises(ConfigError, match="different words"):
+        combine(one, other, "union")

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heedful.cli.align_by_model import ByModel
+from heedful.cli.decoding import naming_options, opened, refuse_wrong_way
+from heedful.cli.notes import Notes
 from heedful.cli.options import (
     BatchTokens,
     Columns,
@@ -24,15 +25,15 @@ from heedful.cli.options import (
     print_json,
     say,
 )
+from heedful.cli.progress import counting
 from heedful.errors import ConfigError, DataError, choose
 
 if TYPE_CHECKING:
-    from heedful.align import AlignmentScores, Gold, Links
+    from heedful.alignment import AlignmentScores, Gold, Links
     from heedful.data import PairFile
+    from heedful.translator import AlignedPairs, Translator
 
-__all__ = ["align", "gold_links", "linked"]
-
-METHODS = ("eflomal", "ibm")
+__all__ = ["align", "read_gold_file"]
 
 Pairs = Sequence[tuple[str, str]]
 
@@ -46,12 +47,14 @@ def align(
     format_: Format = "",
     method: Annotated[
         str | None,
-        typer.Option(metavar="ibm|eflomal", help="By our own statistical aligner, or the program eflomal [ibm]."),
+        typer.Option(metavar="ibm|eflomal", help="The statistical aligner: our own, or the program eflomal [ibm]."),
     ] = None,
     model: Annotated[
         Path | None,
         typer.Option(
-            metavar="MODEL", help="By where a model looks: a model folder, or hf:ORG/NAME.", show_default=False
+            metavar="MODEL",
+            help="Read links from a model's attention: a model folder, or hf:ORG/NAME.",
+            show_default=False,
         ),
     ] = None,
     reverse: Annotated[
@@ -62,172 +65,193 @@ def align(
         str,
         typer.Option(
             metavar="NAME",
-            help="How both directions are put together: grow-diag-final-and, grow-diag, intersection, union, "
-            "forward, reverse, and with --model product [as the model's read-out says; product for two "
-            "models that link every word to its best one; grow-diag-final-and].",
+            help="How two directions are combined: grow-diag-final-and, grow-diag, intersection, union, forward, "
+            "reverse, and product with two models [as the model's read-out says, or product where both link every "
+            "word to its best one; otherwise grow-diag-final-and].",
             show_default=False,
         ),
     ] = "",
     extra: Annotated[
         list[Path] | None,
-        typer.Option(metavar="FILE", help="More pairs to learn from, which are not linked; may be repeated."),
+        typer.Option(metavar="FILE", help="More pairs to learn from, which get no links; may be repeated."),
     ] = None,
-    links: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Take links from a file, to score them; none are made.")
-    ] = None,
+    links: Annotated[Path | None, typer.Option(metavar="FILE", help="Score the links of a file; make none.")] = None,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Where to write the links [stdout].")] = None,
-    gold: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Links that people made, to score ours with.")
-    ] = None,
-    gold_base: Annotated[int, typer.Option(metavar="0|1", help="What the gold file counts words from.")] = 0,
+    gold: Annotated[Path | None, typer.Option(metavar="FILE", help="Gold links, to score the links against.")] = None,
+    gold_base: Annotated[int, typer.Option(metavar="0|1", help="The number of the first word in the gold file.")] = 0,
     lenient: Annotated[
-        bool, typer.Option("--lenient", help="Leave out gold links outside of their sentences, and say how many.")
+        bool, typer.Option("--lenient", help="Leave out gold links outside of their sentences, and report how many.")
     ] = False,
     device: Device = "auto",
     threads: Threads = 0,
     batch_tokens: BatchTokens = 4096,
     json: Json = False,
 ) -> None:
-    """Link the words of sentence pairs, and say how good the links are.
+    """Link the words of sentence pairs, and score the links.
 
-    A line of links for each pair, such as `0-0 1-2`: source word-target word, counted from 0; words are what white
-    space separates. A pair with an empty side has an empty line. Gold links are `0-0` (sure) and `1p2` (possible) on
-    a line for each pair, or `1 0 0 S`, one on a line. --gold gives precision, recall and alignment error rate.
-    With --model the links are read from a model's weights, as its read-out says (`heedful readout`).
+    Prints a line of links for each pair, such as `0-0 1-2`: source word-target word, counted from 0; words are what
+    white space separates. A pair with an empty side gives an empty line. Gold links are `0-0` (sure) and `1p2`
+    (possible), one line for each pair, or `1 0 0 S`, one line for each link. --gold reports precision, recall and
+    alignment error rate. With --model, links are read from a model's attention by its read-out (`heedful readout`).
     """
     if links and (method or extra or out or model):
-        raise ConfigError("--links takes links that are there already; leave out --method, --model, --extra and --out")
+        raise ConfigError("--links scores links of a file; leave out --method, --model, --extra and --out")
     if model and (method or extra):
         raise ConfigError("--model reads links from a model, which learns nothing here; leave out --method and --extra")
     if reverse and not model:
         raise ConfigError("--reverse is a second model, for the other direction; name the first with --model")
     if symmetry == "product" and not (model and reverse):
         raise ConfigError("--symmetry product multiplies the weights of two models; name them: --model and --reverse")
+    if model and not reverse and symmetry not in ("", "forward"):
+        raise ConfigError(f"--symmetry {symmetry} combines two directions; name a second model with --reverse")
     if links and not gold:
-        raise ConfigError("--links is for scoring; say with --gold what the links are to be compared with")
+        raise ConfigError("--links is for scoring; name the gold links to compare with by --gold")
     if gold is None and lenient:
-        raise ConfigError("--lenient is about gold links; it goes with --gold")
+        raise ConfigError("--lenient is about gold links; it needs --gold")
     if out is not None and not out.parent.is_dir():
         raise ConfigError(f"{out}: there is no folder {out.parent}")
     if out is not None and out.is_dir():
         raise ConfigError(f"{out}: this is a folder; name a file for the links")
     given = _pairs(pair_files(pairs, source, target, columns, format_))
-    # First: it is wrong sooner than links are made.
-    wanted = gold_links(gold, given, gold_base, lenient) if gold else None
-    details, used = None, ""
+    # Read first: an error in it is reported before links are made.
+    wanted = read_gold_file(gold, given, gold_base, lenient) if gold else None
+    if links:
+        _report(_read_links(links, given), wanted, "", json, on_stdout=True)
+        return
     if model:
-        by_model = ByModel(model, reverse, symmetry, device, threads, batch_tokens, columns)
-        found, details, used = by_model.align(given, json and out is None)
-    elif links:
-        found = _read(links, given)
+        with naming_options():
+            translator = opened(model, None, device, threads)
+            refuse_wrong_way(model, translator, given, columns)
+            other = opened(reverse, None, device, threads) if reverse else None
+            aligned = _by_model(model, given, translator, other, symmetry, batch_tokens, json and out is None)
     else:
-        found = linked(given, method or "ibm", symmetry or "grow-diag-final-and", _extra(extra, columns, format_))
-    if not links:
-        _write(found, given, out, json, details)
-    _report(found, wanted, used, json, on_stdout=bool(links or out))
+        more = _extra(extra, columns, format_)
+        aligned = _statistical(given, method or "ibm", symmetry or "grow-diag-final-and", more)
+    _write(aligned, given, out, json)
+    _report(aligned.links, wanted, aligned.symmetry if reverse else "", json, on_stdout=bool(out))
 
 
-def linked(given: Pairs, method: str, symmetry: str, extra: Pairs = ()) -> list[Links]:
-    """Return the links of sentence pairs by a statistical method; what has taken place is said on stderr."""
-    from heedful.align import MOST_CELLS, ROUNDS, SYMMETRIES, align_pairs, eflomal_directions, symmetrise
-    from heedful.cli.progress import counting
+def _statistical(given: Pairs, method: str, symmetry: str, extra: Pairs) -> AlignedPairs:
+    """Align by a statistical method, with a progress bar; report pairs that are too long."""
+    from heedful.alignment import HEURISTICS, ROUNDS
+    from heedful.translator.aligning import METHODS, align
 
     choose("method", method, METHODS)
-    choose("symmetry", symmetry, SYMMETRIES)
-    sources, targets = [x for x, _ in given], [y for _, y in given]
-    if method == "eflomal":
-        found: list[Links] = [frozenset()] * len(given)
-        for row, forward, reverse in eflomal_directions(sources, targets, extra=extra):
-            found[row] = symmetrise(forward, reverse, symmetry)
-        return found
+    choose("symmetry", symmetry, HEURISTICS)
     with counting(f"sentence pairs, read {ROUNDS} times", ROUNDS * (len(given) + len(extra))) as count:
-        found = align_pairs(sources, targets, symmetry=symmetry, extra=extra, watch=count)
-    if long := sum(len(x.split()) * len(y.split()) > MOST_CELLS for x, y in given):
+        aligned = align(given, method=method, symmetry=symmetry, extra=extra, progress=count)
+    if long := len(aligned.skipped):
         pairs, have = ("pairs", "have") if long > 1 else ("pair", "has")
-        say(f"{long:,} {pairs} of more than {MOST_CELLS:,} source words times target words {have} no links")
-    return found
+        say(f"{long:,} {pairs} of {next(iter(aligned.skipped.values()))} {have} no links")
+    return aligned
+
+
+def _by_model(
+    model: Path,
+    given: Pairs,
+    translator: Translator,
+    reverse: Translator | None,
+    symmetry: str,
+    batch_tokens: int,
+    weights: bool,
+) -> AlignedPairs:
+    """Align by one or two models, with a progress bar; report pairs that are too long, blank lines, unknown words."""
+    from heedful.translator.aligning import align
+
+    with counting(f"aligning with {model}", len(given)) as count:
+        aligned = align(
+            given,
+            translator,
+            reverse=reverse,
+            symmetry=symmetry,
+            weights=weights,
+            batch_tokens=batch_tokens,
+            progress=count,
+        )
+    notes = Notes()
+    for row, (x, y) in enumerate(given):
+        why = aligned.skipped.get(row)
+        unknown = () if why else [*translator.unknown(x), *translator.unknown(y, target=True)]
+        notes.add([f"{why}; it has no links"] if why else (), unknown)
+    notes.say()
+    if blank := sum(not (x and y) for x, y in given):
+        say(f"{blank:,} line{'s' * (blank > 1)} with an empty side: no links")
+    return aligned
 
 
 def _pairs(files: Iterable[PairFile]) -> list[tuple[str, str]]:
-    """Return all pairs, those with an empty side as well: a line in is a line out."""
+    """Return all pairs, also those with an empty side: a line in is a line out."""
     from heedful.data import sides
 
-    found = list(chain.from_iterable(sides(file.rows()) for file in files))
-    if not found:
+    rows = list(chain.from_iterable(sides(file.rows()) for file in files))
+    if not rows:
         raise DataError("there are no sentence pairs to align")
-    return found
+    return rows
 
 
 def _extra(files: list[Path] | None, columns: str, format_: str) -> list[tuple[str, str]]:
-    """Return pairs to learn from; the options of PAIRS tell what the files' own names do not."""
+    """Return pairs to learn from; --columns and --format hold for them, unless their names say otherwise."""
     from heedful.data import PairFile
     from heedful.data.formats import format_of
 
     return _pairs(PairFile(str(file), format_of(str(file)) or format_, columns) for file in files) if files else []
 
 
-def _words(pair: tuple[str, str]) -> tuple[int, int]:
-    return len(pair[0].split()), len(pair[1].split())
-
-
-def gold_links(path: Path, given: Pairs, base: int, lenient: bool) -> Gold:
-    """Return the gold links of sentence pairs; say how many are left out."""
-    from heedful.align import read_gold
+def read_gold_file(path: Path, given: Pairs, base: int = 0, lenient: bool = False) -> Gold:
+    """Return the gold links of sentence pairs; report how many are left out."""
+    from heedful.alignment import read_gold
     from heedful.data import read_lines
 
-    read = read_gold(read_lines(path), list(map(_words, given)), base=base, name=str(path), lenient=lenient)
-    if read.left_out:
-        links = "1 gold link outside of its" if read.left_out == 1 else f"{read.left_out:,} gold links outside of their"
+    lengths = [(len(x.split()), len(y.split())) for x, y in given]
+    gold = read_gold(read_lines(path), lengths, base=base, name=str(path), lenient=lenient)
+    if gold.left_out:
+        links = "1 gold link outside of its" if gold.left_out == 1 else f"{gold.left_out:,} gold links outside of their"
         say(f"{path}: {links} sentences left out")
-    return read
+    return gold
 
 
-def _read(path: Path, given: Pairs) -> list[Links]:
+def _read_links(path: Path, given: Pairs) -> list[Links]:
     """Return the links of a file, each checked against its sentences as gold links are."""
-    from heedful.align import read_gold
-    from heedful.data import read_lines
-
-    return read_gold(read_lines(path), list(map(_words, given)), name=str(path)).possible
+    return read_gold_file(path, given).possible
 
 
-def _write(
-    found: Sequence[Links], given: Pairs, out: Path | None, json: bool, details: Sequence[dict[str, Any]] | None
-) -> None:
-    """Write a line for each pair; `details` are what JSON has in place of the links alone."""
-    from heedful.align import text
+def _write(aligned: AlignedPairs, given: Pairs, out: Path | None, json: bool) -> None:
+    """Write a line for each pair."""
+    from heedful.alignment import text
     from heedful.disk import write_whole
 
     if out is not None:
-        write_whole(out, "".join(f"{text(links)}\n" for links in found).encode())
+        write_whole(out, "".join(f"{text(links)}\n" for links in aligned.links).encode())
         return
-    more = details or [{"links": sorted(links)} for links in found]
-    for (source, target), links, record in zip(given, found, more, strict=True):
+    for row, ((source, target), links) in enumerate(zip(given, aligned.links, strict=True)):
         if json:
+            alignment = aligned.alignments[row] if aligned.alignments else None
+            record = {"links": sorted(links)} if alignment is None else alignment.plain()
             print_json({"source": source, "target": target, **record})
         else:
             print(text(links))
 
 
-def _report(found: Sequence[Links], wanted: Gold | None, symmetry: str, json: bool, on_stdout: bool) -> None:
-    """Say how many links there are and how good they are: a result if the links themselves went elsewhere.
+def _report(links: Sequence[Links], gold: Gold | None, symmetry: str, json: bool, on_stdout: bool) -> None:
+    """Report how many links there are and their scores, on stdout if the links themselves are not there.
 
-    `symmetry` is how those of two models were joined.
+    `symmetry` is how those of two models were combined.
     """
-    from heedful.align import score
+    from heedful.alignment import score
 
-    scores = score(found, wanted.sure, wanted.possible) if wanted else None
+    scores = score(links, gold.sure, gold.possible) if gold else None
     if json:
         if scores or on_stdout:
-            record = {"pairs": len(found), "links": sum(map(len, found))}
-            joined = {"symmetry": symmetry} if symmetry else {}
-            print_json({**record, **joined, **(scores._asdict() if scores else {})})
+            record = {"pairs": len(links), "links": sum(map(len, links))}
+            combined = {"symmetry": symmetry} if symmetry else {}
+            print_json({**record, **combined, **(scores._asdict() if scores else {})})
         return
     if scores:
         (print if on_stdout else say)(_line(scores, symmetry))
     else:
-        links, pairs = sum(map(len, found)), len(found)
+        count, pairs = sum(map(len, links)), len(links)
         how = f", symmetry: {symmetry}" if symmetry else ""
-        say(f"{links:,} link{'s' * (links != 1)} in {pairs:,} pair{'s' * (pairs != 1)}{how}")
+        say(f"{count:,} link{'s' * (count != 1)} in {pairs:,} pair{'s' * (pairs != 1)}{how}")
 
 
 def _line(scores: AlignmentScores, symmetry: str) -> str:

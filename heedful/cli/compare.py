@@ -4,27 +4,45 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heedful.cli.answers import Asking, answers, can_be_written, judged
 from heedful.cli.decoding import Beam, naming_options
-from heedful.cli.exam import Exam, Format, ReferenceColumns, ReferenceFiles, TestFiles, read_exam
+from heedful.cli.evaluation import (
+    Format,
+    ReferenceColumns,
+    ReferenceFiles,
+    Resamples,
+    Seed,
+    Test,
+    TestFiles,
+    Translating,
+    can_be_written,
+    check_test,
+    print_notes,
+    read_tests,
+    systems,
+    versus,
+)
 from heedful.cli.options import BatchTokens, Device, Json, Source, Threads, print_json, say, width
 from heedful.cli.output import write_colours
-from heedful.cli.tables import Resamples, Seed, Test, check_test, measured, versus
+from heedful.cli.progress import counting
 from heedful.errors import choose
 from heedful.escapes import printable
 
 if TYPE_CHECKING:
-    from heedful.metrics import Comparison
-    from heedful.report.compared import Compared, Sentence
+    from heedful.evaluation.compare import ComparedSentence, SystemComparison
+    from heedful.evaluation.phrases import DiffWord
 
-__all__ = ["compare"]
+__all__ = ["compare", "lay_out"]
 
 BY = ("chrf", "bleu", "ter")
+LABEL = 11  # columns of what stands before a text
+COLOURS = {"A": "\x1b[1;35m", "B": "\x1b[1;36m"}
+PLAIN = "\x1b[0m"
 
 
 def compare(
@@ -43,10 +61,10 @@ def compare(
     reference: ReferenceFiles = None,
     columns: ReferenceColumns = "",
     format_: Format = "",
-    by: Annotated[str, typer.Option(metavar="chrf|bleu|ter", help="What single sentences are compared by.")] = "chrf",
-    top: Annotated[int, typer.Option(min=0, metavar="N", help="How many sentences to show.")] = 10,
+    by: Annotated[str, typer.Option(metavar="chrf|bleu|ter", help="The metric for single sentences.")] = "chrf",
+    top: Annotated[int, typer.Option(min=0, metavar="N", help="Sentences to show.")] = 10,
     to: Annotated[
-        Path | None, typer.Option(metavar="FILE.html", help="Write a page with them to a file.", show_default=False)
+        Path | None, typer.Option(metavar="FILE.html", help="Write an HTML page instead.", show_default=False)
     ] = None,
     test: Test = "randomisation",
     resamples: Resamples = 1000,
@@ -57,32 +75,40 @@ def compare(
     batch_tokens: BatchTokens = 4096,
     json: Json = False,
 ) -> None:
-    """Put two systems side by side: which is better, and the sentences where A is worst against B.
+    """Compare two systems: which is better, and the sentences where A is worst against B.
 
     Words that differ are coloured, or in [brackets] where there is no colour. Exchange A and B to see where A is best.
     For other ways to decode, write translations with `heedful evaluate --save` and compare the files.
     """
-    from heedful.metrics import compare as compare_systems
-
     choose("metric", by, BY)
     check_test(test, resamples)
     can_be_written("--to", to, ".html")
-    exam = read_exam(pairs, source, reference, columns, format_)
+    tests = read_tests(pairs, source, reference, columns, format_)
     with naming_options():
         from heedful.decoding import Decoding
+        from heedful.evaluation.compare import compare as compare_systems
+        from heedful.evaluation.compare import comparison_page
 
-        asking = Asking(Decoding(beam=beam), device, threads, batch_tokens)
-        outputs = answers([a, b], exam, asking, options=["columns"])
-    first, second = (judged(str(path), texts, exam) for path, texts in zip((a, b), outputs, strict=True))
-    found = compare_systems(first, second, by, test, resamples, seed)
-    from heedful.report.compared import Compared, compared_page
-
-    notes = measured(first.signatures, test, resamples, seed)
-    made = Compared(str(a), str(b), exam.name, found, _sentences(exam, outputs, found, top), notes)
+        translating = Translating(Decoding(beam=beam), device, threads, batch_tokens)
+        first, second = systems([a, b], tests, translating, columns=columns)
+        made = compare_systems(
+            first,
+            second,
+            tests,
+            by=by,
+            top=top,
+            test=test,
+            resamples=resamples,
+            seed=seed,
+            progress=counting,
+            decoding=translating.decoding,
+            batch_tokens=batch_tokens,
+        )
+    print_notes(made.outputs)
     if to is not None:
         from heedful.disk import write_whole
 
-        write_whole(to, compared_page(made).encode())
+        write_whole(to, comparison_page(made).encode())
         say(f"the page is in {to}")
     if json:
         print_json(made.plain())
@@ -90,28 +116,69 @@ def compare(
         _print(made)
 
 
-def _sentences(exam: Exam, outputs: list[list[str]], found: Comparison, top: int) -> tuple[Sentence, ...]:
-    """Return the sentences to show, worst first; those that both translate alike have nothing to show."""
-    from heedful.metrics import same
-    from heedful.report.compared import Sentence
-
-    rows = exam.rows
-    differ = [i for i in found.order() if not same(outputs[0][i], outputs[1][i])]
-    return tuple(
-        Sentence(*rows[i], outputs[0][i], outputs[1][i], float(found.first[i]), float(found.second[i]))
-        for i in differ[:top]
-    )
-
-
-def _print(made: Compared) -> None:
-    from heedful.cli.side_by_side import lay_out
-
+def _print(made: SystemComparison) -> None:
     first, second, name = (printable(name, newlines=False) for name in (made.first, made.second, made.test_set))
-    print(f"A  {first}\nB  {second}\n{len(made.found.first):,} sentences of {name}\n")
-    print(versus("A against B", made.found.differences, ("A", "B")))
-    print(f"\n{made.standing()}\n")
+    print(f"A  {first}\nB  {second}\n{len(made.comparison.first):,} sentences of {name}\n")
+    print(versus("A against B", made.comparison.differences, ("A", "B")))
+    print(f"\n{made.summary()}\n")
     print("\n".join(made.notes))
     print(f"\n{made.heading()}")
     colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
     for number, sentence in enumerate(made.sentences, 1):
         write_colours("\n" + lay_out(number, sentence, width(), colour))
+
+
+def lay_out(number: int, sentence: ComparedSentence, width: int, colour: bool) -> str:
+    """Return a sentence, its references and both translations in lines of at most `width` columns."""
+    from heedful.draw.terminal import visible
+    from heedful.evaluation.phrases import diff_words, mark_differences
+
+    first, second = sentence.first_score, sentence.second_score
+    scores = f"A {first:.1f}   B {second:.1f}   difference {first - second:+.1f}"
+    lines = [f"{number}. {visible(sentence.where)}   {scores}"]
+    lines += _labelled("source", diff_words(sentence.source), width)
+    for text in sentence.references:
+        lines += _labelled("reference", diff_words(text), width)
+    for name, side in zip("AB", mark_differences(sentence.first, sentence.second), strict=True):
+        lines += _labelled(name, side, width, COLOURS[name] if colour else "")
+    return "\n".join(lines)
+
+
+def _labelled(label: str, side: Sequence[DiffWord], width: int, colour: str = "") -> list[str]:
+    lines = list(_wrapped(side, width - LABEL, colour)) or ["(nothing)"]
+    return [f"{label if not i else '':<{LABEL}}{line}" for i, line in enumerate(lines)]
+
+
+def _wrapped(side: Sequence[DiffWord], width: int, colour: str) -> Iterator[str]:
+    """Yield lines; without a colour, words that differ stand in brackets, those in a row in one pair of them."""
+    from heedful.draw.terminal import visible
+    from heedful.draw.widths import columns
+
+    line, used = "", 0
+    for i, piece in enumerate(side):
+        opens = piece.changed and not (i and side[i - 1].changed)
+        closes = piece.changed and not (i + 1 < len(side) and side[i + 1].changed)
+        text = visible(piece.text)
+        if not colour:
+            text = "[" * opens + text + "]" * closes
+        gap = "" if piece.glued else " "
+        for part in _parts(text, width):
+            if used and used + len(gap) + columns(part) > width:
+                yield line
+                line, used = "", 0
+            shown = f"{colour}{part}{PLAIN}" if colour and piece.changed else part
+            line, used = (line + gap + shown, used + len(gap) + columns(part)) if used else (shown, columns(part))
+            gap = ""
+    if used:
+        yield line
+
+
+def _parts(text: str, width: int) -> Iterator[str]:
+    """Yield a word, or if it is wider than a line, what of it fits on each."""
+    from heedful.draw.widths import columns
+
+    while columns(text) > width:
+        end = next(n for n in range(len(text), 0, -1) if n == 1 or columns(text[:n]) <= width)
+        yield text[:end]
+        text = text[end:]
+    yield text

@@ -36,7 +36,7 @@ def corpus(
     Links are Pharaoh's, source word-target word; antecedents are pronoun-noun, both words of the source. Words are
     what white space separates, counted from 0.
     """
-    from heedful.align import text
+    from heedful.alignment import text
     from heedful.data.hindi import DIRECTIONS, generate
 
     choose("corpus", name, ("hindi",))

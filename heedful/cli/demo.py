@@ -26,7 +26,7 @@ def demo(
     a Transformer side by side, and shows what each can do with sentences it has never seen, and where the attention
     looked. Leaves the models and one page, report.html.
     """
-    from heedful.cli.standings import display
+    from heedful.cli.leaderboard import display
     from heedful.demo import FAST, FULL, run, summary
 
     try:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-from heedful.cli.answers import Asking, System, answers, can_be_written, judged, save_answers
 from heedful.cli.decoding import (
     Alpha,
     Beam,
@@ -21,19 +19,33 @@ from heedful.cli.decoding import (
     check_penalty,
     naming_options,
 )
-from heedful.cli.exam import Format, ReferenceColumns, ReferenceFiles, TestFiles, read_exam
+from heedful.cli.evaluation import (
+    Format,
+    ReferenceColumns,
+    ReferenceFiles,
+    Resamples,
+    Seed,
+    SystemPath,
+    Test,
+    TestFiles,
+    Translating,
+    can_be_written,
+    check_test,
+    print_notes,
+    read_tests,
+    scores_table,
+    systems,
+    versus,
+)
 from heedful.cli.options import BatchTokens, Device, Json, Source, Threads, print_json, refuse_idle
-from heedful.cli.tables import Resamples, Seed, Test, check_test, measured, scores_table, versus
-
-if TYPE_CHECKING:
-    from heedful.metrics import Difference, Interval
-    from heedful.metrics.lengths import LengthTable
+from heedful.cli.progress import counting
+from heedful.cli.translate import one_line
 
 __all__ = ["evaluate"]
 
 
 def evaluate(
-    model: System,
+    model: SystemPath,
     pairs: TestFiles = None,
     *,
     source: Source = None,
@@ -43,7 +55,7 @@ def evaluate(
     against: Annotated[
         Path | None,
         typer.Option(
-            metavar="MODEL", help="Another model, or a file of translations: do they differ?", show_default=False
+            metavar="MODEL", help="Another model, or a file of translations, to compare with.", show_default=False
         ),
     ] = None,
     test: Test = "randomisation",
@@ -67,10 +79,9 @@ def evaluate(
 ) -> None:
     """Translate test sentences and score the translations: BLEU, chrF, TER and exact match, by source length.
 
-    Scores come with the interval that they would lie in for 95 of 100 other test sets of the same kind. --against says
-    for each whether another system is better or worse. A file of translations can stand for a model anywhere: a line
-    for each line of the test set. Every line is translated as one sentence, whatever marks stand in it.
-    What the numbers mean: `docs/evaluate.md`.
+    Scores come with 95 % intervals over test sets of the same kind. --against tests for each metric whether another
+    system is better or worse. A file of translations can take the place of any model: a line for each line of the test
+    set. Every line is translated as one sentence. What the numbers mean: `docs/evaluate.md`.
     """
     can_be_written("--save", save)
     check_test(test, resamples if against else 1)
@@ -78,10 +89,10 @@ def evaluate(
     if not against:
         refuse_idle("without --against", {"--test": test != "randomisation"})
         refuse_idle("with --resamples 0", {"--seed": seed != 12345 and not resamples})
-    exam = read_exam(pairs, source, reference, columns, format_)
+    tests = read_tests(pairs, source, reference, columns, format_)
     from heedful.decoding import Decoding
-    from heedful.metrics import differences, intervals, table
-    from heedful.text import count
+    from heedful.disk import write_whole
+    from heedful.evaluation.evaluate import evaluate as evaluate_system
 
     with naming_options():
         how = Decoding(
@@ -92,32 +103,28 @@ def evaluate(
             max_length=max_length,
             no_repeat=no_repeat,
         )
-        asking = Asking(how, device, threads, batch_tokens, copy_unknown)
-        systems = [model, against] if against else [model]
-        outputs = answers(systems, exam, asking, with_, ["columns", "max_length"])
+        translating = Translating(how, device, threads, batch_tokens, copy_unknown)
+        paths = [model, against] if against else [model]
+        first, *other = systems(paths, tests, translating, with_, columns=columns)
+        evaluation = evaluate_system(
+            first,
+            tests,
+            against=other[0] if other else None,
+            test=test,
+            resamples=resamples,
+            seed=seed,
+            copy_unknown=copy_unknown,
+            progress=counting,
+            decoding=translating.decoding,
+            batch_tokens=batch_tokens,
+        )
+    print_notes(evaluation.outputs, max_length=True)
     if save:
-        save_answers(save, exam, outputs[0])
-    first, *other = (judged(str(path), texts, exam) for path, texts in zip(systems, outputs, strict=True))
-    found = table([count(row.source) for row in exam.rows], first)
-    spread = intervals(first, resamples, seed) if resamples else {}
-    apart = differences(first, other[0], test, resamples, seed) if other else {}
+        write_whole(save, "".join(f"{one_line(text)}\n" for text in evaluation.outputs[0].texts).encode())
     if json:
-        print_json(_record(model, found, spread, resamples, seed) | _against_record(against, apart, test))
+        print_json(evaluation.plain())
         return
-    print(scores_table(found, spread))
-    if apart:
-        print(f"\nagainst {against}\n" + versus("", apart, ("", "its scores")))
-    print("\n".join(["", *measured(first.signatures, test if apart else "", resamples, seed)]))
-
-
-def _record(
-    model: Path, scores: LengthTable, spread: Mapping[str, Interval], resamples: int, seed: int
-) -> dict[str, Any]:
-    ends = {"intervals": {name: list(ends) for name, ends in spread.items()}} if spread else {}
-    return {"model": str(model), **scores.plain(), **ends, "resamples": resamples, "seed": seed}
-
-
-def _against_record(against: Path | None, apart: Mapping[str, Difference], test: str) -> dict[str, Any]:
-    if not apart:
-        return {}
-    return {"against": {"model": str(against), "test": test, **{name: one.plain() for name, one in apart.items()}}}
+    print(scores_table(evaluation.scores, evaluation.intervals))
+    if evaluation.differences:
+        print(f"\nagainst {against}\n" + versus("", evaluation.differences, ("", "its scores")))
+    print("\n".join(["", *evaluation.notes()]))

@@ -26,12 +26,12 @@ from heedful.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from heedful.translator import Translation, Translator
+    from heedful.translator import Translation
 
 __all__ = ["score"]
 
-CHUNK = 1000  # pairs that are read before they are scored, so that they can be sorted by length
-CHARACTERS = 1_000_000  # of them, where they are long
+CHUNK = 1000  # pairs read at once, enough to sort them by length
+CHARACTERS = 1_000_000  # read at once, where pairs are long
 
 
 def score(
@@ -48,10 +48,10 @@ def score(
     batch_tokens: BatchTokens = 4096,
     json: Json = False,
 ) -> None:
-    """Say how probable given translations are: for each pair its log-probability, a tab, and its confidence.
+    """Print the log-probability of given translations, a tab, and their confidence, one line for each pair.
 
-    The confidence is the mean log-probability of the tokens, as a probability. A pair with an empty side is a blank
-    line, and so is one too long for the model. --json gives one object a line, with the confidence of each word.
+    The confidence is exp of the mean log-probability of the tokens. A pair with an empty side, or too long for the
+    model, gives a blank line. --json prints one object a line, with the confidence of each word.
     """
     with naming_options():
         rows = pair_rows(pair_files(pairs, source, target, columns, format_))
@@ -66,18 +66,14 @@ def score(
             sides = [[pair[side] for pair in compress(chunk, whole)] for side in (0, 1)]
             scored = iter(translator.score(*sides, weights=False, batch_tokens=batch_tokens))
             for (x, y), why, read in zip(chunk, long, whole, strict=True):
-                said = f"{why}; it has no score"
-                notes.add([said] if why else (), _unknown(translator, x, y) if read else ())
+                unknown = [*translator.unknown(x), *translator.unknown(y, target=True)] if read else ()
+                notes.add([f"{why}; it has no score"] if why else (), unknown)
                 _print(x, y, next(scored) if read else None, json)
     notes.say()
     if not notes.lines:
         say("there are no pairs to score")
     if blank:
         say(f"{blank:,} line{'s' * (blank > 1)} with an empty side have no score")
-
-
-def _unknown(translator: Translator, source: str, target: str) -> list[str]:
-    return [*translator.unknown(source), *translator.unknown(target, target=True)]
 
 
 def _print(source: str, target: str, scored: Translation | None, json: bool) -> None:

@@ -255,13 +255,13 @@ def _tagged(translation: Translation, tags: Marked | None) -> str:
     """Return a translation as text, or with the tags of its source."""
     if tags is None:
         return translation.text
-    from heedful.alignment import Joined
     from heedful.markup import carry
+    from heedful.trace.alignment import JoinedAlignment
 
     parts = translation.sentences or (translation,)
     looks = all(part.trace.weights is not None or part.trace.read is not None for part in parts)
     starts = translation.starts or ((0, 0),)
-    linked = Joined(tuple(part.alignment for part in parts), starts) if looks else None
+    linked = JoinedAlignment(tuple(part.alignment for part in parts), starts) if looks else None
     return carry(tags, linked, translation.text)
 
 
@@ -286,7 +286,7 @@ def _print(
     markup: tuple[Marked | None, bool],
 ) -> None:
     """Print a translation; `markup` is the source with its tags, and whether it has line breaks."""
-    from heedful.align.readout import align
+    from heedful.alignment.links import align_trace
 
     (show, alignments), (tags, breaks) = more, markup
     for rank, one in enumerate(translation.n_best or (translation,), 1):
@@ -302,7 +302,7 @@ def _print(
         if translation.n_best and one.length:
             text = f"{rank}\t{_compared(one, how):.4f}\t{text}"
         if alignments and one.length:
-            text += f"\t{align(one.trace, spaced=True)}"
+            text += f"\t{align_trace(one.trace, spaced=True)}"
         print_translation(text)
         if show:
             print()

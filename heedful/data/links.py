@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from heedful.align import parse, text
+from heedful.alignment import parse, text
 from heedful.data.cleaning import Cleaned, clean_text
 from heedful.data.corpus import Array
 from heedful.data.files import called

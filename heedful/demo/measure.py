@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from heedful.align import AlignmentScores, Links, links, parse, score
+from heedful.alignment import AlignmentScores, Links, align_trace, parse, score
 from heedful.data.hindi import SentenceSide
 from heedful.demo.plan import FAMOUS, Plan
-from heedful.metrics import by_length, same
-from heedful.metrics.lengths import LengthTable
-from heedful.report import Alignment, Example
+from heedful.evaluation.records import AlignmentResult, ExampleResult
+from heedful.metrics import LengthTable, by_length, exact_match
 from heedful.text import count
-from heedful.trace import Trace
+from heedful.trace import Readout, Trace
 
 if TYPE_CHECKING:
     from heedful.translator import Translator
@@ -29,11 +28,11 @@ def scores(outputs: Sequence[str], test: Sequence[SentenceSide]) -> LengthTable:
 
 def exact_up_to(words: int, outputs: Sequence[str], test: Sequence[SentenceSide]) -> tuple[float, int]:
     """Return the share of sentences of up to so many words that are exactly right, in per cent, and their number."""
-    right = [same(o, side.target) for o, side in zip(outputs, test, strict=True) if count(side.source) <= words]
+    right = [exact_match(o, side.target) for o, side in zip(outputs, test, strict=True) if count(side.source) <= words]
     return 100 * sum(right) / max(len(right), 1), len(right)
 
 
-def alignment(translator: Translator, valid: Sequence[SentenceSide], test: Sequence[SentenceSide]) -> Alignment:
+def alignment(translator: Translator, valid: Sequence[SentenceSide], test: Sequence[SentenceSide]) -> AlignmentResult:
     """Compare where the model looks, reading the right translations, with the gold links.
 
     Which weights make a link is chosen on validation pairs.
@@ -46,7 +45,7 @@ def alignment(translator: Translator, valid: Sequence[SentenceSide], test: Seque
         rule = f"a word is linked to the source words with at least {best:.0%} of its largest weight"
     several = any(trace.weights is not None and trace.weights.shape[:2] != (1, 1) for trace in seen)
     mean = " in the mean of all layers and heads" if several else ""
-    return Alignment(
+    return AlignmentResult(
         found.error_rate, found.precision, found.recall, len(test), f"{rule}{mean}; chosen on validation pairs"
     )
 
@@ -58,14 +57,14 @@ def _traces(translator: Translator, pairs: Sequence[SentenceSide]) -> list[Trace
 def _error(traces: Sequence[Trace], pairs: Sequence[SentenceSide], threshold: float) -> AlignmentScores:
     found: list[Links] = []
     for trace in traces:
-        weights = trace.words()
-        found.append(frozenset() if weights is None else links(weights, threshold))
+        has_weights = trace.tokens() is not None
+        found.append(align_trace(trace, Readout(threshold=threshold)).pairs if has_weights else frozenset())
     return score(found, [frozenset(side.links) for side in pairs])
 
 
 def examples(
     translators: dict[str, Translator], plan: Plan, seen: set[str], test: Sequence[SentenceSide], looking: Sequence[str]
-) -> tuple[Example, ...]:
+) -> tuple[ExampleResult, ...]:
     """Translate the famous sentences, and the first test sentence of each length that the plan asks for.
 
     `looking` are the models whose attention is shown, the first of them everywhere.
@@ -79,7 +78,7 @@ def examples(
     outputs = {key: translator.translate(sources) for key, translator in translators.items()}
     first, *others = looking
     return tuple(
-        Example(
+        ExampleResult(
             source,
             reference,
             source in seen,

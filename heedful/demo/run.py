@@ -17,7 +17,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, Protocol
 
-from heedful.align import parse, text
+from heedful.alignment import parse, text
 from heedful.config import settings
 from heedful.data.hindi import SentenceSide, generate
 from heedful.demo.machine import cores, peak
@@ -26,7 +26,8 @@ from heedful.demo.plan import Plan
 from heedful.demo.race import Standing, leaving, race, this_heedful
 from heedful.disk import locked, make_folder, write_whole, writing
 from heedful.errors import ConfigError, MachineError
-from heedful.report import Corpus, Machine, Model, Report, html
+from heedful.evaluation.records import CorpusFacts, Machine, ModelResult, RunReport
+from heedful.evaluation.run_page import run_page
 from heedful.version import __version__
 
 __all__ = ["Watch", "run"]
@@ -48,7 +49,7 @@ class Watch(Protocol):
         ...
 
 
-def run(plan: Plan, out: Path, seed: int, watch: Watch, heedful: str = "heedful") -> Report:
+def run(plan: Plan, out: Path, seed: int, watch: Watch, heedful: str = "heedful") -> RunReport:
     """Make the demo in the folder `out` and return what it found; `heedful` is the command to tell people to type."""
     begin = time.monotonic()
     with _taken(out, watch):
@@ -64,7 +65,7 @@ def run(plan: Plan, out: Path, seed: int, watch: Watch, heedful: str = "heedful"
             memory=max(memory, peak(os.getpid())) / 1e6,
             next=_next(out, heedful),
         )
-        write_whole(out / "report.html", html(report).encode())
+        write_whole(out / "report.html", run_page(report).encode())
         write_whole(
             out / MARK, json.dumps(_plain(report), ensure_ascii=False, indent=1).encode("utf-8", "backslashreplace")
         )
@@ -78,7 +79,7 @@ def _measured(
     train: list[SentenceSide],
     valid: list[SentenceSide],
     test: list[SentenceSide],
-) -> Report:
+) -> RunReport:
     """Return what the trained models can do."""
     import torch  # only now: while the models are trained, the memory is theirs
 
@@ -93,7 +94,7 @@ def _measured(
         outputs = [t.text for t in translator.translate([side.source for side in test], trace=False)]
         unseen[key], pairs = exact_up_to(UP_TO, outputs, test)
         models.append(
-            Model(
+            ModelResult(
                 key,
                 standing.contestant.title,
                 sum(p.numel() for p in translator.parts.model.parameters()),
@@ -108,9 +109,9 @@ def _measured(
     first = translators[LOOKING].parts
     looking = [LOOKING, *(m.key for m in models if m.alignment and m.key != LOOKING)]
     sizes = len(train), len(test), len(first.source) - len(SPECIALS), len(first.target) - len(SPECIALS)
-    return Report(
+    return RunReport(
         title="Hindi to English, with and without attention",
-        corpus=Corpus(*sizes, max(len(s.source.split()) for s in train), 0),
+        corpus=CorpusFacts(*sizes, max(len(s.source.split()) for s in train), 0),
         models=tuple(models),
         examples=examples(translators, plan, {side.source for side in train}, test, looking),
         unseen_exact=unseen,
@@ -229,7 +230,7 @@ def _today() -> str:
     return date.today().isoformat()
 
 
-def _plain(report: Report) -> dict[str, Any]:
+def _plain(report: RunReport) -> dict[str, Any]:
     """Return the numbers as JSON can hold them."""
     return {
         "title": report.title,

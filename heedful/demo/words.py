@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from heedful.draw import heatmap
-from heedful.metrics import same
-from heedful.report import Example, Report
-from heedful.report.meaning import meaning
+from heedful.evaluation.meaning import meaning
+from heedful.evaluation.records import ExampleResult, RunReport
+from heedful.metrics import exact_match
 
 __all__ = ["summary"]
 
 
-def summary(report: Report, out: Path, width: int = 80, ascii_only: bool = False) -> str:
+def summary(report: RunReport, out: Path, width: int = 80, ascii_only: bool = False) -> str:
     """Return the whole result as text."""
     parts = [
         *(_example(example, report, width, ascii_only) for example in report.examples),
@@ -27,7 +27,7 @@ def summary(report: Report, out: Path, width: int = 80, ascii_only: bool = False
     return "\n\n".join(parts) + "\n"
 
 
-def _example(example: Example, report: Report, width: int, ascii_only: bool) -> str:
+def _example(example: ExampleResult, report: RunReport, width: int, ascii_only: bool) -> str:
     """Return a sentence, what each model made of it, and where one with attention looked."""
     titles = {model.key: model.title for model in report.models}
     indent = 2 + max(len("should be"), *(len(title) for title in titles.values())) + 2
@@ -35,7 +35,7 @@ def _example(example: Example, report: Report, width: int, ascii_only: bool) -> 
     lines = [*textwrap.wrap(example.source, width), _wrap(f"({example.note}; it {seen})", width)]
     rows = [("should be", example.reference)]
     for key, text in example.outputs.items():
-        rows.append((titles[key], f"{text}  [{'right' if same(text, example.reference) else 'wrong'}]"))
+        rows.append((titles[key], f"{text}  [{'right' if exact_match(text, example.reference) else 'wrong'}]"))
     for name, text in rows:
         lines += textwrap.wrap(
             f"  {name:<{indent - 2}}{text}", width, subsequent_indent=" " * indent, break_long_words=False
@@ -44,7 +44,7 @@ def _example(example: Example, report: Report, width: int, ascii_only: bool) -> 
     return "\n".join([*lines, "", looked, heatmap(example.trace, width=width, ascii_only=ascii_only)])
 
 
-def _table(report: Report) -> str:
+def _table(report: RunReport) -> str:
     """Return exact match and BLEU by source length, a pair of columns for each model."""
     wide = max(14, *(len(model.title) + 2 for model in report.models))
     head = f"{'':<20}" + "".join(f"{model.title:>{wide}}" for model in report.models)
@@ -59,7 +59,7 @@ def _table(report: Report) -> str:
     return "\n".join(lines)
 
 
-def _alignments(report: Report, width: int) -> Iterator[str]:
+def _alignments(report: RunReport, width: int) -> Iterator[str]:
     for model in report.models:
         if found := model.alignment:
             yield _wrap(
@@ -70,7 +70,7 @@ def _alignments(report: Report, width: int) -> Iterator[str]:
             )
 
 
-def _files(report: Report, out: Path, width: int) -> str:
+def _files(report: RunReport, out: Path, width: int) -> str:
     lines = [f"Open {out / 'report.html'} in a browser: all of this with pictures, to show to somebody else."]
     lines += [f"{model.folder}: the {model.title} model, {model.weights:,} weights" for model in report.models]
     lines.append(f"It took {report.seconds:.0f} seconds" + (f" and {report.memory:,.0f} MB." if report.memory else "."))

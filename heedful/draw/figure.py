@@ -10,10 +10,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.alarms import alarms
 from heedful.draw.marks import Picture, clean, decimal, isolate, number, wrap
 from heedful.errors import DataError
 from heedful.trace import Trace
+from heedful.trace.alarms import alarms
 
 __all__ = [
     "BLANK",

@@ -15,14 +15,14 @@ from collections.abc import Set as AbstractSet
 from importlib.resources import files
 from typing import Any
 
-from heedful.alarms import Alarm
-from heedful.alarms import alarms as find_alarms
 from heedful.draw import heads, svg
 from heedful.draw.marks import FONTS, clean
 from heedful.draw.pack import ROOM, plain
 from heedful.draw.views import View
 from heedful.errors import ConfigError, DataError
 from heedful.trace import Trace
+from heedful.trace.alarms import Alarm
+from heedful.trace.alarms import alarms as find_alarms
 from heedful.version import __version__
 
 __all__ = ["document", "figure", "page", "policy", "record", "script", "style"]

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.alarm_rates import AlarmRates
 from heedful.draw.pack import FULL, UNKNOWN
 from heedful.errors import DataError
-from heedful.readout import Readout
-from heedful.saved import check_text
 from heedful.trace import END, Text, Trace, Word
+from heedful.trace.alarms import AlarmRates
+from heedful.trace.json_checks import check_text
+from heedful.trace.readout import Readout
 
 __all__ = ["sentences", "unpack"]
 

@@ -36,8 +36,8 @@ from heedful.interop.pickles import check_pickle
 from heedful.interop.settings import Marian
 from heedful.interop.vocabulary import Vocabulary, vocabularies
 from heedful.models import Network, build
-from heedful.readout import read_readout
 from heedful.text import SentencePieces
+from heedful.trace.readout import read_readout
 
 __all__ = ["is_marian", "read_marian"]
 

@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
-from heedful.alignment import Alignment, Joined
 from heedful.markup.parse import DEEPEST
 from heedful.markup.parts import Part, parts
 from heedful.markup.runs import Marked, Point, Run
 from heedful.markup.tokenizer import SPACE
 from heedful.trace import Word
+from heedful.trace.alignment import Alignment, JoinedAlignment
 
 __all__ = ["carry"]
 
@@ -47,7 +47,7 @@ class _Core(NamedTuple):
     end: int
 
 
-def carry(marked: Marked, alignment: Alignment | Joined | None, target: str) -> str:
+def carry(marked: Marked, alignment: Alignment | JoinedAlignment | None, target: str) -> str:
     """Return a translation of `marked.text` with the tags and placeholders of the source, as HTML.
 
     `alignment` is between the words of the two; without one, which a model without attention cannot give, tags that

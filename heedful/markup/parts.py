@@ -10,9 +10,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.alignment import Alignment, Joined, Link
 from heedful.markup.runs import Marked
 from heedful.trace import Word
+from heedful.trace.alignment import Alignment, JoinedAlignment, Link
 
 __all__ = ["Part", "parts"]
 
@@ -29,7 +29,7 @@ class Part:
     target: tuple[Word, ...] = ()
     links: tuple[Link, ...] = ()
     sentences: tuple[tuple[range, range], ...] = ()
-    whole: Alignment | Joined | None = None
+    whole: Alignment | JoinedAlignment | None = None
     firsts: tuple[int, int] = (0, 0)
 
     def looked(self, source: Sequence[int]) -> NDArray[np.float32]:
@@ -39,7 +39,7 @@ class Part:
         return self.whole.looked([x + s for s in source])[y : y + len(self.target)]
 
 
-def parts(marked: Marked, alignment: Alignment | Joined | None, target: str) -> Iterator[Part]:
+def parts(marked: Marked, alignment: Alignment | JoinedAlignment | None, target: str) -> Iterator[Part]:
     """Yield what each run became; a run without words is as it was, whatever the translation of nothing is.
 
     Lines of a text are translated apart, and each stays a line. Where that is not so, since a text was read as one
@@ -75,7 +75,9 @@ def _by_lines(marked: Marked, target: str) -> list[tuple[int, int]]:
     return [*spans, (at, len(target))]
 
 
-def _by_links(starts: Sequence[int], alignment: Alignment | Joined | None, target: str) -> list[tuple[int, int]]:
+def _by_links(
+    starts: Sequence[int], alignment: Alignment | JoinedAlignment | None, target: str
+) -> list[tuple[int, int]]:
     """Return spans of the translation with as many words as are linked to each run, in the order of the runs."""
     if alignment is None:
         return [(0, len(target)), *((len(target), len(target)) for _ in starts[1:])]
@@ -92,7 +94,7 @@ def _by_links(starts: Sequence[int], alignment: Alignment | Joined | None, targe
 class _Cutter:
     """Cuts an alignment by characters of both texts."""
 
-    def __init__(self, alignment: Alignment | Joined, target: str) -> None:
+    def __init__(self, alignment: Alignment | JoinedAlignment, target: str) -> None:
         self.alignment = alignment
         self.text = target
         self.sources = [word.start for word in alignment.source]
@@ -100,7 +102,7 @@ class _Cutter:
         self.links = sorted(alignment.links)
         self.linked = [link.source for link in self.links]
         over = (len(self.sources), len(self.targets))
-        firsts = alignment.firsts if isinstance(alignment, Joined) else ((0, 0),)
+        firsts = alignment.firsts if isinstance(alignment, JoinedAlignment) else ((0, 0),)
         self.sentences = list(pairwise([*firsts, over]))
 
     def part(self, source: tuple[int, int], target: tuple[int, int]) -> Part:

@@ -1,9 +1,19 @@
-"""Scores of translations: as one number, with intervals, by source length, and of two systems side by side."""
+"""Scores of translations: BLEU, chrF, TER and exact match, with intervals, by source length, and of two systems."""
 
-from heedful.metrics.comparison import Comparison, compare
-from heedful.metrics.judged import LOWER, METRICS, Judged, judge, same, sign
-from heedful.metrics.resampling import RESAMPLES, SEED, TESTS, TRIALS, Difference, Interval, differences, intervals
-from heedful.metrics.scores import EDGES, bleu, by_length, chrf, table, ter
+from heedful.metrics.scores import EDGES, LengthRow, LengthTable, bleu, by_length, chrf, table, ter
+from heedful.metrics.sentence_stats import LOWER, METRICS, SentenceStats, exact_match, extract_stats, sign
+from heedful.metrics.significance import (
+    RESAMPLES,
+    SEED,
+    TESTS,
+    TRIALS,
+    Comparison,
+    Difference,
+    Interval,
+    compare_stats,
+    differences,
+    intervals,
+)
 
 __all__ = [
     "EDGES",
@@ -16,15 +26,17 @@ __all__ = [
     "Comparison",
     "Difference",
     "Interval",
-    "Judged",
+    "LengthRow",
+    "LengthTable",
+    "SentenceStats",
     "bleu",
     "by_length",
     "chrf",
-    "compare",
+    "compare_stats",
     "differences",
+    "exact_match",
+    "extract_stats",
     "intervals",
-    "judge",
-    "same",
     "sign",
     "table",
     "ter",

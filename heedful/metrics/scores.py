@@ -1,50 +1,94 @@
-"""BLEU, chrF and TER as sacrebleu has them, each as one number; all scores by source length."""
+"""BLEU, chrF and TER as sacrebleu computes them, each as one number; and all scores by source length."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from heedful.errors import DataError
-from heedful.metrics.judged import Judged, References, judge
-from heedful.metrics.lengths import LengthRow, LengthTable
+from heedful.metrics.sentence_stats import References, SentenceStats, extract_stats
 
-__all__ = ["EDGES", "bleu", "by_length", "chrf", "table", "ter"]
+__all__ = ["EDGES", "LengthRow", "LengthTable", "bleu", "by_length", "chrf", "table", "ter"]
 
 EDGES = (1, 6, 11, 16, 21, 31, 41)  # the first length of each row
 
 
+class LengthRow(NamedTuple):
+    """The scores of the sentences of `low` to `high` source words; `high` None: no upper end."""
+
+    low: int
+    high: int | None
+    pairs: int
+    bleu: float
+    chrf: float
+    exact: float
+    ter: float | None = None
+
+    @property
+    def label(self) -> str:
+        """The range of lengths, such as 1–5 or 41+."""
+        return f"{self.low}+" if self.high is None else f"{self.low}–{self.high}"
+
+    def plain(self) -> dict[str, Any]:
+        """Return the record as JSON can hold it, without what was not measured."""
+        return {name: value for name, value in self._asdict().items() if name != "ter" or value is not None}
+
+
+@dataclass(frozen=True)
+class LengthTable:
+    """Scores by source length, the row of all sentences, and sacrebleu's signatures. Scores are percentages."""
+
+    rows: tuple[LengthRow, ...]
+    total: LengthRow
+    bleu_signature: str
+    chrf_signature: str
+    ter_signature: str = ""
+
+    def plain(self) -> dict[str, Any]:
+        """Return the record as JSON can hold it, with TER only where it was measured."""
+        total = {k: v for k, v in self.total.plain().items() if k not in ("low", "high")}
+        return {
+            **total,
+            "bleu_signature": self.bleu_signature,
+            "chrf_signature": self.chrf_signature,
+            **({"ter_signature": self.ter_signature} if self.ter_signature else {}),
+            "by_length": [row.plain() for row in self.rows],
+        }
+
+
 def bleu(outputs: Sequence[str], references: References) -> float:
-    """Return corpus BLEU as sacrebleu has it (13a tokens, cased), from 0 to 100.
+    """Return corpus BLEU as sacrebleu computes it (13a tokens, cased), from 0 to 100.
 
     >>> round(bleu(["I am eating now ."], ["I am eating now ."]))
     100
     """
-    return judge(outputs, references, ["bleu"]).scores()["bleu"]
+    return extract_stats(outputs, references, ["bleu"]).scores()["bleu"]
 
 
 def chrf(outputs: Sequence[str], references: References) -> float:
-    """Return corpus chrF as sacrebleu has it (chrF2: 6 characters, no words), from 0 to 100."""
-    return judge(outputs, references, ["chrf"]).scores()["chrf"]
+    """Return corpus chrF as sacrebleu computes it (chrF2: 6 characters, no words), from 0 to 100."""
+    return extract_stats(outputs, references, ["chrf"]).scores()["chrf"]
 
 
 def ter(outputs: Sequence[str], references: References) -> float:
-    """Return the translation edit rate as sacrebleu has it (tercom, not cased), from 0; lower is better."""
-    return judge(outputs, references, ["ter"]).scores()["ter"]
+    """Return the translation edit rate as sacrebleu computes it (tercom, not cased), from 0; lower is better."""
+    return extract_stats(outputs, references, ["ter"]).scores()["ter"]
 
 
 def by_length(lengths: Sequence[int], outputs: Sequence[str], references: References) -> LengthTable:
-    """Return BLEU, chrF and exact match for all sentences and by source length, in words; TER would take long."""
-    return table(lengths, judge(outputs, references, ["bleu", "chrf", "exact"]))
+    """Return BLEU, chrF and exact match of all sentences and by source length, in words; TER is slow and left out."""
+    return table(lengths, extract_stats(outputs, references, ["bleu", "chrf", "exact"]))
 
 
-def table(lengths: Sequence[int], judged: Judged) -> LengthTable:
+def table(lengths: Sequence[int], stats: SentenceStats) -> LengthTable:
     """Return the scores for all sentences and by source length; `lengths` are those of the sources in words."""
-    if len(lengths) != len(judged):
-        raise DataError(f"{len(lengths)} source lengths for {len(judged)} translations")
+    if len(lengths) != len(stats):
+        raise DataError(f"{len(lengths)} source lengths for {len(stats)} translations")
     rows = []
     for low, after in zip(EDGES, [*EDGES[1:], None], strict=True):
         chosen = [i for i, n in enumerate(lengths) if low <= max(n, 1) and (after is None or n < after)]
         if chosen:
-            rows.append(LengthRow(low, None if after is None else after - 1, len(chosen), **judged.scores(chosen)))
-    total = LengthRow(1, None, len(judged), **judged.scores())
-    return LengthTable(tuple(rows), total, *(judged.signatures.get(name, "") for name in ("bleu", "chrf", "ter")))
+            rows.append(LengthRow(low, None if after is None else after - 1, len(chosen), **stats.scores(chosen)))
+    total = LengthRow(1, None, len(stats), **stats.scores())
+    return LengthTable(tuple(rows), total, *(stats.signatures.get(name, "") for name in ("bleu", "chrf", "ter")))

@@ -12,8 +12,8 @@ from torch import Tensor
 from heedful.data import pad
 from heedful.errors import NotFiniteError
 from heedful.models import Look, Memory, Seq2Seq
-from heedful.readout import Readout, Weights
 from heedful.text import START
+from heedful.trace.readout import Readout, Weights
 
 __all__ = ["Reading", "read"]
 

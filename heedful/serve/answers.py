@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from heedful.alignment import Alignment, Joined
 from heedful.draw import pack
 from heedful.markup import Marked, carry
 from heedful.serve.schemas import Asked
 from heedful.trace import Trace
+from heedful.trace.alignment import Alignment, JoinedAlignment
 from heedful.translator import Translation
 
 __all__ = ["item", "links", "reads", "words"]
@@ -46,7 +46,7 @@ def _one(translation: Translation, asked: Asked, name: str, marked: Marked | Non
     if reads(asked):
         record["alarms"] = list(_alarms(parts))
     looks = all(part.trace.weights is not None or part.trace.read is not None for part in parts)
-    linked = Joined(tuple(part.alignment for part in parts), starts) if looks and reads(asked) else None
+    linked = JoinedAlignment(tuple(part.alignment for part in parts), starts) if looks and reads(asked) else None
     if asked.alignments:
         record["alignment"] = links(linked) if linked else None
     if asked.trace:
@@ -66,7 +66,7 @@ def words(trace: Trace, first: int = 0) -> list[dict[str, Any]]:
     ]
 
 
-def links(alignment: Alignment | Joined) -> dict[str, Any]:
+def links(alignment: Alignment | JoinedAlignment) -> dict[str, Any]:
     """Return `Links`."""
     return {
         "source_words": [list(word[:3]) for word in alignment.source],

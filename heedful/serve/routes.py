@@ -12,7 +12,7 @@ from typing import Any
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
 
-from heedful.align.readout import align as align_words
+from heedful.alignment.links import align_trace
 from heedful.decoding import Decoding, batch_by_length
 from heedful.errors import ConfigError
 from heedful.markup import Marked, parse
@@ -169,7 +169,7 @@ def _pair_sizes(translator: Translator, sources: list[str], targets: list[str], 
 
 def _linked(traces: Sequence[Trace]) -> list[str]:
     """Return the links of traces, each as JSON."""
-    found = [align_words(trace, replace(trace.readout, symmetry="none"), spaced=True) for trace in traces]
+    found = [align_trace(trace, replace(trace.readout, symmetry="none"), spaced=True) for trace in traces]
     return [json.dumps(links(one), ensure_ascii=False, allow_nan=False, separators=(",", ":")) for one in found]
 
 

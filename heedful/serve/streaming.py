@@ -13,7 +13,6 @@ from fastapi import Request
 
 from heedful.draw import pack
 from heedful.markup import Marked
-from heedful.readout import Readout, Weights
 from heedful.serve.answers import item, words
 from heedful.serve.desk import said
 from heedful.serve.problems import ClientGone
@@ -23,6 +22,7 @@ from heedful.serve.work import Done, Prepared, Work
 from heedful.text import END
 from heedful.text.segments import Segment
 from heedful.trace import Text, Trace
+from heedful.trace.readout import Readout, Weights
 from heedful.translator.pipeline import DecodedToken
 from heedful.translator.translation import gap_between
 

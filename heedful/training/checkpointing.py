@@ -39,7 +39,7 @@ from heedful.folder import (
     write_readout,
 )
 from heedful.interop import HUB
-from heedful.readout import Readout, read_readout
+from heedful.trace.readout import Readout, read_readout
 from heedful.training.callbacks import RESUME, Reporter, RunOutcome, Validation
 from heedful.training.distributed import Processes
 from heedful.training.metrics import MetricsFile

@@ -24,8 +24,8 @@ from heedful.config import Config, FixedConfig, TransformerConfig
 from heedful.data import Batch
 from heedful.errors import ConfigError
 from heedful.models import Look, Network
-from heedful.readout import Readout
 from heedful.text import END, PAD
+from heedful.trace.readout import Readout
 
 if TYPE_CHECKING:
     from heedful.training.losses import DecoderOutputs

@@ -1,4 +1,4 @@
-"""Measuring a model's alarms: how often they are raised for its wrong and for its right translations."""
+"""Measuring alarm rates: how often alarms are raised for wrong and for right translations of a model."""
 
 from __future__ import annotations
 
@@ -6,24 +6,23 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from heedful.alarm_rates import ENOUGH, KINDS, AlarmRates
-from heedful.alarms import alarms
 from heedful.data.subsample import spread
-from heedful.metrics import judge
-from heedful.readout import Readout
+from heedful.metrics import extract_stats
+from heedful.trace.alarms import ENOUGH, KINDS, AlarmRates, alarms
+from heedful.trace.readout import Readout
 from heedful.translator.translator import Translator
 
 __all__ = ["FEWEST", "PAIRS", "measure_alarms"]
 
-WORST = 0.25  # the share of translations, by chrF, of which those that differ from their reference are called wrong
-PAIRS = 500  # that are translated at most
-FEWEST = round(ENOUGH / WORST)  # pairs: with fewer, there are never enough wrong translations
+WORST = 0.25  # share of translations with the lowest chrF; those that differ from their reference are wrong
+PAIRS = 500  # to translate at most
+FEWEST = round(ENOUGH / WORST)  # pairs: with fewer, there cannot be enough wrong translations
 
 
 def measure_alarms(
     translator: Translator, pairs: Sequence[tuple[str, str]], readout: Readout | None = None, batch_tokens: int = 4096
 ) -> AlarmRates | None:
-    """Translate pairs' sources, and count the alarms of wrong and of right translations, as a read-out has them.
+    """Translate the sources of pairs and count the alarms of wrong and of right translations, by a read-out.
 
     A translation is wrong if it differs from its reference and its chrF is in the lowest quarter; all others are right.
     Returns None for too few pairs, and for a model without attention.
@@ -33,11 +32,11 @@ def measure_alarms(
         return None
     reader = translator if readout is None else Translator(translator.parts, translator.device, [readout])
     done = reader.translate([source for source, _ in chosen], batch_tokens=batch_tokens)
-    judged = judge([one.text for one in done], [target for _, target in chosen], ("chrf", "exact"))
-    worst = np.argsort(judged.sentences("chrf"), kind="stable")[: round(WORST * len(done))]
+    stats = extract_stats([one.text for one in done], [target for _, target in chosen], ("chrf", "exact"))
+    worst = np.argsort(stats.sentences("chrf"), kind="stable")[: round(WORST * len(done))]
     wrong = np.zeros(len(done), dtype=bool)
     wrong[worst] = True
-    wrong &= judged.sentences("exact") == 0
+    wrong &= stats.sentences("exact") == 0
     kinds = [
         {alarm.kind for part in one.sentences or (one,) for alarm in alarms(part.trace, every=True)} for one in done
     ]

@@ -1,30 +1,148 @@
-"""Links between the words of given pairs: by one model, or by two that translate in either direction."""
+"""Aligning the words of given pairs: by the attention of one model or of two, or by a statistical aligner."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from heedful.align.readout import align, one_way
-from heedful.alignment import Alignment, Link
-from heedful.decoding import Ensemble
-from heedful.errors import ConfigError, DataError
-from heedful.models import Memory
-from heedful.observe import Evidence, Reading, Sighted, read
-from heedful.readout import SYMMETRIES, Readout, Weights
+from heedful.alignment.eflomal import eflomal_directions
+from heedful.alignment.links import align_trace
+from heedful.alignment.pharaoh import Links
+from heedful.alignment.statistical import MOST_CELLS, both_directions
+from heedful.alignment.symmetrize import HEURISTICS, DirectedLinks, symmetrize
+from heedful.errors import ConfigError, DataError, choose
+from heedful.trace.alignment import Alignment, Link
+from heedful.trace.readout import SYMMETRIES, Readout, Weights
 
 if TYPE_CHECKING:
     from heedful.translator.translator import Translator
 
-__all__ = ["align_pairs", "check_reverse", "evidence", "joined", "usual_symmetry", "wrong_way"]
+__all__ = [
+    "METHODS",
+    "AlignedPairs",
+    "align",
+    "align_pairs",
+    "check_reverse",
+    "combine",
+    "usual_symmetry",
+    "wrong_way",
+]
 
-LOOKED = 100  # pairs by which a model is known that does not translate the way it is asked to
-# How two directions are joined when nobody says (docs/alignments.md): where every word is linked to its best one, and
-# where words may have several links, or none because they look at </s>, which `product` does not ask for.
+METHODS = ("eflomal", "ibm")
+CHUNK = 1000  # pairs read at once, enough to sort them by length
+CHECKED = 100  # pairs by which a model of the wrong direction is recognised
+# How two directions are combined by default (docs/alignments.md): where every word is linked to its best one, and where
+# words may have several links, or none because of </s>, which `product` does not consider.
 BEST, OTHERS = "product", "grow-diag-final-and"
+
+
+class AlignedPairs(NamedTuple):
+    """The links of sentence pairs, as (source word, target word) counted from 0, and how two directions were combined.
+
+    `skipped` says for pairs without links why they could not be aligned. `alignments` holds the links with weights and
+    character positions, None for a skipped pair, if they were asked for.
+    """
+
+    links: list[Links]
+    symmetry: str
+    skipped: dict[int, str]
+    alignments: list[Alignment | None]
+
+
+def align(  # noqa: PLR0913  (the options of the command)
+    pairs: Sequence[tuple[str, str]],
+    translator: Translator | None = None,
+    *,
+    reverse: Translator | None = None,
+    method: str = "ibm",
+    symmetry: str = "",
+    extra: Sequence[tuple[str, str]] = (),
+    weights: bool = False,
+    batch_tokens: int = 4096,
+    progress: Callable[[int], object] | None = None,
+) -> AlignedPairs:
+    """Link the words of sentence pairs; words are what white space separates.
+
+    Without a model, the links are learned from the pairs, and from `extra` ones, by the statistical aligner
+    (`method="ibm"`) or by the program eflomal. With a `translator` they are read from its attention, as its read-out
+    says; a `reverse` model, which translates the other way, makes them better. `symmetry` says how two directions are
+    combined: one of `heedful.alignment.HEURISTICS`, or "product" with two models; by default as the read-out says, or
+    grow-diag-final-and. With `weights`, the alignments of a model are kept, too. `progress` is called with the number
+    of pairs done since the last call; a statistical aligner reads all `heedful.alignment.ROUNDS` times.
+
+    >>> german = ["das haus", "das buch", "ein buch", "ein haus", "das haus ist alt"]
+    >>> english = ["the house", "the book", "a book", "a house", "the house is old"]
+    >>> sorted(align(list(zip(german, english))).links[-1])
+    [(0, 0), (1, 1), (2, 2), (3, 3)]
+    """
+    if translator is None:
+        if reverse is not None:
+            raise ConfigError("reverse is a second model, for the other direction; give the first as translator")
+        return _align_statistically(pairs, method, symmetry or OTHERS, extra, progress)
+    if extra or method != "ibm":
+        raise ConfigError("a model learns nothing here; leave out extra and method, or the model")
+    return _align_by_model(pairs, translator, reverse, symmetry, weights, batch_tokens, progress)
+
+
+def _align_statistically(
+    pairs: Sequence[tuple[str, str]],
+    method: str,
+    symmetry: str,
+    extra: Sequence[tuple[str, str]],
+    progress: Callable[[int], object] | None,
+) -> AlignedPairs:
+    choose("method", method, METHODS)
+    choose("symmetry", symmetry, HEURISTICS)
+    sources, targets = [x for x, _ in pairs], [y for _, y in pairs]
+    skipped = {}
+    if method == "eflomal":
+        directions = eflomal_directions(sources, targets, extra=extra)
+    else:
+        directions = both_directions(sources, targets, extra=extra, progress=progress)
+        sizes = [len(x.split()) * len(y.split()) for x, y in pairs]
+        why = f"more than {MOST_CELLS:,} source words times target words"
+        skipped = {row: why for row, size in enumerate(sizes) if size > MOST_CELLS}
+    links: list[Links] = [frozenset()] * len(pairs)
+    for row, forward, backward in directions:
+        links[row] = symmetrize(forward, backward, symmetry)
+    return AlignedPairs(links, symmetry, skipped, [])
+
+
+def _align_by_model(
+    pairs: Sequence[tuple[str, str]],
+    translator: Translator,
+    reverse: Translator | None,
+    symmetry: str,
+    weights: bool,
+    batch_tokens: int,
+    progress: Callable[[int], object] | None,
+) -> AlignedPairs:
+    if symmetry == "reverse":
+        raise ConfigError("symmetry 'reverse' would leave out the first model; exchange source and target instead")
+    how = "none" if symmetry == "forward" else symmetry
+    used = "" if reverse is None else symmetry or usual_symmetry(translator.readout, reverse.readout)
+    links: list[Links] = [frozenset()] * len(pairs)
+    alignments: list[Alignment | None] = [None] * len(pairs) if weights else []
+    skipped = {}
+    for first in range(0, len(pairs), CHUNK):
+        rows = []
+        for row, (x, y) in enumerate(pairs[first : first + CHUNK], first):
+            if why := translator.too_long(x, y) or (reverse.too_long(y, x) if reverse else ""):
+                skipped[row] = why
+            elif x and y:
+                rows.append(row)
+        sides = ([pairs[row][side] for row in rows] for side in (0, 1))
+        aligned = translator.align(*sides, reverse=reverse, symmetry=how, batch_tokens=batch_tokens)
+        for row, alignment in zip(rows, aligned, strict=True):
+            links[row] = alignment.pairs
+            if weights:
+                alignments[row] = alignment
+        if progress is not None:
+            progress(len(pairs[first : first + CHUNK]))
+    return AlignedPairs(links, used, skipped, alignments)
 
 
 def align_pairs(
@@ -37,72 +155,36 @@ def align_pairs(
     spaced: bool = True,
     batch_tokens: int = 4096,
 ) -> list[Alignment]:
-    """Return which words of given pairs belong together; see `Translator.align`."""
+    """Return which words of given pairs are linked; see `Translator.align`."""
     if symmetry and symmetry not in SYMMETRIES:
         raise ConfigError(f"the symmetry is {symmetry!r}; choose from {', '.join(SYMMETRIES)}")
     if symmetry not in ("", "none") and reverse is None:
-        raise ConfigError(f"symmetry {symmetry} joins two directions, and there is no reverse model")
+        raise ConfigError(f"symmetry {symmetry} combines two directions, and there is no reverse model")
     if why := wrong_way(translator, sources, targets):
         raise DataError(f"{why}; swap sources and targets, or take another model")
     if reverse is not None:
         check_reverse(translator, reverse, sources, targets)
     traces = translator.reread(sources, targets, batch_tokens=batch_tokens)
-    forward = [align(trace, replace(trace.readout, symmetry="none"), spaced) for trace in traces]
+    forward = [align_trace(trace, replace(trace.readout, symmetry="none"), spaced) for trace in traces]
     if reverse is None:
         return forward
     how = symmetry or usual_symmetry(translator.readout, reverse.readout)
     if how == "none":
         return forward
-    other = [align(trace, None, spaced) for trace in reverse.reread(targets, sources, batch_tokens=batch_tokens)]
-    return [joined(one, back, how) for one, back in zip(forward, other, strict=True)]
+    traces = reverse.reread(targets, sources, batch_tokens=batch_tokens)
+    backward = [align_trace(trace, None, spaced) for trace in traces]
+    return [combine(one, other, how) for one, other in zip(forward, backward, strict=True)]
 
 
-def usual_symmetry(forward: Readout, reverse: Readout) -> str:
-    """Return how the links of two models are joined when nobody says."""
-    if forward.symmetry != "none":
-        return forward.symmetry
-    return BEST if all(one.threshold == 1 and one.end == "drop" for one in (forward, reverse)) else OTHERS
+def combine(forward: Alignment, backward: Alignment, how: str) -> Alignment:
+    """Combine the alignments of two directions; the source of `backward` is the target of `forward`.
 
-
-def wrong_way(translator: Translator, sources: Sequence[str], targets: Sequence[str]) -> str:
-    """Return why a model seems to translate the other way, as far as its vocabularies tell, or nothing.
-
-    It cannot read most of the sources, and both sides would be known to it if they were swapped. Where they would not,
-    as in a script that it has never seen, it may be the right model all the same.
+    The weights are the mean of both directions, so that rows no longer sum to 1.
     """
-    reads = _unknown(translator, sources)
-    if reads <= 0.5 or max(_unknown(translator, targets), _unknown(translator, sources, target=True)) >= 0.25:
-        return ""
-    return f"the model goes the other way: {reads:.0%} of the sources is unknown to it, and the targets are not"
-
-
-def check_reverse(translator: Translator, reverse: Translator, sources: Sequence[str], targets: Sequence[str]) -> None:
-    """Refuse a model for the other direction that translates in the same one, as far as vocabularies tell."""
-    one, other = translator.parts, reverse.parts
-    advice = "; name one that translates from the target language"
-    if one.source.dump() == other.source.dump() != other.target.dump():
-        raise ConfigError(f"the reverse model goes the same way: both read by the same source vocabulary{advice}")
-    reads, wants = (_unknown(reverse, side) for side in (sources, targets))
-    if wants > 0.5 > 2 * reads:
-        raise ConfigError(f"the reverse model goes the same way: {wants:.0%} of the targets is unknown to it{advice}")
-
-
-def _unknown(translator: Translator, texts: Sequence[str], target: bool = False) -> float:
-    """Return which part of the characters a model cannot read as a source, or as a target."""
-    texts = texts[:LOOKED]
-    missing = sum(len(piece) for text in texts for piece in translator.unknown(text, target=target))
-    return missing / max(1, sum(len("".join(text.split())) for text in texts))
-
-
-def joined(forward: Alignment, reverse: Alignment, how: str) -> Alignment:
-    """Join the links of two directions; `reverse` has the target's words for its source.
-
-    The weights, which are the mean of both directions', no longer sum to 1 in each row.
-    """
-    if [w[:3] for w in (*forward.source, *forward.target)] != [w[:3] for w in (*reverse.target, *reverse.source)]:
-        raise ConfigError("the two models cut this text into other words; align by white space (spaced=True)")
-    weights: Weights = (forward.weights + reverse.weights.T) * np.float32(0.5)
-    links = sorted(one_way(forward).joined(one_way(reverse).turned(), how))
+    if [w[:3] for w in (*forward.source, *forward.target)] != [w[:3] for w in (*backward.target, *backward.source)]:
+        raise ConfigError("the two models split this text into different words; align by white space (spaced=True)")
+    weights: Weights = (forward.weights + backward.weights.T) * np.float32(0.5)
+    links = sorted(DirectedLinks.of(forward).combined(DirectedLinks.of(backward).flipped(), how))
     return Alignment(
         forward.source,
         forward.target,
@@ -112,17 +194,42 @@ def joined(forward: Alignment, reverse: Alignment, how: str) -> Alignment:
     )
 
 
-def evidence(
-    translator: Translator, sources: Sequence[str], targets: Sequence[str], batch_tokens: int = 4096
-) -> Evidence:
-    """Return all that a read-out can be chosen by, from one pass over given pairs."""
-    model = translator.parts.model
-    if isinstance(model, Ensemble):
-        raise ConfigError("an ensemble is several models; choose the read-out of each")
+def usual_symmetry(forward: Readout, reverse: Readout) -> str:
+    """Return how the links of two models are combined by default."""
+    if forward.symmetry != "none":
+        return forward.symmetry
+    return BEST if all(one.threshold == 1 and one.end == "drop" for one in (forward, reverse)) else OTHERS
 
-    def look(memory: Memory, ids: Sequence[Sequence[int]]) -> list[Reading]:
-        return read(model, memory, ids, after=True, norms=True)
 
-    found = translator.pairs(sources, targets, look, batch_tokens)
-    done = {row: Sighted.of(x.spaced(), y.spaced(), seen) for row, x, y, seen in found}
-    return Evidence([done[row] for row in range(len(done))])
+def wrong_way(translator: Translator, sources: Sequence[str], targets: Sequence[str]) -> str:
+    """Return why a model seems to translate in the other direction, judged by its vocabularies; "" if it does not.
+
+    Most characters of the sources are unknown to it, and both sides would be known if they were swapped. A script that
+    it has never seen on either side proves nothing.
+    """
+    unknown = _unknown(translator, sources)
+    if unknown <= 0.5 or max(_unknown(translator, targets), _unknown(translator, sources, target=True)) >= 0.25:
+        return ""
+    return (
+        f"the model translates in the other direction: {unknown:.0%} of the sources is unknown to it, and the targets "
+        "are not"
+    )
+
+
+def check_reverse(translator: Translator, reverse: Translator, sources: Sequence[str], targets: Sequence[str]) -> None:
+    """Raise ConfigError if the reverse model translates in the same direction, judged by vocabularies."""
+    one, other = translator.parts, reverse.parts
+    advice = "; give one that translates from the target language"
+    same = "the reverse model translates in the same direction"
+    if one.source.dump() == other.source.dump() != other.target.dump():
+        raise ConfigError(f"{same}: both have the same source vocabulary{advice}")
+    of_sources, of_targets = (_unknown(reverse, side) for side in (sources, targets))
+    if of_targets > 0.5 > 2 * of_sources:
+        raise ConfigError(f"{same}: {of_targets:.0%} of the targets is unknown to it{advice}")
+
+
+def _unknown(translator: Translator, texts: Sequence[str], target: bool = False) -> float:
+    """Return the share of characters that are unknown to a model, as a source or as a target."""
+    texts = texts[:CHECKED]
+    missing = sum(len(piece) for text in texts for piece in translator.unknown(text, target=target))
+    return missing / max(1, sum(len("".join(text.split())) for text in texts))

@@ -37,10 +37,10 @@ from heedful.errors import ConfigError, DataError
 from heedful.folder import Parts
 from heedful.models import Look, Memory, Network
 from heedful.observe import Reading, read
-from heedful.readout import Readout, Weights
 from heedful.text import END, PAD, UNKNOWN, Encoded
 from heedful.text.segments import Segment
 from heedful.trace import Text, Trace
+from heedful.trace.readout import Readout, Weights
 from heedful.translator.translation import Token, Translation, gap_between
 
 __all__ = [

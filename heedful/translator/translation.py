@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.alarms import Alarm, alarms
-from heedful.align.readout import align
-from heedful.alignment import Alignment
+from heedful.alignment.links import align_trace
 from heedful.draw import heatmap, overview, views
 from heedful.errors import ConfigError, HeedfulError
 from heedful.text.words import unspaced
 from heedful.trace import Text, Trace
+from heedful.trace.alarms import Alarm, alarms
+from heedful.trace.alignment import Alignment
 
 __all__ = ["Token", "Translation", "gap_between"]
 
@@ -82,13 +82,13 @@ class Translation:
 
         Words are those of the trace: in scripts without spaces each token is one.
         """
-        return align(self.trace)
+        return align_trace(self.trace)
 
     @cached_property
     def alarms(self) -> tuple[Alarm, ...]:
         """What the weights warn of: words hardly looked at, the same place again and again, sinks, flat rows.
 
-        Alarms that were measured to be near chance for the model are left out; `heedful.alarms.alarms` has all.
+        Alarms that were measured to be near chance for the model are left out; `heedful.trace.alarms.alarms` has all.
         """
         return alarms(self.trace)
 

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from heedful.alignment import Alignment
 from heedful.decoding import Decoding, DecodingKeywords, Ensemble, batch_by_length, length_limit
 from heedful.device import memory_guard, pick, using_threads
 from heedful.errors import ConfigError, DataError, ModelError, choose, guessing, known_arguments
@@ -22,11 +21,12 @@ from heedful.folder import Parts, holds_model, write_model
 from heedful.interop import open_parts
 from heedful.models import Look, Memory, Network, pack_weights
 from heedful.observe.influence import NAMES, WAYS, gradient, leave_one_out
-from heedful.readout import Readout
 from heedful.text import UNKNOWN
 from heedful.text.graphemes import whole
 from heedful.text.segments import READ, Segment, read_rule, segments
 from heedful.trace import Text, Trace
+from heedful.trace.alignment import Alignment
+from heedful.trace.readout import Readout
 from heedful.translator.aligning import align_pairs
 from heedful.translator.pipeline import AttentionReader, DecodePipeline, TokenAttention, readout_of
 from heedful.translator.threads import measured_threads

@@ -87,9 +87,9 @@ def test_links_that_do_not_fit_are_refused(heedful_cli: Run, pairs: Path) -> Non
         (("--method", "ibn"), "unknown method 'ibn'; choose one of eflomal, ibm. Did you mean 'ibm'?"),
         (("--symmetry", "both"), "unknown symmetry 'both'"),
         (("--symmetry", "product"), "multiplies the weights of two models; name them: --model and --reverse"),
-        (("--links", "l", "--method", "ibm"), "--links takes links that are there already"),
-        (("--links", "l"), "say with --gold what the links are to be compared with"),
-        (("--lenient",), "it goes with --gold"),
+        (("--links", "l", "--method", "ibm"), "leave out --method, --model, --extra and --out"),
+        (("--links", "l"), "by --gold"),
+        (("--lenient",), "it needs --gold"),
     ],
 )
 def test_mistakes(heedful_cli: Run, pairs: Path, options: tuple[str, ...], message: str) -> None:
@@ -99,7 +99,7 @@ def test_mistakes(heedful_cli: Run, pairs: Path, options: tuple[str, ...], messa
 
 
 def test_a_place_that_cannot_be_written_is_refused_before_the_work(heedful_cli: Run, pairs: Path, monkeypatch) -> None:
-    monkeypatch.setattr("heedful.cli.align.linked", lambda *_: pytest.fail("links were made"))
+    monkeypatch.setattr("heedful.cli.align._statistical", lambda *_: pytest.fail("links were made"))
     for out, why in (("nowhere/x", "there is no folder"), (".", "this is a folder")):
         code, _, err = heedful_cli("align", pairs, "--out", pairs.parent / out)
         assert (code, why in err) == (2, True)
@@ -109,7 +109,7 @@ def test_one_of_each_is_said_as_one(heedful_cli: Run, tmp_path: Path, monkeypatc
     one = tmp_path / "one.tsv"
     one.write_text("a\tb\n", encoding="utf-8")
     assert heedful_cli("align", one).err == "1 link in 1 pair\n"
-    monkeypatch.setattr("heedful.align.MOST_CELLS", 0)
+    monkeypatch.setattr("heedful.translator.aligning.MOST_CELLS", 0)
     assert "1 pair of more than 0 source words times target words has no links\n" in heedful_cli("align", one).err
 
 

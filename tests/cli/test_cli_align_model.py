@@ -12,8 +12,8 @@ import heedful
 from heedful.errors import DataError
 from heedful.folder import Parts, write_model, write_readout
 from heedful.models import build
-from heedful.readout import Readout
 from heedful.text import Codec
+from heedful.trace.readout import Readout
 
 PAIRS = [("a b c", "A C B"), ("", "B"), ("bead cafe", "FACE D"), ("d", "")]
 
@@ -86,12 +86,12 @@ def test_a_reverse_model_that_goes_the_same_way(heedful_cli, tmp_path):
     there, back = one_way(tmp_path / "there", hindi, english), one_way(tmp_path / "back", english, hindi)
     again = one_way(tmp_path / "again", [*hindi, "और"], english)
     assert heedful_cli("align", path, "--model", there, "--reverse", back).code == 0
-    for wrong, words in ((there, "both read by the same source vocabulary"), (again, "100% of the targets is unknown")):
+    for wrong, words in ((there, "both have the same source vocabulary"), (again, "100% of the targets is unknown")):
         done = heedful_cli("align", path, "--model", there, "--reverse", wrong)
         assert (done.code, done.out) == (2, "")
-        assert f"the reverse model goes the same way: {words}" in done.err
+        assert f"the reverse model translates in the same direction: {words}" in done.err
         done = heedful_cli("readout", there, path, "--reverse", wrong)
-        assert (done.code, "the reverse model goes the same way" in done.err) == (2, True)
+        assert (done.code, "the reverse model translates in the same direction" in done.err) == (2, True)
 
 
 def test_a_model_that_goes_the_other_way(heedful_cli, tmp_path):
@@ -100,13 +100,13 @@ def test_a_model_that_goes_the_other_way(heedful_cli, tmp_path):
     there, back = one_way(tmp_path / "there", hindi, english), one_way(tmp_path / "back", english, hindi)
     # What a vocabulary has besides, such as foreign words in the other language, changes nothing.
     mixed = one_way(tmp_path / "mixed", english, [*hindi, *english])
-    words = "the model goes the other way: 100% of the sources is unknown to it, and the targets are not; swap "
+    words = "translates in the other direction: 100% of the sources is unknown to it, and the targets are not; swap "
     columns = f"{words}the two sides (in a file of pairs: --columns 2,1), or name another model"
     for wrong in (back, mixed):
         for verb in (("align", "--model", wrong), ("readout", wrong), ("score", wrong), ("evaluate", wrong)):
             done = heedful_cli(*verb, path)
             assert (done.code, done.out) == (2, "")
-            assert f"{wrong}: {columns}" in done.err
+            assert f"{wrong}: the model {columns}" in done.err
         assert heedful_cli("align", path, "--model", wrong, "--columns", "2,1").code == 0
         # What was given is not what is advised.
         turned = write(tmp_path / "turned.tsv", english, hindi)
@@ -154,8 +154,8 @@ def test_what_is_too_long_has_no_links(heedful_cli, tmp_path):
     [
         (["--model", "rnn", "--method", "ibm"], "leave out --method and --extra"),
         (["--reverse", "rnn"], "name the first with --model"),
-        (["--model", "rnn", "--symmetry", "union"], "name --reverse, a second model"),
-        (["--model", "rnn", "--reverse", "rnn", "--symmetry", "reverse"], "would leave out the model"),
+        (["--model", "rnn", "--symmetry", "union"], "name a second model with --reverse"),
+        (["--model", "rnn", "--reverse", "rnn", "--symmetry", "reverse"], "would leave out the first model"),
         (["--model", "rnn", "--reverse", "rnn", "--symmetry", "both"], "choose from none, product, intersection"),
         (["--model", "fixed"], "this model has no attention"),
         (["--model", "nowhere"], "there is no such model folder"),

@@ -103,7 +103,7 @@ def test_models_and_files_together(heedful_cli: Run, files: list[Path], tmp_path
 
 def test_the_same_twice(heedful_cli: Run, files: list[Path]) -> None:
     out = heedful_cli("compare", files[0], files[0], files[2]).out
-    assert out.rstrip().endswith("Both wrote the same for every sentence.")
+    assert out.rstrip().endswith("wrote the same for every sentence.")
     assert out.count("no significant difference, p = 1.000") == 4
 
 
@@ -129,7 +129,7 @@ def test_what_is_missing_is_said_before_anything_is_translated(
     def opened(*_: object, **__: object) -> None:
         raise AssertionError("a model was opened")
 
-    monkeypatch.setattr("heedful.cli.answers.opened", opened)
+    monkeypatch.setattr("heedful.cli.evaluation.opened", opened)
     (tmp_path / "model").mkdir()
     missing = [tmp_path / "missing.txt"] if verb == "compare" else []
     more = [] if missing else ["--against", tmp_path / "missing.txt"]

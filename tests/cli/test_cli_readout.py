@@ -11,11 +11,10 @@ from conftest import copies, write_pairs
 from random_translators import random_folder
 
 import heedful
-from heedful.align import parse, score
-from heedful.cli.readout import PLAINEST, _Found
+from heedful.alignment import MeasuredReadout, ReadoutSelection, parse, score
+from heedful.cli.readout import PLAINEST, selection_table
 from heedful.folder import write_readout
-from heedful.observe import Measured
-from heedful.readout import Readout
+from heedful.trace.readout import Readout
 
 PAIRS = [pair for pair in copies(60, seed=5) if len(pair[0].split()) > 1][:30]
 
@@ -84,8 +83,8 @@ def test_few_pairs_choose_nothing(heedful_cli, tmp_path):
         pairs = write_pairs(tmp_path / "few.tsv", PAIRS[:count])
         done = heedful_cli("readout", folder, pairs)
         assert (done.code, heedful.load(folder).parts.readout) == (0, chosen)
-        assert f"not written ({count} pairs with links: too few to choose by; give 20 at least" in done.err
-        stays = "the read-out that is there stays: layer 1, head 1; links: at least 0.6 of the largest weight"
+        assert f"not written ({count} pairs with links are too few to select by; give at least 20" in done.err
+        stays = "the present read-out stays: layer 1, head 1; links: at least 0.6 of the largest weight"
         assert done.out.splitlines()[-1] == stays
     dry = heedful_cli("readout", folder, pairs, "--dry-run")
     assert ("not written (19 pairs" in dry.err, dry.out) == (True, done.out)
@@ -113,48 +112,54 @@ def test_only_a_better_one_replaces_what_is_there(heedful_cli, tmp_path, files):
     equal = replace(best, label="as good")
     write_readout(folder, equal)
     again = heedful_cli("readout", folder, "--gold", gold, pairs)
-    assert "not written (nothing is better than the read-out there is, " in again.err
+    assert "not written (nothing is better than the present read-out, " in again.err
     assert heedful.load(folder).parts.readout == equal
 
 
 def test_what_does_not_hold_for_other_pairs_replaces_nothing():
-    best, before = Measured(Readout(1), 0.2, 0.5), Measured(Readout(2), 0.3, 0.4)
-    named = {"usual": Measured(Readout(), 0.4, 0.5)}
-    found = _Found([best], named | {"up to now": before}, [], "", (15, 15), best, before, 30)
-    assert "on the pairs that it was not chosen on, 50.0 % and 40.0 %" in found.why_not()
-    assert found.table().endswith(f"\n\nthe read-out that is there stays: layer 2; links: {PLAINEST}")
-    assert found._replace(before=before._replace(held_out=0.5)).why_not() == ""
+    best, before = MeasuredReadout(Readout(1), 0.2, 0.5), MeasuredReadout(Readout(2), 0.3, 0.4)
+    named = {"usual": MeasuredReadout(Readout(), 0.4, 0.5)}
+    found = ReadoutSelection([best], named | {"up to now": before}, [], "", (15, 15), best, before, 30)
+    assert "higher error rate than the present read-out: 50.0 % and 40.0 %" in found.why_not_saved()
+    assert selection_table(found).endswith(f"\n\nthe present read-out stays: layer 2; links: {PLAINEST}")
+    assert found._replace(before=before._replace(held_out=0.5)).why_not_saved() == ""
     kept = found._replace(before=None, named=named)
-    assert (kept.why_not(), kept.table().splitlines()[-1]) == ("", f"layer 1; links: {PLAINEST}")
-    better = kept._replace(named={"usual": Measured(Readout(), 0.4, 0.45)})
-    assert "than the usual read-out, which needs no file: 50.0 % and 45.0 %" in better.why_not()
-    assert better.table().endswith(f"\n\nthe usual read-out stays: mean of all layers and heads; links: {PLAINEST}")
+    assert (kept.why_not_saved(), selection_table(kept).splitlines()[-1]) == ("", f"layer 1; links: {PLAINEST}")
+    better = kept._replace(named={"usual": MeasuredReadout(Readout(), 0.4, 0.45)})
+    assert "than the usual read-out, which needs no file: 50.0 % and 45.0 %" in better.why_not_saved()
+    assert selection_table(better).endswith(
+        f"\n\nthe usual read-out stays: mean of all layers and heads; links: {PLAINEST}"
+    )
 
 
 def test_a_choice_without_gold_has_to_be_clearly_better():
-    best, usual = Measured(Readout(1), 0.2, 0.3), Measured(Readout(), 0.4, 0.32)
-    found = _Found([best], {"usual": usual}, [], "", (15, 15), best, None, 30, 0.015)
-    assert found.why_not() == ""
+    best, usual = MeasuredReadout(Readout(1), 0.2, 0.3), MeasuredReadout(Readout(), 0.4, 0.32)
+    found = ReadoutSelection([best], {"usual": usual}, [], "", (15, 15), best, None, 30, 0.015)
+    assert found.why_not_saved() == ""
     wider = found._replace(margin=0.021)
-    assert "here 2.1 points; the best has 30.0 %, the usual read-out 32.0 %" in wider.why_not()
-    assert wider.table().endswith(f"\n\nthe usual read-out stays: mean of all layers and heads; links: {PLAINEST}")
-    before = Measured(Readout(2), 0.3, 0.31)
+    assert "here 2.1 points; the best has 30.0 %, the usual read-out 32.0 %" in wider.why_not_saved()
+    assert selection_table(wider).endswith(
+        f"\n\nthe usual read-out stays: mean of all layers and heads; links: {PLAINEST}"
+    )
+    before = MeasuredReadout(Readout(2), 0.3, 0.31)
     kept = found._replace(before=before, named={"usual": usual, "up to now": before})
-    assert "here 1.5 points; the best has 30.0 %, the read-out there is 31.0 %" in kept.why_not()
-    assert kept._replace(before=before._replace(held_out=0.32)).why_not() == ""
+    assert "here 1.5 points; the best has 30.0 %, the present read-out 31.0 %" in kept.why_not_saved()
+    assert kept._replace(before=before._replace(held_out=0.32)).why_not_saved() == ""
 
 
-@pytest.mark.parametrize(
-    ("place", "value"), [("heedful.cli.readout.POINT", 1.0), ("heedful.align.standard_error", 0.5)]
-)
+@pytest.mark.parametrize(("place", "value"), [("POINT", 1.0), ("standard_error", 0.5)])
 def test_what_is_not_clearly_better_is_saved_by_gold_alone(heedful_cli, tmp_path, files, monkeypatch, place, value):
     pairs, gold = files
     folders = [random_folder(tmp_path / name, "transformer") for name in "ab"]
     back = ["--reverse", random_folder(tmp_path / "back", "rnn", seed=2)]
-    monkeypatch.setattr(place, value if place.endswith("POINT") else lambda *_: value)
+    fake = value if place == "POINT" else lambda *_: value
+    monkeypatch.setattr(f"heedful.alignment.select_readout.{place}", fake)
     done = heedful_cli("readout", folders[0], pairs, *back)
     assert (done.code, (folders[0] / "readout.json").exists()) == (0, False)
-    assert "not written (without gold links, only a choice that is clearly better is kept: " in done.err
+    assert (
+        "not written (without gold links, a read-out has to be better on the held-out pairs by two standard errors"
+        in done.err
+    )
     assert ", here 100.0 points; the best has " in done.err
     assert f"saved in {folders[1]}" in heedful_cli("readout", folders[1], pairs, "--gold", gold).err
 
@@ -172,7 +177,7 @@ def test_with_a_reverse_model(heedful_cli, tmp_path, files):
     assert found["best"][0]["rate"] == pytest.approx(score(mine[::2], theirs[::2]).error_rate, abs=1e-5)
     both = heedful_cli("readout", folder, "--reverse", back, "--gold", gold, pairs)
     assert both.code == 0
-    assert "joined with the other direction" in both.out
+    assert "combined with the other direction" in both.out
     joined = json.loads(heedful_cli("readout", folder, "--reverse", back, "--gold", gold, pairs, "--json").out)
     best = joined["symmetries"][0]
     assert heedful.load(folder).readout.symmetry == best["symmetry"]
@@ -206,7 +211,7 @@ def test_lines_that_cannot_be_read_are_left_out_with_their_gold(heedful_cli, tmp
 @pytest.mark.parametrize(
     ("name", "change", "words"),
     [
-        ("fixed", (), "this model has no attention, so that there is no read-out to choose"),
+        ("fixed", (), "this model has no attention"),
         ("rnn", ("--gold-base", "1"), "gold.txt, line 1: link '0-0' is outside of its sentences"),
         ("rnn", ("--gold", "nowhere"), "nowhere"),
     ],

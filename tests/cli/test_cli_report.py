@@ -10,7 +10,7 @@ import pytest
 from conftest import copies, write_pairs
 
 import heedful
-from heedful.align import score
+from heedful.alignment import score
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ import heedful
 from heedful.draw import heatmap, overview
 from heedful.draw.heads import chosen
 from heedful.folder import write_readout
-from heedful.readout import RAW, Readout
 from heedful.trace import Text, Trace, Word
+from heedful.trace.readout import RAW, Readout
 
 Run = Callable[..., tuple[int, str, str]]
 

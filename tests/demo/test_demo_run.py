@@ -19,7 +19,7 @@ from heedful.config import Config, read_recipe
 from heedful.demo import FULL, Contestant, Plan, Standing, run
 from heedful.demo.plan import FAMOUS
 from heedful.errors import ConfigError
-from heedful.report import Report
+from heedful.evaluation.records import RunReport
 
 Run = Callable[..., tuple[int, str, str]]
 SEED = 3
@@ -71,7 +71,7 @@ class Ear:
 
 class Made(NamedTuple):
     out: Path
-    report: Report
+    report: RunReport
     watch: Ear
     plain: dict[str, Any]
 
@@ -221,7 +221,8 @@ def test_curves_and_steps_are_those_of_the_runs(made: Made) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("key", ["attention", "transformer"])
 def test_the_links_are_measured_on_the_test_pairs(made: Made, key: str) -> None:
-    from heedful.align import links, parse, score
+    from heedful.alignment import align_trace, parse, score
+    from heedful.trace import Readout
 
     rows = made.corpus("test")
     traces = heedful.load(made.out / key, "cpu").reread([r[0] for r in rows], [r[1] for r in rows])
@@ -229,7 +230,7 @@ def test_the_links_are_measured_on_the_test_pairs(made: Made, key: str) -> None:
     assert alignment is not None
     threshold = float(alignment.rule.partition("at least ")[2].partition("%")[0] or 100) / 100
     assert ("the mean of all layers and heads" in alignment.rule) == (key == "transformer")
-    found = score([links(t.words(), threshold) for t in traces], [parse(r[2]) for r in rows])
+    found = score([align_trace(t, Readout(threshold=threshold)).pairs for t in traces], [parse(r[2]) for r in rows])
     assert alignment.pairs == 60
     assert (alignment.error_rate, alignment.precision, alignment.recall) == pytest.approx(
         (found.error_rate, found.precision, found.recall), abs=0.01
@@ -363,7 +364,7 @@ def test_the_folder_one_stands_in_is_not_moved_away(tmp_path: Path, monkeypatch:
 
 def test_torch_is_not_loaded_before_the_models_are_trained(environment: dict[str, str]) -> None:
     """The memory is that of the models: the process that watches them takes as little as it can."""
-    script = "import sys, heedful.demo, heedful.cli.standings; print('torch' in sys.modules)"
+    script = "import sys, heedful.demo, heedful.cli.leaderboard; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True)
     assert done.stdout.strip() == "False"
 

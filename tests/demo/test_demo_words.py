@@ -9,19 +9,19 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-sys.path.insert(0, str(ROOT / "tests" / "report"))
+sys.path.insert(0, str(ROOT / "tests" / "evaluation"))
 from sample_report import example, full, report
 
 from heedful.demo import summary
 from heedful.demo.run import _next
 from heedful.draw import heatmap
 from heedful.draw.widths import columns
-from heedful.report import Report
+from heedful.evaluation.records import RunReport
 
 BLOCKS = "·░▒▓█"
 
 
-def usual(heedful: str = ".venv/bin/heedful") -> Report:
+def usual(heedful: str = ".venv/bin/heedful") -> RunReport:
     """A run with what a demo says at the end."""
     famous = example([0], True, "a sentence everybody asks about")
     unseen = example([1, 2], False, "it has words never seen together before", "Sita is reading")
@@ -109,7 +109,7 @@ def test_every_map_is_there() -> None:
 
 
 @pytest.mark.parametrize("made", [report(), full()], ids=["two models", "three models"])
-def test_the_table_has_all_numbers(made: Report) -> None:
+def test_the_table_has_all_numbers(made: RunReport) -> None:
     text = summary(made, Path("demo"), 80).partition("On sentences that no model has seen, by source length:\n\n")[2]
     head, *rows = text.partition("\n\n")[0].splitlines()
     assert head.split() == " ".join(model.title for model in made.models).split()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from conftest import ROOT
 
-sys.path.insert(0, str(ROOT / "tests" / "report"))
+sys.path.insert(0, str(ROOT / "tests" / "evaluation"))
 from sample_report import side
 
 from heedful.data.hindi import SentenceSide

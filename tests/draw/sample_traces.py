@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.readout import Readout
 from heedful.trace import Text, Trace, Word
+from heedful.trace.readout import Readout
 
 
 def side(words: Sequence[str]) -> Text:

@@ -19,7 +19,7 @@ from documents import compare
 
 from heedful.draw import heatmap, overview
 from heedful.draw.views import View, view
-from heedful.readout import Readout
+from heedful.trace.readout import Readout
 
 GOLDEN = Path(__file__).parent / "golden"
 CHOSEN = replace(samples.HINDI, readout=Readout(step="next", norms=True), read=samples.HINDI.weights[0, 0])

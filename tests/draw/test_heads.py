@@ -17,8 +17,8 @@ from heedful.draw.html import record
 from heedful.draw.pack import plain
 from heedful.draw.views import View
 from heedful.errors import ConfigError
-from heedful.readout import RAW, Readout
 from heedful.trace import Trace
+from heedful.trace.readout import RAW, Readout
 
 NS = "{http://www.w3.org/2000/svg}"
 
@@ -208,7 +208,7 @@ def test_alarms_are_those_of_the_weights_that_are_drawn() -> None:
     read = trace.readout.mix(weights, after, norms)
     trace = replace(trace, weights=weights, after=after, norms=norms, read=read)
     raw = replace(trace, readout=Readout(2, (3,)), read=None)
-    assert any("of the looking went to punctuation and the end" in one for one in figure.warned(raw))
+    assert any("of the attention is on punctuation and the end" in one for one in figure.warned(raw))
     assert figure.warned(trace) == []
     for drawn in (heads(trace), svg.heatmap(trace.only(2, 3)), terminal.heatmap(trace.only(2, 3))):
         assert "look again" not in drawn

@@ -14,13 +14,13 @@ import numpy as np
 import page_traces
 import pytest
 
-from heedful.alarms import Alarm
 from heedful.draw.html import figure, page, policy, record, script, style
 from heedful.draw.pack import FINEST, pack
 from heedful.draw.pack import plain as pack_trace
 from heedful.errors import ConfigError, DataError
-from heedful.readout import Readout
 from heedful.trace import Trace
+from heedful.trace.alarms import Alarm
+from heedful.trace.readout import Readout
 
 
 def unpack(packed: dict[str, Any], T: int, S: int) -> tuple[np.ndarray, np.ndarray]:

@@ -18,13 +18,13 @@ import page_traces
 import pytest
 import sample_traces
 
-from heedful.alarms import Alarm
 from heedful.draw import figure as figures
 from heedful.draw import heads
 from heedful.draw.html import figure, page, record
 from heedful.draw.pack import pack
 from heedful.draw.views import View, drawn, view
-from heedful.readout import Readout
+from heedful.trace.alarms import Alarm
+from heedful.trace.readout import Readout
 
 SPOKEN = "eating: खाना 61 %, खा 30 % · hidden 9 % · confidence 80 %"
 ALL_SPOKEN = "eating: खाना 61 %, खा 30 %, रहा 9 % · confidence 80 %"
@@ -397,7 +397,7 @@ def test_models_side_by_side(look):
 
 def test_alarms_are_told_and_their_words_marked(look):
     found = look(page([page_traces.plain_words("a b c d e", "w x", [0, 1])]))
-    assert found.locator(".v-alarms li").all_inner_texts() == ["hardly looked at 'd', 'e'"]
+    assert found.locator(".v-alarms li").all_inner_texts() == ["little attention on 'd', 'e'"]
     assert found.locator(".v-alarm").all_inner_texts() == ["d", "e"]
 
 

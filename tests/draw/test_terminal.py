@@ -254,8 +254,8 @@ def test_alarms_are_said_below():
     weights = np.zeros_like(trace.weights)
     weights[:, :, 0, 0] = weights[:, :, -1, -1] = 1
     bad = Trace(trace.source, trace.target, weights, trace.log_probs)
-    assert heatmap(bad).endswith("\nread-out: layer 1, head 1\nlook again: hardly looked at 'c', '東京'")
-    assert heatmap(bad, width=24).endswith("\nlook again: hardly\nlooked at 'c', '東京'")
+    assert heatmap(bad).endswith("\nread-out: layer 1, head 1\nlook again: little attention on 'c', '東京'")
+    assert heatmap(bad, width=24).endswith("\nlook again: little\nattention on 'c', '東京'")
 
 
 def test_a_blank_sentence_has_nothing_to_look_at():

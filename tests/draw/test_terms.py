@@ -11,7 +11,7 @@ import sample_traces as samples
 from heedful.draw.html import record
 from heedful.draw.terminal import heatmap
 from heedful.draw.views import View, view
-from heedful.readout import Readout
+from heedful.trace.readout import Readout
 
 SHARES = replace(samples.HINDI, readout=Readout(label="leave-one-out", attention=False))
 

@@ -11,8 +11,8 @@ from random_translators import random_translator
 from heedful.draw import heatmap, pack
 from heedful.draw.unpack import sentences, unpack
 from heedful.errors import DataError
-from heedful.readout import Readout
 from heedful.trace import Text, Trace, Word
+from heedful.trace.readout import Readout
 
 
 @pytest.mark.parametrize("name", ["transformer", "rnn", "fixed"])

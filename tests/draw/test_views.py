@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 import sample_traces as samples
 
-from heedful.alarms import alarms
 from heedful.draw import braid, heads, svg, views
 from heedful.draw.html import page
 from heedful.draw.views import View, read_traces, view, write
 from heedful.errors import ConfigError, DataError
 from heedful.trace import Trace
+from heedful.trace.alarms import alarms
 
 NS = "{http://www.w3.org/2000/svg}"
 

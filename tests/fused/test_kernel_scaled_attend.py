@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from heedful.errors import ConfigError, HeedfulError, ShapeError
 from heedful.fused.triton import ScaledWeights, scaled, scaled_attend, scaled_kernels, scaled_plain
 from heedful.fused.triton.scaled_plain import Scores
-from heedful.readout import weighted
+from heedful.trace.readout import weighted
 
 pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
 KINDS = {torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 2e-2, torch.float64: 1e-12}

@@ -16,7 +16,7 @@ import heedful
 from heedful.errors import ModelError
 from heedful.folder import write_readout
 from heedful.interop import write_marian
-from heedful.readout import Readout
+from heedful.trace.readout import Readout
 
 
 @pytest.mark.parametrize("readout", [Readout(2, (3,)), Readout(2, (3,), "next"), Readout(1, step="next")], ids=str)

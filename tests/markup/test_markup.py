@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.alignment import Alignment, Joined, Link
 from heedful.markup import Run, carry, parse
 from heedful.markup.parse import DEEPEST, STAYS
 from heedful.markup.tokenizer import Kind, tokenize
 from heedful.trace import Word
+from heedful.trace.alignment import Alignment, JoinedAlignment, Link
 
 
 def words(text: str) -> tuple[Word, ...]:
@@ -388,7 +388,7 @@ def test_sentences_of_a_run_keep_their_ends() -> None:
     marked = parse(source)
     assert marked.text == "मैं हूँ. ने खाया."
     parts = (linked("मैं हूँ.", "am I.", "0-1 1-0"), linked("ने खाया.", "he ate.", "1-1"))
-    joined = Joined(parts, ((0, 0), (marked.text.index("ने"), target.index("he"))))
+    joined = JoinedAlignment(parts, ((0, 0), (marked.text.index("ने"), target.index("he"))))
     assert carry(marked, joined, target) == "am I {a}. {b} he ate."
 
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.alignment import Alignment, Link
 from heedful.markup import carry, parse
 from heedful.markup.tokenizer import Kind, tokenize, unescape
 from heedful.trace import Word
+from heedful.trace.alignment import Alignment, Link
 
 TEXT, START, END, COMMENT, WHOLE, KEPT, REST = (
     getattr(Kind, name)

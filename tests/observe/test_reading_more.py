@@ -10,8 +10,8 @@ from heedful.config import RnnConfig, TransformerConfig
 from heedful.decoding import Ensemble
 from heedful.models import Look, build
 from heedful.observe import read
-from heedful.readout import Readout
 from heedful.text import END, PAD, START
+from heedful.trace.readout import Readout
 
 VOCABULARY = 12
 LENGTHS = [3, 7, 1, 5]

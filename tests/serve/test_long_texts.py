@@ -9,12 +9,12 @@ import pytest
 from random_translators import random_translator
 from running import running
 
-from heedful.alignment import Joined
 from heedful.client import ServiceError
 from heedful.errors import DataError
 from heedful.serve import routes
 from heedful.serve.limits import Limits
 from heedful.trace import Trace
+from heedful.trace.alignment import JoinedAlignment
 
 TEXT = "A bead! Cafe deaf. C d! " * 4
 
@@ -46,7 +46,7 @@ def test_sentences_are_told_without_weights_between_all_words(name: str, monkeyp
 
 def test_joined_alignments_are_those_of_the_whole() -> None:
     whole = random_translator("transformer").translate(TEXT)
-    joined = Joined(tuple(part.alignment for part in whole.sentences), whole.starts)
+    joined = JoinedAlignment(tuple(part.alignment for part in whole.sentences), whole.starts)
     assert [link[:2] for link in joined.links] == [link[:2] for link in whole.alignment.links]
     for chosen in ([0], [1, 2, 7], range(len(joined.source))):
         np.testing.assert_allclose(joined.looked(chosen), whole.alignment.looked(chosen), atol=1e-5)

@@ -15,14 +15,14 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import heedful
-from heedful.align import parse
+from heedful.alignment import parse
 from heedful.config import Config, RnnConfig, TrainingConfig, TransformerConfig
 from heedful.data import Batch, Batches, Corpus, pad
 from heedful.data.links import CorpusLinks
 from heedful.errors import ConfigError, DataError
 from heedful.models import Look, Network, build
 from heedful.models.transformer import MultiHead
-from heedful.readout import Readout
+from heedful.trace.readout import Readout
 from heedful.training.guided import GuidedAttention, agreement, links_loss, target_weights
 from heedful.training.losses import auxiliary_losses
 from heedful.training.step import ModelWithLoss, TrainingStep

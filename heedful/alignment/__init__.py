@@ -1,0 +1,38 @@
+"""Word alignment: links between the words of sentence pairs, read from weights or learned; gold links, error rate.
+
+`heedful.alignment` is the function that aligns pairs; this room is called `alignment` so that the two do not collide.
+"""
+
+from heedful.alignment.eflomal import eflomal_directions
+from heedful.alignment.gold import AlignmentScores, Gold, read_gold, score, standard_error
+from heedful.alignment.links import align_trace, between_words, link_words
+from heedful.alignment.pharaoh import Links, flip, parse, text
+from heedful.alignment.select_readout import MeasuredReadout, ReadoutSelection, WeightTable
+from heedful.alignment.statistical import MOST_CELLS, ROUNDS, align_pairs, both_directions
+from heedful.alignment.symmetrize import HEURISTICS, DirectedLinks, symmetrize
+
+__all__ = [
+    "HEURISTICS",
+    "MOST_CELLS",
+    "ROUNDS",
+    "AlignmentScores",
+    "DirectedLinks",
+    "Gold",
+    "Links",
+    "MeasuredReadout",
+    "ReadoutSelection",
+    "WeightTable",
+    "align_pairs",
+    "align_trace",
+    "between_words",
+    "both_directions",
+    "eflomal_directions",
+    "flip",
+    "link_words",
+    "parse",
+    "read_gold",
+    "score",
+    "standard_error",
+    "symmetrize",
+    "text",
+]

@@ -1,0 +1,199 @@
+"""Gold links and alignment error rate, after Och and Ney (2003): gold links are sure, or only possible."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from heedful.alignment.pharaoh import Links
+from heedful.errors import ConfigError, DataError
+
+__all__ = ["AlignmentScores", "Gold", "read_gold", "score", "standard_error"]
+
+_LINK = re.compile(r"([0-9]{1,9})([-p?])([0-9]{1,9})")
+_NAACL = re.compile(r"([0-9]{1,9})\s+([0-9]{1,9})\s+([0-9]{1,9})(?:\s+([SP]))?(?:\s+[0-9.eE+-]+)?")
+FEW, SHARE = 5, 0.02  # links that `lenient` may leave out: this many, or this share of all
+FORM = "expected links such as '0-0 1p2', sure and possible, or '1 0 0 S': sentence, source word, target word"
+
+
+class Gold(NamedTuple):
+    """The gold links of each sentence pair: the sure ones, and all possible ones, words counted from 0."""
+
+    sure: list[Links]
+    possible: list[Links]
+    left_out: int = 0
+
+
+def read_gold(
+    lines: Iterable[str],
+    lengths: Sequence[tuple[int, int]],
+    *,
+    base: int = 0,
+    name: str = "gold",
+    lenient: bool = False,
+) -> Gold:
+    """Return the gold links of sentence pairs; `lengths` are their words, source and target.
+
+    A line is a sentence pair, with links such as `0-0` (sure) and `1p2` or `1?2` (possible). Or a line is a link, in
+    the format of the NAACL 2003 shared task: sentence from 1, source word, target word, and S or P. `base` is what
+    words are counted from. Raises DataError for a link outside of its sentences; `lenient` leaves out up to five such
+    links, or 2 % of all.
+
+    >>> gold = read_gold(["0-0 1p1"], [(2, 2)])
+    >>> [sorted(links) for links in gold.sure], [sorted(links) for links in gold.possible]
+    ([[(0, 0)]], [[(0, 0), (1, 1)]])
+    """
+    if base not in (0, 1):
+        raise ConfigError(f"words are counted from 0 or from 1, not from {base}")
+    rows = [line.strip() for line in lines]
+    first = next((row for row in rows if row), "")
+    naacl = _NAACL.fullmatch(first) is not None
+    items = list(_by_link(rows, name) if naacl else _by_sentence(rows, name))
+    if not naacl and len(rows) != len(lengths):
+        raise DataError(
+            f"{name} has {len(rows):,} line{'s' * (len(rows) != 1)} but there are {len(lengths):,} sentence pairs"
+        )
+    sure: list[set[tuple[int, int]]] = [set() for _ in lengths]
+    possible: list[set[tuple[int, int]]] = [set() for _ in lengths]
+    left_out = 0
+    for where, item, sentence, source, target, certain in items:
+        if not 0 <= sentence < len(lengths):
+            raise DataError(f"{where}: there is no sentence pair {sentence + 1}, only 1 to {len(lengths)}")
+        link = (source - base, target - base)
+        if not _inside(link, lengths[sentence]):
+            if not lenient:
+                raise _outside(where, item, link, lengths[sentence], base, _swapped(items, lengths, base))
+            left_out += 1
+            continue
+        possible[sentence].add(link)
+        if certain:
+            sure[sentence].add(link)
+    if left_out > max(FEW, SHARE * len(items)):
+        other = 1 - base
+        then = sum(not _inside((s - other, t - other), lengths[number]) for _, _, number, s, t, _ in items)
+        likely = _swapped(items, lengths, base) or (
+            f"words are counted from {base} here, and from {other} it would be {then:,}: that is the likely base"
+            if then < left_out
+            else "do they belong to these sentences, in this order?"
+        )
+        raise DataError(f"{name}: {left_out:,} of {len(items):,} links are outside of their sentences; {likely}")
+    return Gold(list(map(frozenset, sure)), list(map(frozenset, possible)), left_out)
+
+
+def _inside(link: tuple[int, int], lengths: tuple[int, int]) -> bool:
+    return all(0 <= place < length for place, length in zip(link, lengths, strict=True))
+
+
+GoldLinks = Iterable[tuple[str, str, int, int, int, bool]]
+
+
+def _swapped(items: GoldLinks, lengths: Sequence[tuple[int, int]], base: int) -> str:
+    """Return a message if all links fit with source and target swapped, and do not fit from the other base."""
+    places = range(len(lengths))
+    every = [(source, target, lengths[n]) for _, _, n, source, target, _ in items if n in places]
+    if not all(_inside((target - base, source - base), sizes) for source, target, sizes in every):
+        return ""
+    if all(_inside((source - 1 + base, target - 1 + base), sizes) for source, target, sizes in every):
+        return ""
+    return f"source and target seem to be swapped: all {len(every):,} links fit if each is read as target-source"
+
+
+def _by_sentence(rows: Sequence[str], name: str) -> GoldLinks:
+    for number, row in enumerate(rows):
+        for item in row.split():
+            match = _LINK.fullmatch(item)
+            if match is None:
+                raise DataError(f"{name}, line {number + 1}: {FORM}, found '{item[:60]}'")
+            yield f"{name}, line {number + 1}", item, number, int(match[1]), int(match[3]), match[2] == "-"
+
+
+def _by_link(rows: Sequence[str], name: str) -> GoldLinks:
+    for number, row in enumerate(rows, 1):
+        if row:
+            match = _NAACL.fullmatch(row)
+            if match is None:
+                raise DataError(f"{name}, line {number}: {FORM}, found '{row[:60]}'")
+            yield f"{name}, line {number}", row, int(match[1]) - 1, int(match[2]), int(match[3]), match[4] != "P"
+
+
+def _outside(
+    where: str, item: str, link: tuple[int, int], lengths: tuple[int, int], base: int, swapped: str
+) -> DataError:
+    ranges = " and ".join(
+        f"{side} words {base} to {length - 1 + base}" if length else f"no {side} words"
+        for side, length in zip(("source", "target"), lengths, strict=True)
+    )
+    then = (link[0] + 2 * base - 1, link[1] + 2 * base - 1)  # what it would be if the file counted from the other
+    likely = swapped or (
+        f"is the file counted from {1 - base}?" if _inside(then, lengths) else "are these its sentences?"
+    )
+    return DataError(f"{where}: link '{item}' is outside of its sentences, which have {ranges}; {likely}")
+
+
+class AlignmentScores(NamedTuple):
+    """Precision, recall and alignment error rate, from 0 to 1; the number of links found and of sure gold links."""
+
+    precision: float
+    recall: float
+    error_rate: float
+    links: int
+    gold: int
+
+
+def score(found: Sequence[Links], sure: Sequence[Links], possible: Sequence[Links] | None = None) -> AlignmentScores:
+    """Return the scores of the links A found in a corpus, given the sure links S and the possible ones P.
+
+    Precision |A∩P| / |A|, recall |A∩S| / |S|, error rate 1 - (|A∩S| + |A∩P|) / (|A| + |S|), where each size is the sum
+    over all sentences and P always includes S. An empty ratio is 1: no links at all have precision 1.
+
+    >>> gold = frozenset({(0, 0), (1, 1)})
+    >>> score([frozenset({(0, 0), (1, 2)})], [gold])
+    AlignmentScores(precision=0.5, recall=0.5, error_rate=0.5, links=2, gold=2)
+    """
+    maybe = sure if possible is None else possible
+    if not len(found) == len(sure) == len(maybe):
+        counts = f"{len(found)} with links found, {len(sure)} with sure links"
+        raise DataError(
+            f"sentences do not match: {counts}" + ("" if possible is None else f", {len(maybe)} with possible")
+        )
+    if not found:
+        raise DataError("there is nothing to score: no sentences")
+    right = sum(len(a & s) for a, s in zip(found, sure, strict=True))
+    allowed = sum(len(a & (s | p)) for a, s, p in zip(found, sure, maybe, strict=True))
+    links, gold = sum(map(len, found)), sum(map(len, sure))
+    error_rate = 1 - _share(right + allowed, links + gold)
+    return AlignmentScores(_share(allowed, links), _share(right, gold), error_rate, links, gold)
+
+
+def standard_error(
+    some: Sequence[Links], others: Sequence[Links], sure: Sequence[Links], possible: Sequence[Links]
+) -> float:
+    """Return the standard error of the difference of two error rates on the same sentences.
+
+    An error rate is a ratio of sums over sentences, E / W. A sentence with e of E and w of W moves it by about
+    (e - w E / W) / W; only the difference of the two moves counts. With fewer than two sentences it is infinity.
+
+    >>> gold, wrong = [frozenset({(0, 0)})] * 4, [frozenset({(0, 1)})] * 4
+    >>> standard_error(gold[:2] + wrong[2:], gold, gold, gold)  # √(4 / 3 · 4 · (1 / 8)²)
+    0.28867513459481287
+    """
+    if len(sure) < 2:
+        return math.inf
+    moves = [_moves(found, sure, possible) for found in (some, others)]
+    return math.sqrt(len(sure) / (len(sure) - 1) * sum((a - b) ** 2 for a, b in zip(*moves, strict=True)))
+
+
+def _moves(found: Sequence[Links], sure: Sequence[Links], possible: Sequence[Links]) -> list[float]:
+    """Return by how much each sentence moves the error rate."""
+    rows = list(zip(found, sure, possible, strict=True))
+    sizes = [len(a) + len(s) for a, s, _ in rows]
+    whole, rate = max(1, sum(sizes)), score(found, sure, possible).error_rate
+    return [
+        (size * (1 - rate) - len(a & s) - len(a & (s | p))) / whole for size, (a, s, p) in zip(sizes, rows, strict=True)
+    ]
+
+
+def _share(part: int, whole: int) -> float:
+    return part / whole if whole else 1.0

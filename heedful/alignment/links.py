@@ -1,0 +1,176 @@
+"""From attention weights to links: the one rule that says which source words a target word is linked to.
+
+A target word is linked to each source word that has at least `threshold` times the largest weight of its row. The
+read-out (`heedful.trace.Readout`) says what else counts: `even`, `marks` and `end`. Weights are between words, with one
+column more for the source's `</s>`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heedful.alignment.pharaoh import Links
+from heedful.errors import ConfigError, ShapeError
+from heedful.trace.alignment import Alignment, Link
+from heedful.trace.readout import Readout
+from heedful.trace.text_records import Text, Word
+from heedful.trace.trace import Trace
+
+__all__ = [
+    "EVEN",
+    "WordCells",
+    "align_trace",
+    "between_words",
+    "counted_weights",
+    "link_words",
+    "matrix_links",
+    "punctuation",
+]
+
+Numbers = NDArray[np.floating[Any]]
+Flags = NDArray[np.bool_]
+Indices = NDArray[np.int64]
+EVEN = 0.25  # of a row is added to the sum of every source word, when weights are evened
+
+
+class WordCells:
+    """The cells of weights between words, of many sentence pairs, as one flat array.
+
+    Cells run pair by pair, target word by target word, and over the source words, with `</s>` as the last of each row.
+    Each pair is given by two arrays that say which words are punctuation, of the source and of the target.
+    """
+
+    def __init__(self, pairs: Sequence[tuple[Flags, Flags]]) -> None:
+        self.shapes = [(len(target), len(source) + 1) for source, target in pairs]
+        sizes = [T * S for T, S in self.shapes]
+        self.pair_starts: Indices = np.append(0, np.cumsum(sizes, dtype=np.int64))
+        self.row_sizes: Indices = np.repeat([S for _, S in self.shapes], [T for T, _ in self.shapes])
+        self.row_starts: Indices = np.append(0, np.cumsum(self.row_sizes))[:-1]
+        self.row_ends: Indices = self.row_starts + self.row_sizes - 1  # the cells of </s>
+        first = np.append(0, np.cumsum([S for _, S in self.shapes], dtype=np.int64))
+        columns = [start + np.tile(np.arange(S), T) for start, (T, S) in zip(first, self.shapes, strict=False)]
+        self.columns: Indices = np.concatenate([np.zeros(0, np.int64), *columns])
+        kinds = [
+            np.append(target[:, None] == source, np.ones((len(target), 1), bool), axis=1) for source, target in pairs
+        ]
+        self.same_kind: Flags = np.concatenate([np.zeros(0, bool), *(each.ravel() for each in kinds)])
+
+    def counted(self, weights: Numbers, readout: Readout) -> Numbers:
+        """Return the weights that are compared.  (cells,) -> (cells,).
+
+        With `even`, each weight is divided by what its source word received in all rows of the pair, plus EVEN: a word
+        that every row attends to, such as a full stop, says little. EVEN keeps a word that hardly receives anything
+        from winning by that. With `marks="apart"`, a weight between a word and a punctuation mark is 0.
+        """
+        if readout.even:
+            sums = np.bincount(self.columns, weights=weights) + EVEN
+            weights = weights / sums.astype(weights.dtype)[self.columns]
+        return np.where(self.same_kind, weights, 0) if readout.marks == "apart" else weights
+
+    def shares(self, weights: Numbers, readout: Readout) -> Numbers:
+        """Return each weight as a share of the largest of its row; 0 where there can be no link.  (cells,) -> (cells,).
+
+        `</s>` is never linked. With `end="stop"`, a row whose largest weight is on `</s>` has no links.
+        """
+        counted = self.counted(weights, readout)
+        words = counted.copy()
+        words[self.row_ends] = 0
+        largest = np.maximum.reduceat(words, self.row_starts) if len(self.row_starts) else words
+        linked = largest > 0
+        if readout.end == "stop":
+            linked &= largest >= counted[self.row_ends]
+        divisor = np.where(linked, largest, words.dtype.type(np.inf))
+        shares: Numbers = words / np.repeat(divisor, self.row_sizes)
+        return shares
+
+    def linked(self, weights: Numbers, readout: Readout) -> Flags:
+        """Return which cells are links: those with a share of at least `threshold`.  (cells,) -> (cells,)."""
+        shares = self.shares(weights, readout)
+        return (shares > 0) & (shares >= readout.threshold)
+
+    def split(self, cells: NDArray[Any]) -> list[NDArray[Any]]:
+        """Return a flat array as one matrix for each pair, (target words, source words + 1)."""
+        return [
+            cells[start : start + T * S].reshape(T, S)
+            for start, (T, S) in zip(self.pair_starts, self.shapes, strict=False)
+        ]
+
+
+def link_words(weights: Numbers, readout: Readout, source: Flags, target: Flags) -> Links:
+    """Return the links of one pair.  weights (target words, source words + 1), the last column `</s>`.
+
+    `source` and `target` say which words are punctuation.
+
+    >>> weights, words = np.array([[0.7, 0.1, 0.2], [0.3, 0.4, 0.3]]), np.zeros(2, bool)
+    >>> [sorted(link_words(weights, Readout(threshold=share), words, words)) for share in (1.0, 0.5)]
+    [[(0, 0), (1, 1)], [(0, 0), (0, 1), (1, 1)]]
+    """
+    if weights.shape != (len(target), len(source) + 1):
+        raise ShapeError(f"weights has shape {weights.shape}, expected ({len(target)}, {len(source) + 1}) with </s>")
+    cells = WordCells([(source, target)])
+    return matrix_links(cells.split(cells.linked(weights.ravel(), readout))[0])
+
+
+def matrix_links(linked: Flags) -> Links:
+    """Return a matrix of flags, (target words, source words or more), as links (source word, target word)."""
+    return frozenset((int(s), int(t)) for t, s in zip(*np.nonzero(linked), strict=True))
+
+
+def counted_weights(alignment: Alignment) -> Numbers:
+    """Return the weights of an alignment as its read-out compares them.  (target words, source words)."""
+    source, target = punctuation(alignment.source), punctuation(alignment.target)
+    cells = WordCells([(source, target)])
+    with_end = np.append(alignment.weights, np.zeros((len(target), 1), alignment.weights.dtype), axis=1)
+    return cells.split(cells.counted(with_end.ravel(), alignment.readout))[0][:, :-1]
+
+
+def align_trace(trace: Trace, readout: Readout | None = None, spaced: bool = False) -> Alignment:
+    """Return the links that the weights of a trace give.
+
+    `readout` replaces the link rule of the trace's own (`end`, `marks`, `even`, `threshold`); which layers and heads
+    are read was settled when the trace was made. Words are those of the trace, where in scripts without spaces each
+    token is a word; with `spaced`, words are what white space separates, as Pharaoh lines count them.
+    """
+    tokens, rule = trace.tokens(), readout or trace.readout
+    words = trace.spaced() if spaced else trace
+    source, target = words.source.written, words.target.written
+    if not source or not target:
+        return Alignment(source, target, (), np.zeros((len(target), len(source)), dtype=np.float32), rule)
+    if tokens is None:
+        raise ConfigError(
+            "this model has no attention, so there are no weights to read links from; "
+            "models of the families rnn and transformer have attention"
+        )
+    weights = between_words(tokens, words.source, words.target)
+    links = sorted(link_words(weights, rule, punctuation(source), punctuation(target)))
+    return Alignment(source, target, tuple(Link(s, t, float(weights[t, s])) for s, t in links), weights[:, :-1], rule)
+
+
+def between_words(tokens: Numbers, source: Text, target: Text) -> NDArray[np.float32]:
+    """Return weights between words from weights between tokens.  (…, T, S) -> (…, target words, source words + 1).
+
+    The weight of a source word is the sum over its tokens, that of a target word the mean over its tokens. The last
+    column is the source's `</s>`, or the sum over all of them in a text of several sentences.
+    """
+    into = np.concatenate([_tokens(source), [source.ends]]).astype(np.float32)
+    of = _tokens(target).astype(np.float32)
+    of /= np.maximum(of.sum(1, keepdims=True), 1)
+    return (of @ tokens.astype(np.float32, copy=False) @ into.T).astype(np.float32, copy=False)
+
+
+def punctuation(words: Sequence[Word]) -> Flags:
+    """Return which words are punctuation and nothing else.  (words,)."""
+    return np.array([word.is_mark for word in words], dtype=np.bool_)
+
+
+def _tokens(text: Text) -> Flags:
+    """Return which tokens belong to which word, without `</s>`.  (words, tokens)."""
+    belongs = np.zeros((len(text.written), len(text.tokens)), dtype=np.bool_)
+    for row, word in enumerate(text.written):
+        belongs[row, word.first : word.last] = True
+    belongs[:, np.array(text.ends)] = False
+    return belongs

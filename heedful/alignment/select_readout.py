@@ -1,0 +1,379 @@
+"""Selecting a read-out: every layer, head, step and link rule is tried, and the one with the lowest error rate is kept.
+
+Error rates are measured against reference links. Every other pair is held out: the selection is made on one half, and
+measured on both. This file works on weights that were read already; `heedful.select_readout` reads them from a model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heedful.alignment.gold import score, standard_error
+from heedful.alignment.links import WordCells, between_words, matrix_links, punctuation
+from heedful.alignment.pharaoh import Links
+from heedful.alignment.symmetrize import DirectedLinks
+from heedful.config import ModelConfig
+from heedful.errors import ConfigError, DataError
+from heedful.trace.alarms import AlarmRates
+from heedful.trace.readout import ENDS, MARKS, STEPS, SYMMETRIES, Readout, Weights, weighted
+from heedful.trace.text_records import Text
+
+__all__ = [
+    "FEWEST",
+    "GOLD",
+    "GoldCells",
+    "MeasuredReadout",
+    "PairWeights",
+    "ReadoutSelection",
+    "ReferenceLinks",
+    "WeightTable",
+    "measure_readout",
+    "rank_readouts",
+    "rank_symmetries",
+    "select",
+]
+
+THRESHOLDS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2)
+GROWN = 4  # places (layer, step, norms) whose heads are combined
+TIE = 1e-9  # error rates that differ by less are equal
+GOLD = "gold links"  # the name of reference links made by people
+FEWEST = 20  # pairs with links, below which a selection from hundreds of read-outs is chance
+POINT = 0.01  # of an error rate: the least gain of a selection made without gold links
+
+Flags = NDArray[np.bool_]
+Counts = NDArray[np.int64]
+Place = tuple[int | None, str, bool]  # layer, step, norms
+
+
+class PairWeights(NamedTuple):
+    """The weights between the words of one pair, read in every way.
+
+    `weights` (2, 2, L, H, target words, source words + 1) are those of both steps, raw and by norms, with `</s>` last.
+    `source` and `target` say which words are punctuation.
+    """
+
+    weights: Weights
+    source: Flags
+    target: Flags
+
+    @classmethod
+    def of(
+        cls, source: Text, target: Text, weights: Weights | None, after: Weights | None, norms: Weights | None
+    ) -> PairWeights:
+        """Return weights between words from weights between tokens, (L, H, T, S); the others are as in `Trace`."""
+        if weights is None or after is None or norms is None:
+            raise ConfigError("this model has no attention, so there is no read-out to select")
+        following = np.concatenate([weights[:, :, 1:], after[:, :, None]], axis=2)
+        readings = np.stack([[step, weighted(step, norms)] for step in (weights, following)])
+        return cls(between_words(readings, source, target), punctuation(source.written), punctuation(target.written))
+
+
+class GoldCells(NamedTuple):
+    """Reference links as flags of cells: sure, and possible (which includes sure). `sure_links` counts by half."""
+
+    sure: Flags
+    possible: Flags
+    sure_links: Counts
+
+
+class WeightTable:
+    """The weights of many pairs, flat, so that read-outs are compared quickly.  (steps, raw or by norms, L, H, cells).
+
+    Pairs are in two halves, every other one in the second: one half to select on, one to measure the selection on.
+    """
+
+    def __init__(self, pairs: Sequence[PairWeights]) -> None:
+        self.cells = WordCells([(pair.source, pair.target) for pair in pairs])
+        sizes = np.diff(self.cells.pair_starts)
+        if not sizes.sum():
+            raise DataError("there is nothing to select a read-out on: no pairs with words")
+        flat = [pair.weights.reshape(*pair.weights.shape[:4], -1) for pair in pairs]
+        self.weights: Weights = np.concatenate(flat, axis=-1)
+        self.half = np.repeat(np.arange(len(sizes)) % 2, sizes)
+
+    @property
+    def layers(self) -> int:
+        """The number of layers."""
+        return int(self.weights.shape[2])
+
+    @property
+    def heads(self) -> int:
+        """The number of heads of each layer."""
+        return int(self.weights.shape[3])
+
+    def gold_cells(self, sure: Sequence[Links], possible: Sequence[Links] | None = None) -> GoldCells:
+        """Return reference links as flags, for `rates`."""
+        flags = []
+        for side in (sure, sure if possible is None else possible):
+            flat = np.zeros(len(self.half), dtype=np.bool_)
+            matrices = self.cells.split(flat)  # views of `flat`
+            for number, (links, matrix) in enumerate(zip(side, matrices, strict=True), 1):
+                T, S = matrix.shape
+                for s, t in links:
+                    if not (s < S - 1 and t < T):
+                        words = f"{S - 1} source and {T} target words"
+                        raise DataError(f"pair {number}: the link {s}-{t} is outside of its {words}")
+                    matrix[t, s] = True
+            flags.append(flat)
+        counts = np.bincount(self.half[flags[0]], minlength=2)
+        return GoldCells(flags[0], flags[0] | flags[1], counts)
+
+    def mixed(self, readout: Readout) -> Weights:
+        """Return the weights of all cells by a read-out's layer, heads, step and norms.  (cells,)."""
+        chosen = self.weights[STEPS.index(readout.step), int(readout.norms)]
+        return Readout(readout.layer, readout.heads).mix(chosen[..., None])[:, 0]
+
+    def rates(
+        self, mixed: Weights, readout: Readout, thresholds: Sequence[float], gold: GoldCells
+    ) -> NDArray[np.float64]:
+        """Return the alignment error rates of both halves at each threshold.  (2, thresholds)."""
+        shares = self.cells.shares(mixed, readout)
+        near = np.nonzero(shares >= min(thresholds))[0]
+        shares, half = shares[near], self.half[near]
+        counts = np.zeros((3, 2, len(thresholds)), dtype=np.int64)  # links, sure links, possible links
+        for i, threshold in enumerate(thresholds):
+            linked = shares >= threshold
+            for row, which in zip(
+                counts, (linked, linked & gold.sure[near], linked & gold.possible[near]), strict=True
+            ):
+                row[:, i] = np.bincount(half[which], minlength=2)
+        links, right, allowed = counts
+        size = links + gold.sure_links[:, None]
+        rates: NDArray[np.float64] = 1 - np.where(size > 0, (right + allowed) / np.maximum(size, 1), 1.0)
+        return rates
+
+    def links(self, readout: Readout) -> list[Links]:
+        """Return the links of each pair."""
+        return list(map(matrix_links, self.cells.split(self.cells.linked(self.mixed(readout), readout))))
+
+    def directed(self, readout: Readout) -> list[DirectedLinks]:
+        """Return the links of each pair with the weights that were compared."""
+        counted = self.cells.split(self.cells.counted(self.mixed(readout), readout))
+        return [
+            DirectedLinks(links, weights[:, :-1], readout.threshold)
+            for links, weights in zip(self.links(readout), counted, strict=True)
+        ]
+
+
+class MeasuredReadout(NamedTuple):
+    """A read-out with its alignment error rate on the half that it was selected on, and on the held-out half."""
+
+    readout: Readout
+    rate: float
+    held_out: float
+
+    def plain(self) -> dict[str, Any]:
+        """Return the record as JSON can hold it."""
+        return {**self.readout.plain(), "rate": round(self.rate, 5), "held_out": round(self.held_out, 5)}
+
+
+def measure_readout(table: WeightTable, gold: GoldCells, readout: Readout) -> MeasuredReadout:
+    """Measure one read-out, in one direction."""
+    rates = table.rates(table.mixed(readout), readout, [readout.threshold], gold)
+    return MeasuredReadout(readout, *rates[:, 0].tolist())
+
+
+def rank_readouts(table: WeightTable, gold: GoldCells) -> list[MeasuredReadout]:
+    """Try all read-outs on the first half and return them, best first; of equals, the simpler one is first.
+
+    For each layer, step, and with or without norms: the mean of the heads and each head; for the best places, also
+    combinations of heads, grown one by one while the error rate falls. Each has the link rule (`end`, `marks`, `even`,
+    `threshold`) that is best for it.
+    """
+    tried = []
+    best: dict[Place, MeasuredReadout] = {}
+    for place, heads in _places(table):
+        measured = _with_best_rule(table, gold, Readout(place[0], heads, place[1], place[2]))
+        tried.append(measured)
+        if len(heads) == 1 and (place not in best or measured.rate < best[place].rate):
+            best[place] = measured
+    if table.heads > 2:
+        for place in sorted(best, key=lambda place: best[place].rate)[:GROWN]:
+            tried += _grow(table, gold, best[place])
+    return sorted(tried, key=lambda measured: measured.rate)
+
+
+def rank_symmetries(
+    table: WeightTable,
+    reverse: Sequence[DirectedLinks],
+    sure: Sequence[Links],
+    possible: Sequence[Links],
+    readout: Readout,
+) -> list[MeasuredReadout]:
+    """Combine a read-out's links with those of the other direction in every way, best first; `reverse` is flipped."""
+    forward = table.directed(readout)
+    tried = []
+    for how in SYMMETRIES:
+        links = [one.combined(other, how) for one, other in zip(forward, reverse, strict=True)]
+        halves = (_rate(links[half::2], sure[half::2], possible[half::2]) for half in (0, 1))
+        tried.append(MeasuredReadout(replace(readout, symmetry=how), *halves))
+    return sorted(tried, key=lambda measured: measured.rate)
+
+
+def _rate(links: Sequence[Links], sure: Sequence[Links], possible: Sequence[Links]) -> float:
+    return score(links, sure, possible).error_rate if links else 0.0
+
+
+def _places(table: WeightTable) -> Iterator[tuple[Place, tuple[int, ...]]]:
+    """Yield layers, steps, norms, and all heads or one; the simpler first."""
+    single = [(head,) for head in range(1, table.heads + 1)] if table.heads > 1 else []
+    for norms in (False, True):
+        for step in STEPS:
+            for layer in [*range(table.layers, 0, -1), *([None] if table.layers > 1 else [])]:
+                for heads in [(), *(single if layer is not None else [])]:
+                    yield (layer, step, norms), heads
+
+
+def _with_best_rule(table: WeightTable, gold: GoldCells, readout: Readout) -> MeasuredReadout:
+    """Return a read-out with the link rule that is best for its weights."""
+    mixed, best = table.mixed(readout), None
+    for even, marks, end in product((False, True), MARKS, ENDS):
+        rule = replace(readout, end=end, marks=marks, even=even)
+        rates = table.rates(mixed, rule, THRESHOLDS, gold)
+        at = int(np.argmin(rates[0]))
+        if best is None or rates[0, at] < best.rate - TIE:
+            best = MeasuredReadout(replace(rule, threshold=THRESHOLDS[at]), *rates[:, at].tolist())
+    assert best is not None
+    return best
+
+
+def _grow(table: WeightTable, gold: GoldCells, best: MeasuredReadout) -> list[MeasuredReadout]:
+    """Add heads of the same layer to the best one, each time the one that helps most, as long as one helps."""
+    every = []
+    while len(best.readout.heads) < table.heads:
+        others = [h for h in range(1, table.heads + 1) if h not in best.readout.heads]
+        tried = [
+            _with_best_rule(table, gold, replace(best.readout, heads=tuple(sorted((*best.readout.heads, head)))))
+            for head in others
+        ]
+        better = min(tried, key=lambda measured: measured.rate)
+        every += tried
+        if better.rate >= best.rate - TIE:
+            break
+        best = better
+    return every
+
+
+class ReferenceLinks(NamedTuple):
+    """The links that read-outs are measured against, and whose they are: GOLD, or another name.
+
+    `reverse` are the links of a model for the other direction, flipped, if they are to be combined with.
+    """
+
+    sure: list[Links]
+    possible: list[Links]
+    name: str = GOLD
+    reverse: list[DirectedLinks] | None = None
+
+
+class ReadoutSelection(NamedTuple):
+    """The result of a selection.
+
+    `ranked` are all read-outs, best first. `named` has those to compare with: "naive", "usual", and "up to now", the
+    read-out that the model has, if it has one of its own. `symmetries` are the ways to combine two directions, best
+    first. `halves` counts the pairs selected on and held out, `linked` those with reference links, and `skipped` those
+    left out: with an empty side, or too long. `best` and `before` are the new and the present read-out as they are
+    used, combined if there is a reverse model. `margin` is the least gain on the held-out half. `alarms` are the alarm
+    rates of `readout`, if they were measured.
+    """
+
+    ranked: list[MeasuredReadout]
+    named: dict[str, MeasuredReadout]
+    symmetries: list[MeasuredReadout]
+    measure: str
+    halves: tuple[int, int]
+    best: MeasuredReadout
+    before: MeasuredReadout | None
+    linked: int
+    margin: float = 0.0
+    skipped: int = 0
+    alarms: AlarmRates | None = None
+
+    @property
+    def present(self) -> Readout | None:
+        """The model's own read-out before the selection; None if it had none."""
+        return self.named["up to now"].readout if "up to now" in self.named else None
+
+    @property
+    def readout(self) -> Readout:
+        """The read-out to use from now on: the best one, or the one there is if the best is not clearly better."""
+        present = self.present or self.named["usual"].readout
+        return replace(present if self.why_not_saved() else self.ranked[0].readout, alarms=self.alarms)
+
+    def why_not_saved(self) -> str:
+        """Return why the best read-out should not replace the present one; "" if it should."""
+        if self.linked < FEWEST:
+            pairs = f"{self.linked} pair{'s' * (self.linked != 1)}"
+            return f"{pairs} with links are too few to select by; give at least {FEWEST}, better several hundred"
+        best, before, usual = self.best, self.before, self.named["usual"]
+        if before is None and self.ranked[0].held_out > usual.held_out + TIE:
+            return (
+                "on the held-out pairs, the best has a higher error rate than the usual read-out, which needs no "
+                f"file: {100 * self.ranked[0].held_out:.1f} % and {100 * usual.held_out:.1f} %; give more pairs"
+            )
+        if before is not None and best.rate >= before.rate - TIE:
+            rate = f"{100 * before.rate:.1f} %"
+            return f"nothing is better than the present read-out, {rate}; remove the file to select again"
+        if before is not None and best.held_out > before.held_out + TIE:
+            return (
+                "on the held-out pairs, the best has a higher error rate than the present read-out: "
+                f"{100 * best.held_out:.1f} % and {100 * before.held_out:.1f} %; give more pairs, or remove the file"
+            )
+        name, base = ("usual read-out", usual) if before is None else ("present read-out", before)
+        if self.margin and base.held_out - best.held_out <= self.margin:
+            return (
+                "without gold links, a read-out has to be better on the held-out pairs by two standard errors of the "
+                f"difference and at least one point, here {100 * self.margin:.1f} points; "
+                f"the best has {100 * best.held_out:.1f} %, the {name} {100 * base.held_out:.1f} %; give more pairs"
+            )
+        return ""
+
+    def plain(self) -> dict[str, Any]:
+        """Return the record as JSON can hold it."""
+        return {
+            "measure": self.measure,
+            "pairs": {"chosen_on": self.halves[0], "held_out": self.halves[1]},
+            "best": [row.plain() for row in self.ranked],
+            **{name: row.plain() for name, row in self.named.items()},
+            "symmetries": [row.plain() for row in self.symmetries],
+            "alarms": None if self.alarms is None else self.alarms.plain(),
+        }
+
+
+def select(
+    table: WeightTable, reference: ReferenceLinks, config: ModelConfig, present: Readout | None = None
+) -> ReadoutSelection:
+    """Try all read-outs on weights against reference links; `present` is the model's own read-out, if it has one."""
+    sure, possible, name, reverse = reference
+    gold = table.gold_cells(sure, possible)
+    ranked = rank_readouts(table, gold)
+    known = {"naive": Readout.naive(config), "usual": Readout.usual(config)} | (
+        {"up to now": present} if present else {}
+    )
+    named = {label: measure_readout(table, gold, readout) for label, readout in known.items()}
+    symmetries, best, before = [], ranked[0], named.get("up to now")
+    if reverse is not None:
+        symmetries = rank_symmetries(table, reverse, sure, possible, best.readout)
+        best = symmetries[0]
+        if present:
+            ways = rank_symmetries(table, reverse, sure, possible, present)
+            before = next(one for one in ways if one.readout.symmetry == present.symmetry)
+    halves = ((len(sure) + 1) // 2, len(sure) // 2)
+    chosen = (
+        f"error rate against {name}: {best.rate:.3f} on {halves[0]:,} pairs that it was chosen on, "
+        f"{best.held_out:.3f} on {halves[1]:,} others"
+    )
+    ranked[0] = ranked[0]._replace(readout=replace(best.readout, chosen=chosen))
+    margin = 0.0
+    if name != GOLD:
+        links, base = (table.links(readout)[1::2] for readout in (best.readout, present or known["usual"]))
+        margin = max(POINT, 2 * standard_error(links, base, sure[1::2], possible[1::2]))
+    measure = f"alignment error rate against {name}"
+    linked = sum(map(bool, possible))
+    return ReadoutSelection(ranked, named, symmetries, measure, halves, best, before, linked, margin)

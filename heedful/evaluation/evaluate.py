@@ -1,0 +1,119 @@
+"""`heedful.evaluate`: the scores of a system on a test set, with intervals, by length, and against another system."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from heedful.decoding import Decoding
+from heedful.errors import ConfigError, choose
+from heedful.evaluation.systems import AnySystem, ProgressBar, System, SystemOutput, no_progress, run
+from heedful.evaluation.test_set import Pairs, TestSet
+from heedful.metrics.scores import LengthTable, table
+from heedful.metrics.sentence_stats import METRICS, SentenceStats
+from heedful.metrics.significance import RESAMPLES, SEED, TESTS, TRIALS, Difference, Interval, differences, intervals
+from heedful.text import count
+
+__all__ = ["Evaluation", "check_test", "evaluate", "length_table", "method_notes"]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The scores of a system, their 95 % intervals, and the differences from another system, by metric.
+
+    `outputs` are those of the system, and of the other one if there is one.
+    """
+
+    scores: LengthTable
+    intervals: Mapping[str, Interval]
+    differences: Mapping[str, Difference]
+    outputs: tuple[SystemOutput, ...]
+    test: str
+    resamples: int
+    seed: int
+
+    def plain(self) -> dict[str, Any]:
+        """Return the record as JSON can hold it."""
+        ends = {"intervals": {name: list(ends) for name, ends in self.intervals.items()}} if self.intervals else {}
+        drawn = {"resamples": self.resamples, "seed": self.seed}
+        record = {"model": self.outputs[0].name, **self.scores.plain(), **ends, **drawn}
+        if self.differences:
+            versus = {name: one.plain() for name, one in self.differences.items()}
+            record["against"] = {"model": self.outputs[1].name, "test": self.test, **versus}
+        return record
+
+    def notes(self) -> tuple[str, ...]:
+        """Return how the scores were computed, a line each."""
+        return method_notes(
+            self.outputs[0].stats.signatures, self.test if self.differences else "", self.resamples, self.seed
+        )
+
+
+def evaluate(  # noqa: PLR0913  (the options of the command)
+    system: AnySystem,
+    pairs: TestSet | Pairs,
+    decoding: Decoding | None = None,
+    *,
+    against: AnySystem | None = None,
+    test: str = "randomisation",
+    resamples: int = RESAMPLES,
+    seed: int = SEED,
+    copy_unknown: bool = False,
+    batch_tokens: int = 4096,
+    progress: ProgressBar = no_progress,
+) -> Evaluation:
+    """Translate test sentences and score the translations: BLEU, chrF, TER and exact match, by source length.
+
+    `system` is a translator, a model's folder, or a list of translations, one for each pair. `pairs` are (source,
+    reference) or (source, reference, reference, …); pairs with an empty side are not measured. Each source is
+    translated as one sentence. `against` is another system; `test` is the significance test of the difference,
+    "randomisation" or "bootstrap". `resamples` are those of the bootstrap, for the intervals; 0 leaves them out.
+    `decoding` says how to translate, such as `Decoding(beam=5)`. `progress` shows how far it is (see `ProgressBar`).
+
+    >>> pairs = [("eins zwei drei vier", "one two three four"), ("", "")]
+    >>> evaluate(["one two three four", ""], pairs, resamples=0).scores.total.bleu
+    100.0
+    """
+    check_test(test, resamples if against is not None else 1)
+    test_set, how = TestSet.of(pairs), decoding or Decoding()
+    systems = [System.of(system)] + ([] if against is None else [System.of(against, default="the other system")])
+    outputs = tuple(
+        run(one, test_set, how, copy_unknown=copy_unknown, batch_tokens=batch_tokens, progress=progress)
+        for one in systems
+    )
+    first, *other = (output.stats for output in outputs)
+    return Evaluation(
+        length_table(first, test_set),
+        intervals(first, resamples, seed) if resamples else {},
+        differences(first, other[0], test, resamples, seed) if other else {},
+        outputs,
+        test,
+        resamples,
+        seed,
+    )
+
+
+def check_test(test: str, resamples: int) -> None:
+    """Raise ConfigError for a significance test that cannot be done."""
+    if choose("test", test, TESTS) == "bootstrap" and not resamples:
+        raise ConfigError("the test 'bootstrap' needs resamples; choose more than 0, or the test 'randomisation'")
+
+
+def length_table(stats: SentenceStats, test_set: TestSet) -> LengthTable:
+    """Return the scores of a system by source length."""
+    return table([count(line.source) for line in test_set.rows], stats)
+
+
+def method_notes(signatures: Mapping[str, str], test: str, resamples: int, seed: int) -> tuple[str, ...]:
+    """Return how scores were computed: sacrebleu's signatures, the bootstrap, and the test, if there was one.
+
+    With the defaults, every line has less than 80 columns.
+    """
+    tests = {"randomisation": f"approximate randomisation, {TRIALS:,} trials", "bootstrap": "paired bootstrap"}
+    return (
+        *(f"{METRICS[name] + ':':<6}{text}" for name, text in signatures.items()),
+        "all of NFC text; of TER, lower is better",
+        *([f"intervals: bootstrap, {resamples:,} resamples, seed {seed}"] if resamples else []),
+        *([f"p: {tests[test]}, seed {seed}"] if test else []),
+    )

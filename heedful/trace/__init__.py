@@ -1,0 +1,20 @@
+"""Records of what a model did, without torch: traces, texts with tokens and words, read-outs, alignments, alarms."""
+
+from heedful.trace.alarms import Alarm, AlarmRates
+from heedful.trace.alignment import Alignment, JoinedAlignment, Link
+from heedful.trace.readout import Readout
+from heedful.trace.text_records import END, Text, Word
+from heedful.trace.trace import Trace
+
+__all__ = [
+    "END",
+    "Alarm",
+    "AlarmRates",
+    "Alignment",
+    "JoinedAlignment",
+    "Link",
+    "Readout",
+    "Text",
+    "Trace",
+    "Word",
+]

@@ -1,0 +1,112 @@
+"""`heedful.select_readout`: read the weights of a model for given pairs, and select how links are read from them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from heedful.alignment.gold import Gold
+from heedful.alignment.pharaoh import Links
+from heedful.alignment.select_readout import (
+    GOLD,
+    PairWeights,
+    ReadoutSelection,
+    ReferenceLinks,
+    WeightTable,
+    select,
+)
+from heedful.alignment.statistical import align_pairs
+from heedful.alignment.symmetrize import DirectedLinks
+from heedful.data.subsample import spread
+from heedful.decoding import Ensemble
+from heedful.errors import ConfigError, DataError
+from heedful.folder import write_readout
+from heedful.models import Memory
+from heedful.observe import Reading, read
+from heedful.trace.readout import Readout
+from heedful.translator.alarm_rates import measure_alarms
+from heedful.translator.aligning import check_reverse
+
+if TYPE_CHECKING:
+    from heedful.translator.translator import Translator
+
+__all__ = ["own_readout", "select_readout", "weight_table"]
+
+
+def select_readout(
+    translator: Translator,
+    pairs: Sequence[tuple[str, str]],
+    gold: Gold | Sequence[Links] | None = None,
+    *,
+    reverse: Translator | None = None,
+    reverse_name: str = "the reverse model",
+    max_pairs: int = 1000,
+    batch_tokens: int = 4096,
+    folder: str | Path | None = None,
+) -> ReadoutSelection:
+    """Select how links are read from a model's attention weights: layer, heads, step, norms and link rule.
+
+    All read-outs are tried on `max_pairs` of the pairs. Their links are measured against `gold` links (of each pair, in
+    order; see `heedful.alignment.read_gold`), or those of a `reverse` model, or those of the statistical aligner, which
+    learns from all pairs. With gold links and a reverse model, the way to combine both directions is selected, too.
+    The alarms of the selected read-out are measured on up to 500 translations.
+
+    The result's `readout` is the one to use: the best, unless `why_not_saved()` says why the present one stays. It is
+    written to the model folder `folder` as readout.json, if one is given and there is something new to write.
+    """
+    if gold is None:
+        pairs = spread(list(pairs), max_pairs)
+    chosen = [i for i, (x, y) in enumerate(pairs[:max_pairs]) if x and y and not translator.too_long(x, y)]
+    if reverse is not None:
+        chosen = [i for i in chosen if not reverse.too_long(*reversed(pairs[i]))]
+    if len(chosen) < 2:
+        raise DataError(f"{len(chosen)} of {len(pairs)} pairs can be read; selecting a read-out takes at least two")
+    sources, targets = ([pairs[i][side] for i in chosen] for side in (0, 1))
+    backward = None
+    if reverse is not None:
+        check_reverse(translator, reverse, sources, targets)
+        backward = [DirectedLinks.of(one).flipped() for one in reverse.align(targets, sources)]
+    if gold is not None:
+        known = gold if isinstance(gold, Gold) else Gold(list(gold), list(gold))
+        sure, possible = ([links[i] for i in chosen] for links in known[:2])
+        reference = ReferenceLinks(sure, possible, GOLD, backward)
+    elif backward is not None:
+        links = [one.links for one in backward]
+        reference = ReferenceLinks(links, links, f"the links of {reverse_name}")
+    else:
+        links = align_pairs(sources, targets, extra=pairs[max_pairs:])
+        reference = ReferenceLinks(links, links, "the statistical aligner's links")
+    table = weight_table(translator, sources, targets, batch_tokens)
+    selection = select(table, reference, translator.config.model, own_readout(translator))
+    used = list(zip(sources, targets, strict=True))
+    alarms = measure_alarms(translator, used, selection.readout, batch_tokens)
+    selection = selection._replace(alarms=alarms, skipped=len(pairs[:max_pairs]) - len(chosen))
+    if folder is not None and (not selection.why_not_saved() or alarms is not None):
+        write_readout(Path(folder), selection.readout)
+    return selection
+
+
+def own_readout(translator: Translator) -> Readout | None:
+    """Return the read-out that was selected for a model, or written by hand; None for the usual one."""
+    own = translator.parts.readout
+    return None if own is None or own.is_usual(translator.config.model) else own
+
+
+def weight_table(
+    translator: Translator, sources: Sequence[str], targets: Sequence[str], batch_tokens: int = 4096
+) -> WeightTable:
+    """Read the weights of all layers and heads for given pairs, in one pass, at both steps and with norms."""
+    model = translator.parts.model
+    if isinstance(model, Ensemble):
+        raise ConfigError("an ensemble is several models; select the read-out of each")
+
+    def look(memory: Memory, ids: Sequence[Sequence[int]]) -> list[Reading]:
+        return read(model, memory, ids, after=True, norms=True)
+
+    readings = translator.pairs(sources, targets, look, batch_tokens)
+    done = {
+        row: PairWeights.of(x.spaced(), y.spaced(), reading.weights, reading.after, reading.norms)
+        for row, x, y, reading in readings
+    }
+    return WeightTable([done[row] for row in range(len(done))])
