@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from heedful.evaluation.evaluate import evaluate
     from heedful.evaluation.report import report
     from heedful.trace import Trace
-    from heedful.translator import Translation, Translator, align, load, select_readout
+    from heedful.translator import Translation, Translator, align, load
+    from heedful.translator.select_readout import select_readout
 
 __all__ = [
     "Client",
