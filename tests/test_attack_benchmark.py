@@ -102,7 +102,6 @@ def test_bounds(attack: ModuleType) -> None:
 
     assert judged(0.29, 299.0) == []
     assert judged(0.31, 299.0) == ["latency"]
-    assert judged(0.31, 299.0, attack.Kind(latency=False)) == []
     assert judged(0.29, 301.0) == ["memory"]
     assert judged(0.1, 100.0, lost=["gone"]) == ["1 polite requests lost"]
     assert judged(0.1, 100.0, wrong=["other"]) == ["1 wrong answers"]
