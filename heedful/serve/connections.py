@@ -24,7 +24,15 @@ from heedful.serve.limits import Limits
 from heedful.serve.receiving import Reading
 from heedful.serve.refusals import Refusals
 
-__all__ = ["ConnectionState", "Connections", "HttpConnection", "ReceiveRate", "ThrottledFlow", "address_key", "protocol"]
+__all__ = [
+    "ConnectionState",
+    "Connections",
+    "HttpConnection",
+    "ReceiveRate",
+    "ThrottledFlow",
+    "address_key",
+    "protocol",
+]
 
 REQUEST_LINE = 8 * 1024  # bytes of method, URL and version
 HEADER = 32 * 1024  # bytes of the request line and all header fields; and of all trailers
