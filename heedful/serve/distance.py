@@ -75,10 +75,9 @@ class Scribe:
 
     def send(self, message: Join | Drop) -> None:
         """Tell it something; one that does not listen is given up."""
-        content = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
         try:
             with self.sending:
-                self.line.send_bytes(content)
+                self.line.send_bytes(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
         except OSError:
             self.give_up()
 
@@ -93,6 +92,9 @@ class Scribe:
             return False
         if silent > HANGS:
             return True
+        if self.sending.locked():  # it may be waiting for what is not sent yet
+            self.watch.reset()
+            return False
         return self.watch.idle(now, activity(self.process.pid)) > IDLE and not self._unread()
 
     def _unread(self) -> bool:
@@ -122,10 +124,12 @@ class Distant(Greedy):
         self.flow = model, light
         self.scribe = scribe
         self.gone: list[int] = []
+        self.first = True  # nothing was being written when the last sentences entered
 
     def enter(self, picked: Picked) -> list[int]:
         """Take in sentences; return their names."""
-        if not self.live:
+        self.first = not self.live
+        if self.first:
             self.scribe.heard = time.monotonic()  # it had nothing to say
         self.next = self.scribe.names
         rows = super().enter(picked)
@@ -135,6 +139,8 @@ class Distant(Greedy):
     def send(self, names: list[int], picked: Picked, memory: Memory) -> None:
         """Hand sentences over that were read."""
         self.scribe.send(Join(self.flow, names, packed(memory), *self.asked(picked)))
+        if self.first:
+            self.scribe.heard = time.monotonic()  # and knew of nothing to do before
 
     def leave(self, rows: list[int]) -> None:
         """Take note that some sentences are to be stopped."""
