@@ -42,6 +42,7 @@ class Scribe:
         self.heard = time.monotonic()
         self.watch = Watch()
         self.sending = threading.Lock()
+        self.preparing = False  # a message that will be sent
         ours, theirs = socket.socketpair()
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", HANGS, 0))
         arguments = str(threads), json.dumps(dict(models))
@@ -75,9 +76,12 @@ class Scribe:
 
     def send(self, message: Join | Drop) -> None:
         """Tell it something; one that does not listen is given up."""
+        self.preparing = True
+        content = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+        self.preparing = False
         try:
             with self.sending:
-                self.line.send_bytes(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
+                self.line.send_bytes(content)
         except OSError:
             self.give_up()
 
@@ -92,7 +96,7 @@ class Scribe:
             return False
         if silent > HANGS:
             return True
-        if self.sending.locked():  # it may be waiting for what is not sent yet
+        if self.preparing:  # it may be waiting for what is not sent yet
             self.watch.reset()
             return False
         return self.watch.idle(now, activity(self.process.pid)) > IDLE and not self._unread()

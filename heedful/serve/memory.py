@@ -16,7 +16,7 @@ from pathlib import Path
 __all__ = ["PAUSE", "Trimmer", "memory"]
 
 GROWN = 4 * 2**20  # bytes over the least, from which on a trim is worth its time
-GROWN_BUSY = 64 * 2**20  # the same while there is something to do
+GROWN_BUSY = 32 * 2**20  # the same while there is something to do
 PAUSE = 1.0  # seconds between two
 
 

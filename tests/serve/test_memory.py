@@ -34,7 +34,7 @@ def test_trims_are_rare_and_only_when_there_is_more_than_at_the_least(monkeypatc
     for now[0] in (14.0, 16.0, 18.0, 20.0):  # 150, 120, 90 and nothing more
         trimmer(idle=True)
     assert trims == [14.0, 16.0, 18.0]
-    held[0] += 40 << 20
+    held[0] += 20 << 20
     now[0] = 22.0
     trimmer(idle=False)  # it has something else to do
     assert len(trims) == 3
