@@ -67,6 +67,11 @@ class Desk:
         self.scribe: Scribe | None = None  # the decoding process, where there is one
         self.pace = Pace(max(2, limits.batch_rows // 4))
 
+    @property
+    def busy(self) -> bool:
+        """Whether there is anything to do."""
+        return bool(self.lanes or self.queue.works or self.tasks or self.over or self.ready)
+
     def tick(self, done: int = 0) -> None:
         """Take note that sentences have come, or are done or given up."""
         self.pace.tick(self.ahead(), done)

@@ -42,6 +42,7 @@ class Scribe:
         self.heard = time.monotonic()
         self.watch = Watch()
         self.sending = threading.Lock()
+        self.preparing = False  # a message that will be sent
         ours, theirs = socket.socketpair()
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", HANGS, 0))
         arguments = str(threads), json.dumps(dict(models))
@@ -75,7 +76,9 @@ class Scribe:
 
     def send(self, message: Join | Drop) -> None:
         """Tell it something; one that does not listen is given up."""
+        self.preparing = True
         content = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+        self.preparing = False
         try:
             with self.sending:
                 self.line.send_bytes(content)
@@ -93,6 +96,9 @@ class Scribe:
             return False
         if silent > HANGS:
             return True
+        if self.preparing:  # it may be waiting for what is not sent yet
+            self.watch.reset()
+            return False
         return self.watch.idle(now, activity(self.process.pid)) > IDLE and not self._unread()
 
     def _unread(self) -> bool:
@@ -122,10 +128,12 @@ class Distant(Greedy):
         self.flow = model, light
         self.scribe = scribe
         self.gone: list[int] = []
+        self.first = True  # nothing was being written when the last sentences entered
 
     def enter(self, picked: Picked) -> list[int]:
         """Take in sentences; return their names."""
-        if not self.live:
+        self.first = not self.live
+        if self.first:
             self.scribe.heard = time.monotonic()  # it had nothing to say
         self.next = self.scribe.names
         rows = super().enter(picked)
@@ -135,6 +143,8 @@ class Distant(Greedy):
     def send(self, names: list[int], picked: Picked, memory: Memory) -> None:
         """Hand sentences over that were read."""
         self.scribe.send(Join(self.flow, names, packed(memory), *self.asked(picked)))
+        if self.first:
+            self.scribe.heard = time.monotonic()  # and knew of nothing to do before
 
     def leave(self, rows: list[int]) -> None:
         """Take note that some sentences are to be stopped."""

@@ -98,7 +98,7 @@ def main(number: str) -> None:
     with Connection(int(number)) as line, suppress(EOFError, ConnectionError):
         while True:
             if not line.poll(PAUSE):
-                trim()
+                trim(idle=True)
             request = line.recv()
             try:
                 reply = OK + draw(request)

@@ -16,6 +16,7 @@ from pathlib import Path
 __all__ = ["PAUSE", "Trimmer", "memory"]
 
 GROWN = 4 * 2**20  # bytes over the least, from which on a trim is worth its time
+GROWN_BUSY = 32 * 2**20  # the same while there is something to do
 PAUSE = 1.0  # seconds between two
 
 
@@ -30,8 +31,9 @@ def memory(process: int | str = "self") -> int:
 class Trimmer:
     """Gives free memory of this process back to the system, as long as it holds more than at its least.
 
-    What refers to itself is collected first: Python does that by itself only when much more has been allocated, which
-    never happens in a service at rest. Both take a few milliseconds, as what was loaded at the start is frozen.
+    Where there is nothing else to do, what refers to itself is collected first: Python does that by itself only when
+    much more has been allocated, which never happens in a service at rest. A process that is busy trims only what is
+    much: both hold up others for some milliseconds.
     """
 
     def __init__(self) -> None:
@@ -39,15 +41,16 @@ class Trimmer:
         self.least = 0  # bytes it held so far, at least
         self.next = 0.0
 
-    def __call__(self) -> None:
+    def __call__(self, idle: bool) -> None:
         """Trim, if a second has passed and there may be something to give back."""
         now = time.monotonic()
         if self.trim is None or now < self.next:
             return
         self.next = now + PAUSE
         held = memory()
-        if self.least and held > self.least + GROWN:
-            gc.collect()
+        if self.least and held > self.least + (GROWN if idle else GROWN_BUSY):
+            if idle:
+                gc.collect()
             self.trim(0)
             held = memory()
         self.least = min(self.least or held, held)

@@ -219,13 +219,17 @@ class Reader(Replaceable):
         limits = self.desk.limits
         if 0 < limits.lanes - 1 <= busy:
             works = [work for work in works if work.light and not work.running]
-        if not works or busy >= limits.lanes:
+        if not works or busy >= limits.lanes or (busy and not works[0].light and self._heavy_batch()):
             return []
         like = any(lane.key == key for lane in self.desk.lanes)
         if like and now - min(work.born for work in works) < limits.wait:
             return []
         tokens = limits.batch_tokens // (1 if works[0].light else 4)  # a beam over long texts takes much memory
         return self.desk.queue.pick(works, tokens, limits.batch_rows)
+
+    def _heavy_batch(self) -> bool:
+        """Whether there is a batch of a heavy request: two beams over long texts would take too much memory."""
+        return self.partial is not None or any(isinstance(lane, Batch) and not lane.light for lane in self.desk.lanes)
 
     def _begin(self, lane: Greedy | None, picked: Picked) -> None:
         """Read sentences, and hand them over."""

@@ -83,10 +83,10 @@ def write(line: Connection, flows: dict[Name, Flow]) -> None:
     share = Share()
     trim = Trimmer()
     while True:
-        trim()
         idle = not any(map(len, flows.values()))
+        trim(idle=False)
         if idle and not line.poll(PAUSE):
-            trim()
+            trim(idle=True)
         for message in said(line, wait=idle):
             match message:
                 case Join(which, names, memory, limits, prefixes):

@@ -148,7 +148,7 @@ class Supervisor:
         while not self.stopped.wait(OFTEN):
             try:
                 self.check(time.monotonic())
-                trim()
+                trim(idle=not self.desk.busy)
             except Exception:  # it has to go on
                 log.exception("the supervisor failed")
 

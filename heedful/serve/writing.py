@@ -22,8 +22,8 @@ from heedful.translator.pipeline import DecodedToken
 
 __all__ = ["Listener", "Steps"]
 
-TOLD_AT_ONCE = 8  # tokens of streams that are told at once
-TOLD_PAUSE = 0.001  # seconds after which the next ones are
+TOLD_AT_ONCE = 4  # tokens of streams that are told at once
+TOLD_PAUSE = 0.002  # seconds after which the next ones are
 
 
 class Steps(Replaceable):

@@ -146,11 +146,13 @@ def check_text(text: Text, where: str) -> None:
     places += [("word", i, word.start, word.end) for i, word in enumerate(text.words, 1)]
     for what, i, start, end in places:
         if not 0 <= start <= end <= length:
-            raise DataError(f"{where}{what} {i} has the characters {start} to {end} of a text that has {length}")
+            span = f"{start!s:.20} to {end!s:.20}"
+            raise DataError(f"{where}{what} {i} has the characters {span} of a text that has {length}")
     before = 0
     for i, word in enumerate(text.words, 1):
         if not 0 <= word.first <= word.last <= T:
-            raise DataError(f"{where}word {i}, {word.text!r}, has the tokens {word.first} to {word.last} of {T}")
+            span = f"{word.first!s:.20} to {word.last!s:.20}"
+            raise DataError(f"{where}word {i}, {word.text!r:.60}, has the tokens {span} of {T}")
         if word.first < before:
             raise DataError(f"{where}word {i}, {word.text!r}, begins at token {word.first}, before the last one ends")
         before = word.last

@@ -23,17 +23,25 @@ def test_trims_are_rare_and_only_when_there_is_more_than_at_the_least(monkeypatc
 
     trimmer = Trimmer()
     trimmer.trim = trim
-    trimmer()  # the least is 100 MiB
+    trimmer(idle=True)  # the least is 100 MiB
     held[0] = 102 << 20
     now[0] = 12.0
-    trimmer()
+    trimmer(idle=True)
     assert trims == []
     held[0] = 180 << 20
     now[0] = 12.5
-    trimmer()  # too early
+    trimmer(idle=True)  # too early
     for now[0] in (14.0, 16.0, 18.0, 20.0):  # 150, 120, 90 and nothing more
-        trimmer()
+        trimmer(idle=True)
     assert trims == [14.0, 16.0, 18.0]
+    held[0] += 20 << 20
+    now[0] = 22.0
+    trimmer(idle=False)  # it has something else to do
+    assert len(trims) == 3
+    held[0] += 40 << 20
+    now[0] = 24.0
+    trimmer(idle=False)
+    assert len(trims) == 4
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc only")
@@ -45,7 +53,7 @@ trim = Trimmer()
 if trim.trim is None:
     print("no malloc_trim")
 else:
-    trim()
+    trim(idle=True)
     least = memory()
     blocks = [bytearray(64 * 1024) for _ in range(2000)]
     last = bytearray(64 * 1024)
@@ -53,7 +61,7 @@ else:
     del blocks
     kept = memory() - least
     trim.next = 0.0
-    trim()
+    trim(idle=True)
     print(full >> 20, kept >> 20, (memory() - least) >> 20)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)

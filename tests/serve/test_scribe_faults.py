@@ -189,3 +189,12 @@ def test_a_signal_while_it_starts(tiny: Path) -> None:
         assert service.wait(20) == 0
         assert service.stderr is not None
         assert "Traceback" not in service.stderr.read()
+
+
+def test_a_stopped_process_is_noticed_while_the_line_to_it_is_full(tiny: Path) -> None:
+    """Whoever sends waits then; that is no reason to think that the process has nothing to do."""
+    with apart(tiny, Limits(seconds=5)) as (service, scribe), ThreadPoolExecutor(64) as pool:
+        os.kill(scribe.process.pid, signal.SIGSTOP)
+        text = "bead cafe deaf face " * 10
+        assert set(pool.map(lambda _: ask(service.url, {"text": text}), range(200))) <= {200, 429}
+        until(lambda: scribe.process.poll() is not None, 10)

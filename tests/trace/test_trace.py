@@ -212,6 +212,8 @@ def rows(*first):
         (first_word(last=9), "source: word 1, 'ab', has the tokens 0 to 9 of 3"),
         (first_word(first=2, last=1), "source: word 1, 'ab', has the tokens 2 to 1 of 3"),
         (first_word(last=3), "source: word 2, '</s>', begins at token 2, before the last one ends"),
+        (first_word(last=10**4000), f"has the tokens 0 to 1{'0' * 19} of 3"),
+        (source(spans=[[0, 1], [1, 10**4000], [2, 2]]), f"has the characters 1 to 1{'0' * 19} of a text"),
         (first_word(start=-1), "source: word 1 has the characters -1 to 2 of a text that has 2"),
         (first_word(end="x"), "source: words: 'x' is no whole number"),
         (source(words=[{"text": "a"}]), "source: words: it has no 'start'"),
