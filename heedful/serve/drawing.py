@@ -41,7 +41,7 @@ MEMORY = 2 * 2**30  # bytes of address space of the process
 RECYCLE = 300 * 2**20  # bytes it may hold between two figures; one that holds more is replaced
 IDLE = 60.0  # seconds without a figure, after which the process is ended
 WAITING = 64  # figures that may wait
-WAITING_BYTES = 64 * 2**20  # bytes of the traces of all figures that wait or are drawn; one alone always fits
+WAITING_BYTES = 32 * 2**20  # bytes of the traces of all figures that wait or are drawn; one alone always fits
 PROCESSES = sys.platform != "win32"  # whether figures are drawn by a process
 LATELY = 4  # figures by which the time of one is estimated
 POLL = 0.05  # seconds between two looks at whether somebody still waits for a figure
