@@ -444,7 +444,7 @@ def _parse(content: bytes) -> dict[str, Any]:
         text = content.decode("utf-8")
         del content  # 64 MB
         if many := too_many(text):
-            raise _WrongAnswerError(f"it has more than {many}")
+            raise _WrongAnswerError(f"it has more than {many} (HEEDFUL_MAX_JSON allows more)")
         found = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
     except RecursionError:
         raise _WrongAnswerError("it is nested too deeply") from None

@@ -177,6 +177,6 @@ def test_recorded_updates_of_three_batches_and_of_one_alone(kind: str) -> None:
     device = torch.device("cuda")
     (there, recorded), (here, plain) = moved(True), moved(False)
     assert all(work.graphs for work in (recorded._backward, recorded._apply, recorded._single))
-    assert plain._alone is None
+    assert plain._single is None
     torch.testing.assert_close(there, here, rtol=1e-3, atol=1e-4)
     recorded.close()

@@ -1,6 +1,6 @@
 """Word alignment: links between the words of sentence pairs, read from weights or learned; gold links, error rate.
 
-`heedful.alignment` is the function that aligns pairs; this room is called `alignment` so that the two do not collide.
+`heedful.align` is the function that aligns pairs; this room is called `alignment` so that the two do not collide.
 """
 
 from heedful.alignment.eflomal import eflomal_directions

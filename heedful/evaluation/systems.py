@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -47,7 +47,7 @@ class System:
         Without a `name`, a folder is called by its path, and anything else by `default`.
         """
         if isinstance(system, System):
-            return system
+            return replace(system, name=name) if name else system
         if isinstance(system, Translator):
             return cls(name or default, open=lambda: system)
         if isinstance(system, str | Path):

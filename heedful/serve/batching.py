@@ -10,7 +10,7 @@ written, or when one of them has waited `wait` seconds. They take turns, step by
 requests that have no sentence being written, so that long texts cannot fill all of them.
 
 Light requests and heavy ones (see `sharing`) are never written together: as long as a light one is in work, the threads
-and the process do heavy work in half of their time.
+and the process do heavy work in a third of their time.
 """
 
 from __future__ import annotations

@@ -183,7 +183,9 @@ class Connections:
             if now - since < EVICTABLE:
                 return False
             # What waits to be sent is lost if the connection is closed: `Reading` watches over those.
-            if key in (None, self.open[connection]) and not connection.transport.get_write_buffer_size():
+            # Who is throttled waits for us.
+            waits = not (connection.transport.get_write_buffer_size() or connection.flow.throttled)
+            if key in (None, self.open[connection]) and waits:
                 self.refusals.add("evicted", connection.address)
                 self.remove(connection)
                 connection.transport.close()
@@ -268,9 +270,12 @@ class HttpConnection(Reading, HttpToolsProtocol):
 
     def _charge(self, cost: int) -> None:
         """Count what the address has sent, and stop reading for a while if that is too much."""
-        if (delay := self.registry.received.charge(self._key, cost, self.loop.time())) and not self.flow.throttled:
-            self.flow.throttle()
-            self._throttle = self.loop.call_later(delay, self._release)
+        if not self._key or not self.limits.connections_per_address:  # behind a proxy all are of one address
+            return
+        if delay := self.registry.received.charge(self._key, cost, self.loop.time()):
+            self.flow.throttle()  # each time: uvloop begins to read after `connection_made`, whatever was said there
+            if self._throttle is None:
+                self._throttle = self.loop.call_later(delay, self._release)
 
     def _release(self) -> None:
         self._throttle = None

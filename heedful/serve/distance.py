@@ -77,8 +77,10 @@ class Scribe:
     def send(self, message: Join | Drop) -> None:
         """Tell it something; one that does not listen is given up."""
         self.preparing = True
-        content = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
-        self.preparing = False
+        try:
+            content = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+        finally:
+            self.preparing = False
         try:
             with self.sending:
                 self.line.send_bytes(content)

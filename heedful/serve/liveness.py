@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 __all__ = ["Activity", "Watch", "activity"]
 
-BUSY = "RD"  # states of threads: running or runnable, waiting for a disk
+BUSY = "RDt"  # states of threads: running or runnable, waiting for a disk, stopped by a debugger
 
 
 class Activity(NamedTuple):

@@ -53,6 +53,8 @@ class Trimmer:
                 gc.collect()
             self.trim(0)
             held = memory()
+            if idle:  # what is left is in use
+                self.least = held
         self.least = min(self.least or held, held)
 
 

@@ -79,6 +79,8 @@ class Reader(Replaceable):
         desk = self.desk
         with desk.lock:
             self.rest()
+            if self.over:  # another one sweeps
+                return False
             self._sweep()
             while not (self.over or self._take(time.monotonic()) or self.told):
                 desk.reading.wait(self._soon(time.monotonic()))
@@ -219,12 +221,16 @@ class Reader(Replaceable):
         limits = self.desk.limits
         if 0 < limits.lanes - 1 <= busy:
             works = [work for work in works if work.light and not work.running]
-        if not works or busy >= limits.lanes or (busy and not works[0].light and self._heavy_batch()):
+        if not works or busy >= limits.lanes:
+            return []
+        # A beam over long texts takes much memory; on a GPU there is more.
+        large = not works[0].light and isinstance(self.desk.turn, nullcontext)
+        if large and works[0].prepared.writer.how.beam > 1 and self._heavy_batch():
             return []
         like = any(lane.key == key for lane in self.desk.lanes)
         if like and now - min(work.born for work in works) < limits.wait:
             return []
-        tokens = limits.batch_tokens // (1 if works[0].light else 4)  # a beam over long texts takes much memory
+        tokens = limits.batch_tokens // (4 if large else 1)
         return self.desk.queue.pick(works, tokens, limits.batch_rows)
 
     def _heavy_batch(self) -> bool:

@@ -6,6 +6,7 @@ runs one thing at a time: a process of its own takes every step as if nothing el
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 import time
@@ -133,6 +134,8 @@ def main(socket: str, threads: str, models: str) -> None:
         except HeedfulError as error:
             sys.exit(f"heedful: the decoding process: {error}".encode("utf-8", "backslashreplace").decode())
         try:
+            gc.collect()
+            gc.freeze()  # models and modules stay
             line.send({name: digest(model) for name, model in loaded.items()})
             write(line, {(name, light): Flow(model) for name, model in loaded.items() for light in (True, False)})
         except (EOFError, ConnectionError):

@@ -148,7 +148,7 @@ class Supervisor:
         while not self.stopped.wait(OFTEN):
             try:
                 self.check(time.monotonic())
-                trim(idle=not self.desk.busy)
+                trim(idle=not self.desk.busy and all(worker.since is None for worker in self.workers))
             except Exception:  # it has to go on
                 log.exception("the supervisor failed")
 

@@ -152,8 +152,9 @@ class Steps(Replaceable):
     def _tell(self, wrote: list[tuple[Work, DecodedToken]]) -> None:
         """Tell requests the tokens that were written for them, some at a time: the event loop has others to serve."""
         told = [(work.tell, one) for work, one in wrote if work.tell is not None]
+        on_cpu = isinstance(self.desk.turn, nullcontext)  # where another process writes what others wait for
         for first in range(0, len(told), TOLD_AT_ONCE):
-            if first:
+            if first and on_cpu and self.desk.light:
                 time.sleep(TOLD_PAUSE)
             for tell, one in told[first : first + TOLD_AT_ONCE]:
                 self.desk.later(tell, one)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from heedful.config import Config
-from heedful.errors import choose
+from heedful.errors import ConfigError, choose
 from heedful.fused.triton import scaled_, token_losses, usable
 from heedful.models import Look, Network
 from heedful.training.guided import guided_attention
@@ -99,6 +99,8 @@ def _weights(config: Config) -> dict[str, float]:
 def attention_needed(losses: Iterable[AuxiliaryLoss]) -> Look | None:
     """Return the attention weights that losses need together: those of one layer, or of all if they differ."""
     needed = {loss.look for loss in losses} - {None}
+    if len({look.inside for look in needed if look is not None}) > 1:
+        raise ConfigError("losses of self-attention and of attention to the source cannot be combined")
     return needed.pop() if len(needed) == 1 else Look() if needed else None
 
 

@@ -859,9 +859,15 @@ def test_who_sends_too_much_is_read_later_and_nobody_else() -> None:
         with suppress(TimeoutError):
             sender.send(POST + b"Content-Length: %d\r\n\r\n" % len(body) + body)
         until(lambda: any(one.flow.throttled for one in there.open))
+        with Peer(service) as newcomer:  # of the same address, over its rate from the start
+            newcomer.socket.settimeout(0.5)
+            with suppress(TimeoutError):
+                newcomer.send(POST + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+            with pytest.raises(TimeoutError):
+                newcomer.socket.recv(1)
         with Peer(service, "127.0.0.2") as other:
             assert other.send(GET).answer()[0] == 200
-        assert len(service.service.bodies.open) == 1, "the body is whole"
+        assert service.service.bodies.open, "the body is whole"
         there.received = usual
         with Peer(service) as again:  # the same address, at the usual rate
             sent = POST + b"Content-Length: %d\r\n\r\n" % len(body) + body
@@ -878,3 +884,11 @@ def test_a_request_there_is_no_memory_for_is_refused_before_its_body(monkeypatch
         assert status == 429
         assert b"memory" in content
         held.release()
+
+
+def test_behind_a_proxy_nobody_is_throttled() -> None:
+    body = TEXT.ljust(1_900_000)
+    with serving(connections_per_address=0) as service, Peer(service) as sender:
+        service.service.connections.received = ReceiveRate(rate=1, burst=1)
+        assert sender.send(POST + b"Content-Length: %d\r\n\r\n" % len(body) + body).answer()[0] == 200
+        assert not any(one.flow.throttled for one in service.service.connections.open)

@@ -122,7 +122,7 @@ def _missing(place: str) -> str:
     return "" if _work_on(torch.device(place)) else "Triton does not work there"
 
 
-# torch.compile asks once and takes the attend_step for good, rather than look inside; to say so by its own decorator,
+# torch.compile asks once and takes the answer for good, rather than look inside; to say so by its own decorator,
 # torch.compiler.assume_constant_result, would load the compiler, which takes seconds.
 _missing._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
