@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter, deque
 from types import SimpleNamespace
 
@@ -282,3 +283,17 @@ class Room:
 
     def count(self, picked) -> None:
         pass
+
+
+def test_of_beams_over_long_texts_one_batch_is_written_at_a_time(desk: Desk) -> None:
+    """On the CPU, and of a quarter of the tokens: the caches of two would take hundreds of megabytes."""
+    desk.limits = Limits(wait=0)
+    long = Request(*[256] * 8, light=False)
+    long.prepared.writer.how = SimpleNamespace(beam=2, n_best=1)
+    desk.queue = queue_of(long)
+    reader = Reader(desk, 1)
+    assert sizes(reader._batch("beam", [long], 0.0, 0)) == [256] * 2
+    reader.partial = object()
+    assert reader._batch("beam", [long], 0.0, 1) == []
+    desk.turn = threading.Lock()  # on a GPU
+    assert sizes(reader._batch("beam", [long], 0.0, 1)) == [256] * 6
