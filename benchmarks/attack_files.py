@@ -346,8 +346,8 @@ class Models(Kind):
 
         import heedful
         from heedful.config import Config
-        from heedful.folder import Parts, write_model
         from heedful.interop import write_marian
+        from heedful.interop.folder import Parts, write_model
         from heedful.models import build
         from heedful.text import Codec
 
@@ -456,9 +456,9 @@ class Models(Kind):
 
 def seal(folder: Path) -> bool:
     """Make all checksums of a model folder fit; return whether that could be done."""
-    from heedful.bounded import read_bytes
     from heedful.errors import ModelError
-    from heedful.folder import checksum
+    from heedful.files import read_bytes
+    from heedful.interop.folder import checksum
 
     try:
         path = folder / "config.json"
@@ -478,7 +478,7 @@ def seal(folder: Path) -> bool:
 
 def _without_checksum(folder: Path) -> bool:
     """Whether the damage took the checksum of the config away: then the folder is one of before."""
-    from heedful.bounded import open_plain
+    from heedful.files import open_plain
 
     try:
         with open_plain(folder / "config.json") as file:
@@ -627,7 +627,7 @@ class Readouts(Models):
         import torch
 
         from heedful.config import Config
-        from heedful.folder import Parts, write_model
+        from heedful.interop.folder import Parts, write_model
         from heedful.models import build
         from heedful.text import Codec
         from heedful.trace.readout import Readout
@@ -859,10 +859,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     import torch
 
-    from heedful import bounded
+    from heedful import files
 
     torch.set_num_threads(1)
-    bounded.PIPE_SECONDS = 0.1  # nobody will ever write to these pipes
+    files.PIPE_SECONDS = 0.1  # nobody will ever write to these pipes
     rows: dict[str, list[Result]] = {}
     with tempfile.TemporaryDirectory(prefix="heedful-attack-") as place:
         os.environ["HEEDFUL_CACHE"] = str(Path(place) / "cache")

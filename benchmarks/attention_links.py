@@ -35,8 +35,8 @@ from real_run import Children, Watched
 
 from heedful.alignment import align_pairs, flip, text
 from heedful.demo.machine import cores
-from heedful.disk import write_whole
 from heedful.errors import HeedfulError, MachineError, choose
+from heedful.files import write_whole
 
 PARTS = ("prepare", "train", "measure", "table")
 FAMILIES = ("transformer", "rnn")

@@ -34,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # the heedful of this checko
 
 from heedful.data.files import read_lines
 from heedful.data.hindi import generate
-from heedful.disk import write_whole
+from heedful.files import write_whole
 
 Pairs = list[tuple[str, str]]
 

@@ -23,8 +23,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # this very heedful, from a bare checkout too
 
-from heedful.disk import write_whole
 from heedful.errors import HeedfulError, choose
+from heedful.files import write_whole
 
 __all__ = ["PARTS", "Part", "go", "main"]
 

@@ -27,8 +27,8 @@ from real_table import finished, gather, tables
 from real_tasks import TASKS
 
 from heedful.demo.race import leaving
-from heedful.disk import write_whole
 from heedful.errors import ConfigError, HeedfulError, choose
+from heedful.files import write_whole
 
 __all__ = ["main", "recipes"]
 

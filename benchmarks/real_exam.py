@@ -24,8 +24,8 @@ from real_sets import Row, read_task
 
 import heedful
 from heedful.decoding import Decoding
-from heedful.disk import write_whole
 from heedful.errors import HeedfulError
+from heedful.files import write_whole
 from heedful.metrics import SentenceStats, differences, extract_stats, table
 from heedful.text import count
 from heedful.translator import Translator

@@ -21,8 +21,8 @@ from typing import Any
 from heedful.config import read_recipe
 from heedful.demo.machine import cores
 from heedful.demo.race import this_heedful
-from heedful.disk import locked, write_whole
 from heedful.errors import ConfigError, MachineError, ModelError
+from heedful.files import locked, write_whole
 
 __all__ = ["Children", "Plan", "Run", "go"]
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from heedful.data.files import read_lines
-from heedful.disk import write_whole
 from heedful.errors import DataError
+from heedful.files import write_whole
 
 __all__ = [
     "Known",

@@ -6,13 +6,11 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from heedful.config import Config, read_recipe
+from heedful.config import Config, __version__, read_recipe
 from heedful.errors import HeedfulError
-from heedful.version import __version__
 
 if TYPE_CHECKING:
     from heedful import observe
-    from heedful.api import train
     from heedful.client import Client
     from heedful.data.store import read_pairs
     from heedful.decoding import Decoding
@@ -22,6 +20,7 @@ if TYPE_CHECKING:
     from heedful.trace import Trace
     from heedful.translator import Translation, Translator, align, load
     from heedful.translator.select_readout import select_readout
+    from heedful.translator.train import train
 
 __all__ = [
     "Client",
@@ -63,7 +62,7 @@ _LAZY = {
     "read_pairs": "heedful.data.store",
     "report": "heedful.evaluation.report",
     "select_readout": "heedful.translator",
-    "train": "heedful.api",
+    "train": "heedful.translator.train",
 }
 _ROOMS = ("observe",)  # rooms that can be walked into: heedful.observe.watch(model)
 

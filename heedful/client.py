@@ -4,7 +4,7 @@ It needs nothing but Python. A request that the service has no room for (429), o
 (503, or nobody listening), is asked again after a while: as long as the service says, or twice as long each time.
 
 A service is not trusted: an answer has at most `MAX_ANSWER` bytes, and no more values than a JSON file may have
-(`heedful.bounded`); it has to be there, whole, within `timeout` seconds; it is checked before it is returned. Redirects
+(`heedful.files`); it has to be there, whole, within `timeout` seconds; it is checked before it is returned. Redirects
 are not followed, so that a token is sent to the given address only.
 """
 
@@ -24,8 +24,8 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple, cast, overload
 from urllib.parse import urlsplit
 
-from heedful.bounded import too_many
 from heedful.errors import ConfigError, DataError, HeedfulError, MachineError, guessing
+from heedful.files import too_many
 
 __all__ = ["MAX_ANSWER", "Client", "ServiceError", "TooMuch"]
 

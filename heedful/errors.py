@@ -16,6 +16,9 @@ HeedfulError             the root: catch this to catch them all
 ```
 
 On the command line a `MachineError` exits with 1 and every other one with 2.
+
+The functions help to write messages: the nearest allowed word, control characters as escapes, the command that installs
+a missing package.
 """
 
 from __future__ import annotations
@@ -23,11 +26,15 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
+import os
+import re
+import shutil
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+from shlex import quote
 from typing import ParamSpec, TypeVar
-
-from heedful.escapes import printable
 
 __all__ = [
     "ArgumentError",
@@ -44,11 +51,51 @@ __all__ = [
     "WorkerError",
     "choose",
     "closest",
+    "escape_json",
     "foreign",
     "guessing",
+    "install_command",
     "known_arguments",
     "nearest",
+    "pip_command",
+    "printable",
 ]
+
+# C0 without tab and newline, DEL, C1; line and paragraph separators; bidi embeddings, overrides and isolates; lone
+# surrogates, such as the undecodable bytes of a file name. The marks U+200E, U+200F and U+061C stay: right-to-left
+# text needs them, and they do not reach beyond their place. Joiners stay: scripts and emoji are written with them.
+CONTROL = "\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff"
+UNSAFE = re.compile(f"[{CONTROL}]")
+UNSAFE_LINE = re.compile(f"[{CONTROL}\n]")
+
+
+def printable(text: str, newlines: bool = True) -> str:
+    r"""Return a text with its control characters as Python would write them in a string, `\x1b` or `\u202e`.
+
+    Tabs stay, and line breaks unless `newlines` is False: then the text is one line. All other text, in any script
+    and direction, is left as it is.
+
+    >>> printable("a\x1b[31mb"), printable("one\ntwo", newlines=False), printable("שלום")
+    ('a\\x1b[31mb', 'one\\ntwo', 'שלום')
+    """
+    return (UNSAFE if newlines else UNSAFE_LINE).sub(_escape, text)
+
+
+def escape_json(text: str) -> str:
+    r"""Return JSON with the control characters in its strings as `\u` escapes: the same value, safe to print.
+
+    >>> escape_json('"\x9b"')
+    '"\\u009b"'
+    """
+    return UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def _escape(found: re.Match[str]) -> str:
+    if found[0] in "\n\r":
+        return "\\n" if found[0] == "\n" else "\\r"
+    code = ord(found[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -231,3 +278,29 @@ def guessing(function: Callable[_P, _R]) -> Callable[_P, _R]:
         return function(*args, **keywords)
 
     return call
+
+
+def pip_command() -> str:
+    """Return the pip that installs for this Python: `pip`, `.venv/bin/pip`, or `python -m pip` with a path."""
+    pip = Path(sys.executable).parent / "pip"
+    if shutil.which("pip") == str(pip):
+        return "pip"
+    if not pip.exists():
+        return f"{quote(_short(Path(sys.executable)))} -m pip"
+    return quote(_short(pip))
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs an extra, such as serve, for a checkout of heedful or for the package."""
+    root = Path(__file__).resolve().parent.parent
+    name = _short(root) if (root / "pyproject.toml").is_file() else "heedful"
+    return f"{pip_command()} install {quote(f'{name}[{extra}]')}"
+
+
+def _short(path: Path) -> str:
+    """Return a path from the current folder on, if it lies in there; always as one, and not as a name."""
+    try:
+        found = str(path.relative_to(os.getcwd()))
+    except (ValueError, OSError):
+        return str(path)
+    return found if found == "." or found.startswith(".venv") else f".{os.sep}{found}"

@@ -11,7 +11,7 @@ from conftest import copies
 
 import heedful
 from heedful.config import Config
-from heedful.folder import Parts, write_model
+from heedful.interop.folder import Parts, write_model
 from heedful.models import build
 from heedful.text import Codec
 from heedful.trace import Trace

@@ -14,7 +14,7 @@ from random_translators import random_folder, random_translator
 
 import heedful
 from heedful.errors import HeedfulError
-from heedful.folder import write_model, write_readout
+from heedful.interop.folder import write_model, write_readout
 from heedful.metrics import extract_stats
 from heedful.trace.alarms import KINDS, AlarmRates, alarms
 from heedful.trace.readout import Readout
@@ -126,7 +126,7 @@ def test_training_that_cannot_measure_them_still_ends_with_its_model(
     def fail(*_: object, **__: object) -> None:
         raise HeedfulError("out of memory")
 
-    monkeypatch.setattr("heedful.api.measure_alarms", fail)
+    monkeypatch.setattr("heedful.translator.train.measure_alarms", fail)
     translator = heedful.train(copies(100), tmp_path / "m", valid=PAIRS, settings=SETTINGS)
     assert translator.readout.alarms is None
     assert (tmp_path / "m" / "config.json").exists()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import heedful
 from heedful.errors import HeedfulError, ModelError
-from heedful.folder import CONFIG, WEIGHTS, checksum, pack, read_model, unpack, write_model, write_readout
+from heedful.interop.folder import CONFIG, WEIGHTS, checksum, pack, read_model, unpack, write_model, write_readout
 from heedful.trace.readout import Readout
 
 FILES = [CONFIG, WEIGHTS, "source.tokenizer.json", "target.tokenizer.json"]

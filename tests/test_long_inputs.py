@@ -11,7 +11,7 @@ from random_translators import random_parts, random_translator
 
 from heedful.decoding import Decoding
 from heedful.errors import DataError
-from heedful.folder import write_model
+from heedful.interop.folder import write_model
 from heedful.text.segments import READ, segments
 from heedful.translator.translator import CHARACTERS, SPLIT_CHARACTERS
 

@@ -17,8 +17,8 @@ from tests_helpers import small
 
 import heedful
 from heedful.errors import ConfigError
-from heedful.progress import LineReporter, NotebookReporter, TerminalReporter, TimeLeft, showing, status_line
 from heedful.training import Progress, Sample, Validation
+from heedful.training.progress import LineReporter, NotebookReporter, TerminalReporter, TimeLeft, showing, status_line
 
 AT = Progress(step=50, steps=200, epoch=1, loss=1.2345, accuracy=0.5, rate=0.1, tokens_per_second=12345.6)
 SAMPLE = Sample("ein Haus", "a house", "a mouse")

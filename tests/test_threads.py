@@ -11,8 +11,8 @@ import pytest
 import torch
 from conftest import ROOT
 
-from heedful import device
-from heedful.device import fastest_threads, may_choose, using_threads
+from heedful.models import device
+from heedful.models.device import fastest_threads, may_choose, using_threads
 
 
 class Machine:

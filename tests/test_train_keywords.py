@@ -11,8 +11,8 @@ from conftest import copies, write_pairs
 from tests_helpers import small
 
 import heedful
-from heedful.api import SECTIONS, with_keywords
 from heedful.errors import ArgumentError, ConfigError, DataError
+from heedful.translator.train import SECTIONS, with_keywords
 
 
 def test_settings_by_name(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from heedful.alignment.links import align_trace
 from heedful.alignment.symmetrize import symmetrize
 from heedful.decoding import Decoding
 from heedful.errors import ConfigError, DataError, ModelError
-from heedful.folder import read_model, set_aside, write_model, write_readout
+from heedful.interop.folder import read_model, set_aside, write_model, write_readout
 from heedful.observe import read
 from heedful.trace import Word
 from heedful.trace.alignment import Alignment

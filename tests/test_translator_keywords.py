@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import heedful
-from heedful.device import ThreadTimes
 from heedful.errors import ArgumentError, ConfigError
+from heedful.models.device import ThreadTimes
 from heedful.translator import threads as module
 
 

@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from heedful.alignment.pharaoh import Links, parse
-from heedful.errors import ConfigError, MachineError
-from heedful.version import pip_command
+from heedful.errors import ConfigError, MachineError, pip_command
 
 __all__ = ["PROGRAM", "eflomal_directions"]
 

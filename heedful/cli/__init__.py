@@ -10,8 +10,7 @@ import sys
 import time
 
 from heedful.cli.output import EscapedStream, set_up_logging, underlying
-from heedful.errors import HeedfulError
-from heedful.escapes import printable
+from heedful.errors import HeedfulError, printable
 
 __all__ = ["main"]
 

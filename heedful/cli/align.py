@@ -218,7 +218,7 @@ def _read_links(path: Path, given: Pairs) -> list[Links]:
 def _write(aligned: AlignedPairs, given: Pairs, out: Path | None, json: bool) -> None:
     """Write a line for each pair."""
     from heedful.alignment import text
-    from heedful.disk import write_whole
+    from heedful.files import write_whole
 
     if out is not None:
         write_whole(out, "".join(f"{text(links)}\n" for links in aligned.links).encode())

@@ -22,7 +22,7 @@ from heedful.cli.train import train
 from heedful.cli.translate import translate
 from heedful.cli.usage import HintingCommand, HintingGroup
 from heedful.cli.verbosity import with_verbosity
-from heedful.version import __version__
+from heedful.config import __version__
 
 __all__ = ["app"]
 

@@ -30,8 +30,7 @@ from heedful.cli.evaluation import (
 from heedful.cli.options import BatchTokens, Device, Json, Source, Threads, print_json, say, width
 from heedful.cli.output import write_colours
 from heedful.cli.progress import counting
-from heedful.errors import choose
-from heedful.escapes import printable
+from heedful.errors import choose, printable
 
 if TYPE_CHECKING:
     from heedful.evaluation.compare import ComparedSentence, SystemComparison
@@ -106,7 +105,7 @@ def compare(
         )
     print_notes(made.outputs)
     if to is not None:
-        from heedful.disk import write_whole
+        from heedful.files import write_whole
 
         write_whole(to, comparison_page(made).encode())
         say(f"the page is in {to}")

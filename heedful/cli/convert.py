@@ -24,8 +24,8 @@ def convert(
     What is written as marian is a folder that the package transformers loads, with the same output. It has to be a
     transformer with model.norm=post and text.kind=sentencepiece; any other model is refused.
     """
-    from heedful.folder import holds_model, write_model
     from heedful.interop import write_marian
+    from heedful.interop.folder import holds_model, write_model
     from heedful.translator import load
 
     choose("format", to, ("heedful", "marian"))

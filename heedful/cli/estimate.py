@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from heedful.progress import clock
+from heedful.training.progress import clock
 
 if TYPE_CHECKING:
     from heedful.training import Estimate

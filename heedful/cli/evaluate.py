@@ -91,8 +91,8 @@ def evaluate(
         refuse_idle("with --resamples 0", {"--seed": seed != 12345 and not resamples})
     tests = read_tests(pairs, source, reference, columns, format_)
     from heedful.decoding import Decoding
-    from heedful.disk import write_whole
     from heedful.evaluation.evaluate import evaluate as evaluate_system
+    from heedful.files import write_whole
 
     with naming_options():
         how = Decoding(

@@ -9,7 +9,7 @@ import typer
 
 from heedful.cli.decoding import say_fault
 from heedful.cli.options import Json, print_json
-from heedful.escapes import printable
+from heedful.errors import printable
 
 if TYPE_CHECKING:
     from heedful.translator import Translator
@@ -30,8 +30,8 @@ def info(model: ModelOrNot = None, *, json: Json = False) -> None:
         machine = _machine()
         print_json(machine) if json else print(_machine_text(machine))
         return
-    from heedful.folder import about
     from heedful.interop import HUB, fetch, is_marian
+    from heedful.interop.folder import about
     from heedful.translator import load
 
     folder = fetch(str(model)) if str(model).startswith(HUB) else model
@@ -58,8 +58,8 @@ def _machine() -> dict[str, Any]:
 
     import torch
 
+    from heedful.config import __version__
     from heedful.fused import paths
-    from heedful.version import __version__
 
     cuda = [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]
     return {

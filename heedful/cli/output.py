@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TextIO
 
-from heedful.escapes import escape_json, printable
+from heedful.errors import escape_json, printable
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from heedful.cli.output import say, shows_progress, terminal_console
-from heedful.escapes import printable
+from heedful.errors import printable
 
 if TYPE_CHECKING:
     from rich.progress import Progress

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from heedful.escapes import printable
+from heedful.errors import printable
 
 __all__ = ["SafeConsole"]
 

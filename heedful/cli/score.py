@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import compress
 from typing import TYPE_CHECKING
 
-from heedful.bounded import portions
 from heedful.cli.decoding import With, naming_options, opened, refuse_wrong_way
 from heedful.cli.notes import Notes
 from heedful.cli.options import (
@@ -24,6 +23,7 @@ from heedful.cli.options import (
     print_json,
     say,
 )
+from heedful.files import portions
 
 if TYPE_CHECKING:
     from heedful.translator import Translation

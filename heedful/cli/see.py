@@ -175,8 +175,8 @@ def _saved(path: Path, others: Sequence[object]) -> list[_Seen]:
 
 def _look(path: Path, text: str | None, target: str | None, inside: bool, device: str) -> _Seen:
     """Return what a model sees."""
-    from heedful.folder import about
     from heedful.interop import HUB, is_marian
+    from heedful.interop.folder import about
     from heedful.translator import load
 
     if text is None:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from heedful.cli.options import Device, Threads, say, use_threads
-from heedful.errors import ConfigError
-from heedful.version import install_command
+from heedful.errors import ConfigError, install_command
 
 if TYPE_CHECKING:
     from heedful.serve.shelf import Shelf

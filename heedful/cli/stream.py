@@ -15,7 +15,7 @@ from heedful.cli.options import print_json, width
 from heedful.cli.output import print_translation, terminal_console
 from heedful.cli.translate import MAP_CELLS, one_line
 from heedful.draw import heatmap
-from heedful.escapes import printable
+from heedful.errors import printable
 from heedful.text.words import merge
 from heedful.trace import Text, Trace
 from heedful.translator import Token

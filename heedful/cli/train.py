@@ -125,9 +125,9 @@ def train(
         raise ConfigError("--preset is for a new run; one that is resumed keeps its settings")
     preset = preset or ("none" if recipe else "auto")
 
-    from heedful.api import train_model
     from heedful.cli.estimate import report
     from heedful.training import Inputs, estimate_run
+    from heedful.translator.train import train_model
 
     if resume and not (pairs or source or target):
         if valid or valid_source or valid_target or columns or format_ or links or valid_links:
@@ -166,7 +166,7 @@ def train(
 @contextmanager
 def _display() -> Iterator[Reporter]:
     """Give the right display for stderr, and clear it away at the end."""
-    from heedful.progress import LineReporter, TerminalReporter
+    from heedful.training.progress import LineReporter, TerminalReporter
 
     if not shows_progress():
         yield LineReporter()
@@ -185,7 +185,7 @@ def _speaks() -> bool:
 
 def _looks(out: Path) -> bool:
     """Whether the model has attention, so that there is something to show."""
-    from heedful.folder import about
+    from heedful.interop.folder import about
 
     return bool(about(out)["config"]["model"]["family"] != "fixed")
 

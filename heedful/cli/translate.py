@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heedful.bounded import portions
 from heedful.cli.decoding import (
     Alpha,
     Beam,
@@ -45,6 +44,7 @@ from heedful.cli.options import (
 from heedful.cli.output import debug, print_translation, warn
 from heedful.cli.progress import LineProgress, line_progress
 from heedful.errors import ConfigError, DataError, HeedfulError
+from heedful.files import portions
 
 if TYPE_CHECKING:
     from heedful.decoding import Decoding

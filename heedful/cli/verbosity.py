@@ -13,8 +13,8 @@ from typing import Annotated, Any
 import typer
 
 from heedful.cli.output import debug, set_up_logging
+from heedful.config import __version__
 from heedful.errors import ConfigError
-from heedful.version import __version__
 
 __all__ = ["with_verbosity"]
 

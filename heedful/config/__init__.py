@@ -4,6 +4,8 @@ from heedful.config.config import Config, read_recipe, section_of, settings
 from heedful.config.models import MODELS, FixedConfig, ModelConfig, RecurrentConfig, RnnConfig, TransformerConfig
 from heedful.config.runs import DataConfig, TextConfig, TrainingConfig
 
+__version__ = "0.1.0"
+
 __all__ = [
     "MODELS",
     "Config",
@@ -15,6 +17,7 @@ __all__ = [
     "TextConfig",
     "TrainingConfig",
     "TransformerConfig",
+    "__version__",
     "read_recipe",
     "section_of",
     "settings",

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from heedful.bounded import read_bytes
 from heedful.config.fields import section
 from heedful.config.models import MODELS, ModelConfig, RnnConfig
 from heedful.config.runs import DataConfig, TextConfig, TrainingConfig
 from heedful.errors import ConfigError, choose, closest
+from heedful.files import read_bytes
 
 __all__ = ["Config", "read_recipe", "section_of", "settings"]
 

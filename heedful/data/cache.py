@@ -31,10 +31,9 @@ from typing import IO, Any
 
 import numpy as np
 
-from heedful.bounded import NotPlainError, max_json, open_plain
 from heedful.data.corpus import Array
-from heedful.disk import cache_folder, make_folder, whole_folder, writing
 from heedful.errors import DiskError
+from heedful.files import NotPlainError, cache_folder, make_folder, max_json, open_plain, whole_folder, writing
 
 try:
     import fcntl

@@ -1,6 +1,6 @@
 """Lines from files or stdin, plain or gzip, with errors that name the file and the line.
 
-No line is longer than `heedful.bounded.max_line`, and no gzip file unpacks to far more than text does.
+No line is longer than `heedful.files.max_line`, and no gzip file unpacks to far more than text does.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from heedful.bounded import NotPlainError, Unpacked, lines, open_file
 from heedful.errors import DataError
+from heedful.files import NotPlainError, Unpacked, lines, open_file
 
 __all__ = ["BOM", "called", "check_there", "decode", "is_packed", "opened", "raw_lines", "read_lines"]
 

@@ -12,10 +12,10 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from heedful.bounded import check_depth, max_line, megabytes, portions
 from heedful.data.columns import find, guess, ids_first, no_guess, parse_columns, positions, some, surely_names, usual
 from heedful.data.files import BOM, called, raw_lines
 from heedful.errors import ConfigError, DataError, choose
+from heedful.files import check_depth, max_line, megabytes, portions
 
 __all__ = ["FORMATS", "Pair", "PairFile", "PairList", "Raw", "format_of", "sides"]
 

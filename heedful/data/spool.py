@@ -11,11 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from heedful.bounded import has_hole, lines, max_line, open_plain
 from heedful.data.files import called, is_packed, opened, raw_lines, read_lines
 from heedful.data.formats import PairFile, PairList, Raw, format_of
-from heedful.disk import writing
 from heedful.errors import DataError
+from heedful.files import has_hole, lines, max_line, open_plain, writing
 
 __all__ = ["Readable", "readable"]
 

@@ -27,7 +27,6 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
-from heedful.bounded import portions
 from heedful.config import DataConfig
 from heedful.data.cache import Arrays, Say, Writer, key_of, stored
 from heedful.data.cleaning import EXAMPLES, CleaningReport, clean
@@ -38,6 +37,7 @@ from heedful.data.split import Hashes, Split, hashes, split
 from heedful.data.spool import Readable, readable
 from heedful.data.workers import in_order
 from heedful.errors import ConfigError, DataError, guessing
+from heedful.files import portions
 from heedful.text.counter_rng import spread
 
 __all__ = ["CHUNK", "Progress", "Store", "StoreRows", "naming_arguments", "open_store", "read_pairs"]

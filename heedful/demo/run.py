@@ -18,17 +18,16 @@ from shlex import quote
 from typing import Any, Protocol
 
 from heedful.alignment import parse, text
-from heedful.config import settings
+from heedful.config import __version__, settings
 from heedful.data.hindi import SentenceSide, generate
 from heedful.demo.machine import cores, peak
 from heedful.demo.measure import alignment, exact_up_to, examples, scores
 from heedful.demo.plan import Plan
 from heedful.demo.race import Standing, leaving, race, this_heedful
-from heedful.disk import locked, make_folder, write_whole, writing
 from heedful.errors import ConfigError, MachineError
 from heedful.evaluation.records import CorpusFacts, Machine, ModelResult, RunReport
 from heedful.evaluation.run_page import run_page
-from heedful.version import __version__
+from heedful.files import locked, make_folder, write_whole, writing
 
 __all__ = ["Watch", "run"]
 

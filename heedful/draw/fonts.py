@@ -11,8 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from heedful.errors import ConfigError, DataError, HeedfulError
-from heedful.version import install_command
+from heedful.errors import ConfigError, DataError, HeedfulError, install_command
 
 __all__ = ["Face", "Fonts", "faces_of", "needs_font", "script_of"]
 

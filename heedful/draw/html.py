@@ -15,6 +15,7 @@ from collections.abc import Set as AbstractSet
 from importlib.resources import files
 from typing import Any
 
+from heedful.config import __version__
 from heedful.draw import heads, svg
 from heedful.draw.marks import FONTS, clean
 from heedful.draw.pack import ROOM, plain
@@ -23,7 +24,6 @@ from heedful.errors import ConfigError, DataError
 from heedful.trace import Trace
 from heedful.trace.alarms import Alarm
 from heedful.trace.alarms import alarms as find_alarms
-from heedful.version import __version__
 
 __all__ = ["document", "figure", "page", "policy", "record", "script", "style"]
 

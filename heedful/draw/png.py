@@ -10,8 +10,7 @@ from pathlib import Path
 from heedful.draw.fonts import Face, Fonts
 from heedful.draw.marks import DARK, DARK_RIBBONS, LIGHT, LIGHT_RIBBONS, NAMES, RIBBONS
 from heedful.draw.runs import Run, runs
-from heedful.errors import DataError, HeedfulError, foreign
-from heedful.version import install_command
+from heedful.errors import DataError, HeedfulError, foreign, install_command
 
 __all__ = ["render"]
 

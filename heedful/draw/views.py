@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from heedful.bounded import read_json
-from heedful.disk import write_whole
 from heedful.draw import braid, heads, svg
 from heedful.draw.figure import stack
 from heedful.draw.marks import Picture
 from heedful.errors import ConfigError, DataError, choose
+from heedful.files import read_json, write_whole
 from heedful.trace import Trace
 
 __all__ = ["ENDINGS", "VIEWS", "View", "check_place", "drawn", "read_traces", "record", "too_large", "view", "write"]

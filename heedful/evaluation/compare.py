@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from heedful.config import __version__
 from heedful.decoding import Decoding
 from heedful.draw.marks import clean
 from heedful.errors import choose
@@ -16,7 +17,6 @@ from heedful.evaluation.systems import AnySystem, ProgressBar, System, SystemOut
 from heedful.evaluation.test_set import Pairs, TestSet
 from heedful.metrics.sentence_stats import METRICS, exact_match
 from heedful.metrics.significance import RESAMPLES, SEED, Comparison, Difference, compare_stats
-from heedful.version import __version__
 
 __all__ = ["SENTENCE_METRICS", "ComparedSentence", "SystemComparison", "compare", "comparison_page"]
 

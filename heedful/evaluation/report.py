@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from heedful.alignment.gold import Gold, score
+from heedful.config import __version__
 from heedful.decoding import Decoding
-from heedful.disk import write_whole
 from heedful.draw import chart
 from heedful.draw.html import figure
 from heedful.draw.marks import clean
@@ -26,13 +26,13 @@ from heedful.evaluation.records import AlignmentResult, ModelResult
 from heedful.evaluation.sections import ROOM, by_length, learning, links_table, marked
 from heedful.evaluation.systems import AnySystem, ProgressBar, System, SystemOutput, no_progress, run
 from heedful.evaluation.test_set import Pairs, TestSet
+from heedful.files import write_whole
 from heedful.metrics.scores import LengthTable
 from heedful.metrics.sentence_stats import METRICS
 from heedful.metrics.significance import RESAMPLES, SEED, Difference, Interval, differences, intervals
 from heedful.trace import Trace
 from heedful.training.metrics import read_metrics
 from heedful.translator import Translator
-from heedful.version import __version__
 
 __all__ = ["EvaluationReport", "ReportedSentence", "SystemResult", "report", "report_page"]
 

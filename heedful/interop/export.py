@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from heedful.config import Config, TransformerConfig
-from heedful.disk import make_folder, write_whole
 from heedful.errors import ConfigError
-from heedful.folder import Parts, write_readout
+from heedful.files import make_folder, write_whole
+from heedful.interop.folder import Parts, write_readout
 from heedful.interop.names import (
     BIAS,
     CONFIG,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from heedful.bounded import SETTINGS, NotPlainError, max_json, parse_json, read_bytes
 from heedful.errors import ModelError
+from heedful.files import SETTINGS, NotPlainError, max_json, parse_json, read_bytes
 
 __all__ = ["content", "json_object"]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import torch
 
-from heedful.errors import ModelError
-from heedful.folder import Parts, read_model
+from heedful.errors import ModelError, install_command
+from heedful.interop.folder import Parts, read_model
 from heedful.interop.marian import is_marian, read_marian
 from heedful.interop.names import (
     BIN,
@@ -22,7 +22,6 @@ from heedful.interop.names import (
     TOKENIZER,
     VOCABULARY,
 )
-from heedful.version import install_command
 
 __all__ = ["HUB", "fetch", "open_parts"]
 

@@ -15,12 +15,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from heedful.bounded import max_json
 from heedful.config import Config, TransformerConfig
-from heedful.device import memory_guard
 from heedful.errors import HeedfulError, ModelError
-from heedful.folder import WIDEST, Parts, check_finite, unpack
+from heedful.files import max_json
 from heedful.interop.files import content, json_object
+from heedful.interop.folder import WIDEST, Parts, check_finite, unpack
 from heedful.interop.names import (
     BIAS,
     BIN,
@@ -36,6 +35,7 @@ from heedful.interop.pickles import check_pickle
 from heedful.interop.settings import Marian
 from heedful.interop.vocabulary import Vocabulary, vocabularies
 from heedful.models import Network, build
+from heedful.models.device import memory_guard
 from heedful.text import SentencePieces
 from heedful.trace.readout import read_readout
 

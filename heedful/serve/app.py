@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 
+from heedful.config import __version__
 from heedful.serve import cors, page, problems, routes, swagger
 from heedful.serve.described import describe
 from heedful.serve.guard import Guard
 from heedful.serve.problems import ClientGone
 from heedful.serve.service import Service
-from heedful.version import __version__
 
 __all__ = ["build"]
 

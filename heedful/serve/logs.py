@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from heedful.escapes import printable
+from heedful.errors import printable
 
 __all__ = ["LogStream", "log_stream"]
 

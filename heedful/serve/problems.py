@@ -12,8 +12,8 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.routing import Match, Route
 
-from heedful.device import out_of_memory
 from heedful.errors import HeedfulError, MachineError, NotFiniteError
+from heedful.models.device import out_of_memory
 
 __all__ = ["KIND", "ClientGone", "Trouble", "answer", "install", "of_error"]
 

@@ -13,6 +13,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
 
 from heedful.alignment.links import align_trace
+from heedful.config import __version__
 from heedful.decoding import Decoding, batch_by_length
 from heedful.errors import ConfigError
 from heedful.markup import Marked, parse
@@ -25,7 +26,6 @@ from heedful.serve.work import Prepared, Work, prepare
 from heedful.trace import Trace
 from heedful.translator import Translator
 from heedful.translator.aligning import wrong_way
-from heedful.version import __version__
 
 __all__ = ["check_size", "gone", "install"]
 

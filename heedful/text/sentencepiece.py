@@ -15,11 +15,10 @@ from io import BytesIO
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from heedful.bounded import parse_json
-from heedful.errors import ConfigError, ModelError, foreign
+from heedful.errors import ConfigError, ModelError, foreign, install_command
+from heedful.files import parse_json
 from heedful.text.codec import SPECIALS, UNKNOWN, Codec, whole
 from heedful.text.words import SPACE, is_space
-from heedful.version import install_command
 
 __all__ = ["MARK", "Cut", "SentencePieces", "sentencepiece"]
 

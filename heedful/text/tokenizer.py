@@ -24,9 +24,9 @@ import numpy as np
 import numpy.typing as npt
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-from heedful.bounded import parse_json
 from heedful.config import TextConfig
 from heedful.errors import ModelError, foreign
+from heedful.files import parse_json
 from heedful.text.codec import END, SPECIALS, UNKNOWN, Codec, Numbers, Pieces, whole
 from heedful.text.sampling import Cutter, Lattices, Merges, variants
 from heedful.text.unigram import learn as learn_unigram

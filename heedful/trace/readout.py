@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.bounded import SETTINGS, NotPlainError, read_json
 from heedful.config import Config, ModelConfig, TransformerConfig
 from heedful.errors import ConfigError, DataError, HeedfulError
+from heedful.files import SETTINGS, NotPlainError, read_json
 from heedful.trace.alarms import AlarmRates
 from heedful.trace.json_checks import listed, number, whole_number
 

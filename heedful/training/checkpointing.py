@@ -21,12 +21,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from heedful.bounded import max_json, parse_json
-from heedful.device import memory_guard
-from heedful.disk import whole_folder, writing
-from heedful.errors import DiskError, HeedfulError, ModelError, NewerFormatError
-from heedful.escapes import printable
-from heedful.folder import (
+from heedful.errors import DiskError, HeedfulError, ModelError, NewerFormatError, printable
+from heedful.files import max_json, parse_json, whole_folder, writing
+from heedful.interop import HUB
+from heedful.interop.folder import (
     AVERAGE,
     BEST,
     OPTIMIZER,
@@ -38,7 +36,7 @@ from heedful.folder import (
     write_model,
     write_readout,
 )
-from heedful.interop import HUB
+from heedful.models.device import memory_guard
 from heedful.trace.readout import Readout, read_readout
 from heedful.training.callbacks import RESUME, Reporter, RunOutcome, Validation
 from heedful.training.distributed import Processes

@@ -12,8 +12,8 @@ import torch
 
 from heedful.config import TrainingConfig
 from heedful.data.corpus import Array
-from heedful.device import check_bf16, faster_in_bf16, fastest_threads, may_choose, memory_guard, pick
-from heedful.folder import Parts
+from heedful.interop.folder import Parts
+from heedful.models.device import check_bf16, faster_in_bf16, fastest_threads, may_choose, memory_guard, pick
 from heedful.training.callbacks import Reporter
 from heedful.training.distributed import ALONE, Processes
 from heedful.training.prepare import TrainingData

@@ -19,8 +19,8 @@ import torch
 from torch import nn
 
 from heedful.config import Config, TrainingConfig
-from heedful.device import fast_products
-from heedful.folder import Parts
+from heedful.interop.folder import Parts
+from heedful.models.device import fast_products
 from heedful.text.size import count_texts
 from heedful.training.callbacks import Reporter
 from heedful.training.device_setup import DeviceSetup, batch_guard

@@ -20,10 +20,10 @@ from typing import Any
 from heedful.data import Batch
 from heedful.data.batches import prefetch
 from heedful.data.corpus import Array
-from heedful.device import fast_products, memory_guard
-from heedful.disk import locked
 from heedful.errors import ConfigError, DataError, DiskError, NotFiniteError
-from heedful.folder import Parts, holds_model, set_aside
+from heedful.files import locked
+from heedful.interop.folder import Parts, holds_model, set_aside
+from heedful.models.device import fast_products, memory_guard
 from heedful.training.callbacks import RESUME, LoggingReporter, Progress, Reporter, RunOutcome
 from heedful.training.checkpointing import (
     Checkpoint,

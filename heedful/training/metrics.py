@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from heedful.bounded import megabytes, open_plain
-from heedful.disk import write_whole, writing
 from heedful.errors import DataError
+from heedful.files import megabytes, open_plain, write_whole, writing
 from heedful.training.callbacks import Validation
 
 __all__ = ["MetricsFile", "read_metrics"]

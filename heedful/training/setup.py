@@ -13,8 +13,8 @@ import torch
 
 from heedful.config import MODELS, Config, TransformerConfig
 from heedful.errors import ConfigError, DataError, choose
-from heedful.folder import Parts
 from heedful.interop import HUB, open_parts
+from heedful.interop.folder import Parts
 from heedful.models import build, pack_weights
 from heedful.text import SPECIALS, UNKNOWN, Codec
 from heedful.text.size import check_size

@@ -32,10 +32,10 @@ from heedful.decoding import (
     search,
     write,
 )
-from heedful.device import memory_guard
 from heedful.errors import ConfigError, DataError
-from heedful.folder import Parts
+from heedful.interop.folder import Parts
 from heedful.models import Look, Memory, Network
+from heedful.models.device import memory_guard
 from heedful.observe import Reading, read
 from heedful.text import END, PAD, UNKNOWN, Encoded
 from heedful.text.segments import Segment

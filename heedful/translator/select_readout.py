@@ -21,7 +21,7 @@ from heedful.alignment.symmetrize import DirectedLinks
 from heedful.data.subsample import spread
 from heedful.decoding import Ensemble
 from heedful.errors import ConfigError, DataError
-from heedful.folder import write_readout
+from heedful.interop.folder import write_readout
 from heedful.models import Memory
 from heedful.observe import Reading, read
 from heedful.trace.readout import Readout

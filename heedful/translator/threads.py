@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from heedful.decoding import Decoding
-from heedful.device import fastest_threads, may_choose, numbers_to_try, using_threads
+from heedful.models.device import fastest_threads, may_choose, numbers_to_try, using_threads
 
 if TYPE_CHECKING:
     from heedful.translator.translator import Translator

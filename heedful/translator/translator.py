@@ -15,11 +15,11 @@ import torch
 from numpy.typing import NDArray
 
 from heedful.decoding import Decoding, DecodingKeywords, Ensemble, batch_by_length, length_limit
-from heedful.device import memory_guard, pick, using_threads
 from heedful.errors import ConfigError, DataError, ModelError, choose, guessing, known_arguments
-from heedful.folder import Parts, holds_model, write_model
 from heedful.interop import open_parts
+from heedful.interop.folder import Parts, holds_model, write_model
 from heedful.models import Look, Memory, Network, pack_weights
+from heedful.models.device import memory_guard, pick, using_threads
 from heedful.observe.influence import NAMES, WAYS, gradient, leave_one_out
 from heedful.text import UNKNOWN
 from heedful.text.graphemes import whole

@@ -10,7 +10,7 @@ from random_translators import random_folder, random_parts
 
 import heedful
 from heedful.errors import DataError
-from heedful.folder import Parts, write_model, write_readout
+from heedful.interop.folder import Parts, write_model, write_readout
 from heedful.models import build
 from heedful.text import Codec
 from heedful.trace.readout import Readout

@@ -13,7 +13,7 @@ from random_translators import random_folder
 import heedful
 from heedful.alignment import MeasuredReadout, ReadoutSelection, parse, score
 from heedful.cli.readout import PLAINEST, selection_table
-from heedful.folder import write_readout
+from heedful.interop.folder import write_readout
 from heedful.trace.readout import Readout
 
 PAIRS = [pair for pair in copies(60, seed=5) if len(pair[0].split()) > 1][:30]

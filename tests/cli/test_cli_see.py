@@ -17,7 +17,7 @@ from tests_helpers import small, train_tiny
 import heedful
 from heedful.draw import heatmap, overview
 from heedful.draw.heads import chosen
-from heedful.folder import write_readout
+from heedful.interop.folder import write_readout
 from heedful.trace import Text, Trace, Word
 from heedful.trace.readout import RAW, Readout
 

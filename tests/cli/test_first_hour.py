@@ -15,7 +15,7 @@ from conftest import ROOT, Done
 from hostile_server import hostile, item, sends, translations
 
 import heedful
-from heedful import version
+from heedful import errors
 from heedful.cli.output import EscapedStream
 from heedful.cli.progress import line_progress
 
@@ -137,23 +137,23 @@ def test_a_checkout_names_the_command_that_works_there(monkeypatch: pytest.Monke
     (root / ".venv" / "bin" / "pip").touch()
     (root / "pyproject.toml").touch()
     monkeypatch.setattr(sys, "executable", str(root / ".venv" / "bin" / "python"))
-    monkeypatch.setattr(version, "__file__", str(root / "heedful" / "version.py"))
+    monkeypatch.setattr(errors, "__file__", str(root / "heedful" / "errors.py"))
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.chdir(root)
-    assert version.install_command("serve") == ".venv/bin/pip install '.[serve]'"
+    assert errors.install_command("serve") == ".venv/bin/pip install '.[serve]'"
     monkeypatch.chdir(tmp_path)
-    assert version.install_command("serve") == "'./check out/.venv/bin/pip' install './check out[serve]'"
+    assert errors.install_command("serve") == "'./check out/.venv/bin/pip' install './check out[serve]'"
     (root / ".venv" / "bin" / "pip").unlink()
     monkeypatch.chdir(root)
-    assert version.install_command("png") == ".venv/bin/python -m pip install '.[png]'"
+    assert errors.install_command("png") == ".venv/bin/python -m pip install '.[png]'"
 
 
 def test_elsewhere_it_is_the_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(version, "__file__", str(tmp_path / "site-packages" / "heedful" / "version.py"))
+    monkeypatch.setattr(errors, "__file__", str(tmp_path / "site-packages" / "heedful" / "errors.py"))
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     (tmp_path / "pip").touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert version.install_command("serve") == "pip install 'heedful[serve]'"
+    assert errors.install_command("serve") == "pip install 'heedful[serve]'"
 
 
 # ---- completion

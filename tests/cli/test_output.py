@@ -18,8 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.cli.output import EscapedStream, print_json, print_translation, say, set_up_logging, terminal_console
-from heedful.errors import DataError
-from heedful.escapes import escape_json, printable
+from heedful.errors import DataError, escape_json, printable
 
 Run = Callable[..., Done]
 HOSTILE = "a\x1b]0;owned\x07\x1b[2Jb\x9b31m\x7f\r\u202ec\u2066\u2028\udcff"

@@ -17,8 +17,8 @@ import pytest
 
 from heedful.data import cache
 from heedful.data.cache import Arrays, Writer, key_of, stored
-from heedful.disk import cache_folder
 from heedful.errors import DataError, DiskError
+from heedful.files import cache_folder
 
 KEY = key_of("test")
 

@@ -13,7 +13,7 @@ from random_translators import random_folder, random_parts
 import heedful
 from heedful.decoding import Decoding, Ensemble, beam, greedy, sample
 from heedful.errors import ConfigError, ModelError
-from heedful.folder import Parts, write_model
+from heedful.interop.folder import Parts, write_model
 from heedful.models import Look, build
 from heedful.observe import read
 from heedful.text import END, START

@@ -11,7 +11,7 @@ from random_translators import random_parts, random_translator
 import heedful
 from heedful.decoding import Decoding, Flow
 from heedful.errors import ModelError, NotFiniteError
-from heedful.folder import read_model, write_model
+from heedful.interop.folder import read_model, write_model
 from heedful.text import END
 from heedful.translator import Translator
 

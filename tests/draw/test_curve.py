@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.draw.curve import curve
+from heedful.training.progress import curve
 
 NUMBERS = st.floats(-1e6, 1e6, allow_nan=False)
 

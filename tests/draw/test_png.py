@@ -19,8 +19,7 @@ from heedful.draw.fonts import Fonts, faces_of, script_of
 from heedful.draw.marks import DARK, DARK_RIBBONS, LIGHT_RIBBONS, NAMES, RIBBONS
 from heedful.draw.png import render
 from heedful.draw.views import View, view
-from heedful.errors import ConfigError, DataError, HeedfulError
-from heedful.version import install_command
+from heedful.errors import ConfigError, DataError, HeedfulError, install_command
 
 MISSING = "resvg or fontTools is not here (pip install 'heedful[png]'), so that nobody looks at PNG files"
 

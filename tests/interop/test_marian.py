@@ -20,8 +20,8 @@ from marian_models import ENGLISH, HINDI, Made, load_tokenizer, marian, opus, tw
 from heedful.data import pad
 from heedful.decoding import Decoding, beam, greedy, log_probs
 from heedful.errors import HeedfulError, ModelError
-from heedful.folder import Parts, read_model, write_model
 from heedful.interop import is_marian, read_marian
+from heedful.interop.folder import Parts, read_model, write_model
 from heedful.models import Look
 from heedful.text import END, PAD, START, UNKNOWN
 

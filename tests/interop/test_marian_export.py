@@ -27,8 +27,8 @@ from test_marian import check_same, check_same_writing, ids, theirs
 import heedful
 from heedful.config import Config
 from heedful.errors import ConfigError, DiskError
-from heedful.folder import Parts, read_model
 from heedful.interop import is_marian, read_marian, write_marian
+from heedful.interop.folder import Parts, read_model
 from heedful.models import build
 from heedful.text import PAD, START, Codec
 

@@ -14,8 +14,8 @@ from marian_models import load_model, marian
 
 import heedful
 from heedful.errors import ModelError
-from heedful.folder import write_readout
 from heedful.interop import write_marian
+from heedful.interop.folder import write_readout
 from heedful.trace.readout import Readout
 
 

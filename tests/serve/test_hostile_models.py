@@ -15,7 +15,7 @@ from random_translators import random_folder, random_parts
 from running import running
 
 from heedful.errors import ConfigError
-from heedful.folder import about, write_model
+from heedful.interop.folder import about, write_model
 from heedful.serve.shelf import Shelf, named
 
 BAD = os.fsdecode(b"bad\xff\x1b")

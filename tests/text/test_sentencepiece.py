@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from test_tokenizer import ANYTHING, CORPUS
 
 from heedful.config import TextConfig
-from heedful.errors import ModelError
+from heedful.errors import ModelError, install_command
 from heedful.text import END, PAD, SPECIALS, START, UNKNOWN, Codec, SentencePieces
 from heedful.text.segments import segments
-from heedful.version import install_command
 
 pytest.importorskip("sentencepiece")
 quick = settings(max_examples=60, deadline=None)

@@ -11,10 +11,10 @@ import pytest
 from conftest import TINY, copies
 
 import heedful
+from heedful.config import __version__
 from heedful.errors import NewerFormatError
-from heedful.folder import CONFIG, OPTIMIZER, RUN, checksum, pack, unpack
+from heedful.interop.folder import CONFIG, OPTIMIZER, RUN, checksum, pack, unpack
 from heedful.training.checkpointing import folders, newest
-from heedful.version import __version__
 
 
 @pytest.fixture(scope="module")

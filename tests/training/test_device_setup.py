@@ -11,10 +11,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from heedful import device as device_module
 from heedful.config import TrainingConfig
-from heedful.device import faster_in_bf16
 from heedful.errors import ConfigError
+from heedful.models import device
+from heedful.models.device import faster_in_bf16
 from heedful.training.device_setup import choose_device
 
 CPU = torch.device("cpu")
@@ -31,11 +31,11 @@ def trial(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[SimpleNam
         return found
 
     monkeypatch.setenv("HEEDFUL_CACHE", str(tmp_path))
-    monkeypatch.setattr(device_module, "_has_matrix_bf16", lambda: True)
+    monkeypatch.setattr(device, "_has_matrix_bf16", lambda: True)
     monkeypatch.setattr(subprocess, "run", run)
-    device_module._try_bf16.cache_clear()
+    device._try_bf16.cache_clear()
     yield found
-    device_module._try_bf16.cache_clear()  # what was made up here must not be believed elsewhere
+    device._try_bf16.cache_clear()  # what was made up here must not be believed elsewhere
 
 
 @pytest.mark.parametrize(("status", "said", "fast"), [(0, "3.0\n", True), (0, "1.1\n", False), (-4, "", False)])
@@ -48,13 +48,13 @@ def test_bf16_on_a_cpu_where_it_pays(trial: SimpleNamespace, status: int, said: 
 
 def test_the_answer_is_kept(trial: SimpleNamespace, tmp_path: Path) -> None:
     for _ in range(3):
-        device_module._try_bf16.cache_clear()  # as in another process
+        device._try_bf16.cache_clear()  # as in another process
         assert faster_in_bf16(CPU)
     assert trial.times == 1
     (kept,) = tmp_path.glob("bf16-*.json")
     assert json.loads(kept.read_text()) == [0, 3.0]
     kept.write_text("broken")
-    device_module._try_bf16.cache_clear()
+    device._try_bf16.cache_clear()
     assert faster_in_bf16(CPU)
     assert trial.times == 2
 
@@ -63,7 +63,7 @@ def test_of_two_trials_at_once_the_first_answer_holds(trial: SimpleNamespace, tm
     assert faster_in_bf16(CPU)
     (kept,) = tmp_path.glob("bf16-*.json")
     kept.unlink()
-    device_module._try_bf16.cache_clear()
+    device._try_bf16.cache_clear()
     trial.meanwhile = lambda: kept.write_text("[0, 1.1]")
     assert not faster_in_bf16(CPU)
     assert kept.read_text() == "[0, 1.1]"

@@ -13,7 +13,7 @@ import torch
 from test_run import Crash, Ear, go, weights
 
 from heedful.decoding import greedy
-from heedful.folder import read_model
+from heedful.interop.folder import read_model
 from heedful.models import Network
 from heedful.training import Validation, checkpointing
 from heedful.training.checkpointing import newest

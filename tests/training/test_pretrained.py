@@ -17,7 +17,7 @@ from test_run import Crash, Ear, Never
 from heedful.config import Config
 from heedful.data import PairList
 from heedful.errors import ConfigError, ModelError
-from heedful.folder import Parts, read_model, write_model
+from heedful.interop.folder import Parts, read_model, write_model
 from heedful.models import build
 from heedful.text import Codec
 from heedful.training import Inputs, Validation, checkpointing, run_training

@@ -23,7 +23,7 @@ from tests_helpers import small
 import heedful
 from heedful.data import PairList, Raw
 from heedful.errors import ConfigError, DataError, DeviceMemoryError, DiskError, ModelError, NotFiniteError
-from heedful.folder import read_model
+from heedful.interop.folder import read_model
 from heedful.training import Inputs, Progress, Reporter, Validation, run_training
 from heedful.training.step import ModelWithLoss
 
@@ -532,7 +532,7 @@ assert validations[-1].loss < validations[0].loss
 @pytest.fixture
 def forgotten_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What another test may have found out about this CPU is not known here, and what is made up is forgotten."""
-    from heedful.device import _try_bf16
+    from heedful.models.device import _try_bf16
 
     monkeypatch.setenv("HEEDFUL_CACHE", str(tmp_path / "cache"))
     _try_bf16.cache_clear()

@@ -16,9 +16,9 @@ from test_run import PAIRS, Crash, Ear, go
 from tests_helpers import small
 
 import heedful
-from heedful.bounded import open_plain
 from heedful.data import PairList
 from heedful.errors import ConfigError, DataError
+from heedful.files import open_plain
 from heedful.training import Inputs, estimate_run, run_training
 
 Cli = Callable[..., Done]
@@ -70,7 +70,7 @@ def test_a_checkpoint_is_read_once(tmp_path: Path, heedful_cli: Cli, monkeypatch
         read[path.name] += "checkpoints" in str(path)
         return open_plain(path)
 
-    monkeypatch.setattr("heedful.folder.open_plain", counted)
+    monkeypatch.setattr("heedful.interop.folder.open_plain", counted)
     assert heedful_cli("train", "--out", out, "--resume").code == 0
     assert read["model.safetensors"] == read["optimizer.safetensors"] == read["run.json"] == 1
 

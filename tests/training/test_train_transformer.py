@@ -19,7 +19,7 @@ import heedful
 from heedful.config import TransformerConfig
 from heedful.data import PairList
 from heedful.errors import ConfigError
-from heedful.folder import read_model
+from heedful.interop.folder import read_model
 from heedful.models import build
 from heedful.training import Inputs, run_training
 

@@ -11,7 +11,7 @@ from conftest import copies
 from tests_helpers import small
 
 from heedful.data import PairList
-from heedful.device import ThreadTimes
+from heedful.models.device import ThreadTimes
 from heedful.training import Inputs, Reporter, estimate_run, run_training
 from heedful.training import device_setup as module
 

@@ -15,10 +15,10 @@ from heedful.data import PairFile, PairList
 from heedful.data.links import as_lines
 from heedful.data.store import naming_arguments
 from heedful.errors import ConfigError, DataError, known_arguments
-from heedful.folder import Parts
-from heedful.progress import showing
+from heedful.interop.folder import Parts
 from heedful.trace.readout import Readout
 from heedful.training import Callback, Inputs, Progress, run_training
+from heedful.training.progress import showing
 from heedful.translator import Translator, load
 from heedful.translator.alarm_rates import FEWEST, measure_alarms
 

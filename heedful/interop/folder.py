@@ -26,16 +26,24 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from heedful.bounded import SETTINGS, NotPlainError, max_json, megabytes, open_plain, read_bytes, read_json
-from heedful.config import Config
-from heedful.device import memory_guard
-from heedful.disk import make_folder, write_whole, writing
-from heedful.errors import HeedfulError, ModelError, NewerFormatError, foreign
-from heedful.escapes import printable
+from heedful.config import Config, __version__
+from heedful.errors import HeedfulError, ModelError, NewerFormatError, foreign, printable
+from heedful.files import (
+    SETTINGS,
+    NotPlainError,
+    make_folder,
+    max_json,
+    megabytes,
+    open_plain,
+    read_bytes,
+    read_json,
+    write_whole,
+    writing,
+)
 from heedful.models import Network, build
+from heedful.models.device import memory_guard
 from heedful.text import Codec
 from heedful.trace.readout import READOUT, Readout, read_readout
-from heedful.version import __version__
 
 __all__ = [
     "AVERAGE",
@@ -74,7 +82,7 @@ CHECKSUM = "checksum"
 WIDEST = 8  # bytes of a number, in float64
 HEADER = 2_000_000, 1_000  # bytes of a safetensors header at most: of all, and more for each weight
 
-logger = logging.getLogger("heedful.folder")
+logger = logging.getLogger("heedful.interop.folder")
 
 
 @dataclass(frozen=True)

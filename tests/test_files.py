@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from heedful import bounded
-from heedful.bounded import NotPlainError, open_file, open_plain, parse_json, read_bytes, read_json
+from heedful import files
 from heedful.config import Config
 from heedful.data.files import raw_lines
 from heedful.data.formats import PairFile
 from heedful.errors import ConfigError, DataError, ModelError
-from heedful.folder import about
+from heedful.files import NotPlainError, open_file, open_plain, parse_json, read_bytes, read_json
 from heedful.interop.files import json_object
+from heedful.interop.folder import about
 from heedful.trace.readout import read_readout
 
 
@@ -53,7 +53,7 @@ def test_the_limit_of_json_can_be_raised(tmp_path, monkeypatch):
 def test_a_limit_that_is_no_number_is_refused(monkeypatch, value):
     monkeypatch.setenv("HEEDFUL_MAX_LINE", value)
     with pytest.raises(ConfigError, match="HEEDFUL_MAX_LINE is .* expected a number of bytes"):
-        list(bounded.lines(io.BytesIO(b"a\n"), "x"))
+        list(files.lines(io.BytesIO(b"a\n"), "x"))
 
 
 def test_a_file_whose_size_is_not_known_is_read_up_to_its_limit(tmp_path):
@@ -84,14 +84,14 @@ def test_only_plain_files_are_opened(tmp_path, kind):
 
 
 def test_a_pipe_that_nobody_writes_to_is_given_up(tmp_path, monkeypatch):
-    monkeypatch.setattr(bounded, "PIPE_SECONDS", 0.05)
+    monkeypatch.setattr(files, "PIPE_SECONDS", 0.05)
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(DataError, match=r"pipe: .*nobody wrote to this pipe for 0.05 s"):
         list(raw_lines(tmp_path / "pipe"))
 
 
 def test_a_pipe_with_a_slow_writer_is_waited_for(tmp_path, monkeypatch):
-    monkeypatch.setattr(bounded, "PIPE_SECONDS", 0.05)
+    monkeypatch.setattr(files, "PIPE_SECONDS", 0.05)
     os.mkfifo(tmp_path / "pipe")
     go = threading.Event()
 
@@ -142,7 +142,7 @@ def test_zeros_in_gzip(tmp_path):
 
 
 def test_lines_in_gzip_that_text_never_is(tmp_path, monkeypatch):
-    monkeypatch.setattr(bounded, "GROWTH", 50)  # packed fast, it is 200 times smaller
+    monkeypatch.setattr(files, "GROWTH", 50)  # packed fast, it is 200 times smaller
     path = zeros(tmp_path / "same.gz", 10_000_000, b"x" * 999_999 + b"\n")
     with pytest.raises(DataError, match=r"same.gz: .*unpacks to more than 50 times its size"):
         sum(1 for _ in raw_lines(path))
@@ -184,8 +184,8 @@ def test_standard_input_has_the_limit(heedful_cli, tiny):
 
 def test_long_pairs_are_cleaned_a_few_at_a_time():
     rows = ["x" * 10] * 7
-    assert [len(some) for some in bounded.portions(rows, 100, 25, len)] == [3, 3, 1]
-    assert [len(some) for some in bounded.portions(rows, 2, 25, len)] == [2, 2, 2, 1]
+    assert [len(some) for some in files.portions(rows, 100, 25, len)] == [3, 3, 1]
+    assert [len(some) for some in files.portions(rows, 2, 25, len)] == [2, 2, 2, 1]
 
 
 def test_json_that_would_take_far_more_memory_than_its_text(monkeypatch):
@@ -194,9 +194,9 @@ def test_json_that_would_take_far_more_memory_than_its_text(monkeypatch):
         "50 members of objects": "{" + ",".join(f'"{n}": 0' for n in range(51)) + "}",
         "200 values": "[" + "0," * 201 + "0]",
     }.items():
-        monkeypatch.setattr(bounded, "CONTAINERS", 100)
-        monkeypatch.setattr(bounded, "MEMBERS", 50)
-        monkeypatch.setattr(bounded, "VALUES", 200)
+        monkeypatch.setattr(files, "CONTAINERS", 100)
+        monkeypatch.setattr(files, "MEMBERS", 50)
+        monkeypatch.setattr(files, "VALUES", 200)
         for each in (content, content.encode(), content.encode("utf-16")):
             with pytest.raises(ModelError, match=f"^x.json: this JSON has more than {name}"):
                 parse_json(each, "x.json")
@@ -214,7 +214,7 @@ def test_settings_are_small(tmp_path):
     path = tmp_path / "config.json"
     path.write_bytes(b'{"a": "' + b"x" * 1_000_000 + b'"}')
     with pytest.raises(ModelError, match="at most 1 MB"):
-        read_json(path, limit=bounded.SETTINGS)
+        read_json(path, limit=files.SETTINGS)
     assert len(read_json(path)["a"]) == 1_000_000
     with pytest.raises(ModelError, match="config.json: has .* at most 1 MB"):
         about(tmp_path)

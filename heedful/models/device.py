@@ -24,9 +24,8 @@ from typing import NamedTuple
 
 import torch
 
-from heedful.bounded import parse_json, read_bytes
-from heedful.disk import cache_folder, make_folder, write_whole
 from heedful.errors import ConfigError, DeviceMemoryError, DiskError, ModelError, choose
+from heedful.files import cache_folder, make_folder, parse_json, read_bytes, write_whole
 
 __all__ = [
     "ThreadTimes",
