@@ -1,6 +1,6 @@
 """Attention itself: scores to weights to context. These functions are the definition.
 
-Everything faster, in `heedful.fused`, is tested against them (`tests/test_attention_contract.py`).
+Everything faster, in `heedful.fused`, is tested against them (`tests/attention/test_attention_contract.py`).
 """
 
 from __future__ import annotations
