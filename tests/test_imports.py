@@ -1,4 +1,4 @@
-"""Imports point one way: the table of `docs/design.md`, held to."""
+"""Imports point one way: the table of `docs/lab/design.md`, held to."""
 
 from __future__ import annotations
 
