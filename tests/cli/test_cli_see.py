@@ -16,7 +16,7 @@ from tests_helpers import small, train_tiny
 
 import heedful
 from heedful.draw import heatmap, overview
-from heedful.draw.heads import chosen
+from heedful.draw.heads import choose_head
 from heedful.interop.folder import write_readout
 from heedful.trace import Text, Trace, Word
 from heedful.trace.readout import RAW, Readout
@@ -169,7 +169,7 @@ def test_heads_in_the_terminal(heedful_cli: Run, transformer: Path) -> None:
     assert heatmap(trace.only(2, 1)) in out
     assert out.endswith(f"{overview(trace)}\n")
     out = heedful_cli("see", transformer, "a b", "--view", "heads", "--layer", "2").out
-    assert heatmap(trace.only(*chosen(trace, 2).at)) in out
+    assert heatmap(trace.only(*choose_head(trace, 2).at)) in out
     done = heedful_cli("see", transformer, "a b", "--view", "heads", "--layer", "3")
     assert (done.code, "there is no layer 3" in done.err) == (2, True)
 
