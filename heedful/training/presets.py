@@ -1,6 +1,6 @@
 """Settings that fit the data: what an expert would choose for so many pairs on such a device.
 
-What a person sets stays; the rest comes from the first row that the pairs fit. docs/recipes.md says which of these
+What a person sets stays; the rest comes from the first row that the pairs fit. docs/lab/recipes.md says which of these
 numbers were measured, and on what.
 """
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from types import ModuleType
 
 import pytest
-from conftest import ROOT
-from tests_helpers import benchmark
-
-sys.path.insert(0, str(ROOT / "tests" / "evaluation"))
 from sample_report import report
+from tests_helpers import benchmark
 
 from heedful.evaluation.records import RunReport
 
