@@ -1,6 +1,6 @@
 """The definition of attention: masks, scores and `attend` as pure functions, then the scores as modules with weights.
 
-Faster implementations, in `heedful.fused`, are tested against these functions (`tests/attention/test_attention_contract.py`).
+Faster implementations, in `heedful.fused`, pass the same tests (`tests/attention/test_attention_contract.py`).
 To add a score, write a `Score` and set `SCORES["its name"]`: it trains and decodes by its `forward`; `fused` declares a
 fast version.
 """
