@@ -78,18 +78,17 @@ class Decoding:
     seed: int = 1
 
     def __post_init__(self) -> None:
-        values = vars(self)
-        for name, low, high in (
-            ("beam", 1, 1000),
-            ("n_best", 1, 1000),
-            ("min_length", 0, LONGEST),
-            ("max_length", 0, LONGEST),
-            ("no_repeat", 0, 1000),
-            ("top_k", 0, 10**9),
-            ("seed", 0, 2**63 - 1),
+        for name, value, low, high in (
+            ("beam", self.beam, 1, 1000),
+            ("n_best", self.n_best, 1, 1000),
+            ("min_length", self.min_length, 0, LONGEST),
+            ("max_length", self.max_length, 0, LONGEST),
+            ("no_repeat", self.no_repeat, 0, 1000),
+            ("top_k", self.top_k, 0, 10**9),
+            ("seed", self.seed, 0, 2**63 - 1),
         ):
             expected = f"a whole number from {low} to {high}"
-            check_value(name, values[name], int, range(low, high + 1).__contains__, expected)
+            check_value(name, value, int, range(low, high + 1).__contains__, expected)
         choose("penalty", str(self.penalty), PENALTIES)
         real = int | float
         check_value("alpha", self.alpha, real, lambda alpha: 0.0 <= alpha <= 10.0, "a number from 0 to 10")
@@ -110,8 +109,9 @@ class Decoding:
                 f"n_best is {self.n_best}, but a beam of {self.beam} finds at most {self.beam}; "
                 "widen the beam, or sample"
             )
-        for name, plain in (("temperature", 1.0), ("top_k", 0), ("top_p", 1.0)):
-            if not self.sample and (value := vars(self)[name]) != plain:
+        drawing = (("temperature", self.temperature, 1.0), ("top_k", self.top_k, 0), ("top_p", self.top_p, 1.0))
+        for name, value, plain in drawing:
+            if not self.sample and value != plain:
                 raise ConfigError(f"{name} is {value}, but nothing is drawn at random; add sample")
 
     def divisor(self, length: float) -> float:
