@@ -28,7 +28,8 @@ from heedful.interop.names import (
     layers,
 )
 from heedful.interop.settings import FIXED
-from heedful.text import END, PAD, SPECIALS, START, UNKNOWN, SentencePieces
+from heedful.text import END, PAD, SPECIALS, START, UNKNOWN
+from heedful.text.sentencepiece import SentencePieces
 
 __all__ = ["write_marian"]
 

@@ -36,7 +36,7 @@ from heedful.interop.settings import Marian
 from heedful.interop.vocabulary import Vocabulary, vocabularies
 from heedful.models import Network, build
 from heedful.models.device import memory_guard
-from heedful.text import SentencePieces
+from heedful.text.sentencepiece import SentencePieces
 from heedful.trace.readout import read_readout
 
 __all__ = ["is_marian", "read_marian"]
