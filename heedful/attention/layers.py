@@ -12,7 +12,7 @@ from typing import NamedTuple
 from torch import Tensor, nn
 
 from heedful.attention import scores
-from heedful.config.models import SCORES as NAMES
+from heedful.config import SCORES as NAMES
 from heedful.errors import ConfigError, choose
 
 __all__ = ["SCORES", "Additive", "Dot", "FusedScore", "General", "ScaledDot", "Score", "build_score"]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from heedful.data.subsample import spread
+from heedful.data.formats import spread
 from heedful.metrics import extract_stats
 from heedful.trace.alarms import ENOUGH, KINDS, AlarmRates, alarms
 from heedful.trace.readout import Readout
