@@ -40,32 +40,32 @@ Section = TypeVar("Section")
 MOST = 1000.0  # of a weight
 
 
-def choice(default: str, *allowed: str, doc: str) -> Any:  # noqa: ANN401  (dataclasses.field is Any too)
+def _choice(default: str, *allowed: str, doc: str) -> Any:  # noqa: ANN401  (dataclasses.field is Any too)
     """Return a field with a default and the other words that it allows."""
     return field(default=default, metadata={"allowed": (default, *allowed), "doc": doc})
 
 
-def whole(default: int, low: int, high: int, doc: str) -> Any:  # noqa: ANN401
+def _whole(default: int, low: int, high: int, doc: str) -> Any:  # noqa: ANN401
     """Return a field for a whole number from `low` to `high`."""
     return field(default=default, metadata={"low": low, "high": high, "doc": doc})
 
 
-def real(default: float, low: float, high: float, doc: str) -> Any:  # noqa: ANN401
+def _real(default: float, low: float, high: float, doc: str) -> Any:  # noqa: ANN401
     """Return a field for a number from `low` to `high`."""
     return field(default=default, metadata={"low": low, "high": high, "doc": doc})
 
 
-def switch(default: bool, doc: str) -> Any:  # noqa: ANN401
+def _switch(default: bool, doc: str) -> Any:  # noqa: ANN401
     """Return a field for true or false."""
     return field(default=default, metadata={"doc": doc})
 
 
-def weights(doc: str) -> Any:  # noqa: ANN401
+def _weights(doc: str) -> Any:  # noqa: ANN401
     """Return a field for numbers by name, kept as text: "coverage=0.1,entropy=0.5"."""
     return field(default="", metadata={"weights": True, "doc": doc})
 
 
-def section(name: str, kind: type[Section], settings: Mapping[str, object], whose: str = "") -> Section:
+def _section(name: str, kind: type[Section], settings: Mapping[str, object], whose: str = "") -> Section:
     """Return a section with these settings; raises ConfigError for an unknown name or a value that is not allowed."""
     fields = {f.name: f for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
     values = {}
@@ -124,15 +124,15 @@ SCORES = ["additive", "concat", "dot", "general", "scaled"]  # `heedful.attentio
 class RecurrentConfig:
     """Settings of every recurrent encoder-decoder."""
 
-    cell: str = choice("gru", "lstm", "rnn", doc="the recurrent cell")
-    layers: int = whole(1, 1, 32, "layers of the encoder, and of the decoder")
-    bidirectional: bool = switch(True, "encode the source in both directions")
-    width: int = whole(256, 1, 16384, "D, the width of the decoder's state")
-    encoder_width: int = whole(0, 0, 16384, "width of the encoder's state per direction; 0: h_j gets the width D")
-    embedding: int = whole(256, 1, 16384, "width of the embeddings")
-    bridge: str = choice("learn", "copy", doc="the decoder's first state: a learned map of h(T), or h(T) itself")
-    tied: bool = switch(False, "project to the vocabulary with the target embeddings: E·tanh(W[s_t; c_t; y_{t-1}])")
-    dropout: float = real(0.2, 0.0, 0.95, "on embeddings, between layers and before the output")
+    cell: str = _choice("gru", "lstm", "rnn", doc="the recurrent cell")
+    layers: int = _whole(1, 1, 32, "layers of the encoder, and of the decoder")
+    bidirectional: bool = _switch(True, "encode the source in both directions")
+    width: int = _whole(256, 1, 16384, "D, the width of the decoder's state")
+    encoder_width: int = _whole(0, 0, 16384, "width of the encoder's state per direction; 0: h_j gets the width D")
+    embedding: int = _whole(256, 1, 16384, "width of the embeddings")
+    bridge: str = _choice("learn", "copy", doc="the decoder's first state: a learned map of h(T), or h(T) itself")
+    tied: bool = _switch(False, "project to the vocabulary with the target embeddings: E·tanh(W[s_t; c_t; y_{t-1}])")
+    dropout: float = _real(0.2, 0.0, 0.95, "on embeddings, between layers and before the output")
 
     @property
     def directions(self) -> int:
@@ -159,7 +159,7 @@ class RecurrentConfig:
 class FixedConfig(RecurrentConfig):
     """The encoder-decoder without attention: one fixed context vector."""
 
-    context: str = choice("first", "every", doc="the decoder sees h(T) as its first state only, or at every step")
+    context: str = _choice("first", "every", doc="the decoder sees h(T) as its first state only, or at every step")
 
 
 @dataclass(frozen=True)
@@ -167,33 +167,33 @@ class RnnConfig(RecurrentConfig):
     """The recurrent encoder-decoder with attention."""
 
     score: str = field(default="additive", metadata={"allowed": SCORES, "doc": "the score of h_j for the query s_t"})
-    order: str = choice("bahdanau", "luong", doc="the query: s_{t-1} before the cell, or s_t after it")
-    score_width: int = whole(0, 0, 16384, "A, the width of the additive score; 0: D")
-    feed: bool = switch(True, "Luong's order only: the attentional state enters the next step")
+    order: str = _choice("bahdanau", "luong", doc="the query: s_{t-1} before the cell, or s_t after it")
+    score_width: int = _whole(0, 0, 16384, "A, the width of the additive score; 0: D")
+    feed: bool = _switch(True, "Luong's order only: the attentional state enters the next step")
 
 
 @dataclass(frozen=True)
 class TransformerConfig:
     """The Transformer: self-attention and attention to the source, without recurrence."""
 
-    layers: int = whole(3, 1, 64, "layers of the encoder, and of the decoder")
-    decoder_layers: int = whole(0, 0, 64, "layers of the decoder; 0: as many as the encoder has")
-    width: int = whole(256, 2, 16384, "D, the width of all states and embeddings")
-    heads: int = whole(4, 1, 1024, "H, the heads of each attention; they share the width")
-    inner: int = whole(1024, 1, 65536, "the width inside the feed-forward layers")
-    activation: str = choice("relu", "gelu", "silu", doc="the function inside the feed-forward layers")
-    norm: str = choice("pre", "post", doc="where a sub-layer is normalised: before it, or after its sum")
-    tied: str = choice(
+    layers: int = _whole(3, 1, 64, "layers of the encoder, and of the decoder")
+    decoder_layers: int = _whole(0, 0, 64, "layers of the decoder; 0: as many as the encoder has")
+    width: int = _whole(256, 2, 16384, "D, the width of all states and embeddings")
+    heads: int = _whole(4, 1, 1024, "H, the heads of each attention; they share the width")
+    inner: int = _whole(1024, 1, 65536, "the width inside the feed-forward layers")
+    activation: str = _choice("relu", "gelu", "silu", doc="the function inside the feed-forward layers")
+    norm: str = _choice("pre", "post", doc="where a sub-layer is normalised: before it, or after its sum")
+    tied: str = _choice(
         "target",
         "all",
         "none",
         doc="the output projection shares the target embeddings; all: the source's, too; none: its own weights",
     )
-    bias: bool = switch(False, "a bias for each target token")
-    scale: bool = switch(True, "multiply embeddings by √D before the positions are added")
-    dropout: float = real(0.1, 0.0, 0.95, "on embeddings and on the output of each sub-layer")
-    attention_dropout: float = real(0.0, 0.0, 0.95, "on the attention weights")
-    inner_dropout: float = real(0.0, 0.0, 0.95, "inside the feed-forward layers")
+    bias: bool = _switch(False, "a bias for each target token")
+    scale: bool = _switch(True, "multiply embeddings by √D before the positions are added")
+    dropout: float = _real(0.1, 0.0, 0.95, "on embeddings and on the output of each sub-layer")
+    attention_dropout: float = _real(0.0, 0.0, 0.95, "on the attention weights")
+    inner_dropout: float = _real(0.0, 0.0, 0.95, "inside the feed-forward layers")
 
     @property
     def channels(self) -> int:
@@ -225,16 +225,16 @@ MODELS: dict[str, type[RecurrentConfig] | type[TransformerConfig]] = {
 class DataConfig:
     """Which pairs a model is trained on."""
 
-    max_characters: int = whole(2000, 1, 10**9, "pairs with a side of more characters are dropped")
-    max_ratio: float = real(9.0, 1.0, 1e9, "pairs are dropped when one side has so many times the other's characters")
-    duplicates: str = choice("drop", "keep", doc="pairs that occurred before, both sides the same")
+    max_characters: int = _whole(2000, 1, 10**9, "pairs with a side of more characters are dropped")
+    max_ratio: float = _real(9.0, 1.0, 1e9, "pairs are dropped when one side has so many times the other's characters")
+    duplicates: str = _choice("drop", "keep", doc="pairs that occurred before, both sides the same")
 
 
 @dataclass(frozen=True)
 class TextConfig:
     """How strings become tokens."""
 
-    kind: str = choice(
+    kind: str = _choice(
         "bpe",
         "unigram",
         "word",
@@ -242,10 +242,10 @@ class TextConfig:
         "sentencepiece",
         doc="subwords by merging or by pruning, whole words, characters, or SentencePiece's subwords",
     )
-    size: int = whole(0, 0, 1_000_000, "most tokens in a vocabulary; 0: chosen from the data")
-    joint: bool = switch(False, "one vocabulary for both languages")
-    max_length: int = whole(256, 1, 1_000_000, "training pairs with a side of more tokens are left out")
-    regularise: float = real(
+    size: int = _whole(0, 0, 1_000_000, "most tokens in a vocabulary; 0: chosen from the data")
+    joint: bool = _switch(False, "one vocabulary for both languages")
+    max_length: int = _whole(256, 1, 1_000_000, "training pairs with a side of more tokens are left out")
+    regularise: float = _real(
         0.0,
         0.0,
         1.0,
@@ -257,55 +257,55 @@ class TextConfig:
 class TrainingConfig:
     """How a model is trained."""
 
-    steps: int = whole(20_000, 1, 10**9, "updates at most")
-    batch_tokens: int = whole(2048, 1, 10**8, "padded tokens of the longer side in a batch at most")
-    batch_sentences: int = whole(256, 1, 10**6, "pairs in a batch at most")
-    accumulate: int = whole(1, 1, 10**6, "batches whose gradients make one update")
-    rate: float = real(0.002, 0.0, 10.0, "the highest learning rate, reached after the warm-up")
-    warmup: int = whole(400, 0, 10**9, "updates over which the rate rises")
-    decay: str = choice(
+    steps: int = _whole(20_000, 1, 10**9, "updates at most")
+    batch_tokens: int = _whole(2048, 1, 10**8, "padded tokens of the longer side in a batch at most")
+    batch_sentences: int = _whole(256, 1, 10**6, "pairs in a batch at most")
+    accumulate: int = _whole(1, 1, 10**6, "batches whose gradients make one update")
+    rate: float = _real(0.002, 0.0, 10.0, "the highest learning rate, reached after the warm-up")
+    warmup: int = _whole(400, 0, 10**9, "updates over which the rate rises")
+    decay: str = _choice(
         "root",
         "cosine",
         "plateau",
         "none",
         doc="then it falls with the root of the step, as a cosine to 0, by half on a plateau, or not",
     )
-    plateau: int = whole(2, 1, 10**6, "with decay=plateau: validations without a better one before the rate is halved")
-    weight_decay: float = real(0.01, 0.0, 10.0, "AdamW's pull towards zero")
-    clip: float = real(1.0, 0.0, 1e9, "the gradient's norm at most; 0: any")
-    smoothing: float = real(0.1, 0.0, 0.99, "probability that label smoothing spreads over all tokens")
-    rdrop: float = real(
+    plateau: int = _whole(2, 1, 10**6, "with decay=plateau: validations without a better one before the rate is halved")
+    weight_decay: float = _real(0.01, 0.0, 10.0, "AdamW's pull towards zero")
+    clip: float = _real(1.0, 0.0, 1e9, "the gradient's norm at most; 0: any")
+    smoothing: float = _real(0.1, 0.0, 0.99, "probability that label smoothing spreads over all tokens")
+    rdrop: float = _real(
         0.0, 0.0, 100.0, "R-Drop: weight of the difference between two passes with other dropout; 0: one"
     )
-    losses: str = weights("auxiliary losses with their weights, by name: NAME=WEIGHT,…")
-    guided: float = real(
+    losses: str = _weights("auxiliary losses with their weights, by name: NAME=WEIGHT,…")
+    guided: float = _real(
         1.0, 0.0, 100.0, "weight of the loss between attention and links, if pairs have links; 0: none"
     )
-    guided_layer: int = whole(0, 0, 64, "the Transformer's decoder layer that links guide; 0: the last but one")
-    guided_heads: int = whole(1, 0, 1024, "how many heads of that layer links guide, the first ones; 0: all")
-    guided_step: str = choice(
+    guided_layer: int = _whole(0, 0, 64, "the Transformer's decoder layer that links guide; 0: the last but one")
+    guided_heads: int = _whole(1, 0, 1024, "how many heads of that layer links guide, the first ones; 0: all")
+    guided_step: str = _choice(
         "auto",
         "same",
         "next",
         doc="links guide the step that predicts a token, or the one that reads it; auto: the Transformer's next",
     )
-    guided_unlinked: str = choice(
+    guided_unlinked: str = _choice(
         "end", "free", doc="words without links, in pairs that have some, attend to the source's </s>, or are ignored"
     )
-    ema: float = real(0.0, 0.0, 0.999999, "keep a moving average of the weights with this decay; 0: none")
-    average: int = whole(1, 1, 1000, "weights of so many last validations are averaged at the end, if that is better")
-    metric: str = choice("bleu", "chrf", "loss", doc="what makes a validation the best")
-    valid_every: int = whole(500, 1, 10**9, "updates between validations")
-    valid_pairs: int = whole(1000, 1, 10**9, "held-out pairs used at a validation at most")
-    patience: int = whole(8, 1, 10**9, "stop after so many validations without a better one")
-    checkpoint_every: int = whole(500, 1, 10**9, "updates between checkpoints")
-    keep: int = whole(2, 1, 10**6, "newest checkpoints that are kept; each holds the best weights so far, too")
-    log_every: int = whole(20, 1, 10**9, "updates between lines in metrics.jsonl")
-    seed: int = whole(1, 0, 2**31 - 1, "the seed of everything random")
-    device: str = choice("auto", "cpu", "cuda", "mps", doc="where to compute")
-    threads: int = whole(0, 0, 4096, "CPU threads; 0: the fastest number, measured before the first step")
-    precision: str = choice("auto", "fp32", "bf16", doc="numbers in the forward pass; auto: bf16 where that is faster")
-    capture: bool = switch(True, "on a GPU, capture a step of each shape as a CUDA graph and replay it")
+    ema: float = _real(0.0, 0.0, 0.999999, "keep a moving average of the weights with this decay; 0: none")
+    average: int = _whole(1, 1, 1000, "weights of so many last validations are averaged at the end, if that is better")
+    metric: str = _choice("bleu", "chrf", "loss", doc="what makes a validation the best")
+    valid_every: int = _whole(500, 1, 10**9, "updates between validations")
+    valid_pairs: int = _whole(1000, 1, 10**9, "held-out pairs used at a validation at most")
+    patience: int = _whole(8, 1, 10**9, "stop after so many validations without a better one")
+    checkpoint_every: int = _whole(500, 1, 10**9, "updates between checkpoints")
+    keep: int = _whole(2, 1, 10**6, "newest checkpoints that are kept; each holds the best weights so far, too")
+    log_every: int = _whole(20, 1, 10**9, "updates between lines in metrics.jsonl")
+    seed: int = _whole(1, 0, 2**31 - 1, "the seed of everything random")
+    device: str = _choice("auto", "cpu", "cuda", "mps", doc="where to compute")
+    threads: int = _whole(0, 0, 4096, "CPU threads; 0: the fastest number, measured before the first step")
+    precision: str = _choice("auto", "fp32", "bf16", doc="numbers in the forward pass; auto: bf16 where that is faster")
+    capture: bool = _switch(True, "on a GPU, capture a step of each shape as a CUDA graph and replay it")
 
 
 RECIPE = 1_000_000  # bytes at most
@@ -346,10 +346,10 @@ class Config:
         model = dict(plain["model"])
         family = choose("model", str(model.pop("family", "rnn")), MODELS)
         return cls(
-            model=section("model", MODELS[family], model, f" of the model '{family}'"),
-            data=section("data", DataConfig, plain["data"]),
-            text=section("text", TextConfig, plain["text"]),
-            training=section("training", TrainingConfig, plain["training"]),
+            model=_section("model", MODELS[family], model, f" of the model '{family}'"),
+            data=_section("data", DataConfig, plain["data"]),
+            text=_section("text", TextConfig, plain["text"]),
+            training=_section("training", TrainingConfig, plain["training"]),
         )
 
     def plain(self) -> dict[str, dict[str, object]]:
