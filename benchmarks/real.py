@@ -6,7 +6,7 @@ python benchmarks/real.py prepare TASK --data FOLDER --out FOLDER
 TASK is multi30k-en-de, hindi-english, english-hindi or french-english; without --recipe, all of recipes/TASK-*.toml are
 run. In the folder of --out, TASK gets the prepared files (`data/`), a model for each recipe and seed with its
 translations, and `results.json` with all runs that are there; a table is printed last. The same command again goes on
-where it was stopped; --again begins anew. The tasks, their rules and what came out: docs/recipes.md.
+where it was stopped; --again begins anew. The tasks, their rules and what came out: docs/lab/recipes.md.
 """
 
 from __future__ import annotations

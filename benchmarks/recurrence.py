@@ -46,7 +46,7 @@ class Sizes(NamedTuple):
     cudnn: float = 0.0
 
 
-# The marks to reach: medians of one H200 with torch 2.11, taken before this was written (docs/kernels.md).
+# The marks to reach: medians of one H200 with torch 2.11, taken before this was written (docs/lab/kernels.md).
 ROWS = (
     Sizes(64, 30, 30, 256, 256, 4.2, 2.9),
     Sizes(128, 50, 50, 512, 512, 13.2, 3.35),

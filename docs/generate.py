@@ -1,4 +1,4 @@
-"""Writes what comes from the code: `cli.md` from `--help`, `settings.md` and `notation.md` from its tables.
+"""Writes docs/reference/ from the code: `cli.md` from `--help`, `settings.md` and `notation.md` from its tables.
 
 In the documents that run, it writes what their code prints anew, and the pictures that it draws.
 
@@ -134,7 +134,7 @@ def _allowed(field: dataclasses.Field[object]) -> str:
     return f"{field.metadata['low']:,} to {field.metadata['high']:,}"
 
 
-PAGES = {"cli.md": commands, "settings.md": settings_page, "notation.md": markdown}
+PAGES = {"reference/cli.md": commands, "reference/settings.md": settings_page, "reference/notation.md": markdown}
 
 
 def refresh_documents(folder: Path) -> None:
@@ -142,8 +142,8 @@ def refresh_documents(folder: Path) -> None:
     sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
     from documents import blocks, refresh  # type: ignore[import-not-found]
 
-    for path in sorted(folder.glob("*.md")):
-        if path.name not in PAGES and blocks(path.read_text(encoding="utf-8")):
+    for path in sorted(folder.rglob("*.md")):
+        if path.relative_to(folder).as_posix() not in PAGES and blocks(path.read_text(encoding="utf-8")):
             refresh(path, folder / "pictures")
 
 

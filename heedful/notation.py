@@ -81,7 +81,7 @@ def check(**tensors: tuple[Shaped, str]) -> dict[str, int]:
 
 
 def markdown() -> str:
-    """Return the table as Markdown; `docs/notation.md` is this text."""
+    """Return the table as Markdown; `docs/reference/notation.md` is this text."""
     rows = [f"| {s.symbol} | `{s.code}` | {s.shape} | {s.meaning} |" for s in SYMBOLS]
     axes = " · ".join(f"{letter} {meaning}" for letter, meaning in AXES.items())
     return "\n".join(

@@ -36,7 +36,6 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT))
 
 TINY = {
     "text": {"kind": "word"},

@@ -61,13 +61,6 @@ def test_links_lead_somewhere(path: Path) -> None:
             assert (path.parent / target).exists(), f"{path.name} links to {target}"
 
 
-def test_the_tree_in_the_readme_is_the_tree() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"^  ([a-z_]+)(?:/|\.py)\s", text, flags=re.MULTILINE))
-    there = {p.stem for p in (ROOT / "heedful").iterdir() if not p.name.startswith("_") and p.suffix in ("", ".py")}
-    assert named == there
-
-
 def written(folder: Path, text: str) -> Path:
     page = folder / "page.md"
     page.write_text(text, encoding="utf-8")

@@ -25,7 +25,7 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 def test_the_wheel_and_the_sdist_hold_the_package(dist: Path) -> None:
     modules = {str(p.relative_to(ROOT)) for end in ("py", "js", "css") for p in (ROOT / "heedful").rglob(f"*.{end}")}
-    modules |= {"heedful/py.typed"}
+    modules |= {"heedful/py.typed", *(str(p.relative_to(ROOT)) for p in (ROOT / "heedful/web").rglob("*.*"))}
     (wheel,) = dist.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())

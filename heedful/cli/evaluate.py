@@ -81,7 +81,7 @@ def evaluate(
 
     Scores come with 95 % intervals over test sets of the same kind. --against tests for each metric whether another
     system is better or worse. A file of translations can take the place of any model: a line for each line of the test
-    set. Every line is translated as one sentence. What the numbers mean: `docs/evaluate.md`.
+    set. Every line is translated as one sentence. What the numbers mean: `docs/guide/evaluate.md`.
     """
     can_be_written("--save", save)
     check_test(test, resamples if against else 1)

@@ -81,7 +81,7 @@ def serve(
     """Serve models over HTTP, with a page that shows where they look.
 
     With a token in the environment, HEEDFUL_TOKEN, requests have to bring it (Authorization: Bearer TOKEN).
-    What can be asked, limits and numbers: `docs/serve.md`.
+    What can be asked, limits and numbers: `docs/guide/serve.md`.
     """
     begun = time.perf_counter()
     try:

@@ -111,7 +111,7 @@ def train(
     Ctrl-C leaves a checkpoint; --resume goes on from it. `heedful train --out m --resume` needs no PAIRS again.
     With --init, a model is trained on with other pairs; its own folder stays as it is.
 
-    All settings and what they mean: `docs/settings.md`.
+    All settings and what they mean: `docs/reference/settings.md`.
     """
     given: dict[str, dict[str, Any]] = read_recipe(recipe) if recipe else {}
     named: dict[str, dict[str, Any]] = {

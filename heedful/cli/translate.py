@@ -116,7 +116,8 @@ def translate(
     Links (--alignments) are Pharaoh's, `0-0 1-2`, between words as white space separates them, counted from 0.
     --json gives one object a line, with log-probability, confidence, and with --show or --alignments the weights
     between words and their links.
-    How each way to write works: `docs/decoding.md`; what --html does with broken tags, and --server: `docs/serve.md`.
+    How each way to write works: `docs/guide/decoding.md`; what --html does with broken tags, and --server:
+    `docs/guide/serve.md`.
     """
     if stream:
         _refuse_stream(beam, n_best, copy_unknown, alignments, html)

@@ -1,6 +1,6 @@
 """The interactive figure: one HTML document that carries its data and its drawing code, and asks for nothing.
 
-A figure is its data as JSON and, for readers without a script, the static picture; `view.js` and the files beside it
+A figure is its data as JSON and, for readers without a script, the static picture; the files in `heedful/web/figure`
 draw it. Text from the data never becomes markup: it is JSON here, and text nodes there.
 """
 
@@ -186,4 +186,4 @@ def policy() -> str:
 
 
 def _file(name: str) -> str:
-    return (files("heedful.draw") / name).read_text(encoding="utf-8")
+    return files("heedful").joinpath("web/figure", name).read_text(encoding="utf-8")

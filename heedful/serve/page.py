@@ -26,7 +26,7 @@ POLICY = (
 def parts() -> dict[str, tuple[bytes, str]]:
     """Return every part of the page by its name, with its media type: its own, and the drawing code of static pages."""
     found = {"draw.js": (html.script().encode(), KINDS["js"]), "draw.css": (html.style().encode(), KINDS["css"])}
-    for file in files("heedful").joinpath("serve/page").iterdir():
+    for file in files("heedful").joinpath("web/app").iterdir():
         kind = file.name.rpartition(".")[2]
         if kind in KINDS:
             found[file.name] = (file.read_bytes(), KINDS[kind])

@@ -25,7 +25,7 @@ def assets() -> dict[str, tuple[bytes, str]]:
         shipped = files("fastapi_offline").joinpath("static")
     except ModuleNotFoundError:
         return {}
-    own = files("heedful").joinpath("serve/docs")
+    own = files("heedful").joinpath("web/api_docs")
     found = [*(shipped.joinpath(name) for name in SHIPPED), *own.iterdir()]
     return {file.name: (file.read_bytes(), KINDS[file.name.rpartition(".")[2]]) for file in found}
 

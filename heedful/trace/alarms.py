@@ -1,8 +1,8 @@
 """Alarms: what the attention weights of a translation warn of, and how often that is right for a model.
 
 An alarm has a measure from 0 (nothing wrong) to 1, and names the words it is about. A model's alarm rates say how often
-each kind is raised for wrong and for right translations; kinds that are near chance are not shown. docs/alignments.md
-has the measured rates.
+each kind is raised for wrong and for right translations; kinds that are near chance are not shown.
+docs/lab/alignments.md has the measured rates.
 """
 
 from __future__ import annotations

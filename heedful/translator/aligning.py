@@ -34,8 +34,8 @@ __all__ = [
 METHODS = ("eflomal", "ibm")
 CHUNK = 1000  # pairs read at once, enough to sort them by length
 CHECKED = 100  # pairs by which a model of the wrong direction is recognised
-# How two directions are combined by default (docs/alignments.md): where every word is linked to its best one, and where
-# words may have several links, or none because of </s>, which `product` does not consider.
+# How two directions are combined by default (docs/guide/alignments.md): where every word is linked to its best one, and
+# where words may have several links, or none because of </s>, which `product` does not consider.
 BEST, OTHERS = "product", "grow-diag-final-and"
 
 

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
-
-sys.path.insert(0, str(ROOT / "tests" / "evaluation"))
 from sample_report import example, full, report
 
 from heedful.demo import summary

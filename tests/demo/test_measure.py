@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import ROOT
-
-sys.path.insert(0, str(ROOT / "tests" / "evaluation"))
 from sample_report import side
 
 from heedful.data.hindi import SentenceSide

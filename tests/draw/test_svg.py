@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from sample_traces import HOSTILE, WORDS
 
 from heedful.draw import marks, svg
 from heedful.draw.figure import notes
@@ -17,22 +18,6 @@ from heedful.errors import DataError
 from heedful.trace import Text, Trace, Word
 
 NS = "{http://www.w3.org/2000/svg}"
-HOSTILE = [
-    *(
-        "<script>alert(1)</script>",
-        "&amp;",
-        "]]>",
-        '"><img src=x>',
-        "'",
-        "</svg>",
-        "<!--",
-        "\x00a\x1b[31m",
-        "\ud800",
-        "\udfff",
-    ),
-    *("\ufffe", "\U0001ffff", "a\u202eb", "\u2028", "ﷺ", "क्\u200dष", "مرحبا!", "東京", "😀", "x" * 300, "\u0301" * 20),
-]
-WORDS = st.sampled_from(HOSTILE) | st.text(min_size=1, max_size=8)
 
 
 def side(words: list[str]) -> Text:
@@ -299,7 +284,7 @@ def test_what_is_written_can_be_read(colours, ground):
 def test_numbers_in_cells_can_be_read(scheme, ground):
     """Cells of a picture lie on its own ground, and those of a page on its panel."""
     named = dict(zip(marks.NAMES, {"light": marks.LIGHT, "dark": marks.DARK}[scheme], strict=True))
-    style = (files("heedful.draw") / "view.css").read_text()
+    style = files("heedful").joinpath("web/figure/view.css").read_text()
     papers = dict(zip(("light", "dark"), re.findall(r"--v-paper: (#\w+)", style), strict=False))
     base, full = (
         [int(c[i : i + 2], 16) for i in (1, 3, 5)]

@@ -14,15 +14,18 @@ import pytest
 import torch
 from marian_models import (
     Made,
+    check_same,
+    check_same_writing,
+    ids,
     load_model,
     load_tokenizer,
     marian,
     opus,
+    theirs,
     toy_pairs,
     two_vocabularies,
 )
 from safetensors.torch import load_file
-from test_marian import check_same, check_same_writing, ids, theirs
 
 import heedful
 from heedful.config import Config

@@ -1,4 +1,4 @@
-"""heedful behind the nginx of docs/nginx.conf.
+"""heedful behind the nginx of docs/guide/nginx.conf.
 
 Without nginx these tests are skipped; with HEEDFUL_NGINX=1 in the environment they fail instead.
 """
@@ -53,7 +53,7 @@ def program() -> str:
     if path is None:
         if os.environ.get("HEEDFUL_NGINX") == "1":
             pytest.fail("HEEDFUL_NGINX=1, but there is no nginx on this machine")
-        pytest.skip("there is no nginx on this machine, so that docs/nginx.conf is not tried")
+        pytest.skip("there is no nginx on this machine, so that docs/guide/nginx.conf is not tried")
     return path
 
 
@@ -68,7 +68,7 @@ def proxied(folder: Path, *changes: tuple[str, str]) -> Iterator[tuple[Running, 
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
         free.close()
-        text = (ROOT / "docs/nginx.conf").read_text(encoding="utf-8")
+        text = (ROOT / "docs/guide/nginx.conf").read_text(encoding="utf-8")
         place = urlsplit(service.url)
         for before, after in (("127.0.0.1:8000", place.netloc), ("listen 80;", f"listen 127.0.0.1:{port};"), *changes):
             assert before in text

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_run import Crash, Ear, go, weights
+from recorded_runs import Crash, Ear, go, weights
 
 from heedful.decoding import greedy
 from heedful.interop.folder import read_model

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import TINY, copies, write_pairs
-from test_run import Crash, Ear, Never
+from recorded_runs import Crash, Ear, Never
 
 from heedful.config import Config
 from heedful.data import PairList
