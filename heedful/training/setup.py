@@ -1,7 +1,8 @@
 """Setting up a run: settings, pairs, vocabularies, a model (new or pretrained), a device.
 
 Presets (`fit`) are settings for a number of pairs and a kind of device. A setting that is set explicitly is never
-changed; the others come from the first preset for at least so many pairs. docs/lab/recipes.md says how they were measured.
+changed; the others come from the first preset for at least so many pairs. docs/lab/recipes.md
+says how they were measured.
 """
 
 from __future__ import annotations
