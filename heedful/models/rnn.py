@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +18,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from heedful.attention import FusedScore, Score, attend, build_score
 from heedful.config import FixedConfig, RecurrentConfig, RnnConfig
 from heedful.errors import ConfigError
-from heedful.fused.triton import additive_attend, attend_step, attendable, usable
+from heedful.fused.triton import additive_attend, attend_step, attendable, gru_cell, lstm_cell, steppable, usable
 from heedful.fused.triton.additive import unfit
 from heedful.fused.unrolled import (
     DecoderOutput,
@@ -27,11 +28,105 @@ from heedful.fused.unrolled import (
     unrolled_decoder,
     unrolled_encoder,
 )
-from heedful.models.cells import CELLS, CellState, by_kernels, initialise
 from heedful.models.layers import Dropout, embedding
 from heedful.models.protocol import Look, Memory, Step
 
-__all__ = ["Bahdanau", "Bridge", "Cell", "Encoder", "Fixed", "Luong", "Output", "Recurrent", "RecurrentState", "Stack"]
+__all__ = [
+    "CELLS",
+    "Bahdanau",
+    "Bridge",
+    "Cell",
+    "CellKind",
+    "CellState",
+    "Encoder",
+    "Fixed",
+    "Luong",
+    "Output",
+    "Recurrent",
+    "RecurrentState",
+    "Stack",
+    "by_kernels",
+    "gru",
+    "initialise",
+    "lstm",
+    "rnn",
+]
+
+CellState = tuple[Tensor, ...]  # (s,), or (s, m) for the LSTM with its cell state m; each (B, D)
+
+
+def by_kernels(x: Tensor) -> bool:
+    """Whether kernels take a step of decoding on this tensor."""
+    return x.is_cuda and steppable(x)
+
+
+def rnn(x: Tensor, u: Tensor, state: CellState) -> CellState:
+    """s_t = tanh(x + u).  x (B, D), u (B, D) -> s (B, D)."""
+    return (torch.tanh(x + u),)
+
+
+def lstm(x: Tensor, u: Tensor, state: CellState) -> CellState:
+    """m_t = f m_{t-1} + i g, s_t = o tanh(m_t).  x (B, 4D), u (B, 4D), m (B, D) -> s, m (B, D).
+
+    Input, forget and output gate i, f, o = σ(x + u), candidate g = tanh(x + u); in the order i, f, g, o.
+    """
+    i, f, g, o = (x + u).chunk(4, dim=-1)
+    m = torch.sigmoid(f) * state[1] + torch.sigmoid(i) * torch.tanh(g)
+    return torch.sigmoid(o) * torch.tanh(m), m
+
+
+def gru(x: Tensor, u: Tensor, state: CellState) -> CellState:
+    """s_t = (1 - z) n + z s_{t-1}.  x (B, 3D), u (B, 3D), s (B, D) -> s (B, D).
+
+    Reset and update gate r, z = σ(x + u), candidate n = tanh(x + r u); in the order r, z, n.
+    """
+    D = state[0].shape[-1]
+    # Split, not sliced: the gradient of a slice is written into zeros of the whole.
+    x_gates, x_n = torch.split(x, [2 * D, D], dim=-1)
+    u_gates, u_n = torch.split(u, [2 * D, D], dim=-1)
+    r, z = torch.sigmoid(x_gates + u_gates).chunk(2, dim=-1)
+    n = torch.tanh(torch.addcmul(x_n, r, u_n))
+    return (torch.lerp(n, state[0], z),)
+
+
+Function = Callable[[Tensor, Tensor, CellState], CellState]
+
+
+class CellKind(NamedTuple):
+    """A cell's function, how many gates it has side by side, how many tensors its state has, PyTorch's module.
+
+    `kernel` is the same function without a gradient, on a GPU.
+    """
+
+    function: Function
+    gates: int
+    states: int
+    module: type[nn.RNN] | type[nn.LSTM] | type[nn.GRU]
+    kernel: Function | None = None
+
+    def best(self, *tensors: Tensor) -> Function:
+        """Return the function for these tensors: the kernel where kernels are used and nobody learns."""
+        if self.kernel is None or torch.is_grad_enabled() or not by_kernels(tensors[0]):
+            return self.function
+        return self.kernel if all(tensor.dtype == tensors[0].dtype for tensor in tensors) else self.function
+
+
+CELLS = {
+    "rnn": CellKind(rnn, 1, 1, nn.RNN),
+    "lstm": CellKind(lstm, 4, 2, nn.LSTM, lstm_cell),
+    "gru": CellKind(gru, 3, 1, nn.GRU, gru_cell),
+}
+
+
+@torch.no_grad()
+def initialise(U: Tensor, b: Tensor, D: int, forget: bool) -> None:
+    """Make each gate's recurrent weights orthogonal, so that gradients keep their norm; open an LSTM's forget gate."""
+    for gate in torch.split(U, D):
+        nn.init.orthogonal_(gate)
+    b.zero_()
+    if forget:
+        b[D : 2 * D] = 1.0
+
 
 CellStates = tuple[CellState, ...]  # of the decoder's layers, bottom first
 Attended = tuple[Tensor, CellStates, Tensor | None]  # [s_t; c_t] (B, n, …), the last states, weights

@@ -7,15 +7,52 @@ the mask of the scores are part of their product, and nothing is kept that nobod
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from heedful.attention import mask_bias
 
-__all__ = ["FastDecoder"]
+__all__ = ["FastDecoder", "Packable", "cross_keys", "fast_encode", "pack_weights"]
+
+
+def fast_encode(h: Tensor, layers: Iterable[Any], bias: Tensor | None, some: Tensor | None, pre: bool) -> Tensor:
+    """Go through all layers, without attention weights and without gradients.  h (B, S, D) -> (B, S, D).
+
+    `bias` (B, 1, 1, S) is the mask to add to scores, `some` (B, 1, 1, 1) 0 for a row with nothing to attend to.
+    """
+    some = None if some is None or bool(some.all()) else some
+    B, S, D = h.shape
+    h = h.reshape(-1, D)
+    for layer in layers:
+        inside, forward = layer.inside, layer.forward_layer
+        before, after = layer.around_inside.LN, layer.around_forward.LN
+        x = F.linear(before(h) if pre else h, inside.W.weight, inside.W.bias)
+        q, k, v = x.view(B, S, 3, -1, inside.C).permute(2, 0, 3, 1, 4).unbind(0)
+        c = F.scaled_dot_product_attention(q, k, v, bias)
+        c = (c if some is None else c * some).transpose(1, 2).reshape(-1, D)
+        h = F.linear(c, inside.W_o.weight, inside.W_o.bias).add_(h)
+        h = h if pre else before(h)
+        x = forward.f(F.linear(after(h) if pre else h, forward.W_1.weight, forward.W_1.bias))
+        h = F.linear(x, forward.W_2.weight, forward.W_2.bias).add_(h)
+        h = h if pre else after(h)
+    return h.view(B, S, D)
+
+
+def cross_keys(h: Tensor, layers: Iterable[Any]) -> tuple[Tensor, ...]:
+    """Return keys and values for each layer of the decoder.  h (B, S, D) -> 2 L (B, H, S, C)."""
+    B, S, D = h.shape
+    flat = h.view(-1, D)
+    keys: list[Tensor] = []
+    for layer in layers:
+        W = layer.across.W
+        kv = F.linear(flat, W.weight[D:], W.bias[D:]).view(B, S, 2, -1, layer.across.C)
+        keys += kv.permute(2, 0, 3, 1, 4).contiguous().unbind(0)
+    return tuple(keys)
 
 
 class _FastLayer:
@@ -101,3 +138,25 @@ class FastDecoder:
             # Padding may hold anything; and a row with nothing to attend to gives zeros.
             flat = [part.masked_fill(~keep[..., None], 0.0) for part in flat]
         self.keys = [(k.transpose(1, 2), v) for k, v in zip(flat[::2], flat[1::2], strict=True)]
+
+
+class Packable(nn.Module):
+    """A module that packs weights besides those of its linear layers."""
+
+    @abstractmethod
+    def pack(self, decoding: bool) -> None:
+        """Keep a packed copy of them, or no longer."""
+
+
+def pack_weights(model: nn.Module, decoding: bool = True) -> None:
+    """Pack the matrices of a model for decoding, or lay them out as they were.
+
+    A step of decoding is products of one to a hundred rows with large matrices. On a CPU these are faster, some twice
+    as fast, when a matrix lies in memory by its inputs, W x being computed as xᵀ Wᵀ. Shapes and values stay.
+    """
+    for module in model.modules():
+        if isinstance(module, Packable):
+            module.pack(decoding)
+        if isinstance(module, nn.Linear):
+            W = module.weight.data
+            module.weight.data = W.t().contiguous().t() if decoding else W.contiguous()
