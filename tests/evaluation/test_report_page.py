@@ -7,37 +7,12 @@ import xml.etree.ElementTree as ET
 from dataclasses import replace
 
 import pytest
-from sample_report import model, report, sentence, trace
+from sample_report import outcome, report
 
 from heedful.evaluation.records import AlignmentResult
-from heedful.evaluation.report import EvaluationReport, ReportedSentence, SystemResult, report_page
-from heedful.metrics import Difference, Interval
+from heedful.evaluation.report import report_page
 
 HOSTILE = "<script>alert(1)</script> & \"'> \ud800 \u202e </style> ]]>"
-
-
-def outcome() -> EvaluationReport:
-    """Two systems, the second without attention and worse, on two sentences."""
-    source, target, links = sentence([0])
-    first = model("attention", "first", 1241923, 97.3, AlignmentResult(0.0834, 0.9127, 0.9241, 1800, "layer 5"))
-    second = replace(model("fixed", "second", 1213411, 52.0), alignment=None)
-    scores = {"bleu": 56.1, "chrf": 70.8, "ter": 27.8, "exact": 20.0}
-    likely = {name: Interval(value - 3, value + 3) for name, value in scores.items()}
-    apart = {"bleu": Difference("bleu", 35.1, 56.1, Interval(-30, -12), 0.007)}
-    seen = trace(source, target, links)
-    text = " ".join(source)
-    return EvaluationReport(
-        "test.tsv",
-        1800,
-        (SystemResult(first, scores, likely, {}), SystemResult(second, {**scores, "bleu": 35.1}, likely, apart)),
-        (
-            ReportedSentence("test.tsv:7", text, ("I am eating food",), ("I eat", "food"), (31.2, 12.0), (seen, None)),
-            ReportedSentence(
-                "test.tsv:2", text, ("I am eating", "I eat"), ("I am eating", "no"), (55.5, 2.0), (seen, seen)
-            ),
-        ),
-        ("intervals: bootstrap",),
-    )
 
 
 def text_of(page: str) -> str:

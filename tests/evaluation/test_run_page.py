@@ -7,19 +7,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from sample_report import ALIGNMENT, full, report, side, trace
+from sample_report import ALIGNMENT, full, hostile, report, side
 
 from heedful.draw.html import policy, script
 from heedful.draw.marks import number
 from heedful.evaluation.phrases import duration, verdict
-from heedful.evaluation.records import AlignmentResult, ExampleResult, Machine, RunReport
+from heedful.evaluation.records import ExampleResult
 from heedful.evaluation.run_page import run_page
 from heedful.metrics import LengthTable
 from heedful.trace import Trace
 from heedful.trace.readout import Readout
 
 SVG = "{http://www.w3.org/2000/svg}"
-HOSTILE = "<script>alert(1)</script> & \"'> \x00\x1b[31m \ud800 \u202e </style> ]]> <!-- मैं"
 
 
 def tree(page: str) -> ET.Element:
@@ -40,35 +39,6 @@ def visible(page: str) -> str:
 
     walk(tree(page))
     return re.sub(r"[\s\xa0]+", " ", "".join(parts))
-
-
-def hostile() -> RunReport:
-    """A report with hostile text wherever text can be."""
-    made = report()
-    bad = HOSTILE.split(" ")
-    example = ExampleResult(
-        HOSTILE, HOSTILE, True, {"fixed": HOSTILE + " x", "attention": HOSTILE}, trace(bad, bad, frozenset())
-    )
-    models = tuple(
-        replace(
-            m,
-            title=HOSTILE,
-            folder=HOSTILE,
-            alignment=AlignmentResult(0.5, 0.5, 0.5, 1, HOSTILE),
-            scores=replace(m.scores, bleu_signature=HOSTILE),
-        )
-        for m in made.models
-    )
-    return replace(
-        made,
-        title=HOSTILE,
-        models=models,
-        examples=(replace(example, note=HOSTILE, gold=frozenset({(0, 0)})),),
-        corpus=made.corpus._replace(source='"><script>', target="en' onload='x"),
-        machine=Machine(HOSTILE, HOSTILE, HOSTILE, 1, HOSTILE),
-        settings=((HOSTILE, HOSTILE),),
-        next=((HOSTILE, HOSTILE + "\n" + HOSTILE),),
-    )
 
 
 @pytest.mark.parametrize("made", [report, full, hostile])

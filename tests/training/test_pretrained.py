@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import TINY, copies, write_pairs
-from test_run import Crash, Ear, Never
+from recorded_runs import Crash, Ear, Never
 
 from heedful.config import Config
 from heedful.data import PairList
@@ -84,7 +84,7 @@ def test_training_that_only_harms_leaves_the_model_as_it_was(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "heedful.training.validation.Validator.__call__",
+        "heedful.training.checkpointing.Validator.__call__",
         lambda self, model, step: Validation(step, 1.0, 0.5, 50.0 - step),
     )
     go(tmp_path / "m", tiny)
