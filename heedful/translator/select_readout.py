@@ -18,7 +18,7 @@ from heedful.alignment.select_readout import (
 )
 from heedful.alignment.statistical import align_pairs
 from heedful.alignment.symmetrize import DirectedLinks
-from heedful.data.subsample import spread
+from heedful.data.formats import spread
 from heedful.decoding.ensemble import Ensemble
 from heedful.errors import ConfigError, DataError
 from heedful.interop.folder import write_readout

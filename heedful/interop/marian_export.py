@@ -14,9 +14,10 @@ from heedful.config import Config, TransformerConfig
 from heedful.errors import ConfigError
 from heedful.files import make_folder, write_whole
 from heedful.interop.folder import Parts, write_readout
-from heedful.interop.names import (
+from heedful.interop.marian import (
     BIAS,
     CONFIG,
+    FIXED,
     GENERATION,
     SAFE,
     SOURCE_SPM,
@@ -27,7 +28,6 @@ from heedful.interop.names import (
     embeddings,
     layers,
 )
-from heedful.interop.settings import FIXED
 from heedful.text import END, PAD, SPECIALS, START, UNKNOWN
 from heedful.text.sentencepiece import SentencePieces
 
