@@ -90,7 +90,7 @@ def readout(
     """
     if gold is None and (gold_base or lenient):
         raise ConfigError("--gold-base and --lenient are about gold links; they go with --gold")
-    from heedful.data.subsample import thinned
+    from heedful.data.formats import thinned
     from heedful.translator import select_readout
 
     with naming_options():

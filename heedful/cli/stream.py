@@ -16,7 +16,7 @@ from heedful.cli.output import print_translation, terminal_console
 from heedful.cli.translate import MAP_CELLS, one_line
 from heedful.draw import heatmap
 from heedful.errors import printable
-from heedful.text.words import merge
+from heedful.text.codec import merge
 from heedful.trace import Text, Trace
 from heedful.translator import Token
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +16,13 @@ from heedful.trace import Trace
 
 __all__ = ["ENDINGS", "VIEWS", "View", "check_path", "picture", "read_traces", "record", "too_large", "view", "write"]
 
-VIEWS = ("heatmap", "braid", "heads", "self")
+# What draws each view. To add one, see CONTRIBUTING.md, "Add a view".
+VIEWS: dict[str, Callable[[Trace, str, View], Picture]] = {
+    "heatmap": lambda trace, title, how: svg.picture(trace, title, confidence=not trace.inside),
+    "braid": lambda trace, title, how: braid.picture(trace, title, mass=how.share(trace)),
+    "heads": lambda trace, title, how: heads.picture(trace, title, how.layer, how.head),
+    "self": lambda trace, title, how: braid.picture(trace, title, mass=how.share(trace)),
+}
 ENDINGS = (".svg", ".png", ".html", ".json")
 INSIDE_MASS = 0.5  # of self-attention, whose mean over heads is spread over many words
 LARGEST = 4000  # side of a picture without a warning
@@ -63,17 +69,9 @@ def picture(traces: Sequence[Trace], how: View | None = None, title: str = "", n
     if len(names) != len(traces):
         raise DataError(f"{len(names)} names for {len(traces)} traces")
     single = len(traces) == 1
-    pictures = [_picture(t, how, title if single else name) for t, name in zip(traces, names, strict=True)]
+    pictures = [VIEWS[how.name](t, title if single else name, how) for t, name in zip(traces, names, strict=True)]
     titles = dict.fromkeys(terms(trace).title for trace in traces)
     return stack(pictures, title, " and ".join(titles).capitalize())
-
-
-def _picture(trace: Trace, how: View, title: str) -> Picture:
-    if how.name == "heads":
-        return heads.picture(trace, title, how.layer, how.head)
-    if how.name == "heatmap":
-        return svg.picture(trace, title, confidence=not trace.inside)
-    return braid.picture(trace, title, mass=how.share(trace))
 
 
 def check_path(path: Path) -> None:

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from heedful.draw.picture import number
 from heedful.metrics import exact_match
+from heedful.text.codec import unspaced
 from heedful.text.graphemes import boundary_after
-from heedful.text.words import unspaced
 
 __all__ = [
     "LANGUAGES",

@@ -31,7 +31,7 @@ from heedful.metrics.scores import LengthTable
 from heedful.metrics.sentence_stats import METRICS
 from heedful.metrics.significance import RESAMPLES, SEED, Difference, Interval, differences, intervals
 from heedful.trace import Trace
-from heedful.training.metrics import read_metrics
+from heedful.training.callbacks import read_metrics
 from heedful.translator import Translator
 
 __all__ = ["EvaluationReport", "ReportedSentence", "SystemResult", "report", "report_page"]

@@ -21,8 +21,8 @@ from decoding_models import (
     sentences,
 )
 
-from heedful.decoding import Decoding, Draw, greedy, sample
-from heedful.observe import read
+from heedful.decoding import Decoding, Sampler, greedy, sample
+from heedful.observe import read_attention
 from heedful.text import END, PAD, START
 
 few = pytest.mark.parametrize("config", FEW.values(), ids=FEW)
@@ -195,7 +195,7 @@ def test_log_probs_are_the_models_own(config):
     model, (x, keep) = make(config), sentences()
     memory = model.encode(x, keep)
     found = [h for (h,) in sample(model, memory, LIMITS, Decoding(sample=True, temperature=2.0, top_k=5), SOURCES)]
-    for hypothesis, reading in zip(found, read(model, memory, [h.ids for h in found]), strict=True):
+    for hypothesis, reading in zip(found, read_attention(model, memory, [h.ids for h in found]), strict=True):
         assert hypothesis.log_probs == pytest.approx(reading.log_probs.tolist(), abs=1e-4)
 
 
@@ -215,7 +215,7 @@ def test_the_ends_of_the_range(how):
     """0 draws the first word that has a share, and a number that rounds to 1 the last: never one without any."""
     scores = torch.tensor([[-torch.inf, 0.5, -torch.inf, 0.3, 0.2, -torch.inf]]).log_softmax(-1)
     for number, wanted in ((0.0, 1), (1 - 2**-53, 4), (1.0, 4)):
-        draw = Draw(how, [(END,)], [0])
+        draw = Sampler(how, [(END,)], [0])
         draw.random = [Fixed(number)]
         assert draw(scores, [0], 0).tolist() == [wanted]
 

@@ -11,12 +11,12 @@ import torch
 from kernel_device import kernel_device  # noqa: F401  (the fixture `device`)
 from torch import Tensor
 
+from heedful import attention
 from heedful.attention import additive_attend as additive_reference
-from heedful.attention import scores
 from heedful.config import RnnConfig
 from heedful.fused.triton import additive as fused
 from heedful.fused.triton import additive_attend, kernel_attend
-from heedful.models import Look, build, rnn
+from heedful.models import NeedWeights, build, rnn
 
 pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
 NAN = float("nan")
@@ -105,7 +105,7 @@ def test_the_scores_themselves(device: str) -> None:
     q, k, v, _ = given(2, 9, 70, 130, 1, scale=2.0)
     found = fused._scores(q.to(device), k.to(device), v.to(device), None)
     assert found.shape[0] > 1  # so few rows that the sum over a is cut into parts
-    exact = scores.additive(q.double(), k.double(), v.double())
+    exact = attention.additive(q.double(), k.double(), v.double())
     error = (found.sum(0).cpu().double() - exact).abs().max().item()
     assert error < 3e-7 * v.abs().sum().item()
 
@@ -292,7 +292,7 @@ def test_luong_without_feeding_queries_at_once(device: str, tied: bool, monkeypa
     for at_once in (False, True):
         monkeypatch.setattr(rnn, "usable", lambda _, at_once=at_once: at_once)
         memory = model.encode(x, keep)
-        step = model.step(y, model.start(memory, 0), memory, Look())
+        step = model.step(y, model.start(memory, 0), memory, NeedWeights())
         total = model.logits(step.hidden).square().sum() + step.weights.square().sum()
         results.append([step.weights.detach(), step.hidden.detach(), *torch.autograd.grad(total, parameters.values())])
     for name, one, other in zip(("weights", "hidden", *parameters), *results, strict=True):

@@ -13,9 +13,8 @@ from heedful.attention import Dot, until
 from heedful.config import FixedConfig, RecurrentConfig, RnnConfig
 from heedful.fused.cpu import recurrence
 from heedful.fused.unrolled import DecoderSpec, unrolled_decoder
-from heedful.models import Look, Network, build, rnn
-from heedful.models.cells import CELLS
-from heedful.models.rnn import RecurrentState
+from heedful.models import NeedWeights, Network, build, rnn
+from heedful.models.rnn import CELLS, RecurrentState
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SCORES = ("additive", "concat", "dot", "general", "scaled")
@@ -60,7 +59,7 @@ def teach(model: Network) -> tuple[list[Tensor], list[Tensor | None]]:
     """One round of teacher forcing: what comes out, weights too, and the gradients of all parameters."""
     x, keep, y = sentences()
     memory = model.encode(x, keep)
-    step = model.step(y, model.start(memory, T), memory, Look())
+    step = model.step(y, model.start(memory, T), memory, NeedWeights())
     assert isinstance(step.state, RecurrentState)
     found = [step.hidden, *chain.from_iterable(step.state.cells)]
     found += [] if step.state.feed is None else [step.state.feed]

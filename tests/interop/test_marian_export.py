@@ -221,7 +221,7 @@ def test_a_model_that_is_there_stays(tiny: Path, tmp_path: Path) -> None:
 
 
 def test_half_a_folder_is_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import heedful.interop.export as export
+    import heedful.interop.marian_export as export
 
     written: list[str] = []
 

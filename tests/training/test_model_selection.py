@@ -16,8 +16,8 @@ from heedful.decoding import greedy
 from heedful.interop.folder import read_model
 from heedful.models import Network
 from heedful.training import Validation, checkpointing
+from heedful.training.callbacks import MetricsFile
 from heedful.training.checkpointing import newest
-from heedful.training.metrics import MetricsFile
 
 EVERYTHING: dict[str, dict[str, Any]] = {
     "text": {"kind": "bpe", "size": 30, "regularise": 0.3},
@@ -61,7 +61,7 @@ def test_where_the_loss_decides_only_the_samples_are_translated(
         translated.append(len(limits))
         return greedy(model, memory, limits)
 
-    monkeypatch.setattr("heedful.training.validation.greedy", count)
+    monkeypatch.setattr("heedful.training.checkpointing.greedy", count)
     ear = go(tmp_path / "m", training={"metric": "loss"})
     assert translated == [2, 2]
     assert [len(v.samples) for v in ear.validations] == [2, 2]

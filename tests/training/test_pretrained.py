@@ -84,7 +84,7 @@ def test_training_that_only_harms_leaves_the_model_as_it_was(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "heedful.training.validation.Validator.__call__",
+        "heedful.training.checkpointing.Validator.__call__",
         lambda self, model, step: Validation(step, 1.0, 0.5, 50.0 - step),
     )
     go(tmp_path / "m", tiny)

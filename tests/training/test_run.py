@@ -196,7 +196,7 @@ def test_the_finished_weights_are_the_best_on_validation(tmp_path: Path, monkeyp
         seen[step] = model.state_dict()["embedding.weight"].clone()
         return Validation(step, 1.0, 0.5, next(scores))
 
-    monkeypatch.setattr("heedful.training.validation.Validator.__call__", validator)
+    monkeypatch.setattr("heedful.training.checkpointing.Validator.__call__", validator)
     go(tmp_path / "m", training={"valid_every": 10})
     parts = read_model(tmp_path / "m")
     assert parts.notes["step"] == 20
@@ -207,7 +207,7 @@ def test_the_finished_weights_are_the_best_on_validation(tmp_path: Path, monkeyp
 
 def test_patience_ends_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "heedful.training.validation.Validator.__call__",
+        "heedful.training.checkpointing.Validator.__call__",
         lambda self, model, step: Validation(step, float(step), 0.5, 0.0),
     )
     ear = go(tmp_path / "m", training={"valid_every": 5, "patience": 3})
@@ -383,7 +383,7 @@ def test_out_of_memory_in_validation(tmp_path: Path, monkeypatch: pytest.MonkeyP
     def full(*args: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr("heedful.training.validation.greedy", full)
+    monkeypatch.setattr("heedful.training.checkpointing.greedy", full)
     with pytest.raises(DeviceMemoryError, match="validation at step 20: .*lower training.batch_tokens"):
         go(tmp_path / "m")
 
