@@ -155,8 +155,8 @@ def _check(how: View, to: Path | None, texts: dict[str, str | None], inside: boo
     how.check()
     if to is not None:
         check_place(to)
-    elif how.name == "braid":
-        raise ConfigError("--view braid is a picture: name a file for it with --to, say --to braid.svg")
+    elif how.name not in ("heatmap", "heads", "self"):
+        raise ConfigError(f"--view {how.name} is a picture: name a file for it with --to, say --to {how.name}.svg")
     if inside and texts["target"] is not None:
         raise ConfigError("--self looks inside the source, and --target at a translation; choose one")
     for name, text in texts.items():

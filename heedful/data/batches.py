@@ -24,18 +24,12 @@ from heedful.data.cache import Array
 if TYPE_CHECKING:
     from heedful.data.corpus import Corpus
 
-__all__ = ["Batch", "Batches", "EpochPlan", "pad", "prefetch", "rounded"]
+__all__ = ["Batch", "Batches", "EpochPlan", "prefetch", "rounded"]
 
 T = TypeVar("T")
 
 POOL = 400  # batches of pairs that are sorted together: little padding, and other batches in every epoch
 GRID = np.array([step << doubling for doubling in range(1, 29) for step in (4, 5, 6, 7)])
-
-
-def pad(rows: Sequence[Sequence[int]], value: int = 0) -> Tensor:
-    """Return rows as one tensor (B, longest), padded with `value`."""
-    width = max(map(len, rows))
-    return torch.tensor([[*row, *[value] * (width - len(row))] for row in rows], dtype=torch.long)
 
 
 def rounded(lengths: Array | int) -> Array:
