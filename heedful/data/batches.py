@@ -22,18 +22,12 @@ from torch import Tensor
 from heedful.data.cache import Array
 from heedful.data.corpus import Corpus
 
-__all__ = ["Batch", "Batches", "EpochPlan", "pad", "prefetch", "rounded"]
+__all__ = ["Batch", "Batches", "EpochPlan", "prefetch", "rounded"]
 
 T = TypeVar("T")
 
 POOL = 400  # batches' worth of pairs sorted together: little padding, and another mixture every epoch
 GRID = np.array([step << doubling for doubling in range(1, 29) for step in (4, 5, 6, 7)])
-
-
-def pad(rows: Sequence[Sequence[int]], value: int = 0) -> Tensor:
-    """Put rows of different length into one tensor (B, longest), filled up with `value`."""
-    width = max(map(len, rows))
-    return torch.tensor([[*row, *[value] * (width - len(row))] for row in rows], dtype=torch.long)
 
 
 def rounded(lengths: Array | int) -> Array:

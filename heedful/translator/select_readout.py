@@ -23,7 +23,7 @@ from heedful.decoding.ensemble import Ensemble
 from heedful.errors import ConfigError, DataError
 from heedful.interop.folder import write_readout
 from heedful.models import Memory
-from heedful.observe import Reading, read
+from heedful.observe import AttentionReading, read_attention
 from heedful.trace.readout import Readout
 from heedful.translator.aligning import check_reverse
 
@@ -105,8 +105,8 @@ def weight_table(
     if isinstance(model, Ensemble):
         raise ConfigError("an ensemble is several models; select the read-out of each")
 
-    def look(memory: Memory, ids: Sequence[Sequence[int]]) -> list[Reading]:
-        return read(model, memory, ids, after=True, norms=True)
+    def look(memory: Memory, ids: Sequence[Sequence[int]]) -> list[AttentionReading]:
+        return read_attention(model, memory, ids, after=True, norms=True)
 
     readings = translator.pairs(sources, targets, look, batch_tokens)
     done = {
