@@ -13,8 +13,7 @@ from conftest import ROOT, copies, write_pairs
 from tests_helpers import small, train_tiny
 
 import heedful
-from heedful.cli.decoding import as_options
-from heedful.cli.notes import Notes
+from heedful.cli.options import Notes, as_options
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -161,7 +160,7 @@ def test_notes_of_one_kind_are_one(capsys: pytest.CaptureFixture[str]) -> None:
     notes = Notes()
     for found in (["12 tokens, 2 parts", "14 tokens, 3 parts"], [], ["1,300 tokens, 9 parts"], ["other"]):
         notes.add(found)
-    notes.say()
+    notes.log()
     assert capsys.readouterr().err == "line 1: 14 tokens, 3 parts; the same in 1 other line\nline 4: other\n"
 
 

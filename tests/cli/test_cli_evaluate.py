@@ -197,7 +197,7 @@ def test_what_is_wrong_is_said(heedful_cli: Run, model: Path, pairs: Path, tmp_p
 def test_progress_is_a_line_now_and_then(
     heedful_cli: Run, pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("heedful.cli.progress.EVERY", 0.0)
+    monkeypatch.setattr("heedful.cli.output.EVERY", 0.0)
     monkeypatch.setattr("heedful.metrics.sentence_stats.CHUNK", 15)
     file = lines(tmp_path / "o", TARGETS)
     assert heedful_cli("evaluate", file, pairs).err == f"scoring {file}: 15 of 40\nscoring {file}: 30 of 40\n"

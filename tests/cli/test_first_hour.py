@@ -16,8 +16,7 @@ from hostile_server import hostile, item, sends, translations
 
 import heedful
 from heedful import errors
-from heedful.cli.output import EscapedStream
-from heedful.cli.progress import line_progress
+from heedful.cli.output import EscapedStream, line_progress
 
 Run = Callable[..., Done]
 

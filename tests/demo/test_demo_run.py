@@ -16,10 +16,10 @@ import torch
 
 import heedful
 from heedful.config import Config, read_recipe
-from heedful.demo import FULL, Contestant, Plan, Standing, run
-from heedful.demo.plan import FAMOUS
+from heedful.demo import FULL, DemoModel, Plan, TrainingStatus, run
+from heedful.demo.training import EXAMPLES
 from heedful.errors import ConfigError
-from heedful.evaluation.records import RunReport
+from heedful.evaluation.run_report import RunReport
 
 Run = Callable[..., tuple[int, str, str]]
 SEED = 3
@@ -37,10 +37,10 @@ SMALL = Plan(
         "training.warmup=5",
         "training.log_every=5",
     ),
-    contestants=(
-        Contestant("fixed", "fixed context", ("model.family=fixed", "model.embedding=8", "training.rate=0.02"), 20),
-        Contestant("attention", "attention", ("model.family=rnn", "model.embedding=8", "training.rate=0.02"), 30),
-        Contestant(
+    models=(
+        DemoModel("fixed", "fixed context", ("model.family=fixed", "model.embedding=8", "training.rate=0.02"), 20),
+        DemoModel("attention", "attention", ("model.family=rnn", "model.embedding=8", "training.rate=0.02"), 30),
+        DemoModel(
             "transformer",
             "Transformer",
             ("model.family=transformer", "model.layers=2", "model.heads=2", "model.inner=16", "training.rate=0.02"),
@@ -65,8 +65,8 @@ class Ear:
         if self.stop_at and self.stop_at in message:
             raise KeyboardInterrupt
 
-    def standings(self, standings: Sequence[Standing]) -> None:
-        self.stood.append([standing.step for standing in standings])
+    def statuses(self, statuses: Sequence[TrainingStatus]) -> None:
+        self.stood.append([standing.step for standing in statuses])
 
 
 class Made(NamedTuple):
@@ -126,12 +126,12 @@ def test_the_folder_holds_all_of_it(made: Made) -> None:
 
 @pytest.mark.slow
 def test_the_models_are_those_of_the_plan(made: Made) -> None:
-    for contestant in SMALL.contestants:
-        config = heedful.load(made.out / contestant.key, "cpu").config
+    for model in SMALL.models:
+        config = heedful.load(made.out / model.key, "cpu").config
         assert (config.model.width, config.text.kind) == (16, "word")
-        assert (config.training.steps, config.training.seed) == (contestant.steps, SEED)
+        assert (config.training.steps, config.training.seed) == (model.steps, SEED)
         assert (config.training.decay, config.training.rate) == ("cosine", 0.02)
-        assert config.family == {"attention": "rnn"}.get(contestant.key, contestant.key)
+        assert config.family == {"attention": "rnn"}.get(model.key, model.key)
 
 
 @pytest.mark.slow
@@ -243,8 +243,8 @@ def test_the_links_are_measured_on_the_test_pairs(made: Made, key: str) -> None:
 @pytest.mark.slow
 def test_the_famous_sentences_come_first(made: Made) -> None:
     shown = made.report.examples
-    assert [(e.source, e.reference) for e in shown[:3]] == [(x, y) for x, y, _ in FAMOUS]
-    for example, (_, _, gold) in zip(shown, FAMOUS, strict=False):
+    assert [(e.source, e.reference) for e in shown[:3]] == [(x, y) for x, y, _ in EXAMPLES]
+    for example, (_, _, gold) in zip(shown, EXAMPLES, strict=False):
         assert " ".join(f"{i}-{j}" for i, j in sorted(example.gold)) == gold
 
 
@@ -267,11 +267,11 @@ def test_seen_is_what_was_in_the_training_data(made: Made) -> None:
 
 @pytest.mark.slow
 def test_outputs_are_those_of_the_models(made: Made) -> None:
-    for contestant in SMALL.contestants:
-        translator = heedful.load(made.out / contestant.key, "cpu")
+    for model in SMALL.models:
+        translator = heedful.load(made.out / model.key, "cpu")
         again = [t.text for t in translator.translate([e.source for e in made.report.examples])]
-        assert [e.outputs[contestant.key] for e in made.report.examples] == again
-        assert [e["outputs"][contestant.key] for e in made.plain["examples"]] == again
+        assert [e.outputs[model.key] for e in made.report.examples] == again
+        assert [e["outputs"][model.key] for e in made.plain["examples"]] == again
     for example in made.report.examples:
         assert example.traced == "attention"
         assert example.trace.target.text == example.outputs["attention"]
@@ -364,7 +364,7 @@ def test_the_folder_one_stands_in_is_not_moved_away(tmp_path: Path, monkeypatch:
 
 def test_torch_is_not_loaded_before_the_models_are_trained(environment: dict[str, str]) -> None:
     """The memory is that of the models: the process that watches them takes as little as it can."""
-    script = "import sys, heedful.demo, heedful.cli.leaderboard; print('torch' in sys.modules)"
+    script = "import sys, heedful.demo, heedful.cli.demo; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True)
     assert done.stdout.strip() == "False"
 
@@ -375,8 +375,8 @@ def test_the_models_of_the_full_demo_are_of_the_same_size() -> None:
     from heedful.models import build
 
     sizes = []
-    for contestant in FULL.contestants:
-        config = Config.build(settings([*FULL.settings, *contestant.settings]))
+    for model in FULL.models:
+        config = Config.build(settings([*FULL.settings, *model.settings]))
         with torch.device("meta"):
             sizes.append(sum(p.numel() for p in build(config.model, 900, 700).parameters()))
     assert max(sizes) <= 1.1 * min(sizes)

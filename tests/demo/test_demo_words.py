@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from sample_report import example, full, report
 
-from heedful.demo import summary
+from heedful.evaluation.run_report import summary
 from heedful.demo.run import _next
 from heedful.draw import heatmap
 from heedful.draw.widths import columns
-from heedful.evaluation.records import RunReport
+from heedful.evaluation.run_report import RunReport
 
 BLOCKS = "·░▒▓█"
 

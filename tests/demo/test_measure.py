@@ -11,8 +11,9 @@ from sample_report import side
 
 from heedful.data.hindi import SentenceSide
 from heedful.demo import FULL
-from heedful.demo.measure import alignment, exact_up_to, examples, scores
-from heedful.demo.plan import FAMOUS
+from heedful.demo.training import EXAMPLES
+from heedful.demo.run import alignment, examples
+from heedful.evaluation.run_report import exact_up_to, length_scores
 from heedful.trace import Trace
 from heedful.translator import Translation
 
@@ -135,10 +136,10 @@ def test_layers_and_heads_are_averaged_and_it_says_so() -> None:
 
 def test_examples() -> None:
     plan = replace(FULL, lengths=((6, 10), (3, 3), (40, 50)))
-    first, *_ = (x for x, _, _ in FAMOUS)
+    first, *_ = (x for x, _, _ in EXAMPLES)
     translators = {"fixed": Pretender(says={first: "I am"}), "attention": Pretender(says={first: "I am eating"})}
     shown = examples(translators, plan, {first, "a b c"}, TEST, ["attention"])  # type: ignore[arg-type]
-    assert [e.source for e in shown] == [*(x for x, _, _ in FAMOUS), "a b c d e f", "a b c"]
+    assert [e.source for e in shown] == [*(x for x, _, _ in EXAMPLES), "a b c d e f", "a b c"]
     assert [e.reference for e in shown[3:]] == ["X Y Z U V W", "X Y Z"]
     assert [e.seen for e in shown] == [True, False, False, False, True]
     assert [e.note for e in shown] == [
@@ -153,7 +154,7 @@ def test_examples() -> None:
 
 
 def test_further_models_that_are_shown() -> None:
-    first, *_ = (x for x, _, _ in FAMOUS)
+    first, *_ = (x for x, _, _ in EXAMPLES)
     says = {"fixed": "I am", "attention": "I am eating", "transformer": "I eat"}
     translators = {key: Pretender(says={first: text}) for key, text in says.items()}
     shown = examples(translators, FULL, set(), TEST, ["attention", "transformer"])  # type: ignore[arg-type]
@@ -178,7 +179,7 @@ def test_gold_links_of_examples() -> None:
     ],
 )
 def test_the_links_of_the_famous_sentences_by_hand(number: int, links: str) -> None:
-    source, target, gold = FAMOUS[number]
+    source, target, gold = EXAMPLES[number]
     x, y = source.split(), target.split()
     pairs = [tuple(map(int, link.split("-"))) for link in gold.split()]
     assert pairs == sorted(set(pairs))

@@ -14,7 +14,7 @@ from random_translators import random_folder, random_translator
 import heedful
 from heedful.alignment import Gold, score
 from heedful.errors import ConfigError, DataError
-from heedful.evaluation.test_set import TestSet, read_test_set
+from heedful.evaluation.systems import TestSet, read_test_set
 from heedful.metrics import bleu, differences, extract_stats, intervals
 
 PAIRS = copies(24, seed=5, longest=8)

@@ -6,8 +6,8 @@ import pytest
 from sample_report import LENGTHS, full, report, table
 
 from heedful.draw.marks import number
-from heedful.evaluation.meaning import contrast, meaning, setting
-from heedful.evaluation.records import RunReport
+from heedful.evaluation.run_report import RunReport
+from heedful.evaluation.run_report import contrast, meaning, setting
 from heedful.metrics import LengthRow, LengthTable
 
 

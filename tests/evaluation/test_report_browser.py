@@ -16,7 +16,7 @@ from test_report_page import outcome
 from test_run_page import hostile
 
 from heedful.evaluation.report import report_page
-from heedful.evaluation.run_page import run_page
+from heedful.evaluation.run_report import run_page
 
 # Text of a picture that reaches out of it, or numbers over bars that stand on each other.
 CLASHES = """() => {

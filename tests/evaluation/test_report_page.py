@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from sample_report import model, report, sentence, trace
 
-from heedful.evaluation.records import AlignmentResult
+from heedful.evaluation.page import AlignmentResult
 from heedful.evaluation.report import EvaluationReport, ReportedSentence, SystemResult, report_page
 from heedful.metrics import Difference, Interval
 

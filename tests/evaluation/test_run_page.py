@@ -11,9 +11,10 @@ from sample_report import ALIGNMENT, full, report, side, trace
 
 from heedful.draw.html import policy, script
 from heedful.draw.marks import number
-from heedful.evaluation.phrases import duration, verdict
-from heedful.evaluation.records import AlignmentResult, ExampleResult, Machine, RunReport
-from heedful.evaluation.run_page import run_page
+from heedful.evaluation.page import duration, verdict
+from heedful.evaluation.page import AlignmentResult
+from heedful.evaluation.run_report import ExampleResult, Machine, RunReport
+from heedful.evaluation.run_report import run_page
 from heedful.metrics import LengthTable
 from heedful.trace import Trace
 from heedful.trace.readout import Readout
