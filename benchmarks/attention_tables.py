@@ -148,7 +148,7 @@ def rates(found: Sequence[Links], gold: Gold) -> dict[str, float]:
 
 
 def table(records: Sequence[dict[str, Any]]) -> str:
-    """Return the table for docs/guide/alignments.md: error rates of the half that nothing was chosen on."""
+    """Return the table for docs/lab/alignments.md: error rates of the half that nothing was chosen on."""
     lines = [
         "| gold | model | steps | " + " | ".join(COLUMNS.values()) + " |",
         "|---|---|---:|" + "---:|" * len(COLUMNS),

@@ -122,7 +122,7 @@ def one(name: str, size: int, seed: int, data: Path, out: Path, device: str, ext
     from heedful.data import PairList
     from heedful.metrics import bleu, chrf
     from heedful.training import Inputs, run_training
-    from heedful.training.presets import fit
+    from heedful.training.setup import fit
     from heedful.translator import load
 
     started = time.perf_counter()

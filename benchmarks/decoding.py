@@ -27,7 +27,7 @@ from torch import Tensor
 
 from heedful.config import RnnConfig, TransformerConfig
 from heedful.decoding import Decoding, beam, greedy
-from heedful.interop.names import layers
+from heedful.interop.marian import layers
 from heedful.models import Network, build, pack_weights
 from heedful.text import END
 

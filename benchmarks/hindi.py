@@ -14,8 +14,7 @@ from pathlib import Path
 
 from heedful.cli.demo import LoggedLeaderboard
 from heedful.demo import FULL, run
-from heedful.evaluation.run_report import summary
-from heedful.evaluation.run_report import RunReport
+from heedful.evaluation.run_report import RunReport, summary
 
 STEPS = {"fixed": 8_000, "attention": 4_700}
 PLAN = replace(

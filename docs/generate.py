@@ -16,8 +16,7 @@ from typing import Any
 
 from heedful.config import MODELS, Config, DataConfig, TextConfig, TrainingConfig
 from heedful.notation import markdown
-from heedful.training.presets import ON_CPU, PRESETS, fit
-from heedful.training.setup import CHANGEABLE
+from heedful.training.setup import CHANGEABLE, ON_CPU, PRESETS, fit
 
 __all__ = ["PAGES"]
 

@@ -145,7 +145,7 @@ class Client:
         markup: bool = False,
         trace: bool = False,
     ) -> dict[str, Any] | list[dict[str, Any]]:
-        """Translate a text, or many at once; each translation is an `Item` of docs/guide/serve.md."""
+        """Translate a text, or many at once; each translation is an `Item` of docs/guide/http-api.md."""
         asked = {
             "text": text if isinstance(text, str) else list(text),
             "model": model,

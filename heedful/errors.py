@@ -34,7 +34,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from shlex import quote
-from typing import ParamSpec, TypeVar
+from types import UnionType
+from typing import Any, ParamSpec, TypeVar
 
 __all__ = [
     "ArgumentError",
@@ -49,6 +50,7 @@ __all__ = [
     "NotFiniteError",
     "ShapeError",
     "WorkerError",
+    "check_value",
     "choose",
     "closest",
     "escape_json",
@@ -196,6 +198,17 @@ def choose(what: str, word: str, allowed: Iterable[str]) -> str:
         shown = str(word)[:100]
         raise ConfigError(f"unknown {what} '{shown}'; choose one of {', '.join(allowed)}.{nearest(shown, allowed)}")
     return word
+
+
+def check_value(name: str, value: object, kind: type | UnionType, holds: Callable[[Any], bool], expected: str) -> None:
+    """Raise ConfigError unless a value is of a kind and `holds`. True and False are no numbers.
+
+    >>> check_value("beam", 0, int, lambda beam: beam > 0, "a whole number from 1")
+    Traceback (most recent call last):
+    heedful.errors.ConfigError: beam is 0, expected a whole number from 1
+    """
+    if isinstance(value, bool) is not (kind is bool) or not isinstance(value, kind) or not holds(value):
+        raise ConfigError(f"{name} is {value!r}, expected {expected}")
 
 
 @contextmanager

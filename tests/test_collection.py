@@ -1,7 +1,8 @@
-"""The tests for GPUs are collected on a machine that has neither the service's packages nor a browser's."""
+"""Collection of the tests: unique names, no test that imports a test, GPU tests without optional packages."""
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -55,3 +56,14 @@ def test_test_modules_have_names_of_their_own() -> None:
     """pytest imports test modules and their helpers by name: two of one name shadow each other."""
     names = [p.name for p in (ROOT / "tests").rglob("*.py")]
     assert sorted({name for name in names if names.count(name) > 1}) == []
+
+
+def test_no_test_imports_a_test() -> None:
+    """What several tests use is in a helper module: pytest rewrites and runs a test module once, under one name."""
+    importing = []
+    for path in sorted(p for p in (ROOT / "tests").rglob("*.py") if p.parent.name != "serve"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            importing += [f"{path.relative_to(ROOT)}:{node.lineno}: {n}" for n in names if n.startswith("test_")]
+    assert importing == []

@@ -14,7 +14,7 @@ from documents import blocks, check, compare, refresh, run
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 RUNNING = [p for p in PAGES if blocks(p.read_text(encoding="utf-8"))]
-TRAINING = ("README.md", "recurrence.md", "decoding.md")  # pages whose code trains for many seconds
+TRAINING = ("README.md", "recurrence.md", "long-text.md", "ensembles.md")  # pages whose code trains for seconds
 PICTURES = ROOT / "docs" / "pictures"
 
 

@@ -17,8 +17,8 @@ from heedful.data.files import raw_lines
 from heedful.data.formats import PairFile
 from heedful.errors import ConfigError, DataError, ModelError
 from heedful.files import NotPlainError, open_file, open_plain, parse_json, read_bytes, read_json
-from heedful.interop.files import json_object
 from heedful.interop.folder import about
+from heedful.interop.marian import json_object
 from heedful.trace.readout import read_readout
 
 

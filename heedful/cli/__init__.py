@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 import time
+
 from heedful.cli.output import EscapedStream, set_up_logging, underlying
 from heedful.errors import HeedfulError, printable
 

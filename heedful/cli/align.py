@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
-import typer
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
-from heedful.cli.options import BatchTokens, Columns, Device, Format, Json, Notes, PairFiles, Source, Target, Threads, check_direction, name_options, open_model, pair_files
+
+import typer
+
+from heedful.cli.options import (
+    BatchTokens,
+    Columns,
+    Device,
+    Format,
+    Json,
+    Notes,
+    PairFiles,
+    Source,
+    Target,
+    Threads,
+    check_direction,
+    name_options,
+    open_model,
+    pair_files,
+)
 from heedful.cli.output import log, print_json, progress_bar
 from heedful.errors import ConfigError, DataError, choose
 

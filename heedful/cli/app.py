@@ -6,12 +6,14 @@ import functools
 import inspect
 import platform
 import time
-import typer
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from inspect import Parameter
 from typing import Annotated, Any
+
+import typer
 from typer.core import TyperCommand, TyperGroup
+
 from heedful.cli.align import align
 from heedful.cli.compare import compare
 from heedful.cli.convert import convert

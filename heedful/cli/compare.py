@@ -4,13 +4,38 @@ from __future__ import annotations
 
 import os
 import sys
-import typer
-import heedful
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
-from heedful.cli.evaluate import SYSTEM, ReferenceColumns, ReferenceFiles, Resamples, Seed, Test, TestFiles, Translating, print_notes, read_tests, systems
-from heedful.cli.options import BatchTokens, Beam, Device, Format, Json, Source, Threads, check_writable, name_options, width
+
+import typer
+
+import heedful
+from heedful.cli.evaluate import (
+    SYSTEM,
+    ReferenceColumns,
+    ReferenceFiles,
+    Resamples,
+    Seed,
+    Test,
+    TestFiles,
+    Translating,
+    print_notes,
+    read_tests,
+    systems,
+)
+from heedful.cli.options import (
+    BatchTokens,
+    Beam,
+    Device,
+    Format,
+    Json,
+    Source,
+    Threads,
+    check_writable,
+    name_options,
+    width,
+)
 from heedful.cli.output import log, print_json, progress_bar, write_colours
 from heedful.errors import choose, printable
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import typer
-import heedful
 from pathlib import Path
 from typing import Annotated
+
+import typer
+
+import heedful
 from heedful.cli.options import Model
 from heedful.cli.output import log
 from heedful.errors import ConfigError, choose
 
 __all__ = ["convert"]
+
 
 def convert(
     model: Model,

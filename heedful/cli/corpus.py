@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import typer
 from itertools import islice
 from typing import Annotated
+
+import typer
+
 from heedful.cli.options import Json, check_unused
 from heedful.cli.output import print_json
 from heedful.errors import choose
 
 __all__ = ["corpus"]
+
 
 def corpus(
     name: Annotated[str, typer.Argument(metavar="hindi", help="The corpus: hindi.", show_default=False)],

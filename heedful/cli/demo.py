@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import sys
 import time
-import typer
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
+
+import typer
+
 from heedful.cli.options import Ascii, program, width
 from heedful.cli.output import EVERY, log, shows_progress, terminal_console
 
 if TYPE_CHECKING:
     from rich.live import Live
+
     from heedful.demo import DemoDisplay, TrainingStatus
 
 __all__ = ["LiveLeaderboard", "LoggedLeaderboard", "demo", "display"]

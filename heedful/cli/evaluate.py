@@ -2,13 +2,38 @@
 
 from __future__ import annotations
 
-import typer
-import heedful
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
-from heedful.cli.options import Alpha, BatchTokens, Beam, CopyUnknown, Device, Format, Json, MaxLength, MinLength, NoRepeat, Notes, Penalty, Source, Threads, With, check_direction, check_penalty, check_sides, check_unused, check_writable, name_options, open_model
+
+import typer
+
+import heedful
+from heedful.cli.options import (
+    Alpha,
+    BatchTokens,
+    Beam,
+    CopyUnknown,
+    Device,
+    Format,
+    Json,
+    MaxLength,
+    MinLength,
+    NoRepeat,
+    Notes,
+    Penalty,
+    Source,
+    Threads,
+    With,
+    check_direction,
+    check_penalty,
+    check_sides,
+    check_unused,
+    check_writable,
+    name_options,
+    open_model,
+)
 from heedful.cli.output import log, print_json, progress_bar
 from heedful.errors import ConfigError, DataError
 

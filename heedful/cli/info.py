@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import typer
-import heedful
 from pathlib import Path
 from typing import Annotated, Any
+
+import typer
+
+import heedful
 from heedful.cli.options import Json, log_fault
 from heedful.cli.output import print_json
 from heedful.errors import printable
@@ -120,7 +122,9 @@ def _text(record: dict[str, Any], readout: list[str]) -> str:
     if notes.get("init"):
         lines.append(f"started from the weights of {notes['init']}")
     if scores := notes.get("validation"):
-        bleu = f"BLEU {scores['bleu']:.1f}, " if "bleu" in scores else ""  # a run that is validated by its loss has none
+        bleu = (
+            f"BLEU {scores['bleu']:.1f}, " if "bleu" in scores else ""
+        )  # a run that is validated by its loss has none
         loss = f"loss {scores['loss']:.3f}, token accuracy {scores['accuracy']:.1%}"
         lines.append(f"on the validation pairs: {bleu}{loss}")
     lines += readout

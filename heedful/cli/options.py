@@ -6,8 +6,6 @@ import os
 import re
 import sys
 import time
-import typer
-import heedful
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
@@ -16,13 +14,34 @@ from pathlib import Path
 from shlex import quote
 from shutil import get_terminal_size, which
 from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+import heedful
 from heedful.cli.output import debug, log
 from heedful.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from heedful.data import PairFile
 
-__all__ = ["Notes", "as_options", "check_direction", "check_penalty", "check_sides", "check_unused", "check_writable", "log_fault", "log_for", "name_options", "open_model", "pair_files", "pair_rows", "program", "use_threads", "width"]
+__all__ = [
+    "Notes",
+    "as_options",
+    "check_direction",
+    "check_penalty",
+    "check_sides",
+    "check_unused",
+    "check_writable",
+    "log_fault",
+    "log_for",
+    "name_options",
+    "open_model",
+    "pair_files",
+    "pair_rows",
+    "program",
+    "use_threads",
+    "width",
+]
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder, or hf:ORG/NAME.", show_default=False)]
 PairFiles = Annotated[

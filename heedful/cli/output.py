@@ -15,13 +15,29 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
+
 from heedful.errors import escape_json, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
-__all__ = ["EscapedStream", "LineProgress", "debug", "line_progress", "log", "print_json", "print_translation", "progress_bar", "set_up_logging", "shows_progress", "terminal_console", "underlying", "warn", "write_colours"]
+__all__ = [
+    "EscapedStream",
+    "LineProgress",
+    "debug",
+    "line_progress",
+    "log",
+    "print_json",
+    "print_translation",
+    "progress_bar",
+    "set_up_logging",
+    "shows_progress",
+    "terminal_console",
+    "underlying",
+    "warn",
+    "write_colours",
+]
 
 LOG = logging.getLogger("heedful.cli")
 

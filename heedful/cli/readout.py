@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
-import typer
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
+
+import typer
+
 from heedful.cli.align import read_gold_file
-from heedful.cli.options import BatchTokens, Columns, Device, Format, Json, Model, PairFiles, Source, Target, Threads, check_direction, name_options, open_model, pair_files, pair_rows
+from heedful.cli.options import (
+    BatchTokens,
+    Columns,
+    Device,
+    Format,
+    Json,
+    Model,
+    PairFiles,
+    Source,
+    Target,
+    Threads,
+    check_direction,
+    name_options,
+    open_model,
+    pair_files,
+    pair_rows,
+)
 from heedful.cli.output import log, print_json
 from heedful.errors import ConfigError
 
@@ -73,7 +91,7 @@ def readout(
     """
     if gold is None and (gold_base or lenient):
         raise ConfigError("--gold-base and --lenient are about gold links; they go with --gold")
-    from heedful.data.subsample import thinned
+    from heedful.data.formats import thinned
     from heedful.translator import select_readout
 
     with name_options():

@@ -8,13 +8,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any, NamedTuple
+
 from heedful.cli.options import Notes, width
 from heedful.cli.output import LineProgress, debug, log, print_json, print_translation
 from heedful.cli.translate import check_columns, one_line, printed_markup
 from heedful.client import Client, ServiceError, TooMuch
 from heedful.errors import DataError, HeedfulError
 
-__all__ = ["Asking", "CHUNK", "Service", "ask"]
+__all__ = ["CHUNK", "Asking", "Service", "ask"]
 
 CHUNK = 32  # lines of a request
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import typer
-import heedful
 from pathlib import Path
 from typing import Annotated
+
+import typer
+
+import heedful
 from heedful.cli.evaluate import Resamples, Seed, Translating, print_notes, read_tests, systems
 from heedful.cli.options import BatchTokens, Beam, Device, GoldBase, Json, Threads, check_writable, name_options
 from heedful.cli.output import log, print_json, progress_bar
 from heedful.errors import ConfigError, DataError
 
 __all__ = ["report"]
+
 
 def report(
     models: Annotated[

@@ -2,9 +2,28 @@
 
 from __future__ import annotations
 
-import heedful
 from itertools import compress
-from heedful.cli.options import BatchTokens, Columns, Device, Format, Json, Model, Notes, PairFiles, Source, Target, Threads, With, check_direction, name_options, open_model, pair_files, pair_rows
+
+import heedful
+from heedful.cli.options import (
+    BatchTokens,
+    Columns,
+    Device,
+    Format,
+    Json,
+    Model,
+    Notes,
+    PairFiles,
+    Source,
+    Target,
+    Threads,
+    With,
+    check_direction,
+    name_options,
+    open_model,
+    pair_files,
+    pair_rows,
+)
 from heedful.cli.output import log, print_json
 from heedful.files import portions
 

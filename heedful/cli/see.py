@@ -42,7 +42,9 @@ def see(
     *,
     target: Annotated[
         str | None,
-        typer.Option(metavar="TEXT", help="Show the attention for this translation, not the model's own.", show_default=False),
+        typer.Option(
+            metavar="TEXT", help="Show the attention for this translation, not the model's own.", show_default=False
+        ),
     ] = None,
     others: Annotated[
         list[Path] | None, typer.Option("--with", metavar="MODEL", help="Another model beside it.", show_default=False)
@@ -57,9 +59,7 @@ def see(
     head: Annotated[
         int | None, typer.Option(metavar="N", help="Only this head, from 1 [as the read-out].", show_default=False)
     ] = None,
-    check: Annotated[
-        bool, typer.Option("--check", help="Also show what the words depended on.")
-    ] = False,
+    check: Annotated[bool, typer.Option("--check", help="Also show what the words depended on.")] = False,
     mass: Annotated[
         float | None,
         typer.Option(metavar="SHARE", help="Draw the widest ribbons of each word, up to this sum [0.9]."),
@@ -108,7 +108,9 @@ def see(
         traces = [one._replace(name=name) for one, name in zip(traces, _names(models), strict=True)]
         traces += _dependences(model, traces[0], device) if check else []
     if view != "heads":
-        traces = [_ModelTraces(s.name, s.whole.only(layer, head), [p.only(layer, head) for p in s.parts]) for s in traces]
+        traces = [
+            _ModelTraces(s.name, s.whole.only(layer, head), [p.only(layer, head) for p in s.parts]) for s in traces
+        ]
     wholes, names = [one.whole for one in traces], [one.name for one in traces]
     if json:
         print_json(record(wholes, names))
@@ -153,8 +155,8 @@ def _check(how: View, to: Path | None, texts: dict[str, str | None], inside: boo
     how.check()
     if to is not None:
         check_place(to)
-    elif how.name == "braid":
-        raise ConfigError("--view braid needs a file: add --to, such as --to braid.svg")
+    elif how.name not in ("heatmap", "heads", "self"):
+        raise ConfigError(f"--view {how.name} needs a file: add --to, such as --to {how.name}.svg")
     if inside and texts["target"] is not None:
         raise ConfigError("--self shows the attention within the source, --target that of a translation; choose one")
     for name, text in texts.items():
@@ -181,17 +183,20 @@ def _model_traces(path: Path, text: str | None, target: str | None, inside: bool
             about(path)  # raises ModelError if this is no model
         raise ConfigError(f"there is no TEXT; give one after {path}")
     translator = heedful.load(path, device, log_fault)
-    return _ModelTraces(path.name, *(_self_attention_traces(translator, text) if inside else _translation_traces(translator, text, target)))
+    traces = _self_attention_traces(translator, text) if inside else _translation_traces(translator, text, target)
+    return _ModelTraces(path.name, *traces)
 
 
 def _dependences(path: Path, traces: _ModelTraces, device: str) -> list[_ModelTraces]:
     """Return what the words depended on by every method, and print how well the weights agree with it."""
-        translator, dependences = heedful.load(path, device, log_fault), []
+    translator, dependences = heedful.load(path, device, log_fault), []
     for method in heedful.observe.WAYS:
         parts = [translator.influence(part.source.text, part.target.text, method) for part in traces.parts]
         again = translator.reread([p.source.text for p in parts], [p.target.text for p in parts])
         matrices = [(a.words(), b.words()) for a, b in zip(again, parts, strict=True)]
-        rows = [heedful.observe.agreement(a[:-1, :-1], b[:-1, :-1]) for a, b in matrices if a is not None and b is not None]
+        rows = [
+            heedful.observe.agreement(a[:-1, :-1], b[:-1, :-1]) for a, b in matrices if a is not None and b is not None
+        ]
         counted = [row for row in rows if row.words]
         words = sum(row.words for row in counted)
         whole = heedful.Trace.join(traces.whole.source.text, traces.whole.target.text, _starts(traces), parts)
@@ -216,7 +221,9 @@ def _starts(traces: _ModelTraces) -> list[tuple[int, int]]:
     return starts
 
 
-def _translation_traces(translator: heedful.Translator, text: str, target: str | None) -> tuple[heedful.Trace, list[heedful.Trace]]:
+def _translation_traces(
+    translator: heedful.Translator, text: str, target: str | None
+) -> tuple[heedful.Trace, list[heedful.Trace]]:
     """Return the traces of a translation: of the whole text, and of each sentence."""
     notes = Notes(here=False)
     if target is None:
@@ -230,7 +237,7 @@ def _translation_traces(translator: heedful.Translator, text: str, target: str |
 
 
 def _self_attention_traces(translator: heedful.Translator, text: str) -> tuple[heedful.Trace, list[heedful.Trace]]:
-    """Return the self-attention of the source: of the whole text, and of each sentence, which are encoded one by one."""
+    """Return the self-attention of the source: of the whole text, and of its sentences."""
     from heedful.text.segments import segments
 
     sentences = segments([text], translator.parts.source, translator.reads)

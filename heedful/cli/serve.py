@@ -41,8 +41,12 @@ def serve(
     sentences: Annotated[int, typer.Option(metavar="N", min=1, help="Maximum sentences of a request (413).")] = 2_000,
     body: Annotated[int, typer.Option(metavar="N", min=1, help="Maximum bytes of a request (413).")] = 2_000_000,
     max_beam: Annotated[int, typer.Option(metavar="N", min=1, help="Maximum beam size.")] = 16,
-    cells: Annotated[int, typer.Option(metavar="N", min=1, help="Maximum source × target tokens of a figure.")] = 500_000,
-    png_cells: Annotated[int, typer.Option(metavar="N", min=1, help="Maximum source × target words of a PNG.")] = 70_000,
+    cells: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Maximum source × target tokens of a figure.")
+    ] = 500_000,
+    png_cells: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Maximum source × target words of a PNG.")
+    ] = 70_000,
     seconds: Annotated[float, typer.Option(metavar="X", help="Time limit of a request in seconds (504).")] = 30.0,
     requests: Annotated[int, typer.Option(metavar="N", min=1, help="Maximum concurrent requests (429).")] = 256,
     queue: Annotated[int, typer.Option(metavar="N", min=1, help="Maximum sentences in the queue (429).")] = 1_000,
@@ -60,9 +64,7 @@ def serve(
             help="Maximum from one address (IPv6: one /64); 0: no limit, for use behind a proxy.",
         ),
     ] = 256,
-    idle: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Seconds until an idle connection is closed.")
-    ] = 60.0,
+    idle: Annotated[float, typer.Option(metavar="SECONDS", help="Seconds until an idle connection is closed.")] = 60.0,
     header_seconds: Annotated[float, typer.Option(metavar="X", help="Seconds to receive a header (408).")] = 10.0,
     body_seconds: Annotated[float, typer.Option(metavar="X", help="Seconds to receive a body (408).")] = 30.0,
     cors: Annotated[

@@ -64,9 +64,7 @@ def train(
     ] = None,
     order: Annotated[
         str | None,
-        typer.Option(
-            metavar="bahdanau|luong", help="Attention before the cell, or after it [bahdanau]."
-        ),
+        typer.Option(metavar="bahdanau|luong", help="Attention before the cell, or after it [bahdanau]."),
     ] = None,
     init: Annotated[
         str | None,
@@ -78,9 +76,7 @@ def train(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Report data, model, memory and time from a few steps; write nothing.")
     ] = False,
-    device: Annotated[
-        str | None, typer.Option(metavar="auto|cpu|cuda|mps", help="The device [auto].")
-    ] = None,
+    device: Annotated[str | None, typer.Option(metavar="auto|cpu|cuda|mps", help="The device [auto].")] = None,
     threads: Annotated[str | None, typer.Option(metavar="N", help="CPU threads [the fastest, measured].")] = None,
     precision: Annotated[
         str | None, typer.Option(metavar="auto|fp32|bf16", help="The floating-point format [auto].")

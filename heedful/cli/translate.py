@@ -440,7 +440,7 @@ def partial_trace(tokens: Sequence[Token]) -> heedful.Trace:
     """Return the trace of the tokens of a sentence that are decoded so far, at least one."""
     import numpy as np
 
-    from heedful.text.words import merge
+    from heedful.text.codec import merge
     from heedful.trace import Text
 
     text, spans = "", []

@@ -19,7 +19,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from heedful.data.corpus import Array, Corpus
+from heedful.data.cache import Array
+from heedful.data.corpus import Corpus
 
 __all__ = ["Batch", "Batches", "EpochPlan", "pad", "prefetch", "rounded"]
 

@@ -31,7 +31,6 @@ from typing import IO, Any
 
 import numpy as np
 
-from heedful.data.corpus import Array
 from heedful.errors import DiskError
 from heedful.files import NotPlainError, cache_folder, make_folder, max_json, open_plain, whole_folder, writing
 
@@ -40,7 +39,7 @@ try:
 except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["Arrays", "DamagedError", "Say", "Writer", "key_of", "stored"]
+__all__ = ["Array", "Arrays", "DamagedError", "Log", "Writer", "key_of", "stored"]
 
 HEAD = "head.json"
 NAME = re.compile(r"[0-9a-f]{32}|\.[0-9a-f]{32}\.(partial|gone)")  # what is ours in the cache
@@ -49,7 +48,8 @@ BLOCK = 1 << 20  # bytes with a checksum of their own
 MOST = 20 * 10**9  # bytes in the cache
 STALE = 24 * 3600  # seconds after which a folder that was never finished is nobody's
 
-Say = Callable[[str], None]
+Array = np.ndarray[Any, np.dtype[Any]]
+Log = Callable[[str], None]
 
 
 def key_of(*parts: object) -> str:
@@ -171,7 +171,7 @@ class Arrays:
                 found.madvise(mmap.MADV_DONTNEED)
 
 
-def stored(key: str | None, fill: Callable[[Writer], None], say: Say) -> tuple[Arrays, bool]:
+def stored(key: str | None, fill: Callable[[Writer], None], log: Log) -> tuple[Arrays, bool]:
     """Return the folder of a key, and whether it was there; if not, `fill` it. Without a key it is a temporary one."""
     if key is not None:
         folder = cache_folder() / key
@@ -179,15 +179,15 @@ def stored(key: str | None, fill: Callable[[Writer], None], say: Say) -> tuple[A
             if found := _opened(folder):
                 return found, True
             make_folder(folder.parent)
-            with _turn(folder, say):
-                if found := _opened(folder, say):
+            with _turn(folder, log):
+                if found := _opened(folder, log):
                     return found, True
                 _fill(folder, fill, lasting=True)
                 found = Arrays(folder, verify=False)
             _tidy(folder)
             return found, False
         except (DiskError, OSError) as error:
-            say(f"the cache cannot be used, so the next start prepares the pairs again: {error}")
+            log(f"the cache cannot be used, so the next start prepares the pairs again: {error}")
     with writing(Path(tempfile.gettempdir())):
         folder = Path(tempfile.mkdtemp(prefix="heedful-")) / "pairs"
     try:
@@ -210,15 +210,15 @@ def _fill(folder: Path, fill: Callable[[Writer], None], lasting: bool) -> None:
             writer.release()
 
 
-def _opened(folder: Path, say: Say | None = None) -> Arrays | None:
+def _opened(folder: Path, log: Log | None = None) -> Arrays | None:
     """Open a folder if it is there and whole, and note that it was used; `say` is told what is wrong with it."""
     if not folder.exists():
         return None
     try:
         found = Arrays(folder)
     except DamagedError as error:
-        if say is not None:
-            say(f"{folder} in the cache is discarded and made again: {error}")
+        if log is not None:
+            log(f"{folder} in the cache is discarded and made again: {error}")
         return None
     except OSError:
         return None
@@ -228,7 +228,7 @@ def _opened(folder: Path, say: Say | None = None) -> Arrays | None:
 
 
 @contextmanager
-def _turn(folder: Path, say: Say) -> Iterator[None]:
+def _turn(folder: Path, log: Log) -> Iterator[None]:
     """Wait until no other process makes this folder; there are few locks, shared by many folders."""
     # Not to wait for a reader, should a pipe have that name.
     flags = os.O_WRONLY | os.O_CREAT | getattr(os, "O_NONBLOCK", 0)
@@ -237,7 +237,7 @@ def _turn(folder: Path, say: Say) -> Iterator[None]:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                say("another process is preparing sentence pairs: waiting for it")
+                log("another process is preparing sentence pairs: waiting for it")
                 fcntl.flock(file, fcntl.LOCK_EX)
         yield
 

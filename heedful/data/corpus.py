@@ -1,60 +1,50 @@
-"""What training sees: the token ids of all pairs, in flat arrays that may lie in memory-mapped files.
+"""The token ids of all pairs: computed on all cores once, cached on disk, and memory-mapped.
 
-A corpus has two sides. A side knows how long its rows are in an epoch, and gives the ids of some of them; a plain
-one (`Flat`) is the same in every epoch, a `heedful.data.subword_sampling.Sampled` one cuts words differently each time.
+A corpus has two sides. `Flat` holds token ids and is the same in every epoch. `Sampled` holds words and segments them
+differently in every epoch (`text.regularise`). `tokenize` makes or maps the cache, which has these arrays:
+
+| array | length | content |
+|---|---|---|
+| row | pairs | the row of each pair in the store; pairs with a side over `text.max_length` are left out |
+| source.numbers, target.numbers | tokens of a side | token ids, each sentence closed by `</s>` |
+| source.begins, target.begins | pairs + 1 | where each sentence begins in `numbers` |
+
+With `text.regularise`, `numbers` are word numbers, and for each side there is a table of segmentations of each word:
+`ids`, `offsets` and `starts` (see `Table`). Links between words, if the pairs have any, are cached too: see `links`.
+The cache key has the pairs, the vocabularies, and the settings in section `text` that matter.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from contextlib import closing
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import compress
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
+from heedful.config import TextConfig
+from heedful.data.cache import Array, Arrays, Log, Writer, key_of, stored
 from heedful.data.formats import Pair
-from heedful.text.counter_rng import spread
+from heedful.data.links import CorpusLinks, Words, word_sizes
+from heedful.data.store import CHUNK, ReportCount, Store, StoreRows
+from heedful.data.workers import in_order
+from heedful.text import END, Codec
+from heedful.text.counter_rng import below, key, spread
 
-__all__ = ["Array", "Corpus", "CorpusSide", "Flat", "Texts", "TokenLinks"]
+__all__ = ["Corpus", "Flat", "Sampled", "StoredTokens", "Table", "WordLexicon", "draw_table", "tokenize"]
 
-Array = np.ndarray[Any, np.dtype[Any]]
-
-
-class CorpusSide(Protocol):
-    """The token ids of one side of all pairs, each closed by `</s>`."""
-
-    def __len__(self) -> int: ...
-
-    def lengths(self, epoch: int) -> Array:
-        """Return how many tokens each row has in an epoch, `</s>` counted: int32 (N,)."""
-        ...
-
-    def rows(self, indices: Array, epoch: int) -> tuple[Array, Array]:
-        """Return the ids of some rows in an epoch, one row after the other, and how many each has."""
-        ...
-
-    def units(self, indices: Array, epoch: int) -> Array | None:
-        """Return into how many tokens each running word of some rows is cut in an epoch; None where ids are kept."""
-        ...
-
-
-class TokenLinks(Protocol):
-    """The links between tokens of pairs."""
-
-    def unlinked(self) -> tuple[int, int]:
-        """Return how many target words have no link, in pairs that have some, and how many words these pairs have."""
-        ...
-
-    def tokens(self, rows: Array, units: tuple[Array | None, Array | None]) -> tuple[Array, Array, Array]:
-        """Return the links of some rows, whose words have so many tokens: which row, target token, source token."""
-        ...
-
-
-class Texts(Protocol):
-    """Pairs that can be looked up by their row."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, row: int) -> Pair: ...
+VERSION = 1
+SIDES = ("source", "target")
+BEGINS = {"links": "links.begins", "source.sizes": "source.words", "target.sizes": "target.words"}
+TABLE_SEED = 1  # of the segmentations of a word; which of them is taken follows from the seed of the run
+WAYS = 32  # segmentations that are drawn for each word
+RARE, RARE_WAYS = 4, 8  # a word seen fewer times than RARE gets fewer segmentations
+BLOCK = 1 << 20  # words whose lengths are computed at once
 
 
 class Flat:
@@ -78,17 +68,99 @@ class Flat:
         return len(self.offsets) - 1
 
     def lengths(self, epoch: int) -> Array:
-        """Return how many tokens each row has: int32 (N,)."""
+        """Return the number of tokens of each row, `</s>` counted: int32 (N,)."""
         return np.diff(self.offsets).astype(np.int32)
 
     def rows(self, indices: Array, epoch: int) -> tuple[Array, Array]:
-        """Return the ids of some rows, one row after the other, and how many each has."""
+        """Return the ids of some rows, concatenated, and the length of each."""
         begin = self.offsets[indices].astype(np.int64)
         lengths = self.offsets[indices + 1].astype(np.int64) - begin
         return self.ids[spread(begin, lengths)], lengths
 
     def units(self, indices: Array, epoch: int) -> None:
-        """Ids are kept, not words."""
+        """Return None: this side has no words."""
+
+
+class Table(NamedTuple):
+    """Segmentations of each word: token `ids`, where each segmentation begins (`offsets`), and those of a word.
+
+    The segmentations of word w are `starts[w]` to `starts[w + 1]`; the first is the usual one, without sampling.
+    """
+
+    ids: Array
+    offsets: Array
+    starts: Array
+
+
+class Sampled:
+    """A side whose words are segmented differently in every epoch; `side` is "source" or "target".
+
+    Which segmentation a word gets follows from the seed, the epoch and its position, so a run can resume in the middle
+    of an epoch. With `epoch=None`, and in an epoch in which a sentence would have more than `most` tokens, words get
+    their usual segmentation.
+    """
+
+    def __init__(self, words: Array, offsets: Array, table: Table, *, seed: int, side: str, most: int) -> None:
+        self.words, self.offsets, self.table = words, offsets, table
+        self.seed, self.side, self.most = seed, side, most
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def lengths(self, epoch: int | None) -> npt.NDArray[np.int32]:
+        """Return the number of tokens of each sentence in an epoch, `</s>` counted."""
+        lengths = np.empty(len(self), np.int32)
+        begin = 0
+        while begin < len(self):
+            # As many sentences as have about BLOCK words, and at least one.
+            last = int(np.searchsorted(self.offsets, self.offsets[begin] + BLOCK, side="right")) - 1
+            last = min(max(last, begin + 1), len(self))
+            lengths[begin:last] = self._segmented(np.arange(begin, last), epoch)[1]
+            begin = last
+        return lengths
+
+    def rows(self, indices: Array, epoch: int | None) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+        """Return the ids of sentences in an epoch, concatenated, and the length of each; each ends with `</s>`."""
+        ways, lengths = self._segmented(indices, epoch)
+        begins = self.table.offsets[ways]
+        ids = np.full(int(lengths.sum()), END, np.int32)
+        inner = np.ones(len(ids), bool)
+        inner[np.cumsum(lengths) - 1] = False
+        ids[inner] = self.table.ids[spread(begins, self.table.offsets[ways + 1] - begins)]
+        return ids, lengths
+
+    def units(self, indices: Array, epoch: int | None) -> npt.NDArray[np.int64]:
+        """Return the number of tokens of each word of sentences in an epoch."""
+        ways, _ = self._segmented(indices, epoch)
+        return np.asarray(self.table.offsets[ways + 1] - self.table.offsets[ways]).astype(np.int64)
+
+    def _segmented(self, indices: Array, epoch: int | None) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the segmentation of each word of sentences, and the number of tokens of each sentence."""
+        starts = np.asarray(self.offsets[indices]).astype(np.int64)
+        counts = np.asarray(self.offsets[np.asarray(indices) + 1]).astype(np.int64) - starts
+        offsets = np.concatenate([[0], np.cumsum(counts)])
+        positions = spread(starts, counts)
+        words = np.asarray(self.words[positions])
+        ways = self._ways(words, positions, epoch)
+        lengths = self._lengths(ways, offsets)
+        if epoch is not None and (lengths > self.most).any():
+            ways = np.where(np.repeat(lengths > self.most, counts), self._ways(words, positions, None), ways)
+            lengths = self._lengths(ways, offsets)
+        return ways, lengths
+
+    def _ways(self, words: Array, positions: Array, epoch: int | None) -> npt.NDArray[np.int64]:
+        """Return the segmentation of each word: its number in the table."""
+        first = self.table.starts[words].astype(np.int64)
+        if epoch is None:
+            return first
+        ends = self.table.starts[words.astype(np.int64) + 1].astype(np.int64) - first - 1
+        return first + 1 + below(np.atleast_1d(key("cut", self.seed, self.side, epoch)), positions, ends)
+
+    def _lengths(self, ways: Array, offsets: Array) -> npt.NDArray[np.int64]:
+        """Return the tokens of sentences that begin at `offsets` among words with these segmentations, with `</s>`."""
+        sizes = self.table.offsets[ways + 1] - self.table.offsets[ways]
+        ends = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+        return np.asarray(np.diff(ends[offsets]) + 1)
 
 
 class Corpus:
@@ -96,20 +168,20 @@ class Corpus:
 
     def __init__(
         self,
-        source: CorpusSide,
-        target: CorpusSide,
-        texts: Texts | None = None,
+        source: Flat | Sampled,
+        target: Flat | Sampled,
+        texts: Sequence[Pair] | StoreRows | None = None,
         keep: object = None,
-        links: TokenLinks | None = None,
+        links: CorpusLinks | None = None,
     ) -> None:
         self.source, self.target, self.texts, self.links = source, target, texts, links
-        self._keep = keep  # a temporary folder is there as long as somebody knows it
+        self._keep = keep  # a temporary folder exists as long as this reference to it
         if len(source) != len(target):
-            raise ValueError(f"{len(source)} sources and {len(target)} targets are no pairs")
+            raise ValueError(f"{len(source)} sources and {len(target)} targets are not pairs")
 
     @classmethod
     def of(
-        cls, sources: Iterable[Sequence[int]], targets: Iterable[Sequence[int]], *, links: TokenLinks | None = None
+        cls, sources: Iterable[Sequence[int]], targets: Iterable[Sequence[int]], *, links: CorpusLinks | None = None
     ) -> Corpus:
         """Make a corpus of rows of ids, each closed by `</s>`."""
         return cls(Flat.of(sources), Flat.of(targets), links=links)
@@ -118,13 +190,11 @@ class Corpus:
         return len(self.source)
 
     def lengths(self, epoch: int = 0) -> Array:
-        """Return how many tokens each side of each pair has in an epoch, `</s>` counted: int32 (N, 2)."""
-        found = np.empty((len(self), 2), np.int32)
-        found[:, 0], found[:, 1] = self.source.lengths(epoch), self.target.lengths(epoch)
-        return found
+        """Return the number of tokens of each side of each pair in an epoch, `</s>` counted: int32 (N, 2)."""
+        return np.stack([self.source.lengths(epoch), self.target.lengths(epoch)], axis=1)
 
     def sides(self, rows: Array, epoch: int = 0) -> tuple[Array, Array]:
-        """Return some pairs in an epoch, filled up with 0 to the longest of each side: int64 (B, S) and (B, T)."""
+        """Return some pairs in an epoch, padded with 0 to the longest of each side: int64 (B, S) and (B, T)."""
         return _padded(*self.source.rows(rows, epoch)), _padded(*self.target.rows(rows, epoch))
 
     def token_links(self, rows: Array, epoch: int = 0) -> tuple[Array, Array, Array] | None:
@@ -138,13 +208,213 @@ class Corpus:
         return Pair("", "") if self.texts is None else self.texts[int(row)]
 
     def where(self, row: int) -> str:
-        """Say where a pair stands: its file and line."""
+        """Return the file and line of a pair."""
         return self.pair(row).where or f"pair {int(row) + 1}"
 
 
 def _padded(ids: Array, lengths: Array) -> Array:
-    """Put rows that follow each other into an array of their own each, filled up with 0: int64 (B, longest)."""
+    """Return concatenated rows as one array, padded with 0: int64 (B, longest)."""
     inside = np.arange(lengths.max(initial=0)) < lengths[:, None]
-    found = np.zeros(inside.shape, np.int64)
-    found[inside] = ids
-    return found
+    rows = np.zeros(inside.shape, np.int64)
+    rows[inside] = ids
+    return rows
+
+
+class StoredTokens(NamedTuple):
+    """A corpus, the number of pairs that were too long, the longest length, and whether it was in the cache."""
+
+    corpus: Corpus
+    left_out: int
+    longest: int
+    cached: bool
+
+
+def tokenize(
+    pairs: StoreRows, codecs: tuple[Codec, Codec], config: TextConfig, seed: int, log: Log, progress: ReportCount
+) -> StoredTokens:
+    """Return the token ids of pairs, from the cache if they are there."""
+    dumps = [codec.dump() for codec in codecs]
+    key = pairs.store.key
+    if key is not None:
+        key = key_of("tokens", VERSION, key, pairs.name, dumps, config.max_length, config.regularise)
+    job = _Tokenizer(str(pairs.store.folder), dumps, config.max_length, config.regularise > 0, pairs.store.linked)
+
+    def fill(writer: Writer) -> None:
+        lexicons = _write(writer, job, pairs.rows, [len(codec) for codec in codecs], progress)
+        if config.regularise:
+            for side, codec, lexicon in zip(SIDES, codecs, lexicons, strict=True):
+                progress(len(lexicon.words), f"{side} words segmented for text.regularise")
+                table = draw_table(codec, lexicon.words, lexicon.counts, config.regularise, TABLE_SEED)
+                for name, values in table._asdict().items():
+                    writer.add(f"{side}.{name}", values)
+
+    arrays, cached = stored(key, fill, log)
+    source, target = (_side(arrays, side, config, seed) for side in SIDES)
+    rows = arrays["row"]
+    links = _links(arrays) if pairs.store.linked else None
+    corpus = Corpus(source, target, StoreRows(pairs.store, rows, pairs.name), arrays, links)
+    return StoredTokens(corpus, len(pairs) - len(rows), arrays.head["longest"], cached)
+
+
+def _side(arrays: Arrays, side: str, config: TextConfig, seed: int) -> Flat | Sampled:
+    numbers, begins = arrays[f"{side}.numbers"], arrays[f"{side}.begins"]
+    if not config.regularise:
+        return Flat(numbers, begins)
+    table = Table(*(arrays[f"{side}.{name}"] for name in Table._fields))
+    return Sampled(numbers, begins, table, seed=seed, side=side, most=config.max_length)
+
+
+def _links(arrays: Arrays) -> CorpusLinks:
+    words = [Words(arrays[f"{side}.sizes"], arrays[f"{side}.words"]) for side in SIDES]
+    return CorpusLinks(arrays["links"].reshape(-1, 2), arrays["links.begins"], *words)
+
+
+class _TokenSide(NamedTuple):
+    """Sentences of one side: token ids, or numbers of the distinct `words`, concatenated; the length of each."""
+
+    numbers: Array
+    lengths: Array
+    words: list[str]
+
+
+class _TokenPart(NamedTuple):
+    """A tokenized chunk: the rows that are not too long, both sides of them, the longest length of all, and links.
+
+    `links` are arrays by name, each with the number of its rows in every pair.
+    """
+
+    rows: Array
+    sides: list[_TokenSide]
+    longest: int
+    links: dict[str, tuple[Array, Array]]
+
+
+@dataclass(frozen=True)
+class _Tokenizer:
+    """The job of a worker process: turn rows of a store into tokens or, with `words`, into words."""
+
+    folder: str
+    dumps: list[str]
+    most: int
+    words: bool
+    linked: bool
+
+    @cached_property
+    def _store(self) -> Store:
+        return Store(Arrays(Path(self.folder), verify=False))  # the calling process has just verified or made it
+
+    @cached_property
+    def _codecs(self) -> list[Codec]:
+        return [Codec.parse(dump) for dump in self.dumps]
+
+    def __call__(self, rows: Array) -> _TokenPart:
+        texts = [self._store.texts(side, rows) for side in (0, 1)]
+        self._store.forget()
+        flat = [codec.flat(part) for codec, part in zip(self._codecs, texts, strict=True)]
+        longest = np.maximum(flat[0][1], flat[1][1])
+        short = longest <= self.most
+        sides = []
+        for codec, part, (ids, lengths) in zip(self._codecs, texts, flat, strict=True):
+            if self.words:
+                words, numbers, counts = codec.numbered(list(compress(part, short)))
+                sides.append(_TokenSide(numbers, counts, words))
+            else:
+                sides.append(_TokenSide(ids[np.repeat(short, lengths)], lengths[short], []))
+        return _TokenPart(rows[short], sides, int(longest.max(initial=0)), self._links(rows[short], texts, short))
+
+    def _links(self, rows: Array, texts: list[list[str]], short: Array) -> dict[str, tuple[Array, Array]]:
+        """Return the links of rows, and the sizes of the words on both sides, if the pairs have links."""
+        if not self.linked:
+            return {}
+        arrays = {"links": self._store.links(rows)}
+        for side, codec, part in zip(SIDES, self._codecs, texts, strict=True):
+            arrays[f"{side}.sizes"] = word_sizes(codec, list(compress(part, short)), self.words)
+        return arrays
+
+
+def _write(writer: Writer, job: _Tokenizer, rows: Array, sizes: list[int], progress: ReportCount) -> list[WordLexicon]:
+    """Write the tokens or words of all rows; return the distinct words of each side, if they are words."""
+    lexicons = [WordLexicon() for _ in SIDES]
+    totals, longest, done = [0 for _ in SIDES], 0, 0
+    kinds = [np.uint32 if job.words or size > 1 << 16 else np.uint16 for size in sizes]
+    writer.add("row", np.zeros(0, np.uint32))
+    for number, side in enumerate(SIDES):
+        writer.add(f"{side}.begins", np.zeros(1, np.uint64))
+        writer.add(f"{side}.numbers", np.zeros(0, kinds[number]))
+    begins = dict.fromkeys(BEGINS if job.linked else (), 0)
+    for name in begins:
+        writer.add(name, np.zeros(0, np.uint32 if name == "links" else np.uint16))
+        writer.add(BEGINS[name], np.zeros(1, np.uint64))
+    chunks = (np.asarray(rows[begin : begin + CHUNK]) for begin in range(0, len(rows), CHUNK))
+    with closing(in_order(job, chunks)) as parts:
+        for part in parts:
+            writer.add("row", part.rows)
+            for number, (side, tokens) in enumerate(zip(SIDES, part.sides, strict=True)):
+                numbers = lexicons[number].add(tokens.words, tokens.numbers) if job.words else tokens.numbers
+                writer.add(f"{side}.numbers", numbers)
+                writer.add(f"{side}.begins", totals[number] + np.cumsum(tokens.lengths, dtype=np.uint64))
+                totals[number] += len(numbers)
+            for name, (values, counts) in part.links.items():
+                writer.add(name, values)
+                writer.add(BEGINS[name], begins[name] + np.cumsum(counts, dtype=np.uint64))
+                begins[name] += int(counts.sum())
+            longest, done = max(longest, part.longest), min(done + CHUNK, len(rows))
+            progress(done, "pairs tokenized")
+    writer.head = {"longest": longest}
+    return lexicons
+
+
+class WordLexicon:
+    """Distinct words, numbered in the order in which they first occur, and the count of each.
+
+    >>> lexicon = WordLexicon()
+    >>> lexicon.add(["▁a", "▁b"], np.array([0, 1, 1])).tolist(), lexicon.add(["▁c", "▁b"], np.array([0, 1])).tolist()
+    ([0, 1, 1], [2, 1])
+    >>> lexicon.words, lexicon.counts.tolist()
+    (['▁a', '▁b', '▁c'], [1, 3, 1])
+    """
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+        self._counts = np.zeros(1024, np.int64)
+
+    def add(self, words: Sequence[str], indices: Array) -> npt.NDArray[np.uint32]:
+        """Add the result of `Codec.numbered` for some texts, and return the words' numbers in this lexicon."""
+        numbers = self._numbers
+        into = np.fromiter((numbers.setdefault(word, len(numbers)) for word in words), np.uint32, len(words))
+        if len(numbers) > len(self._counts):
+            self._counts = np.concatenate([self._counts, np.zeros(len(numbers), np.int64)])
+        self._counts[into] += np.bincount(indices, minlength=len(words))
+        return into[indices]
+
+    @property
+    def words(self) -> list[str]:
+        """All words, in the order of their numbers."""
+        return list(self._numbers)
+
+    @property
+    def counts(self) -> npt.NDArray[np.int64]:
+        """The count of each word."""
+        return self._counts[: len(self._numbers)]
+
+
+def draw_table(codec: Codec, words: Sequence[str], counts: Array, rate: float, seed: int) -> Table:
+    """Draw segmentations of words with these counts; `rate` is `text.regularise`.
+
+    The segmentations of a word follow from the word, the rate and the seed alone.
+    """
+    ways = np.where(counts < RARE, RARE_WAYS, WAYS)
+    small = np.uint16 if len(codec) <= 1 << 16 else np.uint32
+    ids, lengths = [np.zeros(0, small)], [np.zeros(0, np.int64)]
+    size = 1 << 15
+    for begin in range(0, len(words), size):
+        part = slice(begin, begin + size)
+        tokens, sizes = codec.variants(words[part], ways[part].tolist(), rate, seed)
+        ids.append(tokens.astype(small))
+        lengths.append(sizes.astype(np.int64))
+    return Table(np.concatenate(ids), _ends(np.concatenate(lengths)), _ends(ways + 1))
+
+
+def _ends(lengths: Array) -> Array:
+    ends = np.concatenate([[0], np.cumsum(lengths)])
+    return ends.astype(np.uint32 if ends[-1] < 1 << 32 else np.uint64)

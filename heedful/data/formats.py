@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
 import re
+import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from heedful.data.columns import find, guess, ids_first, no_guess, parse_columns, positions, some, surely_names, usual
-from heedful.data.files import BOM, called, raw_lines
+from heedful.data.files import BOM, called, is_packed, opened, raw_lines, read_lines
 from heedful.errors import ConfigError, DataError, choose
-from heedful.files import check_depth, max_line, megabytes, portions
+from heedful.files import check_depth, has_hole, lines, max_line, megabytes, open_plain, portions, writing
 
-__all__ = ["FORMATS", "Pair", "PairFile", "PairList", "Raw", "format_of", "sides"]
+__all__ = [
+    "FORMATS",
+    "Pair",
+    "PairFile",
+    "PairList",
+    "Raw",
+    "Readable",
+    "format_of",
+    "readable",
+    "sides",
+    "spread",
+    "thinned",
+]
 
 FORMATS = ("tsv", "csv", "jsonl")
 ENDINGS = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
@@ -26,7 +42,7 @@ SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab"}
 SAMPLE, SAMPLE_CHARACTERS = 100, 1_000_000  # lines that are looked at to tell what the columns hold
 
 Cells = Iterator[tuple[int, Sequence[str]]]
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 
 
 class Raw(NamedTuple):
@@ -97,20 +113,20 @@ class PairFile:
         """What the file, or both files, are called in an error."""
         return called(self.path) + (f" and {called(self.target)}" if self.target else "")
 
-    def rows(self, say: Say | None = None) -> Iterator[Raw]:
-        """Yield all pairs, blank lines too, as empty ones; `say` is told what a person should know of the file."""
+    def rows(self, log: Log | None = None) -> Iterator[Raw]:
+        """Yield all pairs, blank lines too, as empty ones; `log` receives remarks on the file."""
         if self.columns:
             parse_columns(self.columns)
-        for line, (source, target) in self.cells(say):
+        for line, (source, target) in self.cells(log):
             yield Raw(line, source, target)
 
-    def cells(self, say: Say | None = None) -> Cells:
+    def cells(self, log: Log | None = None) -> Cells:
         """Yield the number of each line and its columns, of which there may be more than two: several references."""
         path, columns = Path(self.path), parse_columns(self.columns, most=1000) if self.columns else ()
         if self.target:
             return _parallel(path, Path(self.target))
         kind = self.format or format_of(self.path) or "tsv"
-        return {"jsonl": _json_cells, "csv": _csv, "tsv": _tsv}[kind](path, columns, say or _nobody)
+        return {"jsonl": _json_cells, "csv": _csv, "tsv": _tsv}[kind](path, columns, log or _nobody)
 
 
 @dataclass(frozen=True)
@@ -126,7 +142,7 @@ class PairList:
         """What they are called in an error."""
         return f"the {self.name}"
 
-    def rows(self, say: Say | None = None) -> Iterator[Raw]:
+    def rows(self, log: Log | None = None) -> Iterator[Raw]:
         """Yield all pairs, counted from 1; there is nothing to say of them."""
         if isinstance(self.pairs, str | Path):
             raise DataError(
@@ -157,11 +173,11 @@ def _parallel(source: Path, target: Path) -> Cells:
         yield number, (x.removesuffix("\n"), y.removesuffix("\n"))
 
 
-def _tsv(path: Path, columns: Sequence[str], say: Say) -> Cells:
+def _tsv(path: Path, columns: Sequence[str], log: Log) -> Cells:
     """Yield the cells of each line; all lines have as many as the first, which is a header if columns have names."""
     lines, width, first = raw_lines(path), 0, 0
     if not columns:
-        lines = _first_two(lines, path, say)
+        lines = _first_two(lines, path, log)
     where = positions(columns or ("1", "2"))
     pick = itemgetter(*where) if where else None
     nothing = ("",) * (len(columns) or 2)
@@ -177,12 +193,12 @@ def _tsv(path: Path, columns: Sequence[str], say: Say) -> Cells:
         if pick is None:
             names = [cell.removeprefix(BOM).strip() for cell in cells]
             pick = itemgetter(*find(names, columns, f"{called(path)}, line {number}"))
-            _tell_mark(line, say)
+            _tell_mark(line, log)
             continue
         yield number, pick(cells)
 
 
-def _first_two(lines: Iterator[str], path: Path, say: Say) -> Iterator[str]:
+def _first_two(lines: Iterator[str], path: Path, log: Log) -> Iterator[str]:
     """Give the lines again; say that there are more columns than two, and refuse to take numbers for sentences."""
     head = next(portions(lines, SAMPLE, SAMPLE_CHARACTERS, len), [])
     rows = [line.removesuffix("\n").split("\t") for line in head if line.strip() not in NOTHING]
@@ -196,20 +212,20 @@ def _first_two(lines: Iterator[str], path: Path, say: Say) -> Iterator[str]:
             f"target, such as --columns {better}"
         )
     if width > 2:
-        say(f"{width} columns; taking 1 and 2 (--columns 2,3 for others)")
+        log(f"{width} columns; taking 1 and 2 (--columns 2,3 for others)")
     return chain(head, lines)
 
 
-def _tell_mark(line: str, say: Say) -> None:
+def _tell_mark(line: str, log: Log) -> None:
     if line.startswith(BOM):
-        say("a byte order mark taken off")
+        log("a byte order mark taken off")
 
 
-def _csv(path: Path, columns: Sequence[str], say: Say) -> Cells:
+def _csv(path: Path, columns: Sequence[str], log: Log) -> Cells:
     """Yield the cells of each row under the header, if there is one, with the line on which the row begins."""
     lines = raw_lines(path)
     head = next(lines, "")
-    _tell_mark(head, say)
+    _tell_mark(head, log)
     head = head.removeprefix(BOM)
     separator = max(SEPARATORS, key=head.count)
     row = _ColumnRow(chain([head], lines) if head else iter(()), path)
@@ -299,7 +315,7 @@ def _wrong_width(where: str, separator: str, width: int, cells: Sequence[str], f
     return DataError(f"{where}: {expected}, found {len(cells)}: '{text}'")
 
 
-def _json_cells(path: Path, wanted: Sequence[str], say: Callable[[str], None]) -> Iterator[tuple[int, Sequence[str]]]:
+def _json_cells(path: Path, wanted: Sequence[str], log: Callable[[str], None]) -> Iterator[tuple[int, Sequence[str]]]:
     """Yield the number of each line and the fields that are wanted; without names, the first line tells which.
 
     The fields may stand in an object inside, as in `{"translation": {"en": …, "hi": …}}`.
@@ -308,7 +324,7 @@ def _json_cells(path: Path, wanted: Sequence[str], say: Callable[[str], None]) -
     pick, nothing = None, ("",) * max(2, len(names))
     for number, line in enumerate(raw_lines(path), 1):
         if line.startswith(BOM):
-            say("a byte order mark taken off")
+            log("a byte order mark taken off")
         line = line.removeprefix(BOM).strip()
         if not line:
             yield number, nothing
@@ -396,3 +412,148 @@ def _refuse_surrogates(cell: str, field: str, where: str) -> None:
 
 def _short(text: str, length: int = 60) -> str:
     return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def thinned(rows: Iterable[tuple[str, str]], most: int) -> list[tuple[str, str]]:
+    """Return at most so many rows, from all over them: all, or every second, fourth, … of them.
+
+    >>> thinned([("a", "A"), ("b", "B"), ("c", "C"), ("d", "D"), ("e", "E")], 3)
+    [('a', 'A'), ('c', 'C'), ('e', 'E')]
+    """
+    kept, step = list[tuple[str, str]](), 1
+    for number, row in enumerate(rows):
+        if number % step == 0:
+            kept.append(row)
+        if len(kept) > most:
+            kept, step = kept[::2], 2 * step
+    return kept
+
+
+def spread(rows: list[tuple[str, str]], most: int) -> list[tuple[str, str]]:
+    """Return rows with some in front that are evenly spread.
+
+    >>> spread([("a", "A"), ("b", "B"), ("c", "C"), ("d", "D")], 2)
+    [('a', 'A'), ('c', 'C'), ('b', 'B'), ('d', 'D')]
+    """
+    front = [i * len(rows) // most for i in range(most)] if len(rows) > most else range(len(rows))
+    others = sorted(set(range(len(rows))).difference(front))
+    return [rows[i] for i in (*front, *others)]
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Readable:
+    """A source of pairs, and what is read for it: itself, or a copy with the names of the originals."""
+
+    file: PairFile | PairList
+    copy: PairFile | PairList
+    originals: dict[str, str]
+
+    @property
+    def name(self) -> str:
+        """What the source is called beside a line number."""
+        return self.file.name
+
+    @property
+    def full_name(self) -> str:
+        """What it is called in an error."""
+        return self.file.full_name
+
+    def rows(self, log: Callable[[str], None] | None = None) -> Iterator[Raw]:
+        """Yield all pairs; errors, and what is said, name the original."""
+        return self._named(self.copy.rows(log and (lambda message: log(f"{self.name}: {message}"))))
+
+    def links(self) -> Iterator[str] | None:
+        """Yield the links that were given with the pairs, a line for each pair, if any were."""
+        links = self.copy.links
+        if not isinstance(links, str):
+            return None if links is None else iter(links)
+        return self._named(read_lines(Path(links))) if links else None
+
+    def _named(self, items: Iterator[T]) -> Iterator[T]:
+        try:
+            yield from items
+        except DataError as error:
+            message = str(error)
+            for copied, original in self.originals.items():
+                message = message.replace(copied, called(original))
+            raise DataError(message) from None
+
+    def fingerprint(self) -> list[str] | None:
+        """Return what the pairs depend on: names, how they are read, and all bytes; None for pairs in memory."""
+        if isinstance(self.copy, PairList):
+            return None
+        contents = [_digest(Path(path)) if path else "" for path in (self.copy.path, self.copy.target)]
+        kind = self.copy.format or format_of(self.copy.path)
+        links = [_digest(Path(self.copy.links))] if self.copy.links else []
+        return [self.name, kind, self.copy.columns, *contents, *links]
+
+    def stamps(self) -> dict[str, tuple[int, int, int] | None]:
+        """Return for each file what changes when somebody writes to it: to be compared by `refuse_changes`."""
+        if isinstance(self.copy, PairList):
+            return {}
+        return {path: _stamp(Path(path)) for path in (self.copy.path, self.copy.target, self.copy.links) if path}
+
+    def refuse_changes(self, before: dict[str, tuple[int, int, int] | None]) -> None:
+        """Refuse files that were written to since: what was read first and last may not belong together."""
+        for path, stamp in before.items():
+            if _stamp(Path(path)) != stamp:
+                raise DataError(f"{path}: it changed while it was being read; start again when it is whole")
+
+
+@contextmanager
+def readable(files: Sequence[PairFile | PairList]) -> Iterator[list[Readable]]:
+    """Give sources that can be read more than once; copies are removed afterwards."""
+    with tempfile.TemporaryDirectory(prefix="heedful-", ignore_cleanup_errors=True) as folder:
+        yield [_readable(file, Path(folder) / str(number)) for number, file in enumerate(files)]
+
+
+def _readable(file: PairFile | PairList, place: Path) -> Readable:
+    copy, originals = file, {}
+    if isinstance(file, PairFile) and isinstance(copy, PairFile):
+        if _once(file.path):
+            originals[_copied(file.path, place.with_suffix(".source"))] = file.path
+            copy = replace(copy, path=str(place.with_suffix(".source")), format=file.format or format_of(file.path))
+        if file.target and _once(file.target):
+            originals[_copied(file.target, place.with_suffix(".target"))] = file.target
+            copy = replace(copy, target=str(place.with_suffix(".target")))
+        if file.links and _once(file.links):
+            originals[_copied(file.links, place.with_suffix(".links"))] = file.links
+            copy = replace(copy, links=str(place.with_suffix(".links")))
+    return Readable(file, copy, originals)
+
+
+def _once(path: str) -> bool:
+    """Whether a path is stdin or a pipe."""
+    return path == "-" or (Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir())
+
+
+def _copied(path: str, place: Path) -> str:
+    with opened(Path(path)) as file, writing(place), place.open("wb") as copy:
+        if is_packed(file):
+            shutil.copyfileobj(file, copy, 1 << 20)
+        else:  # by lines, so that one without an end does not fill the disk
+            copy.writelines(lines(file, called(path)))
+    return str(place)
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None  # reading it says what is wrong with it
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _digest(path: Path) -> str:
+    try:
+        with open_plain(path) as file:
+            if has_hole(file, max_line()):
+                for _ in raw_lines(path):  # which refuses it, long before the hole is read to its end
+                    pass
+            return hashlib.file_digest(file, "blake2b").hexdigest()
+    except OSError:
+        next(raw_lines(path), None)  # which says what is wrong with it
+        raise

@@ -22,11 +22,10 @@ from typing import NamedTuple
 import numpy as np
 
 from heedful.alignment import parse, text
+from heedful.data.cache import Array
 from heedful.data.cleaning import Cleaned, clean_text
-from heedful.data.corpus import Array
 from heedful.data.files import called
-from heedful.data.formats import Raw
-from heedful.data.spool import Readable
+from heedful.data.formats import Raw, Readable
 from heedful.errors import DataError
 from heedful.text import Codec
 from heedful.text.counter_rng import spread

@@ -19,28 +19,121 @@ from __future__ import annotations
 import logging
 import os
 import re
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple, cast
 
 import numpy as np
 
 from heedful.config import DataConfig
-from heedful.data.cache import Arrays, Say, Writer, key_of, stored
+from heedful.data.cache import Array, Arrays, Log, Writer, key_of, stored
 from heedful.data.cleaning import EXAMPLES, CleaningReport, clean
-from heedful.data.corpus import Array
-from heedful.data.formats import Pair, PairFile, PairList, Raw
+from heedful.data.formats import Pair, PairFile, PairList, Raw, Readable, readable
 from heedful.data.links import GivenLinks, LinkLines, checked, different
-from heedful.data.split import Hashes, Split, hashes, split
-from heedful.data.spool import Readable, readable
 from heedful.data.workers import in_order
 from heedful.errors import ConfigError, DataError, guessing
 from heedful.files import portions
 from heedful.text.counter_rng import spread
 
-__all__ = ["CHUNK", "Progress", "Store", "StoreRows", "naming_arguments", "open_store", "read_pairs"]
+__all__ = [
+    "CHUNK",
+    "Hashes",
+    "ReportCount",
+    "Split",
+    "Store",
+    "StoreRows",
+    "among",
+    "hashes",
+    "naming_arguments",
+    "open_store",
+    "read_pairs",
+    "sentence_key",
+    "split",
+]
+
+LIMIT = np.uint64(int(0.02 * 2**64))
+LARGEST = np.uint64(2**64 - 1)
+BLOCK = 1 << 20  # pairs looked at together
+
+
+def sentence_key(text: str) -> str:
+    """Return what makes two strings the same sentence: NFC, and any white space alike."""
+    return " ".join(unicodedata.normalize("NFC", text).split())
+
+
+class Hashes(NamedTuple):
+    """The hashes of pairs, of their sources and of their targets: uint64 (N,) each."""
+
+    pairs: Array
+    sources: Array
+    targets: Array
+
+
+def hashes(sources: Sequence[str], targets: Sequence[str]) -> Hashes:
+    """Return the hashes of pairs; sentences that only look different have the same."""
+    found = bytearray()
+    for source, target in zip(sources, targets, strict=True):
+        x, y = (sentence_key(side).encode("utf-8", "surrogatepass") for side in (source, target))
+        for content in (x + b"\t" + y, x, y):
+            found += blake2b(content, digest_size=8).digest()
+    return Hashes(*np.frombuffer(found, ">u8").astype(np.uint64).reshape(-1, 3).T)
+
+
+class Split(NamedTuple):
+    """Rows of pairs: `first` without duplicates (or all), `training` and `held` of them, by hash; how many differ."""
+
+    first: Array
+    training: Array
+    held: Array
+    different: int
+
+
+def split(found: Hashes, duplicates: bool) -> Split:
+    """Split pairs; no sentence stands on both sides, be it as source or as target.
+
+    A pair is held out when its hash falls under 2 %, whatever else the file holds; in a file so small that none does,
+    the one with the smallest hash is. Pairs that share a sentence with a held-out pair are left out of training. With
+    `duplicates`, pairs that came before stay in training; they are never held out twice. `held` is in the order of the
+    hashes: of a file that grows, the beginning changes least.
+    """
+    again = _again(found.pairs)
+    first = np.nonzero(~again)[0].astype(np.uint32)
+    own = found.pairs[first]
+    held = first[(own < LIMIT) | (own == own.min(initial=LARGEST))]
+    held = held[np.argsort(found.pairs[held])]
+    aside = np.concatenate([found.sources[held], found.targets[held]])
+    apart = ~(among(found.sources, aside) | among(found.targets, aside))
+    different = len(first)
+    if duplicates:
+        first = np.arange(len(again), dtype=np.uint32)
+    else:
+        apart &= ~again
+    return Split(first, np.nonzero(apart)[0].astype(np.uint32), held, different)
+
+
+def among(values: Array, known: Array) -> Array:
+    """Return which values are among those that are known: bool (N,); `values` may be large and mapped."""
+    known = np.unique(known)
+    found = np.zeros(len(values), bool)
+    for begin in range(0, len(values) if len(known) else 0, BLOCK):
+        part = np.asarray(values[begin : begin + BLOCK])
+        places = np.minimum(np.searchsorted(known, part), len(known) - 1)
+        found[begin : begin + BLOCK] = known[places] == part
+    return found
+
+
+def _again(values: Array) -> Array:
+    """Return which values came before: bool (N,)."""
+    order = np.argsort(values, kind="stable")
+    ranked = values[order]
+    found = np.zeros(len(values), bool)
+    found[order[1:][ranked[1:] == ranked[:-1]]] = True
+    return found
+
 
 LOG = logging.getLogger("heedful.data")
 
@@ -50,7 +143,7 @@ CHARACTERS = 8_000_000  # of them, where they are long
 HASHES = ("hash", "source.hash", "target.hash")
 CHOSEN = ("first", "training", "held")
 
-Progress = Callable[[int, str], None]
+ReportCount = Callable[[int, str], None]
 
 
 class Store:
@@ -142,7 +235,7 @@ class StoreRows:
 
 
 def open_store(
-    files: Sequence[PairFile | PairList], config: DataConfig, say: Say, progress: Progress
+    files: Sequence[PairFile | PairList], config: DataConfig, log: Log, progress: ReportCount
 ) -> tuple[Store, bool]:
     """Return the clean pairs of some files, and whether they were in the cache; pairs in memory are not kept there."""
     with readable(files) as copies:
@@ -155,7 +248,7 @@ def open_store(
             for copy, stamp in zip(copies, stamps, strict=True):
                 copy.refuse_changes(stamp)
 
-        arrays, known = stored(key, fill, say)
+        arrays, known = stored(key, fill, log)
     return Store(arrays), known
 
 
@@ -213,7 +306,9 @@ def _chunks(files: Sequence[Readable], reports: Sequence[CleaningReport]) -> Ite
         lines.end()
 
 
-def _fill(writer: Writer, files: Sequence[Readable], config: DataConfig, key: str | None, progress: Progress) -> None:
+def _fill(
+    writer: Writer, files: Sequence[Readable], config: DataConfig, key: str | None, progress: ReportCount
+) -> None:
     """Read, clean and write all pairs, and find out which are duplicates and which are held out."""
     reports = [CleaningReport() for _ in files]
     sizes = {"source": np.uint64(0), "target": np.uint64(0)}

@@ -1,30 +1,36 @@
-"""Ways to write a sentence, each written once over the models' protocol."""
+"""Decoding: greedy, beam search, sampling and continuous batching, over the models' protocol only."""
 
-from heedful.decoding.beam import Found, beam, search
-from heedful.decoding.ensemble import Ensemble
+from heedful.decoding.beam import Finished, beam, beam_steps
 from heedful.decoding.flow import Flow
-from heedful.decoding.rules import Hypothesis, Rules, log_probs
-from heedful.decoding.settings import PENALTIES, Decoding, DecodingKeywords, batch_by_length, length_limit
-from heedful.decoding.writing import Draw, Written, argmax, greedy, sample, write
+from heedful.decoding.rules import (
+    PENALTIES,
+    Decoding,
+    DecodingKeywords,
+    Hypothesis,
+    Rules,
+    batch_by_length,
+    length_limit,
+    log_probs,
+)
+from heedful.decoding.steps import DecodeStep, Sampler, argmax, decode_steps, greedy, sample
 
 __all__ = [
     "PENALTIES",
+    "DecodeStep",
     "Decoding",
     "DecodingKeywords",
-    "Draw",
-    "Ensemble",
+    "Finished",
     "Flow",
-    "Found",
     "Hypothesis",
     "Rules",
-    "Written",
+    "Sampler",
     "argmax",
     "batch_by_length",
     "beam",
+    "beam_steps",
+    "decode_steps",
     "greedy",
     "length_limit",
     "log_probs",
     "sample",
-    "search",
-    "write",
 ]

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from heedful.decoding.rules import Hypothesis, log_probs_
-from heedful.decoding.writing import argmax
+from heedful.decoding.steps import argmax
 from heedful.models import Memory, Seq2Seq, State
 from heedful.text import END, PAD, START
 

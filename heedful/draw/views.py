@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +17,13 @@ from heedful.trace import Trace
 
 __all__ = ["ENDINGS", "VIEWS", "View", "check_place", "drawn", "read_traces", "record", "too_large", "view", "write"]
 
-VIEWS = ("heatmap", "braid", "heads", "self")
+# What draws each view. To add one, see CONTRIBUTING.md, "Add a view".
+VIEWS: dict[str, Callable[[Trace, str, View], Picture]] = {
+    "heatmap": lambda trace, title, how: svg.picture(trace, title, confidence=not trace.inside),
+    "braid": lambda trace, title, how: braid.picture(trace, title, mass=how.share(trace)),
+    "heads": lambda trace, title, how: heads.picture(trace, title, how.layer, how.head),
+    "self": lambda trace, title, how: braid.picture(trace, title, mass=how.share(trace)),
+}
 ENDINGS = (".svg", ".png", ".html", ".json")
 INSIDE_MASS = 0.5  # heads that are averaged look a little everywhere: of that, the better half
 LARGEST = 4000  # of a side of a picture, that it can still be looked at
@@ -64,18 +70,10 @@ def drawn(traces: Sequence[Trace], how: View | None = None, title: str = "", nam
     if len(names) != len(traces):
         raise DataError(f"{len(names)} names for {len(traces)} traces")
     single = len(traces) == 1
-    pictures = [_picture(t, how, title if single else name) for t, name in zip(traces, names, strict=True)]
+    pictures = [VIEWS[how.name](t, title if single else name, how) for t, name in zip(traces, names, strict=True)]
     if all(trace.readout.attention for trace in traces):
         return stack(pictures, title)
     return stack(pictures, title, "Where the model looked, and what the words depended on")
-
-
-def _picture(trace: Trace, how: View, title: str) -> Picture:
-    if how.name == "heads":
-        return heads.picture(trace, title, how.layer, how.head)
-    if how.name == "heatmap":
-        return svg.picture(trace, title, confidence=not trace.inside)
-    return braid.picture(trace, title, mass=how.share(trace))
 
 
 def check_place(path: Path) -> None:

@@ -17,8 +17,8 @@ from heedful.draw import html as drawn
 from heedful.draw.marks import FONTS, clean, number
 from heedful.metrics import exact_match
 from heedful.metrics.scores import LengthRow, LengthTable
+from heedful.text.codec import unspaced
 from heedful.text.graphemes import boundary_after
-from heedful.text.words import unspaced
 
 __all__ = [
     "LANGUAGES",

@@ -39,7 +39,7 @@ from heedful.files import write_whole
 from heedful.metrics.scores import LengthTable
 from heedful.metrics.sentence_stats import METRICS
 from heedful.metrics.significance import RESAMPLES, SEED, Difference, Interval, differences, intervals
-from heedful.training.metrics import read_metrics
+from heedful.training.callbacks import read_metrics
 
 __all__ = ["EvaluationReport", "ReportedSentence", "SystemResult", "report", "report_page"]
 

@@ -577,7 +577,7 @@ def _table(report: RunReport) -> str:
     """Return exact match and BLEU by source length, a pair of columns for each model."""
     wide = max(14, *(len(model.title) + 2 for model in report.models))
     head = f"{'':<20}" + "".join(f"{model.title:>{wide}}" for model in report.models)
-    lines = ["On test sentences, which are not in the training data, by source length:", "", head]
+    lines = ["On the test sentences, by source length:", "", head]
     lines.append(f"{'source words':<12} {'pairs':>7}" + "".join(f"{'exact %   BLEU':>{wide}}" for _ in report.models))
     tables = [model.scores for model in report.models]
     for i, row in enumerate([*tables[0].rows, tables[0].total]):

@@ -10,8 +10,7 @@ import torch
 
 from heedful.errors import ModelError, install_command
 from heedful.interop.folder import Parts, read_model
-from heedful.interop.marian import is_marian, read_marian
-from heedful.interop.names import (
+from heedful.interop.marian import (
     BIN,
     CONFIG,
     GENERATION,
@@ -21,6 +20,8 @@ from heedful.interop.names import (
     TARGET_VOCABULARY,
     TOKENIZER,
     VOCABULARY,
+    is_marian,
+    read_marian,
 )
 
 __all__ = ["HUB", "fetch", "open_parts"]

@@ -9,37 +9,56 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from heedful.config import Config, TransformerConfig
 from heedful.errors import HeedfulError, ModelError
-from heedful.files import max_json
-from heedful.interop.files import content, json_object
+from heedful.files import SETTINGS, NotPlainError, max_json, parse_json, read_bytes
 from heedful.interop.folder import WIDEST, Parts, check_finite, unpack
-from heedful.interop.names import (
-    BIAS,
-    BIN,
-    CONFIG,
-    POSITIONS,
-    SAFE,
-    SOURCE_SPM,
-    TARGET_SPM,
-    embeddings,
-    layers,
-)
 from heedful.interop.pickles import check_pickle
-from heedful.interop.settings import Marian
-from heedful.interop.vocabulary import Vocabulary, vocabularies
 from heedful.models import Network, build
 from heedful.models.device import memory_guard
-from heedful.text import SentencePieces
+from heedful.text import SPECIALS, SentencePieces
 from heedful.trace.readout import read_readout
 
-__all__ = ["is_marian", "read_marian"]
+__all__ = [
+    "ACTIVATIONS",
+    "BIAS",
+    "BIN",
+    "CONFIG",
+    "FIXED",
+    "GENERATION",
+    "POSITIONS",
+    "SAFE",
+    "SOURCE_SPM",
+    "TARGET_SPM",
+    "TARGET_VOCABULARY",
+    "TOKENIZER",
+    "VOCABULARY",
+    "Marian",
+    "Vocabulary",
+    "content",
+    "embeddings",
+    "is_marian",
+    "json_object",
+    "layers",
+    "read_marian",
+    "vocabularies",
+]
+
+CONFIG, GENERATION, TOKENIZER = "config.json", "generation_config.json", "tokenizer_config.json"
+SAFE, BIN = "model.safetensors", "pytorch_model.bin"
+SOURCE_SPM, TARGET_SPM = "source.spm", "target.spm"
+VOCABULARY, TARGET_VOCABULARY = "vocab.json", "target_vocab.json"
+
+BIAS = "final_logits_bias"
+# Sinusoids, which are worked out; old files hold them all the same.
+POSITIONS = ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight")
 
 
 def is_marian(path: Path) -> bool:
@@ -94,6 +113,176 @@ def _config(path: Path, settings: Marian, joint: bool, size: int) -> Config:
     except HeedfulError as error:
         raise ModelError(f"{path}: {error}") from None
     return config
+
+
+# What a model has to be; the older settings among these are no longer written.
+FIXED = {
+    "is_encoder_decoder": True,
+    "tie_word_embeddings": True,
+    "static_position_embeddings": True,
+    "normalize_before": False,
+    "normalize_embedding": False,
+    "add_final_layer_norm": False,
+    "is_decoder": False,
+}
+
+
+ACTIVATIONS = {"swish": "silu", "silu": "silu", "relu": "relu", "gelu": "gelu"}
+EXPECTED = {int: "a whole number of at least 0", float: "a number", bool: "true or false", str: "a word"}
+
+
+class Marian(NamedTuple):
+    """Settings under their own names, with the values that `transformers` gives to those that are not there."""
+
+    vocab_size: int = 58101
+    decoder_vocab_size: int = 0
+    max_position_embeddings: int = 1024
+    encoder_layers: int = 12
+    encoder_ffn_dim: int = 4096
+    encoder_attention_heads: int = 16
+    decoder_layers: int = 12
+    decoder_ffn_dim: int = 4096
+    decoder_attention_heads: int = 16
+    activation_function: str = "gelu"
+    d_model: int = 1024
+    dropout: float = 0.1
+    attention_dropout: float = 0.0
+    activation_dropout: float = 0.0
+    scale_embedding: bool = False
+    share_encoder_decoder_embeddings: bool = True
+    pad_token_id: int | None = 58100
+    eos_token_id: int | None = 0
+    decoder_start_token_id: int | None = 58100
+
+    @classmethod
+    def build(cls, given: Mapping[str, Any]) -> Marian:
+        """Check what stands in a `config.json`."""
+        if given.get("model_type") != "marian":
+            raise ModelError(f"model_type is {given.get('model_type')!r:.100}, expected 'marian'")
+        for key, wanted in FIXED.items():
+            if given.get(key, wanted) is not wanted:
+                raise ModelError(f"{key} is {given[key]!r:.100}; only models with {key}={wanted!r} can be read")
+        values: dict[str, Any] = {
+            key: _value(key, given[key], default) for key, default in cls._field_defaults.items() if key in given
+        }
+        found = cls(**values)
+        found = found._replace(decoder_vocab_size=found.decoder_vocab_size or found.vocab_size)
+        for what in ("attention_heads", "ffn_dim"):
+            encoder, decoder = getattr(found, f"encoder_{what}"), getattr(found, f"decoder_{what}")
+            if encoder != decoder:
+                raise ModelError(f"encoder_{what} is {encoder} and decoder_{what} is {decoder}; they have to be equal")
+        if found.activation_function not in ACTIVATIONS:
+            allowed = ", ".join(sorted(ACTIVATIONS))
+            raise ModelError(f"activation_function is '{found.activation_function:.100}', expected one of {allowed}")
+        if found.share_encoder_decoder_embeddings and found.decoder_vocab_size != found.vocab_size:
+            raise ModelError(
+                f"vocab_size is {found.vocab_size} and decoder_vocab_size is {found.decoder_vocab_size}, "
+                "which cannot share their word vectors (share_encoder_decoder_embeddings)"
+            )
+        return found
+
+    def ours(self) -> dict[str, object]:
+        """Return the settings of our model."""
+        return {
+            "layers": self.encoder_layers,
+            # Ours takes 0 for as many as the encoder's: a decoder without layers would become another model.
+            "decoder_layers": self.decoder_layers or -1,
+            "width": self.d_model,
+            "heads": self.encoder_attention_heads,
+            "inner": self.encoder_ffn_dim,
+            "activation": ACTIVATIONS[self.activation_function],
+            "norm": "post",
+            "tied": "all" if self.share_encoder_decoder_embeddings else "target",
+            "bias": True,
+            "scale": self.scale_embedding,
+            "dropout": self.dropout,
+            "attention_dropout": self.attention_dropout,
+            "inner_dropout": self.activation_dropout,
+        }
+
+
+def _value(key: str, value: object, default: object) -> object:
+    """Return a value of the default's kind, or refuse it."""
+    if key == "decoder_vocab_size" and value is None:
+        return 0
+    if key == "eos_token_id" and isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    kind = type(default)
+    right = type(value) is kind or (kind is float and type(value) is int)
+    if not right or (kind is int and value < 0):  # type: ignore[operator]
+        raise ModelError(f"{key} is {value!r:.80}, expected {EXPECTED[kind]}")
+    return value
+
+
+class Vocabulary(NamedTuple):
+    """Tokens in our order, and at each of our ids the id that Marian has for it."""
+
+    tokens: tuple[str, ...]
+    order: tuple[int, ...]
+
+
+def vocabularies(path: Path, settings: Marian) -> tuple[Vocabulary, Vocabulary]:
+    """Read the vocabularies of source and target, which are one as a rule."""
+    names = _names(path / VOCABULARY, settings.vocab_size)
+    if not _separate(path):
+        if settings.decoder_vocab_size != settings.vocab_size:
+            sizes = f"{settings.vocab_size} source and {settings.decoder_vocab_size} target tokens"
+            raise ModelError(f"{path}: {CONFIG} has {sizes}, but there is no {TARGET_VOCABULARY}")
+        both = _order(path / VOCABULARY, names, settings)
+        return both, both
+    loose = settings._replace(pad_token_id=None)  # one number, and <pad> may have two
+    source = _order(path / VOCABULARY, names, loose._replace(eos_token_id=None, decoder_start_token_id=None))
+    target_path = path / TARGET_VOCABULARY
+    target = _order(target_path, _names(target_path, settings.decoder_vocab_size), loose)
+    if settings.share_encoder_decoder_embeddings and source.order != target.order:
+        raise ModelError(
+            f"{path}: the two languages share their word vectors (share_encoder_decoder_embeddings), but {VOCABULARY} "
+            f"and {TARGET_VOCABULARY} do not have the special tokens in the same places"
+        )
+    if settings.pad_token_id not in (source.order[0], target.order[0]):
+        raise ModelError(f"{path / CONFIG}: pad_token_id is {settings.pad_token_id}, which is not <pad>")
+    return source, target
+
+
+def _separate(path: Path) -> bool:
+    """Whether the target language has a vocabulary of its own."""
+    if (path / TOKENIZER).exists() and isinstance(said := json_object(path / TOKENIZER).get("separate_vocabs"), bool):
+        return said
+    return (path / TARGET_VOCABULARY).exists()
+
+
+def _names(path: Path, size: int) -> list[str]:
+    """Read a vocabulary: the tokens in the order of their ids."""
+    ids = json_object(path, vocabulary=True)
+    if any(isinstance(i, bool) or not isinstance(i, int) for i in ids.values()):
+        raise ModelError(f"{path}: expected a whole number for each token")
+    if len(ids) != size:
+        raise ModelError(f"{path}: has {len(ids)} tokens, but {CONFIG} says {size}")
+    if sorted(ids.values()) != list(range(size)):
+        raise ModelError(f"{path}: the ids are not the numbers from 0 to {size - 1}")
+    return sorted(ids, key=ids.__getitem__)
+
+
+def _order(path: Path, names: Sequence[str], settings: Marian) -> Vocabulary:
+    """Put a vocabulary into our order; an id in the settings that is None may be any."""
+    places = {name: i for i, name in enumerate(names)}
+    if missing := [name for name in ("<pad>", "<unk>", "</s>") if name not in places]:
+        raise ModelError(f"{path}: there is no token {missing[0]}")
+    pad, unknown, end = (places[name] for name in ("<pad>", "<unk>", "</s>"))
+    for key, name, there in (("pad_token_id", "<pad>", pad), ("eos_token_id", "</s>", end)):
+        if getattr(settings, key) not in (None, there):
+            raise ModelError(f"{path}: {name} has the id {there}, but {CONFIG} says {key} {getattr(settings, key)}")
+    start = places.get("<s>", pad) if settings.decoder_start_token_id is None else settings.decoder_start_token_id
+    if start >= len(names):
+        raise ModelError(f"{path}: has {len(names)} tokens, but {CONFIG} says decoder_start_token_id {start}")
+    # A sentence that begins with a token of its own has it under our name; any other is copied and stays, too.
+    taken = {pad, unknown, end} | ({start} if names[start] == "<s>" else set())
+    rest = [i for i in range(len(names)) if i not in taken]
+    others = [names[i] for i in rest]
+    if "<s>" in others:  # a token like others, which never comes from text: only its name is taken
+        free = next(name for n in range(1, len(names) + 2) if (name := "<s>" + "_" * n) not in places)
+        others[others.index("<s>")] = free
+    return Vocabulary((*SPECIALS, *others), (pad, unknown, start, end, *rest))
 
 
 def _limit(model: Network, config: Config, settings: Marian) -> int:
@@ -192,3 +381,49 @@ def _same(weights: dict[str, Tensor], names: Sequence[str], shape: tuple[int, ..
         if not torch.equal(value, values[0]):
             raise ModelError(f"'{name}' is not the same as '{there[0]}', as the settings say")
     return values[0]
+
+
+def embeddings(shared: bool) -> dict[str, tuple[str, ...]]:
+    """Return, for each of our tables of word vectors, the names of which a file has one, or several with one value."""
+    source, target = "model.encoder.embed_tokens.weight", ("model.decoder.embed_tokens.weight", "lm_head.weight")
+    if shared:
+        return {"embedding.weight": ("model.shared.weight", source, *target)}
+    return {"source.weight": (source,), "embedding.weight": target}
+
+
+def layers(config: TransformerConfig) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield our name for each weight of a layer, and those of theirs that stand in it one below the other."""
+    for side, depth in (("encoder", config.layers), ("decoder", config.depth)):
+        attentions = {"inside": "self_attn", "across": "encoder_attn"}
+        if side == "encoder":
+            del attentions["across"]
+        for number in range(depth):
+            ours, theirs = f"{side}.{number}", f"model.{side}.layers.{number}"
+            for kind in ("weight", "bias"):
+                for place, name in attentions.items():
+                    parts = tuple(f"{theirs}.{name}.{part}_proj.{kind}" for part in "qkv")
+                    yield f"{ours}.{place}.W.{kind}", parts
+                    yield f"{ours}.{place}.W_o.{kind}", (f"{theirs}.{name}.out_proj.{kind}",)
+                    yield f"{ours}.around_{place}.LN.{kind}", (f"{theirs}.{name}_layer_norm.{kind}",)
+                yield f"{ours}.forward_layer.W_1.{kind}", (f"{theirs}.fc1.{kind}",)
+                yield f"{ours}.forward_layer.W_2.{kind}", (f"{theirs}.fc2.{kind}",)
+                yield f"{ours}.around_forward.LN.{kind}", (f"{theirs}.final_layer_norm.{kind}",)
+
+
+def content(path: Path, limit: int, what: str) -> bytes:
+    """Return what a plain file of at most so many bytes holds; `what` it is, is for the message."""
+    try:
+        return read_bytes(path, limit, what)
+    except NotPlainError as error:
+        raise ModelError(f"{path}: {error.strerror}") from None
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read ({error.strerror}); the Marian model is not whole") from None
+
+
+def json_object(path: Path, vocabulary: bool = False) -> dict[str, Any]:
+    """Return the JSON object in a file of settings, or in that of a vocabulary, which may be far larger."""
+    limit, what = (max_json(), "a JSON file (HEEDFUL_MAX_JSON)") if vocabulary else (SETTINGS, "a file of settings")
+    found = parse_json(content(path, limit, what), str(path))
+    if not isinstance(found, dict):
+        raise ModelError(f"{path}: expected a JSON object, found {type(found).__name__}")
+    return found

@@ -1,6 +1,6 @@
 """The models behind one protocol. They know tensors only, never text or files."""
 
-from heedful.fused.cpu.packed_weights import pack_weights
+from heedful.fused.cpu.transformer import pack_weights
 from heedful.models.build import Network, build
 from heedful.models.protocol import Look, Memory, Seq2Seq, State, Step
 

@@ -1,13 +1,14 @@
 """Recurrent translators: an encoder, a decoder with or without attention, and the output.
 
 The loops of `step` are the definition, one token at a time, and what decoding runs. Where gradients are wanted and the
-score has a fast version, all steps are one operation (`heedful.fused.unrolled`).
+cell and the score declare a fast version, all steps are one operation (`heedful.fused.unrolled`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -15,9 +16,10 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from heedful.attention import FusedScore, Score, attend, build_score
-from heedful.config import FixedConfig, RecurrentConfig, RnnConfig
+from heedful.config import CELLS as CELL_NAMES
+from heedful.config import FixedConfig, RecurrentConfig, Registry, RnnConfig
 from heedful.errors import ConfigError
-from heedful.fused.triton import additive_attend, attend_step, attendable, usable
+from heedful.fused.triton import additive_attend, attend_step, attendable, gru_cell, lstm_cell, steppable, usable
 from heedful.fused.triton.additive import unfit
 from heedful.fused.unrolled import (
     DecoderOutput,
@@ -27,11 +29,113 @@ from heedful.fused.unrolled import (
     unrolled_decoder,
     unrolled_encoder,
 )
-from heedful.models.cells import CELLS, CellState, by_kernels, initialise
 from heedful.models.layers import Dropout, embedding
 from heedful.models.protocol import Look, Memory, Step
 
-__all__ = ["Bahdanau", "Bridge", "Cell", "Encoder", "Fixed", "Luong", "Output", "Recurrent", "RecurrentState", "Stack"]
+__all__ = [
+    "CELLS",
+    "Bahdanau",
+    "Bridge",
+    "Cell",
+    "CellKind",
+    "CellState",
+    "CellWeights",
+    "Encoder",
+    "Fixed",
+    "Luong",
+    "Output",
+    "Recurrent",
+    "RecurrentState",
+    "Stack",
+    "by_kernels",
+    "gru",
+    "initialise",
+    "lstm",
+    "plain_encoder",
+    "rnn",
+]
+
+CellState = tuple[Tensor, ...]  # (s,), or (s, m) for the LSTM with its cell state m; each (B, D)
+
+
+def by_kernels(x: Tensor) -> bool:
+    """Whether kernels take a step of decoding on this tensor."""
+    return x.is_cuda and steppable(x)
+
+
+def rnn(x: Tensor, u: Tensor, state: CellState) -> CellState:
+    """s_t = tanh(x + u).  x (B, D), u (B, D) -> s (B, D)."""
+    return (torch.tanh(x + u),)
+
+
+def lstm(x: Tensor, u: Tensor, state: CellState) -> CellState:
+    """m_t = f m_{t-1} + i g, s_t = o tanh(m_t).  x (B, 4D), u (B, 4D), m (B, D) -> s, m (B, D).
+
+    Input, forget and output gate i, f, o = σ(x + u), candidate g = tanh(x + u); in the order i, f, g, o.
+    """
+    i, f, g, o = (x + u).chunk(4, dim=-1)
+    m = torch.sigmoid(f) * state[1] + torch.sigmoid(i) * torch.tanh(g)
+    return torch.sigmoid(o) * torch.tanh(m), m
+
+
+def gru(x: Tensor, u: Tensor, state: CellState) -> CellState:
+    """s_t = (1 - z) n + z s_{t-1}.  x (B, 3D), u (B, 3D), s (B, D) -> s (B, D).
+
+    Reset and update gate r, z = σ(x + u), candidate n = tanh(x + r u); in the order r, z, n.
+    """
+    D = state[0].shape[-1]
+    # Split, not sliced: the gradient of a slice is written into zeros of the whole.
+    x_gates, x_n = torch.split(x, [2 * D, D], dim=-1)
+    u_gates, u_n = torch.split(u, [2 * D, D], dim=-1)
+    r, z = torch.sigmoid(x_gates + u_gates).chunk(2, dim=-1)
+    n = torch.tanh(torch.addcmul(x_n, r, u_n))
+    return (torch.lerp(n, state[0], z),)
+
+
+Function = Callable[[Tensor, Tensor, CellState], CellState]
+
+
+class CellKind(NamedTuple):
+    """A cell: its function, how many gates stand side by side in x and u, how many tensors its state has.
+
+    Without more, it trains and decodes by its function. A fast version is declared: `module` is PyTorch's module of the
+    same cell, which `heedful.fused.unrolled` has, too, by the cell's name; `kernel` is the function on a GPU without a
+    gradient.
+    """
+
+    function: Function
+    gates: int
+    states: int = 1
+    module: type[nn.RNN] | type[nn.LSTM] | type[nn.GRU] | None = None
+    kernel: Function | None = None
+
+    def best(self, *tensors: Tensor) -> Function:
+        """Return the function for these tensors: the kernel where kernels are used and nobody learns."""
+        if self.kernel is None or torch.is_grad_enabled() or not by_kernels(tensors[0]):
+            return self.function
+        return self.kernel if all(tensor.dtype == tensors[0].dtype for tensor in tensors) else self.function
+
+
+# To add one, see CONTRIBUTING.md, "Add a cell".
+CELLS: Registry[CellKind] = Registry(
+    CELL_NAMES,
+    {
+        "rnn": CellKind(rnn, 1, 1, nn.RNN),
+        "lstm": CellKind(lstm, 4, 2, nn.LSTM, lstm_cell),
+        "gru": CellKind(gru, 3, 1, nn.GRU, gru_cell),
+    },
+)
+
+
+@torch.no_grad()
+def initialise(U: Tensor, b: Tensor, D: int, forget: bool) -> None:
+    """Make each gate's recurrent weights orthogonal, so that gradients keep their norm; open an LSTM's forget gate."""
+    for gate in torch.split(U, D):
+        nn.init.orthogonal_(gate)
+    b.zero_()
+    if forget:
+        b[D : 2 * D] = 1.0
+
 
 CellStates = tuple[CellState, ...]  # of the decoder's layers, bottom first
 Attended = tuple[Tensor, CellStates, Tensor | None]  # [s_t; c_t] (B, n, …), the last states, weights
@@ -69,6 +173,41 @@ class RecurrentState:
         return RecurrentState(cells, feed)
 
 
+class CellWeights(nn.Module):
+    """The encoder's weights of a cell that PyTorch has no module for, shaped and named as in `nn.GRU`."""
+
+    def __init__(self, gates: int, inputs: int, width: int, layers: int, directions: int) -> None:
+        super().__init__()
+        self._all_weights: list[list[str]] = []
+        for layer in range(layers):
+            sizes = {"weight_ih": (inputs,), "weight_hh": (width,), "bias_ih": (), "bias_hh": ()}
+            for side in ("", "_reverse")[:directions]:
+                self._all_weights.append([f"{name}_l{layer}{side}" for name in sizes])
+                for name, size in zip(self._all_weights[-1], sizes.values(), strict=True):
+                    weight = torch.empty(gates * width, *size).uniform_(-(width**-0.5), width**-0.5)
+                    self.register_parameter(name, nn.Parameter(weight))
+            inputs = width * directions
+
+
+def plain_encoder(
+    kind: CellKind, x: Tensor, weights: tuple[Tensor, ...], lengths: Tensor
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """Compute what `unrolled_encoder` computes by the cell's function, one step after the other."""
+    inside = (torch.arange(x.shape[1], device=x.device)[:, None] < lengths)[..., None]  # (S, B, 1)
+    outputs, ends = [], []
+    for direction, W, U, b_W, b_U in zip(x, *weights, strict=True):
+        inputs = F.linear(direction, W, b_W)
+        state: CellState = (inputs.new_zeros(inputs.shape[1], U.shape[1]),) * kind.states
+        s = []
+        for t, projected in enumerate(inputs):
+            after = kind.function(projected, F.linear(state[0], U, b_U), state)
+            state = tuple(torch.where(inside[t], new, old) for new, old in zip(after, state, strict=True))
+            s.append(state[0])
+        outputs.append(torch.stack(s))
+        ends.append(state)
+    return torch.stack(outputs), tuple(torch.stack(sides) for sides in zip(*ends, strict=True))
+
+
 class Encoder(nn.Module):
     """Any number of layers, one or both directions; the states of both directions stand side by side."""
 
@@ -76,18 +215,17 @@ class Encoder(nn.Module):
         super().__init__()
         self.embedding = embedding(vocabulary, config.embedding)
         self.dropout = Dropout(config.dropout)
-        self.rnn = CELLS[config.cell].module(
-            config.embedding,
-            config.per_direction,
-            config.layers,
-            batch_first=True,
-            bidirectional=config.bidirectional,
-            dropout=config.dropout if config.layers > 1 else 0.0,
-        )
-        for names in self.rnn._all_weights:
-            initialise(
-                getattr(self.rnn, names[1]), getattr(self.rnn, names[3]), config.per_direction, config.cell == "lstm"
+        self.kind, E, directions = CELLS[config.cell], config.per_direction, config.directions
+        self.rnn: CellWeights | nn.RNNBase
+        if self.kind.module is None:
+            self.rnn = CellWeights(self.kind.gates, config.embedding, E, config.layers, directions)
+        else:
+            both, dropout = config.bidirectional, config.dropout if config.layers > 1 else 0.0
+            self.rnn = self.kind.module(
+                config.embedding, E, config.layers, batch_first=True, bidirectional=both, dropout=dropout
             )
+        for names in self.rnn._all_weights:
+            initialise(getattr(self.rnn, names[1]), getattr(self.rnn, names[3]), E, config.cell == "lstm")
         self.between = Dropout(config.dropout)
         self.cell, self.layers, self.directions = config.cell, config.layers, config.directions
 
@@ -98,7 +236,8 @@ class Encoder(nn.Module):
         """
         e = self.dropout(self.embedding(x)).masked_fill(~keep[..., None], 0)  # whatever the padding's vector is
         lengths = keep.sum(1).clamp(min=1)
-        h, last = (self._unrolled if torch.is_grad_enabled() else self._packed)(e, lengths)
+        packs = self.kind.module is not None and not torch.is_grad_enabled()
+        h, last = (self._packed if packs else self._unrolled)(e, lengths)
         return self.dropout(h), last
 
     def _packed(self, e: Tensor, lengths: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
@@ -110,7 +249,10 @@ class Encoder(nn.Module):
         return h, tuple(side for tensor in tensors for side in self._by_layer(tensor))
 
     def _unrolled(self, e: Tensor, lengths: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """The same with the module's weights and `unrolled_encoder`, whose backward pass is several times faster."""
+        """The same with the module's weights and `unrolled_encoder`, whose backward pass is several times faster.
+
+        A cell that PyTorch has no module for takes its steps by `plain_encoder`.
+        """
         padding = (torch.arange(e.shape[1], device=e.device)[:, None] >= lengths)[..., None]
         h, ends = e.transpose(0, 1), []
         for layer in range(self.layers):
@@ -119,7 +261,10 @@ class Encoder(nn.Module):
             if layer:
                 h = self.between(h)
             sides = torch.stack([h, reverse_sentences(h, lengths)][: self.directions])
-            s, last = unrolled_encoder(self.cell, sides, weights, lengths)
+            if self.kind.module is None:
+                s, last = plain_encoder(self.kind, sides, weights, lengths)
+            else:
+                s, last = unrolled_encoder(self.cell, sides, weights, lengths)
             ends.append([side.transpose(0, 1).flatten(1) for side in last])
             h = torch.cat([s[0], reverse_sentences(s[1], lengths)], dim=-1) if self.directions == 2 else s[0]
             h = h.masked_fill(padding, 0)
@@ -310,8 +455,8 @@ class Recurrent(nn.Module):
         return self.dropout(self.embedding(y.t())).transpose(0, 1)  # type: ignore[no-any-return]
 
     def unrolls(self, y: Tensor, memory: Memory) -> bool:
-        """Whether all steps are one operation: there are several, gradients are wanted, and the score declares it."""
-        declared = self.score is None or self.score.fused() is not None
+        """Whether all steps are one operation: there are several, gradients are wanted, cell and score declare it."""
+        declared = self.encoder.kind.module is not None and (self.score is None or self.score.fused() is not None)
         return torch.is_grad_enabled() and y.shape[1] > 1 and y.shape[0] == memory.h.shape[0] and declared
 
     def unrolled(

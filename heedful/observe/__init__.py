@@ -2,8 +2,7 @@
 
 from heedful.observe.influence import NAMES, WAYS, Agreement, agreement
 from heedful.observe.reading import Reading, read
-from heedful.observe.seen import Call, Seen
-from heedful.observe.watching import watch
+from heedful.observe.watching import Call, Seen, watch
 
 __all__ = [
     "NAMES",

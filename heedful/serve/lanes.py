@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
-from heedful.decoding import Flow, Found, Hypothesis, batch_by_length, length_limit
+from heedful.decoding import Finished, Flow, Hypothesis, batch_by_length, length_limit
 from heedful.models import Memory
 from heedful.serve.problems import Trouble
 from heedful.serve.queue import Picked
@@ -73,7 +73,7 @@ class Lane(ABC):
         gone, self.live = list(self.live.values()), {}
         return gone
 
-    def end(self, found: Found) -> list[Over]:
+    def end(self, found: Finished) -> list[Over]:
         """Take out sentences that are written, with what became of them; those that were dropped are gone already."""
         there = [(row, hypotheses) for row, hypotheses in found if row in self.live]
         return [Over(self, row, *self.live.pop(row), hypotheses) for row, hypotheses in there]

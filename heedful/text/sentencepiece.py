@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 
 from heedful.errors import ConfigError, ModelError, foreign, install_command
 from heedful.files import parse_json
-from heedful.text.codec import SPECIALS, UNKNOWN, Codec, whole
-from heedful.text.words import SPACE, is_space
+from heedful.text.codec import SPACE, SPECIALS, UNKNOWN, Codec, is_space, whole
 
 __all__ = ["MARK", "Cut", "SentencePieces", "sentencepiece"]
 

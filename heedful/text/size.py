@@ -28,8 +28,7 @@ from unicodedata import normalize
 
 from heedful.config import TextConfig
 from heedful.errors import ConfigError
-from heedful.text.codec import SPECIALS
-from heedful.text.words import unspaced
+from heedful.text.codec import SPECIALS, unspaced
 
 __all__ = ["TextCounts", "check_size", "count_texts", "resolve_size", "vocabulary_size"]
 

@@ -27,10 +27,8 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, tr
 from heedful.config import TextConfig
 from heedful.errors import ModelError, foreign
 from heedful.files import parse_json
-from heedful.text.codec import END, SPECIALS, UNKNOWN, Codec, Numbers, Pieces, whole
-from heedful.text.sampling import Cutter, Lattices, Merges, variants
-from heedful.text.unigram import learn as learn_unigram
-from heedful.text.words import SPACE, unspaced
+from heedful.text.codec import END, SPACE, SPECIALS, UNKNOWN, Codec, Numbers, Pieces, unspaced, whole
+from heedful.text.subwords import Lattices, Merges, SubwordSampler, learn_unigram, variants
 
 __all__ = ["Tokens"]
 
@@ -210,7 +208,7 @@ class Tokens(Codec):
 
     def numbered(self, texts: Sequence[str]) -> tuple[list[str], npt.NDArray[np.uint32], Numbers]:
         """Return the distinct words of texts, the running words as indices into them, and how many each text has."""
-        if not self._apart or self._cutter is None:
+        if not self._apart or self._sampler is None:
             return super().numbered(texts)
         with foreign(UNREADABLE):
             found = _looked_up(texts, self._words, lambda parts: [self._parted(part) for part in parts])
@@ -224,11 +222,11 @@ class Tokens(Codec):
         self, words: Sequence[str], counts: Sequence[int], rate: float, seed: int
     ) -> tuple[Numbers, npt.NDArray[np.int64]]:
         """Cut each word plainly and then so many times by chance: ids without `</s>`, and how many each cut has."""
-        if self._cutter is None:
+        if self._sampler is None:
             return super().variants(words, counts, rate, seed)
         with foreign(UNREADABLE):
             plain = [[piece.id for piece in self._tokenizer.model.tokenize(word)] for word in words]
-        return variants(self._cutter, words, plain, counts, rate, seed)
+        return variants(self._sampler, words, plain, counts, rate, seed)
 
     def _parted(self, text: str) -> list[str]:
         """Return the words of what stands between white space."""
@@ -257,7 +255,7 @@ class Tokens(Codec):
         return False
 
     @cached_property
-    def _cutter(self) -> Cutter | None:
+    def _sampler(self) -> SubwordSampler | None:
         """What cuts words by chance; nothing if this vocabulary cuts each in one way only."""
         model = json.loads(self.dump())["model"]
         if model["type"] == "BPE":

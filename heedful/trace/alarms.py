@@ -2,7 +2,7 @@
 
 An alarm has a measure from 0 (nothing wrong) to 1, and names the words it is about. A model's alarm rates say how often
 each kind is raised for wrong and for right translations; kinds that are near chance are not shown.
-docs/guide/alignments.md has the measured rates.
+docs/lab/alignments.md has the measured rates.
 """
 
 from __future__ import annotations

@@ -166,7 +166,7 @@ class Readout:
         """Return the read-out of a model without one of its own: its only head, or the mean of all.
 
         One layer or head may be far better, or worse; `heedful readout` selects one. The link rule was better than the
-        default one wherever it was measured (docs/guide/alignments.md).
+        default one wherever it was measured (docs/lab/alignments.md).
         """
         layer, heads = (None, ()) if isinstance(config, TransformerConfig) else (1, (1,))
         return cls(layer, heads, end="drop", marks="apart", even=True)

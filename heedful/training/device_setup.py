@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from heedful.config import TrainingConfig
-from heedful.data.corpus import Array
+from heedful.data.cache import Array
 from heedful.interop.folder import Parts
 from heedful.models.device import check_bf16, faster_in_bf16, fastest_threads, may_choose, memory_guard, pick
 from heedful.training.callbacks import Reporter

@@ -3,7 +3,7 @@
 The rules for the last two were fitted to 34 runs: seven corpora (Tatoeba French, German and Hindi to English, Multi30k
 English to German, Hindi Visual Genome, the embedded grammar with short and long sentences), 300 to 30,000 pairs of
 each, trained with the presets for a CPU until they stopped by themselves (benchmarks/data_needed.py, one H200,
-2026-11-17; docs/guide/train.md has the table).
+2026-11-17; docs/lab/training.md has the table).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ tokens that are taught and divided by all target tokens, as the cross-entropy of
 on how tokens are put into batches.
 
 A Transformer's step that reads y_t knows for which token it attends, the one that writes it has to guess: that one
-makes three times as many errors (docs/guide/train.md). An RNN has one attention only, and its context writes the
+makes three times as many errors (docs/guide/guided.md). An RNN has one attention only, and its context writes the
 token; so it is guided at that step.
 """
 

@@ -19,12 +19,12 @@ from typing import Any
 
 from heedful.data import Batch
 from heedful.data.batches import prefetch
-from heedful.data.corpus import Array
+from heedful.data.cache import Array
 from heedful.errors import ConfigError, DataError, DiskError, NotFiniteError
 from heedful.files import locked
 from heedful.interop.folder import Parts, holds_model, set_aside
 from heedful.models.device import fast_products, memory_guard
-from heedful.training.callbacks import RESUME, LoggingReporter, Progress, Reporter, RunOutcome
+from heedful.training.callbacks import RESUME, LoggingReporter, MetricsFile, Progress, Reporter, RunOutcome
 from heedful.training.checkpointing import (
     Checkpoint,
     Checkpointer,
@@ -44,7 +44,6 @@ from heedful.training.device_setup import (
 )
 from heedful.training.distributed import ALONE, StopSignal, joined
 from heedful.training.estimate import Estimate, estimate, expected_steps
-from heedful.training.metrics import MetricsFile
 from heedful.training.prepare import Inputs, TrainingData
 from heedful.training.setup import RunSetup, Settings, set_up
 from heedful.training.step import StepStats, TrainingStep, learning_rate

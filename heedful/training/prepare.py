@@ -16,11 +16,10 @@ import numpy as np
 from heedful.config import Config, DataConfig, TextConfig
 from heedful.data import Batches, Corpus, Pair, PairFile, PairList
 from heedful.data.cache import Writer, key_of, stored
+from heedful.data.corpus import tokenize
 from heedful.data.files import check_there
 from heedful.data.links import CorpusLinks, word_sizes
-from heedful.data.split import among
-from heedful.data.store import CHUNK, Store, StoreRows, open_store
-from heedful.data.tokens import tokens_of
+from heedful.data.store import CHUNK, Store, StoreRows, among, open_store
 from heedful.errors import ConfigError, DataError
 from heedful.text import START, Codec
 from heedful.text.size import count_texts, resolve_size
@@ -265,9 +264,9 @@ def prepare(found: PairSets, codecs: tuple[Codec, Codec], config: Config, report
     """Cut all pairs into tokens, or map those from the cache; pairs over the length limit are logged and left out."""
     began = time.perf_counter()
     most = config.text.max_length
-    tokens = tokens_of(found.training, codecs, config.text, config.training.seed, reporter.log, reporter.preparing)
+    tokens = tokenize(found.training, codecs, config.text, config.training.seed, reporter.log, reporter.preparing)
     _log_left_out(tokens.left_out, found.pairs, tokens.longest, "pairs", most, reporter.log)
-    if tokens.known:
+    if tokens.cached:
         reporter.log(f"their tokens are read from the cache ({time.perf_counter() - began:.1f} s)")
     pairs = [found.held[row] for row in range(len(found.held))]
     ids = [codec.ids([pair[side] for pair in pairs]) for side, codec in enumerate(codecs)]

@@ -1,4 +1,9 @@
-"""Setting up a run: settings, pairs, vocabularies, a model (new or pretrained), a device."""
+"""Setting up a run: settings, pairs, vocabularies, a model (new or pretrained), a device.
+
+Presets (`fit`) are settings for a number of pairs and a kind of device. A setting that is set explicitly is never
+changed; the others come from the first preset for at least so many pairs. docs/lab/recipes.md
+says how they were measured.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -25,9 +31,11 @@ from heedful.training.distributed import Processes
 from heedful.training.estimate import too_little_data
 from heedful.training.losses import auxiliary_losses
 from heedful.training.prepare import Inputs, PairSets, TrainingData, learn_codecs, open_pairs, prepare
-from heedful.training.presets import PRESETS, fit
 
-__all__ = ["CHANGEABLE", "RunSetup", "Settings", "open_pretrained", "set_up"]
+__all__ = ["CHANGEABLE", "ON_CPU", "PRESETS", "Preset", "RunSetup", "Settings", "fit", "open_pretrained", "set_up"]
+
+Settings = Mapping[str, Mapping[str, object]]
+
 
 # What a resumed run may change: how long it runs, what it leaves behind, and where it computes.
 CHANGEABLE = {"steps", "patience", "checkpoint_every", "keep", "log_every", "device", "threads", "precision", "capture"}
@@ -37,8 +45,6 @@ FREE = {"model.dropout", "model.attention_dropout", "model.inner_dropout", "text
 UNKNOWN_SHARE = 0.01  # of all tokens, above which it is logged
 COUNTED = 100_000  # pairs in which they are counted
 SAMPLE = 2000  # pairs that are searched for examples of them
-
-Settings = Mapping[str, Mapping[str, object]]
 
 
 @dataclass(frozen=True)
@@ -260,3 +266,166 @@ def _unknown(codec: Codec, texts: Sequence[str]) -> list[str]:
         spans = zip(encoded.ids, encoded.spans, strict=True)
         found.update(text[start:end] for index, (start, end) in spans if index == UNKNOWN)
     return [piece for piece, _ in found.most_common(5)]
+
+
+class Preset(NamedTuple):
+    """The pairs that it is for, less than so many; the family that does best with them, and settings for each."""
+
+    pairs: float
+    family: str
+    common: Settings
+    rnn: Settings
+    transformer: Settings
+
+    @property
+    def steps(self) -> int:
+        """Updates at most."""
+        return Config.build({"training": self.common.get("training", {})}).training.steps
+
+
+PRESETS = {
+    "none": Preset(0, "rnn", {}, {}, {}),
+    "tiny": Preset(5_000, "rnn", {}, {}, {}),
+    "small": Preset(
+        200_000,
+        "transformer",
+        {
+            "text": {"joint": True},
+            "training": {
+                "batch_tokens": 4096,
+                "batch_sentences": 1024,
+                "rate": 0.002,
+                "ema": 0.999,
+                "steps": 10_000,
+                "patience": 12,
+            },
+        },
+        {
+            "model": {"width": 512, "embedding": 256, "tied": True, "dropout": 0.3},
+            "training": {"warmup": 500, "rdrop": 3.0},
+        },
+        {
+            "model": {"layers": 4, "width": 256, "inner": 512, "heads": 4, "dropout": 0.3, "tied": "all"},
+            "training": {"warmup": 1000, "rdrop": 5.0},
+        },
+    ),
+    "medium": Preset(
+        2_000_000,
+        "transformer",
+        {
+            "training": {
+                "batch_tokens": 8192,
+                "batch_sentences": 2048,
+                "steps": 60_000,
+                "ema": 0.9995,
+                "valid_every": 1000,
+            }
+        },
+        {
+            "model": {"width": 512, "embedding": 512, "tied": True, "dropout": 0.2},
+            "training": {"rate": 0.001, "warmup": 2000},
+        },
+        {
+            "model": {"layers": 6, "width": 512, "inner": 2048, "heads": 8, "dropout": 0.1, "tied": "target"},
+            "training": {"rate": 0.0007, "warmup": 4000},
+        },
+    ),
+    "large": Preset(
+        float("inf"),
+        "transformer",
+        {
+            "training": {
+                "batch_tokens": 16_384,
+                "batch_sentences": 4096,
+                "steps": 200_000,
+                "ema": 0.9999,
+                "valid_every": 2000,
+                "patience": 20,
+            }
+        },
+        {
+            "model": {"width": 1024, "embedding": 512, "layers": 2, "cell": "lstm", "tied": True, "dropout": 0.2},
+            "training": {"rate": 0.0007, "warmup": 4000},
+        },
+        {
+            "model": {"layers": 6, "width": 512, "inner": 2048, "heads": 8, "dropout": 0.1, "tied": "target"},
+            "training": {"rate": 0.0007, "warmup": 4000, "accumulate": 2},
+        },
+    ),
+}
+
+# A CPU learns from a hundredth of the words in the same time. What its products cost there is the vocabulary and the
+# width, so both are small; a Transformer of that size is half as fast as an RNN. No more steps than an evening has.
+SMALL_RNN: Settings = {
+    "model": {"width": 256, "embedding": 256, "tied": True, "dropout": 0.3},
+    "training": {"warmup": 300},
+}
+SMALL_TRANSFORMER: Settings = {
+    "model": {"layers": 2, "width": 256, "inner": 512, "heads": 4, "dropout": 0.2, "tied": "target"},
+    "training": {"warmup": 600},
+}
+ON_CPU = {
+    "small": Preset(
+        200_000,
+        "rnn",
+        {"training": {"ema": 0.998, "steps": 5_000, "valid_every": 250}},
+        SMALL_RNN,
+        SMALL_TRANSFORMER,
+    ),
+    "medium": Preset(2_000_000, "rnn", {"training": {"ema": 0.999, "steps": 20_000}}, SMALL_RNN, SMALL_TRANSFORMER),
+    "large": Preset(float("inf"), "rnn", {"training": {"ema": 0.999, "steps": 40_000}}, SMALL_RNN, SMALL_TRANSFORMER),
+}
+
+
+def fit(settings: Settings, pairs: int, name: str = "auto", device: str = "cpu") -> tuple[Config, str]:
+    """Return all settings for so many pairs on a kind of device, and what was chosen, in words."""
+    choose("preset", name, ("auto", *PRESETS))
+    for section, values in settings.items():
+        if not isinstance(values, Mapping):
+            raise ConfigError(
+                f"settings are given by section, as in {{'training': {{'steps': 500}}}}, but '{section}' is {values!r}"
+            )
+    if name == "auto":
+        name = next(name for name, preset in PRESETS.items() if pairs < preset.pairs)
+    preset = ON_CPU.get(name, PRESETS[name]) if device == "cpu" else PRESETS[name]
+    family, because = _family(settings.get("model", {}), preset.family)
+    own = preset.transformer if family == "transformer" else preset.rnn
+    chosen: dict[str, dict[str, object]] = {"model": {"family": family}}
+    for layer in (preset.common, own):
+        for section, values in layer.items():
+            chosen.setdefault(section, {}).update(values)
+    asked = {(section, key) for section, values in settings.items() for key in values}
+    # Ties and joint vocabularies go together: who says one of them says both.
+    if ("text", "joint") in asked or ("model", "tied") in asked:
+        chosen.get("model", {}).pop("tied", None)
+        chosen.get("text", {}).pop("joint", None)
+    kept = {
+        section: {key: value for key, value in values.items() if (section, key) not in asked}
+        for section, values in chosen.items()
+    }
+    merged = {section: {**kept.get(section, {}), **settings.get(section, {})} for section in {**kept, **settings}}
+    words = ", ".join(f"{section}.{key}={value}" for section, values in kept.items() for key, value in values.items())
+    if name == "none":
+        return Config.build(merged), f"no preset: what is not set has its default{because}"
+    where = " on a CPU" if name in ON_CPU and device == "cpu" else ""
+    return Config.build(merged), f"preset '{name}' for {pairs:,} pairs{where}: {words or 'the defaults'}{because}"
+
+
+def _family(asked: Mapping[str, object], preferred: str) -> tuple[str, str]:
+    """Return the family that was asked for, or the preferred one, or one that has the settings asked for, and why."""
+    if "family" in asked:
+        return choose("model", str(asked["family"]), MODELS), ""
+    having = [name for name in ("rnn", "fixed", "transformer") if _builds(name, asked)]
+    if preferred in having or not having:
+        return preferred, ""
+    lacking = ", ".join(f"model.{key}" for key, value in asked.items() if not _builds(preferred, {key: value}))
+    return having[0], f"; the family is {having[0]}, not {preferred}, because of {lacking}"
+
+
+def _builds(family: str, asked: Mapping[str, object]) -> bool:
+    """Whether a family has such settings, and allows such values."""
+    try:
+        Config.build({"model": {"family": family, **asked}})
+    except ConfigError:
+        return False
+    return True

@@ -17,21 +17,21 @@ import torch
 
 from heedful.data import pad
 from heedful.decoding import (
+    DecodeStep,
     Decoding,
-    Draw,
-    Ensemble,
-    Found,
+    Finished,
     Hypothesis,
     Rules,
-    Written,
+    Sampler,
     argmax,
     batch_by_length,
     beam,
+    beam_steps,
+    decode_steps,
     length_limit,
     sample,
-    search,
-    write,
 )
+from heedful.decoding.ensemble import Ensemble
 from heedful.errors import ConfigError, DataError
 from heedful.interop.folder import Parts
 from heedful.models import Look, Memory, Network
@@ -297,11 +297,11 @@ class DecodePipeline:
         return decode([*tail, token])[len(decode(tail)) :]
 
     @torch.inference_mode()
-    def _steps(self, segment: Segment, prefix: tuple[int, ...]) -> Iterator[Written]:
+    def _steps(self, segment: Segment, prefix: tuple[int, ...]) -> Iterator[DecodeStep]:
         ids = segment.encoded.ids
         rules = Rules([length_limit(len(ids), self.how, len(prefix))], self.device, self.how, [prefix])
-        choose = Draw(self.how, [ids], [0]) if self.how.sample else argmax
-        yield from write(self.parts.model, self.encode([segment.encoded]), rules, choose, Look())
+        choose = Sampler(self.how, [ids], [0]) if self.how.sample else argmax
+        yield from decode_steps(self.parts.model, self.encode([segment.encoded]), rules, choose, Look())
 
 
 def _word_at(source: Text, token: int) -> str:
@@ -395,7 +395,7 @@ class BatchProgress(NamedTuple):
     """The result of a step: the tokens written, if they were asked for, and the segments that are finished."""
 
     wrote: list[DecodedToken]
-    over: Found
+    over: Finished
 
 
 class DecodeBatch:
@@ -432,7 +432,7 @@ class DecodeBatch:
         how, model = self.pipeline.how, self.pipeline.parts.model
         if how.beam == 1:
             return self._tokens()
-        steps = search(model, self.memory, self.limits, how, self.prefixes, stopped=self.stopped)
+        steps = beam_steps(model, self.memory, self.limits, how, self.prefixes, stopped=self.stopped)
         return (BatchProgress([], [one for one in over if one[0] not in self.stopped]) for over in steps)
 
     @torch.inference_mode()
@@ -443,12 +443,12 @@ class DecodeBatch:
         memory = self.memory if n == 1 else self.memory.select(torch.tensor(rows, device=self.pipeline.device))
         rules = Rules([self.limits[b] for b in rows], self.pipeline.device, how, [self.prefixes[b] for b in rows])
         sources = [self.segments[b].encoded.ids for b in rows]
-        choose = Draw(how, sources, [i for _ in self.segments for i in range(n)]) if how.sample else argmax
+        choose = Sampler(how, sources, [i for _ in self.segments for i in range(n)]) if how.sample else argmax
         ids: list[list[int]] = [[] for _ in rows]
         values: list[list[float]] = [[] for _ in rows]
         look = Look() if self.look else None
         finished: list[dict[int, Hypothesis]] = [{} for _ in self.segments]
-        for step in write(self.pipeline.parts.model, memory, rules, choose, look, self._stopped_samples):
+        for step in decode_steps(self.pipeline.parts.model, memory, rules, choose, look, self._stopped_samples):
             wrote, over = [], []
             for at, (row, token, value, cut) in enumerate(
                 zip(step.rows, step.ids, step.log_probs, step.cut, strict=True)
@@ -467,7 +467,7 @@ class DecodeBatch:
             yield BatchProgress(wrote, over)
 
     @torch.inference_mode()
-    def translations(self, over: Found, trace: bool) -> list[tuple[Translation, ...]]:
+    def translations(self, over: Finished, trace: bool) -> list[tuple[Translation, ...]]:
         """Return the translations of finished segments; see `translations`."""
         rows = [row for row, _ in over]
         hypotheses = [each for _, each in over]

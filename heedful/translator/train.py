@@ -20,7 +20,7 @@ from heedful.trace.readout import Readout
 from heedful.training import Callback, Inputs, Progress, run_training
 from heedful.training.progress import showing
 from heedful.translator import Translator, load
-from heedful.translator.alarm_rates import FEWEST, measure_alarms
+from heedful.translator.select_readout import FEWEST, measure_alarms
 
 __all__ = ["SECTIONS", "train", "train_model", "with_keywords"]
 

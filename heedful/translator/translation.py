@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from heedful.alignment.links import align_trace
 from heedful.draw import heatmap, overview, views
 from heedful.errors import ConfigError, HeedfulError
-from heedful.text.words import unspaced
+from heedful.text.codec import unspaced
 from heedful.trace import Text, Trace
 from heedful.trace.alarms import Alarm, alarms
 from heedful.trace.alignment import Alignment

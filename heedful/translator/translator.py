@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from heedful.decoding import Decoding, DecodingKeywords, Ensemble, batch_by_length, length_limit
+from heedful.decoding import Decoding, DecodingKeywords, batch_by_length, length_limit
+from heedful.decoding.ensemble import Ensemble
 from heedful.errors import ConfigError, DataError, ModelError, choose, guessing, known_arguments
 from heedful.interop import open_parts
 from heedful.interop.folder import Parts, holds_model, write_model

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from heedful.alignment.links import align_trace, between_words
 from heedful.errors import ConfigError
-from heedful.text.words import merge
+from heedful.text.codec import merge
 from heedful.trace import Text, Trace
 from heedful.trace.readout import Readout
 

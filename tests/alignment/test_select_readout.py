@@ -16,7 +16,7 @@ from heedful.alignment.select_readout import (
 )
 from heedful.errors import ConfigError, DataError
 from heedful.observe import Reading
-from heedful.text.words import merge
+from heedful.text.codec import merge
 from heedful.trace import Text, Trace
 from heedful.trace.readout import ENDS, MARKS, STEPS, SYMMETRIES, Readout
 

@@ -23,14 +23,12 @@ import heedful.attention as definition
 from heedful.attention import until
 from heedful.config import FixedConfig, ModelConfig, RnnConfig, TransformerConfig
 from heedful.fused import scaled_attend
-from heedful.fused.cpu.fast_decode import FastDecoder
-from heedful.fused.cpu.fast_encode import fast_encode
 from heedful.fused.cpu.recurrence import AdditiveSteps, AttentionSteps, DotSteps
+from heedful.fused.cpu.transformer import FastDecoder, fast_encode
 from heedful.fused.triton import attend_step, kernel_attend
 from heedful.fused.triton.unrolled import JoinedAdditive, KernelAdditive, KernelDot
 from heedful.models import Look, Memory, Network
-from heedful.models.cache import Cache
-from heedful.models.transformer import DecoderLayer, EncoderLayer, Mask, MultiHead
+from heedful.models.transformer import Cache, DecoderLayer, EncoderLayer, Mask, MultiHead
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning"),

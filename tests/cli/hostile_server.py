@@ -103,3 +103,16 @@ def hostile(script: Script) -> Iterator[tuple[str, list[bytes]]]:
                 connection.shutdown(socket.SHUT_RDWR)
         for thread in threads:
             thread.join(10)
+
+
+def steers(text: str) -> bool:
+    """Whether a text holds anything that a terminal would act on, besides tabs and line breaks."""
+    return any(
+        (ord(c) < 32 and c not in "\t\n")
+        or 0x7F <= ord(c) < 0xA0
+        or 0xD800 <= ord(c) < 0xE000
+        or c in "\u2028\u2029"
+        or 0x202A <= ord(c) <= 0x202E
+        or 0x2066 <= ord(c) <= 0x2069
+        for c in text
+    )

@@ -15,7 +15,7 @@ import pytest
 from conftest import ROOT
 
 import heedful
-from heedful.cli.translate import printer, partial_trace
+from heedful.cli.translate import partial_trace, printer
 from heedful.draw import heatmap
 
 Run = Callable[..., tuple[int, str, str]]

@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 from conftest import Done
-from hostile_server import Script, answer, events, forever, hostile, item, sends, translations
-from test_output import steers
+from hostile_server import Script, answer, events, forever, hostile, item, sends, steers, translations
 
 from heedful import client as client_module
 from heedful.client import Client, ServiceError

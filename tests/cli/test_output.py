@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 from conftest import Done
+from hostile_server import steers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.cli.output import EscapedStream, print_json, print_translation, log, set_up_logging, terminal_console
+from heedful.cli.output import EscapedStream, log, print_json, print_translation, set_up_logging, terminal_console
 from heedful.errors import DataError, escape_json, printable
 
 Run = Callable[..., Done]
@@ -27,19 +28,6 @@ HOSTILE = "a\x1b]0;owned\x07\x1b[2Jb\x9b31m\x7f\r\u202ec\u2066\u2028\udcff"
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
-
-
-def steers(text: str) -> bool:
-    """Whether a text holds anything that a terminal would act on, besides tabs and line breaks."""
-    return any(
-        (ord(c) < 32 and c not in "\t\n")
-        or 0x7F <= ord(c) < 0xA0
-        or 0xD800 <= ord(c) < 0xE000
-        or c in "\u2028\u2029"
-        or 0x202A <= ord(c) <= 0x202E
-        or 0x2066 <= ord(c) <= 0x2069
-        for c in text
-    )
 
 
 @given(st.text(st.characters()))

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from heedful.config import DataConfig, TextConfig
 from heedful.data import Batches, PairFile, PairList, Raw, clean
 from heedful.data import store as store_module
+from heedful.data.corpus import tokenize
 from heedful.data.links import CorpusLinks, GivenLinks, as_lines, checked, word_sizes
 from heedful.data.store import Store, StoreRows, open_store
-from heedful.data.tokens import tokens_of
 from heedful.errors import DataError
 from heedful.text import START, Codec
 
@@ -196,7 +196,7 @@ def test_links_between_tokens(regularise):
     config = TextConfig(max_length=12, regularise=regularise)
     store = opened(PairList(pairs, links=lines), config=DataConfig(duplicates="keep", max_ratio=1e9))
     chosen = StoreRows(store, store.split.first, "first")
-    corpus = tokens_of(chosen, codecs, config, 1, nothing, nothing).corpus
+    corpus = tokenize(chosen, codecs, config, 1, nothing, nothing).corpus
     assert len(corpus) < len(pairs)  # some sentences are too long
     numbers = [int(corpus.where(row).split(":")[1]) - 1 for row in range(len(corpus))]
     batches = Batches(corpus, start=START, tokens=400, sentences=9, seed=1)
@@ -219,7 +219,7 @@ def test_fixed_batches_have_few_shapes_and_shares_have_their_own_links():
     store = opened(PairList(pairs, links=["0-1 1-0"] * 12))
     chosen = StoreRows(store, store.split.first, "first")
     codec = Codec.train([text for pair in pairs for text in pair], TextConfig(kind="word", size=100))
-    corpus = tokens_of(chosen, (codec, codec), TextConfig(), 1, nothing, nothing).corpus
+    corpus = tokenize(chosen, (codec, codec), TextConfig(), 1, nothing, nothing).corpus
     batches = Batches(corpus, start=START, tokens=400, sentences=16, seed=1)
     rows = np.arange(5)
     plain = batches.batch(rows)

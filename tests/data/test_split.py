@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from heedful.data import Pair
-from heedful.data.split import among, hashes, sentence_key, split
+from heedful.data.store import among, hashes, sentence_key, split
 
 
 def _hash(source: str, target: str) -> float:

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heedful.config import TextConfig
-from heedful.data import subword_sampling
-from heedful.data.subword_sampling import RARE_WAYS, WAYS, Sampled, Table, WordLexicon, draw_table
+from heedful.data import corpus as subword_sampling
+from heedful.data.corpus import RARE_WAYS, WAYS, Sampled, Table, WordLexicon, draw_table
 from heedful.text import END, Codec
 
 TEXTS = [

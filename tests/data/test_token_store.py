@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 from heedful.config import DataConfig, TextConfig
 from heedful.data import PairFile, PairList
-from heedful.data import tokens as tokens_module
-from heedful.data.corpus import Corpus
+from heedful.data import corpus as tokens_module
+from heedful.data.corpus import Corpus, StoredTokens, tokenize
 from heedful.data.store import StoreRows, open_store
-from heedful.data.tokens import StoredTokens, tokens_of
 from heedful.text import Codec
 
 SENTENCES = [
@@ -42,7 +41,7 @@ def chosen_of(source: PairFile | PairList) -> StoreRows:
 
 
 def cut(chosen: StoreRows, config: TextConfig, seed: int = 1, codecs=CODECS) -> StoredTokens:
-    return tokens_of(chosen, codecs, config, seed, nothing, nothing)
+    return tokenize(chosen, codecs, config, seed, nothing, nothing)
 
 
 def sides(corpus: Corpus, epoch: int = 0) -> list[list[list[int]]]:
@@ -71,14 +70,14 @@ def test_what_tokens_depend_on(tmp_path):
     path.write_text("".join(f"{x}\t{x}\n" for x in SENTENCES), encoding="utf-8")
     chosen = chosen_of(PairFile(str(path)))
     config = TextConfig(max_length=50)
-    assert not cut(chosen, config).known
-    assert cut(chosen, config).known
-    assert cut(chosen, config, seed=2).known
-    assert not cut(chosen, TextConfig(max_length=9)).known
-    assert not cut(chosen, config, codecs=CODECS[::-1]).known
-    assert not cut(StoreRows(chosen.store, chosen.rows[:2], "training"), config).known
-    assert not cut(chosen, TextConfig(max_length=50, regularise=0.1)).known
-    assert cut(chosen, TextConfig(max_length=50, regularise=0.1), seed=2).known
+    assert not cut(chosen, config).cached
+    assert cut(chosen, config).cached
+    assert cut(chosen, config, seed=2).cached
+    assert not cut(chosen, TextConfig(max_length=9)).cached
+    assert not cut(chosen, config, codecs=CODECS[::-1]).cached
+    assert not cut(StoreRows(chosen.store, chosen.rows[:2], "training"), config).cached
+    assert not cut(chosen, TextConfig(max_length=50, regularise=0.1)).cached
+    assert cut(chosen, TextConfig(max_length=50, regularise=0.1), seed=2).cached
     assert sides(cut(chosen, config).corpus)[0] == [list(ids) for ids in CODECS[0].ids(SENTENCES)]
 
 
@@ -111,11 +110,11 @@ def test_many_rows_are_shared_by_processes(monkeypatch, regularise):
     monkeypatch.setattr(tokens_module, "CHUNK", 10)
     monkeypatch.setattr("heedful.data.workers.cores", lambda: 2)
     seen: list[tuple[int, str]] = []
-    shared = tokens_of(chosen, CODECS, config, 1, nothing, lambda done, what: seen.append((done, what)))
+    shared = tokenize(chosen, CODECS, config, 1, nothing, lambda done, what: seen.append((done, what)))
     assert sides(shared.corpus) == sides(alone.corpus)
     assert shared[1:] == alone[1:]
     assert shared.left_out > 0
-    assert [done for done, what in seen if what == "pairs cut into tokens"] == [*range(10, 101, 10), 108]
+    assert [done for done, what in seen if what == "pairs tokenized"] == [*range(10, 101, 10), 108]
 
 
 def test_large_vocabularies_have_wide_ids(monkeypatch):

@@ -11,19 +11,10 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
+from worker_tasks import Double
 
 from heedful.data.workers import in_order
 from heedful.errors import DataError, MachineError
-
-
-class Double:
-    """A job, found by the workers because they look where this process looks."""
-
-    def __call__(self, item: int) -> tuple[int, int]:
-        print("this must not get among the answers")
-        if item == 1:
-            time.sleep(0.2)  # later ones are done earlier
-        return 2 * item, os.getpid()
 
 
 class Fail:
@@ -103,7 +94,7 @@ SCRIPT = """
 import sys
 from heedful.data.workers import in_order
 sys.path.insert(0, {folder!r})
-from test_workers import Double
+from worker_tasks import Double
 
 for made, maker in in_order(Double(), iter(int, 1), processes=2):
     print(maker, flush=True)

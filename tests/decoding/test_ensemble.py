@@ -11,7 +11,8 @@ from decoding_models import CONFIGS, FEW, LENGTHS, alone, following, make, plain
 from random_translators import random_folder, random_parts
 
 import heedful
-from heedful.decoding import Decoding, Ensemble, beam, greedy, sample
+from heedful.decoding import Decoding, beam, greedy, sample
+from heedful.decoding.ensemble import Ensemble
 from heedful.errors import ConfigError, ModelError
 from heedful.interop.folder import Parts, write_model
 from heedful.models import Look, build

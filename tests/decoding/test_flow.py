@@ -9,7 +9,8 @@ import torch
 from random_translators import MODELS, random_parts
 
 from heedful.data import pad
-from heedful.decoding import Ensemble, Flow, Hypothesis, greedy
+from heedful.decoding import Flow, Hypothesis, greedy
+from heedful.decoding.ensemble import Ensemble
 from heedful.models import Memory, Seq2Seq
 from heedful.text import PAD
 

@@ -21,7 +21,7 @@ from decoding_models import (
     sentences,
 )
 
-from heedful.decoding import Decoding, Draw, greedy, sample
+from heedful.decoding import Decoding, Sampler, greedy, sample
 from heedful.observe import read
 from heedful.text import END, PAD, START
 
@@ -215,7 +215,7 @@ def test_the_ends_of_the_range(how):
     """0 draws the first word that has a share, and a number that rounds to 1 the last: never one without any."""
     scores = torch.tensor([[-torch.inf, 0.5, -torch.inf, 0.3, 0.2, -torch.inf]]).log_softmax(-1)
     for number, wanted in ((0.0, 1), (1 - 2**-53, 4), (1.0, 4)):
-        draw = Draw(how, [(END,)], [0])
+        draw = Sampler(how, [(END,)], [0])
         draw.random = [Fixed(number)]
         assert draw(scores, [0], 0).tolist() == [wanted]
 

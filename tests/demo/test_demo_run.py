@@ -52,27 +52,27 @@ SMALL = Plan(
 )
 
 
-class Ear:
-    """Remembers what was said; stops a demo when it hears certain words."""
+class RecordingDisplay:
+    """Records messages and steps; interrupts the demo at a message."""
 
     def __init__(self, stop_at: str = "") -> None:
-        self.said: list[str] = []
-        self.stood: list[list[int]] = []
+        self.messages: list[str] = []
+        self.steps: list[list[int]] = []
         self.stop_at = stop_at
 
-    def say(self, message: str) -> None:
-        self.said.append(message)
+    def log(self, message: str) -> None:
+        self.messages.append(message)
         if self.stop_at and self.stop_at in message:
             raise KeyboardInterrupt
 
-    def statuses(self, statuses: Sequence[TrainingStatus]) -> None:
-        self.stood.append([standing.step for standing in statuses])
+    def update(self, statuses: Sequence[TrainingStatus]) -> None:
+        self.steps.append([status.step for status in statuses])
 
 
 class Made(NamedTuple):
     out: Path
     report: RunReport
-    watch: Ear
+    display: RecordingDisplay
     plain: dict[str, Any]
 
     def corpus(self, split: str) -> list[list[str]]:
@@ -82,12 +82,12 @@ class Made(NamedTuple):
 
 
 def make(out: Path, seed: int = SEED) -> Made:
-    watch, threads = Ear(), torch.get_num_threads()
+    display, threads = RecordingDisplay(), torch.get_num_threads()
     try:
-        report = run(SMALL, out, seed, watch)
+        report = run(SMALL, out, seed, display)
     finally:
         torch.set_num_threads(threads)
-    return Made(out, report, watch, json.loads((out / "demo.json").read_text(encoding="utf-8")))
+    return Made(out, report, display, json.loads((out / "demo.json").read_text(encoding="utf-8")))
 
 
 @pytest.fixture(scope="module")
@@ -136,12 +136,12 @@ def test_the_models_are_those_of_the_plan(made: Made) -> None:
 
 @pytest.mark.slow
 def test_it_says_what_it_does(made: Made) -> None:
-    assert made.watch.said == [
+    assert made.display.messages == [
         "making 400 sentence pairs from the Hindi–English grammar",
         "training 3 models of about the same size side by side, for the same time",
         "measuring on sentences that no model has seen",
     ]
-    assert made.watch.stood[-1] == [20, 30, 25]
+    assert made.display.steps[-1] == [20, 30, 25]
 
 
 @pytest.mark.slow
@@ -312,40 +312,40 @@ def test_an_earlier_demo_is_moved_aside(made: Made, tmp_path: Path) -> None:
     out = tmp_path / "again"
     shutil.copytree(made.out, out)
     before = contents(out)
-    watch = Ear(stop_at="making 400")
+    display = RecordingDisplay(stop_at="400 sentence pairs")
     with pytest.raises(KeyboardInterrupt):
-        run(SMALL, out, SEED, watch)
-    assert watch.said[0] == f"the earlier demo is now in {tmp_path / 'again.1'}"
+        run(SMALL, out, SEED, display)
+    assert display.messages[0] == f"the earlier demo is now in {tmp_path / 'again.1'}"
     assert contents(tmp_path / "again.1") == before
     assert not (out / "report.html").exists()
     # What a demo that was stopped has left gives way, too.
     with pytest.raises(KeyboardInterrupt):
-        run(SMALL, out, SEED, watch)
-    assert f"the earlier demo is now in {tmp_path / 'again.2'}" in watch.said
+        run(SMALL, out, SEED, display)
+    assert f"the earlier demo is now in {tmp_path / 'again.2'}" in display.messages
     assert contents(tmp_path / "again.1") == before
     assert sorted(p.name for p in tmp_path.iterdir()) == ["again", "again.1", "again.2"]
 
 
 def test_an_empty_folder_is_taken(tmp_path: Path) -> None:
-    watch = Ear(stop_at="making 400")
+    display = RecordingDisplay(stop_at="400 sentence pairs")
     with pytest.raises(KeyboardInterrupt):
-        run(SMALL, tmp_path, SEED, watch)
-    assert len(watch.said) == 1
+        run(SMALL, tmp_path, SEED, display)
+    assert len(display.messages) == 1
     assert (tmp_path / "demo.json").exists()
 
 
 def test_a_folder_of_somebody_else_is_refused_and_left_alone(tmp_path: Path) -> None:
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters" / "a.txt").write_text("mine")
-    with pytest.raises(ConfigError, match=r"this folder is not empty and holds no .*demo; choose another with --out"):
-        run(SMALL, tmp_path, SEED, Ear())
+    with pytest.raises(ConfigError, match="folder is not empty.*choose another"):
+        run(SMALL, tmp_path, SEED, RecordingDisplay())
     assert contents(tmp_path) == {"letters/a.txt": b"mine"}
 
 
 def test_a_file_is_refused_and_left_alone(tmp_path: Path) -> None:
     (tmp_path / "demo").write_text("mine")
     with pytest.raises(ConfigError, match="this is a file, expected a folder"):
-        run(SMALL, tmp_path / "demo", SEED, Ear())
+        run(SMALL, tmp_path / "demo", SEED, RecordingDisplay())
     assert contents(tmp_path) == {"demo": b"mine"}
 
 
@@ -354,8 +354,8 @@ def test_the_folder_one_stands_in_is_not_moved_away(tmp_path: Path, monkeypatch:
     (tmp_path / "demo" / "demo.json").write_text("{}")
     for here, out in ((".", "."), ("inner", "..")):
         monkeypatch.chdir(tmp_path / "demo" / here)
-        with pytest.raises(ConfigError, match="choose another with --out"):
-            run(SMALL, Path(out), SEED, Ear())
+        with pytest.raises(ConfigError, match="choose another"):
+            run(SMALL, Path(out), SEED, RecordingDisplay())
     assert contents(tmp_path) == {"demo/demo.json": b"{}"}
 
 

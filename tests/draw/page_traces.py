@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -83,3 +85,13 @@ def long(words: int, layers: int = 1, count: int = 1) -> Trace:
     here = np.clip(np.arange(words) + random.integers(-2, 3, words), 0, words - 1)
     weights[:, :, np.arange(words), here] += 0.9
     return Trace(text, text, weights, np.full(words, -0.1, dtype=np.float32))
+
+
+def unpack(packed: dict[str, Any], T: int, S: int) -> tuple[np.ndarray, np.ndarray]:
+    """The maps and what was left out of each row, as the script reads them."""
+    counts, rest, columns, weights = (
+        np.frombuffer(base64.b64decode(packed[name]), dtype="<u2") for name in ("counts", "rest", "columns", "weights")
+    )
+    maps = np.zeros((len(counts), S))
+    maps[np.repeat(np.arange(len(counts)), counts), columns] = weights / 65535
+    return maps.reshape(-1, T, S), (rest / 65535).reshape(-1, T)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from heedful.trace import Text, Trace, Word
@@ -103,3 +104,23 @@ def long(words: int = 200) -> Trace:
     at = [[place + (1 if place % 17 == 16 else 0)] for (place,) in at]
     y = [some[(3 * i + 1) % len(some)] for i in range(words)]
     return trace(" ".join(x), " ".join(y), [*at, [words]])
+
+
+HOSTILE = [
+    *(
+        "<script>alert(1)</script>",
+        "&amp;",
+        "]]>",
+        '"><img src=x>',
+        "'",
+        "</svg>",
+        "<!--",
+        "\x00a\x1b[31m",
+        "\ud800",
+        "\udfff",
+    ),
+    *("\ufffe", "\U0001ffff", "a\u202eb", "\u2028", "ﷺ", "क्\u200dष", "مرحبا!", "東京", "😀", "x" * 300, "\u0301" * 20),
+]
+
+
+WORDS = st.sampled_from(HOSTILE) | st.text(min_size=1, max_size=8)

@@ -13,7 +13,7 @@ import pytest
 import sample_traces as samples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from test_svg import HOSTILE, WORDS
+from sample_traces import HOSTILE, WORDS
 
 from heedful.draw import braid, svg
 from heedful.draw import rows as rows_of

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import sample_traces as samples
-from test_page_pack import unpack
+from page_traces import unpack
 
 from heedful.draw import figure, overview, svg, terminal
 from heedful.draw.heads import chosen, heads

@@ -13,7 +13,7 @@ import browsing
 import numpy as np
 import pytest
 import sample_traces as samples
-from test_png import MISSING, dots
+from png_pixels import MISSING, dots
 
 from heedful.draw.html import page, style
 from heedful.draw.marks import DARK_RIBBONS, HUES, LIGHT_RIBBONS, RIBBONS

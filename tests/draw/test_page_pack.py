@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import page_traces
 import pytest
+from page_traces import unpack
 
 from heedful.draw.html import figure, page, policy, record, script, style
 from heedful.draw.pack import FINEST, pack
@@ -21,16 +22,6 @@ from heedful.errors import ConfigError, DataError
 from heedful.trace import Trace
 from heedful.trace.alarms import Alarm
 from heedful.trace.readout import Readout
-
-
-def unpack(packed: dict[str, Any], T: int, S: int) -> tuple[np.ndarray, np.ndarray]:
-    """The maps and what was left out of each row, as the script reads them."""
-    counts, rest, columns, weights = (
-        np.frombuffer(base64.b64decode(packed[name]), dtype="<u2") for name in ("counts", "rest", "columns", "weights")
-    )
-    maps = np.zeros((len(counts), S))
-    maps[np.repeat(np.arange(len(counts)), counts), columns] = weights / 65535
-    return maps.reshape(-1, T, S), (rest / 65535).reshape(-1, T)
 
 
 def embedded(text: str) -> Any:

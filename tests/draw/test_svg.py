@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from sample_traces import HOSTILE, WORDS
 
 from heedful.draw import marks, svg
 from heedful.draw.figure import notes
@@ -17,22 +18,6 @@ from heedful.errors import DataError
 from heedful.trace import Text, Trace, Word
 
 NS = "{http://www.w3.org/2000/svg}"
-HOSTILE = [
-    *(
-        "<script>alert(1)</script>",
-        "&amp;",
-        "]]>",
-        '"><img src=x>',
-        "'",
-        "</svg>",
-        "<!--",
-        "\x00a\x1b[31m",
-        "\ud800",
-        "\udfff",
-    ),
-    *("\ufffe", "\U0001ffff", "a\u202eb", "\u2028", "ﷺ", "क्\u200dष", "مرحبا!", "東京", "😀", "x" * 300, "\u0301" * 20),
-]
-WORDS = st.sampled_from(HOSTILE) | st.text(min_size=1, max_size=8)
 
 
 def side(words: list[str]) -> Text:

@@ -11,9 +11,7 @@ from typing import Any
 
 import browsing
 import pytest
-from sample_report import full, report
-from test_report_page import outcome
-from test_run_page import hostile
+from sample_report import full, hostile, outcome, report
 
 from heedful.evaluation.report import report_page
 from heedful.evaluation.run_report import run_page

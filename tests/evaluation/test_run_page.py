@@ -7,20 +7,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from sample_report import ALIGNMENT, full, report, side, trace
+from sample_report import ALIGNMENT, full, hostile, report, side
 
 from heedful.draw.html import policy, script
 from heedful.draw.marks import number
 from heedful.evaluation.page import duration, verdict
-from heedful.evaluation.page import AlignmentResult
-from heedful.evaluation.run_report import ExampleResult, Machine, RunReport
-from heedful.evaluation.run_report import run_page
+from heedful.evaluation.run_report import ExampleResult, run_page
 from heedful.metrics import LengthTable
 from heedful.trace import Trace
 from heedful.trace.readout import Readout
 
 SVG = "{http://www.w3.org/2000/svg}"
-HOSTILE = "<script>alert(1)</script> & \"'> \x00\x1b[31m \ud800 \u202e </style> ]]> <!-- मैं"
 
 
 def tree(page: str) -> ET.Element:
@@ -41,35 +38,6 @@ def visible(page: str) -> str:
 
     walk(tree(page))
     return re.sub(r"[\s\xa0]+", " ", "".join(parts))
-
-
-def hostile() -> RunReport:
-    """A report with hostile text wherever text can be."""
-    made = report()
-    bad = HOSTILE.split(" ")
-    example = ExampleResult(
-        HOSTILE, HOSTILE, True, {"fixed": HOSTILE + " x", "attention": HOSTILE}, trace(bad, bad, frozenset())
-    )
-    models = tuple(
-        replace(
-            m,
-            title=HOSTILE,
-            folder=HOSTILE,
-            alignment=AlignmentResult(0.5, 0.5, 0.5, 1, HOSTILE),
-            scores=replace(m.scores, bleu_signature=HOSTILE),
-        )
-        for m in made.models
-    )
-    return replace(
-        made,
-        title=HOSTILE,
-        models=models,
-        examples=(replace(example, note=HOSTILE, gold=frozenset({(0, 0)})),),
-        corpus=made.corpus._replace(source='"><script>', target="en' onload='x"),
-        machine=Machine(HOSTILE, HOSTILE, HOSTILE, 1, HOSTILE),
-        settings=((HOSTILE, HOSTILE),),
-        next=((HOSTILE, HOSTILE + "\n" + HOSTILE),),
-    )
 
 
 @pytest.mark.parametrize("made", [report, full, hostile])
@@ -126,11 +94,7 @@ def test_links_lead_to_sections_and_no_id_is_there_twice():
 
 def test_it_opens_with_what_it_means():
     text = visible(run_page(report()))
-    assert (
-        text.index("What attention is for")
-        < text.index("presses a whole sentence into one vector")
-        < text.index("Scores")
-    )
+    assert text.index("What attention is for") < text.index("this is the bottleneck") < text.index("Scores")
     assert "fixed context got 0.6 % exactly right and additive attention 83.2 %" in text
 
 
@@ -195,7 +159,7 @@ def test_no_number_of_the_run_is_left_out():
         assert model.scores.bleu_signature in text
     for told in ("8.3 %", "91.3 %", "92.4 %", "1,800", ALIGNMENT.rule):
         assert told in text
-    for told in ("23,517 sentence pairs, the longest of 40 words", "431 in the source, 389 in the target", "seed 17"):
+    for told in ("23,517 sentence pairs, the longest of 40 words", "431 source words, 389 target words", "seed 17"):
         assert told in text
     assert "Of the 1,143 test sentences of up to 20 words, exactly right: fixed context 77.9 %" in text
     for told in (
@@ -216,11 +180,6 @@ def test_changed_numbers_change_the_page():
     assert "42.7 %" in visible(run_page(replace(the_run, models=(the_run.models[0], other))))
 
 
-def test_one_or_several_that_looked():
-    assert "Does its attention agree with the gold links?" in visible(run_page(report()))
-    assert "Does their attention agree with the gold links?" in visible(run_page(full()))
-
-
 def test_figures_hold_the_scores():
     root = tree(run_page(report()))
     told = [e.text for e in root.iter(f"{SVG}desc")]
@@ -236,8 +195,8 @@ def test_right_and_wrong_are_said_in_words():
     text = visible(run_page(report()))
     assert "fixed context · Not the reference: one word missing Sita is not reading a book" in text
     assert "additive attention · Exactly right Sita is not reading a book" in text
-    assert "seen in training" in text
-    assert "never seen in training" in text
+    assert "in the training data" in text
+    assert "not in the training data" in text
     page = run_page(report())
     assert "Sita is <del>not</del> reading a book" in page
     assert "<mark>home</mark> <del>school</del>" in page
@@ -246,7 +205,7 @@ def test_right_and_wrong_are_said_in_words():
 def test_gold_links_are_drawn_only_on_the_words_they_belong_to():
     drawn = re.findall("<article>.*?</article>", run_page(report()), flags=re.DOTALL)
     assert ['class="o"' in part for part in drawn] == [True, True, True, False, True, True]
-    assert ["The gold links are not drawn here" in part for part in drawn] == [False] * 3 + [True] + [False] * 2
+    assert ["Gold links are not drawn" in part for part in drawn] == [False] * 3 + [True] + [False] * 2
 
 
 def test_all_but_the_first_long_picture_are_folded():

@@ -7,7 +7,7 @@ import torch
 
 from heedful.attention import until
 from heedful.config import RnnConfig, TransformerConfig
-from heedful.fused.cpu.fast_encode import fast_encode
+from heedful.fused.cpu.transformer import fast_encode
 from heedful.models import Look, Memory, Network, build, pack_weights
 
 V, B = 30, 3

@@ -11,8 +11,8 @@ import torch
 from kernel_device import kernel_device  # noqa: F401  (the fixture `device`)
 from torch import Tensor
 
+from heedful import attention
 from heedful.attention import additive_attend as additive_reference
-from heedful.attention import scores
 from heedful.config import RnnConfig
 from heedful.fused.triton import additive as fused
 from heedful.fused.triton import additive_attend, kernel_attend
@@ -105,7 +105,7 @@ def test_the_scores_themselves(device: str) -> None:
     q, k, v, _ = given(2, 9, 70, 130, 1, scale=2.0)
     found = fused._scores(q.to(device), k.to(device), v.to(device), None)
     assert found.shape[0] > 1  # so few rows that the sum over a is cut into parts
-    exact = scores.additive(q.double(), k.double(), v.double())
+    exact = attention.additive(q.double(), k.double(), v.double())
     error = (found.sum(0).cpu().double() - exact).abs().max().item()
     assert error < 3e-7 * v.abs().sum().item()
 

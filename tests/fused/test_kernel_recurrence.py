@@ -15,7 +15,7 @@ from heedful.fused.cpu import recurrence
 from heedful.fused.triton import recurrent_attention
 from heedful.fused.triton.launch import Kernel
 from heedful.fused.unrolled import DecoderOutput, DecoderSpec, unrolled_decoder
-from heedful.models.cells import CELLS
+from heedful.models.rnn import CELLS
 
 pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
 SIZES = {"B": 2, "S": 5, "T": 2, "D": 6, "E": 4, "A": 7, "K": 3}

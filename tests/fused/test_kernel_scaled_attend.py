@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from kernel_device import kernel_device  # noqa: F401  (the fixture `device`, and Triton's interpreter)
+from scaled_reference import KINDS, draw, eager, hidden_by
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -17,34 +18,6 @@ from heedful.fused.triton.scaled_plain import Scores
 from heedful.trace.readout import weighted
 
 pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
-KINDS = {torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 2e-2, torch.float64: 1e-12}
-
-
-def draw(B: int, H: int, G: int, T: int, S: int, C: int = 8, kind: torch.dtype = torch.float32) -> list[Tensor]:
-    """q, k and values."""
-    chance = torch.Generator().manual_seed(4)
-    return [torch.randn(*shape, generator=chance).to(kind) for shape in ((B, H, T, C), (B, G, S, C), (B, G, S, C))]
-
-
-def eager(q: Tensor, k: Tensor, hidden: Tensor | None = None, added: Tensor | None = None) -> Tensor:
-    """Weights in float64.  (B, H, T, S)."""
-    k = k.double().repeat_interleave(q.shape[1] // k.shape[1], 1)
-    scores = q.double() @ k.mT / math.sqrt(q.shape[-1])
-    scores = scores if added is None else scores + added.double()
-    if hidden is None:
-        return scores.softmax(-1)
-    return scores.masked_fill(hidden, -torch.inf).softmax(-1).masked_fill(hidden, 0.0)
-
-
-def hidden_by(given: dict[str, Any], T: int, S: int) -> Tensor | None:
-    hidden = torch.zeros(1, 1, T, S, dtype=torch.bool)
-    if given.get("causal"):
-        hidden = hidden | (torch.arange(S) > torch.arange(T)[:, None])
-    if "keep" in given:
-        hidden = hidden | ~given["keep"][:, None, None]
-    if "mask" in given and given["mask"].dtype == torch.bool:
-        hidden = hidden | ~given["mask"]
-    return hidden
 
 
 KEEP = torch.tensor([[False, False, True, True, True, False, True], [True, True, True, True, False, False, False]])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from kernel_device import kernel_device  # noqa: F401  (the fixture `device`, and Triton's interpreter)
-from test_kernel_scaled_attend import KINDS, draw, eager, hidden_by
+from scaled_reference import KINDS, draw, eager, hidden_by
 from torch import Tensor
 
 from heedful.errors import ConfigError

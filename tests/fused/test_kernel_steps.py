@@ -17,7 +17,7 @@ from heedful.fused.triton import recurrent_attention as attention
 from heedful.fused.triton.steps import counted, pitch
 from heedful.fused.triton.unrolled import KernelGru, KernelLstm
 from heedful.fused.unrolled import unrolled_encoder
-from heedful.models import Look, build, cells, rnn
+from heedful.models import Look, build, rnn
 
 pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
 NEAR = {"rtol": 1e-9, "atol": 1e-11}
@@ -33,9 +33,9 @@ def draw(*shape: int, seed: int = 0, device: str = "cpu") -> Tensor:
 def test_a_cell_is_its_definition(device: str, cell: str, D: int) -> None:
     kernel, gates = GATES[cell]
     x, u = draw(3, 2 * gates * D, seed=1, device=device)[:, ::2], draw(3, gates * D, seed=2, device=device)
-    state = tuple(draw(3, D, seed=seed, device=device) for seed in range(3, 5))[: cells.CELLS[cell].states]
+    state = tuple(draw(3, D, seed=seed, device=device) for seed in range(3, 5))[: rnn.CELLS[cell].states]
     before = [t.clone() for t in (x, u, *state)]
-    torch.testing.assert_close(kernel(x, u, state), cells.CELLS[cell].function(x, u, state), **NEAR)
+    torch.testing.assert_close(kernel(x, u, state), rnn.CELLS[cell].function(x, u, state), **NEAR)
     assert all(map(torch.equal, before, (x, u, *state)))
 
 
@@ -84,8 +84,7 @@ def test_a_model_decodes_the_same(
     asked: list[bool] = []
     results = []
     for fused in (False, True):
-        for module in (cells, rnn):
-            monkeypatch.setattr(module, "by_kernels", lambda _, fused=fused: asked.append(fused) or fused)
+        monkeypatch.setattr(rnn, "by_kernels", lambda _, fused=fused: asked.append(fused) or fused)
         with torch.no_grad():
             memory = model.encode(x, x != 0)
             state = model.start(memory, 2).select(torch.tensor([0, 0, 1, 1], device=device))
@@ -96,7 +95,7 @@ def test_a_model_decodes_the_same(
 
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
 def test_an_encoder_reads_both_ways_by_kernels(device: str, cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    gates, B, S, D = cells.CELLS[cell].gates, 3, 4, 5
+    gates, B, S, D = rnn.CELLS[cell].gates, 3, 4, 5
     torch.manual_seed(0)
     shapes = ((2, gates * D, 6), (2, gates * D, D), (2, gates * D), (2, gates * D))
     weights = tuple(torch.randn(shape, dtype=torch.float64, device=device, requires_grad=True) for shape in shapes)
@@ -149,15 +148,15 @@ def test_a_model_learns_what_the_plain_loop_says(
 
 def test_decoding_in_several_types_goes_the_pure_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels want one type; the definition does not mind."""
-    monkeypatch.setattr(cells, "by_kernels", lambda _: True)
-    kind = cells.CELLS["lstm"]
+    monkeypatch.setattr(rnn, "by_kernels", lambda _: True)
+    kind = rnn.CELLS["lstm"]
     one, other = torch.zeros(1, 4), torch.zeros(1, 1, dtype=torch.bfloat16)
     with torch.no_grad():
-        assert kind.best(one, one, other, other) is cells.lstm
+        assert kind.best(one, one, other, other) is rnn.lstm
         assert kind.best(one, one, one, one) is lstm_cell
-    assert kind.best(one, one, one, one) is cells.lstm  # who learns needs the gradient
+    assert kind.best(one, one, one, one) is rnn.lstm  # who learns needs the gradient
     with torch.no_grad():
-        assert cells.CELLS["rnn"].best(one, one, one) is cells.rnn
+        assert rnn.CELLS["rnn"].best(one, one, one) is rnn.rnn
 
 
 def test_where_they_are_used(monkeypatch: pytest.MonkeyPatch) -> None:

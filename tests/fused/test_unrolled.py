@@ -14,8 +14,7 @@ from heedful.config import FixedConfig, RecurrentConfig, RnnConfig
 from heedful.fused.cpu import recurrence
 from heedful.fused.unrolled import DecoderSpec, unrolled_decoder
 from heedful.models import Look, Network, build, rnn
-from heedful.models.cells import CELLS
-from heedful.models.rnn import RecurrentState
+from heedful.models.rnn import CELLS, RecurrentState
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SCORES = ("additive", "concat", "dot", "general", "scaled")

@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from heedful.evaluation.page import AlignmentResult, ModelResult
+from heedful.evaluation.report import EvaluationReport, ReportedSentence, SystemResult
 from heedful.evaluation.run_report import CorpusFacts, ExampleResult, Machine, RunReport
-from heedful.metrics import LengthRow, LengthTable
+from heedful.metrics import Difference, Interval, LengthRow, LengthTable
 from heedful.trace import Text, Trace, Word
 
 LENGTHS = ((1, 5), (6, 10), (11, 15), (16, 20), (21, 30), (31, 40))
@@ -170,3 +171,59 @@ def full() -> RunReport:
     )
     exact = {**made.unseen_exact, "transformer": 97.1}
     return replace(made, models=(*made.models, third), examples=more, unseen_exact=exact)
+
+
+def outcome() -> EvaluationReport:
+    """Two systems, the second without attention and worse, on two sentences."""
+    source, target, links = sentence([0])
+    first = model("attention", "first", 1241923, 97.3, AlignmentResult(0.0834, 0.9127, 0.9241, 1800, "layer 5"))
+    second = replace(model("fixed", "second", 1213411, 52.0), alignment=None)
+    scores = {"bleu": 56.1, "chrf": 70.8, "ter": 27.8, "exact": 20.0}
+    likely = {name: Interval(value - 3, value + 3) for name, value in scores.items()}
+    apart = {"bleu": Difference("bleu", 35.1, 56.1, Interval(-30, -12), 0.007)}
+    seen = trace(source, target, links)
+    text = " ".join(source)
+    return EvaluationReport(
+        "test.tsv",
+        1800,
+        (SystemResult(first, scores, likely, {}), SystemResult(second, {**scores, "bleu": 35.1}, likely, apart)),
+        (
+            ReportedSentence("test.tsv:7", text, ("I am eating food",), ("I eat", "food"), (31.2, 12.0), (seen, None)),
+            ReportedSentence(
+                "test.tsv:2", text, ("I am eating", "I eat"), ("I am eating", "no"), (55.5, 2.0), (seen, seen)
+            ),
+        ),
+        ("intervals: bootstrap",),
+    )
+
+
+def hostile() -> RunReport:
+    """A report with hostile text wherever text can be."""
+    made = report()
+    bad = HOSTILE.split(" ")
+    example = ExampleResult(
+        HOSTILE, HOSTILE, True, {"fixed": HOSTILE + " x", "attention": HOSTILE}, trace(bad, bad, frozenset())
+    )
+    models = tuple(
+        replace(
+            m,
+            title=HOSTILE,
+            folder=HOSTILE,
+            alignment=AlignmentResult(0.5, 0.5, 0.5, 1, HOSTILE),
+            scores=replace(m.scores, bleu_signature=HOSTILE),
+        )
+        for m in made.models
+    )
+    return replace(
+        made,
+        title=HOSTILE,
+        models=models,
+        examples=(replace(example, note=HOSTILE, gold=frozenset({(0, 0)})),),
+        corpus=made.corpus._replace(source='"><script>', target="en' onload='x"),
+        machine=Machine(HOSTILE, HOSTILE, HOSTILE, 1, HOSTILE),
+        settings=((HOSTILE, HOSTILE),),
+        next=((HOSTILE, HOSTILE + "\n" + HOSTILE),),
+    )
+
+
+HOSTILE = "<script>alert(1)</script> & \"'> \x00\x1b[31m \ud800 \u202e </style> ]]> <!-- मैं"

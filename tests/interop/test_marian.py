@@ -15,7 +15,21 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from marian_models import ENGLISH, HINDI, Made, load_tokenizer, marian, opus, two_vocabularies
+from marian_models import (
+    ENGLISH,
+    HINDI,
+    LIMIT,
+    SENTENCES,
+    Made,
+    check_same,
+    check_same_writing,
+    ids,
+    load_tokenizer,
+    marian,
+    opus,
+    theirs,
+    two_vocabularies,
+)
 
 from heedful.data import pad
 from heedful.decoding import Decoding, beam, greedy, log_probs
@@ -26,7 +40,6 @@ from heedful.models import Look
 from heedful.text import END, PAD, START, UNKNOWN
 
 pytestmark = pytest.mark.filterwarnings("ignore:Recommended")
-LIMIT = 30
 FIXTURES = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 FILES = ["config.json", "model.safetensors", "source.spm", "target.spm", "vocab.json"]
 
@@ -39,80 +52,6 @@ def made(request: pytest.FixtureRequest) -> Made:
 @pytest.fixture
 def folder(opus: Made, tmp_path: Path) -> Path:
     return Path(shutil.copytree(opus.path, tmp_path / "model"))
-
-
-def ids(parts: Parts, made: Made, side: str) -> list[int]:
-    """Marian's id for each of ours, by the names in its own files."""
-    name = "target_vocab.json" if side == "target" and made.tokenizer.separate_vocabs else "vocab.json"
-    theirs = json.loads((made.path / name).read_text(encoding="utf-8"))
-    codec = getattr(parts, side)
-    return [({"<s>": theirs["<pad>"]} | theirs)[codec.token(i)] for i in range(len(codec))]
-
-
-def theirs(made: Made, texts: list[str], side: str = "source") -> list[list[int]]:
-    key = {"source": "text", "target": "text_target"}[side]
-    return made.tokenizer(**{key: texts})["input_ids"]
-
-
-SENTENCES = [
-    "the old cat sees.",
-    "a small dog near my house and eats green apples today.",
-    "eats.",
-    "house house house the the apples cat.",
-]
-
-
-def check_same(parts: Parts, made: Made, texts: list[str] = SENTENCES) -> None:
-    """Logits, self-attention and cross-attention of a batch with padding are those of `transformers`."""
-    model = made.model
-    model.set_attn_implementation("eager")
-    x = pad(parts.source.ids(texts))
-    y = pad([(START, *i) for i in parts.target.ids([" ".join(HINDI[: n + 1]) for n in range(len(texts))])])
-    source, target = (torch.tensor(ids(parts, made, side)) for side in ("source", "target"))
-    with torch.no_grad():
-        wanted = model(
-            input_ids=source[x],
-            attention_mask=(x != PAD).long(),
-            decoder_input_ids=target[y],
-            output_attentions=True,
-        )
-        memory = parts.model.encode(x, x != PAD, Look())
-        hidden, _, across = parts.model.step(y, parts.model.start(memory, y.shape[1]), memory, Look())
-        logits = parts.model.logits(hidden)
-        *_, inside = parts.model.step(y, parts.model.start(memory, y.shape[1]), memory, Look(inside=True))
-    words = [i for i in range(len(target)) if i != START]  # which can never be written
-    torch.testing.assert_close(logits[..., words], wanted.logits[..., target[words]], atol=1e-4, rtol=1e-4)
-    shares = wanted.logits.log_softmax(-1)[..., target[words]]
-    torch.testing.assert_close(log_probs(logits)[..., words], shares, atol=1e-4, rtol=1e-4)
-    rows = (x != PAD)[:, None, None, :, None]
-    encoder = torch.stack(wanted.encoder_attentions, 1)
-    assert memory.weights is not None
-    torch.testing.assert_close(memory.weights * rows, encoder * rows, atol=1e-5, rtol=1e-4)
-    torch.testing.assert_close(across, torch.stack(wanted.cross_attentions, 1), atol=1e-5, rtol=1e-4)
-    torch.testing.assert_close(inside, torch.stack(wanted.decoder_attentions, 1), atol=1e-5, rtol=1e-4)
-
-
-def check_same_writing(parts: Parts, made: Made, texts: list[str]) -> bool:
-    """Greedy decoding and a beam of 4 write the tokens that `generate` writes; return whether the two differ."""
-    x = pad(parts.source.ids(texts))
-    memory = parts.model.encode(x, x != PAD)
-    source, target = torch.tensor(ids(parts, made, "source")), ids(parts, made, "target")
-    given = {"input_ids": source[x], "attention_mask": (x != PAD).long(), "max_new_tokens": LIMIT, "max_length": None}
-    limits = [LIMIT] * len(texts)
-    plain = greedy(parts.model, memory, limits)
-    wide = [found[0] for found in beam(parts.model, memory, limits, Decoding(beam=4))]
-    for found, options in ((plain, {"num_beams": 1}), (wide, {"num_beams": 4, "early_stopping": "never"})):
-        wanted = made.model.generate(**given, **options, return_dict_in_generate=True, output_scores=True)
-        for ours, row in zip(found, wanted.sequences.tolist(), strict=True):
-            # Theirs begin with the token that starts a sentence, and those that ended early are padded.
-            n = len(ours.ids)
-            assert [target[i] for i in ours.ids] == row[1 : n + 1]
-            assert set(row[n + 1 :]) <= {target[PAD]}
-        if options["num_beams"] > 1:
-            scores = torch.tensor([sum(h.log_probs) / len(h.ids) for h in found])
-            torch.testing.assert_close(scores, wanted.sequences_scores, atol=1e-4, rtol=1e-4)
-    assert len({h.ids for h in plain}) > 1
-    return [h.ids for h in plain] != [h.ids for h in wide]
 
 
 def test_the_same_numbers(made: Made) -> None:

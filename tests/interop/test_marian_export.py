@@ -14,15 +14,18 @@ import pytest
 import torch
 from marian_models import (
     Made,
+    check_same,
+    check_same_writing,
+    ids,
     load_model,
     load_tokenizer,
     marian,
     opus,
+    theirs,
     toy_pairs,
     two_vocabularies,
 )
 from safetensors.torch import load_file
-from test_marian import check_same, check_same_writing, ids, theirs
 
 import heedful
 from heedful.config import Config
@@ -218,7 +221,7 @@ def test_a_model_that_is_there_stays(tiny: Path, tmp_path: Path) -> None:
 
 
 def test_half_a_folder_is_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import heedful.interop.export as export
+    import heedful.interop.marian_export as export
 
     written: list[str] = []
 

@@ -13,8 +13,7 @@ from heedful.attention import until
 from heedful.config import TransformerConfig
 from heedful.errors import ShapeError
 from heedful.models import Memory, Network, build
-from heedful.models.cache import FIRST, Cache
-from heedful.models.transformer import PLACES
+from heedful.models.transformer import FIRST, PLACES, Cache
 
 V, B, S = 9, 3, 4
 

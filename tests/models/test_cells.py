@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from heedful.models.cells import CELLS, gru, lstm, rnn
-from heedful.models.rnn import Cell
+from heedful.models.rnn import CELLS, Cell, gru, lstm, rnn
 
 LN_3 = 1.098612  # σ(ln 3) = ¾, σ(-ln 3) = ¼
 TANH_1 = 0.761594

@@ -12,8 +12,7 @@ from heedful.attention import until
 from heedful.config import FixedConfig
 from heedful.fused.cpu import recurrence
 from heedful.fused.unrolled import reverse_sentences, unrolled_encoder
-from heedful.models.cells import CELLS
-from heedful.models.rnn import Encoder
+from heedful.models.rnn import CELLS, Encoder
 
 MODULES = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}
 VARIANTS = list(product(MODULES, (1, 2), (False, True)))

@@ -14,8 +14,8 @@ from heedful.attention import until
 from heedful.config import FixedConfig, ModelConfig, RecurrentConfig, RnnConfig, TransformerConfig
 from heedful.errors import ConfigError
 from heedful.models import Look, Memory, Network, State, build
-from heedful.models.cache import Cache
 from heedful.models.rnn import RecurrentState
+from heedful.models.transformer import Cache
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SCORES = ("dot", "scaled", "general", "additive", "concat")

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from heedful.config import RnnConfig, TransformerConfig
-from heedful.decoding import Ensemble
+from heedful.decoding.ensemble import Ensemble
 from heedful.models import Look, build
 from heedful.observe import read
 from heedful.text import END, PAD, START

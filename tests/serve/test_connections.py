@@ -752,7 +752,7 @@ def test_refusals_are_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> 
 def test_every_reason_is_in_the_docs() -> None:
     from conftest import ROOT
 
-    text = (ROOT / "docs/guide/serve.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/guide/deploy.md").read_text(encoding="utf-8")
     assert [reason for reason in refusals.REASONS if f"`{reason}`" not in text] == []
 
 

@@ -189,7 +189,7 @@ def test_it_says_what_is_missing(folder: Path) -> None:
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not here")
 def test_the_unit_of_the_docs(tmp_path: Path) -> None:
-    text = (ROOT / "docs/guide/serve.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/guide/deploy.md").read_text(encoding="utf-8")
     unit = text.partition("```ini\n")[2].partition("```")[0]
     assert "[Service]" in unit
     program = tmp_path / "heedful"

@@ -30,7 +30,7 @@ def test_the_page_is_small_and_names_nothing_outside() -> None:
     found = parts()
     size = sum(len(body) for body, _ in found.values())
     assert size < ROOM
-    for document in ("serve.md", "performance.md"):  # which say how much it is
+    for document in ("guide/serve.md", "lab/performance.md"):  # which say how much it is
         (claimed,) = re.findall(r"(\d+) KB", " ".join(re.findall(r".*drawing code.*", (DOCS / document).read_text())))
         assert abs(int(claimed) - size / 1000) < 2, document
     for name, (body, _) in found.items():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from test_tokenizer import ANYTHING, CODECS, CORPUS, KINDS
+from tokenizer_samples import ANYTHING, CODECS, CORPUS, KINDS
 
 from heedful.config import TextConfig
 from heedful.text import Codec, tokenizer

@@ -28,7 +28,7 @@ class Panics:
 @pytest.mark.parametrize("kind", ["bpe", "word", "char", "unigram"])
 def test_a_tokenizer_that_panics_is_a_model_error(kind: str) -> None:
     codec = Codec.train(["a b c", "bead cafe"], TextConfig(kind=kind, size=40))
-    _ = codec._apart, codec._cutter  # type: ignore[attr-defined]  # read from a tokenizer that works
+    _ = codec._apart, codec._sampler  # type: ignore[attr-defined]  # read from a tokenizer that works
     codec._tokenizer = Panics()  # type: ignore[attr-defined]
     calls: list[Callable[[], object]] = [
         lambda: codec.encode("a b"),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from test_tokenizer import ANYTHING, CORPUS
+from tokenizer_samples import ANYTHING, CORPUS
 
 from heedful.config import TextConfig
 from heedful.errors import ModelError, install_command

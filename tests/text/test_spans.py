@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from test_tokenizer import ANYTHING, CORPUS, folded, space
+from tokenizer_samples import ANYTHING, CORPUS, folded, space
 
 from heedful.config import TextConfig
 from heedful.text import UNKNOWN, Codec

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from heedful.text.sampling import backward, forward, pieces
-from heedful.text.unigram import _digamma, learn
+from heedful.text.subwords import _digamma, backward, forward, learn_unigram, pieces
 
 STEMS = [a + b + c for a in ("w", "t", "pl", "sp") for b in ("a", "o", "e") for c in ("lk", "nt", "st", "m", "p")]
 ENDS = ("", "s", "ed", "ing", "er", "ers", "able")
@@ -29,7 +28,7 @@ def cut(word: str, known: dict[str, float]) -> list[str]:
 
 
 def test_stems_and_ends_are_found():
-    known = dict(learn(WORDS, 110))
+    known = dict(learn_unigram(WORDS, 110))
     assert len(known) == 110
     assert cut("▁walkable", known) == ["▁walk", "able"]
     assert cut("▁spentable", known) == ["▁spent", "able"]
@@ -43,17 +42,16 @@ def test_as_good_as_the_library():
     theirs.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     texts = [" ".join([word] * count) for word, count in WORDS.items()]
     theirs.train_from_iterator(texts, trainers.UnigramTrainer(vocab_size=110, show_progress=False, unk_token="<unk>"))
-    ours = dict(learn(WORDS, 110))
+    ours = dict(learn_unigram(WORDS, 110))
     pieces_of_ours = sum(count * len(cut(word, ours)) for word, count in WORDS.items())
     assert pieces_of_ours <= sum(len(theirs.encode(text).ids) for text in texts)
 
 
 def test_the_same_in_every_process():
     # Sets and dictionaries of strings have another order in every process; ties are decided by a rule all the same.
-    code = (
-        "from heedful.text.unigram import learn; import hashlib; w = {a + b: 2 for a in 'abcdefghij' for b in 'klmnop'}"
-    )
-    code += "; print(hashlib.md5(repr(learn(w, 40)).encode()).hexdigest())"
+    code = "from heedful.text.subwords import learn_unigram; import hashlib"
+    code += "; w = {a + b: 2 for a in 'abcdefghij' for b in 'klmnop'}"
+    code += "; print(hashlib.md5(repr(learn_unigram(w, 40)).encode()).hexdigest())"
     found = {
         subprocess.run(
             [sys.executable, "-c", code], env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
@@ -67,7 +65,7 @@ def test_the_same_in_every_process():
 @pytest.mark.parametrize("words", [{}, {"▁": 3}, {"a": 1}, {"ab": 1, "cd": 1}, {"x" * 300: 2}])
 @pytest.mark.parametrize("size", [1, 3, 100])
 def test_little_to_learn_from(words, size):
-    known = learn(words, size)
+    known = learn_unigram(words, size)
     assert len(known) <= size
     assert all(np.isfinite(score) for _, score in known)
     if words:
@@ -75,7 +73,7 @@ def test_little_to_learn_from(words, size):
 
 
 def test_the_alphabet_is_of_the_frequent():
-    assert {piece for piece, _ in learn({"aaab": 5, "abc": 1, "zzz": 1}, 2)} == {"a", "b"}
+    assert {piece for piece, _ in learn_unigram({"aaab": 5, "abc": 1, "zzz": 1}, 2)} == {"a", "b"}
 
 
 def test_sums_over_all_ways():

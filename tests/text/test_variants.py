@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from test_tokenizer import ANYTHING, CORPUS
+from tokenizer_samples import ANYTHING, CORPUS
 
 from heedful.config import TextConfig
 from heedful.errors import ConfigError
 from heedful.text import END, UNKNOWN, Codec
 from heedful.text.counter_rng import key, mixed
-from heedful.text.sampling import STRENGTH, Lattices, Merges
+from heedful.text.subwords import STRENGTH, Lattices, Merges
 
 KINDS = ("bpe", "unigram")
 TEXTS = [*CORPUS, *(f"{a}{b}{a} {b}{a} under standing understanding" for a in "abc" for b in "defg")]

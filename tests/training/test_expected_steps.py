@@ -11,7 +11,7 @@ from tests_helpers import small
 from heedful.data import PairList
 from heedful.training import Inputs, Progress, Reporter, estimate_run, run_training
 from heedful.training.estimate import expected_steps, too_little_data
-from heedful.training.presets import fit
+from heedful.training.setup import fit
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 import torch
-from test_run import Crash, Ear, go, weights
+from recorded_runs import Crash, Ear, go, weights
 
 from heedful.decoding import greedy
 from heedful.interop.folder import read_model
 from heedful.models import Network
 from heedful.training import Validation, checkpointing
+from heedful.training.callbacks import MetricsFile
 from heedful.training.checkpointing import newest
-from heedful.training.metrics import MetricsFile
 
 EVERYTHING: dict[str, dict[str, Any]] = {
     "text": {"kind": "bpe", "size": 30, "regularise": 0.3},
@@ -61,7 +61,7 @@ def test_where_the_loss_decides_only_the_samples_are_translated(
         translated.append(len(limits))
         return greedy(model, memory, limits)
 
-    monkeypatch.setattr("heedful.training.validation.greedy", count)
+    monkeypatch.setattr("heedful.training.checkpointing.greedy", count)
     ear = go(tmp_path / "m", training={"metric": "loss"})
     assert translated == [2, 2]
     assert [len(v.samples) for v in ear.validations] == [2, 2]
@@ -70,7 +70,7 @@ def test_where_the_loss_decides_only_the_samples_are_translated(
     measured = [r for r in records(tmp_path / "m") if "valid_loss" in r]
     assert [r["best"] for r in measured] == [True, True]
     assert not any("valid_bleu" in r for r in measured)
-    assert "on the held-out pairs: loss" in heedful_cli("info", tmp_path / "m").out
+    assert "on the validation pairs: loss" in heedful_cli("info", tmp_path / "m").out
     ear = go(tmp_path / "m", resume=True, training={"metric": "loss", "steps": 60})
     assert [v.step for v in ear.validations] == [60]
 

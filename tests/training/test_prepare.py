@@ -18,7 +18,7 @@ from conftest import ROOT, copies
 
 from heedful.config import Config
 from heedful.data import PairFile, PairList
-from heedful.data.split import hashes, split
+from heedful.data.store import hashes, split
 from heedful.errors import DataError
 from heedful.text import Codec
 from heedful.training import prepare as prepare_module
@@ -283,5 +283,5 @@ def test_ctrl_c_ends_the_workers(environment, tmp_path):
 
 def test_workers_do_without_torch(environment):
     """They start quickly, and there is one for every core."""
-    code = "import sys, heedful.data.store, heedful.data.tokens; assert 'torch' not in sys.modules"
+    code = "import sys, heedful.data.store, heedful.data.corpus; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, env=environment, cwd=ROOT)

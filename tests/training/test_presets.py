@@ -8,7 +8,7 @@ import pytest
 
 from heedful.config import Config, RnnConfig, TransformerConfig
 from heedful.errors import ConfigError
-from heedful.training.presets import PRESETS, fit
+from heedful.training.setup import PRESETS, fit
 
 
 @pytest.mark.parametrize("pairs", [1, 4_999, 5_000, 199_999, 200_000, 10**7, 10**9])

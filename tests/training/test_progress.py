@@ -258,7 +258,7 @@ def test_an_object_is_told_by_its_methods(tmp_path: Path) -> None:
 
 
 def test_earlier_validations_are_read_from_the_metrics(tmp_path: Path) -> None:
-    from heedful.training.metrics import MetricsFile
+    from heedful.training.callbacks import MetricsFile
 
     lines = [
         '{"step": 10, "loss": 3.0}',
@@ -278,7 +278,7 @@ def test_earlier_validations_are_read_from_the_metrics(tmp_path: Path) -> None:
 def test_damage_in_the_metrics_does_not_prevent_going_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from heedful.training import metrics as metrics_module
+    from heedful.training import callbacks as metrics_module
 
     path = tmp_path / "metrics.jsonl"
     good = [f'{{"step": {n}, "valid_loss": 2.0, "valid_accuracy": 0.5}}' for n in (1, 2, 3)]

@@ -17,60 +17,16 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import copies
+from conftest import ROOT, copies
+from recorded_runs import PAIRS, Crash, Ear, Never, go, weights
 from tests_helpers import small
 
 import heedful
-from heedful.data import PairList, Raw
+from heedful.data import PairList
 from heedful.errors import ConfigError, DataError, DeviceMemoryError, DiskError, ModelError, NotFiniteError
 from heedful.interop.folder import read_model
-from heedful.training import Inputs, Progress, Reporter, Validation, run_training
+from heedful.training import Inputs, Progress, Validation, run_training
 from heedful.training.step import ModelWithLoss
-
-PAIRS = Inputs((PairList(copies(), "pairs.tsv"),))
-
-
-class Never(PairList):
-    """Pairs that nobody may read."""
-
-    def rows(self) -> Iterator[Raw]:
-        raise AssertionError("read")
-
-
-class Crash(BaseException):
-    """What a kill looks like from inside."""
-
-
-class Ear(Reporter):
-    """Remembers what was said; crashes, or asks to stop, at a step."""
-
-    def __init__(self, crash_at: int = 0) -> None:
-        self.said: list[str] = []
-        self.steps: list[int] = []
-        self.validations: list[Validation] = []
-        self.crash_at = crash_at
-
-    def log(self, message: str) -> None:
-        self.said.append(message)
-
-    def progress(self, progress: Progress) -> None:
-        self.steps.append(progress.step)
-        if progress.step == self.crash_at:
-            raise Crash
-
-    def validated(self, validation: Validation, best: bool) -> None:
-        self.validations.append(validation)
-
-
-def go(out: Path, watch: Ear | None = None, resume: bool = False, **sections: dict[str, Any]) -> Ear:
-    watch = watch or Ear()
-    settings = small(**{**sections, "training": {"log_every": 1, **sections.get("training", {})}})
-    run_training(PAIRS, out, settings, resume=resume, reporter=watch)
-    return watch
-
-
-def weights(out: Path) -> bytes:
-    return (out / "model.safetensors").read_bytes()
 
 
 @pytest.fixture(scope="module")
@@ -240,7 +196,7 @@ def test_the_finished_weights_are_the_best_on_validation(tmp_path: Path, monkeyp
         seen[step] = model.state_dict()["embedding.weight"].clone()
         return Validation(step, 1.0, 0.5, next(scores))
 
-    monkeypatch.setattr("heedful.training.validation.Validator.__call__", validator)
+    monkeypatch.setattr("heedful.training.checkpointing.Validator.__call__", validator)
     go(tmp_path / "m", training={"valid_every": 10})
     parts = read_model(tmp_path / "m")
     assert parts.notes["step"] == 20
@@ -251,7 +207,7 @@ def test_the_finished_weights_are_the_best_on_validation(tmp_path: Path, monkeyp
 
 def test_patience_ends_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "heedful.training.validation.Validator.__call__",
+        "heedful.training.checkpointing.Validator.__call__",
         lambda self, model, step: Validation(step, float(step), 0.5, 0.0),
     )
     ear = go(tmp_path / "m", training={"valid_every": 5, "patience": 3})
@@ -427,7 +383,7 @@ def test_out_of_memory_in_validation(tmp_path: Path, monkeypatch: pytest.MonkeyP
     def full(*args: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr("heedful.training.validation.greedy", full)
+    monkeypatch.setattr("heedful.training.checkpointing.greedy", full)
     with pytest.raises(DeviceMemoryError, match="validation at step 20: .*lower training.batch_tokens"):
         go(tmp_path / "m")
 
@@ -517,15 +473,16 @@ def test_training_without_pairs(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_bf16_trains(tmp_path: Path, environment: dict[str, str]) -> None:
     # In a process of its own: the variable has to be set before torch is loaded, and keeps broken CPUs from dying.
+    folders = [str(ROOT / "tests" / name) for name in (".", "helpers", "training")]
     code = f"""
-import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+import sys; sys.path[:0] = {folders!r}
 from pathlib import Path
-from test_run import go
+from recorded_runs import go
 validations = go(Path({str(tmp_path / "m")!r}), training={{"precision": "bf16"}}).validations
 assert validations[-1].loss < validations[0].loss
 """
     environment = {**environment, "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}
-    subprocess.run([sys.executable, "-c", code], check=True, env=environment, cwd=Path(__file__).parent)
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment)
     assert read_model(tmp_path / "m").model.state_dict()["embedding.weight"].dtype == torch.float32
 
 

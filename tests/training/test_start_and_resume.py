@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import Done, copies, write_pairs
-from test_run import PAIRS, Crash, Ear, go
+from recorded_runs import PAIRS, Crash, Ear, go
 from tests_helpers import small
 
 import heedful

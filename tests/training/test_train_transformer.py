@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 from conftest import copies, write_pairs
+from recorded_runs import Crash, Ear, Never
 from safetensors import safe_open
-from test_run import Crash, Ear, Never
 from tests_helpers import small
 
 import heedful

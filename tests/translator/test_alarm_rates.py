@@ -18,7 +18,7 @@ from heedful.interop.folder import write_model, write_readout
 from heedful.metrics import extract_stats
 from heedful.trace.alarms import KINDS, AlarmRates, alarms
 from heedful.trace.readout import Readout
-from heedful.translator.alarm_rates import FEWEST, measure_alarms
+from heedful.translator.select_readout import FEWEST, measure_alarms
 
 Run = Callable[..., Any]
 SETTINGS = {**TINY, "training": {**TINY["training"], "steps": 10, "valid_every": 10, "checkpoint_every": 10}}

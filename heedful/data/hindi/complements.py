@@ -13,6 +13,8 @@ from heedful.data.hindi.phrases import (
     NUMERALS,
     Determiner,
     NounPhrase,
+    Phrase,
+    Speaker,
     bare,
     both,
     demonstrative,
@@ -21,8 +23,8 @@ from heedful.data.hindi.phrases import (
     own,
     owned,
     pronominal,
+    words,
 )
-from heedful.data.hindi.speaker import Phrase, Speaker, words
 
 __all__ = ["Complement", "adjectives", "companion", "complement", "definite", "person", "place", "subject", "thing"]
 

@@ -1,18 +1,242 @@
-"""Sentences: clauses alone, asked or commanded, with relative clauses, and joined to others."""
+"""Sentence pairs without end, the same for ever from a seed, in three splits that share no sentence.
+
+Some combinations of words are kept for testing: a verb and its object, a subject and its verb, an adjective and its
+noun. The two words of a combination that is kept never stand together in a sentence to train on; every sentence to
+test on has at least one. Validation has combinations of its own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
+from hashlib import blake2b
+from itertools import islice
+from random import Random
+from typing import NamedTuple
 
-from heedful.data.hindi.clauses import Clause, ClausePlan, clause, command, question
+from heedful.data.hindi.clauses import Clause, ClausePlan, being, clause, command, how_many, quality, question
 from heedful.data.hindi.complements import adjectives
-from heedful.data.hindi.copulas import being, how_many, quality
 from heedful.data.hindi.lexicon import Adjective, Noun, lexicon
-from heedful.data.hindi.phrases import NounPhrase, bare, nominal, pronominal, pronouns
-from heedful.data.hindi.speaker import Phrase, Speaker, words
+from heedful.data.hindi.phrases import NounPhrase, Phrase, Speaker, bare, nominal, pronominal, pronouns, words
+from heedful.errors import ConfigError, choose
 
-__all__ = ["alone", "because_it", "joined", "unit"]
+__all__ = [
+    "DIRECTIONS",
+    "LONGEST",
+    "SHORTEST",
+    "SPLITS",
+    "HindiExample",
+    "SentenceSide",
+    "alone",
+    "because_it",
+    "generate",
+    "joined",
+    "kept",
+    "pairs",
+    "unit",
+]
+
+SPLITS = ("train", "valid", "test")
+DIRECTIONS = ("hi-en", "en-hi")
+SHORTEST, LONGEST = 2, 50
+TRIES = 500
+FEW = 6
+PATIENCE = 200
+Positions = tuple[tuple[int, int], ...]
+
+
+class SentenceSide(NamedTuple):
+    """A pair in one direction: links are (source, target), antecedents (pronoun, noun) of the source."""
+
+    source: str
+    target: str
+    links: Positions
+    antecedents: Positions
+
+
+class HindiExample(NamedTuple):
+    """A sentence in both languages, the links between its words (Hindi, English), and what its pronouns mean.
+
+    Words are what white space separates, counted from 0. `hindi_antecedents` and `english_antecedents` are pairs of
+    a pronoun's position and that of the noun it stands for.
+    """
+
+    hindi: str
+    english: str
+    links: Positions
+    hindi_antecedents: Positions = ()
+    english_antecedents: Positions = ()
+
+    def seen_from(self, direction: str) -> SentenceSide:
+        """Return it as a pair to translate in a direction, `hi-en` or `en-hi`."""
+        if choose("direction", direction, DIRECTIONS) == "hi-en":
+            return SentenceSide(self.hindi, self.english, self.links, self.hindi_antecedents)
+        links = tuple(sorted((j, i) for i, j in self.links))
+        return SentenceSide(self.english, self.hindi, links, self.english_antecedents)
+
+
+def generate(
+    seed: int = 1,
+    split: str = "train",
+    min_words: int = SHORTEST,
+    max_words: int = LONGEST,
+    count_english: bool = False,
+) -> Iterator[HindiExample]:
+    """Yield different sentences for ever, of so many Hindi (or English) words."""
+    choose("split", split, SPLITS)
+    _check(min_words, max_words)
+    random = Random(f"{seed} {split}")
+    seen: set[bytes] = set()
+    fruitless = 0
+    while True:
+        made = _sentence(random, split, min_words, max_words, count_english)
+        mark = b"" if made is None else blake2b(f"{made.hindi}\t{made.english}".encode(), digest_size=16).digest()
+        if made is None or mark in seen:
+            fruitless += 1
+            if fruitless > PATIENCE:
+                raise ConfigError(
+                    f"after {len(seen):,} sentences of {min_words} to {max_words} words for {split}, no new one came "
+                    f"up in {PATIENCE} tries; allow longer ones, or ask for fewer"
+                )
+            continue
+        fruitless = 0
+        seen.add(mark)
+        yield made
+
+
+def pairs(
+    count: int, seed: int = 1, split: str = "train", min_words: int = SHORTEST, max_words: int = LONGEST
+) -> list[tuple[str, str]]:
+    """Return so many different (Hindi, English) sentences, as `heedful.train` takes them."""
+    return [(e.hindi, e.english) for e in islice(generate(seed, split, min_words, max_words), count)]
+
+
+def _check(low: int, high: int) -> None:
+    if not SHORTEST <= low <= high <= LONGEST:
+        raise ConfigError(
+            f"sentences of {low} to {high} words were asked for; they have from {SHORTEST} to {LONGEST}, "
+            "and the least must not be above the most"
+        )
+
+
+@cache
+def kept() -> dict[frozenset[str], str]:
+    """Return the combinations that are kept for a split, by the keys of their two words."""
+    words = lexicon()
+    people = (*words.names, *words.tagged("person", "animal"))
+    relations = (
+        ({v.key: {n.key for n in words.nouns if v.takes(n)} for v in words.verbs}, 50, 75),
+        ({a.key: {n.key for n in words.nouns if a.fits(n)} for a in words.adjectives}, 50, 75),
+        ({v.key: {n.key for n in people if v.animals or n.has("person")} for v in words.verbs}, 30, 45),
+    )
+    found: dict[frozenset[str], str] = {}
+    for partners, test, valid in relations:
+        for key, others in partners.items():
+            # A word with few partners would lose what it is learned from.
+            for other in others if len(others) >= FEW else ():
+                digest = blake2b("\t".join(sorted((key, other))).encode(), digest_size=8).digest()
+                number = int.from_bytes(digest, "big") % 1000
+                if number < valid:
+                    found[frozenset((key, other))] = "test" if number < test else "valid"
+    return found
+
+
+@cache
+def _apart(split: str) -> dict[str, frozenset[str]]:
+    """Return for each word those that may not stand in one sentence of the split with it."""
+    others = {"train": ("valid", "test"), "valid": ("test",), "test": ()}[split]
+    found: dict[str, set[str]] = {}
+    for pair, its in kept().items():
+        if its in others:
+            one, other = pair
+            found.setdefault(one, set()).add(other)
+            found.setdefault(other, set()).add(one)
+    return {key: frozenset(value) for key, value in found.items()}
+
+
+def _allowed(s: Speaker, split: str) -> bool:
+    apart, used = _apart(split), set(s.used)
+    return all(key not in apart or apart[key].isdisjoint(used) for key in used)
+
+
+def _belongs(s: Speaker, split: str) -> bool:
+    """Whether a sentence has a combination that is kept for its split; to train on, any sentence will do."""
+    return split == "train" or any(kept().get(frozenset(pair)) == split for pair in s.relations)
+
+
+def _sentence(random: Random, split: str, low: int, high: int, count_english: bool) -> HindiExample | None:
+    """Draw a length, then try to make a sentence of it: lengths are drawn alike for every split."""
+    wanted = Speaker(random).weigh(_lengths(low, high))
+    for _ in range(TRIES):
+        s = Speaker(random)
+        made = _attempt(s, split, wanted, count_english)
+        if made and low <= _size(made, count_english) <= min(high, wanted + 2) and _belongs(s, split):
+            return _example(made.hindi, made.english, s.antecedents)
+    return None
+
+
+def _attempt(s: Speaker, split: str, wanted: int, count_english: bool) -> Clause | None:
+    """Return a sentence of about the wanted length, or nothing if it would not come."""
+    when = s.weigh(TIMES)
+    single = wanted <= 14 and s.chance(0.25)
+    made: Clause | None = alone(s, _rich(wanted)) if single else unit(s, when, _rich(wanted), wanted)
+    if not _allowed(s, split):
+        return None
+    while made and not single and _size(made, count_english) < wanted - 1:
+        made = _longer(s, made, when, split, wanted - _size(made, count_english) - 1, count_english)
+    return made
+
+
+def _size(made: Clause, count_english: bool) -> int:
+    return len(made.english if count_english else made.hindi)
+
+
+def _longer(s: Speaker, made: Clause, when: str, split: str, room: int, count_english: bool) -> Clause | None:
+    """Join another statement that fits and is allowed, if one is found soon."""
+    before = len(s.relations), len(s.used), len(s.antecedents)
+    size = _size(made, count_english)
+    for _ in range(10):
+        now = when if s.chance(0.8) else s.weigh(TIMES)
+        longer = joined(s, made, now, _rich(room), room)
+        if _size(longer, count_english) - size <= room + 2 and _allowed(s, split):
+            return longer
+        del s.relations[before[0] :], s.used[before[1] :], s.antecedents[before[2] :]
+    return None
+
+
+@cache
+def _lengths(low: int, high: int) -> dict[int, float]:
+    """Return how often each length is drawn: most sentences are short, some very long."""
+    return {n: 1.0 if n <= 12 else 0.5 if n <= 20 else 0.25 if n <= 30 else 0.15 for n in range(low, high + 1)}
+
+
+def _rich(room: int) -> float:
+    """Return how much is said besides what is needed."""
+    return 0.05 if room < 4 else 0.3 if room < 7 else 0.6 if room < 12 else 0.9
+
+
+def _example(hindi: Phrase, english: Phrase, antecedents: list[tuple[int, int]]) -> HindiExample:
+    """Write down words and links."""
+    at_hindi, at_english = _places(hindi), _places(english)
+    links = {(i, j) for idea, places in at_hindi.items() for i in places for j in at_english.get(idea, ())}
+    text = " ".join(w.text for w in english)
+    return HindiExample(
+        " ".join(w.text for w in hindi),
+        text[0].upper() + text[1:],
+        tuple(sorted(links)),
+        tuple((at_hindi[p][0], at_hindi[a][0]) for p, a in antecedents),
+        tuple((at_english[p][-1], at_english[a][-1]) for p, a in antecedents),
+    )
+
+
+def _places(phrase: Phrase) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for i, word in enumerate(phrase):
+        for idea in word.ideas:
+            found.setdefault(idea, []).append(i)
+    return found
+
 
 # Joining words; `same`: both clauses speak of the same time.
 JOINS = {"और": "and", "लेकिन": "but", "क्योंकि": "because", "इसलिए": "so"}

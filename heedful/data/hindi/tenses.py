@@ -33,7 +33,7 @@ from heedful.data.hindi import english as en
 from heedful.data.hindi import hindi as hi
 from heedful.data.hindi.hindi import HindiAgreement
 from heedful.data.hindi.lexicon import Verb
-from heedful.data.hindi.speaker import LinkedWord, Phrase, words
+from heedful.data.hindi.phrases import LinkedWord, Phrase, words
 
 __all__ = ["TENSES", "Group", "Tense", "arrange", "english_group", "hindi_group"]
 

@@ -1,3 +1,3 @@
-"""Fast versions for CPUs; `fast_decode` runs on any device."""
+"""Fast versions for CPUs; `FastDecoder` runs on any device."""
 
 __all__: list[str] = []

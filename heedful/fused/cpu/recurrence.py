@@ -1,6 +1,6 @@
 """The steps of a recurrent layer and of attention, with their gradients written by hand: what training on a CPU runs.
 
-`heedful.models.cells` and `heedful.attention` say what is computed; here it is computed again, in place, in buffers for
+`heedful.models.rnn` and `heedful.attention` say what is computed; here it is computed again, in place, in buffers for
 all T steps, and nothing is recorded for autograd. The backward pass computes step by step only what waits for the step
 after it; the gradients of all weights are a few large products over all T·B rows at the end. What grows with T·S·A is
 never kept: the additive score's tanh is computed a second time. `heedful.fused.unrolled` makes operations of these

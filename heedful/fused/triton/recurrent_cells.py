@@ -1,7 +1,7 @@
 """One step of LSTM or GRU after its products by one kernel, and one step back by another.
 
 The references are `heedful.fused.cpu.recurrence`, whose buffers these work on (gates after their functions are
-kept in the place of the sums), and `heedful.models.cells` for a step while decoding. A program has some numbers of one
+kept in the place of the sums), and `heedful.models.rnn` for a step while decoding. A program has some numbers of one
 row; it finds its place by t, so that all steps are launched alike, with the same pointers.
 """
 

@@ -8,8 +8,7 @@ from hindi_forms import ADJECTIVES, NOUNS, VERBS
 from heedful.data.hindi import hindi
 from heedful.data.hindi.hindi import HindiAgreement
 from heedful.data.hindi.lexicon import lexicon, rows
-from heedful.data.hindi.phrases import bare, named, nominal, own, pronominal, pronouns
-from heedful.data.hindi.speaker import Speaker
+from heedful.data.hindi.phrases import Speaker, bare, named, nominal, own, pronominal, pronouns
 
 FIXED = {"राजा", "पिता"}
 CASES = [(False, False), (False, True), (True, False), (True, True)]  # plural, oblique
