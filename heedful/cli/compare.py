@@ -148,8 +148,7 @@ def _labelled(label: str, side: Sequence[DiffWord], width: int, colour: str = ""
 
 def _wrapped(side: Sequence[DiffWord], width: int, colour: str) -> Iterator[str]:
     """Yield lines; without a colour, words that differ are in brackets, consecutive ones in one pair."""
-    from heedful.draw.terminal import visible
-    from heedful.draw.widths import columns
+    from heedful.draw.terminal import columns, visible
 
     line, used = "", 0
     for i, piece in enumerate(side):
@@ -172,7 +171,7 @@ def _wrapped(side: Sequence[DiffWord], width: int, colour: str) -> Iterator[str]
 
 def _parts(text: str, width: int) -> Iterator[str]:
     """Yield a word, in parts that fit on a line."""
-    from heedful.draw.widths import columns
+    from heedful.draw.terminal import columns
 
     while columns(text) > width:
         end = next(n for n in range(len(text), 0, -1) if n == 1 or columns(text[:n]) <= width)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import heedful
-from heedful.draw.marks import clean
+from heedful.draw.picture import clean
 from heedful.errors import choose
 from heedful.evaluation.evaluate import check_test, method_notes
 from heedful.evaluation.page import DiffWord, document, mark_differences

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from heedful.draw import chart
 from heedful.draw import html as drawn
-from heedful.draw.marks import FONTS, clean, number
+from heedful.draw.picture import FONTS, clean, number
 from heedful.metrics import exact_match
 from heedful.metrics.scores import LengthRow, LengthTable
 from heedful.text.codec import unspaced

@@ -10,7 +10,7 @@ from sample_report import example, full, report
 
 from heedful.demo.run import _next
 from heedful.draw import heatmap
-from heedful.draw.widths import columns
+from heedful.draw.terminal import columns
 from heedful.evaluation.run_report import RunReport, summary
 
 BLOCKS = "·░▒▓█"

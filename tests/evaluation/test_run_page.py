@@ -10,7 +10,7 @@ import pytest
 from sample_report import ALIGNMENT, full, hostile, report, side
 
 from heedful.draw.html import policy, script
-from heedful.draw.marks import number
+from heedful.draw.picture import number
 from heedful.evaluation.page import duration, verdict
 from heedful.evaluation.run_report import ExampleResult, run_page
 from heedful.metrics import LengthTable
