@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import tomllib
+from collections import UserDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ from heedful.errors import ConfigError, choose, closest, nearest
 from heedful.files import read_bytes
 
 __all__ = [
+    "CELLS",
     "MODELS",
     "SCORES",
     "Config",
@@ -24,6 +26,7 @@ __all__ = [
     "FixedConfig",
     "ModelConfig",
     "RecurrentConfig",
+    "Registry",
     "RnnConfig",
     "TextConfig",
     "TrainingConfig",
@@ -37,6 +40,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 Section = TypeVar("Section")
+Entry = TypeVar("Entry")
 MOST = 1000.0  # of a weight
 
 
@@ -117,14 +121,33 @@ def _named_weights(name: str, value: object) -> str:
     return ",".join(f"{key}={number}" for key, number in numbers.items())
 
 
-SCORES = ["additive", "concat", "dot", "general", "scaled"]  # `heedful.attention.SCORES` adds the names set there
+# The values of model.cell and model.score. `heedful.models.rnn.CELLS` and `heedful.attention.SCORES` add theirs.
+CELLS = ["gru", "lstm", "rnn"]
+SCORES = ["additive", "concat", "dot", "general", "scaled"]
+
+
+class Registry(UserDict[str, Entry]):
+    """What a setting chooses from, by name. A name that is set here becomes one of the setting's allowed values."""
+
+    def __init__(self, allowed: list[str], entries: Mapping[str, Entry]) -> None:
+        self.allowed = allowed
+        super().__init__(entries)
+
+    def __setitem__(self, name: str, entry: Entry) -> None:
+        super().__setitem__(name, entry)
+        if name not in self.allowed:
+            self.allowed.append(name)
+
+    def __delitem__(self, name: str) -> None:
+        super().__delitem__(name)
+        self.allowed.remove(name)
 
 
 @dataclass(frozen=True)
 class RecurrentConfig:
     """Settings of every recurrent encoder-decoder."""
 
-    cell: str = _choice("gru", "lstm", "rnn", doc="the recurrent cell")
+    cell: str = field(default="gru", metadata={"allowed": CELLS, "doc": "the recurrent cell"})
     layers: int = _whole(1, 1, 32, "layers of the encoder, and of the decoder")
     bidirectional: bool = _switch(True, "encode the source in both directions")
     width: int = _whole(256, 1, 16384, "D, the width of the decoder's state")

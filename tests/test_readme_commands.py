@@ -108,8 +108,6 @@ def test_the_commands_run_in_order(tmp_path: Path, environment: dict[str, str]) 
         if block.mark:
             continue
         if " serve " in block.code:
-            for name in ("transformer", "attention", "fixed"):  # what the demo leaves
-                shutil.copytree(tmp_path / "m", tmp_path / "demo" / name, dirs_exist_ok=True)
             with serving(block.code.strip(), tmp_path, environment) as address:
                 following = BLOCKS[BLOCKS.index(block) + 1] if block is not BLOCKS[-1] else block
                 if "--server" in following.code:

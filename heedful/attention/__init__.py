@@ -8,7 +8,6 @@ fast version.
 from __future__ import annotations
 
 import math
-from collections import UserDict
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -16,7 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from heedful.config import SCORES as NAMES
+from heedful.config import SCORES as SCORE_NAMES
+from heedful.config import Registry
 from heedful.errors import ConfigError, ShapeError, choose
 from heedful.notation import check
 
@@ -307,20 +307,11 @@ class Additive(Score):
         return FusedScore(1.0, self.W.weight, self.v)
 
 
-class _ScoreRegistry(UserDict[str, type[Score]]):
-    """Scores by name. A name set here is allowed as the setting model.score."""
-
-    def __setitem__(self, name: str, score: type[Score]) -> None:
-        super().__setitem__(name, score)
-        if name not in NAMES:
-            NAMES.append(name)
-
-    def __delitem__(self, name: str) -> None:
-        super().__delitem__(name)
-        NAMES.remove(name)
-
-
-SCORES = _ScoreRegistry(dot=Dot, scaled=ScaledDot, general=General, additive=Additive, concat=Additive)
+# To add one, see CONTRIBUTING.md, "Add a score".
+SCORES: Registry[type[Score]] = Registry(
+    SCORE_NAMES,
+    {"dot": Dot, "scaled": ScaledDot, "general": General, "additive": Additive, "concat": Additive},
+)
 
 
 def build_score(name: str, D: int, E: int, A: int) -> Score:

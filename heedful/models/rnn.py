@@ -1,7 +1,7 @@
 """Recurrent translators: an encoder, a decoder with or without attention, and the output.
 
 The loops of `step` are the definition, one token at a time, and what decoding runs. Where gradients are wanted and the
-score has a fast version, all steps are one operation (`heedful.fused.unrolled`).
+cell and the score declare a fast version, all steps are one operation (`heedful.fused.unrolled`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from heedful.attention import FusedScore, Score, attend, build_score
-from heedful.config import FixedConfig, RecurrentConfig, RnnConfig
+from heedful.config import CELLS as CELL_NAMES
+from heedful.config import FixedConfig, RecurrentConfig, Registry, RnnConfig
 from heedful.errors import ConfigError
 from heedful.fused.triton import additive_attend, attend_step, attendable, gru_cell, lstm_cell, steppable, usable
 from heedful.fused.triton.additive import unfit
@@ -38,6 +39,7 @@ __all__ = [
     "Cell",
     "CellKind",
     "CellState",
+    "CellWeights",
     "Encoder",
     "Fixed",
     "Luong",
@@ -49,6 +51,7 @@ __all__ = [
     "gru",
     "initialise",
     "lstm",
+    "plain_encoder",
     "rnn",
 ]
 
@@ -93,15 +96,17 @@ Function = Callable[[Tensor, Tensor, CellState], CellState]
 
 
 class CellKind(NamedTuple):
-    """A cell's function, how many gates it has side by side, how many tensors its state has, PyTorch's module.
+    """A cell: its function, how many gates stand side by side in x and u, how many tensors its state has.
 
-    `kernel` is the same function without a gradient, on a GPU.
+    Without more, it trains and decodes by its function. A fast version is declared: `module` is PyTorch's module of the
+    same cell, which `heedful.fused.unrolled` has, too, by the cell's name; `kernel` is the function on a GPU without a
+    gradient.
     """
 
     function: Function
     gates: int
-    states: int
-    module: type[nn.RNN] | type[nn.LSTM] | type[nn.GRU]
+    states: int = 1
+    module: type[nn.RNN] | type[nn.LSTM] | type[nn.GRU] | None = None
     kernel: Function | None = None
 
     def best(self, *tensors: Tensor) -> Function:
@@ -111,11 +116,15 @@ class CellKind(NamedTuple):
         return self.kernel if all(tensor.dtype == tensors[0].dtype for tensor in tensors) else self.function
 
 
-CELLS = {
-    "rnn": CellKind(rnn, 1, 1, nn.RNN),
-    "lstm": CellKind(lstm, 4, 2, nn.LSTM, lstm_cell),
-    "gru": CellKind(gru, 3, 1, nn.GRU, gru_cell),
-}
+# To add one, see CONTRIBUTING.md, "Add a cell".
+CELLS: Registry[CellKind] = Registry(
+    CELL_NAMES,
+    {
+        "rnn": CellKind(rnn, 1, 1, nn.RNN),
+        "lstm": CellKind(lstm, 4, 2, nn.LSTM, lstm_cell),
+        "gru": CellKind(gru, 3, 1, nn.GRU, gru_cell),
+    },
+)
 
 
 @torch.no_grad()
@@ -164,6 +173,41 @@ class RecurrentState:
         return RecurrentState(cells, feed)
 
 
+class CellWeights(nn.Module):
+    """The encoder's weights of a cell that PyTorch has no module for, shaped and named as in `nn.GRU`."""
+
+    def __init__(self, gates: int, inputs: int, width: int, layers: int, directions: int) -> None:
+        super().__init__()
+        self._all_weights: list[list[str]] = []
+        for layer in range(layers):
+            sizes = {"weight_ih": (inputs,), "weight_hh": (width,), "bias_ih": (), "bias_hh": ()}
+            for side in ("", "_reverse")[:directions]:
+                self._all_weights.append([f"{name}_l{layer}{side}" for name in sizes])
+                for name, size in zip(self._all_weights[-1], sizes.values(), strict=True):
+                    weight = torch.empty(gates * width, *size).uniform_(-(width**-0.5), width**-0.5)
+                    self.register_parameter(name, nn.Parameter(weight))
+            inputs = width * directions
+
+
+def plain_encoder(
+    kind: CellKind, x: Tensor, weights: tuple[Tensor, ...], lengths: Tensor
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """Compute what `unrolled_encoder` computes by the cell's function, one step after the other."""
+    inside = (torch.arange(x.shape[1], device=x.device)[:, None] < lengths)[..., None]  # (S, B, 1)
+    outputs, ends = [], []
+    for direction, W, U, b_W, b_U in zip(x, *weights, strict=True):
+        inputs = F.linear(direction, W, b_W)
+        state: CellState = (inputs.new_zeros(inputs.shape[1], U.shape[1]),) * kind.states
+        s = []
+        for t, projected in enumerate(inputs):
+            after = kind.function(projected, F.linear(state[0], U, b_U), state)
+            state = tuple(torch.where(inside[t], new, old) for new, old in zip(after, state, strict=True))
+            s.append(state[0])
+        outputs.append(torch.stack(s))
+        ends.append(state)
+    return torch.stack(outputs), tuple(torch.stack(sides) for sides in zip(*ends, strict=True))
+
+
 class Encoder(nn.Module):
     """Any number of layers, one or both directions; the states of both directions stand side by side."""
 
@@ -171,18 +215,17 @@ class Encoder(nn.Module):
         super().__init__()
         self.embedding = embedding(vocabulary, config.embedding)
         self.dropout = Dropout(config.dropout)
-        self.rnn = CELLS[config.cell].module(
-            config.embedding,
-            config.per_direction,
-            config.layers,
-            batch_first=True,
-            bidirectional=config.bidirectional,
-            dropout=config.dropout if config.layers > 1 else 0.0,
-        )
-        for names in self.rnn._all_weights:
-            initialise(
-                getattr(self.rnn, names[1]), getattr(self.rnn, names[3]), config.per_direction, config.cell == "lstm"
+        self.kind, E, directions = CELLS[config.cell], config.per_direction, config.directions
+        self.rnn: CellWeights | nn.RNNBase
+        if self.kind.module is None:
+            self.rnn = CellWeights(self.kind.gates, config.embedding, E, config.layers, directions)
+        else:
+            both, dropout = config.bidirectional, config.dropout if config.layers > 1 else 0.0
+            self.rnn = self.kind.module(
+                config.embedding, E, config.layers, batch_first=True, bidirectional=both, dropout=dropout
             )
+        for names in self.rnn._all_weights:
+            initialise(getattr(self.rnn, names[1]), getattr(self.rnn, names[3]), E, config.cell == "lstm")
         self.between = Dropout(config.dropout)
         self.cell, self.layers, self.directions = config.cell, config.layers, config.directions
 
@@ -193,7 +236,8 @@ class Encoder(nn.Module):
         """
         e = self.dropout(self.embedding(x)).masked_fill(~keep[..., None], 0)  # whatever the padding's vector is
         lengths = keep.sum(1).clamp(min=1)
-        h, last = (self._unrolled if torch.is_grad_enabled() else self._packed)(e, lengths)
+        packs = self.kind.module is not None and not torch.is_grad_enabled()
+        h, last = (self._packed if packs else self._unrolled)(e, lengths)
         return self.dropout(h), last
 
     def _packed(self, e: Tensor, lengths: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
@@ -205,7 +249,10 @@ class Encoder(nn.Module):
         return h, tuple(side for tensor in tensors for side in self._by_layer(tensor))
 
     def _unrolled(self, e: Tensor, lengths: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """The same with the module's weights and `unrolled_encoder`, whose backward pass is several times faster."""
+        """The same with the module's weights and `unrolled_encoder`, whose backward pass is several times faster.
+
+        A cell that PyTorch has no module for takes its steps by `plain_encoder`.
+        """
         padding = (torch.arange(e.shape[1], device=e.device)[:, None] >= lengths)[..., None]
         h, ends = e.transpose(0, 1), []
         for layer in range(self.layers):
@@ -214,7 +261,10 @@ class Encoder(nn.Module):
             if layer:
                 h = self.between(h)
             sides = torch.stack([h, reverse_sentences(h, lengths)][: self.directions])
-            s, last = unrolled_encoder(self.cell, sides, weights, lengths)
+            if self.kind.module is None:
+                s, last = plain_encoder(self.kind, sides, weights, lengths)
+            else:
+                s, last = unrolled_encoder(self.cell, sides, weights, lengths)
             ends.append([side.transpose(0, 1).flatten(1) for side in last])
             h = torch.cat([s[0], reverse_sentences(s[1], lengths)], dim=-1) if self.directions == 2 else s[0]
             h = h.masked_fill(padding, 0)
@@ -405,8 +455,8 @@ class Recurrent(nn.Module):
         return self.dropout(self.embedding(y.t())).transpose(0, 1)  # type: ignore[no-any-return]
 
     def unrolls(self, y: Tensor, memory: Memory) -> bool:
-        """Whether all steps are one operation: there are several, gradients are wanted, and the score declares it."""
-        declared = self.score is None or self.score.fused() is not None
+        """Whether all steps are one operation: there are several, gradients are wanted, cell and score declare it."""
+        declared = self.encoder.kind.module is not None and (self.score is None or self.score.fused() is not None)
         return torch.is_grad_enabled() and y.shape[1] > 1 and y.shape[0] == memory.h.shape[0] and declared
 
     def unrolled(
