@@ -1,4 +1,4 @@
-"""heedful: sequence-to-sequence models with attention that show, for every word they write, where they looked."""
+"""heedful: sequence-to-sequence models that show, for every word they write, which source words they attended to."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ __all__ = [
     "train",
 ]
 
-# Threads of PyTorch that wait for each other sleep instead of spin: on a busy machine spinning threads keep the others
-# from the cores, and two are up to a hundred times slower than one. OpenMP reads this once, when PyTorch is loaded.
+# Waiting threads of PyTorch sleep instead of spin: on a busy machine spinning threads keep the others from the cores,
+# and two are up to a hundred times slower than one. OpenMP reads this once, when PyTorch is loaded.
 _WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0"}
 if "torch" not in sys.modules and not any(name in os.environ for name in (*_WAITING, "GOMP_SPINCOUNT")):
     os.environ.update(_WAITING)
@@ -64,18 +64,21 @@ _LAZY = {
     "select_readout": "heedful.translator",
     "train": "heedful.translator.train",
 }
-_ROOMS = ("observe",)  # rooms that can be walked into: heedful.observe.watch(model)
+_ROOMS = ("observe",)  # heedful.observe.watch(model)
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401
-    """Load torch and numpy only when something that needs them is asked for."""
+    """Import a name on first use, since torch and numpy take seconds; keep all names of modules that are loaded."""
     if name not in (*_LAZY, *_ROOMS):
         raise AttributeError(f"module 'heedful' has no attribute '{name}'")
     import importlib
 
     if name in _ROOMS:
         return importlib.import_module(f"heedful.{name}")
-    return getattr(importlib.import_module(_LAZY[name]), name)
+    importlib.import_module(_LAZY[name])
+    loaded = {each: vars(sys.modules[module]) for each, module in _LAZY.items() if module in sys.modules}
+    globals().update({each: names[each] for each, names in loaded.items() if each in names})
+    return globals()[name]
 
 
 def __dir__() -> list[str]:

@@ -149,9 +149,10 @@ def test_recorded_steps_do_what_others_do(tmp_path: Path, model: dict[str, objec
 def test_recorded_updates_of_three_batches_and_of_one_alone(kind: str) -> None:
     """Those of three add to gradients that stay, one alone has its own; recorded or not, weights move alike."""
     import torch
+    from tests_helpers import pad
 
     from heedful.config import RnnConfig, TrainingConfig, TransformerConfig
-    from heedful.data import Batch, pad
+    from heedful.data import Batch
     from heedful.models import build
     from heedful.training.step import TrainingStep
 

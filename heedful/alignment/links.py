@@ -17,8 +17,7 @@ from heedful.alignment.pharaoh import Links
 from heedful.errors import ConfigError, ShapeError
 from heedful.trace.alignment import Alignment, Link
 from heedful.trace.readout import Readout
-from heedful.trace.text_records import Text, Word
-from heedful.trace.trace import Trace
+from heedful.trace.trace import Text, Trace, Word
 
 __all__ = [
     "EVEN",

@@ -22,7 +22,7 @@ from heedful.config import ModelConfig
 from heedful.errors import ConfigError, DataError
 from heedful.trace.alarms import AlarmRates
 from heedful.trace.readout import ENDS, MARKS, STEPS, SYMMETRIES, Readout, Weights, weighted
-from heedful.trace.text_records import Text
+from heedful.trace.trace import Text
 
 __all__ = [
     "FEWEST",

@@ -150,8 +150,7 @@ def _labelled(label: str, side: Sequence[DiffWord], width: int, colour: str = ""
 
 def _wrapped(side: Sequence[DiffWord], width: int, colour: str) -> Iterator[str]:
     """Yield lines; without a colour, words that differ stand in brackets, those in a row in one pair of them."""
-    from heedful.draw.terminal import visible
-    from heedful.draw.widths import columns
+    from heedful.draw.terminal import columns, visible
 
     line, used = "", 0
     for i, piece in enumerate(side):
@@ -174,7 +173,7 @@ def _wrapped(side: Sequence[DiffWord], width: int, colour: str) -> Iterator[str]
 
 def _parts(text: str, width: int) -> Iterator[str]:
     """Yield a word, or if it is wider than a line, what of it fits on each."""
-    from heedful.draw.widths import columns
+    from heedful.draw.terminal import columns
 
     while columns(text) > width:
         end = next(n for n in range(len(text), 0, -1) if n == 1 or columns(text[:n]) <= width)

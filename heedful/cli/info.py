@@ -59,7 +59,7 @@ def _machine() -> dict[str, Any]:
     import torch
 
     from heedful.config import __version__
-    from heedful.fused import paths
+    from heedful.fused.triton.policy import paths
 
     cuda = [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]
     return {

@@ -90,14 +90,14 @@ def readout(
     """
     if gold is None and (gold_base or lenient):
         raise ConfigError("--gold-base and --lenient are about gold links; they go with --gold")
-    from heedful.data.formats import thinned
+    from heedful.data.formats import subsample
     from heedful.translator import select_readout
 
     with naming_options():
         translator = opened(model, None, device, threads)
         other = None if reverse is None else opened(reverse, None, device, threads)
         rows = pair_rows(pair_files(pairs, source, target, columns, format_))
-        given = list(rows) if gold else thinned(rows, most + LEARNED)
+        given = list(rows) if gold else subsample(rows, most + LEARNED)
         refuse_wrong_way(model, translator, given, columns)
         file = _folder(model) / "readout.json"
         selection = select_readout(

@@ -159,13 +159,13 @@ def _asked(client: Client, asked: Asking, some: list[str]) -> list[dict[str, Any
 
 def _record(item: dict[str, Any]) -> dict[str, Any]:
     """Return what is printed as JSON with --show: the weights between words in place of the page's figure."""
-    from heedful.draw.unpack import unpack
+    from heedful.draw.trace_codec import decode_trace
 
     record = {name: value for name, value in item.items() if name != "figure"}
     if item.get("alternatives"):
         record["alternatives"] = [_record(other) for other in item["alternatives"]]
     if item.get("figure"):
-        trace = unpack(item["figure"], item["source"], item["text"])
+        trace = decode_trace(item["figure"], item["source"], item["text"])
         weights = trace.words()
         record["source_words"] = [list(word[:3]) for word in trace.source.words]
         record["target_words"] = [list(word[:3]) for word in trace.target.words]
@@ -204,12 +204,12 @@ def _print(item: dict[str, Any], asked: Asking, breaks: bool) -> None:
 def _show(one: dict[str, Any], ascii_only: bool) -> None:
     """Draw where the model looked, a map for each sentence."""
     from heedful.draw import heatmap
-    from heedful.draw.unpack import sentences, unpack
+    from heedful.draw.trace_codec import decode_trace, split_sentences
 
     print()
     if one["text"]:
-        whole = unpack(one.get("figure"), one["source"], one["text"])
-        print("\n\n".join(heatmap(part, width(), ascii_only) for part in sentences(whole)))
+        whole = decode_trace(one.get("figure"), one["source"], one["text"])
+        print("\n\n".join(heatmap(part, width(), ascii_only) for part in split_sentences(whole)))
         print()
 
 

@@ -150,11 +150,11 @@ def _title(to: Path, inside: bool, names: Sequence[str]) -> str:
 
 def _check(how: View, to: Path | None, texts: dict[str, str | None], inside: bool) -> None:
     """Refuse what does not fit together before a model is loaded."""
-    from heedful.draw.views import check_place
+    from heedful.draw.views import check_path
 
     how.check()
     if to is not None:
-        check_place(to)
+        check_path(to)
     elif how.name not in ("heatmap", "heads", "self"):
         raise ConfigError(f"--view {how.name} is a picture: name a file for it with --to, say --to {how.name}.svg")
     if inside and texts["target"] is not None:
@@ -252,11 +252,11 @@ def _inside(translator: Translator, text: str) -> tuple[Trace, list[Trace]]:
 def _print(parts: Sequence[Trace], how: View, all_heads: bool, ascii_only: bool) -> None:
     """Print a heat map for each sentence, of the head that is named if one is, and a table of all heads."""
     from heedful.draw import heatmap, overview
-    from heedful.draw.heads import chosen
+    from heedful.draw.heads import choose_head
 
     for trace in parts:
         named = trace.weights is not None and (how.layer or how.head) is not None
-        one = trace.only(*chosen(trace, how.layer, how.head).at) if named else trace
+        one = trace.only(*choose_head(trace, how.layer, how.head).at) if named else trace
         print("\n" + heatmap(one, width=width(), ascii_only=ascii_only, confidence=not trace.inside))
         if (all_heads or how.name == "heads") and trace.weights is not None and trace.weights[:, :, 0, 0].size > 1:
             how_read = trace.reading and f" ({trace.reading})"

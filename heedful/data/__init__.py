@@ -9,7 +9,7 @@ from heedful.data.files import decode, read_lines
 from heedful.data.formats import Pair, PairFile, PairList, Raw, sides
 
 if TYPE_CHECKING:
-    from heedful.data.batches import Batch, Batches, EpochPlan, pad
+    from heedful.data.batches import Batch, Batches, EpochPlan
     from heedful.data.corpus import Corpus
 
 __all__ = [
@@ -25,7 +25,6 @@ __all__ = [
     "Raw",
     "clean",
     "decode",
-    "pad",
     "read_lines",
     "sides",
 ]
@@ -37,7 +36,7 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401
         from heedful.data.corpus import Corpus
 
         return Corpus
-    if name not in ("Batch", "Batches", "EpochPlan", "pad"):
+    if name not in ("Batch", "Batches", "EpochPlan"):
         raise AttributeError(f"module 'heedful.data' has no attribute '{name}'")
     from heedful.data import batches
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from heedful.decoding.rules import Decoding, Hypothesis, Rules, best, log_probs_
-from heedful.models import Look, Memory, Seq2Seq
+from heedful.models import Memory, NeedWeights, Seq2Seq
 from heedful.text import END, START
 
 __all__ = ["DecodeStep", "Sampler", "TokenChooser", "argmax", "decode_steps", "greedy", "sample"]
@@ -93,7 +93,7 @@ def decode_steps(
     memory: Memory,
     rules: Rules,
     choose: TokenChooser = argmax,
-    look: Look | None = None,
+    need_weights: NeedWeights | None = None,
     stopped: AbstractSet[int] = frozenset(),
 ) -> Iterator[DecodeStep]:
     """Decode a sentence for each of the memory's, a token at a time; to be iterated without gradients.
@@ -108,7 +108,7 @@ def decode_steps(
     y = torch.full((B, 1), START, device=device)
     tokens = torch.empty((B, min(64, rules.capacity)), dtype=torch.long, device=device)
     for t in range(rules.capacity):
-        hidden, state, weights = model.step(y, state, memory, look)
+        hidden, state, weights = model.step(y, state, memory, need_weights)
         scores = rules.apply(log_probs_(model.logits(hidden[:, -1])), tokens[:, :t])
         chosen, cut = choose(scores, rows, t), None
         if (last := rules.last(t)) is not None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from heedful.config import __version__
 from heedful.decoding import Decoding
-from heedful.draw.marks import clean
+from heedful.draw.picture import clean
 from heedful.errors import choose
 from heedful.evaluation.evaluate import check_test, method_notes
 from heedful.evaluation.page import document

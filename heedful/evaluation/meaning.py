@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from heedful.draw.marks import number
+from heedful.draw.picture import number
 from heedful.evaluation.phrases import LANGUAGES, count, listed, million, percent
 from heedful.evaluation.records import ModelResult, RunReport
 from heedful.metrics.scores import LengthRow

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from heedful.draw import html as drawn
-from heedful.draw.marks import FONTS, clean
+from heedful.draw.picture import FONTS, clean
 
 __all__ = ["document", "facts", "figure_in_two_widths", "scroll"]
 

@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from heedful.draw.marks import number
+from heedful.draw.picture import number
 from heedful.metrics import exact_match
 from heedful.text.codec import unspaced
 from heedful.text.graphemes import boundary_after

@@ -17,7 +17,7 @@ from heedful.config import __version__
 from heedful.decoding import Decoding
 from heedful.draw import chart
 from heedful.draw.html import figure
-from heedful.draw.marks import clean
+from heedful.draw.picture import clean
 from heedful.errors import ConfigError
 from heedful.evaluation.evaluate import length_table, method_notes
 from heedful.evaluation.page import document, facts, scroll
@@ -330,7 +330,7 @@ def _article(made: EvaluationReport, i: int, sentence: ReportedSentence) -> str:
     traced = [(model.title, trace) for model, trace in zip(made.models, sentence.traces, strict=True) if trace]
     if any(trace.weights is not None for _, trace in traced):
         names, traces = [name for name, _ in traced], [trace for _, trace in traced]
-        drawn = figure(traces, names=names, room=ROOM * len(traces))
+        drawn = figure(traces, names=names, max_bytes=ROOM * len(traces))
         opened = ' open="open"' if i < UNFOLDED else ""
         parts.append(f"<details{opened}><summary>Attention</summary><figure>{drawn}</figure></details>")
     elif traced:

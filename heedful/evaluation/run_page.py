@@ -6,7 +6,7 @@ import re
 
 from heedful.draw import chart
 from heedful.draw.html import figure
-from heedful.draw.marks import clean
+from heedful.draw.picture import clean
 from heedful.evaluation.meaning import contrast, meaning, setting
 from heedful.evaluation.page import document, facts
 from heedful.evaluation.phrases import count, duration, listed, percent, tenth, verdict
@@ -209,7 +209,7 @@ def _picture(report: RunReport, example: ExampleResult, key: str, trace: Trace, 
         return ""
     title = next((m.title for m in report.models if m.key == key), key)
     fits = exact_match(trace.target.text, example.reference)
-    drawn = figure([trace], gold=[example.gold if fits else frozenset()], room=ROOM)
+    drawn = figure([trace], gold=[example.gold if fits else frozenset()], max_bytes=ROOM)
     L, H = trace.weights.shape[:2]
     of_all = L * H > 1 and trace.read is None and trace.readout.layer is None and not trace.readout.heads
     notes = [f"Shown is the mean of {count(L, 'layer')} with {count(H, 'head')} each."] if of_all else []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from heedful.draw import chart
-from heedful.draw.marks import clean
+from heedful.draw.picture import clean
 from heedful.evaluation.page import figure_in_two_widths, scroll
 from heedful.evaluation.phrases import diff, listed, tenth
 from heedful.evaluation.records import ModelResult

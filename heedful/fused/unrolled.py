@@ -16,9 +16,9 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
 from heedful.fused.cpu.recurrence import LAYERS, AdditiveSteps, AttentionSteps, DotSteps, Feed, Layer, Mix
-from heedful.fused.no_compile import no_compile
+from heedful.fused.triton.launch import no_compile
 from heedful.fused.triton.recurrent_attention import attendable
-from heedful.fused.triton.steps import steppable
+from heedful.fused.triton.recurrent_cells import steppable
 from heedful.fused.triton.unrolled import (
     KERNEL_LAYERS,
     JoinedAdditive,

@@ -23,7 +23,8 @@ from heedful.interop.folder import WIDEST, Parts, check_finite, unpack
 from heedful.interop.pickles import check_pickle
 from heedful.models import Network, build
 from heedful.models.device import memory_guard
-from heedful.text import SPECIALS, SentencePieces
+from heedful.text import SPECIALS
+from heedful.text.sentencepiece import SentencePieces
 from heedful.trace.readout import read_readout
 
 __all__ = [

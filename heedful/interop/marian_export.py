@@ -28,7 +28,8 @@ from heedful.interop.marian import (
     embeddings,
     layers,
 )
-from heedful.text import END, PAD, SPECIALS, START, UNKNOWN, SentencePieces
+from heedful.text import END, PAD, SPECIALS, START, UNKNOWN
+from heedful.text.sentencepiece import SentencePieces
 
 __all__ = ["write_marian"]
 

@@ -2,6 +2,6 @@
 
 from heedful.fused.cpu.transformer import pack_weights
 from heedful.models.build import Network, build
-from heedful.models.protocol import Look, Memory, Seq2Seq, State, Step
+from heedful.models.protocol import Memory, NeedWeights, Seq2Seq, State, Step
 
-__all__ = ["Look", "Memory", "Network", "Seq2Seq", "State", "Step", "build", "pack_weights"]
+__all__ = ["Memory", "NeedWeights", "Network", "Seq2Seq", "State", "Step", "build", "pack_weights"]

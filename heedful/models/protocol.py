@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = ["Look", "Memory", "Seq2Seq", "State", "Step"]
+__all__ = ["Memory", "NeedWeights", "Seq2Seq", "State", "Step"]
 
 
 @dataclass(frozen=True)
@@ -86,15 +86,15 @@ class State(Protocol):
 
 
 @dataclass(frozen=True)
-class Look:
-    """A wish to be told weights: without it, nobody returns or keeps any.
+class NeedWeights:
+    """A request for attention weights, which are neither returned nor kept without one.
 
-    `inside` asks `step` for the decoder's self-attention instead of what it saw of the source. `layer`, from 0 on, asks
-    for one layer of the decoder alone, where there are several: weights (R, 1, H, n, S). Training asks for one to guide
-    it, and the others stay fast.
+    `step` returns those over the source; with `self_attention`, those of the decoder's self-attention instead. `layer`,
+    from 0 on, selects one layer of the decoder: weights (R, 1, H, n, S). Guided training asks for one, so that the
+    other layers stay fast.
     """
 
-    inside: bool = False
+    self_attention: bool = False
     layer: int | None = None
 
 
@@ -116,7 +116,7 @@ class Seq2Seq(Protocol):
     attend to the same sentence, which is never copied: to attention they are K queries at once.
     """
 
-    def encode(self, x: Tensor, keep: Tensor, look: Look | None = None) -> Memory:
+    def encode(self, x: Tensor, keep: Tensor, need_weights: NeedWeights | None = None) -> Memory:
         """Read the source.  x (B, S), keep (B, S) with the padding on the right -> Memory."""
         ...
 
@@ -124,7 +124,7 @@ class Seq2Seq(Protocol):
         """Return the state before the first token, with B rows; at most `capacity` tokens will follow."""
         ...
 
-    def step(self, y: Tensor, state: State, memory: Memory, look: Look | None = None) -> Step:
+    def step(self, y: Tensor, state: State, memory: Memory, need_weights: NeedWeights | None = None) -> Step:
         """Read n target tokens.  y (R, n): n = 1 while decoding, n = T for teacher forcing or a forced prefix."""
         ...
 

@@ -30,7 +30,7 @@ from heedful.fused.unrolled import (
     unrolled_encoder,
 )
 from heedful.models.layers import Dropout, embedding
-from heedful.models.protocol import Look, Memory, Step
+from heedful.models.protocol import Memory, NeedWeights, Step
 
 __all__ = [
     "CELLS",
@@ -414,7 +414,7 @@ class Recurrent(nn.Module):
         """The vectors of source words."""
         return self.encoder.embedding
 
-    def encode(self, x: Tensor, keep: Tensor, look: Look | None = None) -> Memory:
+    def encode(self, x: Tensor, keep: Tensor, need_weights: NeedWeights | None = None) -> Memory:
         """Encode the source, and compute the keys.  x (B, S), keep (B, S) -> Memory."""
         h, last = self.encoder(x, keep)
         return Memory(h, keep, () if self.score is None else (self.score.keys(h),), last)
@@ -490,7 +490,7 @@ class Fixed(Recurrent):
         self.stack = Stack(config, (config.embedding, *context))
         self.output = Output(config.width + sum(context), self.embedding, config)
 
-    def step(self, y: Tensor, state: RecurrentState, memory: Memory, look: Look | None = None) -> Step:
+    def step(self, y: Tensor, state: RecurrentState, memory: Memory, need_weights: NeedWeights | None = None) -> Step:
         """Read n tokens.  y (R, n) -> hidden (R, n, …), the state after them; there are no weights."""
         e = self.embed(y)
         K = y.shape[0] // memory.h.shape[0]
@@ -534,12 +534,12 @@ class Bahdanau(Recurrent):
         self.stack = Stack(config, (config.embedding, E))
         self.output = Output(D + E, self.embedding, config)
 
-    def step(self, y: Tensor, state: RecurrentState, memory: Memory, look: Look | None = None) -> Step:
+    def step(self, y: Tensor, state: RecurrentState, memory: Memory, need_weights: NeedWeights | None = None) -> Step:
         """Read n tokens.  y (R, n) -> hidden (R, n, …), the state after them, weights (R, 1, 1, n, S) if asked for."""
         e = self.embed(y)
         way = self._unrolled if self.unrolls(y, memory) else self._step_by_step
         known, cells, weights = way(e, state, memory)
-        return Step(self.output.hidden(known, e), RecurrentState(cells), weights if look else None)
+        return Step(self.output.hidden(known, e), RecurrentState(cells), weights if need_weights else None)
 
     def _step_by_step(self, e: Tensor, state: RecurrentState, memory: Memory) -> Attended:
         cells = state.cells
@@ -581,12 +581,12 @@ class Luong(Recurrent):
         state = super().start(memory, capacity)
         return RecurrentState(state.cells, torch.zeros_like(state.top) if self.feed else None)
 
-    def step(self, y: Tensor, state: RecurrentState, memory: Memory, look: Look | None = None) -> Step:
+    def step(self, y: Tensor, state: RecurrentState, memory: Memory, need_weights: NeedWeights | None = None) -> Step:
         """Read n tokens.  y (R, n) -> hidden (R, n, …), the state after them, weights (R, 1, 1, n, S) if asked for."""
         e = self.embed(y)
         way = self._unrolled if self.unrolls(y, memory) else self._step_by_step
         known, mixed, after, weights = way(e, state, memory)
-        return Step(self._hidden(known, mixed, e), after, weights if look else None)
+        return Step(self._hidden(known, mixed, e), after, weights if need_weights else None)
 
     def _step_by_step(self, e: Tensor, state: RecurrentState, memory: Memory) -> Mixed:
         cells, fed = state.cells, state.feed

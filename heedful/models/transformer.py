@@ -3,9 +3,9 @@
 `EncoderLayer` and `DecoderLayer` are the definition. Without gradients, `heedful.fused.cpu` computes the same with
 fewer operations: `fast_encode` a sentence, `FastDecoder` a token.
 
-What a sub-layer computes, g, is added to x only where x is read next. There it is normalised, too, so that in training
-on a GPU the sum, its dropout and LN are one kernel (`heedful.fused.triton.residual`): in bf16 and fp16, since in fp32 a
-Transformer trained slower with the kernels of its layers than without.
+The output g of a sub-layer is added to x only where x is read next, and normalised there. So in training on a GPU the
+sum, its dropout and LN are one kernel (`heedful.fused.triton.sublayers`), in bf16 and fp16 only: in fp32 a Transformer
+trained slower with the kernels than without.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from heedful.errors import ConfigError, ShapeError
 from heedful.fused.cpu.transformer import FastDecoder, Packable, cross_keys, fast_encode
 from heedful.fused.triton import DropoutMasks, relu_dropout, residual_norm, usable
 from heedful.models.layers import dropout, embedding
-from heedful.models.protocol import Look, Memory, Step
+from heedful.models.protocol import Memory, NeedWeights, Step
 
 __all__ = [
     "Cache",
@@ -271,11 +271,11 @@ class Mask:
         return cls(keep, _bias(keep[:, None], dtype), keep.any(1)[:, None, None, None].to(dtype))
 
     @classmethod
-    def causal(cls, n: int, t: int, like: Tensor, look: bool) -> Mask:
-        """Attend from the last n of t tokens, each to itself and those before it; `look`: weights are wanted."""
+    def causal(cls, n: int, t: int, like: Tensor, need_weights: bool) -> Mask:
+        """Attend from the last n of t tokens, each to itself and those before it."""
         if n == 1:
             return cls()
-        if n == t and not look:
+        if n == t and not need_weights:
             return cls(is_causal=True)
         keep = causal(n, t, like.device)
         return cls(keep, is_causal=True) if n == t else cls(keep, _bias(keep, _precision(like)))
@@ -332,9 +332,9 @@ class MultiHead(nn.Module):
         c, weights = attend(scaled(q, k), v, keep, self.dropout if self.training else 0.0)
         return self.W_o(c.transpose(1, 2).flatten(2)), weights
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, look: bool) -> tuple[Tensor, Tensor | None]:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, need_weights: bool) -> tuple[Tensor, Tensor | None]:
         """The same, but weights only if asked for.  q (B, H, T, C), k, v (B, H, S, C) -> (B, T, D)."""
-        if look:
+        if need_weights:
             c, weights = self(q, k, v, mask.keep)
             return c, weights
         dropout = self.dropout if self.training else 0.0
@@ -370,11 +370,11 @@ class EncoderLayer(nn.Module):
         self.inside, self.around_inside = MultiHead(config), Residual(config)
         self.forward_layer, self.around_forward = FeedForward(config), Residual(config)
 
-    def forward(self, h: Stream, mask: Mask, look: bool) -> tuple[Stream, Tensor | None]:
+    def forward(self, h: Stream, mask: Mask, need_weights: bool) -> tuple[Stream, Tensor | None]:
         """h (B, S, D) -> (B, S, D), weights (B, H, S, S) if asked for."""
         h, n = self.around_inside.before(h)
         q, k, v = self.inside.project(n)
-        g, weights = self.inside.attend(q, k, v, mask, look)
+        g, weights = self.inside.attend(q, k, v, mask, need_weights)
         h = self.around_inside.after(h, g)
         h, n = self.around_forward.before(h)
         return self.around_forward.after(h, self.forward_layer(n, h.drops)), weights
@@ -390,13 +390,19 @@ class DecoderLayer(nn.Module):
         self.forward_layer, self.around_forward = FeedForward(config), Residual(config)
 
     def forward(
-        self, s: Stream, cache: Cache, layer: int, memory: Memory, masks: tuple[Mask, Mask], look: Look | None
+        self,
+        s: Stream,
+        cache: Cache,
+        layer: int,
+        memory: Memory,
+        masks: tuple[Mask, Mask],
+        need_weights: NeedWeights | None,
     ) -> tuple[Stream, Tensor | None]:
-        """s (R, n, D) -> (R, n, D), weights (R, H, n, S), or inside (R, H, n, t), if asked for."""
+        """s (R, n, D) -> (R, n, D), weights (R, H, n, S), or (R, H, n, t) of self-attention, if needed."""
         s, n = self.around_inside.before(s)
         q, k, v = self.inside.project(n)
         k, v = cache.extend(layer, k, v)
-        g, inside = self.inside.attend(q, k, v, masks[0], look is not None and look.inside)
+        g, inside = self.inside.attend(q, k, v, masks[0], need_weights is not None and need_weights.self_attention)
         s = self.around_inside.after(s, g)
 
         k, v = memory.keys[2 * layer : 2 * layer + 2]
@@ -404,7 +410,7 @@ class DecoderLayer(nn.Module):
         R, B = n.shape[0], k.shape[0]
         # K hypotheses of one sentence are K·n queries: (B·K, n, D) is (B, K·n, D).
         q = self.across.query(n.view(B, -1, n.shape[-1]))
-        g, across = self.across.attend(q, k, v, masks[1], look is not None and not look.inside)
+        g, across = self.across.attend(q, k, v, masks[1], need_weights is not None and not need_weights.self_attention)
         s = self.around_across.after(s, g.view_as(n))
         if across is not None and R > B:
             across = across.view(B, across.shape[1], -1, n.shape[1], across.shape[3]).transpose(1, 2).flatten(0, 1)
@@ -465,11 +471,11 @@ class Transformer(Packable):
         """The vectors of source words."""
         return self.source or self.embedding
 
-    def encode(self, x: Tensor, keep: Tensor, look: Look | None = None) -> Memory:
+    def encode(self, x: Tensor, keep: Tensor, need_weights: NeedWeights | None = None) -> Memory:
         """Encode the source and compute the keys.  x (B, S), keep (B, S) -> Memory."""
         h = self.embed(self.source_words, x, self.places(x.shape[1])[: x.shape[1]])
         fast = not (x.is_cuda or self.training or torch.is_grad_enabled() or torch.is_autocast_enabled("cpu"))
-        if fast and look is None:
+        if fast and need_weights is None:
             padded = len(x) > 1 or not bool(keep.all())
             mask = Mask.of(keep, h) if padded else Mask()
             h = h.masked_fill(~keep[..., None], 0) if padded else h
@@ -479,13 +485,13 @@ class Transformer(Packable):
         mask, seen = Mask.of(keep, h), []
         stream = Stream.of(h, self.training)
         for layer in self.encoder:
-            stream, weights = layer(stream, mask, look is not None)
+            stream, weights = layer(stream, mask, need_weights is not None)
             seen.append(weights)
         _, h = add_and_norm(stream, self.LN_h, self.dropout if self.training else 0.0)
         keys = tuple(part for layer in self.decoder for part in layer.across.keys(h))  # type: ignore[union-attr, operator]
         # A sentence alone has no padding, as a rule; but to look takes waiting for the device.
         padded = len(x) > 1 or torch.is_grad_enabled() or not bool(keep.all())
-        return Memory(h, keep, keys, (), torch.stack(seen, dim=1) if look else None, padded)
+        return Memory(h, keep, keys, (), torch.stack(seen, dim=1) if need_weights else None, padded)
 
     def start(self, memory: Memory, capacity: int) -> Cache:
         """Return an empty cache with room for `capacity` tokens."""
@@ -493,11 +499,11 @@ class Transformer(Packable):
         cache.fresh = memory.keep.shape[0]
         return cache
 
-    def step(self, y: Tensor, state: Cache, memory: Memory, look: Look | None = None) -> Step:
+    def step(self, y: Tensor, state: Cache, memory: Memory, need_weights: NeedWeights | None = None) -> Step:
         """Read n tokens.  y (R, n) -> hidden (R, n, D), the cache with them, weights (R, L, H, n, S) if asked for."""
         n = y.shape[1]
         s = self.embed(self.embedding, y, state.places(n))
-        if n == 1 and look is None and not torch.is_grad_enabled() and not self.training and not state.strung:
+        if n == 1 and need_weights is None and not torch.is_grad_enabled() and not self.training and not state.strung:
             state.fast = state.fast or FastDecoder(self.decoder, self.channels, self.pre)
             s = state.fast(s[:, 0], state, memory)[:, None]
             state.advance(1)
@@ -505,16 +511,16 @@ class Transformer(Packable):
         if state.offset is not None:
             raise ShapeError("sentences that began at different times are read one token at a time, without weights")
         seen = []
-        back = Mask.causal(n, state.length + n, s, look is not None)
+        back = Mask.causal(n, state.length + n, s, need_weights is not None)
         across = Mask.of(memory.keep, s) if memory.padded else Mask()
         stream = Stream.of(s, self.training)
         for number, layer in enumerate(self.decoder):
-            seeing = look if look is not None and look.layer in (None, number) else None
+            seeing = need_weights if need_weights is not None and need_weights.layer in (None, number) else None
             stream, weights = layer(stream, state, number, memory, (back, across), seeing)
             seen += [] if weights is None else [weights]
         state.advance(n)
         _, s = add_and_norm(stream, self.LN_s, self.dropout if self.training else 0.0)
-        return Step(s, state, torch.stack(seen, dim=1) if look else None)
+        return Step(s, state, torch.stack(seen, dim=1) if need_weights else None)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return the scores of all tokens.  hidden (…, D) -> (…, V)."""

@@ -1,17 +1,32 @@
 """Reading attention weights from a model, ours or another's, and influence: what words depended on."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from heedful.observe.influence import NAMES, WAYS, Agreement, agreement
-from heedful.observe.reading import Reading, read
-from heedful.observe.watching import Call, Seen, watch
+from heedful.observe.reading import AttentionReading, read_attention
+
+if TYPE_CHECKING:
+    from heedful.observe.watching import AttentionCall, WatchedCalls, watch
 
 __all__ = [
     "NAMES",
     "WAYS",
     "Agreement",
-    "Call",
-    "Reading",
-    "Seen",
+    "AttentionCall",
+    "AttentionReading",
+    "WatchedCalls",
     "agreement",
-    "read",
+    "read_attention",
     "watch",
 ]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401
+    """Import what watches other models when it is used first; translating never does."""
+    if name not in ("AttentionCall", "WatchedCalls", "watch"):
+        raise AttributeError(f"module 'heedful.observe' has no attribute '{name}'")
+    from heedful.observe import watching
+
+    return getattr(watching, name)

@@ -1,8 +1,8 @@
-"""What a word really depended on: the source is changed, and what becomes of the translation is measured.
+"""Influence: what a target word depended on, measured by changing the source.
 
-Attention says where a model looked, not what made it write a word. Two ways to ask for the latter, for any model:
-leave a source word out and see how much less probable each target word gets; or take the gradient of each target
-word's log-probability by the source words' vectors, times the vectors.
+Attention weights are no proof of what made a model write a word. Two ways to measure that, for any model: leave a
+source word out and compute by how much less probable each target word gets; or take the gradient of each target word's
+log-probability by the source words' vectors, times the vectors.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from heedful.data import pad
 from heedful.errors import ConfigError
 from heedful.models import Network
-from heedful.observe.reading import read
-from heedful.text import PAD, START
+from heedful.observe.reading import read_attention
+from heedful.text import PAD, START, pad
 
 __all__ = ["NAMES", "WAYS", "Agreement", "agreement", "gradient", "leave_one_out", "ranks"]
 
@@ -35,24 +34,24 @@ def leave_one_out(
     """Return by how much each target token gets less probable when a source word is left out.  (T, words).
 
     x and y are the ids of a sentence and its translation, each with `</s>`; `words` are the tokens `first:last` of each
-    source word. What makes a token more probable when it is left out counts as nothing. `</s>` is never left out: 0.
+    source word. It is 0 where a token gets more probable, and for `</s>`, which is never left out.
     """
     variants = [tuple(x)]
     variants += [(*x[:first], *x[last:]) for first, last in words if last < len(x)]
-    found: list[NDArray[np.float32]] = []
+    log_probs: list[NDArray[np.float32]] = []
     device = next(model.parameters()).device
     some = max(1, ROWS // max(len(x), len(y)))
     for begin in range(0, len(variants), some):
         part = variants[begin : begin + some]
-        ids = pad(part).to(device)
+        ids = torch.from_numpy(pad(part)).to(device)
         with torch.inference_mode():
             memory = model.encode(ids, ids != PAD)
-        found += [reading.log_probs for reading in read(model, memory, [y] * len(part), weights=False)]
-    whole, *without = found
+        log_probs += [one.log_probs for one in read_attention(model, memory, [y] * len(part), weights=False)]
+    whole, *without = log_probs
     drops = np.zeros((len(y), len(words)), dtype=np.float32)
     left_out = [w for w, (_, last) in enumerate(words) if last < len(x)]
-    for w, log_probs in zip(left_out, without, strict=True):
-        drops[:, w] = np.maximum(whole - log_probs, 0)
+    for w, changed in zip(left_out, without, strict=True):
+        drops[:, w] = np.maximum(whole - changed, 0)
     return drops
 
 
@@ -64,21 +63,21 @@ def gradient(model: Network, x: Sequence[int], y: Sequence[int]) -> NDArray[np.f
     table = _source_embedding(model)
     for begin in range(0, len(y), some):
         count = min(some, len(y) - begin)
-        # Every row is the same sentence, and is asked for another of its tokens.
+        # Every row is the same sentence, for another of its tokens.
         ids = torch.tensor(x, device=device).expand(count, -1)
         with torch.enable_grad():
             e = table.weight.detach()[ids].clone().requires_grad_()
             with _vectors(table, e):
-                # Word number i of the batch has the vector i + 1; 0 stays what it was, padding.
+                # Token number i of the batch has the vector i + 1; 0 stays padding.
                 numbers = torch.arange(1, 1 + ids.numel(), device=device).view_as(ids)
                 memory = model.encode(numbers, torch.ones_like(ids, dtype=torch.bool))
-            read_ = torch.tensor((START, *y), device=device).expand(count, -1)
-            hidden = model.step(read_[:, :-1], model.start(memory, len(y)), memory).hidden
+            target = torch.tensor((START, *y), device=device).expand(count, -1)
+            hidden = model.step(target[:, :-1], model.start(memory, len(y)), memory).hidden
             picked = torch.arange(begin, begin + count, device=device)
             each = torch.arange(count, device=device)
-            shares = model.logits(hidden[each, picked]).float()
-            shares[:, START] = -torch.inf  # as in decoding: `<s>` can follow nothing
-            total = shares.log_softmax(-1)[each, read_[each, picked + 1]].sum()
+            logits = model.logits(hidden[each, picked]).float()
+            logits[:, START] = -torch.inf  # as in decoding: `<s>` follows nothing
+            total = logits.log_softmax(-1)[each, target[each, picked + 1]].sum()
             (slope,) = torch.autograd.grad(total, e)
         rows.append((slope * e.detach()).sum(-1).abs().float().cpu().numpy())
     return np.concatenate(rows)
@@ -87,13 +86,13 @@ def gradient(model: Network, x: Sequence[int], y: Sequence[int]) -> NDArray[np.f
 def _source_embedding(model: Network) -> nn.Embedding:
     words = getattr(model, "source_words", None)
     if not isinstance(words, nn.Embedding):
-        raise ConfigError("gradients are taken of one model; an ensemble has several: ask each of them")
+        raise ConfigError("an ensemble has no gradient of its own; use one of its models")
     return words
 
 
 @contextmanager
 def _vectors(table: nn.Embedding, e: Tensor) -> Iterator[None]:
-    """Let a table hold the vectors of a batch, e (B, S, D), as its rows 1, 2, …, while the source is read."""
+    """Let a table hold the vectors of a batch, e (B, S, D), as its rows 1, 2, …, while the source is encoded."""
     own = table._parameters.pop("weight")
     padding = torch.zeros(1, e.shape[-1], dtype=e.dtype, device=e.device)
     table.weight = torch.cat([padding, e.flatten(0, 1)])
@@ -105,7 +104,7 @@ def _vectors(table: nn.Embedding, e: Tensor) -> Iterator[None]:
 
 
 class Agreement(NamedTuple):
-    """How far weights agree with what words depended on, as means over target words.
+    """How far weights agree with influence, as means over target words.
 
     `correlation` is Spearman's rank correlation over the source words; `same` how often both name the same source word
     first; `words` how many target words were counted.
@@ -117,19 +116,19 @@ class Agreement(NamedTuple):
 
 
 def agreement(weights: NDArray[np.floating[Any]], influence: NDArray[np.floating[Any]]) -> Agreement:
-    """Compare two matrices (target words, source words), row by row; rows that are all alike cannot be compared."""
-    found = []
+    """Compare two matrices (target words, source words), row by row; rows of equal values are skipped."""
+    pairs = []
     for one, other in zip(weights, influence, strict=True):
         if len(one) > 1 and np.ptp(one) > 0 and np.ptp(other) > 0:
-            found.append((float(np.corrcoef(ranks(one), ranks(other))[0, 1]), int(one.argmax()) == int(other.argmax())))
-    if not found:
+            pairs.append((float(np.corrcoef(ranks(one), ranks(other))[0, 1]), int(one.argmax()) == int(other.argmax())))
+    if not pairs:
         return Agreement(float("nan"), float("nan"), 0)
-    correlation, same = np.mean(np.array(found, dtype=float), axis=0)
-    return Agreement(float(correlation), float(same), len(found))
+    correlation, same = np.mean(np.array(pairs, dtype=float), axis=0)
+    return Agreement(float(correlation), float(same), len(pairs))
 
 
 def ranks(values: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-    """Return the rank of each value; those alike share the mean of theirs."""
+    """Return the rank of each value; equal values share the mean of theirs."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
     means: NDArray[np.float64] = (last - (counts - 1) / 2)[inverse]

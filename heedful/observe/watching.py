@@ -1,9 +1,9 @@
-"""Watching a model that is not ours: every `scaled_dot_product_attention` inside it, with weights that can be read.
+"""Watching a model of another library: every `scaled_dot_product_attention` inside it, with weights that can be read.
 
-The call itself is left alone, so that the output is the same bit for bit; what it was given and the log-sum-exp that
-its kernel found are kept, and `heedful.fused.ScaledWeights` reads from them. Nothing is patched: PyTorch's own modes
-see the calls, in this thread only, and hooks say which module they belong to. Both are gone when the block ends,
-however it ends.
+The call itself is not changed, so that the output is the same bit for bit; its arguments and the log-sum-exp of its
+kernel are kept, and `heedful.fused.triton.scaled.ScaledWeights` reads from them. Nothing is patched: PyTorch's function
+modes see the calls, in this thread only, and hooks tell which module they belong to. Both are removed when the block
+ends, also with an error.
 """
 
 from __future__ import annotations
@@ -25,23 +25,22 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from heedful.errors import ConfigError, HeedfulError, choose, nearest
-from heedful.fused import ScaledWeights
 from heedful.fused.triton.policy import WAYS
-from heedful.fused.triton.scaled import Caught, scaled_scores
+from heedful.fused.triton.scaled import Caught, ScaledWeights, scaled_scores
 
-__all__ = ["AFTER", "NOTHING", "Call", "Seen", "called", "told", "watch"]
+__all__ = ["AFTER", "NOTHING", "AttentionCall", "WatchedCalls", "watch"]
 
 NOTHING = (
-    "no scaled_dot_product_attention was seen; likely the model did not run in this block and thread, its attention is "
-    "eager or flex (attn_implementation='sdpa' in transformers), or it runs compiled"
+    "no call of scaled_dot_product_attention was recorded; likely the model did not run in this block and thread, its "
+    "attention is eager or flex (attn_implementation='sdpa' in transformers), or it runs compiled"
 )
 
 
 @dataclass
-class Call:
+class AttentionCall:
     """One call of attention: the module's name, which call of that module it is (from 0), and its weights.
 
-    `weights` reads them (B, H, T, S), or is None once they were let go; they are from before dropout, and `dropout` is
+    `weights` reads them (B, H, T, S), or is None once they were freed; they are from before dropout, and `dropout` is
     the share that was left out of the output's sum. `kept` is what `each` returned.
     """
 
@@ -54,28 +53,28 @@ class Call:
     kept: object = None
 
 
-class Seen(Sequence[Call]):
-    """The calls that were seen, in order: `seen[0]` is the first one, `seen["decoder.*"]` are those of some modules."""
+class WatchedCalls(Sequence[AttentionCall]):
+    """The recorded calls, in order: `calls[0]` is the first one, `calls["decoder.*"]` are those of some modules."""
 
     def __init__(self) -> None:
-        self.calls: list[Call] = []
+        self.calls: list[AttentionCall] = []
         self.unread: list[tuple[str, str]] = []  # modules whose call could not be kept, and why
 
     def __len__(self) -> int:
         return len(self.calls)
 
     @overload
-    def __getitem__(self, which: int) -> Call: ...
+    def __getitem__(self, which: int) -> AttentionCall: ...
     @overload
-    def __getitem__(self, which: slice | str) -> list[Call]: ...
-    def __getitem__(self, which: int | slice | str) -> Call | list[Call]:
+    def __getitem__(self, which: slice | str) -> list[AttentionCall]: ...
+    def __getitem__(self, which: int | slice | str) -> AttentionCall | list[AttentionCall]:
         if not isinstance(which, str):
             return self.calls[which]
-        found = [call for call in self.calls if fnmatchcase(call.module, which)]
-        if not found:
+        matching = [call for call in self.calls if fnmatchcase(call.module, which)]
+        if not matching:
             near = nearest(which, self.modules)
-            raise ConfigError(f"no call was seen in '{which}'; seen were {', '.join(self.modules) or 'none'}.{near}")
-        return found
+            raise ConfigError(f"no module '{which}' called attention; choose from {', '.join(self.modules)}.{near}")
+        return matching
 
     @property
     def modules(self) -> list[str]:
@@ -91,18 +90,18 @@ class Seen(Sequence[Call]):
         return sum(held.values())
 
     def free(self) -> None:
-        """Let all tensors go; what `each` returned stays."""
+        """Free all tensors; what `each` returned stays."""
         for call in self.calls:
             call.weights = None
 
     def to(self, device: torch.device | str) -> None:
-        """Move all tensors to a device; what cannot be read any more is let go, and told in `unread`."""
+        """Move all tensors to a device; what cannot be read any more is freed, and listed in `unread`."""
         for call in self.calls:
             try:
                 call.weights = call.weights and call.weights.to(device)
-            except Exception as error:  # it may be on the way out of another one, which is not to be hidden
+            except Exception as error:  # another exception may be on its way, which must not be hidden
                 call.weights = None
-                self.unread.append((call.module, told(error)))
+                self.unread.append((call.module, _described(error)))
 
     def __str__(self) -> str:
         """One line for each module, and how much memory is held."""
@@ -111,19 +110,19 @@ class Seen(Sequence[Call]):
             calls = [call for call in self.calls if call.module == name]
             shapes = ", ".join(dict.fromkeys(" × ".join(map(str, call.shape)) for call in calls))
             backends = ", ".join(dict.fromkeys(call.backend for call in calls))
-            lines.append(f"{called(name)}: {len(calls)} × ({shapes}) by {backends}")
-        lines += [f"{called(name)}: not read, {why}" for name, why in dict.fromkeys(self.unread)]
+            lines.append(f"{_module_name(name)}: {len(calls)} × ({shapes}) by {backends}")
+        lines += [f"{_module_name(name)}: not read, {why}" for name, why in dict.fromkeys(self.unread)]
         lines += [] if lines else [NOTHING]
         return "\n".join([*lines, f"{len(self)} calls, {self.memory / 1024:,.1f} KiB held"])
 
 
-def called(name: str) -> str:
-    """Return a module's name; the whole model has none."""
+def _module_name(name: str) -> str:
+    """Return a module's name; that of the whole model is empty."""
     return name or "(the model)"
 
 
-def told(error: Exception) -> str:
-    """Return an error in one line; of one that is not ours, its kind as well."""
+def _described(error: Exception) -> str:
+    """Return an error in one line; for one that is not heedful's, with its type."""
     return str(error) if isinstance(error, HeedfulError) else f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
@@ -136,37 +135,37 @@ def watch(
     *,
     only: str | Sequence[str] = "*",
     last: int | None = None,
-    each: Callable[[Call], object] | None = None,
+    each: Callable[[AttentionCall], object] | None = None,
     after: str = "keep",
     copy: bool = False,
     how: str = "auto",
-) -> Iterator[Seen]:
-    """Watch every `scaled_dot_product_attention` inside a model: `with watch(model) as seen: model(…)`.
+) -> Iterator[WatchedCalls]:
+    """Watch every `scaled_dot_product_attention` inside a model: `with watch(model) as calls: model(…)`.
 
-    `only` are names of modules, where `*` stands for anything; `last` keeps so many calls of each module (None: all).
-    `each` is called with each call while it is there: what it returns is kept instead of q and k. `after` says what
-    becomes of q and k when the block ends: "keep", "cpu" (moved there) or "free". `copy` keeps copies, for models that
-    write into their keys later (static caches). `how` says what reads the weights, as in `scaled_attend`.
+    `only` are names of modules, with `*` as a wildcard; `last` keeps so many calls of each module (None: all). `each`
+    is called with each call while its tensors are there; what it returns is kept instead of them. `after` is what
+    happens to q and k when the block ends: "keep", "cpu" (moved there) or "free". `copy` keeps copies, for models that
+    write into their keys later (static caches). `how` is what reads the weights, as in `scaled_attend`.
     """
     patterns = _checked(only, last, each, after, copy, how)
     names = _names(model, patterns)
-    seen = Seen()
+    watched = WatchedCalls()
     inside = _Inside()
-    watcher = _Watcher(seen, inside, lambda name: any(fnmatchcase(name, p) for p in patterns), last, each, copy, how)
+    watcher = _Watcher(watched, inside, lambda name: any(fnmatchcase(name, p) for p in patterns), last, each, copy, how)
     with ExitStack() as until:
         for name, module in names.items():
             enter, leave = inside.hooks(name, module)
             until.callback(module.register_forward_pre_hook(enter).remove)
             until.callback(module.register_forward_hook(leave, always_call=True).remove)
-        until.callback({"keep": lambda: None, "cpu": lambda: seen.to("cpu"), "free": seen.free}[after])
+        until.callback({"keep": lambda: None, "cpu": lambda: watched.to("cpu"), "free": watched.free}[after])
         until.enter_context(watcher)
-        yield seen
-    if not seen.calls and not seen.unread:
+        yield watched
+    if not watched.calls and not watched.unread:
         warnings.warn(NOTHING, UserWarning, stacklevel=3)
 
 
 def _checked(only: object, last: object, each: object, after: str, copy: object, how: str) -> tuple[str, ...]:
-    """Refuse what `watch` cannot do, before the model runs; return the names of modules that are wanted."""
+    """Raise ConfigError for wrong arguments of `watch`; return the names of modules that are wanted."""
     choose("thing to do after it (after)", after, AFTER)
     choose("way (how)", how, WAYS)
     if last is not None and (not isinstance(last, int) or isinstance(last, bool) or last < 1):
@@ -182,7 +181,7 @@ def _checked(only: object, last: object, each: object, after: str, copy: object,
 
 
 def _names(model: nn.Module, patterns: Sequence[str]) -> dict[str, nn.Module]:
-    """Return all modules by name; refuse what is no model, and names that none has."""
+    """Return all modules by name; raise ConfigError for what is no model, and for names that no module has."""
     if not isinstance(model, nn.Module):
         raise ConfigError(f"a torch.nn.Module can be watched, not {type(model).__name__}")
     if hasattr(model, "_orig_mod"):
@@ -190,7 +189,7 @@ def _names(model: nn.Module, patterns: Sequence[str]) -> dict[str, nn.Module]:
     for name, module in model.named_modules():
         if hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None:
             raise ConfigError(
-                f"{called(name)} is compiled, and cannot be watched; watch the model before it is compiled"
+                f"{_module_name(name)} is compiled, and cannot be watched; watch the model before it is compiled"
             )
     names = {name: module for name, module in model.named_modules() if not isinstance(module, torch.jit.ScriptModule)}
     for pattern in patterns:
@@ -212,11 +211,11 @@ class _Inside(threading.local):
         """
         made_for = weakref.ref(module)
 
-        def enter(module: nn.Module, given: object) -> None:
+        def enter(module: nn.Module, inputs: object) -> None:
             if module is made_for():
                 self.running.append((name, module))
 
-        def leave(module: nn.Module, given: object, output: object) -> None:
+        def leave(module: nn.Module, inputs: object, output: object) -> None:
             # Not there, if another hook failed before `enter`; not the last, if one of those after it did not leave.
             at = [i for i, (_, other) in enumerate(self.running) if other is module and module is made_for()]
             if at:
@@ -228,16 +227,16 @@ class _Inside(threading.local):
 class _Watcher(TorchFunctionMode):
     def __init__(
         self,
-        seen: Seen,
+        watched: WatchedCalls,
         inside: _Inside,
         wanted: Callable[[str], bool],
         last: int | None,
-        each: Callable[[Call], object] | None,
+        each: Callable[[AttentionCall], object] | None,
         copy: bool,
         how: str,
     ) -> None:
         super().__init__()
-        self.seen, self.inside, self.wanted, self.last = seen, inside, wanted, last
+        self.watched, self.inside, self.wanted, self.last = watched, inside, wanted, last
         self.each, self.copy, self.how = each, copy, how
         self.numbers: dict[str, int] = {}
 
@@ -262,34 +261,34 @@ class _Watcher(TorchFunctionMode):
         self.keep(name, caught, args, kwargs)
         return output
 
-    def call(self, name: str, number: int, caught: Caught, given: _Given) -> Call:
+    def call(self, name: str, number: int, caught: Caught, arguments: _Arguments) -> AttentionCall:
         """Return one call, with what its weights are read from."""
-        q, k, mask = _four_axes(given.q, given.k, given.mask)
-        scores = scaled_scores(q, k, scale=given.scale, causal=given.causal, mask=mask)
+        q, k, mask = _four_axes(arguments.q, arguments.k, arguments.mask)
+        scores = scaled_scores(q, k, scale=arguments.scale, causal=arguments.causal, mask=mask)
         lse, backend = caught.of(scores.q)
         if self.copy:
             mask = None if scores.mask is None else scores.mask.clone()
             scores = replace(scores, q=scores.q.clone(), k=scores.k.clone(), mask=mask)
         weights = ScaledWeights(scores, lse, backend, self.how)
-        return Call(name, number, weights.shape, backend, given.dropout, weights)
+        return AttentionCall(name, number, weights.shape, backend, arguments.dropout, weights)
 
     def keep(self, name: str, caught: Caught, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Keep one call."""
         number = self.numbers.get(name, 0)
         self.numbers[name] = number + 1
         try:
-            call = self.call(name, number, caught, _given(*args, **kwargs))
-        except Exception as error:  # whatever it is, the model goes on as if nobody watched
-            self.seen.unread.append((name, told(error)))
+            call = self.call(name, number, caught, _arguments(*args, **kwargs))
+        except Exception as error:  # whatever it is, the model goes on as if it were not watched
+            self.watched.unread.append((name, _described(error)))
             return
         if self.each is not None:
             call.kept, call.weights = self.each(call), None
-        self.seen.calls.append(call)
+        self.watched.calls.append(call)
         if self.last is not None and number >= self.last:
-            self.seen.calls = [c for c in self.seen.calls if c.module != name or c.number > number - self.last]
+            self.watched.calls = [c for c in self.watched.calls if c.module != name or c.number > number - self.last]
 
 
-class _Given(NamedTuple):
+class _Arguments(NamedTuple):
     q: Tensor
     k: Tensor
     mask: Tensor | None
@@ -298,7 +297,7 @@ class _Given(NamedTuple):
     scale: float | None
 
 
-def _given(
+def _arguments(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -307,15 +306,15 @@ def _given(
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
-) -> _Given:
+) -> _Arguments:
     """Sort the arguments of `scaled_dot_product_attention`."""
-    return _Given(query, key, attn_mask, float(dropout_p), is_causal, scale)
+    return _Arguments(query, key, attn_mask, float(dropout_p), is_causal, scale)
 
 
 def _four_axes(q: Tensor, k: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
     """Return q (B, H, T, C), k (B, G, S, C) and a mask that fits; PyTorch takes more than that."""
     if any(x is not None and (x.is_nested or type(x) not in (Tensor, nn.Parameter)) for x in (q, k, mask)):
-        raise ConfigError("it was given nested tensors, or a subclass of Tensor")
+        raise ConfigError("nested tensors and subclasses of Tensor cannot be read")
     if q.dim() != k.dim() or not 2 <= q.dim() <= 4:
         raise ConfigError(f"q of {q.dim()} axes and k of {k.dim()}; 2 to 4 can be read")
     if mask is not None and not 2 <= mask.dim() <= 4:
@@ -335,13 +334,13 @@ def _four_axes(q: Tensor, k: Tensor, mask: Tensor | None) -> tuple[Tensor, Tenso
 
 @cache
 def _whole_attention() -> Callable[..., Any]:
-    """Return PyTorch's `multi_head_attention_forward` without its look for modes.
+    """Return PyTorch's `multi_head_attention_forward` without its check for modes.
 
-    It hands itself over to the mode as a whole; what it calls inside is then hidden from that mode. This is the same
-    code, run as if it had found none.
+    It is handed to the mode as a whole, and its inner calls are then hidden from that mode. This is the same code, run
+    as if there were no mode.
     """
-    given = F.multi_head_attention_forward
-    names = {**given.__globals__, "has_torch_function": lambda _: False}
-    made = FunctionType(given.__code__, names, given.__name__, given.__defaults__, given.__closure__)
-    made.__kwdefaults__ = given.__kwdefaults__
+    original = F.multi_head_attention_forward
+    names = {**original.__globals__, "has_torch_function": lambda _: False}
+    made = FunctionType(original.__code__, names, original.__name__, original.__defaults__, original.__closure__)
+    made.__kwdefaults__ = original.__kwdefaults__
     return made

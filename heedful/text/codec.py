@@ -30,6 +30,7 @@ __all__ = [
     "count",
     "is_space",
     "merge",
+    "pad",
     "unspaced",
     "whole",
 ]
@@ -285,6 +286,18 @@ class Codec(ABC):
         """Return a given string with its tokens, spans and words."""
         tokens = tuple(self.token(i) for i in encoded.ids)
         return Text(text, tokens, encoded.spans, merge(text, encoded.spans))
+
+
+def pad(rows: Sequence[Sequence[int]]) -> npt.NDArray[np.int64]:
+    """Return the ids of several sentences as one array (B, longest), padded on the right.
+
+    >>> pad([(5, 3), (6, 7, 3)]).tolist()
+    [[5, 3, 0], [6, 7, 3]]
+    """
+    padded = np.full((len(rows), max(map(len, rows))), PAD, np.int64)
+    for row, ids in zip(padded, rows, strict=True):
+        row[: len(ids)] = ids
+    return padded
 
 
 def whole(text: str) -> str:

@@ -23,7 +23,7 @@ from torch.nn import functional as F
 from heedful.config import Config, FixedConfig, TransformerConfig
 from heedful.data import Batch
 from heedful.errors import ConfigError
-from heedful.models import Look, Network
+from heedful.models import NeedWeights, Network
 from heedful.text import END, PAD
 from heedful.trace.readout import Readout
 
@@ -45,7 +45,7 @@ class GuidedAttention:
     """
 
     weight: float
-    look: Look
+    look: NeedWeights
     heads: int
     late: bool
     ends: bool = True
@@ -89,7 +89,7 @@ def guided_attention(config: Config, weight: float) -> GuidedAttention:
     layer = (training.guided_layer or max(1, layers - 1)) - 1
     late = training.guided_step == "next" or (training.guided_step == "auto" and isinstance(model, TransformerConfig))
     ends = training.guided_unlinked == "end"
-    return GuidedAttention(weight, Look(layer=layer), training.guided_heads or heads, late, ends)
+    return GuidedAttention(weight, NeedWeights(layer=layer), training.guided_heads or heads, late, ends)
 
 
 def target_weights(links: Tensor, x: Tensor, y: Tensor, guide: GuidedAttention) -> Tensor:

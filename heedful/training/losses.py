@@ -1,6 +1,6 @@
 """Losses as named sums: cross-entropy of the tokens, plus auxiliary losses by name.
 
-An auxiliary loss is one file and one entry of `AUXILIARY` (CONTRIBUTING.md, "Adding a loss"); `guided` is an example.
+An auxiliary loss is a class and an entry of `AUXILIARY` (CONTRIBUTING.md, "Add a loss"); `guided` is an example.
 
 Cross-entropy (with label smoothing and R-Drop) computes its gradient in the memory of the logits. The gradient is as
 large as the logits, (tokens, vocabulary), by far the largest tensor of a step. So it is computed at once and written
@@ -19,7 +19,7 @@ from torch import Tensor
 from heedful.config import Config
 from heedful.errors import ConfigError, choose
 from heedful.fused.triton import scaled_, token_losses, usable
-from heedful.models import Look, Network
+from heedful.models import NeedWeights, Network
 from heedful.training.guided import guided_attention
 
 __all__ = [
@@ -48,7 +48,7 @@ class DecoderOutputs(NamedTuple):
     weights: Tensor | None
     links: Tensor | None
 
-    def attention(self, look: Look) -> Tensor | None:
+    def attention(self, look: NeedWeights) -> Tensor | None:
         """Return the attention weights that a loss asked for: those of one layer, or of all."""
         if self.weights is None or look.layer is None or self.weights.shape[1] == 1:
             return self.weights
@@ -64,7 +64,7 @@ class AuxiliaryLoss(Protocol):
         ...
 
     @property
-    def look(self) -> Look | None:
+    def look(self) -> NeedWeights | None:
         """The attention weights that it needs; None: none."""
         ...
 
@@ -74,7 +74,10 @@ class AuxiliaryLoss(Protocol):
 
 
 # What builds each auxiliary loss from the settings and its weight. A run has those with a weight above 0.
-AUXILIARY: dict[str, Callable[[Config, float], AuxiliaryLoss]] = {"guided": guided_attention}
+# To add one, see CONTRIBUTING.md, "Add a loss".
+AUXILIARY: dict[str, Callable[[Config, float], AuxiliaryLoss]] = {
+    "guided": guided_attention,
+}
 
 
 def auxiliary_losses(config: Config, linked: bool = False) -> dict[str, AuxiliaryLoss]:
@@ -96,12 +99,12 @@ def _weights(config: Config) -> dict[str, float]:
     return {name: float(weight) for name, _, weight in parts}
 
 
-def attention_needed(losses: Iterable[AuxiliaryLoss]) -> Look | None:
+def attention_needed(losses: Iterable[AuxiliaryLoss]) -> NeedWeights | None:
     """Return the attention weights that losses need together: those of one layer, or of all if they differ."""
     needed = {loss.look for loss in losses} - {None}
-    if len({look.inside for look in needed if look is not None}) > 1:
+    if len({look.self_attention for look in needed if look is not None}) > 1:
         raise ConfigError("losses of self-attention and of attention to the source cannot be combined")
-    return needed.pop() if len(needed) == 1 else Look() if needed else None
+    return needed.pop() if len(needed) == 1 else NeedWeights() if needed else None
 
 
 ROWS = 32  # at a time on the CPU: about a megabyte of scores

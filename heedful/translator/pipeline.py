@@ -15,7 +15,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from heedful.data import pad
 from heedful.decoding import (
     DecodeStep,
     Decoding,
@@ -34,10 +33,10 @@ from heedful.decoding import (
 from heedful.decoding.ensemble import Ensemble
 from heedful.errors import ConfigError, DataError
 from heedful.interop.folder import Parts
-from heedful.models import Look, Memory, Network
+from heedful.models import Memory, NeedWeights, Network
 from heedful.models.device import memory_guard
-from heedful.observe import Reading, read
-from heedful.text import END, PAD, UNKNOWN, Encoded
+from heedful.observe import AttentionReading, read_attention
+from heedful.text import END, PAD, UNKNOWN, Encoded, pad
 from heedful.text.segments import Segment
 from heedful.trace import Text, Trace
 from heedful.trace.readout import Readout, Weights
@@ -135,9 +134,9 @@ class DecodePipeline:
             raise ConfigError(f"the prefix '{text}' has {size} tokens, more than max_length, {self.how.max_length}")
         return encoded.ids[:-1]
 
-    def encode(self, encoded: Sequence[Encoded], look: Look | None = None) -> Memory:
+    def encode(self, encoded: Sequence[Encoded], look: NeedWeights | None = None) -> Memory:
         """Run the encoder on sentences."""
-        x = pad([e.ids for e in encoded]).to(self.device)
+        x = torch.from_numpy(pad([e.ids for e in encoded])).to(self.device)
         return self.parts.model.encode(x, x != PAD, look)
 
     def _decode(
@@ -301,7 +300,7 @@ class DecodePipeline:
         ids = segment.encoded.ids
         rules = Rules([length_limit(len(ids), self.how, len(prefix))], self.device, self.how, [prefix])
         choose = Sampler(self.how, [ids], [0]) if self.how.sample else argmax
-        yield from decode_steps(self.parts.model, self.encode([segment.encoded]), rules, choose, Look())
+        yield from decode_steps(self.parts.model, self.encode([segment.encoded]), rules, choose, NeedWeights())
 
 
 def _word_at(source: Text, token: int) -> str:
@@ -363,7 +362,7 @@ class AttentionReader:
             for parts, reading in zip(every, _read(model, own, targets, True, readout), strict=True):
                 parts += [] if (one := reading.by(readout)) is None else [one]
         # The mean of the models' norms does not weigh the mean of their weights: single heads have none.
-        together = read(self.model, memory, targets, weights, after=self.readout.step == "next")
+        together = read_attention(self.model, memory, targets, weights, after=self.readout.step == "next")
         means = [np.mean(parts, axis=0, dtype=np.float32) if parts else None for parts in every]
         return [
             TokenAttention(r.weights, r.log_probs, self.readout, mean, r.after)
@@ -378,8 +377,8 @@ def readout_of(parts: Parts) -> Readout:
 
 def _read(
     model: Network, memory: Memory, targets: Sequence[Sequence[int]], weights: bool, readout: Readout
-) -> list[Reading]:
-    return read(model, memory, targets, weights, after=readout.step == "next", norms=readout.norms)
+) -> list[AttentionReading]:
+    return read_attention(model, memory, targets, weights, after=readout.step == "next", norms=readout.norms)
 
 
 class DecodedToken(NamedTuple):
@@ -446,7 +445,7 @@ class DecodeBatch:
         choose = Sampler(how, sources, [i for _ in self.segments for i in range(n)]) if how.sample else argmax
         ids: list[list[int]] = [[] for _ in rows]
         values: list[list[float]] = [[] for _ in rows]
-        look = Look() if self.look else None
+        look = NeedWeights() if self.look else None
         finished: list[dict[int, Hypothesis]] = [{} for _ in self.segments]
         for step in decode_steps(self.pipeline.parts.model, memory, rules, choose, look, self._stopped_samples):
             wrote, over = [], []

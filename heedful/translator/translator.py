@@ -19,7 +19,7 @@ from heedful.decoding.ensemble import Ensemble
 from heedful.errors import ConfigError, DataError, ModelError, choose, guessing, known_arguments
 from heedful.interop import open_parts
 from heedful.interop.folder import Parts, holds_model, write_model
-from heedful.models import Look, Memory, Network, pack_weights
+from heedful.models import Memory, NeedWeights, Network, pack_weights
 from heedful.models.device import memory_guard, pick, using_threads
 from heedful.observe.influence import NAMES, WAYS, gradient, leave_one_out
 from heedful.text import UNKNOWN
@@ -380,7 +380,9 @@ class Translator:
             raise DataError(why)
         with using_threads(self.threads):
             weights = (
-                DecodePipeline(self.parts, self.device, Decoding(), self.attention).encode([encoded], Look()).weights
+                DecodePipeline(self.parts, self.device, Decoding(), self.attention)
+                .encode([encoded], NeedWeights())
+                .weights
             )
         if weights is None:
             raise ConfigError(

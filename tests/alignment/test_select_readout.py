@@ -15,7 +15,7 @@ from heedful.alignment.select_readout import (
     rank_symmetries,
 )
 from heedful.errors import ConfigError, DataError
-from heedful.observe import Reading
+from heedful.observe import AttentionReading
 from heedful.text.codec import merge
 from heedful.trace import Text, Trace
 from heedful.trace.readout import ENDS, MARKS, STEPS, SYMMETRIES, Readout
@@ -46,11 +46,11 @@ def pair(rng: np.random.Generator, sharp: tuple[int, int, str] | None = None):
         for t, s in enumerate(order):
             rows[layer - 1, head - 1, t + (step == "next")] = 0.6 * np.eye(S)[s] + 0.4 / S
     norms = rng.uniform(0.5, 2, (L, H, S)).astype(np.float32)
-    reading = Reading(rows[:, :, :T], np.zeros(T, np.float32), rows[:, :, T], norms)
+    reading = AttentionReading(rows[:, :, :T], np.zeros(T, np.float32), rows[:, :, T], norms)
     return source, target, reading, frozenset((s, t) for t, s in enumerate(order))
 
 
-def pair_weights(source: Text, target: Text, reading: Reading) -> PairWeights:
+def pair_weights(source: Text, target: Text, reading: AttentionReading) -> PairWeights:
     return PairWeights.of(source, target, reading.weights, reading.after, reading.norms)
 
 
@@ -83,7 +83,7 @@ def test_nothing_is_chosen_on_the_half_that_is_held_out(both):
     rows = np.array([[0.55, 0.45, 0.0], [0.0, 0.0, 1.0]], dtype=np.float32)[None, None]
     nothing = np.zeros((1, 1, 3), np.float32)
     seen = pair_weights(
-        text_of(["a", "b"]), text_of(["A"]), Reading(rows, np.zeros(2, np.float32), nothing, nothing + 1)
+        text_of(["a", "b"]), text_of(["A"]), AttentionReading(rows, np.zeros(2, np.float32), nothing, nothing + 1)
     )
     table = WeightTable([seen] * 20)
     links = [frozenset({(0, 0), (1, 0)} if i % 2 == both else {(0, 0)}) for i in range(20)]
@@ -170,7 +170,7 @@ def test_one_pair_with_nothing_on_a_side_counts_for_nothing():
     x, _, _, _ = pairs[0]
     empty = text_of([])
     S = len(x.tokens)
-    nothing = Reading(
+    nothing = AttentionReading(
         np.ones((L, H, 1, S), np.float32),
         np.zeros(1, np.float32),
         np.ones((L, H, S), np.float32),
@@ -186,4 +186,4 @@ def test_one_pair_with_nothing_on_a_side_counts_for_nothing():
 
 def test_a_model_without_attention():
     with pytest.raises(ConfigError, match="no attention"):
-        pair_weights(text_of(["a"]), text_of(["b"]), Reading(None, np.zeros(2, np.float32)))
+        pair_weights(text_of(["a"]), text_of(["b"]), AttentionReading(None, np.zeros(2, np.float32)))

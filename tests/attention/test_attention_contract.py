@@ -22,12 +22,12 @@ from torch.nn import functional as F
 import heedful.attention as definition
 from heedful.attention import until
 from heedful.config import FixedConfig, ModelConfig, RnnConfig, TransformerConfig
-from heedful.fused import scaled_attend
 from heedful.fused.cpu.recurrence import AdditiveSteps, AttentionSteps, DotSteps
 from heedful.fused.cpu.transformer import FastDecoder, fast_encode
 from heedful.fused.triton import attend_step, kernel_attend
+from heedful.fused.triton.scaled import scaled_attend
 from heedful.fused.triton.unrolled import JoinedAdditive, KernelAdditive, KernelDot
-from heedful.models import Look, Memory, Network
+from heedful.models import Memory, NeedWeights, Network
 from heedful.models.transformer import Cache, DecoderLayer, EncoderLayer, Mask, MultiHead
 
 pytestmark = [
@@ -350,10 +350,10 @@ def batch(lengths: list[int]) -> tuple[Tensor, Tensor, Tensor]:
 
 def plainly(model: Network, x: Tensor, keep: Tensor, y: Tensor) -> Tensor:
     """By the definition: step by step, with weights."""
-    memory = model.encode(x, keep, Look())
+    memory = model.encode(x, keep, NeedWeights())
     state, hidden = model.start(memory, T), []
     for t in range(T):
-        step = model.step(y[:, t : t + 1], state, memory, Look())
+        step = model.step(y[:, t : t + 1], state, memory, NeedWeights())
         state = step.state
         hidden.append(step.hidden)
     return model.logits(torch.cat(hidden, 1))
@@ -381,7 +381,7 @@ def decoded(model: Network, x: Tensor, keep: Tensor, y: Tensor) -> Tensor:
 def read_again(model: Network, x: Tensor, keep: Tensor, y: Tensor) -> Tensor:
     """As re-reading does: all tokens in one step, with weights, without gradients."""
     memory = model.encode(x, keep)
-    return model.logits(model.step(y, model.start(memory, T), memory, Look()).hidden)
+    return model.logits(model.step(y, model.start(memory, T), memory, NeedWeights()).hidden)
 
 
 @pytest.mark.parametrize("lengths", [[5, 5], [5, 1, 3], [3, 0, 2]], ids=["whole", "padded", "empty"])

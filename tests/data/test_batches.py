@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.data import Batch, Batches, Corpus, pad
+from heedful.data import Batch, Batches, Corpus
 from heedful.data.batches import rounded
 from heedful.data.corpus import Flat
 
@@ -26,12 +26,6 @@ def batches(lengths, tokens=30, sentences_=8, seed=1) -> Batches:
 
 def plain(plan) -> list[list[int]]:
     return [rows.tolist() for rows in plan]
-
-
-def test_pad_by_hand():
-    assert pad([[1, 2, 3], [4], [5, 6]]).tolist() == [[1, 2, 3], [4, 0, 0], [5, 6, 0]]
-    assert pad([(1,), (2, 3)], value=9).tolist() == [[1, 9], [2, 3]]
-    assert pad([[1]]).dtype == torch.long
 
 
 def by_hand() -> Batches:

@@ -13,7 +13,7 @@ from torch import Tensor
 from heedful.attention import until
 from heedful.config import FixedConfig, ModelConfig, RnnConfig, TransformerConfig
 from heedful.decoding import Decoding
-from heedful.models import Look, Memory, Step, build
+from heedful.models import Memory, NeedWeights, Step, build
 from heedful.text import END, PAD, START
 
 LENGTHS = [3, 7, 1, 5, 7, 2]
@@ -74,7 +74,7 @@ class Table:
     sizes: list[int] = field(default_factory=list)
     capacity: int = -1
 
-    def encode(self, x: Tensor, keep: Tensor | None = None, look: Look | None = None) -> Memory:
+    def encode(self, x: Tensor, keep: Tensor | None = None, need_weights: NeedWeights | None = None) -> Memory:
         """Each sentence is its table; its number goes into `last`."""
         keep = torch.ones(x.shape[:2], dtype=torch.bool) if keep is None else keep
         return Memory(x, keep, (), (torch.arange(len(x)),))
@@ -83,10 +83,10 @@ class Table:
         self.capacity = capacity
         return Told(memory.last[0], torch.zeros(len(memory.h), dtype=torch.long))
 
-    def step(self, y: Tensor, state: Told, memory: Memory, look: Look | None = None) -> Step:
+    def step(self, y: Tensor, state: Told, memory: Memory, need_weights: NeedWeights | None = None) -> Step:
         K = len(y) // len(memory.h)
         assert torch.equal(state.who, memory.last[0].repeat_interleave(K)), "state and memory: different sentences"
-        assert look is None, "weights are not needed for writing"
+        assert need_weights is None, "weights are not needed for writing"
         assert bool((state.read < self.capacity).all()), "more tokens than were announced"
         self.sizes.append(len(y))
         row = torch.arange(len(memory.h)).repeat_interleave(K)[:, None]

@@ -24,7 +24,7 @@ from decoding_models import (
 )
 
 from heedful.decoding import Decoding, beam, greedy
-from heedful.observe import read
+from heedful.observe import read_attention
 from heedful.text import END, START
 
 A, B = 4, 5
@@ -212,7 +212,9 @@ def test_log_probs_are_those_of_reading_it_again(config):
     found = beam(model, memory, [12] * len(LENGTHS), Decoding(beam=4, n_best=4))
     rows = torch.tensor([b for b, each in enumerate(found) for _ in each])
     every = [h for each in found for h in each]
-    for hypothesis, reading in zip(every, read(model, memory.select(rows), [h.ids for h in every]), strict=True):
+    for hypothesis, reading in zip(
+        every, read_attention(model, memory.select(rows), [h.ids for h in every]), strict=True
+    ):
         assert hypothesis.log_probs == pytest.approx(reading.log_probs.tolist(), abs=1e-4)
 
 

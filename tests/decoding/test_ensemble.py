@@ -15,8 +15,8 @@ from heedful.decoding import Decoding, beam, greedy, sample
 from heedful.decoding.ensemble import Ensemble
 from heedful.errors import ConfigError, ModelError
 from heedful.interop.folder import Parts, write_model
-from heedful.models import Look, build
-from heedful.observe import read
+from heedful.models import NeedWeights, build
+from heedful.observe import read_attention
 from heedful.text import END, START
 
 few = pytest.mark.parametrize("config", FEW.values(), ids=FEW)
@@ -47,7 +47,7 @@ def test_a_model_with_itself_changes_nothing(config, how, times):
         assert b.log_probs == pytest.approx(a.log_probs, abs=1e-4)
         assert b.cut == a.cut
     targets = [each[0].ids for each in mine]
-    for a, b in zip(read(model, one, targets), read(several, many, targets), strict=True):
+    for a, b in zip(read_attention(model, one, targets), read_attention(several, many, targets), strict=True):
         np.testing.assert_allclose(b.log_probs, a.log_probs, atol=1e-4)
         assert (b.weights is None) == (a.weights is None)
         if a.weights is not None:
@@ -93,8 +93,8 @@ def test_weights_are_the_mean_of_the_models_weights():
     x, keep = sentences()
     targets = [(5, 6, END), (END,), (7, 4, END), (9, END), (4, 4, 4, END), (11, END)]
     ensemble = Ensemble([rnn, wide, fixed])
-    found = read(ensemble, ensemble.encode(x, keep), targets)
-    alone_ = [read(m, m.encode(x, keep), targets) for m in (rnn, wide)]
+    found = read_attention(ensemble, ensemble.encode(x, keep), targets)
+    alone_ = [read_attention(m, m.encode(x, keep), targets) for m in (rnn, wide)]
     for b, reading in enumerate(found):
         assert reading.weights.shape == (1, 1, len(targets[b]), LENGTHS[b])
         wanted = np.mean([each[b].weights.mean((0, 1)) for each in alone_], axis=0)
@@ -102,8 +102,8 @@ def test_weights_are_the_mean_of_the_models_weights():
     # with the same layers and heads, each is averaged with its like
     other = make(CONFIGS["transformer"], seed=9)
     ensemble = Ensemble([wide, other])
-    found = read(ensemble, ensemble.encode(x, keep), targets)
-    for reading, a, b in zip(found, alone_[1], read(other, other.encode(x, keep), targets), strict=True):
+    found = read_attention(ensemble, ensemble.encode(x, keep), targets)
+    for reading, a, b in zip(found, alone_[1], read_attention(other, other.encode(x, keep), targets), strict=True):
         np.testing.assert_allclose(reading.weights, (a.weights + b.weights) / 2, atol=1e-6)
 
 
@@ -111,11 +111,11 @@ def test_weights_are_the_mean_of_the_models_weights():
 def test_the_encoders_weights():
     x, keep = sentences()
     wide = make(CONFIGS["transformer"])
-    wanted = wide.encode(x, keep, Look()).weights
+    wanted = wide.encode(x, keep, NeedWeights()).weights
     for ensemble in (Ensemble([wide, wide]), Ensemble([make(CONFIGS["luong"]), wide])):
-        assert torch.allclose(ensemble.encode(x, keep, Look()).weights, wanted, atol=1e-6)
+        assert torch.allclose(ensemble.encode(x, keep, NeedWeights()).weights, wanted, atol=1e-6)
         assert ensemble.encode(x, keep).weights is None
-    assert Ensemble([make(CONFIGS["luong"])]).encode(x, keep, Look()).weights is None
+    assert Ensemble([make(CONFIGS["luong"])]).encode(x, keep, NeedWeights()).weights is None
 
 
 @torch.no_grad()
@@ -124,10 +124,10 @@ def test_rows_can_be_selected():
     ensemble = Ensemble([make(c) for c in FEW.values()])
     memory, rows = ensemble.encode(x, keep), torch.tensor([4, 1, 1, 0])
     y = torch.tensor([[START, 5, 6]]).expand(len(LENGTHS), -1)
-    whole = ensemble.step(y, ensemble.start(memory, 3), memory, Look())
+    whole = ensemble.step(y, ensemble.start(memory, 3), memory, NeedWeights())
     some = memory.select(rows)
     first = ensemble.step(y[:, :1], ensemble.start(memory, 3), memory)
-    after = ensemble.step(y[:4, 1:], first.state.select(rows), some, Look())
+    after = ensemble.step(y[:4, 1:], first.state.select(rows), some, NeedWeights())
     torch.testing.assert_close(after.hidden, whole.hidden[rows, 1:], atol=1e-4, rtol=0)
     torch.testing.assert_close(after.weights, whole.weights[rows, :, :, 1:], atol=1e-5, rtol=0)
 

@@ -7,8 +7,8 @@ import random
 import pytest
 import torch
 from random_translators import MODELS, random_parts
+from tests_helpers import pad
 
-from heedful.data import pad
 from heedful.decoding import Flow, Hypothesis, greedy
 from heedful.decoding.ensemble import Ensemble
 from heedful.models import Memory, Seq2Seq

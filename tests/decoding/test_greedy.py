@@ -10,7 +10,7 @@ from decoding_models import CONFIGS, LENGTHS, Table, alone, make, sentences
 from torch import Tensor
 
 from heedful.decoding import greedy
-from heedful.observe import read
+from heedful.observe import read_attention
 from heedful.text import END, PAD, START, UNKNOWN
 
 A, B, V = 4, 5, 6  # two words after <pad>, <unk>, <s>, </s>
@@ -139,7 +139,7 @@ def test_log_probs_are_those_of_reading_it_again(config):
     model, (x, keep) = make(config), sentences()
     memory = model.encode(x, keep)
     found = greedy(model, memory, LIMITS)
-    for hypothesis, reading in zip(found, read(model, memory, [h.ids for h in found]), strict=True):
+    for hypothesis, reading in zip(found, read_attention(model, memory, [h.ids for h in found]), strict=True):
         assert hypothesis.log_probs == pytest.approx(reading.log_probs.tolist(), abs=1e-4)
 
 

@@ -22,7 +22,7 @@ from decoding_models import (
 from heedful.decoding import Decoding, beam, greedy
 from heedful.decoding.rules import best
 from heedful.errors import ConfigError
-from heedful.observe import read
+from heedful.observe import read_attention
 from heedful.text import END, PAD
 
 A, B = 4, 5
@@ -93,7 +93,7 @@ def test_a_prefix_has_the_probability_that_the_model_gives_it(config):
     memory = model.encode(x, keep)
     found = beam(model, memory, [9] * 6, Decoding(beam=2), PREFIXES)
     assert [h.ids[: len(prefix)] for (h,), prefix in zip(found, PREFIXES, strict=True)] == PREFIXES
-    for (h,), reading in zip(found, read(model, memory, [h.ids for (h,) in found]), strict=True):
+    for (h,), reading in zip(found, read_attention(model, memory, [h.ids for (h,) in found]), strict=True):
         assert h.log_probs == pytest.approx(reading.log_probs.tolist(), abs=1e-4)
 
 

@@ -22,7 +22,7 @@ from decoding_models import (
 )
 
 from heedful.decoding import Decoding, Sampler, greedy, sample
-from heedful.observe import read
+from heedful.observe import read_attention
 from heedful.text import END, PAD, START
 
 few = pytest.mark.parametrize("config", FEW.values(), ids=FEW)
@@ -195,7 +195,7 @@ def test_log_probs_are_the_models_own(config):
     model, (x, keep) = make(config), sentences()
     memory = model.encode(x, keep)
     found = [h for (h,) in sample(model, memory, LIMITS, Decoding(sample=True, temperature=2.0, top_k=5), SOURCES)]
-    for hypothesis, reading in zip(found, read(model, memory, [h.ids for h in found]), strict=True):
+    for hypothesis, reading in zip(found, read_attention(model, memory, [h.ids for h in found]), strict=True):
         assert hypothesis.log_probs == pytest.approx(reading.log_probs.tolist(), abs=1e-4)
 
 

@@ -11,7 +11,7 @@ from sample_report import example, full, report
 from heedful.demo import summary
 from heedful.demo.run import _next
 from heedful.draw import heatmap
-from heedful.draw.widths import columns
+from heedful.draw.terminal import columns
 from heedful.evaluation.records import RunReport
 
 BLOCKS = "·░▒▓█"

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from sample_report import LENGTHS, full, report, table
 
-from heedful.draw.marks import number
+from heedful.draw.picture import number
 from heedful.evaluation.meaning import contrast, meaning, setting
 from heedful.evaluation.records import RunReport
 from heedful.metrics import LengthRow, LengthTable

@@ -10,7 +10,7 @@ import pytest
 from sample_report import ALIGNMENT, full, hostile, report, side
 
 from heedful.draw.html import policy, script
-from heedful.draw.marks import number
+from heedful.draw.picture import number
 from heedful.evaluation.phrases import duration, verdict
 from heedful.evaluation.records import ExampleResult
 from heedful.evaluation.run_page import run_page

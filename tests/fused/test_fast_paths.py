@@ -8,7 +8,7 @@ import torch
 from heedful.attention import until
 from heedful.config import RnnConfig, TransformerConfig
 from heedful.fused.cpu.transformer import fast_encode
-from heedful.models import Look, Memory, Network, build, pack_weights
+from heedful.models import Memory, NeedWeights, Network, build, pack_weights
 
 V, B = 30, 3
 
@@ -40,7 +40,7 @@ def test_it_is_the_decoder(settings: dict[str, object], K: int) -> None:
     plain, fast = (model.start(memory, 40).select(rows) for _ in range(2))
     for t in range(36):  # beyond the first room
         y = torch.randint(4, V, (B * K, 1))
-        wanted = model.step(y, plain, memory, Look())
+        wanted = model.step(y, plain, memory, NeedWeights())
         found = model.step(y, fast, memory)
         assert fast.fast is not None
         assert plain.fast is None
@@ -55,11 +55,11 @@ def test_sentences_that_leave_take_their_keys_along() -> None:
     model, memory = make(norm="post")
     plain, fast = model.start(memory, 9), model.start(memory, 9)
     y = torch.randint(4, V, (B, 1))
-    model.step(y, plain, memory, Look())
+    model.step(y, plain, memory, NeedWeights())
     model.step(y, fast, memory)
     kept = torch.tensor([1])  # the shortest, with its padding
     memory, plain, fast, y = memory.select(kept), plain.select(kept), fast.select(kept), y[kept]
-    wanted = model.step(y, plain, memory, Look()).hidden
+    wanted = model.step(y, plain, memory, NeedWeights()).hidden
     torch.testing.assert_close(model.step(y, fast, memory).hidden, wanted, rtol=1e-5, atol=1e-5)
 
 
@@ -129,7 +129,7 @@ def test_the_numbers_are_of_the_weights_kind() -> None:
     memory = model.encode(x, x != 0)
     y = torch.randint(4, V, (2, 1))
     fast = model.step(y, model.start(memory, 4), memory).hidden
-    plain = model.step(y, model.start(memory, 4), memory, Look()).hidden
+    plain = model.step(y, model.start(memory, 4), memory, NeedWeights()).hidden
     assert memory.h.dtype == fast.dtype == plain.dtype == torch.float64
     torch.testing.assert_close(fast, plain)
 
@@ -178,11 +178,11 @@ def test_a_row_with_nothing_to_attend_to_gives_zeros(settings: dict[str, object]
     model, _ = make(**settings)
     keep = until(torch.tensor([3, 0, 7]))
     x = torch.randint(4, V, keep.shape)
-    wanted, memory = model.encode(x, keep, Look()), model.encode(x, keep)
+    wanted, memory = model.encode(x, keep, NeedWeights()), model.encode(x, keep)
     torch.testing.assert_close(memory.h, wanted.h, rtol=1e-5, atol=1e-5)
     rows = torch.arange(B).repeat_interleave(K)
     y = torch.randint(4, V, (B * K, 1))
     plain, fast = (model.start(memory, 4).select(rows) for _ in range(2))
-    looked = model.step(y, plain, memory, Look())
+    looked = model.step(y, plain, memory, NeedWeights())
     assert not looked.weights[K : 2 * K].any()  # type: ignore[index]
     torch.testing.assert_close(model.step(y, fast, memory).hidden, looked.hidden, rtol=1e-5, atol=1e-5)

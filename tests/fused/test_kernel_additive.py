@@ -16,7 +16,7 @@ from heedful.attention import additive_attend as additive_reference
 from heedful.config import RnnConfig
 from heedful.fused.triton import additive as fused
 from heedful.fused.triton import additive_attend, kernel_attend
-from heedful.models import Look, build, rnn
+from heedful.models import NeedWeights, build, rnn
 
 pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
 NAN = float("nan")
@@ -292,7 +292,7 @@ def test_luong_without_feeding_queries_at_once(device: str, tied: bool, monkeypa
     for at_once in (False, True):
         monkeypatch.setattr(rnn, "usable", lambda _, at_once=at_once: at_once)
         memory = model.encode(x, keep)
-        step = model.step(y, model.start(memory, 0), memory, Look())
+        step = model.step(y, model.start(memory, 0), memory, NeedWeights())
         total = model.logits(step.hidden).square().sum() + step.weights.square().sum()
         results.append([step.weights.detach(), step.hidden.detach(), *torch.autograd.grad(total, parameters.values())])
     for name, one, other in zip(("weights", "hidden", *parameters), *results, strict=True):

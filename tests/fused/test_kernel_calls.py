@@ -12,8 +12,9 @@ import torch
 from kernel_device import kernel_device  # noqa: F401  (the fixture `device`, and Triton's interpreter)
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from heedful.fused.triton import additive_weights, policy, scaled_attend
+from heedful.fused.triton import additive_weights, policy
 from heedful.fused.triton.launch import Kernel
+from heedful.fused.triton.scaled import scaled_attend
 
 VIEWS = {"alias", "detach", "empty", "empty_like", "new_empty", "select", "slice", "view"}  # no work for a GPU
 
@@ -113,7 +114,7 @@ def test_a_gradient_of_the_gradient_is_refused(device: str) -> None:
 
 def test_the_compiler_is_not_loaded_to_catch_a_log_sum_exp(environment: dict[str, str]) -> None:
     code = (
-        "import sys, torch; from heedful.fused.triton import scaled_attend; x = torch.ones(1, 1, 2, 2); "
+        "import sys, torch; from heedful.fused.triton.scaled import scaled_attend; x = torch.ones(1, 1, 2, 2); "
         "print(scaled_attend(x, x, x)[1].backend, 'torch._dynamo' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)

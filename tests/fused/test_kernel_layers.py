@@ -7,8 +7,7 @@ import torch
 from kernel_device import kernel_device  # noqa: F401  (the fixture `device`)
 from torch import Tensor, nn
 
-from heedful.fused.triton import DropoutMasks, feed_forward, relu_dropout, residual_norm
-from heedful.fused.triton import residual as residuals
+from heedful.fused.triton import DropoutMasks, relu_dropout, residual_norm, sublayers
 
 pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
 NEAR = {torch.float32: {"rtol": 1e-4, "atol": 2e-5}, torch.bfloat16: {"rtol": 2e-2, "atol": 2e-2}}
@@ -92,8 +91,8 @@ def test_every_mixture_of_types(device: str, x_kind: torch.dtype, g_kind: torch.
 
 
 def test_several_axes_and_programs_that_work_on_many_rows(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(residuals, "ELEMENTS", 128)
-    monkeypatch.setattr(residuals, "PROGRAMS", 3)
+    monkeypatch.setattr(sublayers, "NORM_ELEMENTS", 128)
+    monkeypatch.setattr(sublayers, "NORM_PROGRAMS", 3)
     compare_norm(draw(3, 9, 17, seed=1, device=device), draw(3, 9, 17, seed=2, device=device), 0.3, torch.float32)
 
 
@@ -158,11 +157,11 @@ def test_activation_in_bf16(device: str) -> None:
 
 
 def test_activation_in_many_blocks(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed_forward, "COLUMNS", 16)
-    monkeypatch.setattr(feed_forward, "ELEMENTS", 256)
-    monkeypatch.setattr(feed_forward, "PROGRAMS", 2)
+    monkeypatch.setattr(sublayers, "RELU_COLUMNS", 16)
+    monkeypatch.setattr(sublayers, "RELU_ELEMENTS", 256)
+    monkeypatch.setattr(sublayers, "RELU_PROGRAMS", 2)
     compare_relu(50, 50, 0.3, torch.float32, device)
-    monkeypatch.setattr(feed_forward, "ELEMENTS", 1024)
+    monkeypatch.setattr(sublayers, "RELU_ELEMENTS", 1024)
     ones = torch.ones(64, 128, device=device)
     y = relu_dropout(ones, torch.zeros(128, device=device), 0.25, DropoutMasks(torch.device(device)))
     assert (y > 0).float().mean().item() == pytest.approx(0.75, abs=0.02)

@@ -13,7 +13,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from heedful.errors import ConfigError, HeedfulError, ShapeError
-from heedful.fused.triton import ScaledWeights, scaled, scaled_attend, scaled_kernels, scaled_plain
+from heedful.fused.triton import scaled, scaled_kernels, scaled_plain
+from heedful.fused.triton.scaled import ScaledWeights, scaled_attend
 from heedful.fused.triton.scaled_plain import Scores
 from heedful.trace.readout import weighted
 

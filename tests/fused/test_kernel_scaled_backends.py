@@ -11,7 +11,8 @@ from scaled_reference import KINDS, draw, eager, hidden_by
 from torch import Tensor
 
 from heedful.errors import ConfigError
-from heedful.fused.triton import scaled_attend, scaled_kernels
+from heedful.fused.triton import scaled_kernels
+from heedful.fused.triton.scaled import scaled_attend
 
 BACKENDS = {"FLASH_ATTENTION": "flash", "EFFICIENT_ATTENTION": "efficient", "CUDNN_ATTENTION": "cudnn", "MATH": "math"}
 T, S = 37, 45  # more than the 32 rows by which some fill up their sums, and multiples of nothing

@@ -8,8 +8,7 @@ from kernel_device import kernel_device  # noqa: F401  (the fixture `device`, an
 from torch import Tensor
 
 from heedful.errors import ConfigError, ShapeError
-from heedful.fused.triton import scaled_attend
-from heedful.fused.triton.scaled import Caught, Fused
+from heedful.fused.triton.scaled import Caught, Fused, scaled_attend
 
 pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
 

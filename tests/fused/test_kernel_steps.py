@@ -14,10 +14,10 @@ from heedful.fused import unrolled
 from heedful.fused.cpu.recurrence import LAYERS
 from heedful.fused.triton import AttendSteps, GruSteps, LstmSteps, attend_step, gru_cell, lstm_cell, steppable
 from heedful.fused.triton import recurrent_attention as attention
-from heedful.fused.triton.steps import counted, pitch
+from heedful.fused.triton.recurrent_cells import counted, pitch
 from heedful.fused.triton.unrolled import KernelGru, KernelLstm
 from heedful.fused.unrolled import unrolled_encoder
-from heedful.models import Look, build, rnn
+from heedful.models import NeedWeights, build, rnn
 
 pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
 NEAR = {"rtol": 1e-9, "atol": 1e-11}
@@ -131,7 +131,7 @@ def test_a_model_learns_what_the_plain_loop_says(
 
     def teach() -> list[Tensor]:
         memory = model.encode(x, x != 0)
-        step = model.step(y, model.start(memory, 3), memory, Look())
+        step = model.step(y, model.start(memory, 3), memory, NeedWeights())
         assert step.weights is not None
         total = step.hidden.sin().sum() + step.weights.square().sum()
         return [step.hidden, step.weights, *torch.autograd.grad(total, list(model.parameters()), allow_unused=True)]
@@ -162,7 +162,7 @@ def test_decoding_in_several_types_goes_the_pure_way(monkeypatch: pytest.MonkeyP
 def test_where_they_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     U, keys = torch.zeros(1, 4, 1), torch.zeros(1, 3, 2)
     assert not steppable(U)
-    monkeypatch.setattr("heedful.fused.triton.steps.usable", lambda _: True)
+    monkeypatch.setattr("heedful.fused.triton.recurrent_cells.usable", lambda _: True)
     assert steppable(U)
     assert not steppable(U.bfloat16())
     assert not unrolled.by_kernels(U)  # which is not on a GPU

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 
-from heedful.fused.triton import scaled_attend
+from heedful.fused.triton.scaled import scaled_attend
 from heedful.fused.triton.scaled_plain import exact_products, products_are_rounded
 
 MATMUL = torch.backends.cuda.matmul

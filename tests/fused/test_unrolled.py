@@ -13,7 +13,7 @@ from heedful.attention import Dot, until
 from heedful.config import FixedConfig, RecurrentConfig, RnnConfig
 from heedful.fused.cpu import recurrence
 from heedful.fused.unrolled import DecoderSpec, unrolled_decoder
-from heedful.models import Look, Network, build, rnn
+from heedful.models import NeedWeights, Network, build, rnn
 from heedful.models.rnn import CELLS, RecurrentState
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -59,7 +59,7 @@ def teach(model: Network) -> tuple[list[Tensor], list[Tensor | None]]:
     """One round of teacher forcing: what comes out, weights too, and the gradients of all parameters."""
     x, keep, y = sentences()
     memory = model.encode(x, keep)
-    step = model.step(y, model.start(memory, T), memory, Look())
+    step = model.step(y, model.start(memory, T), memory, NeedWeights())
     assert isinstance(step.state, RecurrentState)
     found = [step.hidden, *chain.from_iterable(step.state.cells)]
     found += [] if step.state.feed is None else [step.state.feed]

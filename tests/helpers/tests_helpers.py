@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import torch
 from conftest import ROOT, TINY, copies
+from torch import Tensor
 
 import heedful
+import heedful.text
 
 
 def small(**sections: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -21,6 +25,11 @@ def small(**sections: dict[str, Any]) -> dict[str, dict[str, Any]]:
 def train_tiny(out: Path, **sections: dict[str, Any]) -> Path:
     heedful.train(copies(), out, settings=small(**sections))
     return out
+
+
+def pad(rows: Sequence[Sequence[int]]) -> Tensor:
+    """The ids of sentences as a tensor (B, longest)."""
+    return torch.from_numpy(heedful.text.pad(rows))
 
 
 def benchmark(name: str) -> ModuleType:

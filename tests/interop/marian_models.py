@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from tests_helpers import pad
 
-from heedful.data import pad
 from heedful.decoding import Decoding, beam, greedy, log_probs
 from heedful.interop.folder import Parts
-from heedful.models import Look
+from heedful.models import NeedWeights
 from heedful.text import PAD, START
 
 ENGLISH, HINDI = (
@@ -205,10 +205,12 @@ def check_same(parts: Parts, made: Made, texts: list[str] = SENTENCES) -> None:
             decoder_input_ids=target[y],
             output_attentions=True,
         )
-        memory = parts.model.encode(x, x != PAD, Look())
-        hidden, _, across = parts.model.step(y, parts.model.start(memory, y.shape[1]), memory, Look())
+        memory = parts.model.encode(x, x != PAD, NeedWeights())
+        hidden, _, across = parts.model.step(y, parts.model.start(memory, y.shape[1]), memory, NeedWeights())
         logits = parts.model.logits(hidden)
-        *_, inside = parts.model.step(y, parts.model.start(memory, y.shape[1]), memory, Look(inside=True))
+        *_, inside = parts.model.step(
+            y, parts.model.start(memory, y.shape[1]), memory, NeedWeights(self_attention=True)
+        )
     words = [i for i in range(len(target)) if i != START]  # which can never be written
     torch.testing.assert_close(logits[..., words], wanted.logits[..., target[words]], atol=1e-4, rtol=1e-4)
     shares = wanted.logits.log_softmax(-1)[..., target[words]]

@@ -30,13 +30,13 @@ from marian_models import (
     theirs,
     two_vocabularies,
 )
+from tests_helpers import pad
 
-from heedful.data import pad
 from heedful.decoding import Decoding, beam, greedy, log_probs
 from heedful.errors import HeedfulError, ModelError
 from heedful.interop import is_marian, read_marian
 from heedful.interop.folder import Parts, read_model, write_model
-from heedful.models import Look
+from heedful.models import NeedWeights
 from heedful.text import END, PAD, START, UNKNOWN
 
 pytestmark = pytest.mark.filterwarnings("ignore:Recommended")

@@ -15,7 +15,7 @@ from torch import Tensor
 import heedful
 from heedful.config import Config, FixedConfig, RecurrentConfig, RnnConfig
 from heedful.errors import ConfigError
-from heedful.models import Look, Network
+from heedful.models import NeedWeights, Network
 from heedful.models.rnn import CELLS, CellKind, CellState, gru, lstm
 
 V, LENGTHS, T = 9, [4, 6, 1, 3], 5
@@ -54,7 +54,7 @@ def logits_of(model: Network, size: int) -> Tensor:
     memory = model.encode(x, keep)
     state, logits = model.start(memory, T), []
     for t in range(0, T, size):
-        step = model.step(y[:, t : t + size], state, memory, Look())
+        step = model.step(y[:, t : t + size], state, memory, NeedWeights())
         state = step.state
         logits.append(model.logits(step.hidden))
     return torch.cat(logits, 1)

@@ -16,7 +16,7 @@ import heedful
 from heedful.attention import SCORES, Additive, Score, attend
 from heedful.config import Config, RnnConfig
 from heedful.errors import ConfigError
-from heedful.models import Look, Memory, Network
+from heedful.models import Memory, NeedWeights, Network
 
 V, LENGTHS, T = 9, [4, 6, 1, 3], 5
 ORDERS = [("bahdanau", True), ("luong", True), ("luong", False)]
@@ -63,7 +63,7 @@ def added() -> Iterator[None]:
 def teacher_forced(model: Network, x: Tensor, keep: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """All tokens in one step, with gradients: logits (B, T, V) and weights (B, T, S)."""
     memory = model.encode(x, keep)
-    step = model.step(y, model.start(memory, T), memory, Look())
+    step = model.step(y, model.start(memory, T), memory, NeedWeights())
     assert step.weights is not None
     return model.logits(step.hidden), step.weights[:, 0, 0]
 
@@ -73,7 +73,7 @@ def one_by_one(model: Network, x: Tensor, keep: Tensor, y: Tensor) -> tuple[Tens
     memory = model.encode(x, keep)
     state, logits, weights = model.start(memory, T), [], []
     for t in range(T):
-        step = model.step(y[:, t : t + 1], state, memory, Look())
+        step = model.step(y[:, t : t + 1], state, memory, NeedWeights())
         state = step.state
         logits.append(model.logits(step.hidden))
         weights.append(step.weights[:, 0, 0])
@@ -107,7 +107,7 @@ def test_weights_are_those_of_the_definition(name: str) -> None:
     memory = model.encode(x, keep)
     state = model.start(memory, T)
     _, wanted = attend(model.score(state.top[:, None], memory.keys[0]), memory.h, keep)
-    torch.testing.assert_close(model.step(y[:, :1], state, memory, Look()).weights[:, 0, 0], wanted)
+    torch.testing.assert_close(model.step(y[:, :1], state, memory, NeedWeights()).weights[:, 0, 0], wanted)
 
 
 @torch.no_grad()

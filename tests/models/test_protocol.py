@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from heedful.attention import until
 from heedful.config import FixedConfig, ModelConfig, RecurrentConfig, RnnConfig, TransformerConfig
 from heedful.errors import ConfigError
-from heedful.models import Look, Memory, Network, State, build
+from heedful.models import Memory, NeedWeights, Network, State, build
 from heedful.models.rnn import RecurrentState
 from heedful.models.transformer import Cache
 
@@ -107,7 +107,7 @@ def run(model: Network, memory: Memory, y: Tensor, *sizes: int) -> tuple[Tensor,
     """Read y in pieces of given sizes; put the pieces together."""
     state, hidden, weights = model.start(memory, T), [], []
     for piece in y.split(list(sizes), dim=1):
-        step = model.step(piece, state, memory, Look())
+        step = model.step(piece, state, memory, NeedWeights())
         state = step.state
         hidden.append(step.hidden)
         weights.append(step.weights)
@@ -140,7 +140,7 @@ def test_shapes(config):
     memory = model.encode(x, keep)
     assert memory.h.shape == (B, S, D if isinstance(config, TransformerConfig) else config.memory_width)
     assert torch.equal(memory.keep, keep)
-    hidden, _, weights = model.step(y, model.start(memory, T), memory, Look())
+    hidden, _, weights = model.step(y, model.start(memory, T), memory, NeedWeights())
     assert hidden.shape[:2] == (B, T)
     assert model.logits(hidden).shape == (B, T, TARGET)
     assert model.logits(hidden[:, 0]).shape == (B, TARGET)
@@ -153,7 +153,7 @@ def test_shapes(config):
 def test_weights_only_when_asked_for(config):
     model, (x, keep, y) = make(config), sentences()
     memory = model.encode(x, keep)
-    blind, looking = (model.step(y, model.start(memory, T), memory, look) for look in (None, Look()))
+    blind, looking = (model.step(y, model.start(memory, T), memory, look) for look in (None, NeedWeights()))
     assert blind.weights is None
     torch.testing.assert_close(blind.hidden, looking.hidden)
 
@@ -163,7 +163,7 @@ def test_weights_only_when_asked_for(config):
 def test_weights_sum_to_one_and_are_zero_on_padding(config):
     model, (x, keep, y) = make(config), sentences()
     memory = model.encode(x, keep)
-    weights = model.step(y, model.start(memory, T), memory, Look()).weights
+    weights = model.step(y, model.start(memory, T), memory, NeedWeights()).weights
     if looks(config) is None:
         assert weights is None
         return
@@ -201,7 +201,7 @@ def test_selected_rows_go_on_as_if_alone(config):
     memory = model.encode(x, keep)
     _, state, _ = run(model, memory, y[:, :2], 2)
     rows = torch.tensor([3, 1, 1])  # out of order, one twice, some left out: what a beam does
-    after = model.step(y[rows, 2:], state.select(rows), memory.select(rows), Look())
+    after = model.step(y[rows, 2:], state.select(rows), memory.select(rows), NeedWeights())
     wanted = run(model, model.encode(x[rows], keep[rows]), y[rows], 2, T - 2)
     same_run((after.hidden, after.state, after.weights), (wanted[0][:, 2:], wanted[1], _tail(wanted[2])))
 
@@ -225,11 +225,11 @@ def test_hypotheses_of_a_sentence_are_as_many_sentences(config):
         state = model.start(memory, T)
         state, found = state.select(each) if shared else state, []
         for piece, rows in ((y[:, :1], moved), (y[moved, 1:3], moved), (y[moved[moved], 3:4], left)):
-            step = model.step(piece, state, memory, Look())
+            step = model.step(piece, state, memory, NeedWeights())
             state = step.state.select(rows)
             found.append((step.hidden, step.weights))
         memory = memory.select(torch.tensor([2, 0]) if shared else left)
-        last = model.step(y[moved[moved][left], 4:], state, memory, Look())
+        last = model.step(y[moved[moved][left], 4:], state, memory, NeedWeights())
         return [*found, (last.hidden, last.weights)]
 
     for (hidden, weights), (wanted, wanted_weights) in zip(read(shared=True), read(shared=False), strict=True):
@@ -390,7 +390,7 @@ class Reference:
 def test_equals_the_formulas_word_by_word(config):
     model, (x, keep, y) = make(config), sentences()
     memory = model.encode(x, keep)
-    hidden, _, weights = model.step(y, model.start(memory, T), memory, Look())
+    hidden, _, weights = model.step(y, model.start(memory, T), memory, NeedWeights())
     logits = model.logits(hidden)
     for b, length in enumerate(LENGTHS):
         reference = Reference(model, config, x[b, :length])
@@ -476,6 +476,6 @@ def test_a_sentence_with_nothing_to_look_at_gives_numbers():
     model, (x, keep, y) = make(RnnConfig(width=D, embedding=EMBEDDING)), sentences()
     keep[2] = False
     memory = model.encode(x, keep)
-    hidden, _, weights = model.step(y, model.start(memory, T), memory, Look())
+    hidden, _, weights = model.step(y, model.start(memory, T), memory, NeedWeights())
     assert bool(hidden.isfinite().all())
     assert not weights[2].any()

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from heedful.attention import causal, until
 from heedful.config import TransformerConfig
 from heedful.errors import ConfigError
-from heedful.models import Look, Network, build, transformer
+from heedful.models import NeedWeights, Network, build, transformer
 from heedful.models.layers import dropout
 from heedful.models.transformer import ACTIVATIONS, FeedForward, MultiHead, positions
 
@@ -184,7 +184,7 @@ def test_feed_forward(activation):
 def test_the_encoder_shows_its_self_attention():
     model, (x, keep, _, _) = make(), sentences()
     assert model.encode(x, keep).weights is None
-    memory = model.encode(x, keep, Look())
+    memory = model.encode(x, keep, NeedWeights())
     assert memory.weights.shape == (B, 2, H, S, S)
     torch.testing.assert_close(memory.weights.sum(-1), torch.ones(B, 2, H, S))
     assert not memory.weights.masked_select(~keep[:, None, None, None]).any()
@@ -205,16 +205,16 @@ def test_the_encoder_shows_its_self_attention():
 def test_the_decoder_shows_its_self_attention():
     model, (x, keep, y, _) = make(), sentences()
     memory = model.encode(x, keep)
-    whole = model.step(y, model.start(memory, T), memory, Look(inside=True))
+    whole = model.step(y, model.start(memory, T), memory, NeedWeights(self_attention=True))
     assert whole.weights.shape == (B, 3, H, T, T)
     assert not whole.weights.triu(1).any()
     torch.testing.assert_close(whole.weights.sum(-1), torch.ones(B, 3, H, T))
     state = model.start(memory, T)
     for t in range(T):
-        step = model.step(y[:, t : t + 1], state, memory, Look(inside=True))
+        step = model.step(y[:, t : t + 1], state, memory, NeedWeights(self_attention=True))
         state = step.state
         torch.testing.assert_close(step.weights[:, :, :, 0], whole.weights[:, :, :, t, : t + 1])
-    across = model.step(y, model.start(memory, T), memory, Look())
+    across = model.step(y, model.start(memory, T), memory, NeedWeights())
     assert across.weights.shape == (B, 3, H, T, S)
     torch.testing.assert_close(across.hidden, whole.hidden, rtol=0, atol=1e-5)
 
@@ -223,8 +223,8 @@ def test_the_decoder_shows_its_self_attention():
 def test_a_sentence_with_nothing_to_look_at_gives_zeros(norm):
     model, (x, keep, y, _) = make(norm=norm), sentences()
     keep[1] = False
-    memory = model.encode(x, keep, Look())
-    hidden, _, weights = model.step(y, model.start(memory, T), memory, Look())
+    memory = model.encode(x, keep, NeedWeights())
+    hidden, _, weights = model.step(y, model.start(memory, T), memory, NeedWeights())
     assert not memory.weights[1].any()
     assert not weights[1].any()
     assert bool(weights[0].any())
@@ -273,12 +273,12 @@ def test_dropout_of_weights_and_inside(monkeypatch):
 
 def test_weights_are_shown_whole_in_training():
     model, (x, keep, y, _) = make(attention_dropout=0.5).train(), sentences()
-    memory = model.encode(x, keep, Look())
-    _, _, weights = model.step(y, model.start(memory, T), memory, Look())
+    memory = model.encode(x, keep, NeedWeights())
+    _, _, weights = model.step(y, model.start(memory, T), memory, NeedWeights())
     torch.testing.assert_close(memory.weights.sum(-1), torch.ones(B, 2, H, S))
     torch.testing.assert_close(weights.sum(-1), torch.ones(B, 3, H, T))
     model.eval()
-    whole = model.encode(x, keep, Look())
+    whole = model.encode(x, keep, NeedWeights())
     torch.testing.assert_close(memory.weights[:, 0], whole.weights[:, 0])
     assert not torch.allclose(memory.h, whole.h)  # and yet some were left out of the sum
 

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from heedful.attention import until
 from heedful.config import TransformerConfig
-from heedful.models import Look, Network, build
+from heedful.models import NeedWeights, Network, build
 from heedful.models.transformer import PLACES
 
 V, B, S, T = 11, 4, 7, 5
@@ -102,7 +102,11 @@ def test_pytorchs_attention_is_ours(norm: str) -> None:
     """States and gradients, with a sentence that has nothing to look at. Looking, attention is ours, else PyTorch's."""
     model, (x, keep, y) = make(norm=norm).double(), sentences()
     found = []
-    for encoder, decoder in ((None, None), (Look(), Look()), (Look(), Look(inside=True))):
+    for encoder, decoder in (
+        (None, None),
+        (NeedWeights(), NeedWeights()),
+        (NeedWeights(), NeedWeights(self_attention=True)),
+    ):
         memory = model.encode(x, keep, encoder)
         logits = model.logits(model.step(y, model.start(memory, T), memory, decoder).hidden)
         found.append((logits, *torch.autograd.grad(logits.square().sum(), list(model.parameters()))))
@@ -117,7 +121,7 @@ def test_pytorchs_attention_after_a_prefix_and_for_hypotheses() -> None:
     y = torch.cat([y] * 3).view(B * 3, T)
     wanted, found = (model.start(memory, 9).select(rows) for _ in range(2))
     for piece in y.split([3, 2], dim=1):  # one word alone is swift
-        ours = model.step(piece, wanted, memory, Look())
+        ours = model.step(piece, wanted, memory, NeedWeights())
         theirs = model.step(piece, found, memory)
         torch.testing.assert_close(theirs.hidden, ours.hidden, atol=1e-5, rtol=1e-5)
         assert theirs.weights is None

@@ -115,7 +115,7 @@ def test_the_table_is_put_back_when_reading_fails(monkeypatch: pytest.MonkeyPatc
 
 def test_an_ensemble_is_refused() -> None:
     models = Ensemble([model_of(MODELS["fixed"])])
-    with pytest.raises(ConfigError, match="ask each of them"):
+    with pytest.raises(ConfigError, match="ensemble"):
         gradient(models, X, Y)  # type: ignore[arg-type]
 
 

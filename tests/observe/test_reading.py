@@ -9,8 +9,8 @@ from torch import Tensor
 
 from heedful.attention import until
 from heedful.config import FixedConfig, ModelConfig, RnnConfig, TransformerConfig
-from heedful.models import Look, build
-from heedful.observe import Reading, read
+from heedful.models import NeedWeights, build
+from heedful.observe import AttentionReading, read_attention
 from heedful.text import END, PAD, START
 
 VOCABULARY = 12
@@ -40,26 +40,26 @@ def sentences() -> tuple[Tensor, Tensor]:
     return x.masked_fill(~keep, PAD), keep
 
 
-def slowly(model, x: Tensor, target: list[int]) -> Reading:
+def slowly(model, x: Tensor, target: list[int]) -> AttentionReading:
     """One sentence alone, one token after the other."""
     memory = model.encode(x[None], torch.ones(1, len(x), dtype=torch.bool))
     state, word, weights, log_probs = model.start(memory, len(target)), START, [], []
     for following in target:
-        hidden, state, seen = model.step(torch.tensor([[word]]), state, memory, Look())
+        hidden, state, seen = model.step(torch.tensor([[word]]), state, memory, NeedWeights())
         logits = model.logits(hidden)[0, 0]
         logits[START] = -torch.inf  # it can follow nothing, and has no share
         log_probs.append(torch.log_softmax(logits, -1)[following].item())
         weights.append(seen)
         word = following
     joined = None if weights[0] is None else torch.cat(weights, dim=3)[0].numpy()
-    return Reading(joined, np.array(log_probs, dtype=np.float32))
+    return AttentionReading(joined, np.array(log_probs, dtype=np.float32))
 
 
 @models
 @torch.no_grad()
 def test_equals_what_was_seen_step_by_step(config):
     model, (x, keep) = make(config), sentences()
-    found = read(model, model.encode(x, keep), TARGETS)
+    found = read_attention(model, model.encode(x, keep), TARGETS)
     assert len(found) == len(TARGETS)
     for b, reading in enumerate(found):
         wanted = slowly(model, x[b, : LENGTHS[b]], TARGETS[b])
@@ -73,7 +73,9 @@ def test_equals_what_was_seen_step_by_step(config):
 @torch.no_grad()
 def test_padding_is_cut_off(config):
     model, (x, keep) = make(config), sentences()
-    for length, target, reading in zip(LENGTHS, TARGETS, read(model, model.encode(x, keep), TARGETS), strict=True):
+    for length, target, reading in zip(
+        LENGTHS, TARGETS, read_attention(model, model.encode(x, keep), TARGETS), strict=True
+    ):
         assert reading.log_probs.shape == (len(target),)
         assert reading.log_probs.dtype == np.float32
         assert bool((reading.log_probs < 0).all())
@@ -90,9 +92,9 @@ def test_padding_is_cut_off(config):
 def test_a_sentence_does_not_depend_on_its_batch(config):
     model, (x, keep) = make(config), sentences()
     memory = model.encode(x, keep)
-    together = read(model, memory, TARGETS)
+    together = read_attention(model, memory, TARGETS)
     for b, target in enumerate(TARGETS):
-        (alone,) = read(model, memory.select(torch.tensor([b])), [target])
+        (alone,) = read_attention(model, memory.select(torch.tensor([b])), [target])
         np.testing.assert_allclose(alone.log_probs, together[b].log_probs, atol=1e-4)
         if alone.weights is not None:
             np.testing.assert_allclose(alone.weights, together[b].weights, atol=1e-5)
@@ -100,7 +102,7 @@ def test_a_sentence_does_not_depend_on_its_batch(config):
 
 def test_reading_works_where_gradients_are_on():
     model, (x, keep) = make(CONFIGS["bahdanau"]), sentences()
-    found = read(model, model.encode(x, keep), TARGETS)
+    found = read_attention(model, model.encode(x, keep), TARGETS)
     assert isinstance(found[0].weights, np.ndarray)
 
 
@@ -109,10 +111,10 @@ def test_reading_works_where_gradients_are_on():
 def test_a_few_at_a_time_is_the_same(config, monkeypatch):
     model, (x, keep) = make(config), sentences()
     memory = model.encode(x, keep)
-    whole = read(model, memory, TARGETS)
+    whole = read_attention(model, memory, TARGETS)
     sizes, logits = [], model.logits
     monkeypatch.setattr(model, "logits", lambda hidden: sizes.append(hidden.shape[:2]) or logits(hidden))
-    monkeypatch.setattr("heedful.observe.reading.PLACES", 20)
-    for some, found in zip(whole, read(model, memory, TARGETS), strict=True):
+    monkeypatch.setattr("heedful.observe.reading.POSITIONS", 20)
+    for some, found in zip(whole, read_attention(model, memory, TARGETS), strict=True):
         np.testing.assert_allclose(found.log_probs, some.log_probs, atol=1e-5)
     assert sizes == [(3, 6), (1, 6)]

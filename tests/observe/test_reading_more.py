@@ -8,8 +8,8 @@ import torch
 
 from heedful.config import RnnConfig, TransformerConfig
 from heedful.decoding.ensemble import Ensemble
-from heedful.models import Look, build
-from heedful.observe import read
+from heedful.models import NeedWeights, build
+from heedful.observe import read_attention
 from heedful.text import END, PAD, START
 from heedful.trace.readout import Readout
 
@@ -49,9 +49,9 @@ def test_the_next_step_is_that_of_a_decoder_which_reads_on(config):
         memory = model.encode(x[b : b + 1, :length], keep[b : b + 1, :length])
         state, seen = model.start(memory, len(target) + 1), []
         for word in (START, *target):
-            _, state, weights = model.step(torch.tensor([[word]]), state, memory, Look())
+            _, state, weights = model.step(torch.tensor([[word]]), state, memory, NeedWeights())
             seen.append(weights[0, :, :, 0].numpy())
-        reading = read(model, model.encode(x, keep), TARGETS, after=True)[b]
+        reading = read_attention(model, model.encode(x, keep), TARGETS, after=True)[b]
         L, H = reading.weights.shape[:2]
         for layer in range(1, L + 1):
             for head in range(1, H + 1):
@@ -66,7 +66,9 @@ def test_reading_further_changes_nothing_else(config):
     model, (x, keep) = make(config), sentences()
     memory = model.encode(x, keep)
     for plain, more in zip(
-        read(model, memory, TARGETS), read(model, memory, TARGETS, after=True, norms=True), strict=True
+        read_attention(model, memory, TARGETS),
+        read_attention(model, memory, TARGETS, after=True, norms=True),
+        strict=True,
     ):
         assert plain.after is None
         assert plain.norms is None
@@ -79,7 +81,7 @@ def test_norms_of_the_transformer_are_the_lengths_of_what_is_added():
     """‖α f(h_j)‖ from the vectors themselves, f(h) = W_o^i (W_v^i h + b_v)."""
     model, (x, keep) = make(CONFIGS["transformer"]), sentences()
     memory = model.encode(x, keep)
-    for b, reading in enumerate(read(model, memory, TARGETS, norms=True)):
+    for b, reading in enumerate(read_attention(model, memory, TARGETS, norms=True)):
         for layer, module in enumerate(model.decoder):
             W, bias, D, C = module.across.W.weight, module.across.W.bias, 8, 2
             for head in range(4):
@@ -97,7 +99,7 @@ def test_norms_of_the_transformer_are_the_lengths_of_what_is_added():
 def test_norms_of_a_recurrent_model_are_those_of_the_states(name):
     model, (x, keep) = make(CONFIGS[name]), sentences()
     memory = model.encode(x, keep)
-    for b, reading in enumerate(read(model, memory, TARGETS, norms=True)):
+    for b, reading in enumerate(read_attention(model, memory, TARGETS, norms=True)):
         lengths = (torch.from_numpy(reading.weights[0, 0])[:, :, None] * memory.h[b, : LENGTHS[b]]).norm(dim=-1)
         found = reading.by(Readout(1, (1,), norms=True))
         np.testing.assert_allclose(found, lengths / lengths.sum(-1, keepdim=True), atol=1e-5)

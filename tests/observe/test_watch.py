@@ -13,8 +13,8 @@ from torch.nn import functional as F
 
 import heedful
 from heedful.errors import ConfigError
-from heedful.fused.triton import scaled_attend
-from heedful.observe import Call, Seen, watch
+from heedful.fused.triton.scaled import scaled_attend
+from heedful.observe import AttentionCall, WatchedCalls, watch
 
 SMALL = {"vocab_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 16, "intermediate_size": 16}
 MARIAN = {f"{side}_{what}": n for side in ("encoder", "decoder") for what, n in (("layers", 2), ("attention_heads", 4))}
@@ -199,7 +199,7 @@ def test_ours_inside_it() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return scaled_attend(x, x, x, causal=True)[0]
 
-    with pytest.warns(UserWarning, match="no scaled_dot_product_attention was seen"), watch(Ours()) as seen:
+    with pytest.warns(UserWarning, match="no call of scaled_dot_product_attention"), watch(Ours()) as seen:
         own = scaled_attend(given(), given(), given(), causal=True)[1]
     assert len(seen) == 0  # not called by the model
     model = Ours()
@@ -325,7 +325,7 @@ def test_what_is_no_model_or_was_not_seen() -> None:
     compiled = torch.compile(Two(), backend="eager")
     with pytest.raises(ConfigError, match="a compiled model cannot be watched"), watch(compiled):
         pass
-    seen = Seen()
-    seen.calls.append(Call("inner.a", 0, (1, 1, 1, 1), "math", 0.0, None))
-    with pytest.raises(ConfigError, match="no call was seen in 'inner.b'; seen were inner.a. Did you mean 'inner.a'"):
+    seen = WatchedCalls()
+    seen.calls.append(AttentionCall("inner.a", 0, (1, 1, 1, 1), "math", 0.0, None))
+    with pytest.raises(ConfigError, match="'inner.b'.* inner.a. Did you mean 'inner.a'"):
         seen["inner.b"]

@@ -68,7 +68,7 @@ def test_nothing_seen_is_said() -> None:
     ):
         model(X)
     assert told[0].filename == __file__
-    assert str(seen).startswith("no scaled_dot_product_attention was seen")
+    assert str(seen).startswith("no call of scaled_dot_product_attention")
     with pytest.raises(KeyError, match="mine"), watch(model):  # whose error needs no warning beside it
         raise KeyError("mine")
 

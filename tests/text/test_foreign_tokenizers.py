@@ -165,7 +165,7 @@ GROUP = varint(1000 << 3 | 3) + varint(1000 << 3 | 4)  # protocol buffers skip i
 )
 def test_a_sentencepiece_model_that_makes_much_of_a_letter(before: bytes, named: str) -> None:
     model = sentencepiece_model("61\t" + " ".join(["62"] * 200) + "\n")
-    from heedful.text import SentencePieces
+    from heedful.text.sentencepiece import SentencePieces
 
     with pytest.raises(ModelError, match=named):
         SentencePieces(before + model, TOKENS)
@@ -174,14 +174,14 @@ def test_a_sentencepiece_model_that_makes_much_of_a_letter(before: bytes, named:
 def test_a_sentencepiece_model_with_a_group_in_its_normalizer() -> None:
     model = sentencepiece_model()
     inner = GROUP + b"\x12" + varint(4 + 5000) + bytes(4) + b"b" * 5000
-    from heedful.text import SentencePieces
+    from heedful.text.sentencepiece import SentencePieces
 
     with pytest.raises(ModelError, match="wire type 3"):
         SentencePieces(model + varint(3 << 3 | 2) + varint(len(inner)) + inner, TOKENS)
 
 
 def test_a_sentencepiece_model_with_an_endless_piece() -> None:
-    from heedful.text import SentencePieces
+    from heedful.text.sentencepiece import SentencePieces
 
     text = b"\x0a" + varint(1001) + b"a" * 1001
     with pytest.raises(ModelError, match="a piece of 1,001 bytes; at most 1,000"):
@@ -191,6 +191,6 @@ def test_a_sentencepiece_model_with_an_endless_piece() -> None:
 @pytest.mark.parametrize("rule", ["identity", "nfkc", "nmt_nfkc", "nfkc_cf", "nmt_nfkc_cf"])
 def test_usual_sentencepiece_models_are_read(rule: str) -> None:
     model = sentencepiece_model(normalization_rule_name=rule)
-    from heedful.text import SentencePieces
+    from heedful.text.sentencepiece import SentencePieces
 
     assert SentencePieces(model, TOKENS).encode("a ﬁn").ids[-1] == 3

@@ -15,8 +15,9 @@ from tokenizer_samples import ANYTHING, CORPUS
 
 from heedful.config import TextConfig
 from heedful.errors import ModelError, install_command
-from heedful.text import END, PAD, SPECIALS, START, UNKNOWN, Codec, SentencePieces
+from heedful.text import END, PAD, SPECIALS, START, UNKNOWN, Codec
 from heedful.text.segments import segments
+from heedful.text.sentencepiece import SentencePieces
 
 pytest.importorskip("sentencepiece")
 quick = settings(max_examples=60, deadline=None)

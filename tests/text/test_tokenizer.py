@@ -3,6 +3,7 @@
 import re
 import unicodedata
 
+import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -10,7 +11,7 @@ from tokenizer_samples import ANYTHING, CODECS, CORPUS, FRAGMENTS, KINDS, folded
 
 from heedful.config import TextConfig
 from heedful.errors import HeedfulError, ModelError
-from heedful.text import END, PAD, SPECIALS, START, UNKNOWN, Codec
+from heedful.text import END, PAD, SPECIALS, START, UNKNOWN, Codec, pad
 
 CURATED = st.lists(FRAGMENTS, max_size=10).map("".join)
 quick = settings(max_examples=60, deadline=None)
@@ -271,3 +272,8 @@ def test_what_was_read_can_be_read_again(kind):
         encoded = codec.encode(text)
         read, given_ = codec.read(encoded.ids), codec.trace(text, encoded)
         assert read == given_  # the corpus is NFC with single spaces, so nothing changes
+
+
+def test_pad_by_hand():
+    assert pad([[1, 2, 3], [4], [5, 6]]).tolist() == [[1, 2, 3], [4, 0, 0], [5, 6, 0]]
+    assert pad([[1]]).dtype == np.int64

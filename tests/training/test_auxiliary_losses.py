@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import json
-import runpy
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT, TINY, copies
+from conftest import TINY, copies
 from torch import Tensor
 
 import heedful
 from heedful.config import Config
 from heedful.errors import ConfigError
-from heedful.models import Look, build
+from heedful.models import NeedWeights, build
 from heedful.training.losses import AUXILIARY, DecoderOutputs, attention_needed, auxiliary_losses
 from heedful.training.step import ModelWithLoss
 
-FIRST_LAYER = Look(layer=0)
+FIRST_LAYER = NeedWeights(layer=0)
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,7 @@ class AttendFirst:
     """-log α_t1 of every target token: all of them are to attend to the first source token."""
 
     weight: float
-    look: Look = FIRST_LAYER
+    look: NeedWeights = FIRST_LAYER
 
     def __call__(self, outputs: DecoderOutputs) -> tuple[Tensor, Tensor]:
         weights = outputs.attention(self.look)
@@ -93,27 +92,9 @@ def test_unknown_names_and_bad_weights_are_refused(tmp_path: Path) -> None:
 
 def test_losses_that_read_different_layers_share_all_layers() -> None:
     assert attention_needed([]) is None
-    assert attention_needed([AttendFirst(1.0), AttendFirst(2.0)]) == Look(layer=0)
-    assert attention_needed([AttendFirst(1.0), AttendFirst(1.0, Look(layer=1))]) == Look()
+    assert attention_needed([AttendFirst(1.0), AttendFirst(2.0)]) == NeedWeights(layer=0)
+    assert attention_needed([AttendFirst(1.0), AttendFirst(1.0, NeedWeights(layer=1))]) == NeedWeights()
     weights = torch.rand(2, 3, 4, 5, 6)
     outputs = DecoderOutputs(torch.nn.Module(), *[torch.zeros(0)] * 3, weights, None)  # type: ignore[arg-type]
-    assert torch.equal(outputs.attention(Look(layer=1)), weights[:, 1:2])  # type: ignore[arg-type]
-    assert outputs.attention(Look()) is weights
-
-
-def test_the_recipe_of_the_contributing_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    recipe = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split("## Adding a loss")[1]
-    assert recipe.count("\n") <= 30
-    code, after = recipe.split("```py\n")[1].split("```")
-    module = tmp_path / "entropy.py"
-    module.write_text(code, encoding="utf-8")
-    names = runpy.run_path(str(module))
-    entry = after.split("add `")[1].split("`")[0]
-    monkeypatch.setattr("heedful.training.losses.AUXILIARY", {**AUXILIARY, **eval(f"{{{entry}}}", names)})
-    call = next(part for part in after.split("`") if part.startswith("heedful.train("))
-    fast = {"steps": 2, "valid_every": 2, "log_every": 1, "device": "cpu", "threads": 1, "metric": "loss"}
-    call = call.removesuffix(")") + ", settings=settings, verbose=False)"
-    settings = {"text": {"kind": "word"}, "model": {"width": 8}, "training": fast}
-    eval(call, {"heedful": heedful, "pairs": copies(50), "out": tmp_path / "m", "settings": settings})
-    first = json.loads((tmp_path / "m" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[0])
-    assert 0 < first["entropy"] < 2
+    assert torch.equal(outputs.attention(NeedWeights(layer=1)), weights[:, 1:2])  # type: ignore[arg-type]
+    assert outputs.attention(NeedWeights()) is weights

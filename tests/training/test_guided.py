@@ -12,15 +12,16 @@ import pytest
 import torch
 from conftest import TINY, copies, write_pairs
 from safetensors.torch import load_file
+from tests_helpers import pad
 from torch import Tensor
 
 import heedful
 from heedful.alignment import parse
 from heedful.config import Config, RnnConfig, TrainingConfig, TransformerConfig
-from heedful.data import Batch, Batches, Corpus, pad
+from heedful.data import Batch, Batches, Corpus
 from heedful.data.links import CorpusLinks
 from heedful.errors import ConfigError, DataError
-from heedful.models import Look, Network, build
+from heedful.models import NeedWeights, Network, build
 from heedful.models.transformer import MultiHead
 from heedful.trace.readout import Readout
 from heedful.training.guided import GuidedAttention, agreement, links_loss, target_weights
@@ -58,7 +59,7 @@ def batches() -> Batches:
 def guide(
     weight: float = 0.5, heads: int = 1, late: bool = False, layer: int = 0, ends: bool = True
 ) -> GuidedAttention:
-    return GuidedAttention(weight, Look(layer=layer), heads, late, ends)
+    return GuidedAttention(weight, NeedWeights(layer=layer), heads, late, ends)
 
 
 def taught(number: int, ends: bool = True) -> dict[int, list[int]]:
@@ -80,15 +81,17 @@ def test_which_layer_and_heads():
 
     one = found("transformer")
     assert one is not None
-    assert (one.look, one.heads, one.late) == (Look(layer=2), 1, True)
+    assert (one.look, one.heads, one.late) == (NeedWeights(layer=2), 1, True)
     assert found("transformer", guided_step="same") == GuidedAttention(one.weight, one.look, 1, False)
-    assert found("rnn") == GuidedAttention(one.weight, Look(layer=0), 1, False)
+    assert found("rnn") == GuidedAttention(one.weight, NeedWeights(layer=0), 1, False)
     other = found("transformer", guided_layer=4, guided_heads=0, guided_step="next", guided=2)
-    assert other == GuidedAttention(2.0, Look(layer=3), 4, True)
+    assert other == GuidedAttention(2.0, NeedWeights(layer=3), 4, True)
     assert other.readout.step == "next"
     assert (other.readout.layer, other.readout.heads) == (4, (1, 2, 3, 4))
     assert found("rnn", guided=0) is None
-    assert found("rnn", guided_unlinked="free") == GuidedAttention(one.weight, Look(layer=0), 1, False, ends=False)
+    assert found("rnn", guided_unlinked="free") == GuidedAttention(
+        one.weight, NeedWeights(layer=0), 1, False, ends=False
+    )
     with pytest.raises(ConfigError, match=r"links guide attention, but model.family=fixed has none"):
         found("fixed")
     with pytest.raises(ConfigError, match=r"training.guided_layer is 5, but the model has 4 layers"):
@@ -135,7 +138,7 @@ def plain_loss(model: Network, batch: Batch, guide: GuidedAttention) -> tuple[Te
     memory = model.encode(batch.x, batch.x != 0)
     y = batch.y[:, :-1]
     model.unrolls = lambda *_: False
-    hidden, _, weights = model.step(y, model.start(memory, y.shape[1]), memory, Look())
+    hidden, _, weights = model.step(y, model.start(memory, y.shape[1]), memory, NeedWeights())
     words = torch.nn.functional.cross_entropy(
         model.logits(hidden).flatten(0, 1), batch.y[:, 1:].flatten(), ignore_index=0, reduction="sum"
     )
@@ -214,11 +217,11 @@ def test_only_the_guided_layer_is_computed_in_the_plain_way(monkeypatch):
     model, batch = make("transformer"), batches().batch(np.arange(4))
     memory = model.encode(batch.x, batch.x != 0)
     y = batch.y[:, :-1]
-    weights = model.step(y, model.start(memory, y.shape[1]), memory, Look(layer=1)).weights
+    weights = model.step(y, model.start(memory, y.shape[1]), memory, NeedWeights(layer=1)).weights
     assert weights is not None
     assert weights.shape == (4, 1, 2, *y.shape[1:], batch.x.shape[1])
     assert calls == [model.decoder[1].across]
-    every = model.step(y, model.start(memory, y.shape[1]), memory, Look()).weights
+    every = model.step(y, model.start(memory, y.shape[1]), memory, NeedWeights()).weights
     torch.testing.assert_close(weights[:, 0], every[:, 1])
 
 
@@ -226,7 +229,7 @@ def test_agreement_counts_the_best_token_of_each_row():
     model, batch = make("additive").eval(), batches().batch(np.arange(4))
     with torch.inference_mode():
         memory = model.encode(batch.x, batch.x != 0)
-        weights = model.step(batch.y[:, :-1], model.start(memory, 4), memory, Look()).weights
+        weights = model.step(batch.y[:, :-1], model.start(memory, 4), memory, NeedWeights()).weights
         hits, linked = agreement(model, batch, guide())
     best = weights[:, 0, 0].argmax(-1)
     tokens = {(row, t): right for row in range(len(PAIRS)) for t, right in taught(row).items()}

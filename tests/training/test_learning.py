@@ -8,12 +8,13 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
+from tests_helpers import pad
 
 from heedful.config import FixedConfig, RecurrentConfig, RnnConfig
-from heedful.data import Batch, pad
+from heedful.data import Batch
 from heedful.decoding import greedy
 from heedful.models import Network, build
-from heedful.observe import read
+from heedful.observe import read_attention
 from heedful.text import END, START
 from heedful.training.step import loss
 
@@ -107,7 +108,7 @@ def test_reversing_looks_along_the_other_diagonal():
     held = sentences("reverse", 50, SHORT, np.random.default_rng(7))
     targets = [[w for w in y[1:] if w] for y in held.y.tolist()]
     hits = words = 0
-    for reading in read(model, model.encode(held.x, held.x != 0), targets):
+    for reading in read_attention(model, model.encode(held.x, held.x != 0), targets):
         looked = reading.weights[0, 0, :-1].argmax(-1)  # </s> may look where it likes
         n = len(looked)
         hits += int((looked == np.arange(n)[::-1]).sum())

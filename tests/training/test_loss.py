@@ -5,9 +5,10 @@ import math
 import numpy as np
 import pytest
 import torch
+from tests_helpers import pad
 
 from heedful.config import RnnConfig, TrainingConfig
-from heedful.data import Batch, pad
+from heedful.data import Batch
 from heedful.models import build
 from heedful.training.step import learning_rate, loss
 

@@ -7,11 +7,12 @@ import math
 import numpy as np
 import pytest
 import torch
+from tests_helpers import pad
 from torch.nn import functional as F
 
 from heedful.config import RnnConfig, TrainingConfig, TransformerConfig
-from heedful.data import Batch, pad
-from heedful.models import Look, Network, build
+from heedful.data import Batch
+from heedful.models import NeedWeights, Network, build
 from heedful.training.step import TrainingStep, loss, mean_weights
 
 CPU = torch.device("cpu")
@@ -54,7 +55,7 @@ def test_like_the_parts_that_everybody_uses(clip: float, kind: str) -> None:
         memory = plain.encode(one.x, one.x != 0)
         # With a look, which takes the Transformer's plain way; a recurrent one takes its loop.
         plain.unrolls = lambda *_: False
-        hidden = plain.step(one.y[:, :-1], plain.start(memory, one.y.shape[1] - 1), memory, Look()).hidden
+        hidden = plain.step(one.y[:, :-1], plain.start(memory, one.y.shape[1] - 1), memory, NeedWeights()).hidden
         wanted = F.cross_entropy(
             plain.logits(hidden).flatten(0, 1), one.y[:, 1:].flatten(), ignore_index=0, label_smoothing=0.1
         )

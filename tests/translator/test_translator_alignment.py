@@ -17,7 +17,7 @@ from heedful.alignment.symmetrize import symmetrize
 from heedful.decoding import Decoding
 from heedful.errors import ConfigError, DataError, ModelError
 from heedful.interop.folder import read_model, set_aside, write_model, write_readout
-from heedful.observe import read
+from heedful.observe import read_attention
 from heedful.trace import Word
 from heedful.trace.alignment import Alignment
 from heedful.trace.readout import Readout
@@ -76,7 +76,7 @@ def test_a_trace_is_read_as_the_readout_has_it(readout):
     for trace in (written, given):
         x = torch.tensor([parts.source.encode(trace.source.text).ids])
         memory = parts.model.encode(x, torch.ones_like(x, dtype=torch.bool))
-        (reading,) = read(
+        (reading,) = read_attention(
             parts.model, memory, [[index[token] for token in trace.target.tokens]], after=True, norms=True
         )
         assert trace.readout == readout

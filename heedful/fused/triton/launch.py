@@ -1,4 +1,4 @@
-"""When a kernel is compiled, and how it is launched.
+"""When a kernel is compiled, how it is launched, and `no_compile` for functions that torch.compile skips.
 
 Triton is heavy, and most machines have no use for it. So a kernel is a plain function until it is first launched; only
 then is Triton loaded, and put as `tl` into the module where the kernel is written.
@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any
+from functools import partial, wraps
+from typing import Any, ParamSpec, TypeVar
 
-__all__ = ["JitFunction", "Kernel", "interpreted", "kernel", "part", "power_of_2"]
+import torch
+
+__all__ = ["JitFunction", "Kernel", "interpreted", "kernel", "no_compile", "part", "power_of_2"]
 
 
 class JitFunction:
@@ -67,3 +69,25 @@ def power_of_2(n: int) -> int:
 def interpreted() -> bool:
     """Whether kernels are interpreted on the CPU, to be tested, rather than compiled for a GPU."""
     return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def no_compile(function: Callable[P, R]) -> Callable[P, R]:
+    """Make torch.compile leave a function as it is.
+
+    `torch.compiler.disable` does that, but loads the whole compiler; here it is asked only where somebody compiles.
+    """
+    disabled: list[Callable[P, R]] = []
+
+    @wraps(function)
+    def call(*args: P.args, **options: P.kwargs) -> R:
+        if not torch.compiler.is_compiling():
+            return function(*args, **options)
+        if not disabled:
+            disabled.append(torch.compiler.disable(function))  # type: ignore[no-untyped-call]
+        return disabled[0](*args, **options)
+
+    return call

@@ -18,10 +18,8 @@ import torch
 from torch import Tensor
 
 from heedful.errors import ShapeError
-from heedful.fused.no_compile import no_compile
-from heedful.fused.triton.activations import tanh
-from heedful.fused.triton.launch import kernel, part, power_of_2
-from heedful.fused.triton.steps import counted, demand, pitch
+from heedful.fused.triton.launch import kernel, no_compile, part, power_of_2
+from heedful.fused.triton.recurrent_cells import counted, demand, pitch, tanh
 
 if TYPE_CHECKING:
     import triton.language as tl

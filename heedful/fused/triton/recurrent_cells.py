@@ -1,32 +1,113 @@
-"""One step of LSTM or GRU after its products by one kernel, and one step back by another.
+"""One step of LSTM or GRU after its products by one kernel, and its backward step by another.
 
-The references are `heedful.fused.cpu.recurrence`, whose buffers these work on (gates after their functions are
-kept in the place of the sums), and `heedful.models.rnn` for a step while decoding. A program has some numbers of one
-row; it finds its place by t, so that all steps are launched alike, with the same pointers.
+The references are `heedful.fused.cpu.recurrence`, whose buffers these work on (gates after their functions are kept in
+place of the sums), and `heedful.models.rnn` for a step of decoding. A program has some numbers of one row; it computes
+its position from t, so that all steps are launched alike, with the same pointers.
+
+Also what other kernels of one step share: σ and tanh, and `demand`, which checks tensors once and not at every step.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from heedful.errors import ShapeError
-from heedful.fused.no_compile import no_compile
-from heedful.fused.triton.activations import sigma, tanh
-from heedful.fused.triton.launch import kernel
-from heedful.fused.triton.steps import counted, demand, pitch
+from heedful.errors import ConfigError, ShapeError
+from heedful.fused.triton.launch import kernel, no_compile, part
+from heedful.fused.triton.policy import usable
 
 if TYPE_CHECKING:
     import triton.language as tl
 
-__all__ = ["GruSteps", "LstmSteps", "gru_cell", "lstm_cell"]
+__all__ = [
+    "KINDS",
+    "GruSteps",
+    "LstmSteps",
+    "counted",
+    "demand",
+    "gru_cell",
+    "lstm_cell",
+    "pitch",
+    "sigma",
+    "steppable",
+    "tanh",
+]
 
+KINDS = (torch.float32, torch.float64)
 BLOCK = 256  # numbers of a row that a program works on
 WARPS = 2
+
+
+def steppable(x: Tensor) -> bool:
+    """Whether steps on this tensor may be taken by kernels: where kernels are used at all, in fp32 or fp64."""
+    return x.dtype in KINDS and usable(x)
+
+
+def pitch(name: str, rows: Tensor) -> int:
+    """Return how many numbers lie from one row to the next.  rows (…, W): the rows may be parts of wider ones."""
+    found, before = 0, 1
+    even = rows.shape[-1] <= 1 or rows.stride(-1) == 1
+    for size, stride in reversed(list(zip(rows.shape[:-1], rows.stride()[:-1], strict=True))):
+        if size > 1:
+            found = found or stride
+            even = even and stride == found * before
+        before *= size
+    if rows.numel() and not even:
+        raise ShapeError(f"{name} has strides {rows.stride()} for {tuple(rows.shape)}: its rows must follow evenly")
+    return found or rows.shape[-1]
+
+
+def counted(*widths: int) -> tuple[int, ...]:
+    """Return widths and strides counted in a unit of 4 or 1, and the unit.
+
+    Triton asks of a number only whether it is a multiple of 16. Where all are multiples of 4, as 1,000 is, a kernel
+    that multiplies by 4 itself can fetch 16 bytes at once, too.
+    """
+    unit = 1 if any(width % 4 for width in widths) else 4
+    return *(width // unit for width in widths), unit
+
+
+def demand(tensors: Mapping[str, tuple[Tensor, tuple[int, ...]]], pieces: bool = False) -> None:
+    """Raise ShapeError for tensors that a kernel would misread: wrong shape, not contiguous, or not like the first.
+
+    With `pieces` only the last axis must be contiguous. A mask, of bool, need not be of the same type.
+    """
+    name, (first, _) = next(iter(tensors.items()))
+    if first.dtype not in KINDS:
+        raise ShapeError(f"{name} is {first.dtype}; kernels take steps in torch.float32 or torch.float64")
+    if not first.is_cuda and os.environ.get("TRITON_INTERPRET") != "1":
+        raise ConfigError(f"{name} is on '{first.device}', but kernels run on a CUDA device")
+    for other, (tensor, shape) in tensors.items():
+        if tuple(tensor.shape) != shape:
+            raise ShapeError(f"{other} has shape {tuple(tensor.shape)}, expected {shape}")
+        if tensor.dtype not in (first.dtype, torch.bool):
+            raise ShapeError(f"{other} is {tensor.dtype}, but {name} is {first.dtype}")
+        if tensor.device != first.device:
+            raise ShapeError(f"{other} is on '{tensor.device}', but {name} on '{first.device}'")
+        if not pieces and not tensor.is_contiguous():
+            raise ShapeError(f"{other} has strides {tensor.stride()} for {shape}: it must lie in one piece")
+
+
+# σ and tanh by exp alone: Triton's interpreter has nothing else, and a GPU's exp is fast. Both are right to about one
+# rounding of 1 (6e-8 in fp32), not of the result. PTX's `tanh.approx` is twice as fast, but right to 5e-4 only.
+
+
+@part
+def sigma(x) -> tl.tensor:
+    """1 / (1 + exp(-x)): 0 and 1 at the ends, since exp becomes infinite or 0 there."""
+    return 1 / (1 + tl.exp(-x))
+
+
+@part
+def tanh(x) -> tl.tensor:
+    """1 - 2 / (1 + exp(2x)): -1 and 1 at the ends."""
+    return 1 - 2 / (1 + tl.exp(2 * x))
 
 
 @kernel("t", "T", "B")

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from random_translators import random_translator
 
-from heedful.draw import heatmap, pack
-from heedful.draw.unpack import sentences, unpack
+from heedful.draw import heatmap
+from heedful.draw.trace_codec import FINEST, decode_trace, encode_trace, split_sentences
 from heedful.errors import DataError
 from heedful.trace import Text, Trace, Word
 from heedful.trace.readout import Readout
@@ -20,7 +20,7 @@ from heedful.trace.readout import Readout
 def test_a_trace_comes_back(name: str, text: str) -> None:
     translation = random_translator(name).translate(text, trace=True)
     trace = translation.trace
-    found = unpack(pack.plain(trace, name), text, translation.text)
+    found = decode_trace(encode_trace(trace, name), text, translation.text)
     assert found.source.words == trace.source.words
     assert found.target.words == trace.target.words
     assert (found.source.tokens, found.target.tokens) == (trace.source.tokens, trace.target.tokens)
@@ -29,9 +29,9 @@ def test_a_trace_comes_back(name: str, text: str) -> None:
         assert found.words() is None
     else:
         # Each weight under the floor may be gone.
-        np.testing.assert_allclose(found.tokens(), trace.tokens(), atol=pack.FINEST)
+        np.testing.assert_allclose(found.tokens(), trace.tokens(), atol=FINEST)
     parts = translation.sentences or (translation,)
-    back = sentences(found)
+    back = split_sentences(found)
     assert len(back) == len(parts)
     for one, part in zip(back, parts, strict=True):
         assert one.source.words == part.trace.source.words
@@ -54,14 +54,14 @@ def test_by_hand() -> None:
     logs = np.log(np.array([0.5, 0.25], dtype=np.float32))
     readout = Readout(step="next", norms=True)
     trace = Trace(words("a", "b"), words("X"), None, logs, readout, weights)
-    found = unpack(pack.plain(trace, "m"), "a b", "X")
+    found = decode_trace(encode_trace(trace, "m"), "a b", "X")
     np.testing.assert_allclose(found.read, weights, atol=1e-5)
     assert found.confidences() == pytest.approx((0.5, 0.25), abs=1e-4)
     assert str(found.readout) == "mean of all layers and heads; read at the next step; weighted by norms"
-    assert sentences(found) == [found]
+    assert split_sentences(found) == [found]
     # What is no attention says so, and nothing is warned of.
     other = Trace(*(trace.source, trace.target), None, logs, Readout(label="what it hung on", attention=False), weights)
-    back = unpack(pack.plain(other, "m"), "a b", "X")
+    back = decode_trace(encode_trace(other, "m"), "a b", "X")
     assert (str(back.readout), back.readout.attention) == ("what it hung on", False)
 
 
@@ -80,5 +80,5 @@ def test_by_hand() -> None:
 )
 def test_what_is_no_figure(broken: dict[str, Any]) -> None:
     trace = Trace(words("a", "b"), words("X"), None, np.zeros(2, np.float32), read=np.full((2, 3), 1 / 3, np.float32))
-    with pytest.raises(DataError, match="this is no figure"):
-        unpack({**pack.plain(trace, "m"), **broken}, "a b", "X")
+    with pytest.raises(DataError, match="this is not a figure"):
+        decode_trace({**encode_trace(trace, "m"), **broken}, "a b", "X")

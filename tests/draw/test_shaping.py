@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from heedful.draw.bidi import in_sight, levels
 from heedful.draw.fonts import Face, script_of
-from heedful.draw.runs import runs
+from heedful.draw.shaping import bidi_levels, text_runs, visual_order
 
 LATIN = [*range(0x20, 0x250), *range(0x370, 0x530), 0x2026]
 DIGITS = [ord(c) for c in " '0123456789"]
@@ -38,7 +37,7 @@ LINES = (
 
 def split(text: str) -> list[tuple[str, str]]:
     faces = {c: FACES.get(script_of(c), PLAIN) for c in text if not c.isspace() and c not in "\u2068\u2069\u200d\u200c"}
-    return [(run.text, run.face.family) for run in runs(text, faces, PLAIN)]
+    return [(run.text, run.face.family) for run in text_runs(text, faces, PLAIN)]
 
 
 @pytest.mark.parametrize("line", LINES)
@@ -65,7 +64,7 @@ def test_a_word_is_one_run_with_its_marks_and_quotes() -> None:
 
 def test_one_font_of_two_scripts_is_still_two_runs() -> None:
     both = face("both", *LATIN, *range(0x900, 0x980))
-    found = runs("at लेकिन!", dict.fromkeys("at लेकिन!", both), both)
+    found = text_runs("at लेकिन!", dict.fromkeys("at लेकिन!", both), both)
     assert [(run.text, run.script) for run in found] == [("at ", "LATIN"), ("लेकिन!", "DEVANAGARI")]
 
 
@@ -93,10 +92,10 @@ def test_levels_by_hand() -> None:
         ("a\u2068b\u2069א", "00201"),
         ("\u2067a\u2069", "020"),
     ):
-        assert "".join(map(str, levels(text))) == wanted, text
+        assert "".join(map(str, bidi_levels(text))) == wanted, text
 
 
 def test_order_is_turned_level_by_level() -> None:
-    assert in_sight("abCDef", [0, 0, 1, 1, 0, 0]) == list("abDCef")
-    assert in_sight("AB12C", [1, 1, 2, 2, 1]) == list("C12BA")
-    assert in_sight("", []) == []
+    assert visual_order("abCDef", [0, 0, 1, 1, 0, 0]) == list("abDCef")
+    assert visual_order("AB12C", [1, 1, 2, 2, 1]) == list("C12BA")
+    assert visual_order("", []) == []

@@ -1,21 +1,24 @@
-"""What all SVG pictures share: safe text, colours, ticks, legends and the document around them.
+"""Parts of all SVG pictures: escaped text, colours, legends, captions, stacks, and the document around them.
 
-A picture carries its own colours, as CSS variables for light and for dark. Its ground is transparent, so that it can
-stand inside a page of the same scheme; `Picture.image` gives it a ground of its own, for pages of any colour. How wide
-a text will be is only guessed, on the generous side: none depends on a font.
+A picture carries its own colours, as CSS variables for light and for dark. Its background is transparent, so that it
+can be part of a page of the same scheme; `Picture.image` adds a background, for pages of any colour. The width of a
+text is an estimate on the generous side: none depends on a font.
 """
 
 from __future__ import annotations
 
 import base64
-import math
 import re
 import unicodedata
 import zlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from heedful.errors import DataError
+import numpy as np
+import regex
+from numpy.typing import NDArray
+
+from heedful.trace import END, Trace
 
 __all__ = [
     "DARK",
@@ -25,19 +28,25 @@ __all__ = [
     "LIGHT",
     "LIGHT_RIBBONS",
     "NAMES",
+    "NO_WEIGHTS",
+    "NO_WORDS",
     "RIBBONS",
     "Entry",
+    "Kept",
     "Picture",
+    "Terms",
     "clean",
     "cut",
     "decimal",
-    "finite",
+    "heading",
     "isolate",
+    "keep",
     "legend",
-    "log_ticks",
+    "message",
+    "notes",
     "number",
-    "tick_label",
-    "ticks",
+    "stack",
+    "terms",
     "width_of",
     "wrap",
 ]
@@ -46,7 +55,8 @@ FONTS = (
     "system-ui,-apple-system,'Segoe UI',Roboto,'Noto Sans','Noto Sans Devanagari','Nirmala UI','Kohinoor Devanagari',"
     "'Noto Sans CJK SC','PingFang SC','Microsoft YaHei','Noto Naskh Arabic','Noto Sans Hebrew',sans-serif"
 )
-# Ink, softer ink, lines, ground, shade, a number on a pale and on a full shade, gold; then five series, full and pale.
+# Text, softer text, lines, background, shade, a number on a pale and on a full shade, gold links; five series, full
+# and pale.
 NAMES = (
     *("ink", "soft", "line", "ground", "shade", "pale", "full", "gold"),
     *("s0", "s1", "s2", "s3", "s4", "p0", "p1", "p2", "p3", "p4"),
@@ -62,8 +72,7 @@ DARK = (
     *("#4e3d2d", "#2f4355", "#244841", "#4b3c4a", "#3d4249"),
 )
 HUES = 5  # of series, and of ribbons
-# Colours of ribbons by hue: of no weight, and of all. view.css has the same, so that a word has one
-# colour in every format.
+# Colours of ribbons by hue: of weight 0 and of weight 1. The style sheet of the interactive figure has the same.
 RIBBONS = ("w0", "w1", "w2", "w3", "w4", "d0", "d1", "d2", "d3", "d4")
 LIGHT_RIBBONS = (
     *("#cb6b30", "#3e8cbb", "#34947c", "#b270a0", "#7f868f"),
@@ -75,10 +84,14 @@ DARK_RIBBONS = (
 )
 INVISIBLE = {chr(c) for c in (0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0xFEFF, 0xFFFE, 0xFFFF)}
 ROW = 20  # height of a line of the legend
+LINE = 24  # of a heading
+NOTE = 17  # of a caption
+NO_WEIGHTS = "This model has no attention weights to draw."
+NO_WORDS = "There are no words to draw."
 
 
 class Picture(NamedTuple):
-    """A picture before it is a document: its size, its name, what it shows in words, and its elements."""
+    """A picture before it is a document: its size, title, description in words, and SVG elements."""
 
     width: float
     height: float
@@ -87,13 +100,13 @@ class Picture(NamedTuple):
     body: str
 
     def __str__(self) -> str:
-        """The document: one `<svg>` element that stands alone or inside a page."""
+        """The document: one `<svg>` element, alone or inside a page."""
         return self._document(self.body)
 
     def image(self) -> str:
-        """Return the picture as an `<img>` element on a ground of its own, readable on a page of any colour.
+        """Return the picture as an `<img>` element with a background, readable on a page of any colour.
 
-        An image shares neither style nor ids with the page, and notebooks show it even where they do not trust one.
+        An image shares neither style nor ids with the page, and notebooks show it even if they are not trusted.
         """
         ground = '<rect class="g" width="100%" height="100%"/>'
         data = base64.b64encode(self._document(f"{ground}\n{self.body}").encode()).decode()
@@ -116,15 +129,15 @@ class Picture(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """An entry of a legend: its mark, drawn `width` wide and 14 high from (0, 0), and its text."""
+    """An entry of a legend: its symbol, `width` wide and 14 high from (0, 0), and its text."""
 
-    mark: str
+    symbol: str
     width: float
     text: str
 
 
 def _colours(names: Sequence[str], light: Sequence[str], dark: Sequence[str], more: str = "") -> str:
-    """Return the rules that name colours, for light, for dark and for paper, which is light."""
+    """Return the CSS rules of colours, for light, for dark, and for print, which is light."""
     on_light, on_dark = (
         ";".join(f"--h-{name}:{colour}" for name, colour in zip(names, colours, strict=True))
         for colours in (light, dark)
@@ -163,7 +176,7 @@ _RIBBON_STYLE = (
 def clean(text: str) -> str:
     """Return a text that is safe in XML and HTML, also between quotes.
 
-    Control characters and those that turn the line around are left out, white space is a space, half a surrogate is �.
+    Control characters and those that change its direction are left out, white space is a space, half a surrogate is �.
 
     >>> clean("a <b> & 'c'\\x1b\\n d")
     'a &lt;b&gt; &amp; &#39;c&#39;  d'
@@ -182,13 +195,13 @@ def clean(text: str) -> str:
 
 
 def isolate(word: str) -> str:
-    """Return a clean word; one that is written from right to left keeps its order among others that are not."""
-    turned = any(unicodedata.bidirectional(c) in ("R", "AL") for c in word)
-    return f"\u2068{clean(word)}\u2069" if turned else clean(word)
+    """Return a clean word; one that is written from right to left is isolated from the text around it."""
+    isolated = any(unicodedata.bidirectional(c) in ("R", "AL") for c in word)
+    return f"\u2068{clean(word)}\u2069" if isolated else clean(word)
 
 
 def width_of(text: str, size: float = 14) -> float:
-    """Return about how wide a text will be, rather too much than too little."""
+    """Return an upper estimate of the width of a text."""
     total = 0.0
     for c in text:
         if unicodedata.east_asian_width(c) in "WF":
@@ -201,22 +214,17 @@ def width_of(text: str, size: float = 14) -> float:
 
 
 def cut(text: str, most: float, size: float = 14) -> str:
-    """Return a text that is not wider than `most`; never between a letter and its marks.
+    """Return a text that is not wider than `most`, cut between grapheme clusters.
 
     >>> cut("abcdefgh", 40)
     'abc…'
     """
     if width_of(text, size) <= most:
         return text
-    end = len(text) - 1
-    while end > 0 and (width_of(text[:end] + "…", size) > most or _joined(text, end)):
-        end -= 1
-    return text[:end] + "…"
-
-
-def _joined(text: str, at: int) -> bool:
-    """Whether the character at this place belongs to the one before it."""
-    return unicodedata.category(text[at])[0] == "M" or "\u200d" in text[at - 1 : at + 1]
+    clusters = regex.findall(r"\X", text)
+    while clusters and width_of("".join(clusters) + "…", size) > most:
+        clusters.pop()
+    return "".join(clusters) + "…"
 
 
 def wrap(text: str, width: float, size: float = 14) -> list[str]:
@@ -231,7 +239,7 @@ def wrap(text: str, width: float, size: float = 14) -> list[str]:
 
 
 def legend(entries: Sequence[Entry], x: float, y: float, width: float) -> tuple[str, float]:
-    """Return the entries from (x, y) on, as many on a line as fit, and the height they take."""
+    """Return the entries from (x, y) on, as many on a line as fit, and the height of all."""
     parts, across, down = [], 0.0, 0.0
     for entry in entries:
         text = cut(entry.text, width - entry.width - 8, 12)
@@ -240,14 +248,14 @@ def legend(entries: Sequence[Entry], x: float, y: float, width: float) -> tuple[
             across, down = 0.0, down + ROW
         at = f'transform="translate({decimal(x + across)} {decimal(y + down)})"'
         parts.append(
-            f'<g {at}>{entry.mark}<text class="q" x="{decimal(entry.width + 7)}" y="11">{clean(text)}</text></g>'
+            f'<g {at}>{entry.symbol}<text class="q" x="{decimal(entry.width + 7)}" y="11">{clean(text)}</text></g>'
         )
         across += needed
     return "\n".join(parts), (down + ROW if parts else 0.0)
 
 
 def decimal(value: float) -> str:
-    """Return a number as short as it can be written with two digits after the point.
+    """Return a number with at most two decimals.
 
     >>> decimal(1.5), decimal(2.0), decimal(-0.001)
     ('1.5', '2', '0')
@@ -257,7 +265,7 @@ def decimal(value: float) -> str:
 
 
 def number(value: float) -> str:
-    """Return a number for a person: one digit after the point, two that count when under 1, and 100 only for 100.
+    """Return a number with one decimal, with two significant digits if under 1, and as 100 only if it is 100.
 
     >>> number(100.0), number(99.97), number(7.25), number(0.0312)
     ('100', '99.9', '7.2', '0.031')
@@ -268,46 +276,90 @@ def number(value: float) -> str:
     return "99.9" if text == "100" and value < 100 else text
 
 
-def finite(values: Sequence[float], what: str) -> None:
-    """Refuse numbers that cannot be drawn."""
-    for value in values:
-        if not math.isfinite(value):
-            raise DataError(f"{what}: {value} cannot be drawn")
+class Terms(NamedTuple):
+    """What the numbers of a trace are called: one of them, all of them, and the title of a figure."""
+
+    one: str
+    all: str
+    title: str
 
 
-def ticks(low: float, high: float, count: int = 5) -> tuple[float, ...]:
-    """Return about `count` round numbers that enclose `low` to `high`.
+def terms(trace: Trace) -> Terms:
+    """Return what the numbers of a trace are called: weights, or shares where they are not attention."""
+    if trace.readout.attention:
+        return Terms("weight", "weight", "Attention weights")
+    return Terms("share", "shares", "Influence of source words")
 
-    >>> ticks(0, 97)
-    (0.0, 20.0, 40.0, 60.0, 80.0, 100.0)
+
+class Kept(NamedTuple):
+    """Which weights are drawn, and the share of all weight that is not."""
+
+    mask: NDArray[np.bool_]
+    hidden: float
+
+    def caption(self, what: str, all_: str = "weight") -> str:
+        """Return a caption for what is not drawn: `what`, and its share of `all_`."""
+        share = 100 * self.hidden
+        return "nothing is hidden" if share < 0.05 else f"hidden: {what}, together {number(share)}\u00a0% of all {all_}"
+
+
+def keep(weights: NDArray[np.float32], mass: float = 1.0, least: float = 0.0, most: int | None = None) -> Kept:
+    """Keep the largest weights of each row, up to a share `mass` of it or `most` of them, none under `least`.  (T, S).
+
+    >>> kept = keep(np.array([[0.6, 0.3, 0.08, 0.02]], dtype=np.float32), mass=0.9)
+    >>> kept.mask.tolist(), kept.caption("the rest")
+    ([[True, True, False, False]], 'hidden: the rest, together 10\\xa0% of all weight')
     """
-    if high - low <= 1e-9 * max(abs(low), abs(high)):  # one number, as far as can be drawn
-        low, high = (low - abs(low) / 2, low + abs(low) / 2) if low else (0.0, 1.0)
-    rough = (high - low) / count
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= rough * (1 - 1e-9))
-    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    return tuple(float(f"{i * step:.12g}") for i in range(first, last + 1))
+    order = np.argsort(-weights, axis=1, kind="stable")
+    ranked = np.take_along_axis(weights, order, axis=1).astype(float)
+    before = np.cumsum(ranked, axis=1) - ranked
+    chosen = (before < mass * ranked.sum(1, keepdims=True) - 1e-6) & (ranked >= max(least, 1e-9))
+    if most is not None:
+        chosen[:, most:] = False
+    mask = np.zeros(weights.shape, dtype=bool)
+    np.put_along_axis(mask, order, chosen, axis=1)
+    total = float(weights.sum(dtype=float))
+    return Kept(mask, max(0.0, 1 - float(weights[mask].sum(dtype=float)) / total) if total else 0.0)
 
 
-def log_ticks(low: float, high: float) -> tuple[float, ...]:
-    """Return round numbers that enclose `low` to `high`, for a scale on which each ratio has its length.
+def heading(title: str, width: float, line: int = LINE) -> tuple[list[str], float]:
+    """Return a title on as many lines as it needs, each `line` high, and the height of all."""
+    lines = wrap(title, width - 16, 15)
+    texts = [f'<text class="h" x="8" y="{20 + line * i}">{clean(text)}</text>' for i, text in enumerate(lines)]
+    return texts, float(line * len(lines))
 
-    >>> log_ticks(0.3, 8)
-    (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+
+def notes(texts: Sequence[str], y: float, width: float) -> tuple[list[str], float]:
+    """Return the caption below a picture, from `y` on, and its height.
+
+    Words from right to left, in quotes, keep their order in a list.
     """
-    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-    steps, every = ((1, 2, 5), 1) if last - first <= 3 else ((1,), 1 + (last - first) // 8)
-    all_ = [float(f"{m}e{e}") for e in range(first, last + every, every) for m in steps]
-    start = max((i for i, t in enumerate(all_) if t <= low), default=0)
-    stop = next((i for i, t in enumerate(all_) if t >= high), len(all_) - 1)
-    return tuple(all_[start : max(stop, start + 1) + 1])
+    lines = wrap("\u00a0· ".join(texts), width - 16, 12)
+    isolated = ("".join(isolate(part) for part in re.split(r"([\s']+)", line)) for line in lines)
+    found = [f'<text class="q" x="8" y="{decimal(y + 11 + NOTE * i)}">{line}</text>' for i, line in enumerate(isolated)]
+    return found, float(NOTE * len(lines))
 
 
-def tick_label(value: float) -> str:
-    """Return a tick as a person writes it.
+def message(trace: Trace, title: str) -> Picture:
+    """Return the picture of a trace without weights: a line that says so."""
+    text = NO_WORDS if trace.source.tokens == (END,) else NO_WEIGHTS
+    body, y = heading(title, 400)
+    body.append(f'<text class="q" x="8" y="{decimal(y + 20)}">{text}</text>')
+    return Picture(400, y + 34, title or terms(trace).title, text, "\n".join(body))
 
-    >>> tick_label(0.25), tick_label(20.0), tick_label(12000.0)
-    ('0.25', '20', '12,000')
-    """
-    return f"{value:,.0f}" if value == round(value) else f"{value:.6g}"
+
+def stack(pictures: Sequence[Picture], title: str, default_title: str) -> Picture:
+    """Return pictures one below the other as one: a sentence under several models."""
+    if len(pictures) == 1:
+        return pictures[0]
+    width = max(picture.width for picture in pictures)
+    body, y = heading(title, width)
+    y += 8 * bool(title)
+    for i, picture in enumerate(pictures):
+        if i:
+            body.append(f'<path class="l" d="M8 {decimal(y + 10)}H{decimal(width - 8)}"/>')
+            y += 22
+        body.append(f'<g transform="translate(0 {decimal(y)})">{picture.body}</g>')
+        y += picture.height
+    description = " ".join(f"{picture.title}: {picture.description}." for picture in pictures)
+    return Picture(width, y, title or default_title, description, "\n".join(body))

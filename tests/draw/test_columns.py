@@ -1,12 +1,13 @@
-"""Columns of a terminal, and what is one sign: numbers worked by hand."""
+"""Columns of a terminal: numbers worked by hand."""
 
 from __future__ import annotations
 
 import pytest
+import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.draw.widths import columns, signs
+from heedful.draw.terminal import columns
 
 
 @pytest.mark.parametrize(
@@ -22,15 +23,6 @@ def test_by_hand(text: str, wide: int) -> None:
     assert columns(text) == wide
 
 
-@given(st.text(max_size=30))
-def test_signs_are_the_text_in_parts(text: str) -> None:
-    assert "".join(signs(text)) == text
-    assert columns(text) == sum(map(columns, signs(text)))
-
-
-@pytest.mark.parametrize(
-    ("text", "parts"),
-    [("की!", 2), ("👨\u200d👩\u200d👧x", 2), ("🇮🇳🇯🇵", 2), ("👍🏽👍", 2), ("क्ष", 2), ("e\u0301a", 2), ("", 0)],
-)
-def test_what_is_one_sign(text: str, parts: int) -> None:
-    assert len(signs(text)) == parts
+@given(st.text(st.characters(exclude_categories=("Cc", "Cs")), max_size=30))
+def test_columns_of_clusters_add_up(text: str) -> None:
+    assert columns(text) == sum(map(columns, regex.findall(r"\X", text)))
