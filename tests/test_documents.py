@@ -16,7 +16,7 @@ from walks import walks
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 RUNNING = [p for p in PAGES if blocks(p.read_text(encoding="utf-8"))]
-TRAINING = ("README.md", "recurrence.md", "long-text.md", "ensembles.md")  # pages whose code trains for seconds
+SLOW = ("README.md", "gradients.md", "gradient-paths.md", "recall.md", "long-text.md", "ensembles.md")
 PICTURES = ROOT / "docs" / "pictures"
 
 
@@ -32,7 +32,7 @@ def script(path: Path) -> Any:
 
 @pytest.mark.parametrize(
     "path",
-    [pytest.param(p, id=p.name, marks=[pytest.mark.slow] if p.name in TRAINING else []) for p in RUNNING],
+    [pytest.param(p, id=p.name, marks=[pytest.mark.slow] if p.name in SLOW else []) for p in RUNNING],
 )
 def test_the_code_in_a_document_prints_and_draws_what_is_shown(path: Path) -> None:
     document = run(path)

@@ -124,7 +124,7 @@ class Translation:
         """The heat map of each sentence as an image, readable in a notebook of any theme; None without a trace."""
         if self._trace is None:
             return None
-        return "".join(f"<div>{views.drawn([part.trace]).image()}</div>" for part in self.sentences or (self,))
+        return "".join(f"<div>{views.picture([part.trace]).image()}</div>" for part in self.sentences or (self,))
 
     def plain(self) -> dict[str, Any]:
         """Return what JSON can hold, with the weights between words, and the links, when there is a trace."""

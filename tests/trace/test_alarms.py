@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from heedful.draw.html import record
-from heedful.draw.pack import plain
-from heedful.draw.unpack import unpack
+from heedful.draw.trace_codec import decode_trace, encode_trace
 from heedful.draw.views import view
 from heedful.errors import ConfigError, DataError
 from heedful.trace import Text, Trace, Word
@@ -168,7 +167,7 @@ def test_alarms_near_chance_are_not_shown() -> None:
     assert "nearly uniform" in view([trace])
     assert "nearly uniform" not in view([measured])
     assert [alarm["kind"] for alarm in record([measured])["traces"][0]["alarms"]] == ["repeated"]
-    sent = unpack(plain(measured, ""), measured.source.text, measured.target.text)
+    sent = decode_trace(encode_trace(measured, ""), measured.source.text, measured.target.text)
     assert {alarm.kind for alarm in alarms(sent)} == {"repeated"}
 
 

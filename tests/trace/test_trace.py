@@ -343,7 +343,7 @@ def test_layers_and_heads_keep_their_numbers():
     np.testing.assert_array_equal(both.only(2, 3).tokens(), weights[1, 2])
     np.testing.assert_array_equal(replace(layer, readout=Readout(None, (2, 4))).tokens(), weights[1, [1, 3]].mean(0))
     assert Trace.join("ab", "a", [(0, 0)], [both]).numbers() == ((2,), (3,))
-    with pytest.raises(ConfigError, match="^there is no layer 1; of these, the trace holds 2$"):
+    with pytest.raises(ConfigError, match="^there is no layer 1; choose one that the trace holds: 2$"):
         both.only(1)
     with pytest.raises(ConfigError, match="^there is no head 5; choose one from 1 to 4$"):
         layer.only(head=5)
