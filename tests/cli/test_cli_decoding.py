@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, copies, write_pairs
-from tests_helpers import small, train_tiny
+from small_runs import small, train_tiny
 
 import heedful
 from heedful.cli.options import Notes, as_options

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from conftest import copies
-from tests_helpers import small, train_tiny
+from small_runs import small, train_tiny
 
 import heedful
 from heedful.draw import heatmap, overview

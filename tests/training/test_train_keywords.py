@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from conftest import copies, write_pairs
-from tests_helpers import small
+from small_runs import small
 
 import heedful
 from heedful.errors import ArgumentError, ConfigError, DataError
