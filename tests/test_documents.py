@@ -84,22 +84,17 @@ def prose(path: Path) -> list[tuple[int, str]]:
 
 
 WRAPPED = [ROOT / "README.md", *(ROOT / "docs" / "guide").glob("*.md"), *(ROOT / "docs" / "lab").glob("*.md")]
-LONG = {p for p in WRAPPED if p.parent.name == "guide" and p.stem not in ("demo", "python")}  # until they are rewritten
 
 
 @pytest.mark.parametrize("path", WRAPPED, ids=lambda p: p.name)
 def test_pages_are_wrapped(path: Path) -> None:
-    if path in LONG:
-        pytest.skip("not rewritten yet")
     wide = [f"{path.name}, line {number}: {len(line)} characters" for number, line in prose(path) if len(line) > 100]
     assert not wide, "\n".join(wide)
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "docs" / "guide").glob("*.md")), ids=lambda p: p.name)
 def test_guide_pages_are_short(path: Path) -> None:
-    if path in LONG:
-        pytest.skip("not rewritten yet")
-    if path.name != "attention.md":  # the tour
+    if path.name != "attention.md":  # the tour may be longer
         assert len(path.read_text(encoding="utf-8").splitlines()) <= 150
 
 
