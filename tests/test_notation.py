@@ -86,5 +86,5 @@ def test_markdown_holds_every_symbol_and_axis():
 
 
 def test_the_page_is_the_code():
-    page = Path(__file__).parents[1] / "docs" / "notation.md"
+    page = Path(__file__).parents[1] / "docs" / "reference" / "notation.md"
     assert page.read_text(encoding="utf-8") == markdown()
