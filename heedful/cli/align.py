@@ -9,22 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heedful.cli.options import (
-    BatchTokens,
-    Columns,
-    Device,
-    Format,
-    Json,
-    Notes,
-    PairFiles,
-    Source,
-    Target,
-    Threads,
-    check_direction,
-    name_options,
-    open_model,
-    pair_files,
-)
+from heedful.cli import options
 from heedful.cli.output import log, print_json, progress_bar
 from heedful.errors import ConfigError, DataError, choose
 
@@ -39,12 +24,12 @@ Pairs = Sequence[tuple[str, str]]
 
 
 def align(
-    pairs: PairFiles = None,
+    pairs: options.PairFiles = None,
     *,
-    source: Source = None,
-    target: Target = None,
-    columns: Columns = "",
-    format_: Format = "",
+    source: options.Source = None,
+    target: options.Target = None,
+    columns: options.Columns = "",
+    format_: options.Format = "",
     method: Annotated[
         str | None,
         typer.Option(metavar="ibm|eflomal", help="The statistical aligner: our own, or the program eflomal [ibm]."),
@@ -82,10 +67,10 @@ def align(
     lenient: Annotated[
         bool, typer.Option("--lenient", help="Leave out gold links outside of their sentences, and report how many.")
     ] = False,
-    device: Device = "auto",
-    threads: Threads = 0,
-    batch_tokens: BatchTokens = 4096,
-    json: Json = False,
+    device: options.Device = "auto",
+    threads: options.Threads = 0,
+    batch_tokens: options.BatchTokens = 4096,
+    json: options.Json = False,
 ) -> None:
     """Link the words of sentence pairs, and score the links.
 
@@ -112,17 +97,17 @@ def align(
         raise ConfigError(f"{out}: there is no folder {out.parent}")
     if out is not None and out.is_dir():
         raise ConfigError(f"{out}: this is a folder; name a file for the links")
-    given = _pairs(pair_files(pairs, source, target, columns, format_))
+    given = _pairs(options.pair_files(pairs, source, target, columns, format_))
     # Read first: an error in it is reported before links are made.
     wanted = read_gold_file(gold, given, gold_base, lenient) if gold else None
     if links:
         _report(_read_links(links, given), wanted, "", json, on_stdout=True)
         return
     if model:
-        with name_options():
-            translator = open_model(model, None, device, threads)
-            check_direction(model, translator, given, columns)
-            other = open_model(reverse, None, device, threads) if reverse else None
+        with options.name_options():
+            translator = options.open_model(model, None, device, threads)
+            options.check_direction(model, translator, given, columns)
+            other = options.open_model(reverse, None, device, threads) if reverse else None
             aligned = _by_model(model, given, translator, other, symmetry, batch_tokens, json and out is None)
     else:
         more = _extra(extra, columns, format_)
@@ -168,7 +153,7 @@ def _by_model(
             batch_tokens=batch_tokens,
             progress=count,
         )
-    notes = Notes()
+    notes = options.Notes()
     for row, (x, y) in enumerate(given):
         why = aligned.skipped.get(row)
         unknown = () if why else [*translator.unknown(x), *translator.unknown(y, target=True)]

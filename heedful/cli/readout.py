@@ -7,24 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from heedful.cli import options
 from heedful.cli.align import read_gold_file
-from heedful.cli.options import (
-    BatchTokens,
-    Columns,
-    Device,
-    Format,
-    Json,
-    Model,
-    PairFiles,
-    Source,
-    Target,
-    Threads,
-    check_direction,
-    name_options,
-    open_model,
-    pair_files,
-    pair_rows,
-)
 from heedful.cli.output import log, print_json
 from heedful.errors import ConfigError
 
@@ -51,8 +35,8 @@ WIDTH = sum(width + 1 for _, width in COLUMNS) - 1
 
 
 def readout(
-    model: Model,
-    pairs: PairFiles = None,
+    model: options.Model,
+    pairs: options.PairFiles = None,
     *,
     gold: Annotated[
         Path | None,
@@ -67,14 +51,14 @@ def readout(
     ] = None,
     most: Annotated[int, typer.Option(min=2, metavar="N", help="Pairs to read at most, spread over PAIRS.")] = 1000,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the table, and save nothing.")] = False,
-    source: Source = None,
-    target: Target = None,
-    columns: Columns = "",
-    format_: Format = "",
-    device: Device = "auto",
-    threads: Threads = 0,
-    batch_tokens: BatchTokens = 4096,
-    json: Json = False,
+    source: options.Source = None,
+    target: options.Target = None,
+    columns: options.Columns = "",
+    format_: options.Format = "",
+    device: options.Device = "auto",
+    threads: options.Threads = 0,
+    batch_tokens: options.BatchTokens = 4096,
+    json: options.Json = False,
 ) -> None:
     """Select how links are read from a model's attention, and save that in its folder as readout.json.
 
@@ -94,12 +78,12 @@ def readout(
     from heedful.data.formats import subsample
     from heedful.translator import select_readout
 
-    with name_options():
-        translator = open_model(model, None, device, threads)
-        other = None if reverse is None else open_model(reverse, None, device, threads)
-        rows = pair_rows(pair_files(pairs, source, target, columns, format_))
+    with options.name_options():
+        translator = options.open_model(model, None, device, threads)
+        other = None if reverse is None else options.open_model(reverse, None, device, threads)
+        rows = options.pair_rows(options.pair_files(pairs, source, target, columns, format_))
         given = list(rows) if gold else subsample(rows, most + LEARNED)
-        check_direction(model, translator, given, columns)
+        options.check_direction(model, translator, given, columns)
         file = _folder(model) / "readout.json"
         selection = select_readout(
             translator,
