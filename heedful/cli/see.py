@@ -238,14 +238,12 @@ def _translation_traces(
 
 def _self_attention_traces(translator: heedful.Translator, text: str) -> tuple[heedful.Trace, list[heedful.Trace]]:
     """Return the self-attention of the source: of the whole text, and of its sentences."""
-    from heedful.text.segments import segments
-
-    sentences = segments([text], translator.parts.source, translator.reads)
+    sentences, sentence_notes = translator.inside_sentences(text)
     notes = options.Notes(here=False)
-    notes.add([note for one in sentences for note in one.notes], translator.unknown(text))
-    parts = [translator.inside(one.text) for one in sentences]
+    notes.add(sentence_notes, translator.unknown(text))
     notes.log()
-    return heedful.Trace.join(text, text, [(one.start, one.start) for one in sentences], parts), parts
+    starts, parts = [(start, start) for start, _ in sentences], [trace for _, trace in sentences]
+    return heedful.Trace.join(text, text, starts, parts), parts
 
 
 def _print(parts: Sequence[heedful.Trace], how: View, all_heads: bool, ascii_only: bool) -> None:

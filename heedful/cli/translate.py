@@ -7,7 +7,7 @@ import re
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from shlex import quote
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from heedful.markup import Marked
     from heedful.translator import Token
 
-__all__ = ["Printer", "check_columns", "one_line", "partial_trace", "printed_markup", "printer", "translate"]
+__all__ = ["Printer", "check_columns", "one_line", "printed_markup", "printer", "translate"]
 
 CHUNK = 1000  # lines read from stdin before they are translated, so that they can be sorted by length
 CHARACTERS = 1_000_000  # at most in these lines
@@ -242,13 +242,8 @@ def _tagged(translation: heedful.Translation, tags: Marked | None) -> str:
     if tags is None:
         return translation.text
     from heedful.markup import carry
-    from heedful.trace.alignment import JoinedAlignment
 
-    parts = translation.sentences or (translation,)
-    has_links = all(part.trace.weights is not None or part.trace.read is not None for part in parts)
-    starts = translation.starts or ((0, 0),)
-    linked = JoinedAlignment(tuple(part.alignment for part in parts), starts) if has_links else None
-    return carry(tags, linked, translation.text)
+    return carry(tags, translation.sentence_alignments, translation.text)
 
 
 def _check_stream(beam: int, n_best: int, copy_unknown: bool, alignments: bool, html: bool) -> None:
@@ -416,28 +411,6 @@ def printer(show: bool, ascii_only: bool, json: bool) -> Printer:
     return lambda number, tokens: _lines(number, tokens, ascii_only)
 
 
-def partial_trace(tokens: Sequence[Token]) -> heedful.Trace:
-    """Return the trace of the tokens of a sentence that are decoded so far, at least one."""
-    import numpy as np
-
-    from heedful.text.codec import merge
-    from heedful.trace import Text
-
-    text, spans = "", []
-    for token in tokens:
-        piece = "" if token.end else token.text if text else token.text.lstrip()
-        start = len(text) + len(piece) - len(piece.lstrip())
-        text += piece
-        spans.append((start, len(text)))
-    words = merge(text, spans) if tokens[-1].end else merge(text, [*spans, (len(text), len(text))])[:-1]
-    target = Text(text, tuple("</s>" if token.end else token.text for token in tokens), tuple(spans), words)
-    rows = [token.weights for token in tokens if token.weights is not None]
-    weights = np.stack(rows, axis=2) if rows else None
-    return heedful.Trace(
-        tokens[0].source, target, weights, np.array([token.log_prob for token in tokens], dtype=np.float32)
-    )
-
-
 def _sentences(tokens: Iterator[Token], notes: list[str]) -> Iterator[list[Token]]:
     """Yield the tokens of the current sentence, after each new one."""
     written: list[Token] = []
@@ -466,6 +439,8 @@ def _plain(tokens: Iterator[Token]) -> list[str]:
 
 
 def _json(number: int, tokens: Iterator[Token], show: bool) -> list[str]:
+    from heedful.translator.translation import partial_trace
+
     notes: list[str] = []
     blank = True
     for written in _sentences(tokens, notes):
@@ -483,6 +458,8 @@ def _json(number: int, tokens: Iterator[Token], show: bool) -> list[str]:
 
 def _lines(number: int, tokens: Iterator[Token], ascii_only: bool) -> list[str]:
     """Print a line for each complete word: its confidence, and the source words with the largest weights."""
+    from heedful.translator.translation import partial_trace
+
     notes: list[str] = []
     if number > 1:
         print()
@@ -511,6 +488,7 @@ def _live(tokens: Iterator[Token], ascii_only: bool) -> list[str]:
     from rich.text import Text as Rich
 
     from heedful.draw import heatmap
+    from heedful.translator.translation import partial_trace
 
     notes: list[str] = []
     console = terminal_console(stderr=False)
