@@ -16,7 +16,7 @@ __all__ = ["first_sentence", "imported_rooms", "order", "picture"]
 ROOT = Path(__file__).parent.parent
 # Rooms that nearly all others import: dots inside the boxes instead of lines.
 EVERYWHERE = {"errors": "#b5443a", "files": "#c98a1b", "config": "#3f7f5f", "trace": "#5b5ea6"}
-COLOURS = ("#1f6f8b", "#b5651d", "#6b4c9a", "#3d7a3d", "#a8325e", "#4a5a75", "#8a7a1f")
+COLOURS = ("#1f6f8b", "#b5651d", "#6b4c9a", "#3d7a3d", "#a8325e", "#4a5a75", "#8a7a1f", "#2255c4", "#c2185b", "#00796b")
 WIDTH, BOX_WIDTH, BOX_HEIGHT, ROW, TRUNK = 1000, 98, 40, 96, 16
 Node = tuple[str, int]  # a room and a row: the box of the room in its own row, its trunk in the rows above
 
