@@ -276,8 +276,9 @@ class DecodePipeline:
             tail: list[int] = []  # the last token with visible text, and those after it
             begun = False
             for count, step in enumerate(self._steps(segment, prefix), 1):
-                Hypothesis(tuple(step.ids), tuple(step.log_probs)).check()
-                (token,), (cut,), end = step.ids, step.cut, step.ids == [END]
+                for _, hypothesis in step.finished:
+                    hypothesis.check()
+                (token,), end = step.ids, bool(step.finished)
                 added = "" if end else self._added(tail, token)
                 tail = [token] if added else [*tail, token]
                 if (added or end) and not begun:
@@ -287,7 +288,7 @@ class DecodePipeline:
                     added += text[at:]
                 shown = (shown + added)[-1:]
                 weights = None if step.weights is None else step.weights[0].float().cpu().numpy()
-                notes = self._notes(segment, count, cut) if end else ()
+                notes = self._notes(segment, count, step.finished[0][1].cut) if end else ()
                 yield Token(added, step.log_probs[0], weights, source, end, notes)
 
     def _added(self, tail: Sequence[int], token: int) -> str:
@@ -443,26 +444,19 @@ class DecodeBatch:
         rules = Rules([self.limits[b] for b in rows], self.pipeline.device, how, [self.prefixes[b] for b in rows])
         sources = [self.segments[b].encoded.ids for b in rows]
         choose = Sampler(how, sources, [i for _ in self.segments for i in range(n)]) if how.sample else argmax
-        ids: list[list[int]] = [[] for _ in rows]
-        values: list[list[float]] = [[] for _ in rows]
-        look = NeedWeights() if self.look else None
-        finished: list[dict[int, Hypothesis]] = [{} for _ in self.segments]
-        for step in decode_steps(self.pipeline.parts.model, memory, rules, choose, look, self._stopped_samples):
+        need_weights = NeedWeights() if self.look else None
+        samples: list[dict[int, Hypothesis]] = [{} for _ in self.segments]
+        for step in decode_steps(self.pipeline.parts.model, memory, rules, choose, need_weights, self._stopped_samples):
             wrote, over = [], []
-            for at, (row, token, value, cut) in enumerate(
-                zip(step.rows, step.ids, step.log_probs, step.cut, strict=True)
-            ):
-                ids[row].append(token)
-                values[row].append(value)
+            for at, (row, token, value) in enumerate(zip(step.rows, step.ids, step.log_probs, strict=True)):
                 if self.look and value == value:  # NaN is reported at the end
                     weights = None if step.weights is None else step.weights[at].float().cpu().numpy()
                     wrote.append(DecodedToken(rows[row], token, value, weights))
-                if token != END:
-                    continue
-                samples = finished[rows[row]]
-                samples[row % n] = Hypothesis(tuple(ids[row]), tuple(values[row]), cut)
-                if len(samples) == n and rows[row] not in self.stopped:
-                    over.append((rows[row], [samples[i] for i in range(n)]))
+            for row, hypothesis in step.finished:
+                segment, own = rows[row], samples[rows[row]]
+                own[row % n] = hypothesis
+                if len(own) == n and segment not in self.stopped:
+                    over.append((segment, [own[i] for i in range(n)]))
             yield BatchProgress(wrote, over)
 
     @torch.inference_mode()
