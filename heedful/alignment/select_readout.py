@@ -15,13 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heedful.alignment.gold import score, standard_error
-from heedful.alignment.links import WordCells, between_words, matrix_links, punctuation
-from heedful.alignment.pharaoh import Links
+from heedful.alignment.links import Links, WordCells, between_words, matrix_links, punctuation
 from heedful.alignment.symmetrize import DirectedLinks
 from heedful.errors import ConfigError, DataError
 from heedful.trace.alarms import AlarmRates
 from heedful.trace.readout import ENDS, MARKS, STEPS, SYMMETRIES, Readout, Weights, weighted
-from heedful.trace.text_records import Text
+from heedful.trace.trace import Text
 
 __all__ = [
     "FEWEST",

@@ -309,7 +309,13 @@ class Additive(Score):
 # To add one, see CONTRIBUTING.md, "Add a score".
 SCORES: Registry[type[Score]] = Registry(
     SCORE_NAMES,
-    {"dot": Dot, "scaled": ScaledDot, "general": General, "additive": Additive, "concat": Additive},
+    {
+        "dot": Dot,
+        "scaled": ScaledDot,
+        "general": General,
+        "additive": Additive,
+        "concat": Additive,
+    },
 )
 
 

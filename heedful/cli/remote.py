@@ -9,10 +9,8 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Any, NamedTuple
 
-from heedful.cli.notes import Notes
-from heedful.cli.options import print_json, say, width
-from heedful.cli.output import debug, print_translation
-from heedful.cli.progress import LineProgress
+from heedful.cli.options import Notes, width
+from heedful.cli.output import LineProgress, debug, log, print_json, print_translation
 from heedful.cli.translate import check_columns, one_line, printed_markup
 from heedful.client import Client, ServiceError, TooMuch
 from heedful.errors import DataError, HeedfulError
@@ -69,7 +67,7 @@ def ask(
             for number, line in enumerate(lines, 1):
                 notes.add(_stream(client, asked, number, line, json))
                 debug(f"line {number:,} is done")
-            notes.say()
+            notes.log()
             return
         breaks: deque[bool] = deque()  # whether a line has line breaks in it, of those that were sent
 
@@ -88,7 +86,7 @@ def ask(
                     _print_json(service.url, _record(item) if asked.show else item)
                 else:
                     _print(item, asked, broken)
-        notes.say()
+        notes.log()
 
 
 @contextmanager
@@ -109,7 +107,7 @@ class _Waiting:
     def __call__(self, why: HeedfulError, seconds: float) -> None:
         if str(why) != self.said:
             self.said = str(why)
-            say(f"{why}; trying again for {seconds:.0f} s (--patience)")
+            log(f"{why}; trying again for {seconds:.0f} s (--patience)")
 
 
 def _translated(
@@ -159,13 +157,13 @@ def _asked(client: Client, asked: Asking, some: list[str]) -> list[dict[str, Any
 
 def _record(item: dict[str, Any]) -> dict[str, Any]:
     """Return what is printed as JSON with --show: the weights between words in place of the page's figure."""
-    from heedful.draw.unpack import unpack
+    from heedful.draw.trace_codec import decode_trace
 
     record = {name: value for name, value in item.items() if name != "figure"}
     if item.get("alternatives"):
         record["alternatives"] = [_record(other) for other in item["alternatives"]]
     if item.get("figure"):
-        trace = unpack(item["figure"], item["source"], item["text"])
+        trace = decode_trace(item["figure"], item["source"], item["text"])
         weights = trace.words()
         record["source_words"] = [list(word[:3]) for word in trace.source.words]
         record["target_words"] = [list(word[:3]) for word in trace.target.words]
@@ -204,12 +202,12 @@ def _print(item: dict[str, Any], asked: Asking, breaks: bool) -> None:
 def _show(one: dict[str, Any], ascii_only: bool) -> None:
     """Draw where the model looked, a map for each sentence."""
     from heedful.draw import heatmap
-    from heedful.draw.unpack import sentences, unpack
+    from heedful.draw.trace_codec import decode_trace, split_sentences
 
     print()
     if one["text"]:
-        whole = unpack(one.get("figure"), one["source"], one["text"])
-        print("\n\n".join(heatmap(part, width(), ascii_only) for part in sentences(whole)))
+        whole = decode_trace(one.get("figure"), one["source"], one["text"])
+        print("\n\n".join(heatmap(part, width(), ascii_only) for part in split_sentences(whole)))
         print()
 
 

@@ -1,8 +1,8 @@
-"""Batches of sentences of like length, under a budget of tokens; the same seed gives the same batches for ever.
+"""Batches of pairs of similar length, with a limit on tokens; they follow from the seed and the epoch.
 
 Lengths are rounded up to a grid with four steps to every doubling (8, 10, 12, 14, 16, 20, 24, 28, 32, 40 …), and the
-budget counts the rounded ones. So a batch can be padded to few different shapes when asked (`fixed`), as a GPU wants
-that replays what it recorded for a shape, and is the same batch where it is padded no more than it needs.
+limit counts rounded lengths. With `fixed`, batches are padded to these few shapes, so that a GPU can replay a CUDA
+graph for each; otherwise the same batches are padded to their longest sentence.
 """
 
 from __future__ import annotations
@@ -13,20 +13,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from queue import Empty, Queue
 from threading import Event, Thread
-from typing import NamedTuple, TypeVar, overload
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, overload
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from heedful.data.cache import Array
-from heedful.data.corpus import Corpus
+
+if TYPE_CHECKING:
+    from heedful.data.corpus import Corpus
 
 __all__ = ["Batch", "Batches", "EpochPlan", "prefetch", "rounded"]
 
 T = TypeVar("T")
 
-POOL = 400  # batches' worth of pairs sorted together: little padding, and another mixture every epoch
+POOL = 400  # batches of pairs that are sorted together: little padding, and other batches in every epoch
 GRID = np.array([step << doubling for doubling in range(1, 29) for step in (4, 5, 6, 7)])
 
 
@@ -41,11 +43,11 @@ def rounded(lengths: Array | int) -> Array:
 
 @dataclass(frozen=True)
 class Batch:
-    """x (B, S) and y (B, T) with the pairs' rows; `y` begins with `<s>` and ends with `</s>`; 0 is padding.
+    """Source x (B, S) and target y (B, T) of the pairs `rows`; y begins with `<s>` and ends with `</s>`; 0 is padding.
 
-    There may be more rows in x and y than pairs: these are padding, all zeros. `tokens` says how many target tokens are
-    to be predicted. `links` (N,), where pairs have any, are places in an array (B, T, S), flattened, of the T tokens to
-    be predicted and the S of the source; a place past its end is none.
+    x and y may have more rows than there are pairs: these are all padding. `tokens` is the number of target tokens to
+    predict. `links` (N,), if pairs have any, are positions in a flattened array (B, T, S) of the T tokens to predict
+    and the S source tokens; positions past its end are padding.
     """
 
     x: Tensor
@@ -56,15 +58,15 @@ class Batch:
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """What is learned from: x, y, and the links if there are any."""
+        """x, y, and links if there are any."""
         return (self.x, self.y) if self.links is None else (self.x, self.y, self.links)
 
     def to(self, device: torch.device) -> Batch:
-        """Return the batch on a device; from pinned memory, without waiting until it is there."""
+        """Return the batch on a device; from pinned memory, it is copied asynchronously."""
         return self._with([tensor.to(device, non_blocking=True) for tensor in self.tensors])
 
     def pin(self) -> Batch:
-        """Return the batch in memory from which a GPU can copy while others work."""
+        """Return the batch in pinned memory."""
         return self._with([tensor.pin_memory() for tensor in self.tensors])
 
     def _with(self, tensors: Sequence[Tensor]) -> Batch:
@@ -101,7 +103,7 @@ class Batches:
         self.budget, self.sentences, self.seed = tokens, sentences, seed
 
     def epoch(self, number: int) -> EpochPlan:
-        """Return the rows of each batch of an epoch, shuffled: every pair exactly once."""
+        """Return the rows of each batch of an epoch, shuffled; every pair occurs once."""
         random = np.random.default_rng((self.seed, number))
         lengths = self.corpus.lengths(number)
         order = np.arange(len(lengths), dtype=np.uint32)
@@ -112,18 +114,18 @@ class Batches:
         for begin in range(0, len(order), pool):
             part = order[begin : begin + pool]
             x, y = lengths[part].T
-            # By the longer side, then from those with a longer source to those with a longer target and back in turn:
-            # neighbours stay alike across the seams.
+            # By the longer side, then by the difference of the sides, with alternating sign: neighbours stay similar
+            # where the longer side changes.
             longest = np.maximum(x, y)
-            found = np.lexsort((np.where(longest % 2, x - y, y - x), longest))
-            order[begin : begin + pool] = part[found]
-            # The first batch is cut short at random, which moves all cuts: other neighbours meet in every epoch.
+            ranks = np.lexsort((np.where(longest % 2, x - y, y - x), longest))
+            order[begin : begin + pool] = part[ranks]
+            # The first batch is shortened at random, which moves all others: batches differ in every epoch.
             first = int(random.integers(pool // POOL)) + 1
-            cuts += [begin + cut for cut in self._cut(rounded(longest[found]), first)]
+            cuts += [begin + cut for cut in self._cut(rounded(longest[ranks]), first)]
         return EpochPlan(order, np.array(cuts), random.permutation(len(cuts) - 1))
 
     def _cut(self, longest: Array, first: int) -> list[int]:
-        """Return where batches end, given the rounded length of each pair's longer side, the short ones first."""
+        """Return where batches end, from the rounded length of each pair's longer side in ascending order."""
         ends, begin, most = [], 0, first
         while begin < len(longest):
             most = self._most(int(longest[begin]), most)
@@ -135,18 +137,18 @@ class Batches:
         return ends
 
     def _most(self, longest: int, sentences: int) -> int:
-        """Return how many sentences fit in a batch whose longer side has a given rounded length."""
+        """Return the number of pairs that fit in a batch whose longer side has this rounded length."""
         return max(1, min(sentences, self.sentences, self.budget // longest))
 
     def tokens(self, rows: Array, epoch: int = 0) -> int:
-        """Return how many target tokens are to be predicted in a whole batch."""
+        """Return the number of target tokens to predict in a whole batch."""
         return int(self.corpus.target.rows(rows, epoch)[1].sum())
 
     def batch(self, rows: Array, epoch: int = 0, *, rank: int = 0, world: int = 1, fixed: bool = False) -> Batch:
         """Return the tensors of some rows, or one process's share of them, padded like the whole batch.
 
-        With `fixed`, lengths are rounded up to the grid, and the number of sentences to the most that fit there. A
-        share without any sentence is one row of padding.
+        With `fixed`, lengths are rounded up to the grid, and the number of rows to the most that fit. A share without
+        any pair is one row of padding.
         """
         rows = np.asarray(rows, np.int64)
         x, y = self.corpus.sides(rows, epoch)
@@ -165,20 +167,20 @@ class Batches:
         return Batch(torch.from_numpy(wide_x), torch.from_numpy(wide_y), rows, int(np.count_nonzero(y)), links)
 
     def _links(self, rows: Array, epoch: int, shape: tuple[int, int, int], fixed: bool) -> Tensor | None:
-        """Return the places of links in an array of a shape, B, T and S.
+        """Return the positions of links in a flattened array (B, T, S).
 
-        With `fixed`, there are as many as target tokens, or twice as many, four times, and so on.
+        With `fixed`, they are padded to the number of target tokens, times a power of 2 if there are more links.
         """
-        found = self.corpus.token_links(rows, epoch)
-        if found is None:
+        links = self.corpus.token_links(rows, epoch)
+        if links is None:
             return None
-        places = np.ravel_multi_index(found, shape)
+        positions = np.ravel_multi_index(links, shape)
         if fixed:
             count = shape[0] * shape[1]
-            while count < len(places):
+            while count < len(positions):
                 count *= 2
-            places = np.pad(places, (0, count - len(places)), constant_values=math.prod(shape))
-        return torch.from_numpy(places.astype(np.int64))
+            positions = np.pad(positions, (0, count - len(positions)), constant_values=math.prod(shape))
+        return torch.from_numpy(positions.astype(np.int64))
 
 
 class _End(NamedTuple):
@@ -189,41 +191,41 @@ class _End(NamedTuple):
 
 @contextmanager
 def prefetch(items: Iterable[T], count: int) -> Iterator[Iterator[T]]:
-    """Prepare up to `count` items in a thread before they are used; give them in their order.
+    """Prepare up to `count` items in a thread before they are used; yield them in order.
 
-    An error is raised where the item that failed would have come. Leaving the block ends the thread.
+    An error is raised in place of the item that failed. Leaving the block ends the thread.
 
     >>> with prefetch(iter("abc"), 2) as letters:
     ...     list(letters)
     ['a', 'b', 'c']
     """
-    made: Queue[T | _End] = Queue(max(1, count))
+    queue: Queue[T | _End] = Queue(max(1, count))
     stop = Event()
 
-    def make() -> None:
+    def produce() -> None:
         try:
             for item in items:
-                made.put(item)
+                queue.put(item)
                 if stop.is_set():
                     return
-            made.put(_End(None))
+            queue.put(_End(None))
         except BaseException as error:
-            made.put(_End(error))
+            queue.put(_End(error))
 
-    def taken() -> Iterator[T]:
-        while not isinstance(item := made.get(), _End):
+    def consume() -> Iterator[T]:
+        while not isinstance(item := queue.get(), _End):
             yield item
         if item.error is not None:
             raise item.error
 
-    thread = Thread(target=make, name="heedful-prefetch", daemon=True)
+    thread = Thread(target=produce, name="heedful-prefetch", daemon=True)
     thread.start()
     try:
-        yield taken()
+        yield consume()
     finally:
         stop.set()
-        while thread.is_alive():  # it may be waiting for a place
+        while thread.is_alive():  # it may be waiting for room in the queue
             try:
-                made.get_nowait()
+                queue.get_nowait()
             except Empty:
                 thread.join(0.01)

@@ -1,12 +1,11 @@
-"""Folders of arrays that are made once and mapped ever after: what was prepared from the same pairs is found again.
+"""A cache of prepared data on disk: folders of arrays that are written once and memory-mapped.
 
-They lie in `$HEEDFUL_CACHE`, or else in `heedful` under `$XDG_CACHE_HOME` or `~/.cache`, each named by a hash of all it
-was made from. A folder is renamed into place when it is whole; its head holds the sizes of the others, a checksum of
-each block of 1 MiB, and a checksum of itself. All are verified when a folder is opened, before anything in it is used
-(CRC-32, some 3 GB/s; what is learned from is read from the disk anyway). A folder that does not fit its head is named,
-discarded and made anew, as is one from before there were checksums. Of two processes that want the same one, the second
-waits for the first. When the cache holds more than 20 GB, what was not used for the longest time is removed, and never
-what some process has open. Nothing in it is needed: it may be deleted at any time.
+The folders are in `$HEEDFUL_CACHE`, or else in `heedful` under `$XDG_CACHE_HOME` or `~/.cache`. The name of a folder is
+a hash of everything its content follows from. A folder is renamed into place when it is complete. Its `head.json` has
+the sizes of the other files, a checksum of each block of 1 MiB (CRC-32, some 3 GB/s) and a checksum of itself; all are
+verified when it is opened. A damaged folder, or one without checksums, is logged, discarded and written again. Of two
+processes that want the same folder, the second waits for the first. When the cache has more than 20 GB, the least
+recently used folders that no process has open are removed. The cache may be deleted at any time.
 """
 
 from __future__ import annotations
@@ -42,33 +41,33 @@ except ImportError:  # not on Windows
 __all__ = ["Array", "Arrays", "DamagedError", "Log", "Writer", "key_of", "stored"]
 
 HEAD = "head.json"
-NAME = re.compile(r"[0-9a-f]{32}|\.[0-9a-f]{32}\.(partial|gone)")  # what is ours in the cache
+NAME = re.compile(r"[0-9a-f]{32}|\.[0-9a-f]{32}\.(partial|gone)")  # folders of heedful in the cache
 FILE = re.compile(r"[a-z][a-z.]{0,40}")
-BLOCK = 1 << 20  # bytes with a checksum of their own
+BLOCK = 1 << 20  # bytes for each checksum
 MOST = 20 * 10**9  # bytes in the cache
-STALE = 24 * 3600  # seconds after which a folder that was never finished is nobody's
+STALE = 24 * 3600  # seconds after which an unfinished folder is removed
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Log = Callable[[str], None]
 
 
 def key_of(*parts: object) -> str:
-    """Return a name for what is made from these parts, which JSON can hold, by the packages that are installed."""
-    return blake2b(json.dumps([parts, _makers()], sort_keys=True).encode(), digest_size=16).hexdigest()
+    """Return the key for content that follows from these parts (JSON values) and the installed packages."""
+    return blake2b(json.dumps([parts, _versions()], sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
 @cache
-def _makers() -> dict[str, str]:
-    """Return the versions of what cleaning and cutting depend on: another one may clean or cut otherwise."""
-    found = {"unicode": unicodedata.unidata_version}
+def _versions() -> dict[str, str]:
+    """Return the versions of Unicode and of the packages that cleaning and tokenizing depend on."""
+    versions = {"unicode": unicodedata.unidata_version}
     for package in ("tokenizers", "sentencepiece"):
         with suppress(PackageNotFoundError):
-            found[package] = version(package)
-    return found
+            versions[package] = version(package)
+    return versions
 
 
 class Writer:
-    """Fills a folder with arrays, piece by piece, and closes it with a head."""
+    """Writes a folder of arrays, piece by piece, and then its head."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -78,7 +77,7 @@ class Writer:
         self.head: dict[str, Any] = {}
 
     def add(self, name: str, values: Array | bytes) -> None:
-        """Append to an array, which is of the kind of its first piece; bytes are uint8."""
+        """Append to an array, whose dtype is that of its first piece; bytes are uint8."""
         values = np.frombuffer(values, np.uint8) if isinstance(values, bytes) else values
         if name not in self.files:
             self.files[name] = (self.folder / name).open("wb")
@@ -88,15 +87,15 @@ class Writer:
         self.checks[name].add(content)
 
     def __getitem__(self, name: str) -> Array:
-        """Map what was written so far."""
+        """Map the part of an array that is written so far."""
         self.files[name].flush()
         with open_plain(self.folder / name) as file:
             return _array(_map(file, self.files[name].tell()), self.kinds[name])
 
     def close(self, lasting: bool) -> None:
-        """Write the head; what is to last longer than this process must be on the disk before the folder is renamed."""
+        """Write the head; with `lasting`, wait until all files are on the disk, before the folder is renamed."""
         sizes = {name: [self.kinds[name], file.tell()] for name, file in self.files.items()}
-        checksums = {name: check.found() for name, check in self.checks.items()}
+        checksums = {name: check.all() for name, check in self.checks.items()}
         body = json.dumps({**self.head, "files": sizes, "block": BLOCK, "crc32": checksums})
         self.files[HEAD] = (self.folder / HEAD).open("wb")
         self.files[HEAD].write(f"{_checksum(body.encode())}\n{body}".encode())
@@ -106,20 +105,20 @@ class Writer:
                 os.fsync(file.fileno())
 
     def release(self) -> None:
-        """Close all files, written or not."""
+        """Close all files."""
         for file in self.files.values():
             file.close()
 
 
 class _Checks:
-    """The checksums of what is written, block by block."""
+    """The checksums of a file that is being written, block by block."""
 
     def __init__(self) -> None:
         self.blocks: list[int] = []
         self.last = self.filled = 0
 
     def add(self, content: memoryview) -> None:
-        """Take in what follows."""
+        """Add the next bytes."""
         while len(content):
             some = content[: BLOCK - self.filled]
             self.last, self.filled = zlib.crc32(some, self.last), self.filled + len(some)
@@ -128,20 +127,20 @@ class _Checks:
                 self.last = self.filled = 0
             content = content[len(some) :]
 
-    def found(self) -> list[int]:
-        """Return the checksums of all blocks, the last of which may be short."""
+    def all(self) -> list[int]:
+        """Return the checksums of all blocks; the last one may be short."""
         return [*self.blocks, self.last] if self.filled else self.blocks
 
 
 class DamagedError(ValueError):
-    """A folder of the cache that is not what was written; the text says what is wrong with it."""
+    """A folder of the cache whose content is not what was written."""
 
 
 class Arrays:
-    """A finished folder: its head, and its arrays, mapped. As long as it is open, `_tidy` leaves it alone.
+    """A finished folder: its head, and its arrays, memory-mapped. As long as it is open, `_tidy` keeps it.
 
-    All blocks are verified unless the folder was written, or verified, a moment ago. Raises `DamagedError` for what is
-    not what was written, OSError for what is not there, or in use.
+    All blocks are verified, unless the folder was just written or verified. Raises `DamagedError` for damaged files,
+    OSError for files that are missing or being removed.
     """
 
     def __init__(self, folder: Path, verify: bool = True) -> None:
@@ -155,49 +154,49 @@ class Arrays:
         for name, (_, size) in self.head["files"].items():
             with _named(name), open_plain(folder / name) as file:
                 if os.fstat(file.fileno()).st_size != size:
-                    raise DamagedError(f"it has not the {size:,} bytes that were written")
+                    raise DamagedError(f"expected {size:,} bytes")
                 if verify:
                     _verify(file, self.head["crc32"][name])
-                # At once: what is mapped stays, even if somebody empties the cache.
+                # Now: mapped files stay readable if the cache is deleted.
                 self._maps[name] = _map(file, size)
 
     def __getitem__(self, name: str) -> Array:
         return _array(self._maps[name], self.head["files"][name][0])
 
     def forget(self) -> None:
-        """Give back the memory of what was read; it is read from the disk again when it is asked for."""
-        for found in self._maps.values():
-            if found is not None and hasattr(found, "madvise"):
-                found.madvise(mmap.MADV_DONTNEED)
+        """Release the memory of pages that were read; they are read from the disk again when they are needed."""
+        for mapped in self._maps.values():
+            if mapped is not None and hasattr(mapped, "madvise"):
+                mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def stored(key: str | None, fill: Callable[[Writer], None], log: Log) -> tuple[Arrays, bool]:
-    """Return the folder of a key, and whether it was there; if not, `fill` it. Without a key it is a temporary one."""
+    """Return the folder of a key, and whether it was in the cache; if not, `fill` it. Without a key it is temporary."""
     if key is not None:
         folder = cache_folder() / key
         try:
-            if found := _opened(folder):
-                return found, True
+            if arrays := _opened(folder):
+                return arrays, True
             make_folder(folder.parent)
-            with _turn(folder, log):
-                if found := _opened(folder, log):
-                    return found, True
+            with _writing_alone(folder, log):
+                if arrays := _opened(folder, log):
+                    return arrays, True
                 _fill(folder, fill, lasting=True)
-                found = Arrays(folder, verify=False)
+                arrays = Arrays(folder, verify=False)
             _tidy(folder)
-            return found, False
+            return arrays, False
         except (DiskError, OSError) as error:
-            log(f"the cache cannot be used, so the next start prepares the pairs again: {error}")
+            log(f"the cache cannot be used, so the next run prepares the pairs again: {error}")
     with writing(Path(tempfile.gettempdir())):
         folder = Path(tempfile.mkdtemp(prefix="heedful-")) / "pairs"
     try:
         _fill(folder, fill, lasting=False)
-        found = Arrays(folder, verify=False)
+        arrays = Arrays(folder, verify=False)
     except BaseException:
         shutil.rmtree(folder.parent, ignore_errors=True)
         raise
-    weakref.finalize(found, shutil.rmtree, folder.parent, ignore_errors=True)
-    return found, False
+    weakref.finalize(arrays, shutil.rmtree, folder.parent, ignore_errors=True)
+    return arrays, False
 
 
 def _fill(folder: Path, fill: Callable[[Writer], None], lasting: bool) -> None:
@@ -211,26 +210,26 @@ def _fill(folder: Path, fill: Callable[[Writer], None], lasting: bool) -> None:
 
 
 def _opened(folder: Path, log: Log | None = None) -> Arrays | None:
-    """Open a folder if it is there and whole, and note that it was used; `say` is told what is wrong with it."""
+    """Open a folder if it exists and is not damaged, and mark it as used; `log` receives why it is damaged."""
     if not folder.exists():
         return None
     try:
-        found = Arrays(folder)
+        arrays = Arrays(folder)
     except DamagedError as error:
         if log is not None:
-            log(f"{folder} in the cache is discarded and made again: {error}")
+            log(f"{folder} in the cache is discarded and written again: {error}")
         return None
     except OSError:
         return None
-    with suppress(OSError):  # somebody else's cache may be read all the same
+    with suppress(OSError):  # the cache may be read-only
         os.utime(folder / HEAD)
-    return found
+    return arrays
 
 
 @contextmanager
-def _turn(folder: Path, log: Log) -> Iterator[None]:
-    """Wait until no other process makes this folder; there are few locks, shared by many folders."""
-    # Not to wait for a reader, should a pipe have that name.
+def _writing_alone(folder: Path, log: Log) -> Iterator[None]:
+    """Wait until no other process writes this folder; there are few locks, shared by many folders."""
+    # Does not wait for a reader if a pipe has that name.
     flags = os.O_WRONLY | os.O_CREAT | getattr(os, "O_NONBLOCK", 0)
     with os.fdopen(os.open(folder.parent / f".lock-{folder.name[0]}", flags, 0o666), "w") as file:
         if fcntl is not None:
@@ -243,7 +242,7 @@ def _turn(folder: Path, log: Log) -> Iterator[None]:
 
 
 def _tidy(last: Path) -> None:
-    """Remove what is too much, the longest unused first, and what was never finished; never the last that was made."""
+    """Remove unfinished folders and, over the limit, the least recently used ones; never `last`."""
     used: list[tuple[float, int, Path]] = []
     for folder in last.parent.iterdir():
         if NAME.fullmatch(folder.name):
@@ -264,12 +263,12 @@ def _tidy(last: Path) -> None:
 
 
 def _removed(folder: Path) -> bool:
-    """Remove a folder if no process has it open; one that is about to open it finds it gone, and makes it anew."""
+    """Remove a folder if no process has it open; one that is about to open it writes it again."""
     gone = folder.with_name(f".{folder.name}.gone")
     try:
         with (folder / HEAD).open("r+b") as head:
             _lock(head, shared=False)
-            folder.rename(gone)  # at once, so that nobody finds half of it
+            folder.rename(gone)  # atomic: nobody sees half of it
     except OSError:
         return False
     shutil.rmtree(gone, ignore_errors=True)
@@ -277,7 +276,7 @@ def _removed(folder: Path) -> bool:
 
 
 def _lock(file: IO[bytes], shared: bool) -> None:
-    """Mark a file until it is closed: as in use (shared), or as nobody else's; an OSError if that cannot be."""
+    """Lock a file until it is closed, shared or exclusive; raises OSError if another process holds it."""
     if fcntl is not None:
         try:
             fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
@@ -287,37 +286,37 @@ def _lock(file: IO[bytes], shared: bool) -> None:
 
 
 def _head(content: bytes) -> dict[str, Any]:
-    """Return the head of a folder, checked."""
+    """Return the head of a folder; raises DamagedError."""
     checksum, _, body = content.partition(b"\n")
     if checksum != _checksum(body).encode():
         raise DamagedError(f"{HEAD} is damaged")
     try:
         head: dict[str, Any] = json.loads(body)
         if head.get("block") != BLOCK:
-            raise DamagedError("it was written by another version of heedful, without checksums of its blocks")
+            raise DamagedError("it was written by another version of heedful, without checksums")
         for name, (kind, size) in head["files"].items():
             blocks, item = len(head["crc32"][name]), np.dtype(kind)
             if not FILE.fullmatch(name) or item.kind not in "iu" or size % item.itemsize or blocks != -(-size // BLOCK):
                 raise DamagedError(f"{HEAD} is damaged")
     except DamagedError:
         raise
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):  # by somebody who made the checksum fit
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):  # manipulated, with a checksum that fits
         raise DamagedError(f"{HEAD} is damaged") from None
     return head
 
 
 @contextmanager
 def _named(name: str) -> Iterator[None]:
-    """Name the file of the cache with which something is wrong."""
+    """Add the name of the file to an error."""
     try:
         yield
     except (DamagedError, FileNotFoundError, NotPlainError) as error:
-        said = error.strerror if isinstance(error, OSError) else error
-        raise DamagedError(f"{name} is damaged ({said})") from None
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise DamagedError(f"{name} is damaged ({reason})") from None
 
 
 def _verify(file: IO[bytes], checksums: list[int]) -> None:
-    """Hold each block of a file to its checksum."""
+    """Compare each block of a file with its checksum."""
     buffer = bytearray(BLOCK)
     for number, checksum in enumerate(checksums):
         count = file.readinto(buffer)  # type: ignore[attr-defined]
@@ -328,7 +327,7 @@ def _verify(file: IO[bytes], checksums: list[int]) -> None:
 
 
 def _map(file: IO[bytes], size: int) -> mmap.mmap | None:
-    # What is empty cannot be mapped.
+    # An empty file cannot be mapped.
     return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else None
 
 

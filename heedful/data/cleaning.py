@@ -1,7 +1,7 @@
-"""Cleaning sentence pairs for training: what was dropped, what was changed, and the words to say so.
+"""Cleaning sentence pairs for training, and the report of what was dropped and changed.
 
-A clean sentence is in NFC; its words are separated by one plain space; it holds no control characters, and no format
-characters that cannot be seen. ZERO WIDTH JOINER and NON-JOINER stay: they are spelling in Indic scripts and Persian.
+A clean sentence is in NFC, its words are separated by one plain space, and it has no control characters and no
+invisible format characters. ZERO WIDTH JOINER and NON-JOINER stay: they are spelling in Indic scripts and Persian.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from heedful.errors import DataError
 
 __all__ = ["CHANGED", "DROPPED", "REASONS", "Cleaned", "CleaningReport", "clean", "clean_text"]
 
-# What is said of one pair, and of several.
+# The words for one pair, and for several.
 DROPPED = {
     "blank line": ("blank line", "blank lines"),
     "empty side": ("pair with an empty side", "pairs with an empty side"),
@@ -31,34 +31,34 @@ DROPPED = {
         "pairs with one side many times as long as the other (data.max_ratio)",
     ),
     "duplicate": (
-        "pair that came before (data.duplicates=keep keeps it)",
-        "pairs that came before (data.duplicates=keep keeps them)",
+        "repeated pair (data.duplicates=keep keeps it)",
+        "repeated pairs (data.duplicates=keep keeps them)",
     ),
 }
 CHANGED = {
-    "byte order mark": "a byte order mark taken off",
-    "carriage return": "a carriage return at the end taken off",
-    "control characters": "control characters taken out",
-    "invisible characters": "characters that cannot be seen taken out",
-    "not NFC": "letters with marks brought into one form (NFC)",
-    "odd spaces": "tabs, no-break and other spaces made plain",
-    "extra spaces": "extra spaces taken out",
+    "byte order mark": "removed a byte order mark",
+    "carriage return": "removed a carriage return at the end",
+    "control characters": "removed control characters",
+    "invisible characters": "removed invisible characters",
+    "not NFC": "normalized letters with marks (NFC)",
+    "odd spaces": "replaced tabs, no-break and other spaces by plain spaces",
+    "extra spaces": "removed extra spaces",
 }
 REASONS = (*DROPPED, *CHANGED)
 EXAMPLES = 3
-RATIO_FROM = 20  # characters: of short sentences the ratio says nothing, "好" is "good"
+RATIO_FROM = 20  # characters: the ratio of short sentences is not informative, "好" is "good"
 
 JOINERS = "\u200c\u200d"
 CONTROLS = re.compile("[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\ud800-\udfff]+")
 # Soft hyphens, marks of direction, word joiners, invisible operators, annotations: without them it reads the same.
 INVISIBLE = re.compile("[\xad\u061c\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufff9-\ufffb]+")
-# A zero width space is no white space to Python, but it stands between two words all the same.
+# A zero width space is not white space to Python, but it separates words.
 ODD_SPACES = re.compile(f"[\u200b{BOM}]|[^\\S ]")
-# Marks that melt with some letters and not with others: the nukta, and Bengali, Tamil and Malayalam aa. Words with them
-# that are in NFC are kept, in memory only: that is four times as fast for Hindi.
+# Marks that compose with some letters only: the nukta, and Bengali, Tamil and Malayalam aa. Normalization of words with
+# them is slow, so words known to be in NFC are remembered: four times as fast for Hindi.
 SLOW_MARKS = ("\u093c", "\u09be", "\u0bbe", "\u0d3e")
 KNOWN_WORDS: set[str] = set()
-# Each reason with what is done about it, in this order: a mark may meet its letter when what was between them is gone.
+# In this order: a mark may compose with its letter after a character between them is removed.
 STEPS: tuple[tuple[str, Callable[[str], str]], ...] = (
     ("byte order mark", lambda text: text.lstrip(BOM)),
     ("carriage return", lambda text: text.rstrip("\r")),
@@ -73,10 +73,7 @@ STEPS_IF_PRINTABLE = tuple(step for step in STEPS if step[0] in ("not NFC", "ext
 
 @dataclass
 class CleaningReport:
-    """How many pairs were read, how many were dropped or changed for each reason, and the first of them.
-
-    `notes` are on whole files.
-    """
+    """The number of pairs read, of those dropped or changed for each reason, examples of them, and notes on files."""
 
     read: int = 0
     counts: dict[str, int] = field(default_factory=dict)
@@ -85,7 +82,7 @@ class CleaningReport:
 
     @property
     def kept(self) -> int:
-        """How many pairs are left."""
+        """The number of pairs that are kept."""
         return self.read - sum(self.counts.get(reason, 0) for reason in DROPPED)
 
     def drop(self, reason: str, where: str, source: str, target: str) -> None:
@@ -101,36 +98,36 @@ class CleaningReport:
             self.examples[reason].append(f"{where}: {_show(before, next(differs, len(after)))}")
 
     def add(self, other: CleaningReport) -> None:
-        """Add what was found in the pairs that follow."""
+        """Add the report of more pairs."""
         self.read += other.read
         self.notes += other.notes
         for reason, count in other.counts.items():
             self.counts[reason] = self.counts.get(reason, 0) + count
-            known = self.examples.setdefault(reason, [])
-            known += other.examples.get(reason, [])[: EXAMPLES - len(known)]
+            examples = self.examples.setdefault(reason, [])
+            examples += other.examples.get(reason, [])[: EXAMPLES - len(examples)]
 
     def lines(self) -> list[str]:
-        """Return what to say to a person: one line for each reason, and one for each example."""
-        said = [
+        """Return the report as text: one line for each reason, and one for each example."""
+        lines = [
             f"read {self.read:,} pair{'s' * (self.read != 1)}"
             + (f", kept {self.kept:,}" if self.kept < self.read else ""),
             *self.notes,
         ]
         for reason in REASONS:
             if reason in self.counts:
-                said.append(self._line(reason))
-                said += [f"  {example}" for example in self.examples.get(reason, [])]
-        return said
+                lines.append(self._line(reason))
+                lines += [f"  {example}" for example in self.examples.get(reason, [])]
+        return lines
 
-    def refuse(self) -> None:
-        """Refuse pairs of which any was dropped or changed."""
+    def check_clean(self) -> None:
+        """Raise DataError if any pair was dropped or changed."""
         if self.counts or self.notes:
-            error = DataError("the sentence pairs are not clean, as --strict asks for:\n" + "\n".join(self.lines()))
+            error = DataError("the sentence pairs are not clean (strict):\n" + "\n".join(self.lines()))
             error.multiline = True
             raise error
 
-    def refuse_empty(self, name: str) -> None:
-        """Refuse a file of which no pair was kept; `name` is what it is called."""
+    def check_not_empty(self, name: str) -> None:
+        """Raise DataError if no pair of the file `name` was kept."""
         blank, half = (self.counts.get(reason, 0) for reason in ("blank line", "empty side"))
         if not self.read:
             raise DataError(f"{name}: empty, expected sentence pairs")
@@ -149,14 +146,14 @@ class CleaningReport:
         return f"cleaned {count:,} pair{'s' * (count > 1)}: {CHANGED[reason]}"
 
     def _count(self, reason: str) -> bool:
-        """Count once more, and return whether an example is wanted."""
+        """Count one more, and return whether an example is wanted."""
         self.counts[reason] = self.counts.get(reason, 0) + 1
         return len(self.examples.setdefault(reason, [])) < EXAMPLES
 
 
 @dataclass(frozen=True)
 class Cleaned:
-    """Pairs after cleaning, the lines on which they stand, and what was done."""
+    """Pairs after cleaning, their lines, and the report."""
 
     sources: list[str]
     targets: list[str]
@@ -165,7 +162,7 @@ class Cleaned:
 
 
 def clean(rows: Sequence[Raw], name: str, config: DataConfig) -> Cleaned:
-    """Clean pairs; `name` is the file's, for the report. Duplicates are left to whoever sees all files."""
+    """Clean pairs of the file `name`. Duplicates are not dropped here: they may be in different files."""
     sources: list[str] = []
     targets: list[str] = []
     lines: list[int] = []
@@ -194,7 +191,7 @@ def clean(rows: Sequence[Raw], name: str, config: DataConfig) -> Cleaned:
 
 
 def clean_text(text: str) -> tuple[str, tuple[str, ...]]:
-    r"""Return a sentence as training sees it, and the reasons for which it was changed.
+    r"""Return a clean sentence, and the reasons for which it was changed.
 
     >>> clean_text("l\u2019e\u0301te\u0301\u00a0: 30\u202f\u00b0C ")
     ('l’été : 30 °C', ('not NFC', 'odd spaces', 'extra spaces'))
@@ -211,7 +208,7 @@ def clean_text(text: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _is_clean(text: str) -> bool:
-    """Tell quickly that nothing is to be done; of what cannot be printed, all but joiners may need a closer look."""
+    """Whether a text is clean for sure; False if it may need a change."""
     return (
         (text.isprintable() or text.replace(JOINERS[0], "").replace(JOINERS[1], "").isprintable())
         and "  " not in text
@@ -222,7 +219,7 @@ def _is_clean(text: str) -> bool:
 
 
 def _is_nfc(text: str) -> bool:
-    """Tell whether a text is in NFC; one with marks that take Python long to judge is judged by the words it knows."""
+    """Whether a text is in NFC."""
     for mark in SLOW_MARKS:
         if mark in text:
             words = text.split(" ")
@@ -237,9 +234,9 @@ def _is_nfc(text: str) -> bool:
     return unicodedata.is_normalized("NFC", text)
 
 
-def _show(text: str, place: int = 0, length: int = 40) -> str:
-    """Return the part of a text around a place, with what cannot be seen written as an escape."""
-    start = max(0, min(place - length // 2, len(text) - length))
+def _show(text: str, position: int = 0, length: int = 40) -> str:
+    """Return the part of a text around a position, with invisible characters as escapes."""
+    start = max(0, min(position - length // 2, len(text) - length))
     part = text[start : start + length]
-    seen = "".join(c if c.isprintable() or c in JOINERS else repr(c)[1:-1] for c in part)
-    return f"'{'…' * (start > 0)}{seen}{'…' * (start + length < len(text))}'"
+    shown = "".join(c if c.isprintable() or c in JOINERS else repr(c)[1:-1] for c in part)
+    return f"'{'…' * (start > 0)}{shown}{'…' * (start + length < len(text))}'"

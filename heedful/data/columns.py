@@ -1,4 +1,4 @@
-"""Which columns of a file, or fields of a record, are the source and the target, and whether a line names them."""
+"""Which columns of a file, or fields of a record, hold source and target, and whether a line is a header."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from heedful.errors import ConfigError, DataError, nearest
 
 __all__ = ["find", "guess", "ids_first", "no_guess", "parse_columns", "positions", "some", "surely_names", "usual"]
 
-# What people call the two sides when they do not name the languages.
+# Usual names of the two sides, where they are not languages.
 USUAL = (
     ("source", "target"),
     ("src", "tgt"),
@@ -40,7 +40,7 @@ REGION = re.compile(r"[-_][A-Za-z]{2,4}$")  # en-US, eng_Latn
 
 
 def parse_columns(text: str, most: int = 2) -> tuple[str, ...]:
-    """Read which columns are wanted, by their names or by numbers from 1; at least two, source first.
+    """Parse columns, by their names or by numbers from 1; at least two, source first.
 
     >>> parse_columns("2,1"), parse_columns("en, hi")
     (('2', '1'), ('en', 'hi'))
@@ -51,12 +51,12 @@ def parse_columns(text: str, most: int = 2) -> tuple[str, ...]:
         how = "two numbers from 1, or two names, source then target"
         raise ConfigError(f"columns are '{text}', expected {how}, such as 2,1 or en,hi")
     if len(set(parts)) < len(parts):
-        raise ConfigError(f"columns are '{text}'; the same one is given twice")
+        raise ConfigError(f"columns are '{text}'; the same column is named twice")
     return parts
 
 
 def positions(columns: Sequence[str]) -> tuple[int, ...] | None:
-    """Return where columns given by numbers stand, from 0; None for names.
+    """Return the positions of columns given by numbers, from 0; None for names.
 
     >>> positions(["2", "1"]), positions(["en", "hi"])
     ((1, 0), None)
@@ -65,7 +65,7 @@ def positions(columns: Sequence[str]) -> tuple[int, ...] | None:
 
 
 def find(names: Sequence[str], wanted: Sequence[str], where: str, what: str = "column") -> tuple[int, ...]:
-    """Return where the wanted names stand among those of a file, from 0; `where` is for the error."""
+    """Return the positions of the wanted names among those of a file, from 0; `where` is for the error."""
     for name in wanted:
         if name not in names:
             raise DataError(f"{where}: there is no {what} '{name}', only {some(names)}.{nearest(name, names)}")
@@ -73,7 +73,7 @@ def find(names: Sequence[str], wanted: Sequence[str], where: str, what: str = "c
 
 
 def guess(names: Sequence[str]) -> tuple[int, int] | None:
-    """Return which names of a header or of fields are source and target: usual words, or else the only two there are.
+    """Return the positions of source and target among names: usual words, or else the only two names.
 
     >>> guess(["id", "Target", "Source"]), guess(["hi", "en"]), guess(["id", "hi", "en"])
     ((2, 1), (0, 1), None)
@@ -82,7 +82,7 @@ def guess(names: Sequence[str]) -> tuple[int, int] | None:
 
 
 def usual(names: Sequence[str]) -> tuple[int, int] | None:
-    """Return which names are usual words for source and target.
+    """Return the positions of usual words for source and target.
 
     >>> usual(["id", "Target", "Source"]), usual(["hi", "en"])
     ((2, 1), None)
@@ -95,7 +95,7 @@ def usual(names: Sequence[str]) -> tuple[int, int] | None:
 
 
 def surely_names(cells: Sequence[str]) -> bool:
-    """Tell whether cells are the names of columns: usual words, languages, or what has an underscore.
+    """Return whether all cells are names of columns: usual words, languages, or words with an underscore.
 
     >>> surely_names(["en", "Hindi"]), surely_names(["text_en", "source"]), surely_names(["Hi", "Salut"])
     (True, True, False)
@@ -109,12 +109,12 @@ def _surely_name(cell: str) -> bool:
     return (
         small.rstrip("0123456789 ") in words
         or ("_" in cell and " " not in cell)
-        or (code in (code.lower(), code.upper()) and code.lower() in CODES.split())  # "No" is no language
+        or (code in (code.lower(), code.upper()) and code.lower() in CODES.split())  # "No" is not a language code
     )
 
 
 def ids_first(rows: Sequence[Sequence[str]]) -> str:
-    """Return which columns to take instead of the first two when column 1 of all rows is a number; otherwise nothing.
+    """Return the columns to use instead of the first two when column 1 of all rows is a number; otherwise "".
 
     >>> ids_first([["1", "a", "7", "b"], ["2", "c", "8", "d"]]), ids_first([["2", "two", "0-0"], ["x", "y", "z"]])
     ('2,4', '')
@@ -125,26 +125,26 @@ def ids_first(rows: Sequence[Sequence[str]]) -> str:
 
 
 def no_guess(names: Sequence[str], where: str, what: str = "columns") -> DataError:
-    """Return the error for names that do not tell which are source and target."""
+    """Return the error for names among which source and target cannot be guessed."""
     if len(names) < 2:
         return DataError(
             f"{where}: expected {what} for source and target with their names, found only '{_short(names[0])}'"
         )
     if len(names) == 2:
         return DataError(
-            f"{where}: '{_short(names[0])}' and '{_short(names[1])}' may be names or a pair; if they name the {what}, "
-            "give them with --columns, and if they are a pair already, say --columns 1,2"
+            f"{where}: '{_short(names[0])}' and '{_short(names[1])}' may be a header or a pair; set columns to the two "
+            "names if they are a header, and columns='1,2' if they are a pair"
         )
-    pair = f"; if this is a pair already, such as --columns {len(names) - 1},{len(names)}"
+    pair = f"; if this is a pair and not a header, such as columns='{len(names) - 1},{len(names)}'"
     pair = "" if what == "fields" or surely_names(names[-2:]) else pair
     return DataError(
-        f"{where}: the {what} are {some(names)}; say which hold source and target, "
-        f"such as --columns {_short(names[-2])},{_short(names[-1])}{pair}"
+        f"{where}: the {what} are {some(names)}; choose those of source and target, "
+        f"such as columns='{_short(names[-2])},{_short(names[-1])}'{pair}"
     )
 
 
 def some(names: Sequence[str]) -> str:
-    """Return names as a list for a message, the first of them where they are many.
+    """Return names as a list for a message, the first 20 of them.
 
     >>> some(["en", "hi"])
     'en, hi'

@@ -1,6 +1,6 @@
-"""Lines from files or stdin, plain or gzip, with errors that name the file and the line.
+"""Lines of text from files or stdin, plain or gzip, with errors that name the file and the line.
 
-No line is longer than `heedful.files.max_line`, and no gzip file unpacks to far more than text does.
+The length of a line and the growth of a gzip file are limited: see `heedful.files`.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ STARTS = {b"\xff\xfe": UTF_16, b"\xfe\xff": UTF_16, b"\x1f\x8b": "it is gzip, wh
 def read_lines(path: Path) -> Iterator[str]:
     """Yield the lines of a UTF-8 file without their line ends; a byte order mark is dropped.
 
-    Only a line feed ends a line: U+2028 and its like stand inside sentences.
+    Only a line feed ends a line: U+2028 and similar characters are part of it.
     """
     return _without_ends(raw_lines(path))
 
 
 def raw_lines(path: Path) -> Iterator[str]:
-    """Yield the lines of a UTF-8 file as they are, with line ends and byte order mark; `-` is stdin."""
+    """Yield the lines of a UTF-8 file with line ends and byte order mark; `-` is stdin."""
     name = called(path)
     with opened(path) as file:
         if is_packed(file):
@@ -45,19 +45,19 @@ def raw_lines(path: Path) -> Iterator[str]:
 
 @contextmanager
 def opened(path: Path) -> Iterator[io.BufferedReader]:
-    """Open a file, a pipe or stdin (`-`) for reading, as it is; what is wrong with it is a `DataError`."""
-    with _refusing(called(path)), _stdin() if str(path) == "-" else open_file(path) as file:
+    """Open a file, a pipe or stdin (`-`) for reading; raises DataError."""
+    with _data_errors(called(path)), _stdin() if str(path) == "-" else open_file(path) as file:
         yield file
 
 
 def is_packed(file: io.BufferedReader) -> bool:
-    """Whether a file begins like gzip, whatever its name; nothing is taken from it, as a pipe cannot go back."""
+    """Whether a file begins like gzip, whatever its name; its position stays, as a pipe cannot go back."""
     return file.peek(2)[:2] == b"\x1f\x8b"
 
 
 def check_there(path: Path) -> None:
-    """Refuse a file that is not there, or cannot be opened, as reading it would; a pipe is left alone, and stdin."""
-    with _refusing(called(path)):
+    """Raise DataError if a file does not exist or cannot be opened; pipes and stdin are not checked."""
+    with _data_errors(called(path)):
         if str(path) == "-" or stat.S_IFMT(path.stat().st_mode) not in (stat.S_IFREG, stat.S_IFDIR):
             return
         with open_file(path):
@@ -65,8 +65,8 @@ def check_there(path: Path) -> None:
 
 
 @contextmanager
-def _refusing(name: str) -> Iterator[None]:
-    """Turn what is wrong with a file into words."""
+def _data_errors(name: str) -> Iterator[None]:
+    """Turn errors of a file into DataError."""
     try:
         yield
     except FileNotFoundError:
@@ -89,7 +89,7 @@ def decode(file: IO[bytes], name: str) -> Iterator[str]:
 
 
 def called(path: Path | str) -> str:
-    """Return what a file is called in an error."""
+    """Return the name of a file for errors."""
     return "standard input" if str(path) == "-" else str(path)
 
 
@@ -97,7 +97,7 @@ def called(path: Path | str) -> str:
 def _stdin() -> Iterator[io.BufferedReader]:
     if sys.stdin is None:
         raise DataError("standard input: it is closed")
-    raw: Any = sys.stdin.buffer  # buffered once more, as not all there may be in its place lets us peek
+    raw: Any = sys.stdin.buffer  # buffered once more: a replacement of sys.stdin may have no peek
     reader = io.BufferedReader(raw)
     try:
         yield reader

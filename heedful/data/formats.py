@@ -1,4 +1,8 @@
-"""Sentence pairs as they stand in files: TSV, CSV with a header, JSON lines, or two parallel files."""
+"""Sentence pairs in files: TSV, CSV with a header, JSON lines, or two parallel files.
+
+`PairFile` and `PairList` are sources of pairs. `Readable` is a source that can be read more than once: stdin and pipes
+are copied to a temporary file first.
+"""
 
 from __future__ import annotations
 
@@ -31,24 +35,24 @@ __all__ = [
     "format_of",
     "readable",
     "sides",
-    "spread",
-    "thinned",
+    "spread_first",
+    "subsample",
 ]
 
 FORMATS = ("tsv", "csv", "jsonl")
 ENDINGS = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
-NOTHING = ("", BOM)  # what a blank line holds
+BLANK = ("", BOM)  # the content of a blank line
 SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab"}
-SAMPLE, SAMPLE_CHARACTERS = 100, 1_000_000  # lines that are looked at to tell what the columns hold
+SAMPLE, SAMPLE_CHARACTERS = 100, 1_000_000  # of the lines that are read to see what the columns hold
 
 Cells = Iterator[tuple[int, Sequence[str]]]
 Log = Callable[[str], None]
 
 
 class Raw(NamedTuple):
-    """A pair as it stands in the file, from line `line` on, counted from 1; nothing is changed but the line feed.
+    """A pair as it is in the file, from line `line` on, counted from 1, without the line feed.
 
-    In TSV and parallel files, a byte order mark and carriage returns are still there: `cleaning` counts them.
+    In TSV and parallel files, a byte order mark and carriage returns are kept: `cleaning` counts them.
     """
 
     line: int
@@ -57,7 +61,7 @@ class Raw(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """A sentence, its translation, and where they stand."""
+    """A sentence, its translation, and their file and line."""
 
     source: str
     target: str
@@ -65,13 +69,13 @@ class Pair(NamedTuple):
 
 
 def sides(rows: Iterable[Raw]) -> Iterator[tuple[str, str]]:
-    """Yield source and target without byte order marks and the white space at their ends; all else stays as it is."""
+    """Yield source and target without byte order marks and white space at their ends."""
     for _, x, y in rows:
         yield x.removeprefix(BOM).strip(), y.removeprefix(BOM).strip()
 
 
 def format_of(path: str) -> str:
-    """Return the format that a file's name tells, or nothing.
+    """Return the format by a file's name, or "".
 
     >>> format_of("pairs.csv.gz"), format_of("pairs.txt")
     ('csv', '')
@@ -83,10 +87,10 @@ def format_of(path: str) -> str:
 class PairFile:
     """A file of sentence pairs, or two parallel ones; `-` is stdin.
 
-    `format` is tsv, csv or jsonl, by default what the name says. `columns` are numbers from 1 (of TSV and CSV), or
-    names of JSON fields or of a header: with numbers there is none. By default the first two of TSV, and what the names
-    say in the others.
-    `links` is a file with the word links of each pair: see `heedful.data.links`.
+    `format` is tsv, csv or jsonl; by default it follows from the file's name. `columns` are two numbers from 1 (of TSV,
+    or of CSV without a header), or two names of JSON fields or in a header. By default they are the first two of TSV,
+    and in other formats those with usual names. `links` is a file with the word links of each pair: see
+    `heedful.data.links`.
     """
 
     path: str
@@ -105,33 +109,33 @@ class PairFile:
 
     @property
     def name(self) -> str:
-        """What the file is called beside a line number."""
+        """The file's name for messages with a line number."""
         return "stdin" if self.path == "-" else Path(self.path).name
 
     @property
     def full_name(self) -> str:
-        """What the file, or both files, are called in an error."""
+        """The name of the file, or of both files, for errors."""
         return called(self.path) + (f" and {called(self.target)}" if self.target else "")
 
     def rows(self, log: Log | None = None) -> Iterator[Raw]:
-        """Yield all pairs, blank lines too, as empty ones; `log` receives remarks on the file."""
+        """Yield all pairs, blank lines as empty pairs; `log` receives remarks on the file."""
         if self.columns:
             parse_columns(self.columns)
         for line, (source, target) in self.cells(log):
             yield Raw(line, source, target)
 
     def cells(self, log: Log | None = None) -> Cells:
-        """Yield the number of each line and its columns, of which there may be more than two: several references."""
+        """Yield the number and the columns of each line; there may be more than two columns: several references."""
         path, columns = Path(self.path), parse_columns(self.columns, most=1000) if self.columns else ()
         if self.target:
             return _parallel(path, Path(self.target))
         kind = self.format or format_of(self.path) or "tsv"
-        return {"jsonl": _json_cells, "csv": _csv, "tsv": _tsv}[kind](path, columns, log or _nobody)
+        return {"jsonl": _json_cells, "csv": _csv, "tsv": _tsv}[kind](path, columns, log or (lambda message: None))
 
 
 @dataclass(frozen=True)
 class PairList:
-    """Sentence pairs that are in memory already, and maybe lines of links; they are read like those of a file."""
+    """Sentence pairs in memory, with lines of links if there are any."""
 
     pairs: Sequence[tuple[str, str]]
     name: str = "pairs"
@@ -139,15 +143,14 @@ class PairList:
 
     @property
     def full_name(self) -> str:
-        """What they are called in an error."""
+        """Their name for errors."""
         return f"the {self.name}"
 
     def rows(self, log: Log | None = None) -> Iterator[Raw]:
-        """Yield all pairs, counted from 1; there is nothing to say of them."""
+        """Yield all pairs, counted from 1."""
         if isinstance(self.pairs, str | Path):
             raise DataError(
-                f"'{self.pairs}' is a name, expected pairs: a list of (sentence, translation). "
-                "Files are read by heedful train on the command line"
+                f"the pairs are '{self.pairs}', expected a list of (sentence, translation); use PairFile for a file"
             )
         for number, pair in enumerate(self.pairs, 1):
             if isinstance(pair, str) or len(pair) != 2 or not all(isinstance(side, str) for side in pair):
@@ -155,8 +158,115 @@ class PairList:
             yield Raw(number, *pair)
 
 
-def _nobody(message: str) -> None:
-    """Tell nobody."""
+@dataclass(frozen=True)
+class Readable:
+    """A source of pairs, and the copy that is read for it, or itself; `originals` has the names of copied files."""
+
+    file: PairFile | PairList
+    copy: PairFile | PairList
+    originals: dict[str, str]
+
+    @property
+    def name(self) -> str:
+        """The source's name for messages with a line number."""
+        return self.file.name
+
+    @property
+    def full_name(self) -> str:
+        """Its name for errors."""
+        return self.file.full_name
+
+    def rows(self, log: Callable[[str], None] | None = None) -> Iterator[Raw]:
+        """Yield all pairs; errors and messages name the original."""
+        return self._named(self.copy.rows(log and (lambda message: log(f"{self.name}: {message}"))))
+
+    def links(self) -> Iterator[str] | None:
+        """Return the lines of links, one for each pair; None if the pairs have no links."""
+        links = self.copy.links
+        if not isinstance(links, str):
+            return None if links is None else iter(links)
+        return self._named(read_lines(Path(links))) if links else None
+
+    def _named(self, items: Iterator[T]) -> Iterator[T]:
+        try:
+            yield from items
+        except DataError as error:
+            message = str(error)
+            for copied, original in self.originals.items():
+                message = message.replace(copied, called(original))
+            raise DataError(message) from None
+
+    def fingerprint(self) -> list[str] | None:
+        """Return a hash key of the pairs: names, format and all bytes; None for pairs in memory."""
+        if isinstance(self.copy, PairList):
+            return None
+        contents = [_digest(Path(path)) if path else "" for path in (self.copy.path, self.copy.target)]
+        kind = self.copy.format or format_of(self.copy.path)
+        links = [_digest(Path(self.copy.links))] if self.copy.links else []
+        return [self.name, kind, self.copy.columns, *contents, *links]
+
+    def stamps(self) -> dict[str, tuple[int, int, int] | None]:
+        """Return inode, size and time of each file, for `check_unchanged`."""
+        if isinstance(self.copy, PairList):
+            return {}
+        return {path: _stamp(Path(path)) for path in (self.copy.path, self.copy.target, self.copy.links) if path}
+
+    def check_unchanged(self, before: dict[str, tuple[int, int, int] | None]) -> None:
+        """Raise DataError for a file that has changed since: its first and last lines may not belong together."""
+        for path, stamp in before.items():
+            if _stamp(Path(path)) != stamp:
+                raise DataError(f"{path}: the file changed while it was being read; start again when it is complete")
+
+
+@contextmanager
+def readable(files: Sequence[PairFile | PairList]) -> Iterator[list[Readable]]:
+    """Return sources that can be read more than once; copies are removed afterwards."""
+    with tempfile.TemporaryDirectory(prefix="heedful-", ignore_cleanup_errors=True) as folder:
+        yield [_readable(file, Path(folder) / str(number)) for number, file in enumerate(files)]
+
+
+def _readable(file: PairFile | PairList, copy: Path) -> Readable:
+    if isinstance(file, PairList):
+        return Readable(file, file, {})
+    names = {name: path for name in ("path", "target", "links") if (path := getattr(file, name))}
+    copied = {name: _copied(path, copy.with_suffix(f".{name}")) for name, path in names.items() if _is_stream(path)}
+    kind = file.format or (format_of(file.path) if "path" in copied else "")
+    originals = {copied[name]: names[name] for name in copied}
+    return Readable(file, replace(file, **copied, format=kind), originals)
+
+
+def _is_stream(path: str) -> bool:
+    """Whether a path is stdin or a pipe, which can be read only once."""
+    return path == "-" or (Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir())
+
+
+def _copied(path: str, copy: Path) -> str:
+    with opened(Path(path)) as file, writing(copy), copy.open("wb") as output:
+        if is_packed(file):
+            shutil.copyfileobj(file, output, 1 << 20)
+        else:  # by lines, so that a line without an end does not fill the disk
+            output.writelines(lines(file, called(path)))
+    return str(copy)
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        stat = path.stat()
+    except OSError:
+        return None  # reading the file raises an error that says why
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns
+
+
+def _digest(path: Path) -> str:
+    try:
+        with open_plain(path) as file:
+            if has_hole(file, max_line()):
+                for _ in raw_lines(path):  # raises DataError long before the hole is read to its end
+                    pass
+            return hashlib.file_digest(file, "blake2b").hexdigest()
+    except OSError:
+        next(raw_lines(path), None)  # raises an error that says why
+        raise
 
 
 def _parallel(source: Path, target: Path) -> Cells:
@@ -174,16 +284,16 @@ def _parallel(source: Path, target: Path) -> Cells:
 
 
 def _tsv(path: Path, columns: Sequence[str], log: Log) -> Cells:
-    """Yield the cells of each line; all lines have as many as the first, which is a header if columns have names."""
+    """Yield the cells of each line; all lines have as many as the first. If columns have names, it is a header."""
     lines, width, first = raw_lines(path), 0, 0
     if not columns:
         lines = _first_two(lines, path, log)
     where = positions(columns or ("1", "2"))
     pick = itemgetter(*where) if where else None
-    nothing = ("",) * (len(columns) or 2)
+    empty = ("",) * (len(columns) or 2)
     for number, line in enumerate(lines, 1):
-        if line.strip() in NOTHING:
-            yield number, nothing
+        if line.strip() in BLANK:
+            yield number, empty
             continue
         cells = line.removesuffix("\n").split("\t")
         if not width:
@@ -193,49 +303,52 @@ def _tsv(path: Path, columns: Sequence[str], log: Log) -> Cells:
         if pick is None:
             names = [cell.removeprefix(BOM).strip() for cell in cells]
             pick = itemgetter(*find(names, columns, f"{called(path)}, line {number}"))
-            _tell_mark(line, log)
+            _log_mark(line, log)
             continue
         yield number, pick(cells)
 
 
 def _first_two(lines: Iterator[str], path: Path, log: Log) -> Iterator[str]:
-    """Give the lines again; say that there are more columns than two, and refuse to take numbers for sentences."""
+    """Return all lines; log if there are more than two columns.
+
+    Raises DataError if the first line is a header, or the first column has numbers, not sentences.
+    """
     head = next(portions(lines, SAMPLE, SAMPLE_CHARACTERS, len), [])
-    rows = [line.removesuffix("\n").split("\t") for line in head if line.strip() not in NOTHING]
+    rows = [line.removesuffix("\n").split("\t") for line in head if line.strip() not in BLANK]
     width = len(rows[0]) if rows else 0
     if rows and (named := usual([cell.strip(BOM + " \r") for cell in rows[0]])):
         names = ",".join(rows[0][i].strip(BOM + " \r") for i in named)
-        raise DataError(f"{called(path)}, line 1: these are names of columns, no pair; say --columns {names}")
+        raise DataError(f"{called(path)}, line 1: this is a header, not a pair; set columns='{names}'")
     if better := ids_first(rows):
         raise DataError(
-            f"{called(path)}: {width} columns, and the first holds numbers, not sentences; say which hold source and "
-            f"target, such as --columns {better}"
+            f"{called(path)}: {width} columns, and the first has numbers, not sentences; choose those of source and "
+            f"target, such as columns='{better}'"
         )
     if width > 2:
-        log(f"{width} columns; taking 1 and 2 (--columns 2,3 for others)")
+        log(f"{width} columns; using 1 and 2 (for others, such as columns='2,3')")
     return chain(head, lines)
 
 
-def _tell_mark(line: str, log: Log) -> None:
+def _log_mark(line: str, log: Log) -> None:
     if line.startswith(BOM):
-        log("a byte order mark taken off")
+        log("removed a byte order mark")
 
 
 def _csv(path: Path, columns: Sequence[str], log: Log) -> Cells:
-    """Yield the cells of each row under the header, if there is one, with the line on which the row begins."""
+    """Yield the cells of each row after the header, if there is one, with the line on which the row begins."""
     lines = raw_lines(path)
     head = next(lines, "")
-    _tell_mark(head, log)
+    _log_mark(head, log)
     head = head.removeprefix(BOM)
     separator = max(SEPARATORS, key=head.count)
-    row = _ColumnRow(chain([head], lines) if head else iter(()), path)
+    row = _CsvLines(chain([head], lines) if head else iter(()), path)
     reader = csv.reader(row, delimiter=separator, strict=True)
     pick, width, first, number = None, 0, 0, 1
-    nothing = ("",) * (len(columns) or 2)
+    empty = ("",) * (len(columns) or 2)
     while (cells := _next_row(reader, path, row)) is not None:
         where = f"{called(path)}, line {number}"
         if not "".join(cells).strip():
-            yield number, nothing
+            yield number, empty
         elif pick is None:
             pick, width, first = itemgetter(*_header(cells, columns, where)), len(cells), number
             if positions(columns):
@@ -247,15 +360,15 @@ def _csv(path: Path, columns: Sequence[str], log: Log) -> Cells:
         number = reader.line_num + 1
 
 
-class _ColumnRow:
-    """The lines of CSV, of which a row with quoted line feeds may take several; all of a row are held to the limit."""
+class _CsvLines:
+    """The lines of a CSV file; the lines of one row, several with quoted line feeds, have a limit together."""
 
     def __init__(self, lines: Iterator[str], path: Path) -> None:
         self.lines, self.path, self.limit = lines, path, max_line()
         self.begin()
 
     def begin(self, number: int = 1) -> None:
-        """Count from here, where the next row begins."""
+        """Begin a row at line `number`."""
         self.number, self.characters = number, 0
 
     def __iter__(self) -> Iterator[str]:
@@ -266,13 +379,13 @@ class _ColumnRow:
         self.characters += len(line)
         if self.characters > self.limit:
             raise DataError(
-                f"{called(self.path)}, line {self.number}: this row has more than {megabytes(self.limit)}, the most "
-                "that a row may have (HEEDFUL_MAX_LINE, in bytes); is there a quote missing, or one too many?"
+                f"{called(self.path)}, line {self.number}: this row has more than {megabytes(self.limit)}, the limit "
+                "(HEEDFUL_MAX_LINE, in bytes); is there a quote missing, or one too many?"
             )
         return line
 
 
-def _next_row(reader: Any, path: Path, row: _ColumnRow) -> list[str] | None:  # noqa: ANN401  (csv does not name its class)
+def _next_row(reader: Any, path: Path, row: _CsvLines) -> list[str] | None:  # noqa: ANN401  (csv does not name its class)
     number = reader.line_num + 1
     row.begin(number)
     try:
@@ -286,13 +399,13 @@ def _next_row(reader: Any, path: Path, row: _ColumnRow) -> list[str] | None:  # 
 
 
 def _header(cells: Sequence[str], columns: Sequence[str], where: str) -> Sequence[int]:
-    """Return where the wanted columns stand, from 0, by the first row: a pair with numbers, a header otherwise."""
+    """Return the positions of the columns, from 0; the first row is a pair if columns are numbers, else a header."""
     names = [cell.strip() for cell in cells]
     if not columns:
-        found = guess(names)
-        if found is None or not surely_names([names[i] for i in found]):
+        guessed = guess(names)
+        if guessed is None or not surely_names([names[i] for i in guessed]):
             raise no_guess(names, where)
-        return found
+        return guessed
     numbers = positions(columns)
     if numbers is None:
         return find(names, columns, where)
@@ -301,8 +414,8 @@ def _header(cells: Sequence[str], columns: Sequence[str], where: str) -> Sequenc
     wanted = [names[i] for i in numbers]
     if surely_names(wanted):
         raise DataError(
-            f"{where}: {' and '.join(wanted)} are names of columns; give them, --columns {','.join(wanted)}, "
-            "as with numbers the first line is a pair"
+            f"{where}: {' and '.join(wanted)} are names of columns, but with numbers the first line is a pair; "
+            f"set columns='{','.join(wanted)}'"
         )
     return numbers
 
@@ -316,18 +429,17 @@ def _wrong_width(where: str, separator: str, width: int, cells: Sequence[str], f
 
 
 def _json_cells(path: Path, wanted: Sequence[str], log: Callable[[str], None]) -> Iterator[tuple[int, Sequence[str]]]:
-    """Yield the number of each line and the fields that are wanted; without names, the first line tells which.
+    """Yield the number of each line and the wanted fields; without names, they are guessed from the first line.
 
-    The fields may stand in an object inside, as in `{"translation": {"en": …, "hi": …}}`.
+    The fields may be in an inner object, as in `{"translation": {"en": …, "hi": …}}`.
     """
     name, outer, names = called(path), "", tuple(wanted)
-    pick, nothing = None, ("",) * max(2, len(names))
+    pick, empty = None, ("",) * max(2, len(names))
     for number, line in enumerate(raw_lines(path), 1):
-        if line.startswith(BOM):
-            log("a byte order mark taken off")
+        _log_mark(line, log)
         line = line.removeprefix(BOM).strip()
         if not line:
-            yield number, nothing
+            yield number, empty
             continue
         where = f"{name}, line {number}"
         record = _object(line, where, first=pick is None)
@@ -346,14 +458,14 @@ def _json_cells(path: Path, wanted: Sequence[str], log: Callable[[str], None]) -
                     raise DataError(f"{where}: field '{field}' is {_short(json.dumps(cell))}, expected a string")
                 cells = tuple("" if c is None else c for c in cells)
             elif "\\u" in line:
-                _refuse_surrogates(cell, field, where)
+                _check_surrogates(cell, field, where)
         yield number, cells
 
 
 def _object(line: str, where: str, first: bool) -> Any:  # noqa: ANN401  (what JSON holds)
     if first and re.match(r"\[\s*(\{|\[|$)", line):
         raise DataError(
-            f"{where}: this is one list of all pairs, expected an object on each line; jq -c '.[]' makes these of it"
+            f"{where}: this is one list of all pairs, expected an object on each line; convert it with jq -c '.[]'"
         )
     try:
         record = json.loads(line)
@@ -372,7 +484,7 @@ def _object(line: str, where: str, first: bool) -> Any:  # noqa: ANN401  (what J
 
 
 def _choose(record: dict[str, Any], wanted: Sequence[str], where: str) -> tuple[str, tuple[str, ...]]:
-    """Return the field in which the object with the names stands, if not the record itself, and the names."""
+    """Return the field of the inner object that has the wanted fields ("": the record itself), and their names."""
     inside = {"": record, **{key: value for key, value in record.items() if isinstance(value, dict)}}
     levels = {
         outer: [key for key, value in fields.items() if value is None or isinstance(value, str)]
@@ -384,12 +496,12 @@ def _choose(record: dict[str, Any], wanted: Sequence[str], where: str) -> tuple[
                 return outer, tuple(wanted)
         names = list(dict.fromkeys(chain.from_iterable(inside.values())))
         if positions(wanted):
-            raise DataError(f"{where}: fields have names, not numbers: {some(names)}; give two of them to --columns")
+            raise DataError(f"{where}: fields have names, not numbers: {some(names)}; set columns to two of them")
         find(names, wanted, where, "field")
-        raise DataError(f"{where}: the fields {' and '.join(wanted)} do not stand in one object")
+        raise DataError(f"{where}: the fields {' and '.join(wanted)} are not in one object")
     for outer, names in levels.items():
-        if (found := guess(names)) is not None:
-            return outer, (names[found[0]], names[found[1]])
+        if (guessed := guess(names)) is not None:
+            return outer, (names[guessed[0]], names[guessed[1]])
     names = list(dict.fromkeys(chain.from_iterable(levels.values())))
     raise no_guess(names, where, "fields") if names else DataError(f"{where}: no field holds a string")
 
@@ -401,23 +513,23 @@ def _missing(record: Any, outer: str, names: Sequence[str], where: str) -> DataE
     return DataError(f"{where}: there is no field '{missing}', only {some(list(record)) or 'an empty object'}")
 
 
-def _refuse_surrogates(cell: str, field: str, where: str) -> None:
-    """Refuse half a character, which JSON can write as an escape but no file in UTF-8 can hold."""
+def _check_surrogates(cell: str, field: str, where: str) -> None:
+    """Raise DataError for a lone surrogate, which JSON can write as an escape but UTF-8 cannot encode."""
     try:
         cell.encode()
     except UnicodeEncodeError as error:
         half = f"\\u{ord(cell[error.start]):04x}"
-        raise DataError(f"{where}: field '{field}' holds {half}, half of a character, which is not text") from None
+        raise DataError(f"{where}: field '{field}' has the lone surrogate {half}, which is not text") from None
 
 
 def _short(text: str, length: int = 60) -> str:
     return text if len(text) <= length else text[: length - 1] + "…"
 
 
-def thinned(rows: Iterable[tuple[str, str]], most: int) -> list[tuple[str, str]]:
-    """Return at most so many rows, from all over them: all, or every second, fourth, … of them.
+def subsample(rows: Iterable[tuple[str, str]], most: int) -> list[tuple[str, str]]:
+    """Return at most `most` rows, evenly spread: all, or every second, fourth, … row.
 
-    >>> thinned([("a", "A"), ("b", "B"), ("c", "C"), ("d", "D"), ("e", "E")], 3)
+    >>> subsample([("a", "A"), ("b", "B"), ("c", "C"), ("d", "D"), ("e", "E")], 3)
     [('a', 'A'), ('c', 'C'), ('e', 'E')]
     """
     kept, step = list[tuple[str, str]](), 1
@@ -429,10 +541,10 @@ def thinned(rows: Iterable[tuple[str, str]], most: int) -> list[tuple[str, str]]
     return kept
 
 
-def spread(rows: list[tuple[str, str]], most: int) -> list[tuple[str, str]]:
-    """Return rows with some in front that are evenly spread.
+def spread_first(rows: list[tuple[str, str]], most: int) -> list[tuple[str, str]]:
+    """Return all rows, beginning with `most` that are evenly spread: files are often sorted.
 
-    >>> spread([("a", "A"), ("b", "B"), ("c", "C"), ("d", "D")], 2)
+    >>> spread_first([("a", "A"), ("b", "B"), ("c", "C"), ("d", "D")], 2)
     [('a', 'A'), ('c', 'C'), ('b', 'B'), ('d', 'D')]
     """
     front = [i * len(rows) // most for i in range(most)] if len(rows) > most else range(len(rows))
@@ -441,119 +553,3 @@ def spread(rows: list[tuple[str, str]], most: int) -> list[tuple[str, str]]:
 
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Readable:
-    """A source of pairs, and what is read for it: itself, or a copy with the names of the originals."""
-
-    file: PairFile | PairList
-    copy: PairFile | PairList
-    originals: dict[str, str]
-
-    @property
-    def name(self) -> str:
-        """What the source is called beside a line number."""
-        return self.file.name
-
-    @property
-    def full_name(self) -> str:
-        """What it is called in an error."""
-        return self.file.full_name
-
-    def rows(self, log: Callable[[str], None] | None = None) -> Iterator[Raw]:
-        """Yield all pairs; errors, and what is said, name the original."""
-        return self._named(self.copy.rows(log and (lambda message: log(f"{self.name}: {message}"))))
-
-    def links(self) -> Iterator[str] | None:
-        """Yield the links that were given with the pairs, a line for each pair, if any were."""
-        links = self.copy.links
-        if not isinstance(links, str):
-            return None if links is None else iter(links)
-        return self._named(read_lines(Path(links))) if links else None
-
-    def _named(self, items: Iterator[T]) -> Iterator[T]:
-        try:
-            yield from items
-        except DataError as error:
-            message = str(error)
-            for copied, original in self.originals.items():
-                message = message.replace(copied, called(original))
-            raise DataError(message) from None
-
-    def fingerprint(self) -> list[str] | None:
-        """Return what the pairs depend on: names, how they are read, and all bytes; None for pairs in memory."""
-        if isinstance(self.copy, PairList):
-            return None
-        contents = [_digest(Path(path)) if path else "" for path in (self.copy.path, self.copy.target)]
-        kind = self.copy.format or format_of(self.copy.path)
-        links = [_digest(Path(self.copy.links))] if self.copy.links else []
-        return [self.name, kind, self.copy.columns, *contents, *links]
-
-    def stamps(self) -> dict[str, tuple[int, int, int] | None]:
-        """Return for each file what changes when somebody writes to it: to be compared by `refuse_changes`."""
-        if isinstance(self.copy, PairList):
-            return {}
-        return {path: _stamp(Path(path)) for path in (self.copy.path, self.copy.target, self.copy.links) if path}
-
-    def refuse_changes(self, before: dict[str, tuple[int, int, int] | None]) -> None:
-        """Refuse files that were written to since: what was read first and last may not belong together."""
-        for path, stamp in before.items():
-            if _stamp(Path(path)) != stamp:
-                raise DataError(f"{path}: it changed while it was being read; start again when it is whole")
-
-
-@contextmanager
-def readable(files: Sequence[PairFile | PairList]) -> Iterator[list[Readable]]:
-    """Give sources that can be read more than once; copies are removed afterwards."""
-    with tempfile.TemporaryDirectory(prefix="heedful-", ignore_cleanup_errors=True) as folder:
-        yield [_readable(file, Path(folder) / str(number)) for number, file in enumerate(files)]
-
-
-def _readable(file: PairFile | PairList, place: Path) -> Readable:
-    copy, originals = file, {}
-    if isinstance(file, PairFile) and isinstance(copy, PairFile):
-        if _once(file.path):
-            originals[_copied(file.path, place.with_suffix(".source"))] = file.path
-            copy = replace(copy, path=str(place.with_suffix(".source")), format=file.format or format_of(file.path))
-        if file.target and _once(file.target):
-            originals[_copied(file.target, place.with_suffix(".target"))] = file.target
-            copy = replace(copy, target=str(place.with_suffix(".target")))
-        if file.links and _once(file.links):
-            originals[_copied(file.links, place.with_suffix(".links"))] = file.links
-            copy = replace(copy, links=str(place.with_suffix(".links")))
-    return Readable(file, copy, originals)
-
-
-def _once(path: str) -> bool:
-    """Whether a path is stdin or a pipe."""
-    return path == "-" or (Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir())
-
-
-def _copied(path: str, place: Path) -> str:
-    with opened(Path(path)) as file, writing(place), place.open("wb") as copy:
-        if is_packed(file):
-            shutil.copyfileobj(file, copy, 1 << 20)
-        else:  # by lines, so that one without an end does not fill the disk
-            copy.writelines(lines(file, called(path)))
-    return str(place)
-
-
-def _stamp(path: Path) -> tuple[int, int, int] | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None  # reading it says what is wrong with it
-    return found.st_ino, found.st_size, found.st_mtime_ns
-
-
-def _digest(path: Path) -> str:
-    try:
-        with open_plain(path) as file:
-            if has_hole(file, max_line()):
-                for _ in raw_lines(path):  # which refuses it, long before the hole is read to its end
-                    pass
-            return hashlib.file_digest(file, "blake2b").hexdigest()
-    except OSError:
-        next(raw_lines(path), None)  # which says what is wrong with it
-        raise

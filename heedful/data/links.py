@@ -1,14 +1,14 @@
-"""Given links between words, on their way to the tokens of a batch.
+"""Links between words that come with the pairs, from lines of text to the tokens of a batch.
 
-A line of links is Pharaoh's, `0-0 1-2`, source word and target word. Words are what white space separates in the pair
-as it stands in its file, counted from 0; where cleaning makes more or fewer words of one, the links go with them. A
-link between words is one between all their tokens, whichever way they are cut:
+A line of links has the Pharaoh format, `0-0 1-2`, source word and target word. Words are what white space separates in
+the pair as it is in its file, counted from 0; where cleaning splits or removes a word, its links follow. A link between
+two words is a link between all their tokens:
 
-| array | of | what |
+| array | length | content |
 |---|---|---|
 | links | links of all pairs, two numbers each | source word, target word |
 | links.begins | pairs + 1 | where those of each pair begin |
-| source.sizes, target.sizes | words of a side | how many units each is cut into: tokens, or words when sampled |
+| source.sizes, target.sizes | words of a side | units of each word: tokens, or words of `Codec.numbered` if sampled |
 | source.words, target.words | pairs + 1 | where those of each pair begin |
 """
 
@@ -30,19 +30,19 @@ from heedful.errors import DataError
 from heedful.text import Codec
 from heedful.text.counter_rng import spread
 
-__all__ = ["CorpusLinks", "GivenLinks", "LinkLines", "Words", "as_lines", "checked", "different", "word_sizes"]
+__all__ = ["CorpusLinks", "LinkChunk", "LinkLines", "Words", "as_lines", "clean_links", "different", "word_sizes"]
 
-CHUNK = 100_000  # pairs that are counted at once
+CHUNK = 100_000  # pairs that `unlinked` counts at once
 
 
 def as_lines(links: Sequence[str | Iterable[tuple[int, int]]]) -> list[str]:
-    """Return links that are in memory as lines: each a line already, or pairs of numbers.
+    """Return links in memory as lines; those of each pair are a line already, or pairs of numbers.
 
     >>> as_lines(["0-0 1-1", [(0, 1), (1, 0)]])
     ['0-0 1-1', '0-1 1-0']
     """
     if isinstance(links, str | Path):
-        raise DataError(f"'{links}' is a name, expected links; files are read by heedful train --links")
+        raise DataError(f"the links are '{links}', expected one line or list of links for each pair")
     lines = []
     for number, one in enumerate(links, 1):
         try:
@@ -54,8 +54,8 @@ def as_lines(links: Sequence[str | Iterable[tuple[int, int]]]) -> list[str]:
     return lines
 
 
-class GivenLinks(NamedTuple):
-    """Some lines of links, from line `first` on of a file of that name."""
+class LinkChunk(NamedTuple):
+    """Some lines of links, from line `first` of the file `name`."""
 
     name: str
     first: int
@@ -63,65 +63,68 @@ class GivenLinks(NamedTuple):
 
 
 class LinkLines:
-    """The lines of links that were given with pairs, one for each, blank ones too."""
+    """The lines of links of a source of pairs, one for each pair, also for blank pairs."""
 
     def __init__(self, file: Readable) -> None:
-        given = file.file.links
-        self.in_file = isinstance(given, str)
-        self.name = called(given) if isinstance(given, str) and given else f"the links of {file.full_name}"
+        links = file.file.links
+        self.in_file = isinstance(links, str)
+        self.name = called(links) if isinstance(links, str) and links else f"the links of {file.full_name}"
         self.pairs, self.lines, self.read = file.full_name, file.links(), 0
 
-    def take(self, count: int) -> GivenLinks | None:
-        """Return the lines of the next pairs; None where no links were given at all."""
+    def take(self, count: int) -> LinkChunk | None:
+        """Return the lines of the next pairs; None if the pairs have no links.
+
+        Raises DataError if there are fewer lines than pairs.
+        """
         if self.lines is None:
             return None
         first, some = self.read + 1, list(islice(self.lines, count))
         self.read += len(some)
         if len(some) < count and not self.in_file:
-            raise DataError(f"{self.name} are {self.read:,}, but there are more pairs; give one for each, '' for none")
+            raise DataError(f"{self.name}: {self.read:,} entries, but more pairs; use '' for a pair without links")
         if len(some) < count:
             raise DataError(
-                f"{self.name} ends after line {self.read:,}, but {self.pairs} has more pairs; links are a line for "
-                "each pair: a blank one for a pair without links or a blank line, none for a header"
+                f"{self.name} ends after line {self.read:,}, but {self.pairs} has more pairs; expected a line for each "
+                "pair (a blank one for a pair without links, or for a blank line) and none for a header"
             )
-        return GivenLinks(self.name, first, some)
+        return LinkChunk(self.name, first, some)
 
     def end(self) -> None:
-        """Refuse more lines than pairs."""
+        """Raise DataError if there are more lines than pairs."""
         if self.lines is None or next(self.lines, None) is None:
             return
         if not self.in_file:
-            raise DataError(f"{self.name} are more than the {self.read:,} pairs; give one for each, '' for none")
+            raise DataError(f"{self.name}: more entries than the {self.read:,} pairs; expected one for each pair")
         raise DataError(
             f"{self.name}, line {self.read + 1:,}: there is no pair for these links; {self.pairs} ends after "
             f"{self.read:,}"
         )
 
 
-def checked(given: GivenLinks, rows: Sequence[Raw], found: Cleaned) -> tuple[Array, Array]:
-    """Return the links of all pairs that cleaning kept, one after the other, (N, 2), and how many each has."""
+def clean_links(chunk: LinkChunk, rows: Sequence[Raw], cleaned: Cleaned) -> tuple[Array, Array]:
+    """Return the links of all pairs that cleaning kept, concatenated, (N, 2), and the number of links of each pair."""
     flat: list[tuple[int, int]] = []
     counts: list[int] = []
     numbers = {raw.line: number for number, raw in enumerate(rows)}
-    for line, source, target in zip(found.lines, found.sources, found.targets, strict=True):
+    for line, source, target in zip(cleaned.lines, cleaned.sources, cleaned.targets, strict=True):
         number = numbers[line]
-        raw, where = rows[number], f"{given.name}, line {given.first + number}"
-        links = sorted(parse(given.lines[number], where))
+        raw, where = rows[number], f"{chunk.name}, line {chunk.first + number}"
+        links = sorted(parse(chunk.lines[number], where))
         sizes = _sizes(raw)
         if not _inside(links, sizes):
-            raise _past(links, sizes, where, _swapped(given, rows))
+            raise _out_of_range(links, sizes, where, _swapped(chunk, rows))
         if links and (raw.source, raw.target) != (source, target):
-            moved = [_moved(side) for side in (raw.source, raw.target)]
-            links = [(i, j) for x, y in links for i in moved[0][x] for j in moved[1][y]]
+            words = [_clean_words(side) for side in (raw.source, raw.target)]
+            links = [(i, j) for x, y in links for i in words[0][x] for j in words[1][y]]
         flat += links
         counts.append(len(links))
     return np.array(flat, np.uint32).reshape(-1, 2), np.array(counts, np.uint64)
 
 
 def different(some: tuple[Array, Array], others: tuple[Array, Array]) -> Array:
-    """Return which rows have other links than the rows that they are compared with: bool (N,).
+    """Return which rows have different links in two sets of rows: bool (N,).
 
-    Both are links, source word and target word, (·, 2), row after row, and how many each row has.
+    Each set has links, source word and target word, (·, 2), row after row, and the number of links of each row.
 
     >>> different((np.array([[0, 0], [1, 1]]), np.array([1, 1])), (np.array([[0, 0], [1, 0]]), np.array([1, 1])))
     array([False,  True])
@@ -143,23 +146,23 @@ def _inside(links: Iterable[tuple[int, int]], sizes: tuple[int, int]) -> bool:
     return all(0 <= i < sizes[0] and 0 <= j < sizes[1] for i, j in links)
 
 
-def _past(links: Sequence[tuple[int, int]], sizes: tuple[int, int], where: str, swapped: bool) -> DataError:
-    """Return what is wrong with links to words that are not there, and what may be the reason."""
+def _out_of_range(links: Sequence[tuple[int, int]], sizes: tuple[int, int], where: str, swapped: bool) -> DataError:
+    """Return the error for links to words past the end of a sentence, with a possible reason."""
     at, link = next((at, link) for at in (0, 1) for link in links if link[at] >= sizes[at])
     words = sizes[at]
     hint = "; does the file count from 1?" if link[at] == words else ""
     if swapped:
-        hint = "; source and target seem to be swapped: the links fit if each is read as target-source"
+        hint = "; source and target seem to be swapped: the links fit as target-source"
     return DataError(
         f"{where}: the link '{link[0]}-{link[1]}' points past the end of the {('source', 'target')[at]}, which has "
         f"{words} word{'s' * (words != 1)}, counted from 0{hint}"
     )
 
 
-def _swapped(given: GivenLinks, rows: Sequence[Raw]) -> bool:
-    """Return whether all links of these lines fit if source and target are swapped, and not if counted from 1."""
+def _swapped(chunk: LinkChunk, rows: Sequence[Raw]) -> bool:
+    """Return whether all links fit if source and target are swapped, and do not fit if counted from 1."""
     try:
-        every = [(parse(line), _sizes(raw)) for line, raw in zip(given.lines, rows, strict=False)]
+        every = [(parse(line), _sizes(raw)) for line, raw in zip(chunk.lines, rows, strict=False)]
     except DataError:
         return False
     if all(_inside([(i - 1, j - 1) for i, j in links], sizes) for links, sizes in every):
@@ -167,16 +170,16 @@ def _swapped(given: GivenLinks, rows: Sequence[Raw]) -> bool:
     return all(_inside([(j, i) for i, j in links], sizes) for links, sizes in every)
 
 
-def _moved(raw: str) -> list[range]:
-    """Return which words of the clean text each word of the text as it was has become: mostly one, itself."""
+def _clean_words(raw: str) -> list[range]:
+    """Return the words of the clean text that each word of the raw text becomes: mostly one, itself."""
     ends = np.cumsum([0, *(len(clean_text(word)[0].split()) for word in raw.split())]).tolist()
     return [range(begin, end) for begin, end in pairwise(ends)]
 
 
 def word_sizes(codec: Codec, texts: Sequence[str], sampled: bool = False) -> tuple[Array, Array]:
-    """Return into how many tokens each word of clean texts is cut, text after text, and how many words each has.
+    """Return the number of tokens of each word of clean texts, text after text, and the number of words of each text.
 
-    With `sampled` it is the words of `Codec.numbered` that are counted instead of tokens.
+    With `sampled`, words of `Codec.numbered` are counted instead of tokens.
     """
     words = [text.split(" ") for text in texts]
     counts = np.fromiter(map(len, words), np.int64, len(words))
@@ -185,23 +188,23 @@ def word_sizes(codec: Codec, texts: Sequence[str], sampled: bool = False) -> tup
     sizes = [np.zeros(0, np.uint16)]
     for row, encoded in zip(words, codec.encode_all(texts), strict=True):
         begins = np.cumsum([len(word) + 1 for word in row])[:-1]  # of the second word and those after it
-        places = np.array([start for start, _ in encoded.spans[:-1]], np.int64)
-        found = np.bincount(np.searchsorted(begins, places, side="right"), minlength=len(row))
-        sizes.append(found.astype(np.uint16))
+        starts = np.array([start for start, _ in encoded.spans[:-1]], np.int64)
+        tokens = np.bincount(np.searchsorted(begins, starts, side="right"), minlength=len(row))
+        sizes.append(tokens.astype(np.uint16))
     return np.concatenate(sizes), counts
 
 
 class Words(NamedTuple):
-    """The words of one side of all pairs: into how many units each is cut, and where those of each pair begin."""
+    """The words of one side of all pairs: the number of units of each, and where those of each pair begin."""
 
     sizes: Array
     begins: Array
 
     def tokens(self, rows: Array, owner: Array, words: Array, units: Array | None) -> tuple[Array, Array]:
-        """Return the first token of some words in their sentences, and how many tokens each has.
+        """Return the first token of some words in their sentences, and the number of tokens of each.
 
-        `words` are numbered from 0 in their sentences, which are those of `rows[owner]`. `units` are the tokens of
-        each unit of these rows, one after the other; None where units are tokens.
+        `words` are numbered from 0 in their sentences, which are `rows[owner]`. `units` are the numbers of tokens of
+        each unit of these rows, concatenated; None if units are tokens.
         """
         begins = self.begins[rows].astype(np.int64)
         counts = self.begins[rows + 1].astype(np.int64) - begins
@@ -210,8 +213,8 @@ class Words(NamedTuple):
             sizes = np.diff(_ends(units)[_ends(sizes)])
         first = _ends(counts)[:-1]
         before = _ends(sizes)
-        places = first[owner] + words
-        return before[places] - before[first[owner]], sizes[places]
+        positions = first[owner] + words
+        return before[positions] - before[first[owner]], sizes[positions]
 
 
 def _ends(lengths: Array) -> Array:
@@ -226,11 +229,11 @@ class CorpusLinks:
 
     @classmethod
     def of(cls, links: tuple[Array, Array], source: tuple[Array, Array], target: tuple[Array, Array]) -> CorpusLinks:
-        """Make them of links and of words, each with how many every pair has."""
+        """Make them of links and of words, each with their number in every pair."""
         return cls(links[0], _ends(links[1]), *(Words(sizes, _ends(counts)) for sizes, counts in (source, target)))
 
     def unlinked(self) -> tuple[int, int]:
-        """Return how many target words have no link, in pairs that have some, and how many words these pairs have."""
+        """Return the number of target words without links in pairs that have links, and of all words of these pairs."""
         without = total = 0
         for first in range(0, len(self.begins) - 1, CHUNK):
             some = slice(first, first + CHUNK + 1)
@@ -245,7 +248,7 @@ class CorpusLinks:
     def tokens(self, rows: Array, units: tuple[Array | None, Array | None]) -> tuple[Array, Array, Array]:
         """Return the links between tokens of some rows: which of the rows, target token, source token.
 
-        `units` are the tokens of each unit of these rows, for both sides: see `Words`.
+        `units` are those of `Words.tokens`, for both sides.
         """
         begins = self.begins[rows].astype(np.int64)
         counts = self.begins[rows + 1].astype(np.int64) - begins
@@ -254,6 +257,6 @@ class CorpusLinks:
         s, wide = self.source.tokens(rows, owner, links[:, 0], units[0])
         t, high = self.target.tokens(rows, owner, links[:, 1], units[1])
         sizes = wide * high
-        place = spread(np.zeros(len(sizes), np.int64), sizes)
-        down, across = np.divmod(place, np.repeat(wide, sizes))
+        position = spread(np.zeros(len(sizes), np.int64), sizes)
+        down, across = np.divmod(position, np.repeat(wide, sizes))
         return np.repeat(owner, sizes), np.repeat(t, sizes) + down, np.repeat(s, sizes) + across

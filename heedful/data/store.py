@@ -1,27 +1,28 @@
-"""Clean sentence pairs on disk: read once, cleaned on all cores, and mapped ever after.
+"""Clean sentence pairs on disk: read once, cleaned on all cores, split, cached and memory-mapped.
 
-| array | of | what |
+| array | length | content |
 |---|---|---|
-| source, target | bytes | all sentences of a side, one after the other, in UTF-8 |
+| source, target | bytes | all sentences of a side, concatenated, in UTF-8 |
 | source.ends, target.ends | pairs | where each sentence ends |
-| line | pairs | the line on which each stands; in which file, the head says |
-| hash, source.hash, target.hash | pairs | what `split` needs to know |
-| first, training, held | rows of them | pairs without duplicates; of these to learn from, or held out, by hash |
-| links, links.ends | links; pairs | links that were given, between words of clean pairs, and where each pair's end |
+| line | pairs | the line of each pair; the head has the files |
+| hash, source.hash, target.hash | pairs | hashes for `split` |
+| first, training, held | rows | pairs without duplicates; of these, the training pairs and the held-out pairs |
+| links, links.ends | links; pairs | links between words of clean pairs, and where those of each pair end |
 
-A store is named by the bytes of its files, what they are called, how they are read, and the settings of section `data`.
-What cannot be read twice, such as stdin, is copied to a temporary file first. The bytes of 10 million pairs are about
-2 GB here, of which training maps what it needs.
+The cache key has the bytes and names of the files, their format, and the settings of section `data`. 10 million pairs
+take about 2 GB, of which training maps what it needs.
+
+Pairs are held out by their own hash, so a file can grow without moving pairs between training and validation. In a file
+of ten million pairs, two different sentences have the same 64-bit hash with a probability of about 10⁻⁵.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import re
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -33,9 +34,9 @@ from heedful.config import DataConfig
 from heedful.data.cache import Array, Arrays, Log, Writer, key_of, stored
 from heedful.data.cleaning import EXAMPLES, CleaningReport, clean
 from heedful.data.formats import Pair, PairFile, PairList, Raw, Readable, readable
-from heedful.data.links import GivenLinks, LinkLines, checked, different
+from heedful.data.links import LinkChunk, LinkLines, clean_links, different
 from heedful.data.workers import in_order
-from heedful.errors import ConfigError, DataError, guessing
+from heedful.errors import ConfigError, guessing
 from heedful.files import portions
 from heedful.text.counter_rng import spread
 
@@ -48,20 +49,19 @@ __all__ = [
     "StoreRows",
     "among",
     "hashes",
-    "naming_arguments",
     "open_store",
     "read_pairs",
     "sentence_key",
     "split",
 ]
 
-LIMIT = np.uint64(int(0.02 * 2**64))
+HELD_OUT = np.uint64(int(0.02 * 2**64))
 LARGEST = np.uint64(2**64 - 1)
-BLOCK = 1 << 20  # pairs looked at together
+BLOCK = 1 << 20  # values that `among` compares at once
 
 
 def sentence_key(text: str) -> str:
-    """Return what makes two strings the same sentence: NFC, and any white space alike."""
+    """Return a text in NFC with single spaces: texts with the same key are the same sentence."""
     return " ".join(unicodedata.normalize("NFC", text).split())
 
 
@@ -74,65 +74,64 @@ class Hashes(NamedTuple):
 
 
 def hashes(sources: Sequence[str], targets: Sequence[str]) -> Hashes:
-    """Return the hashes of pairs; sentences that only look different have the same."""
-    found = bytearray()
+    """Return the hashes of pairs, each of its `sentence_key`."""
+    digests = bytearray()
     for source, target in zip(sources, targets, strict=True):
         x, y = (sentence_key(side).encode("utf-8", "surrogatepass") for side in (source, target))
         for content in (x + b"\t" + y, x, y):
-            found += blake2b(content, digest_size=8).digest()
-    return Hashes(*np.frombuffer(found, ">u8").astype(np.uint64).reshape(-1, 3).T)
+            digests += blake2b(content, digest_size=8).digest()
+    return Hashes(*np.frombuffer(digests, ">u8").astype(np.uint64).reshape(-1, 3).T)
 
 
 class Split(NamedTuple):
-    """Rows of pairs: `first` without duplicates (or all), `training` and `held` of them, by hash; how many differ."""
+    """Rows of pairs: `first` without duplicates (or all), of these `training` and `held`; number of distinct pairs."""
 
     first: Array
     training: Array
     held: Array
-    different: int
+    distinct: int
 
 
-def split(found: Hashes, duplicates: bool) -> Split:
-    """Split pairs; no sentence stands on both sides, be it as source or as target.
+def split(hashed: Hashes, duplicates: bool) -> Split:
+    """Split pairs into training and held-out pairs that share no sentence, neither as source nor as target.
 
-    A pair is held out when its hash falls under 2 %, whatever else the file holds; in a file so small that none does,
-    the one with the smallest hash is. Pairs that share a sentence with a held-out pair are left out of training. With
-    `duplicates`, pairs that came before stay in training; they are never held out twice. `held` is in the order of the
-    hashes: of a file that grows, the beginning changes least.
+    A pair is held out if its hash is among the lowest 2 %, or the lowest in a small file. Pairs that share a sentence
+    with a held-out pair are left out of training. With `duplicates`, repeated pairs stay in training; they are never
+    held out twice. `held` is in the order of the hashes, so that its beginning changes least when a file grows.
     """
-    again = _again(found.pairs)
-    first = np.nonzero(~again)[0].astype(np.uint32)
-    own = found.pairs[first]
-    held = first[(own < LIMIT) | (own == own.min(initial=LARGEST))]
-    held = held[np.argsort(found.pairs[held])]
-    aside = np.concatenate([found.sources[held], found.targets[held]])
-    apart = ~(among(found.sources, aside) | among(found.targets, aside))
-    different = len(first)
+    repeated = _repeated(hashed.pairs)
+    first = np.nonzero(~repeated)[0].astype(np.uint32)
+    own = hashed.pairs[first]
+    held = first[(own < HELD_OUT) | (own == own.min(initial=LARGEST))]
+    held = held[np.argsort(hashed.pairs[held])]
+    held_sentences = np.concatenate([hashed.sources[held], hashed.targets[held]])
+    training = ~(among(hashed.sources, held_sentences) | among(hashed.targets, held_sentences))
+    distinct = len(first)
     if duplicates:
-        first = np.arange(len(again), dtype=np.uint32)
+        first = np.arange(len(repeated), dtype=np.uint32)
     else:
-        apart &= ~again
-    return Split(first, np.nonzero(apart)[0].astype(np.uint32), held, different)
+        training &= ~repeated
+    return Split(first, np.nonzero(training)[0].astype(np.uint32), held, distinct)
 
 
-def among(values: Array, known: Array) -> Array:
-    """Return which values are among those that are known: bool (N,); `values` may be large and mapped."""
-    known = np.unique(known)
-    found = np.zeros(len(values), bool)
-    for begin in range(0, len(values) if len(known) else 0, BLOCK):
+def among(values: Array, members: Array) -> Array:
+    """Return which values are among `members`: bool (N,); `values` may be large and memory-mapped."""
+    members = np.unique(members)
+    mask = np.zeros(len(values), bool)
+    for begin in range(0, len(values) if len(members) else 0, BLOCK):
         part = np.asarray(values[begin : begin + BLOCK])
-        places = np.minimum(np.searchsorted(known, part), len(known) - 1)
-        found[begin : begin + BLOCK] = known[places] == part
-    return found
+        positions = np.minimum(np.searchsorted(members, part), len(members) - 1)
+        mask[begin : begin + BLOCK] = members[positions] == part
+    return mask
 
 
-def _again(values: Array) -> Array:
-    """Return which values came before: bool (N,)."""
+def _repeated(values: Array) -> Array:
+    """Return which values occurred before: bool (N,)."""
     order = np.argsort(values, kind="stable")
     ranked = values[order]
-    found = np.zeros(len(values), bool)
-    found[order[1:][ranked[1:] == ranked[:-1]]] = True
-    return found
+    mask = np.zeros(len(values), bool)
+    mask[order[1:][ranked[1:] == ranked[:-1]]] = True
+    return mask
 
 
 LOG = logging.getLogger("heedful.data")
@@ -160,21 +159,21 @@ class Store:
 
     @property
     def key(self) -> str | None:
-        """What the store is called in the cache, and nowhere else."""
+        """Its key in the cache; None if it is not there."""
         return cast("str | None", self.head["key"])
 
     @property
     def folder(self) -> Path:
-        """Where it lies."""
+        """The folder on disk."""
         return self.arrays.folder
 
     @property
     def linked(self) -> bool:
-        """Whether links were given with the pairs, or some of them."""
+        """Whether any pairs have links."""
         return bool(self.head.get("linked"))
 
     def links(self, rows: Array) -> tuple[Array, Array]:
-        """Return the links of some rows, source word and target word, (N, 2), and how many each row has."""
+        """Return the links of some rows, source word and target word, (N, 2), and the number of links of each row."""
         ends, rows = self.arrays["links.ends"], np.asarray(rows, np.int64)
         begins = np.where(rows > 0, ends[rows - 1], 0).astype(np.int64)
         counts = ends[rows].astype(np.int64) - begins
@@ -187,7 +186,7 @@ class Store:
 
     @property
     def split(self) -> Split:
-        """Which pairs are learned from."""
+        """Which pairs are for training and which are held out."""
         first, training, held = (self.arrays[name] for name in CHOSEN)
         return Split(first, training, held, self.head["different"])
 
@@ -202,12 +201,12 @@ class Store:
         ]
 
     def forget(self) -> None:
-        """Give back the memory of what was read."""
+        """Release the memory of pages that were read."""
         if isinstance(self.arrays, Arrays):
             self.arrays.forget()
 
     def pair(self, row: int) -> Pair:
-        """Return a pair with its place."""
+        """Return a pair with its file and line."""
         source, target = (self.texts(side, np.array([row]))[0] for side in (0, 1))
         file = int(np.searchsorted(self.head["bounds"], row, side="right"))
         return Pair(source, target, f"{self.head['names'][file]}:{self.lines[row]}")
@@ -215,7 +214,7 @@ class Store:
 
 @dataclass(frozen=True)
 class StoreRows:
-    """Some pairs of a store, in an order of their own; the name says how they were chosen."""
+    """Some pairs of a store, in an order; the name says how they were chosen."""
 
     store: Store
     rows: Array
@@ -237,34 +236,34 @@ class StoreRows:
 def open_store(
     files: Sequence[PairFile | PairList], config: DataConfig, log: Log, progress: ReportCount
 ) -> tuple[Store, bool]:
-    """Return the clean pairs of some files, and whether they were in the cache; pairs in memory are not kept there."""
+    """Return the clean pairs of some files, and whether they were in the cache; pairs in memory are not cached."""
     with readable(files) as copies:
-        stamps = [copy.stamps() for copy in copies]  # from before the bytes are looked at
+        stamps = [copy.stamps() for copy in copies]  # before any byte is read
         names = [copy.fingerprint() for copy in copies]
         key = None if None in names else key_of("pairs", VERSION, names, asdict(config))
 
         def fill(writer: Writer) -> None:
             _fill(writer, copies, config, key, progress)
             for copy, stamp in zip(copies, stamps, strict=True):
-                copy.refuse_changes(stamp)
+                copy.check_unchanged(stamp)
 
-        arrays, known = stored(key, fill, log)
-    return Store(arrays), known
+        arrays, cached = stored(key, fill, log)
+    return Store(arrays), cached
 
 
 class _Chunk(NamedTuple):
-    """Some rows of a file, column by column: these travel faster than rows."""
+    """Some rows of a file, by column: columns are pickled faster than rows."""
 
     file: int
     name: str
-    links: GivenLinks | None
+    links: LinkChunk | None
     lines: Sequence[int]
     sources: Sequence[str]
     targets: Sequence[str]
 
 
 class _CleanPart(NamedTuple):
-    """What became of a chunk: encoded sentences and the length of each, lines, hashes, what was done, and links."""
+    """A cleaned chunk: encoded sentences and the length of each, lines, hashes, the report, and links."""
 
     file: int
     sides: tuple[tuple[bytes, Array], tuple[bytes, Array]]
@@ -276,17 +275,17 @@ class _CleanPart(NamedTuple):
 
 @dataclass(frozen=True)
 class _Cleaner:
-    """The job of a worker."""
+    """The job of a worker process: clean a chunk."""
 
     config: DataConfig
 
     def __call__(self, chunk: _Chunk) -> _CleanPart:
         rows = list(map(Raw, chunk.lines, chunk.sources, chunk.targets))
-        found = clean(rows, chunk.name, self.config)
-        sides = _encoded(found.sources), _encoded(found.targets)
-        lines = np.array(found.lines, np.uint32)
-        links = None if chunk.links is None else checked(chunk.links, rows, found)
-        return _CleanPart(chunk.file, sides, lines, hashes(found.sources, found.targets), found.report, links)
+        cleaned = clean(rows, chunk.name, self.config)
+        sides = _encoded(cleaned.sources), _encoded(cleaned.targets)
+        lines = np.array(cleaned.lines, np.uint32)
+        links = None if chunk.links is None else clean_links(chunk.links, rows, cleaned)
+        return _CleanPart(chunk.file, sides, lines, hashes(cleaned.sources, cleaned.targets), cleaned.report, links)
 
 
 def _characters(row: Raw) -> int:
@@ -309,7 +308,7 @@ def _chunks(files: Sequence[Readable], reports: Sequence[CleaningReport]) -> Ite
 def _fill(
     writer: Writer, files: Sequence[Readable], config: DataConfig, key: str | None, progress: ReportCount
 ) -> None:
-    """Read, clean and write all pairs, and find out which are duplicates and which are held out."""
+    """Read, clean, write and split all pairs."""
     reports = [CleaningReport() for _ in files]
     sizes = {"source": np.uint64(0), "target": np.uint64(0)}
     counts = [0] * len(files)
@@ -333,7 +332,7 @@ def _fill(
             progress(sum(report.read for report in reports), "pairs read and cleaned")
     report = CleaningReport()
     for one, file in zip(reports, files, strict=True):
-        one.refuse_empty(file.full_name)
+        one.check_not_empty(file.full_name)
         report.add(one)
     bounds = np.cumsum(counts).tolist()
     writer.head = {"key": key, "names": [file.name for file in files], "bounds": bounds, "report": asdict(report)}
@@ -345,30 +344,30 @@ def _fill(
 def _choose(writer: Writer, config: DataConfig, report: CleaningReport) -> None:
     """Split the pairs that were written, and count the duplicates."""
     store = Store(writer)
-    found = split(store.hashes, config.duplicates == "keep")
-    for name, rows in zip(CHOSEN, found[:3], strict=True):
+    parts = split(store.hashes, config.duplicates == "keep")
+    for name, rows in zip(CHOSEN, parts[:3], strict=True):
         writer.add(name, rows)
-    again = np.ones(len(store), bool)
-    again[found.first] = False
-    for row in np.flatnonzero(again)[:EXAMPLES]:
+    repeated = np.ones(len(store), bool)
+    repeated[parts.first] = False
+    for row in np.flatnonzero(repeated)[:EXAMPLES]:
         pair = store.pair(int(row))
         report.drop("duplicate", pair.where, pair.source, pair.target)
-    if (count := int(again.sum())) > EXAMPLES:
+    if (count := int(repeated.sum())) > EXAMPLES:
         report.counts["duplicate"] = count
     if store.linked and count:
-        report.notes.append(_links_again(store, np.flatnonzero(again)))
-    writer.head.update(report=asdict(report), different=found.different)
+        report.notes.append(_repeated_links(store, np.flatnonzero(repeated)))
+    writer.head.update(report=asdict(report), different=parts.distinct)
 
 
-def _links_again(store: Store, again: Array) -> str:
-    """Say what becomes of the links of pairs that came before, and of how many it makes a difference."""
+def _repeated_links(store: Store, repeated: Array) -> str:
+    """Return a note on which links of repeated pairs are used, and how many differ."""
     keys, own = np.unique(store.hashes.pairs, return_index=True)
-    first = own[np.searchsorted(keys, store.hashes.pairs[again])]
-    differ = again[different(store.links(again), store.links(first))]
-    told = "of pairs that came before, the links of the first count"
+    first = own[np.searchsorted(keys, store.hashes.pairs[repeated])]
+    differ = repeated[different(store.links(repeated), store.links(first))]
+    note = "of repeated pairs, the links of the first are used"
     if not len(differ):
-        return f"{told}; all others have the same"
-    return f"{told}; {len(differ):,} had other links, first {store.pair(int(differ[0])).where}"
+        return f"{note}; all others have the same"
+    return f"{note}; {len(differ):,} had other links, first {store.pair(int(differ[0])).where}"
 
 
 @guessing
@@ -380,58 +379,35 @@ def read_pairs(
     format: str = "",  # noqa: A002  (what the option of `heedful train` is called)
     duplicates: bool = False,
 ) -> list[tuple[str, str]]:
-    """Read sentence pairs as `heedful train` does, and return those that it would keep, in their order.
+    """Read and clean sentence pairs as training does, and return those that are kept, in order.
 
-    A file is TSV, CSV with a header, or JSON lines, plain or gzip; with `target`, it holds the source sentences, and
+    A file is TSV, CSV with a header, or JSON lines, plain or gzip; with `target`, it has the source sentences, and
     `target` their translations line by line. `columns` are those of source and target ("1,2", (1, 2), or names), and
-    `format` (tsv, csv or jsonl) says what the file's name does not. Pairs that came before are left out unless
-    `duplicates` is True. What was dropped or changed, and why, goes to the logger `heedful.data`: as a warning if there
-    was anything.
+    `format` is tsv, csv or jsonl, if the file's name does not say it. Repeated pairs are left out unless `duplicates`
+    is True. The logger `heedful.data` gets what was dropped or changed, and why: as a warning if there is any.
     """
     paths = _path(file, "file"), "" if target is None else _path(target, "target")
     config = DataConfig(duplicates="keep" if duplicates else "drop")
-    with naming_arguments("columns={}"):
-        named = columns if isinstance(columns, str) else ",".join(map(str, columns))
-        pair_file = PairFile(paths[0], format, named, paths[1])
-        store, _ = open_store([pair_file], config, LOG.info, lambda done, what: None)
+    named = columns if isinstance(columns, str) else ",".join(map(str, columns))
+    pair_file = PairFile(paths[0], format, named, paths[1])
+    store, _ = open_store([pair_file], config, LOG.info, lambda done, what: None)
     level = logging.WARNING if store.report.counts or store.report.notes else logging.INFO
-    LOG.log(level, "%s", _in_python("\n".join(store.report.lines()), "columns={}"))
+    LOG.log(level, "%s", "\n".join(store.report.lines()))
     chosen = StoreRows(store, store.split.first, "first")
     return list(zip(chosen.texts(0), chosen.texts(1), strict=True))
 
 
-def _path(given: object, name: str) -> str:
-    """Return a path as a string; say what was expected in place of anything else."""
-    if isinstance(given, str | os.PathLike):
-        return os.fsdecode(given)
-    if isinstance(given, list | tuple):
-        if given and isinstance(given[0], list | tuple):
-            how = "pairs need not be read: give the list to heedful.train as it is"
+def _path(argument: object, name: str) -> str:
+    """Return a path as a string; raises ConfigError for anything else."""
+    if isinstance(argument, str | os.PathLike):
+        return os.fsdecode(argument)
+    if isinstance(argument, list | tuple):
+        if argument and isinstance(argument[0], list | tuple):
+            hint = "heedful.train takes a list of pairs as it is"
         else:
-            how = "read several files one after the other, and join the lists"
-    elif isinstance(getattr(given, "name", None), str):
-        how = f"of an open file give the name, {given.name!r:.100}"  # type: ignore[attr-defined]
+            hint = "call read_pairs once for each file"
+    elif isinstance(getattr(argument, "name", None), str):
+        hint = f"the name of an open file is {argument.name!r:.100}"  # type: ignore[attr-defined]
     else:
-        how = "such as 'pairs.tsv'"
-    raise ConfigError(f"read_pairs: {name} is {given!r:.100}, expected the path of a file; {how}")
-
-
-@contextmanager
-def naming_arguments(columns: str) -> Iterator[None]:
-    """Let errors name what a person writes in Python, and not the option --columns; `{}` are those to choose."""
-    try:
-        yield
-    except (ConfigError, DataError) as error:
-        if "--columns" not in str(error):
-            raise
-        raise type(error)(_in_python(str(error), columns)) from None
-
-
-def _in_python(message: str, columns: str) -> str:
-    """Return a message with an argument in place of the option --columns.
-
-    >>> _in_python("say which, such as --columns en,hi; or give them with --columns", "columns={}")
-    "say which, such as columns='en,hi'; or give them with columns=…"
-    """
-    found = re.compile(r"--columns( [^\s,;()]+,[^\s,;()]+)?")
-    return found.sub(lambda m: columns.format(repr(m[1].strip()) if m[1] else "…"), message)
+        hint = "such as 'pairs.tsv'"
+    raise ConfigError(f"read_pairs: {name} is {argument!r:.100}, expected the path of a file; {hint}")

@@ -1,7 +1,8 @@
-"""A pure function over many chunks on all cores: results in order, errors come through, nobody stays behind.
+"""Run a pure function over many items in worker processes, with results in order.
 
-The workers are processes that run this file and nothing of the caller's program, so a script needs no
-`if __name__ == "__main__"`. They speak pickle over their pipes, which end when the caller ends, however it ends.
+Workers are processes that run this module and nothing of the caller's program, so a script needs no
+`if __name__ == "__main__"`. They exchange pickles over pipes. A pipe closes when the caller ends, however it ends, and
+then the worker ends too. docs/lab/decisions.md says why this is not `concurrent.futures.ProcessPoolExecutor`.
 """
 
 from __future__ import annotations
@@ -18,30 +19,31 @@ from itertools import chain, islice
 from queue import SimpleQueue
 from typing import IO, TypeVar, cast
 
-from heedful.errors import MachineError
+from heedful.errors import WorkerError
 
 __all__ = ["cores", "in_order", "serve"]
 
-Given = TypeVar("Given")
-Made = TypeVar("Made")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
-# Every core has its own process: threads inside them would only wait for each other.
-SINGLE = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-ALONE = {**SINGLE, "TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1"}
+# Every core has its own process; more threads would compete for the cores.
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")
+ENVIRONMENT = {**dict.fromkeys(THREADS, "1"), "TOKENIZERS_PARALLELISM": "false"}
 
 
 def cores() -> int:
-    """Return how many cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def in_order(
-    job: Callable[[Given], Made], items: Iterable[Given], processes: int | None = None
-) -> Generator[Made, None, None]:
-    """Yield what `job` makes of each item, in their order; two items or more are shared by as many processes as cores.
+    job: Callable[[Item], Result], items: Iterable[Item], processes: int | None = None
+) -> Generator[Result, None, None]:
+    """Yield `job(item)` for each item, in order, computed in worker processes, one for each core by default.
 
-    Items are taken as they are needed, a few ahead. `job` is sent to each process once and must be picklable: an
-    instance of a class of heedful that can be called. Close the iterator to end the processes at once.
+    A single item is computed in this process. At most `2 * processes` results wait, and items are taken from the
+    iterator as they are needed. `job` is sent to each worker once and must be picklable: an instance of a callable
+    class in heedful. Close the iterator to end the workers at once. Raises WorkerError if a worker dies.
     """
     items = iter(items)
     first = list(islice(items, 2))
@@ -49,74 +51,73 @@ def in_order(
     if len(first) < 2 or processes < 2 or not sys.executable:
         yield from map(job, chain(first, items))
         return
-    crew: list[_PoolWorker] = []
-    free: SimpleQueue[_PoolWorker] = SimpleQueue()
-    waiting: deque[Future[Made]] = deque()
+    workers: list[_PoolWorker] = []
+    idle: SimpleQueue[_PoolWorker] = SimpleQueue()
+    waiting: deque[Future[Result]] = deque()
     threads = ThreadPoolExecutor(processes)
 
-    def ask(item: Given) -> Made:
-        worker = free.get()
+    def run(item: Item) -> Result:
+        worker = idle.get()
         try:
-            return cast(Made, worker.ask(item))
+            return cast(Result, worker.run(item))
         finally:
-            free.put(worker)
+            idle.put(worker)
 
     try:
         for item in chain(first, items):
-            if len(crew) < processes:  # no more of them than there are items
-                crew.append(_PoolWorker(job))
-                free.put(crew[-1])
-            waiting.append(threads.submit(ask, item))
+            if len(workers) < processes:  # no more workers than items
+                workers.append(_PoolWorker(job))
+                idle.put(workers[-1])
+            waiting.append(threads.submit(run, item))
             if len(waiting) > 2 * processes:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
     finally:
-        for worker in crew:
+        for worker in workers:
             worker.process.kill()
         threads.shutdown(cancel_futures=True)
-        for worker in crew:
+        for worker in workers:
             worker.close()
 
 
 class _PoolWorker:
-    """One process, as seen from the caller."""
+    """The caller's side of one worker process."""
 
     def __init__(self, job: object) -> None:
         self.job: object = job
-        # In a session of its own it does not hear Ctrl-C, which is the caller's to hear.
         self.process = subprocess.Popen(
             [sys.executable, "-c", "from heedful.data.workers import serve; serve()"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, **ALONE, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            start_new_session=True,
+            env={**os.environ, **ENVIRONMENT, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            start_new_session=True,  # Ctrl-C in a terminal reaches the caller only
         )
-        self.given, self.made = cast("IO[bytes]", self.process.stdin), cast("IO[bytes]", self.process.stdout)
+        self.input, self.output = cast("IO[bytes]", self.process.stdin), cast("IO[bytes]", self.process.stdout)
 
-    def ask(self, item: object) -> object:
-        """Send an item, wait for what is made of it."""
+    def run(self, item: object) -> object:
+        """Send an item and wait for its result."""
         try:
             if self.job is not None:
-                _send(self.given, self.job)
+                _send(self.input, self.job)
                 self.job = None
-            _send(self.given, item)
-            error, made = pickle.load(self.made)
+            _send(self.input, item)
+            error, result = pickle.load(self.output)
         except (EOFError, OSError, pickle.UnpicklingError):
-            raise MachineError(
-                f"a process that prepares the sentence pairs ended with status {self.process.wait()}; "
-                "it may have been killed for want of memory"
+            raise WorkerError(
+                f"a worker process that prepares the sentence pairs ended with status {self.process.wait()}; "
+                "the system may have killed it because memory ran out"
             ) from None
         if error is not None:
             raise error
-        return cast(object, made)
+        return cast(object, result)
 
     def close(self) -> None:
         """Wait for the end of a process that was killed."""
         self.process.wait()
-        self.made.close()
-        with suppress(OSError):  # what was not sent yet cannot be sent any more
-            self.given.close()
+        self.output.close()
+        with suppress(OSError):  # buffered bytes cannot be sent any more
+            self.input.close()
 
 
 def _send(pipe: IO[bytes], message: object) -> None:
@@ -125,18 +126,18 @@ def _send(pipe: IO[bytes], message: object) -> None:
 
 
 def serve() -> None:
-    """Be a worker: take the job from stdin, then one item after the other, until the caller has no more."""
-    given = sys.stdin.buffer
-    made = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever is printed by mistake must not get among the answers
+    """Run as a worker: read the job from stdin, then items, and write each result, until stdin is closed."""
+    requests = sys.stdin.buffer
+    results = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever a library prints on stdout must not mix with the results
     try:
-        job = pickle.load(given)
+        job = pickle.load(requests)
         while True:
-            item = pickle.load(given)
+            item = pickle.load(requests)
             try:
                 answer: tuple[Exception | None, object] = (None, job(item))
             except Exception as error:
                 answer = (error, None)
-            _send(made, answer)
+            _send(results, answer)
     except (EOFError, BrokenPipeError):
         os._exit(0)

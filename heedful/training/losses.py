@@ -1,6 +1,6 @@
 """Losses as named sums: cross-entropy of the tokens, plus auxiliary losses by name.
 
-An auxiliary loss is one file and one entry of `AUXILIARY` (CONTRIBUTING.md, "Adding a loss"); `guided` is an example.
+An auxiliary loss is a class and an entry of `AUXILIARY` (CONTRIBUTING.md, "Add a loss"); `guided` is an example.
 
 Cross-entropy (with label smoothing and R-Drop) computes its gradient in the memory of the logits. The gradient is as
 large as the logits, (tokens, vocabulary), by far the largest tensor of a step. So it is computed at once and written
@@ -74,7 +74,10 @@ class AuxiliaryLoss(Protocol):
 
 
 # What builds each auxiliary loss from the settings and its weight. A run has those with a weight above 0.
-AUXILIARY: dict[str, Callable[[Config, float], AuxiliaryLoss]] = {"guided": guided_attention}
+# To add one, see CONTRIBUTING.md, "Add a loss".
+AUXILIARY: dict[str, Callable[[Config, float], AuxiliaryLoss]] = {
+    "guided": guided_attention,
+}
 
 
 def auxiliary_losses(config: Config, linked: bool = False) -> dict[str, AuxiliaryLoss]:

@@ -139,7 +139,7 @@ def open_pairs(inputs: Inputs, config: Config, reporter: Reporter) -> PairSets:
     began = time.perf_counter()
     store, known = open_store(inputs.training, config.data, reporter.log, reporter.preparing)
     if inputs.strict:
-        store.report.refuse()
+        store.report.check_clean()
     for line in store.report.lines():
         reporter.log(line)
     if known:
@@ -162,8 +162,8 @@ def _held_out(store: Store, most: int, log: Callable[[str], None]) -> tuple[Stor
     found = store.split
     if not len(found.training):
         raise DataError(
-            f"too few different sentences to hold some out for validation ({found.different} different "
-            f"pair{'s' if found.different != 1 else ''}); give more pairs, or pairs for validation: --valid FILE "
+            f"too few different sentences to hold some out for validation ({found.distinct} different "
+            f"pair{'s' if found.distinct != 1 else ''}); give more pairs, or pairs for validation: --valid FILE "
             "(in Python, valid=…)"
         )
     training, held = StoreRows(store, found.training, "training"), StoreRows(store, found.held[:most], "held")
@@ -179,7 +179,7 @@ def _validation(inputs: Inputs, reporter: Reporter) -> StoreRows:
     """Return the pairs that were given for validation."""
     store, _ = open_store(inputs.valid, WHOLE, reporter.log, reporter.preparing)
     if inputs.strict:
-        store.report.refuse()
+        store.report.check_clean()
     if store.report.counts or store.report.notes:
         for line in store.report.lines():
             reporter.log(f"validation: {line}")

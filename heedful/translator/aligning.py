@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from heedful.alignment.eflomal import eflomal_directions
-from heedful.alignment.pharaoh import Links
-from heedful.alignment.statistical import MOST_CELLS, both_directions
+from heedful.alignment.links import Links
+from heedful.alignment.statistical import MOST_CELLS, both_directions, eflomal_directions
 from heedful.alignment.symmetrize import HEURISTICS, DirectedLinks, symmetrize
 from heedful.errors import ConfigError, choose
 from heedful.trace.alignment import Alignment, Link

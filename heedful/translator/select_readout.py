@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from heedful.alignment.gold import Gold
-from heedful.alignment.pharaoh import Links
+from heedful.alignment.links import Links
 from heedful.alignment.select_readout import (
     GOLD,
     PairWeights,
@@ -22,7 +22,7 @@ from heedful.alignment.select_readout import (
 )
 from heedful.alignment.statistical import align_pairs
 from heedful.alignment.symmetrize import DirectedLinks
-from heedful.data.formats import spread
+from heedful.data.formats import spread_first
 from heedful.decoding.ensemble import Ensemble
 from heedful.errors import ConfigError, DataError
 from heedful.interop.folder import write_readout
@@ -63,7 +63,7 @@ def select_readout(
     written to the model folder `folder` as readout.json, if one is given and there is something new to write.
     """
     if gold is None:
-        pairs = spread(list(pairs), max_pairs)
+        pairs = spread_first(list(pairs), max_pairs)
     chosen = [i for i, (x, y) in enumerate(pairs[:max_pairs]) if x and y and not translator.too_long(x, y)]
     if reverse is not None:
         chosen = [i for i in chosen if not reverse.too_long(*reversed(pairs[i]))]
@@ -129,7 +129,7 @@ def measure_alarms(
     A translation is wrong if it differs from its reference and its chrF is in the lowest quarter; all others are right.
     Returns None for too few pairs, and for a model without attention.
     """
-    chosen = [pair for pair in spread(list(pairs), PAIRS)[:PAIRS] if all(map(str.strip, pair))]
+    chosen = [pair for pair in spread_first(list(pairs), PAIRS)[:PAIRS] if all(map(str.strip, pair))]
     if len(chosen) < FEWEST or translator.config.family == "fixed":
         return None
     reader = translator if readout is None else Translator(translator.parts, translator.device, [readout])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,7 +12,6 @@ import torch
 
 from heedful.data import PairFile, PairList
 from heedful.data.links import as_lines
-from heedful.data.store import naming_arguments
 from heedful.errors import ConfigError, DataError
 from heedful.interop.folder import Parts
 from heedful.trace.readout import Readout
@@ -62,12 +62,23 @@ def train(  # noqa: PLR0913  (the options of a run)
         raise ConfigError("valid_links are the links of valid, and need links and valid; give both")
     held = () if valid is None else (_pair_source(valid, "validation pairs", valid_links),)
     inputs = Inputs((_pair_source(pairs, "", links),), held)
-    with naming_arguments("heedful.read_pairs(file, columns={})"), showing(verbose, callback) as reporter:
+    with _suggesting_read_pairs(), showing(verbose, callback) as reporter:
         outcome = train_model(inputs, Path(out), chosen, resume=resume, reporter=reporter, init=init, preset=preset)
     if outcome.signal:
         raise KeyboardInterrupt
     training = chosen.get("training", {})
     return load(out, str(training.get("device", "auto")))
+
+
+@contextmanager
+def _suggesting_read_pairs() -> Iterator[None]:
+    """Add to an error about the columns of a file how to choose them in Python."""
+    try:
+        yield
+    except DataError as error:
+        if "columns=" in str(error):
+            error.args = (f"{error}; heedful.read_pairs(file, columns=…) reads such a file",)
+        raise
 
 
 def _pair_source(pairs: Sequence[tuple[str, str]] | str | Path, name: str, links: Links | None) -> PairFile | PairList:

@@ -123,7 +123,7 @@ class Translation:
         """The heat map of each sentence as an image, readable in a notebook of any theme; None without a trace."""
         if self._trace is None:
             return None
-        return "".join(f"<div>{views.drawn([part.trace]).image()}</div>" for part in self.sentences or (self,))
+        return "".join(f"<div>{views.picture([part.trace]).image()}</div>" for part in self.sentences or (self,))
 
     def plain(self) -> dict[str, Any]:
         """Return a JSON-serialisable record, with the weights between words and the links if there is a trace."""

@@ -128,15 +128,15 @@ def test_what_is_said():
         "  p.tsv:3: 'c' → ''",
         "dropped 1 pair with one side many times as long as the other (data.max_ratio)",
         f"  p.tsv:5: '{'f' * 40}…' → 'g'",
-        "dropped 1 pair that came before (data.duplicates=keep keeps it)",
+        "dropped 1 repeated pair (data.duplicates=keep keeps it)",
         "  q.tsv:7: 'मैं' → 'I'",
-        "cleaned 1 pair: a byte order mark taken off",
+        "cleaned 1 pair: removed a byte order mark",
         "  p.tsv:1: '\\ufeffa'",
-        "cleaned 1 pair: a carriage return at the end taken off",
+        "cleaned 1 pair: removed a carriage return at the end",
         "  p.tsv:1: 'b\\r'",
-        "cleaned 1 pair: characters that cannot be seen taken out",
+        "cleaned 1 pair: removed invisible characters",
         f"  p.tsv:6: '…{'h' * 39}\\xad'",
-        "cleaned 1 pair: tabs, no-break and other spaces made plain",
+        "cleaned 1 pair: replaced tabs, no-break and other spaces by plain spaces",
         "  p.tsv:4: 'd\\xa0!'",
     ]
     assert cleaned(("a", "b")).report.lines() == ["read 1 pair"]
@@ -151,16 +151,15 @@ def test_three_examples_and_all_counts():
 
 
 def test_strict_refuses_all_of_it():
-    cleaned(("a", "b"), ("मैं", "I")).report.refuse()
+    cleaned(("a", "b"), ("मैं", "I")).report.check_clean()
     report = cleaned(("a", "b"), ("c", ""), ("d ", "e")).report
     with pytest.raises(DataError) as caught:
-        report.refuse()
-    assert str(caught.value).splitlines() == [
-        "the sentence pairs are not clean, as --strict asks for:",
-        *report.lines(),
-    ]
+        report.check_clean()
+    first, *lines = str(caught.value).splitlines()
+    assert "not clean (strict)" in first
+    assert lines == report.lines()
     with pytest.raises(DataError, match="extra spaces"):
-        cleaned(("a  b", "c")).report.refuse()
+        cleaned(("a  b", "c")).report.check_clean()
 
 
 @pytest.mark.parametrize(
@@ -178,9 +177,9 @@ def test_strict_refuses_all_of_it():
 )
 def test_nothing_is_left(pairs, words):
     with pytest.raises(DataError) as caught:
-        cleaned(*pairs).report.refuse_empty("p.tsv")
+        cleaned(*pairs).report.check_not_empty("p.tsv")
     assert str(caught.value) == f"p.tsv: {words}"
-    cleaned(*pairs, ("a", "b")).report.refuse_empty("p.tsv")
+    cleaned(*pairs, ("a", "b")).report.check_not_empty("p.tsv")
 
 
 def test_every_reason_has_its_words():

@@ -131,15 +131,20 @@ def test_csv_columns(write, text, columns, first):
     assert found == [(1, "", ""), (2, "", ""), (4, "a", "b")] if first is None else found == [(2, *first)]
 
 
+def check_facts(message, path, words):
+    """The message names the file and the line, and has these words, or all of several."""
+    first, *others = [words] if isinstance(words, str) else words
+    assert message.startswith(f"{path}, {first}")
+    assert all(fact in message for fact in others)
+
+
 @pytest.mark.parametrize("pair", ["Hi,Salut", "Je suis.,I am.", "No,Si", "Go away,Va-t-en", "1,one", "bye-bye,x"])
 def test_a_csv_without_a_header_loses_no_pair(write, pair):
     """In doubt it is refused; with numbers there is no header."""
     path = write(f"{pair}\nYes,Oui\n", "p.csv")
     x, y = pair.split(",")
-    assert refusal(path) == (
-        f"{path}, line 1: '{x}' and '{y}' may be names or a pair; if they name the columns, give them with --columns, "
-        "and if they are a pair already, say --columns 1,2"
-    )
+    for fact in (f"{path}, line 1: '{x}' and '{y}'", "columns='1,2'"):
+        assert fact in refusal(path)
     assert rows(path, "", "1,2") == [(1, x, y), (2, "Yes", "Oui")]
     assert rows(path, "", "2,1") == [(1, y, x), (2, "Oui", "Yes")]
 
@@ -150,21 +155,19 @@ def test_a_csv_without_a_header_loses_no_pair(write, pair):
         (
             "id,en,hi\n1,a,b\n",
             "",
-            "line 1: the columns are id, en, hi; say which hold source and target, such as --columns en,hi",
+            ("line 1: ", "id, en, hi", "columns='en,hi'"),
         ),
         ("id,en,hi\n", "en,hin", "line 1: there is no column 'hin', only id, en, hi. Did you mean 'hi'?"),
         ("id,en,hi\n", "1,4", "line 1: there is no column 4, only 3: id, en, hi"),
         (
             "id,en,hi\n1,a,b\n",
             "3,2",
-            "line 1: hi and en are names of columns; give them, --columns hi,en, as with numbers the first line is "
-            "a pair",
+            ("line 1: ", "hi and en", "columns='hi,en'"),
         ),
         (
             "1,Hi,Salut\n2,a,b\n",
             "",
-            "line 1: the columns are 1, Hi, Salut; say which hold source and target, such as --columns Hi,Salut; if "
-            "this is a pair already, such as --columns 2,3",
+            ("line 1: ", "1, Hi, Salut", "columns='Hi,Salut'", "columns='2,3'"),
         ),
         ("a b\nc\n", "", "line 1: expected columns for source and target with their names, found only 'a b'"),
         ("en,hi\na,b\n\nc\n", "", "line 4: expected 2 columns separated by a comma, as in line 1, found 1: 'c'"),
@@ -178,7 +181,7 @@ def test_a_csv_without_a_header_loses_no_pair(write, pair):
 )
 def test_wrong_csv(write, text, columns, words):
     path = write(text, "p.csv")
-    assert refusal(path, "", columns) == f"{path}, {words}"
+    check_facts(refusal(path, "", columns), path, words)
 
 
 # ---- more columns than two, and what is said of a file
@@ -192,8 +195,9 @@ def said(path, *options):
 
 def test_more_columns_than_two_are_said(write):
     path = write("a b\tc\t0-0 1-0\n\nd\te\t0-0\n")
-    taken = "3 columns; taking 1 and 2 (--columns 2,3 for others)"
-    assert said(path) == ([(1, "a b", "c"), (2, "", ""), (3, "d", "e")], [taken])
+    pairs, (message,) = said(path)
+    assert pairs == [(1, "a b", "c"), (2, "", ""), (3, "d", "e")]
+    assert all(fact in message for fact in ("3 columns", "1 and 2", "columns='2,3'"))
     assert said(path, "", "1,2")[1] == []
     assert said(write("a\tb\n"))[1] == []
 
@@ -202,10 +206,8 @@ def test_more_columns_than_two_are_said(write):
 def test_numbers_are_not_taken_for_sentences(write, row, better):
     text = "".join(row.format(n, n) + "\n" for n in range(1, 300))
     path, width = write(text), row.count("\t") + 1
-    assert refusal(path) == (
-        f"{path}: {width} columns, and the first holds numbers, not sentences; say which hold source and target, such "
-        f"as --columns {better}"
-    )
+    for fact in (f"{path}: {width} columns", "numbers", f"columns='{better}'"):
+        assert fact in refusal(path)
     assert len(rows(path, "", better)) == len(rows(path, "", "1,2")) == 299
     assert len(rows(write(text + row.format("x", 1).replace("x", "word") + "\n"), "", "1,2")) == 300
     # with one word among the first, it may be a text; and numbers with words beside them are a task
@@ -215,7 +217,7 @@ def test_numbers_are_not_taken_for_sentences(write, row, better):
 
 def test_a_tsv_header_is_not_taken_for_a_pair(write):
     path = write("\ufeffid\tSource\tTarget\r\n1\ta\tb\r\n")
-    assert refusal(path) == f"{path}, line 1: these are names of columns, no pair; say --columns Source,Target"
+    check_facts(refusal(path), path, ("line 1: ", "header", "columns='Source,Target'"))
 
 
 @pytest.mark.parametrize(
@@ -227,7 +229,7 @@ def test_a_tsv_header_is_not_taken_for_a_pair(write):
     ],
 )
 def test_a_byte_order_mark_is_said(write, name, text, columns):
-    assert said(write("\ufeff" + text, name), "", columns)[1] == ["a byte order mark taken off"]
+    assert said(write("\ufeff" + text, name), "", columns)[1] == ["removed a byte order mark"]
     assert said(write(text, name), "", columns)[1] == []
 
 
@@ -259,7 +261,7 @@ def test_of_many_kinds_at_once_each_is_read_or_named(write, name, columns):
         words = refusal(path, "", columns)
         assert words.startswith(f"{path}, line 1: ")
         if columns == "1,2" and name == "p.jsonl":
-            assert words.endswith("fields have names, not numbers: hi, en; give two of them to --columns")
+            assert "names, not numbers: hi, en" in words
 
 
 @pytest.mark.parametrize(
@@ -317,7 +319,7 @@ GOOD = '{"en": "a", "hi": "b"}\n'
             (
                 text,
                 "",
-                "line 1: this is one list of all pairs, expected an object on each line; jq -c '.[]' makes these of it",
+                ("line 1: ", "expected an object on each line", "jq -c '.[]'"),
             )
             for text in ('[{"en": "a", "hi": "b"}, {"en": "c", "hi": "d"}]', "[\n" + GOOD + "]\n", '[["a", "b"]]', "[")
         ),
@@ -328,14 +330,14 @@ GOOD = '{"en": "a", "hi": "b"}\n'
         (
             GOOD + '{"en": "\\ud83d", "hi": "b"}',
             "",
-            "line 2: field 'en' holds \\ud83d, half of a character, which is not text",
+            ("line 2: field 'en' ", "\\ud83d", "not text"),
         ),
         (GOOD, "en,hin", "line 1: there is no field 'hin', only en, hi. Did you mean 'hi'?"),
-        ('{"a": {"en": "x"}, "b": {"hi": "y"}}', "en,hi", "line 1: the fields en and hi do not stand in one object"),
+        ('{"a": {"en": "x"}, "b": {"hi": "y"}}', "en,hi", ("line 1: ", "en and hi", "one object")),
         (
             '{"id": "1", "en": "a", "hi": "b"}',
             "",
-            "line 1: the fields are id, en, hi; say which hold source and target, such as --columns en,hi",
+            ("line 1: ", "id, en, hi", "columns='en,hi'"),
         ),
         ('{"id": 1}', "", "line 1: no field holds a string"),
         (
@@ -352,7 +354,7 @@ GOOD = '{"en": "a", "hi": "b"}\n'
 )
 def test_wrong_json(write, text, columns, words):
     path = write(text, "p.jsonl")
-    assert refusal(path, "", columns) == f"{path}, {words}"
+    check_facts(refusal(path, "", columns), path, words)
 
 
 def test_a_number_too_long_for_python_is_not_read(write):

@@ -1,4 +1,4 @@
-"""Given links: read and checked, kept with their pairs, and projected to the tokens of every cut."""
+"""Given links: read and clean_links, kept with their pairs, and projected to the tokens of every cut."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from heedful.config import DataConfig, TextConfig
 from heedful.data import Batches, PairFile, PairList, Raw, clean
 from heedful.data import store as store_module
 from heedful.data.corpus import tokenize
-from heedful.data.links import CorpusLinks, GivenLinks, as_lines, checked, word_sizes
+from heedful.data.links import CorpusLinks, LinkChunk, as_lines, clean_links, word_sizes
 from heedful.data.store import Store, StoreRows, open_store
 from heedful.errors import DataError
 from heedful.text import START, Codec
@@ -59,7 +59,7 @@ def test_links_stay_with_their_pairs(tmp_path, monkeypatch):
 
 
 def test_of_pairs_that_come_again_the_first_links_count_and_that_is_said(tmp_path):
-    told = "of pairs that came before, the links of the first count"
+    told = "of repeated pairs, the links of the first are used"
     pairs = "a b\tA B\nc\tC\na b\tA B\na b\tA B\nc\tC\n"
     store = opened(write(tmp_path, pairs, "0-0 1-1\n0-0\n0-0 1-1\n0-1 1-0\n\n"))
     assert f"{told}; 2 had other links, first pairs.tsv:4" in store.report.lines()
@@ -106,7 +106,7 @@ def test_links_from_a_pipe(tmp_path):
         ("0-0\n0-5\n", r"links.txt, line 2: the link '0-5' points past the end of the target, which has 1 word, "
          r"counted from 0$"),
         ("0-0\n0-1\n", r"links.txt, line 2: the link '0-1' points past the end of the target, which has 1 word, "
-         r"counted from 0; source and target seem to be swapped: the links fit if each is read as target-source$"),
+         r"counted from 0; source and target seem to be swapped: the links fit as target-source$"),
         ("0-0 0-9\n0-1\n", r"links.txt, line 1: the link '0-9' points past the end of the target, which has . words?, "
          r"counted from 0$"),
         ("0-0\n0:0\n", r"links.txt, line 2: expected links such as '0-0 1-2', .* found '0:0'"),
@@ -129,7 +129,7 @@ def test_cleaning_moves_links_with_their_words():
     """A word that cannot be seen is gone, one with a zero width space in it is two."""
     raw = [Raw(1, "\ufeff a\u00a0b \u200e c", "A\u200bB  C\r"), Raw(2, "", "x"), Raw(3, "d", "D")]
     found = clean(raw, "pairs", DataConfig())
-    flat, counts = checked(GivenLinks("links", 1, ["0-0 1-0 2-1 3-1 4-1", "0-0", "0-0"]), raw, found)
+    flat, counts = clean_links(LinkChunk("links", 1, ["0-0 1-0 2-1 3-1 4-1", "0-0", "0-0"]), raw, found)
     assert (found.sources[0], found.targets[0]) == ("a b c", "A B C")
     assert flat.tolist() == [[0, 0], [0, 1], [1, 2], [2, 2], [0, 0]]
     assert counts.tolist() == [4 + 0, 1]
@@ -149,7 +149,7 @@ def test_no_word_is_lost_on_the_way(text):
     words = text.split()
     if found.sources:
         links = " ".join(f"{i}-0" for i in range(len(words)))
-        flat, _ = checked(GivenLinks("links", 1, [links]), raw, found)
+        flat, _ = clean_links(LinkChunk("links", 1, [links]), raw, found)
         assert flat[:, 0].tolist() == list(range(len(found.sources[0].split())))
 
 
@@ -235,7 +235,7 @@ def test_fixed_batches_have_few_shapes_and_shares_have_their_own_links():
 
 
 def test_links_in_memory_that_are_none():
-    with pytest.raises(DataError, match=r"'links\.txt' is a name, expected links"):
+    with pytest.raises(DataError, match=r"'links\.txt', expected"):
         as_lines("links.txt")
     with pytest.raises(DataError, match=r"the links of pair 2 are \[3\], expected '0-0 1-2' or"):
         as_lines(["", [3]])

@@ -72,7 +72,7 @@ def test_without_duplicates_the_first_of_each_stays(pairs):
     first = {p[:2]: p for p in reversed(pairs)}
     once = [first[key] for key in dict.fromkeys(p[:2] for p in pairs)]
     assert [pairs[i] for i in found.first] == once
-    assert found.different == len(once)
+    assert found.distinct == len(once)
     assert hold_out(pairs, duplicates=False) == naive(once)
 
 
@@ -171,7 +171,7 @@ def test_one_is_held_out_of_the_smallest_file():
 )
 def test_too_few_to_hold_out(pairs, different):
     found = split(hashes([p.source for p in pairs], [p.target for p in pairs]), duplicates=False)
-    assert (len(found.training), found.different) == (0, different)
+    assert (len(found.training), found.distinct) == (0, different)
 
 
 @given(st.text())

@@ -14,7 +14,7 @@ import pytest
 from worker_tasks import Double
 
 from heedful.data.workers import in_order
-from heedful.errors import DataError, MachineError
+from heedful.errors import DataError, WorkerError
 
 
 class Fail:
@@ -69,7 +69,7 @@ def test_an_error_comes_through():
 
 
 def test_a_worker_that_is_killed_is_noticed():
-    with pytest.raises(MachineError, match="ended with status -9; it may have been killed for want of memory"):
+    with pytest.raises(WorkerError, match="status -9"):
         list(in_order(Die(), range(100), processes=2))
 
 

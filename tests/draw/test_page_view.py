@@ -18,11 +18,10 @@ import page_traces
 import pytest
 import sample_traces
 
-from heedful.draw import figure as figures
 from heedful.draw import heads
 from heedful.draw.html import figure, page, record
-from heedful.draw.pack import pack
-from heedful.draw.views import View, drawn, view
+from heedful.draw.trace_codec import encode_maps
+from heedful.draw.views import View, picture, view
 from heedful.trace.alarms import Alarm
 from heedful.trace.readout import Readout
 
@@ -77,7 +76,7 @@ def test_what_is_seen_first(look):
     assert found.locator(".v-across svg").is_visible()
     # Kept of each row until it is 90 %: 1, 2, 2, 1 and 5 links.
     assert found.locator(".v-ribbon").count() == 11
-    readout = figures.said(page_traces.known()).removeprefix("read-out")
+    readout = page_traces.known().readout_caption.removeprefix("read-out")
     assert note(found).startswith(f"Read-out{readout}. Showing 91 % of the weight; hidden 9 %.")
     kept = (
         "Every word of the translation has ribbons to the words it looked at most, until they hold 90 % of its weight."
@@ -301,7 +300,7 @@ def test_heads_open_with_the_one_that_the_picture_enlarges(look, how, shown):
     trace = page_traces.heads()
     found = look(page([trace], view=how))
     assert note(found).startswith(f"Layer {shown}. ")
-    why = heads.chosen(trace, how.layer, how.head).why
+    why = heads.choose_head(trace, how.layer, how.head).why
     assert why
     assert found.inner_text(".v-which") == f"Layer {shown}: {why}"
     found.select_option("select", "read")
@@ -576,8 +575,8 @@ def test_what_a_file_lacks_is_said(look):
     spread = random.dirichlet(np.full(151, 0.2), size=(1, 2, 151)).astype(np.float32)
     head, foot = page([page_traces.known()]).split('<div class="heedful-view">')
     trace = replace(made, weights=spread)
-    found = look(head + figure([trace], "braid", room=40_000) + foot[foot.rindex("<script>") :])
-    read = record([trace], room=40_000)["traces"][0]["read"]
+    found = look(head + figure([trace], "braid", max_bytes=40_000) + foot[foot.rindex("<script>") :])
+    read = record([trace], max_bytes=40_000)["traces"][0]["read"]
     told = re.search(r"lacks small weights, none over ([\d.]+) %, together (\d+) % of all weight", note(found))
     assert float(told[1]) == pytest.approx(100 * read["floor"], abs=0.01)
     assert float(told[1]) >= 100 * read["floor"]
@@ -615,7 +614,7 @@ def test_a_panel_takes_another_trace_and_all_else_stays(look):
     begun = dict(whole["traces"][0], growing=True)
     tokens, words = begun["target"]["tokens"], begun["target"]["words"]
     begun["target"] = {"tokens": tokens[:2], "words": words[:2]}
-    begun["read"] = pack(page_traces.known().tokens()[None, :2])._asdict()
+    begun["read"] = encode_maps(page_traces.known().tokens()[None, :2])._asdict()
     data = {"begun": {**whole, "traces": [begun, whole["traces"][1]]}, "done": whole["traces"][0]}
     found.evaluate(
         "data => { window.shown = heedful.view(document.querySelector('.heedful-view'), data.begun); }", data
@@ -699,7 +698,7 @@ THROUGH = """() => {
 
 def test_a_picture_in_a_notebook_is_readable_in_every_theme(browser):
     """An image has its ground with it, in the colours of its ink, whatever the page around it looks like."""
-    image = drawn([sample_traces.HINDI]).image()
+    image = picture([sample_traces.HINDI]).image()
     for scheme, ground in (("light", 0xFF), ("dark", 0x14)):
         context = browser.new_context(color_scheme=scheme)
         opened = context.new_page()

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import runpy
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT, TINY, copies
+from conftest import TINY, copies
 from torch import Tensor
 
 import heedful
@@ -99,21 +98,3 @@ def test_losses_that_read_different_layers_share_all_layers() -> None:
     outputs = DecoderOutputs(torch.nn.Module(), *[torch.zeros(0)] * 3, weights, None)  # type: ignore[arg-type]
     assert torch.equal(outputs.attention(NeedWeights(layer=1)), weights[:, 1:2])  # type: ignore[arg-type]
     assert outputs.attention(NeedWeights()) is weights
-
-
-def test_the_recipe_of_the_contributing_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    recipe = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split("## Adding a loss")[1]
-    assert recipe.count("\n") <= 30
-    code, after = recipe.split("```py\n")[1].split("```")
-    module = tmp_path / "entropy.py"
-    module.write_text(code, encoding="utf-8")
-    names = runpy.run_path(str(module))
-    entry = after.split("add `")[1].split("`")[0]
-    monkeypatch.setattr("heedful.training.losses.AUXILIARY", {**AUXILIARY, **eval(f"{{{entry}}}", names)})
-    call = next(part for part in after.split("`") if part.startswith("heedful.train("))
-    fast = {"steps": 2, "valid_every": 2, "log_every": 1, "device": "cpu", "threads": 1, "metric": "loss"}
-    call = call.removesuffix(")") + ", settings=settings, verbose=False)"
-    settings = {"text": {"kind": "word"}, "model": {"width": 8}, "training": fast}
-    eval(call, {"heedful": heedful, "pairs": copies(50), "out": tmp_path / "m", "settings": settings})
-    first = json.loads((tmp_path / "m" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[0])
-    assert 0 < first["entropy"] < 2

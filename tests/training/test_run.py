@@ -19,7 +19,7 @@ import pytest
 import torch
 from conftest import ROOT, copies
 from recorded_runs import PAIRS, Crash, Ear, Never, go, weights
-from tests_helpers import small
+from small_runs import small
 
 import heedful
 from heedful.data import PairList

@@ -1,3 +1,5 @@
+"""The translator: translate, reread, score, and what it returns."""
+
 from __future__ import annotations
 
 import json
@@ -9,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from random_translators import random_translator
-from tests_helpers import train_tiny
+from small_runs import train_tiny
 
 import heedful
 from heedful.errors import ConfigError, DataError, HeedfulError

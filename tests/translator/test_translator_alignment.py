@@ -1,4 +1,4 @@
-"""Links between the words of translations and of given pairs: in every way to write, with every kind of model."""
+"""Links between the words of translations and of given pairs, with every way to decode and every family."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words that a translation has to begin with, and words that are copied into it."""
+"""Forced prefixes of translations, and source words that are copied into them."""
 
 from __future__ import annotations
 
