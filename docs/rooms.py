@@ -77,8 +77,9 @@ def picture() -> str:
     colours = {room: COLOURS[i % len(COLOURS)] for i, room in enumerate(edges)}
     for upper, lower in links:
         lines.append(_curve(x[upper], y[upper[1]], x[lower], y[lower[1]], colours[lower[0]]))
-        if level[lower[0]] != lower[1]:  # a trunk goes straight through its row
-            lines.append(_line(x[lower], y[lower[1]], colours[lower[0]]))
+    for room, n in dict.fromkeys(lower for _, lower in links):
+        if level[room] != n:  # a trunk goes straight through its row
+            lines.append(_line(x[room, n], y[n], colours[room]))
     for room, n in level.items():
         lines.append(_box(room, x[room, n], y[n], imported[room], colours[room]))
     return "\n".join([*lines, *_bottom(imported, height), "</svg>", ""])

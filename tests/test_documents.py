@@ -101,7 +101,7 @@ def prose(path: Path) -> list[tuple[int, str]]:
     lines, code = [], False
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         code ^= line.startswith("```")
-        if not code and not line.startswith(("|", "#", "```", "![")):
+        if not code and not line.startswith(("|", "#", "```", "![", "    ")):
             lines.append((number, re.sub(r"\]\([^)]*\)", "]()", line)))
     return lines
 
