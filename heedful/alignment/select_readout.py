@@ -6,7 +6,7 @@ measured on both. This file works on weights that were read already; `heedful.se
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any, NamedTuple
@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from heedful.alignment.gold import score, standard_error
 from heedful.alignment.links import Links, WordCells, between_words, matrix_links, punctuation
 from heedful.alignment.symmetrize import DirectedLinks
-from heedful.config import ModelConfig
 from heedful.errors import ConfigError, DataError
 from heedful.trace.alarms import AlarmRates
 from heedful.trace.readout import ENDS, MARKS, STEPS, SYMMETRIES, Readout, Weights, weighted
@@ -380,15 +379,16 @@ class ReadoutSelection(NamedTuple):
 
 
 def select(
-    table: WeightTable, reference: ReferenceLinks, config: ModelConfig, present: Readout | None = None
+    table: WeightTable, reference: ReferenceLinks, defaults: Mapping[str, Readout], present: Readout | None = None
 ) -> ReadoutSelection:
-    """Try all read-outs on weights against reference links; `present` is the model's own read-out, if it has one."""
+    """Try all read-outs on weights against reference links.
+
+    `defaults` are the "naive" and the "usual" read-out of such models; `present` is the model's own, if it has one.
+    """
     sure, possible, name, reverse = reference
     gold = table.gold_cells(sure, possible)
     ranked = rank_readouts(table, gold)
-    known = {"naive": Readout.naive(config), "usual": Readout.usual(config)} | (
-        {"up to now": present} if present else {}
-    )
+    known = {**defaults, **({"up to now": present} if present else {})}
     named = {label: measure_readout(table, gold, readout) for label, readout in known.items()}
     symmetries, best, before = [], ranked[0], named.get("up to now")
     if reverse is not None:
