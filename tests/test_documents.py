@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import pkgutil
 import re
 from pathlib import Path
 from typing import Any
@@ -53,8 +54,9 @@ def test_generated_pages_are_up_to_date() -> None:
     for name, page in generate.PAGES.items():
         assert (ROOT / "docs" / name).read_text(encoding="utf-8") == page(), f"docs/{name} is out of date: make docs"
     design = (ROOT / "docs" / "lab" / "design.md").read_text(encoding="utf-8")
-    rooms = generate.section(design, "rooms")
-    assert rooms == generate.rooms_table(), "the rooms of docs/lab/design.md are out of date: make docs"
+    for name in ("rooms", "protocol"):
+        part = generate.SECTIONS["lab/design.md"][name]()
+        assert generate.section(design, name) == part, f"{name} of docs/lab/design.md is out of date: make docs"
 
 
 def test_the_walks_in_the_design_are_those_of_the_code() -> None:
@@ -107,12 +109,46 @@ def test_the_readme_can_be_read_in_two_minutes() -> None:
     assert text.index("![") < text.index("\n## ")
 
 
+def anchors(path: Path) -> set[str]:
+    """The anchors that GitHub makes of the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def without_code(path: Path) -> str:
+    """The text of a page without its blocks of code."""
+    return re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+
+
 @pytest.mark.parametrize("path", PAGES, ids=lambda p: p.name)
 def test_links_lead_somewhere(path: Path) -> None:
-    text = re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
-    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)", without_code(path)):
         if not target.startswith(("http:", "https:")):
-            assert (path.parent / target).exists(), f"{path.name} links to {target}"
+            there = path.parent / target if target else path
+            assert there.exists(), f"{path.name} links to {target}"
+            assert not anchor or anchor in anchors(there), f"{path.name} links to {target}#{anchor}"
+
+
+@pytest.mark.parametrize("path", [p for p in PAGES if p.parent != ROOT], ids=lambda p: p.name)
+def test_names_of_files_and_of_code_are_right(path: Path) -> None:
+    """In backquotes: files of the repository, files of the package such as `training/step.py`, and dotted names."""
+    quoted = re.findall(r"`([^`\n]+)`", without_code(path))
+    for name in quoted:
+        if re.fullmatch(r"(heedful|tests|benchmarks|docs|recipes|examples)(/[a-z_0-9.-]+)+/?", name):
+            assert (ROOT / name).exists(), f"{path.name} names {name}"
+        elif re.fullmatch(r"[a-z_]+(/[\w-]+)+\.py", name):
+            assert (ROOT / "heedful" / name).exists(), f"{path.name} names {name}"
+        elif re.fullmatch(r"heedful(\.\w+)+", name):
+            assert resolves(name), f"{path.name} names {name}"
+
+
+def resolves(name: str) -> bool:
+    """Whether a dotted name is a module or something in one."""
+    try:
+        pkgutil.resolve_name(name)
+    except (ImportError, AttributeError):
+        return False
+    return True
 
 
 def written(folder: Path, text: str) -> Path:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from heedful.alignment.pharaoh import Links
+from heedful.alignment.links import Links
 from heedful.errors import ConfigError, DataError
 
 __all__ = ["AlignmentScores", "Gold", "read_gold", "score", "standard_error"]

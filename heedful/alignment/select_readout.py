@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heedful.alignment.gold import score, standard_error
-from heedful.alignment.links import WordCells, between_words, matrix_links, punctuation
-from heedful.alignment.pharaoh import Links
+from heedful.alignment.links import Links, WordCells, between_words, matrix_links, punctuation
 from heedful.alignment.symmetrize import DirectedLinks
 from heedful.config import ModelConfig
 from heedful.errors import ConfigError, DataError

@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heedful.cli.decoding import naming_options, opened, refuse_wrong_way
-from heedful.cli.notes import Notes
 from heedful.cli.options import (
     BatchTokens,
     Columns,
     Device,
     Format,
     Json,
+    Notes,
     PairFiles,
     Source,
     Target,
     Threads,
+    check_direction,
+    name_options,
+    open_model,
     pair_files,
-    print_json,
-    say,
 )
-from heedful.cli.progress import counting
+from heedful.cli.output import log, print_json, progress_bar
 from heedful.errors import ConfigError, DataError, choose
 
 if TYPE_CHECKING:
@@ -119,10 +119,10 @@ def align(
         _report(_read_links(links, given), wanted, "", json, on_stdout=True)
         return
     if model:
-        with naming_options():
-            translator = opened(model, None, device, threads)
-            refuse_wrong_way(model, translator, given, columns)
-            other = opened(reverse, None, device, threads) if reverse else None
+        with name_options():
+            translator = open_model(model, None, device, threads)
+            check_direction(model, translator, given, columns)
+            other = open_model(reverse, None, device, threads) if reverse else None
             aligned = _by_model(model, given, translator, other, symmetry, batch_tokens, json and out is None)
     else:
         more = _extra(extra, columns, format_)
@@ -138,11 +138,11 @@ def _statistical(given: Pairs, method: str, symmetry: str, extra: Pairs) -> Alig
 
     choose("method", method, METHODS)
     choose("symmetry", symmetry, HEURISTICS)
-    with counting(f"sentence pairs, read {ROUNDS} times", ROUNDS * (len(given) + len(extra))) as count:
+    with progress_bar(f"sentence pairs, read {ROUNDS} times", ROUNDS * (len(given) + len(extra))) as count:
         aligned = align(given, method=method, symmetry=symmetry, extra=extra, progress=count)
     if long := len(aligned.skipped):
         pairs, have = ("pairs", "have") if long > 1 else ("pair", "has")
-        say(f"{long:,} {pairs} of {next(iter(aligned.skipped.values()))} {have} no links")
+        log(f"{long:,} {pairs} of {next(iter(aligned.skipped.values()))} {have} no links")
     return aligned
 
 
@@ -158,7 +158,7 @@ def _by_model(
     """Align by one or two models, with a progress bar; report pairs that are too long, blank lines, unknown words."""
     from heedful.translator.aligning import align
 
-    with counting(f"aligning with {model}", len(given)) as count:
+    with progress_bar(f"aligning with {model}", len(given)) as count:
         aligned = align(
             given,
             translator,
@@ -173,9 +173,9 @@ def _by_model(
         why = aligned.skipped.get(row)
         unknown = () if why else [*translator.unknown(x), *translator.unknown(y, target=True)]
         notes.add([f"{why}; it has no links"] if why else (), unknown)
-    notes.say()
+    notes.log()
     if blank := sum(not (x and y) for x, y in given):
-        say(f"{blank:,} line{'s' * (blank > 1)} with an empty side: no links")
+        log(f"{blank:,} line{'s' * (blank > 1)} with an empty side: no links")
     return aligned
 
 
@@ -206,7 +206,7 @@ def read_gold_file(path: Path, given: Pairs, base: int = 0, lenient: bool = Fals
     gold = read_gold(read_lines(path), lengths, base=base, name=str(path), lenient=lenient)
     if gold.left_out:
         links = "1 gold link outside of its" if gold.left_out == 1 else f"{gold.left_out:,} gold links outside of their"
-        say(f"{path}: {links} sentences left out")
+        log(f"{path}: {links} sentences left out")
     return gold
 
 
@@ -247,11 +247,11 @@ def _report(links: Sequence[Links], gold: Gold | None, symmetry: str, json: bool
             print_json({**record, **combined, **(scores._asdict() if scores else {})})
         return
     if scores:
-        (print if on_stdout else say)(_line(scores, symmetry))
+        (print if on_stdout else log)(_line(scores, symmetry))
     else:
         count, pairs = sum(map(len, links)), len(links)
         how = f", symmetry: {symmetry}" if symmetry else ""
-        say(f"{count:,} link{'s' * (count != 1)} in {pairs:,} pair{'s' * (pairs != 1)}{how}")
+        log(f"{count:,} link{'s' * (count != 1)} in {pairs:,} pair{'s' * (pairs != 1)}{how}")
 
 
 def _line(scores: AlignmentScores, symmetry: str) -> str:

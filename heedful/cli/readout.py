@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from heedful.cli.align import read_gold_file
-from heedful.cli.decoding import naming_options, opened, refuse_wrong_way
 from heedful.cli.options import (
     BatchTokens,
     Columns,
@@ -20,11 +19,13 @@ from heedful.cli.options import (
     Source,
     Target,
     Threads,
+    check_direction,
+    name_options,
+    open_model,
     pair_files,
     pair_rows,
-    print_json,
-    say,
 )
+from heedful.cli.output import log, print_json
 from heedful.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -93,12 +94,12 @@ def readout(
     from heedful.data.formats import subsample
     from heedful.translator import select_readout
 
-    with naming_options():
-        translator = opened(model, None, device, threads)
-        other = None if reverse is None else opened(reverse, None, device, threads)
+    with name_options():
+        translator = open_model(model, None, device, threads)
+        other = None if reverse is None else open_model(reverse, None, device, threads)
         rows = pair_rows(pair_files(pairs, source, target, columns, format_))
         given = list(rows) if gold else subsample(rows, most + LEARNED)
-        refuse_wrong_way(model, translator, given, columns)
+        check_direction(model, translator, given, columns)
         file = _folder(model) / "readout.json"
         selection = select_readout(
             translator,
@@ -111,7 +112,7 @@ def readout(
             folder=None if dry_run else file.parent,
         )
     if selection.skipped:
-        say(f"{selection.skipped:,} pairs with an empty side, or too long for the model, are left out")
+        log(f"{selection.skipped:,} pairs with an empty side, or too long for the model, are left out")
     why_not = selection.why_not_saved() or ("--dry-run" if dry_run else "")
     rates, was = selection.alarms, selection.present
     if json:
@@ -122,10 +123,10 @@ def readout(
             print("\n".join(["", "alarms of this read-out:", *rates.lines()]))
     if why_not:
         written = "" if dry_run or rates is None else "; its alarm rates are saved there"
-        say(f"{file}: {'no other read-out' if written else 'not'} written ({why_not}){written}")
+        log(f"{file}: {'no other read-out' if written else 'not'} written ({why_not}){written}")
     elif not json or was:
         before = f"; it was: {_described(was)} ({was.chosen or 'no record of how it was chosen'})" if was else ""
-        say(f"saved in {file}{before}")
+        log(f"saved in {file}{before}")
 
 
 def selection_table(selection: ReadoutSelection) -> str:

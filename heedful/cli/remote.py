@@ -9,10 +9,8 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Any, NamedTuple
 
-from heedful.cli.notes import Notes
-from heedful.cli.options import print_json, say, width
-from heedful.cli.output import debug, print_translation
-from heedful.cli.progress import LineProgress
+from heedful.cli.options import Notes, width
+from heedful.cli.output import LineProgress, debug, log, print_json, print_translation
 from heedful.cli.translate import check_columns, one_line, printed_markup
 from heedful.client import Client, ServiceError, TooMuch
 from heedful.errors import DataError, HeedfulError
@@ -69,7 +67,7 @@ def ask(
             for number, line in enumerate(lines, 1):
                 notes.add(_stream(client, asked, number, line, json))
                 debug(f"line {number:,} is done")
-            notes.say()
+            notes.log()
             return
         breaks: deque[bool] = deque()  # whether a line has line breaks in it, of those that were sent
 
@@ -88,7 +86,7 @@ def ask(
                     _print_json(service.url, _record(item) if asked.show else item)
                 else:
                     _print(item, asked, broken)
-        notes.say()
+        notes.log()
 
 
 @contextmanager
@@ -109,7 +107,7 @@ class _Waiting:
     def __call__(self, why: HeedfulError, seconds: float) -> None:
         if str(why) != self.said:
             self.said = str(why)
-            say(f"{why}; trying again for {seconds:.0f} s (--patience)")
+            log(f"{why}; trying again for {seconds:.0f} s (--patience)")
 
 
 def _translated(

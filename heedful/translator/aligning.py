@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from heedful.alignment.eflomal import eflomal_directions
-from heedful.alignment.links import align_trace
-from heedful.alignment.pharaoh import Links
-from heedful.alignment.statistical import MOST_CELLS, both_directions
+from heedful.alignment.links import Links, align_trace
+from heedful.alignment.statistical import MOST_CELLS, both_directions, eflomal_directions
 from heedful.alignment.symmetrize import HEURISTICS, DirectedLinks, symmetrize
 from heedful.errors import ConfigError, DataError, choose
 from heedful.trace.alignment import Alignment, Link

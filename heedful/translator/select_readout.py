@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from heedful.alignment.gold import Gold
-from heedful.alignment.pharaoh import Links
+from heedful.alignment.links import Links
 from heedful.alignment.select_readout import (
     GOLD,
     PairWeights,

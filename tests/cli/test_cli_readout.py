@@ -279,7 +279,7 @@ def test_a_broken_read_out_stops_only_those_who_need_it(heedful_cli, tmp_path, f
     ):
         done = heedful_cli(*command)
         assert done.code == 0, done.err
-        assert f"{fault}; heedful readout makes a new one; for now weights are read as is usual" in done.err
+        assert f"{fault}; heedful readout makes a new one; the default read-out is used" in done.err
     assert done.err.count(fault) == 1
     assert fault in heedful_cli("convert", folder, "--out", tmp_path / "whole").err
     assert heedful.load(tmp_path / "whole").translate("a b").text == plain.out.strip()

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from heedful.evaluation.records import AlignmentResult, CorpusFacts, ExampleResult, Machine, ModelResult, RunReport
+from heedful.evaluation.page import AlignmentResult, ModelResult
 from heedful.evaluation.report import EvaluationReport, ReportedSentence, SystemResult
+from heedful.evaluation.run_report import CorpusFacts, ExampleResult, Machine, RunReport
 from heedful.metrics import Difference, Interval, LengthRow, LengthTable
 from heedful.trace import Text, Trace, Word
 
