@@ -1,4 +1,4 @@
-"""What the benchmarks say about a run; the runs themselves are made by hand."""
+"""The conclusions that benchmarks draw from a run; the runs are not repeated here."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 from sample_report import report
-from tests_helpers import benchmark
+from small_runs import benchmark
 
 from heedful.evaluation.run_report import RunReport
 

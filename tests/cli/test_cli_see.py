@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from conftest import copies
-from tests_helpers import small, train_tiny
+from small_runs import small, train_tiny
 
 import heedful
 from heedful.draw import heatmap, overview
@@ -262,7 +262,7 @@ def test_unknown_words_are_said(heedful_cli: Run, tiny: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["a", "--self"], "reads by recurrence and has no self-attention"),
+        (["a", "--self"], "has no self-attention"),
         (["a", "--layer", "2"], "there is no layer 2; choose one from 1 to 1"),
         (["a", "--head", "0"], "there is no head 0; choose one from 1 to 1"),
         (["a", "--to", "a.pdf"], "a.pdf: pictures are written as .svg, .png, .html, .json"),
