@@ -34,7 +34,7 @@ from attention_tables import measure, table
 from real_run import Children, Watched
 
 from heedful.alignment import align_pairs, flip, text
-from heedful.demo.machine import cores
+from heedful.demo.training import cores
 from heedful.errors import HeedfulError, MachineError, choose
 from heedful.files import write_whole
 

@@ -1,4 +1,4 @@
-"""The benchmarks on real data: runs, what is said about them, and that every recipe can be run."""
+"""The benchmarks on real data: runs, their results, and that every recipe can be run."""
 
 from __future__ import annotations
 

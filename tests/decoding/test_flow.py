@@ -7,7 +7,7 @@ import random
 import pytest
 import torch
 from random_translators import MODELS, random_parts
-from tests_helpers import pad
+from small_runs import pad
 
 from heedful.decoding import Flow, Hypothesis, greedy
 from heedful.decoding.ensemble import Ensemble

@@ -14,7 +14,7 @@ import pytest
 from sample_report import full, hostile, outcome, report
 
 from heedful.evaluation.report import report_page
-from heedful.evaluation.run_page import run_page
+from heedful.evaluation.run_report import run_page
 
 # Text of a picture that reaches out of it, or numbers over bars that stand on each other.
 CLASHES = """() => {

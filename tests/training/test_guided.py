@@ -12,7 +12,7 @@ import pytest
 import torch
 from conftest import TINY, copies, write_pairs
 from safetensors.torch import load_file
-from tests_helpers import pad
+from small_runs import pad
 from torch import Tensor
 
 import heedful

@@ -13,7 +13,7 @@ import pytest
 import torch
 from conftest import Done, copies, write_pairs
 from recorded_runs import PAIRS, Crash, Ear, go
-from tests_helpers import small
+from small_runs import small
 
 import heedful
 from heedful.data import PairList

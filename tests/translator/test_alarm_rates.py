@@ -1,4 +1,4 @@
-"""How often a model's alarms are raised for wrong and right translations: measured, saved, shown and used."""
+"""Rates of a model's alarms for wrong and right translations: measured, saved, shown and used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a translation shows of itself: printed, saved, and in a notebook."""
+"""Pictures of a translation: printed, saved, and in a notebook."""
 
 from __future__ import annotations
 

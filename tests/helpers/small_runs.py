@@ -1,4 +1,4 @@
-"""Small runs for tests."""
+"""Small training runs, and the import of benchmarks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import heedful.text
 
 
 def small(**sections: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The settings of a small run, with changes."""
+    """Return the settings of a small run with some changed."""
     return {name: {**values, **sections.get(name, {})} for name, values in TINY.items()}
 
 
@@ -28,12 +28,12 @@ def train_tiny(out: Path, **sections: dict[str, Any]) -> Path:
 
 
 def pad(rows: Sequence[Sequence[int]]) -> Tensor:
-    """The ids of sentences as a tensor (B, longest)."""
+    """Return the ids of sentences as a tensor (B, longest)."""
     return torch.from_numpy(heedful.text.pad(rows))
 
 
 def benchmark(name: str) -> ModuleType:
-    """Import a file of benchmarks/, which is no package; what it imports from there is found as if it were run."""
+    """Import a file of benchmarks/, which is no package, so that it finds its neighbours as when it is run."""
     if str(ROOT / "benchmarks") not in sys.path:
         sys.path.append(str(ROOT / "benchmarks"))
     spec = importlib.util.spec_from_file_location(f"benchmarks_{name}", ROOT / "benchmarks" / f"{name}.py")
