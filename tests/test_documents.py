@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from conftest import ROOT
 from documents import blocks, check, compare, refresh, run
-from walks import walks
+from walks import Walk, walks
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 RUNNING = [p for p in PAGES if blocks(p.read_text(encoding="utf-8"))]
@@ -59,18 +59,41 @@ def test_generated_pages_are_up_to_date() -> None:
         assert generate.section(design, name) == part, f"{name} of docs/lab/design.md is out of date: make docs"
 
 
-def test_the_walks_in_the_design_are_those_of_the_code() -> None:
+@pytest.fixture(scope="module")
+def measured_walks() -> dict[str, Walk]:
+    return walks()
+
+
+def test_the_walks_in_the_design_are_those_of_the_code(measured_walks: dict[str, Walk]) -> None:
     """The files listed are those that a real update, translation and drawing visit, no more and no less."""
     generate = script(ROOT / "docs" / "generate.py")
     text = generate.section((ROOT / "docs" / "lab" / "design.md").read_text(encoding="utf-8"), "walks")
-    measured = walks()
     for name, title in generate.WALKS.items():
         part = text.split(f"**{title}**")[1].split("\n\n**")[0]
         listed = {file.removeprefix("../../") for file in re.findall(r"\]\((\S+\.py)\)", part)}
-        walk = measured[name]
+        walk = measured_walks[name]
         assert set(walk.files) <= listed, f"{title}: not in docs/lab/design.md: make docs"
         ahead = {file for file in listed if file.startswith(("heedful/data/", "heedful/text/"))}  # prefetched, perhaps
         assert listed - {*walk.files, *walk.background} <= ahead, f"{title}: no longer visited: make docs"
+
+
+@pytest.mark.parametrize(
+    ("name", "files"),
+    [
+        ("update, rnn", 16),
+        ("update, transformer", 12),
+        ("translation, rnn", 14),
+        ("translation, transformer", 14),
+        ("drawing, rnn", 5),
+        ("drawing, transformer", 5),
+    ],
+)
+def test_walks_are_short(measured_walks: dict[str, Walk], name: str, files: int) -> None:
+    """How many files somebody has to read to follow an update, a translation or a drawing."""
+    walk = measured_walks[name]
+    assert len(walk.files) + len(walk.background) <= files, [*walk.files, *walk.background]
+    if name == "update, rnn":
+        assert walk.moves <= 150
 
 
 def prose(path: Path) -> list[tuple[int, str]]:
@@ -78,7 +101,7 @@ def prose(path: Path) -> list[tuple[int, str]]:
     lines, code = [], False
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         code ^= line.startswith("```")
-        if not code and not line.startswith(("|", "#", "```", "![")):
+        if not code and not line.startswith(("|", "#", "```", "![", "    ")):
             lines.append((number, re.sub(r"\]\([^)]*\)", "]()", line)))
     return lines
 

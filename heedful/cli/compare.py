@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import heedful
+from heedful.cli import options
 from heedful.cli.evaluate import (
     SYSTEM,
     ReferenceColumns,
@@ -23,18 +24,6 @@ from heedful.cli.evaluate import (
     print_notes,
     read_tests,
     systems,
-)
-from heedful.cli.options import (
-    BatchTokens,
-    Beam,
-    Device,
-    Format,
-    Json,
-    Source,
-    Threads,
-    check_writable,
-    name_options,
-    width,
 )
 from heedful.cli.output import log, print_json, progress_bar, write_colours
 from heedful.errors import choose, printable
@@ -55,10 +44,10 @@ def compare(
     b: Annotated[Path, typer.Argument(metavar="B", help="Another one.", show_default=False)],
     pairs: TestFiles = None,
     *,
-    source: Source = None,
+    source: options.Source = None,
     reference: ReferenceFiles = None,
     columns: ReferenceColumns = "",
-    format_: Format = "",
+    format_: options.Format = "",
     by: Annotated[str, typer.Option(metavar="chrf|bleu|ter", help="The metric for single sentences.")] = "chrf",
     top: Annotated[int, typer.Option(min=0, metavar="N", help="Sentences to show.")] = 10,
     to: Annotated[
@@ -67,11 +56,11 @@ def compare(
     test: Test = "randomisation",
     resamples: Resamples = 1000,
     seed: Seed = 12345,
-    beam: Beam = 1,
-    device: Device = "auto",
-    threads: Threads = 0,
-    batch_tokens: BatchTokens = 4096,
-    json: Json = False,
+    beam: options.Beam = 1,
+    device: options.Device = "auto",
+    threads: options.Threads = 0,
+    batch_tokens: options.BatchTokens = 4096,
+    json: options.Json = False,
 ) -> None:
     """Compare two systems: which is better, and the sentences where A is worst relative to B.
 
@@ -83,9 +72,9 @@ def compare(
 
     choose("metric", by, SENTENCE_METRICS)
     check_test(test, resamples)
-    check_writable("--to", to, ".html")
+    options.check_writable("--to", to, ".html")
     tests = read_tests(pairs, source, reference, columns, format_)
-    with name_options():
+    with options.name_options():
         translating = Translating(heedful.Decoding(beam=beam), device, threads, batch_tokens)
         first, second = systems([a, b], tests, translating, columns=columns)
         comparison = heedful.compare(
@@ -122,7 +111,7 @@ def _print(made: SystemComparison) -> None:
     print(f"\n{made.heading()}")
     colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
     for number, sentence in enumerate(made.sentences, 1):
-        write_colours("\n" + lay_out(number, sentence, width(), colour))
+        write_colours("\n" + lay_out(number, sentence, options.width(), colour))
 
 
 def lay_out(number: int, sentence: ComparedSentence, width: int, colour: bool) -> str:

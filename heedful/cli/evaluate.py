@@ -10,30 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import heedful
-from heedful.cli.options import (
-    Alpha,
-    BatchTokens,
-    Beam,
-    CopyUnknown,
-    Device,
-    Format,
-    Json,
-    MaxLength,
-    MinLength,
-    NoRepeat,
-    Notes,
-    Penalty,
-    Source,
-    Threads,
-    With,
-    check_direction,
-    check_penalty,
-    check_sides,
-    check_unused,
-    check_writable,
-    name_options,
-    open_model,
-)
+from heedful.cli import options
 from heedful.cli.output import log, print_json, progress_bar
 from heedful.errors import ConfigError, DataError
 
@@ -77,10 +54,10 @@ def evaluate(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help=SYSTEM, show_default=False)],
     pairs: TestFiles = None,
     *,
-    source: Source = None,
+    source: options.Source = None,
     reference: ReferenceFiles = None,
     columns: ReferenceColumns = "",
-    format_: Format = "",
+    format_: options.Format = "",
     against: Annotated[
         Path | None,
         typer.Option(
@@ -93,18 +70,18 @@ def evaluate(
     save: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the translations, one a line.", show_default=False)
     ] = None,
-    beam: Beam = 1,
-    penalty: Penalty = "length",
-    alpha: Alpha = 1.0,
-    min_length: MinLength = 0,
-    max_length: MaxLength = 0,
-    no_repeat: NoRepeat = 0,
-    copy_unknown: CopyUnknown = False,
-    with_: With = None,
-    device: Device = "auto",
-    threads: Threads = 0,
-    batch_tokens: BatchTokens = 4096,
-    json: Json = False,
+    beam: options.Beam = 1,
+    penalty: options.Penalty = "length",
+    alpha: options.Alpha = 1.0,
+    min_length: options.MinLength = 0,
+    max_length: options.MaxLength = 0,
+    no_repeat: options.NoRepeat = 0,
+    copy_unknown: options.CopyUnknown = False,
+    with_: options.With = None,
+    device: options.Device = "auto",
+    threads: options.Threads = 0,
+    batch_tokens: options.BatchTokens = 4096,
+    json: options.Json = False,
 ) -> None:
     """Translate test sentences and score the translations: BLEU, chrF, TER and exact match, by source length.
 
@@ -114,14 +91,14 @@ def evaluate(
     """
     from heedful.evaluation.evaluate import check_test, difference_table
 
-    check_writable("--save", save)
+    options.check_writable("--save", save)
     check_test(test, resamples if against else 1)
-    check_penalty(penalty, alpha, compared=beam > 1)
+    options.check_penalty(penalty, alpha, compared=beam > 1)
     if not against:
-        check_unused("without --against", {"--test": test != "randomisation"})
-        check_unused("with --resamples 0", {"--seed": seed != 12345 and not resamples})
+        options.check_unused("without --against", {"--test": test != "randomisation"})
+        options.check_unused("with --resamples 0", {"--seed": seed != 12345 and not resamples})
     tests = read_tests(pairs, source, reference, columns, format_)
-    with name_options():
+    with options.name_options():
         how = heedful.Decoding(
             beam=beam,
             penalty=penalty,
@@ -177,12 +154,14 @@ def read_tests(
     """Read a test set; report how many lines are skipped."""
     from heedful.evaluation.systems import read_test_set
 
-    check_sides(bool(pairs), source, references[0] if references else None, ("PAIRS", "--source", "--reference"))
+    options.check_sides(
+        bool(pairs), source, references[0] if references else None, ("PAIRS", "--source", "--reference")
+    )
     if not pairs and not source:
         raise ConfigError("no test sentences: name files of PAIRS, or use --source and --reference")
     if source:
         why = "with --source and --reference, which have one sentence a line"
-        check_unused(why, {"--columns": bool(columns), "--format": bool(format_)})
+        options.check_unused(why, {"--columns": bool(columns), "--format": bool(format_)})
     read = read_test_set(pairs, source, references, columns, format_, lambda name, message: log(f"{name}: {message}"))
     if read.skipped:
         log(f"skipped {read.skipped:,} line{'s' * (read.skipped > 1)} with an empty side")
@@ -218,8 +197,8 @@ def systems(
 
     def opener(path: Path, others: list[str] | None) -> Callable[[], heedful.Translator]:
         def open_() -> heedful.Translator:
-            translator = open_model(path, others, how.device, how.threads, links=links)
-            check_direction(path, translator, [(line.source, line.references[0]) for line in lines], columns)
+            translator = options.open_model(path, others, how.device, how.threads, links=links)
+            options.check_direction(path, translator, [(line.source, line.references[0]) for line in lines], columns)
             if not how.threads:
                 translator.choose_threads([line.source for line in lines], how.decoding)
             return translator
@@ -237,7 +216,7 @@ def systems(
 def print_notes(outputs: Iterable[SystemOutput], max_length: bool = False) -> None:
     """Print the notes on translations, once each; `max_length` says whether the command has that option."""
     for each in outputs:
-        notes = Notes(max_length)
+        notes = options.Notes(max_length)
         for line in each.notes:
             notes.add(line)
         notes.log()
@@ -253,7 +232,7 @@ def _check_unused(paths: Sequence[Path], how: Translating) -> None:
                 option = f"--{field.name.replace('_', '-')}"
                 changed[option] = getattr(mine, field.name) != getattr(default, field.name)
     what = "is a file of translations" if len(paths) == 1 else "are files of translations"
-    check_unused(f"where {' and '.join(map(str, paths))} {what}", changed)
+    options.check_unused(f"where {' and '.join(map(str, paths))} {what}", changed)
 
 
 def _is_file(path: Path) -> bool:

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 import heedful
+from heedful.cli import options
 from heedful.cli.evaluate import Resamples, Seed, Translating, print_notes, read_tests, systems
-from heedful.cli.options import BatchTokens, Beam, Device, GoldBase, Json, Threads, check_writable, name_options
 from heedful.cli.output import log, print_json, progress_bar
 from heedful.errors import ConfigError, DataError
 
@@ -30,16 +30,16 @@ def report(
     gold: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Gold links of the test set, to score the links of the models.")
     ] = None,
-    gold_base: GoldBase = 0,
+    gold_base: options.GoldBase = 0,
     top: Annotated[int, typer.Option(min=0, metavar="N", help="Sentences to show.")] = 10,
     title: Annotated[str, typer.Option(metavar="TEXT", help="The heading [names].", show_default=False)] = "",
     resamples: Resamples = 1000,
     seed: Seed = 12345,
-    beam: Beam = 1,
-    device: Device = "auto",
-    threads: Threads = 0,
-    batch_tokens: BatchTokens = 4096,
-    json: Json = False,
+    beam: options.Beam = 1,
+    device: options.Device = "auto",
+    threads: options.Threads = 0,
+    batch_tokens: options.BatchTokens = 4096,
+    json: options.Json = False,
 ) -> None:
     """Write an HTML page about models on a test set: scores, lengths, links, learning curves, the worst sentences.
 
@@ -50,12 +50,12 @@ def report(
     if len(models) < 2:
         raise ConfigError("name at least one model and then the file of test sentences: heedful report MODEL test.tsv")
     *paths, pairs = models
-    check_writable("--out", out, ".html")
+    options.check_writable("--out", out, ".html")
     if pairs.is_dir():
         raise DataError(f"{pairs} is a folder; the last argument is the file of test sentences")
     tests = read_tests([pairs])
     gold_links = tests.read_gold(gold, gold_base) if gold else None
-    with name_options():
+    with options.name_options():
         translating = Translating(heedful.Decoding(beam=beam), device, threads, batch_tokens)
         made = heedful.report(
             systems(paths, tests, translating, links=gold_links is not None),

@@ -5,25 +5,7 @@ from __future__ import annotations
 from itertools import compress
 
 import heedful
-from heedful.cli.options import (
-    BatchTokens,
-    Columns,
-    Device,
-    Format,
-    Json,
-    Model,
-    Notes,
-    PairFiles,
-    Source,
-    Target,
-    Threads,
-    With,
-    check_direction,
-    name_options,
-    open_model,
-    pair_files,
-    pair_rows,
-)
+from heedful.cli import options
 from heedful.cli.output import log, print_json
 from heedful.files import portions
 
@@ -34,31 +16,31 @@ CHARACTERS = 1_000_000  # at most in these pairs
 
 
 def score(
-    model: Model,
-    pairs: PairFiles = None,
+    model: options.Model,
+    pairs: options.PairFiles = None,
     *,
-    source: Source = None,
-    target: Target = None,
-    columns: Columns = "",
-    format_: Format = "",
-    with_: With = None,
-    device: Device = "auto",
-    threads: Threads = 0,
-    batch_tokens: BatchTokens = 4096,
-    json: Json = False,
+    source: options.Source = None,
+    target: options.Target = None,
+    columns: options.Columns = "",
+    format_: options.Format = "",
+    with_: options.With = None,
+    device: options.Device = "auto",
+    threads: options.Threads = 0,
+    batch_tokens: options.BatchTokens = 4096,
+    json: options.Json = False,
 ) -> None:
     """Score existing translations: print the log-probability, a tab, and the confidence of each pair.
 
     The confidence is exp of the mean log-probability of the tokens. A pair with an empty side, or too long for the
     model, gives a blank line. --json prints one object a line, with the confidence of each word.
     """
-    with name_options():
-        rows = pair_rows(pair_files(pairs, source, target, columns, format_))
-        translator = open_model(model, with_, device, threads, links=False)
-        blank, notes = 0, Notes()
+    with options.name_options():
+        rows = options.pair_rows(options.pair_files(pairs, source, target, columns, format_))
+        translator = options.open_model(model, with_, device, threads, links=False)
+        blank, notes = 0, options.Notes()
         for chunk in portions(rows, CHUNK, CHARACTERS, lambda row: len(row[0]) + len(row[1])):
             if not notes.lines:
-                check_direction(model, translator, chunk, columns)
+                options.check_direction(model, translator, chunk, columns)
             blank += sum(not (x and y) for x, y in chunk)
             long = [translator.too_long(x, y) if x and y else "" for x, y in chunk]
             whole = [bool(x and y and not why) for (x, y), why in zip(chunk, long, strict=True)]

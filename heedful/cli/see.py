@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 import heedful
-from heedful.cli.options import Ascii, Device, Json, Notes, Threads, check_unused, log_fault, use_threads, width
+from heedful.cli import options
 from heedful.cli.output import log, print_json
 from heedful.cli.translate import one_line
 from heedful.errors import ConfigError, DataError
@@ -72,10 +72,10 @@ def see(
     dark: Annotated[
         bool, typer.Option("--dark", help="Dark colours for .png; other formats follow the viewer.")
     ] = False,
-    ascii_only: Ascii = False,
-    device: Device = "auto",
-    threads: Threads = 0,
-    json: Json = False,
+    ascii_only: options.Ascii = False,
+    device: options.Device = "auto",
+    threads: options.Threads = 0,
+    json: options.Json = False,
 ) -> None:
     """Show the attention weights of a translation, or the self-attention within the source.
 
@@ -92,13 +92,13 @@ def see(
     how = View(view, mass, *((layer, head) if view == "heads" else (None, None)), dark)
     _check(how, to, {"text": text, "target": target}, inside)
     if to is None or to.suffix.lower() != ".png":
-        check_unused("without --to FILE.png", {"--dark": dark, "--font": font is not None})
+        options.check_unused("without --to FILE.png", {"--dark": dark, "--font": font is not None})
     if check and (inside or others or layer or head or view == "heads" or model.suffix.lower() == ".json"):
         raise ConfigError(
             "--check is for one model and a text, by its read-out; leave out --self, --with, --layer, --head, "
             "--view heads and saved traces"
         )
-    use_threads(threads)
+    options.use_threads(threads)
     if model.suffix.lower() == ".json" and model.is_file():
         traces = _saved(model, [text, target, *(others or ())])
         how._replace(name="self" if inside else view).check([one.whole for one in traces])
@@ -182,14 +182,14 @@ def _model_traces(path: Path, text: str | None, target: str | None, inside: bool
         if not str(path).startswith(HUB) and not is_marian(path):
             about(path)  # raises ModelError if this is no model
         raise ConfigError(f"there is no TEXT; give one after {path}")
-    translator = heedful.load(path, device, log_fault)
+    translator = heedful.load(path, device, options.log_fault)
     traces = _self_attention_traces(translator, text) if inside else _translation_traces(translator, text, target)
     return _ModelTraces(path.name, *traces)
 
 
 def _dependences(path: Path, traces: _ModelTraces, device: str) -> list[_ModelTraces]:
     """Return what the words depended on by every method, and print how well the weights agree with it."""
-    translator, dependences = heedful.load(path, device, log_fault), []
+    translator, dependences = heedful.load(path, device, options.log_fault), []
     for method in heedful.observe.WAYS:
         parts = [translator.influence(part.source.text, part.target.text, method) for part in traces.parts]
         again = translator.reread([p.source.text for p in parts], [p.target.text for p in parts])
@@ -225,7 +225,7 @@ def _translation_traces(
     translator: heedful.Translator, text: str, target: str | None
 ) -> tuple[heedful.Trace, list[heedful.Trace]]:
     """Return the traces of a translation: of the whole text, and of each sentence."""
-    notes = Notes(here=False)
+    notes = options.Notes(here=False)
     if target is None:
         done = translator.translate(text)
         notes.add(done.notes, translator.unknown(text))
@@ -238,14 +238,12 @@ def _translation_traces(
 
 def _self_attention_traces(translator: heedful.Translator, text: str) -> tuple[heedful.Trace, list[heedful.Trace]]:
     """Return the self-attention of the source: of the whole text, and of its sentences."""
-    from heedful.text.segments import segments
-
-    sentences = segments([text], translator.parts.source, translator.reads)
-    notes = Notes(here=False)
-    notes.add([note for one in sentences for note in one.notes], translator.unknown(text))
-    parts = [translator.inside(one.text) for one in sentences]
+    sentences, sentence_notes = translator.inside_sentences(text)
+    notes = options.Notes(here=False)
+    notes.add(sentence_notes, translator.unknown(text))
     notes.log()
-    return heedful.Trace.join(text, text, [(one.start, one.start) for one in sentences], parts), parts
+    starts, parts = [(start, start) for start, _ in sentences], [trace for _, trace in sentences]
+    return heedful.Trace.join(text, text, starts, parts), parts
 
 
 def _print(parts: Sequence[heedful.Trace], how: View, all_heads: bool, ascii_only: bool) -> None:
@@ -256,9 +254,9 @@ def _print(parts: Sequence[heedful.Trace], how: View, all_heads: bool, ascii_onl
     for trace in parts:
         named = trace.weights is not None and (how.layer or how.head) is not None
         one = trace.only(*choose_head(trace, how.layer, how.head).at) if named else trace
-        print("\n" + heatmap(one, width=width(), ascii_only=ascii_only, confidence=not trace.inside))
+        print("\n" + heatmap(one, width=options.width(), ascii_only=ascii_only, confidence=not trace.inside))
         if (all_heads or how.name == "heads") and trace.weights is not None and trace.weights[:, :, 0, 0].size > 1:
             how_read = trace.reading and f" ({trace.reading})"
             title = f"For each layer.head, the number of the word with the largest weight{how_read}:"
-            print("\n" + textwrap.fill(title, width()) + "\n")
-            print(overview(trace, width()))
+            print("\n" + textwrap.fill(title, options.width()) + "\n")
+            print(overview(trace, options.width()))

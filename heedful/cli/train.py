@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import heedful
-from heedful.cli.options import Columns, Format, Json, PairFiles, Source, Target, check_sides, pair_files
+from heedful.cli import options
 from heedful.cli.output import log, print_json, shows_progress, terminal_console
 from heedful.config import settings
 from heedful.errors import ConfigError
@@ -26,13 +26,13 @@ __all__ = ["estimate_table", "train"]
 
 
 def train(
-    pairs: PairFiles = None,
+    pairs: options.PairFiles = None,
     *,
     out: Annotated[Path, typer.Option(metavar="DIR", help="The folder for the model.", show_default=False)],
-    source: Source = None,
-    target: Target = None,
-    columns: Columns = "",
-    format_: Format = "",
+    source: options.Source = None,
+    target: options.Target = None,
+    columns: options.Columns = "",
+    format_: options.Format = "",
     strict: Annotated[bool, typer.Option("--strict", help="Stop at pairs that would be cleaned or dropped.")] = False,
     valid: Annotated[
         Path | None,
@@ -93,7 +93,7 @@ def train(
         list[str] | None,
         typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Any other setting; may be repeated."),
     ] = None,
-    json: Json = False,
+    json: options.Json = False,
 ) -> None:
     """Train a translation model on sentence pairs.
 
@@ -126,7 +126,7 @@ def train(
             )
         inputs = Inputs((), strict=strict)
     else:
-        training = _linked(pair_files(pairs, source, target, columns, format_), links)
+        training = _linked(options.pair_files(pairs, source, target, columns, format_), links)
         held = _valid(valid, valid_source, valid_target, columns, format_)
         if valid_links and not (links and held):
             raise ConfigError("--valid-links are the links of --valid, and go with --links; give both")
@@ -199,7 +199,7 @@ def _valid(
     """Return the files of validation pairs; --columns and --format apply unless the name has a format."""
     from heedful.data.formats import PairFile, format_of
 
-    check_sides(bool(valid), source, target, ("--valid", "--valid-source", "--valid-target"))
+    options.check_sides(bool(valid), source, target, ("--valid", "--valid-source", "--valid-target"))
     if valid:
         return (PairFile(str(valid), format_of(str(valid)) or format_, columns),)
     return (PairFile(str(source), target=str(target)),) if source else ()

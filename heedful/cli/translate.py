@@ -7,7 +7,7 @@ import re
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from shlex import quote
@@ -16,29 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 import heedful
-from heedful.cli.options import (
-    Alpha,
-    Ascii,
-    BatchTokens,
-    Beam,
-    CopyUnknown,
-    Device,
-    Json,
-    MaxLength,
-    MinLength,
-    Model,
-    NoRepeat,
-    Notes,
-    Penalty,
-    Threads,
-    With,
-    check_penalty,
-    check_unused,
-    name_options,
-    open_model,
-    program,
-    width,
-)
+from heedful.cli import options
 from heedful.cli.output import (
     LineProgress,
     debug,
@@ -56,7 +34,7 @@ if TYPE_CHECKING:
     from heedful.markup import Marked
     from heedful.translator import Token
 
-__all__ = ["Printer", "check_columns", "one_line", "partial_trace", "printed_markup", "printer", "translate"]
+__all__ = ["Printer", "check_columns", "one_line", "printed_markup", "printer", "translate"]
 
 CHUNK = 1000  # lines read from stdin before they are translated, so that they can be sorted by length
 CHARACTERS = 1_000_000  # at most in these lines
@@ -69,18 +47,18 @@ LIKE_FILES = frozenset((".txt", ".tsv", ".csv", ".html", ".htm", ".json", ".json
 
 
 def translate(
-    model: Model,
+    model: options.Model,
     text: Annotated[
         list[str] | None, typer.Argument(metavar="TEXT", help="Texts; otherwise stdin, one a line.")
     ] = None,
     *,
-    beam: Beam = 1,
+    beam: options.Beam = 1,
     n_best: Annotated[int, typer.Option(metavar="N", help="Translations of each line.")] = 1,
-    penalty: Penalty = "length",
-    alpha: Alpha = 1.0,
-    min_length: MinLength = 0,
-    max_length: MaxLength = 0,
-    no_repeat: NoRepeat = 0,
+    penalty: options.Penalty = "length",
+    alpha: options.Alpha = 1.0,
+    min_length: options.MinLength = 0,
+    max_length: options.MaxLength = 0,
+    no_repeat: options.NoRepeat = 0,
     sample: Annotated[bool, typer.Option("--sample", help="Sample tokens from their probabilities.")] = False,
     temperature: Annotated[
         float, typer.Option(metavar="X", help="Below 1 probable tokens become more probable, above 1 less.")
@@ -91,9 +69,9 @@ def translate(
     prefix: Annotated[
         str | None, typer.Option(metavar="TEXT", help="The beginning of each translation.", show_default=False)
     ] = None,
-    copy_unknown: CopyUnknown = False,
+    copy_unknown: options.CopyUnknown = False,
     no_split: Annotated[bool, typer.Option("--no-split", help="Do not split lines into sentences.")] = False,
-    with_: With = None,
+    with_: options.With = None,
     stream: Annotated[bool, typer.Option("--stream", help="Print each word as soon as it is decoded.")] = False,
     show: Annotated[bool, typer.Option("--show", help="Draw the attention weights as a heat map.")] = False,
     alignments: Annotated[
@@ -109,11 +87,11 @@ def translate(
     patience: Annotated[
         float, typer.Option(metavar="SECONDS", help="How long to retry while the --server is down or busy.")
     ] = 60.0,
-    ascii_only: Ascii = False,
-    device: Device = "auto",
-    threads: Threads = 0,
-    batch_tokens: BatchTokens = 4096,
-    json: Json = False,
+    ascii_only: options.Ascii = False,
+    device: options.Device = "auto",
+    threads: options.Threads = 0,
+    batch_tokens: options.BatchTokens = 4096,
+    json: options.Json = False,
 ) -> None:
     """Translate texts, one a line; a blank line stays blank.
 
@@ -125,12 +103,14 @@ def translate(
     """
     if stream:
         _check_stream(beam, n_best, copy_unknown, alignments, html)
-        check_unused("with --stream, which decodes one sentence at a time", {"--batch-tokens": batch_tokens != 4096})
+        options.check_unused(
+            "with --stream, which decodes one sentence at a time", {"--batch-tokens": batch_tokens != 4096}
+        )
     columns = "" if json else "--n-best" if n_best > 1 else "--alignments" if alignments else ""
     if html and columns:
         for one in text or ():
             check_columns(one, "this text", columns)
-    check_penalty(penalty, alpha, compared=beam > 1 or n_best > 1)
+    options.check_penalty(penalty, alpha, compared=beam > 1 or n_best > 1)
     if not sample:
         sampling = {
             "--temperature": temperature != 1,
@@ -138,25 +118,25 @@ def translate(
             "--top-p": top_p != 1,
             "--seed": seed != 1,
         }
-        check_unused("without --sample", sampling)
-    check_unused("with --json" if json else "without --show", {"--ascii": ascii_only and (json or not show)})
+        options.check_unused("without --sample", sampling)
+    options.check_unused("with --json" if json else "without --show", {"--ascii": ascii_only and (json or not show)})
     if server:
         here = {"--penalty": penalty != "length", "--alpha": alpha != 1, "--min-length": min_length != 0}
         here |= {"--max-length": max_length != 0, "--no-repeat": no_repeat != 0, "--sample": sample}
         here |= {"--copy-unknown": copy_unknown, "--no-split": no_split, "--with": bool(with_)}
         here |= {"--device": device != "auto", "--threads": threads != 0, "--batch-tokens": batch_tokens != 4096}
-        check_unused("with --server; it applies to models that are opened here", here)
-        from heedful.cli.remote import CHUNK as AT_ONCE
-        from heedful.cli.remote import Asking, Service, ask
+        options.check_unused("with --server; it applies to models that are opened here", here)
+        from heedful.cli.remote import BATCH, RemoteOptions, translate_remotely
 
-        service = Service(server, patience, 1 if text is None and _is_terminal() else AT_ONCE)
-        asked = Asking(str(model), beam, n_best, prefix, alignments, html, show, ascii_only)
+        batch = 1 if text is None and _is_terminal() else BATCH
+        request = (str(model), beam, n_best, prefix, alignments, html, show, ascii_only, json)
         _hint(text, str(model), server)
         with line_progress(_stdin_size()) if _has_progress(text, stream) else nullcontext(LineProgress()) as progress:
-            ask(service, asked, text or _stdin(), stream, json, progress)
+            remote = RemoteOptions(server, patience, batch, *request)
+            translate_remotely(remote, text or _stdin(), stream, progress)
         return
-    check_unused("without --server", {"--patience": patience != 60})
-    with name_options():
+    options.check_unused("without --server", {"--patience": patience != 60})
+    with options.name_options():
         how = heedful.Decoding(
             beam=beam,
             n_best=n_best,
@@ -172,12 +152,12 @@ def translate(
             seed=seed,
         )
         _hint(text, str(model))
-        translator = open_model(model, with_, device, threads, links=alignments)
+        translator = options.open_model(model, with_, device, threads, links=alignments)
         whole = no_split or ((show or alignments) and not html)
         lines = _ValidLines(
             text or _stdin(), "TEXT" if text else "standard input, line", whole, columns if html else ""
         )
-        notes = Notes()
+        notes = options.Notes()
         translator.trace_cells = None if alignments or html else MAP_CELLS
         if stream:
             print_tokens = printer(show, ascii_only, json)
@@ -262,19 +242,14 @@ def _tagged(translation: heedful.Translation, tags: Marked | None) -> str:
     if tags is None:
         return translation.text
     from heedful.markup import carry
-    from heedful.trace.alignment import JoinedAlignment
 
-    parts = translation.sentences or (translation,)
-    has_links = all(part.trace.weights is not None or part.trace.read is not None for part in parts)
-    starts = translation.starts or ((0, 0),)
-    linked = JoinedAlignment(tuple(part.alignment for part in parts), starts) if has_links else None
-    return carry(tags, linked, translation.text)
+    return carry(tags, translation.sentence_alignments, translation.text)
 
 
 def _check_stream(beam: int, n_best: int, copy_unknown: bool, alignments: bool, html: bool) -> None:
     """Raise ConfigError for options that need the whole translation."""
-    options = {"--beam": beam > 1, "--n-best": n_best > 1, "--copy-unknown": copy_unknown}
-    for name, is_set in {**options, "--alignments": alignments, "--html": html}.items():
+    excluded = {"--beam": beam > 1, "--n-best": n_best > 1, "--copy-unknown": copy_unknown}
+    for name, is_set in {**excluded, "--alignments": alignments, "--html": html}.items():
         if is_set:
             raise ConfigError(f"--stream and {name} exclude each other: {name} needs the whole translation")
 
@@ -308,7 +283,7 @@ def _print(
         if show:
             print()
             if one.text and _drawable(one):
-                one.show(width=width(), ascii_only=ascii_only)
+                one.show(width=options.width(), ascii_only=ascii_only)
                 print()
 
 
@@ -338,7 +313,7 @@ def _rank_score(translation: heedful.Translation, how: heedful.Decoding) -> floa
 
 def _hint(texts: list[str] | None, model: str, server: str = "") -> None:
     """Warn of likely mistakes: the name of a file as the text, words without quotes; report reading from a terminal."""
-    command = f"{program()} translate {quote(model)}" + (f" --server {quote(server)}" if server else "")
+    command = f"{options.program()} translate {quote(model)}" + (f" --server {quote(server)}" if server else "")
     if texts is None:
         if _is_terminal():
             log("reading texts from the terminal, one a line; end with Ctrl-D")
@@ -436,28 +411,6 @@ def printer(show: bool, ascii_only: bool, json: bool) -> Printer:
     return lambda number, tokens: _lines(number, tokens, ascii_only)
 
 
-def partial_trace(tokens: Sequence[Token]) -> heedful.Trace:
-    """Return the trace of the tokens of a sentence that are decoded so far, at least one."""
-    import numpy as np
-
-    from heedful.text.codec import merge
-    from heedful.trace import Text
-
-    text, spans = "", []
-    for token in tokens:
-        piece = "" if token.end else token.text if text else token.text.lstrip()
-        start = len(text) + len(piece) - len(piece.lstrip())
-        text += piece
-        spans.append((start, len(text)))
-    words = merge(text, spans) if tokens[-1].end else merge(text, [*spans, (len(text), len(text))])[:-1]
-    target = Text(text, tuple("</s>" if token.end else token.text for token in tokens), tuple(spans), words)
-    rows = [token.weights for token in tokens if token.weights is not None]
-    weights = np.stack(rows, axis=2) if rows else None
-    return heedful.Trace(
-        tokens[0].source, target, weights, np.array([token.log_prob for token in tokens], dtype=np.float32)
-    )
-
-
 def _sentences(tokens: Iterator[Token], notes: list[str]) -> Iterator[list[Token]]:
     """Yield the tokens of the current sentence, after each new one."""
     written: list[Token] = []
@@ -486,6 +439,8 @@ def _plain(tokens: Iterator[Token]) -> list[str]:
 
 
 def _json(number: int, tokens: Iterator[Token], show: bool) -> list[str]:
+    from heedful.translator.translation import partial_trace
+
     notes: list[str] = []
     blank = True
     for written in _sentences(tokens, notes):
@@ -503,6 +458,8 @@ def _json(number: int, tokens: Iterator[Token], show: bool) -> list[str]:
 
 def _lines(number: int, tokens: Iterator[Token], ascii_only: bool) -> list[str]:
     """Print a line for each complete word: its confidence, and the source words with the largest weights."""
+    from heedful.translator.translation import partial_trace
+
     notes: list[str] = []
     if number > 1:
         print()
@@ -531,6 +488,7 @@ def _live(tokens: Iterator[Token], ascii_only: bool) -> list[str]:
     from rich.text import Text as Rich
 
     from heedful.draw import heatmap
+    from heedful.translator.translation import partial_trace
 
     notes: list[str] = []
     console = terminal_console(stderr=False)
@@ -547,7 +505,7 @@ def _live(tokens: Iterator[Token], ascii_only: bool) -> list[str]:
                     written[:] = [replace(token, weights=None) for token in written]
             trace = partial_trace(written)
             text = Rich(printable(one_line(trace.target.text))).wrap(console, console.width)
-            drawn = [] if large else heatmap(trace, width(), ascii_only).splitlines()
+            drawn = [] if large else heatmap(trace, options.width(), ascii_only).splitlines()
             if large and end:
                 notes.append(f"the heat map is omitted: it has more than {MAP_CELLS:,} source tokens × target tokens")
             frame = [*(line.plain for line in text), "", *drawn, ""]

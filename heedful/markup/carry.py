@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.markup.parse import DEEPEST, Marked, Point, TextRun
+from heedful.markup.parse import DEEPEST, Marked, MarkupRun, Point
 from heedful.markup.tokenizer import SPACE
 from heedful.trace import Word
 from heedful.trace.alignment import Alignment, JoinedAlignment, Link
@@ -71,7 +71,7 @@ def carry(marked: Marked, alignment: Alignment | JoinedAlignment | None, target:
 class _Carrier:
     """What is known of a run: the tags of each source word, and where each target word came from."""
 
-    marked: TextRun
+    marked: MarkupRun
     alignment: Part
 
     def __post_init__(self) -> None:
@@ -234,7 +234,7 @@ def _is_letter(character: str) -> bool:
     return unicodedata.category(character)[0] != "P"
 
 
-def _filled(marked: TextRun, atoms: Sequence[_Atom]) -> list[_Atom]:
+def _filled(marked: MarkupRun, atoms: Sequence[_Atom]) -> list[_Atom]:
     """Give what has no links the tags that both its neighbours have; beyond the ends are those of the source's ends."""
     text = marked.text
     first, last = len(text) - len(text.lstrip()), len(text.rstrip())
@@ -251,7 +251,7 @@ def _filled(marked: TextRun, atoms: Sequence[_Atom]) -> list[_Atom]:
     return filled
 
 
-def _unlinked(marked: TextRun, target: str) -> list[_Atom]:
+def _unlinked(marked: MarkupRun, target: str) -> list[_Atom]:
     """Return a translation that nothing is known of."""
     size = len(marked.text.strip())
     around = frozenset(i for i, e in enumerate(marked.elements) if size and e.end - e.start >= size)
@@ -266,7 +266,7 @@ def _unlinked(marked: TextRun, target: str) -> list[_Atom]:
     return [_Atom(target, around), *(_Atom(p.raw, frozenset(marked.chain(p.parent)), p) for p in points)]
 
 
-def _settled(marked: TextRun, atoms: Sequence[_Atom]) -> list[_Atom]:
+def _settled(marked: MarkupRun, atoms: Sequence[_Atom]) -> list[_Atom]:
     """Take tags off where they cannot stand: a link in a link, which ends the outer one, or too many in each other.
 
     What then stands nowhere is written empty behind the word that it was taken off.
@@ -300,7 +300,7 @@ def _settled(marked: TextRun, atoms: Sequence[_Atom]) -> list[_Atom]:
     return out
 
 
-def _written(marked: TextRun, atoms: Sequence[_Atom]) -> str:
+def _written(marked: MarkupRun, atoms: Sequence[_Atom]) -> str:
     """Write tags around runs of atoms that share them, and the space that placeholders had around them."""
     out: list[str] = []
     opened: list[int] = []

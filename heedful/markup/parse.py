@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from heedful.markup.tokenizer import FORMATTING, SPACE, VOID, Kind, MarkupToken, tokenize, unescape
 
-__all__ = ["DEEPEST", "Element", "Marked", "Point", "TextRun", "parse"]
+__all__ = ["DEEPEST", "Element", "Marked", "MarkupRun", "Point", "parse"]
 
 
 class Element(NamedTuple):
@@ -48,7 +48,7 @@ class Point(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TextRun:
+class MarkupRun:
     """Text between two tags that stay, without the tags in it, and these.
 
     Elements are in the order in which they begin, points as they come. `before` is what is written before it as it was;
@@ -80,7 +80,7 @@ class Marked:
     """
 
     text: str
-    runs: tuple[TextRun, ...]
+    runs: tuple[MarkupRun, ...]
     after: str = ""
     notes: tuple[str, ...] = ()
 
@@ -125,7 +125,7 @@ def parse(source: str) -> Marked:
     frames = next((token for token in tokens if token.kind is Kind.START and token.name == "frameset"), None)
     if frames:
         note = _note(source, frames.start, "<frameset>", "the whole text is kept as it is, and not translated")
-        return Marked("", (TextRun("", (), (), source),), "", (note,))
+        return Marked("", (MarkupRun("", (), (), source),), "", (note,))
     return _RunReader(source, tokens).read()
 
 
@@ -160,7 +160,7 @@ class _Runs:
     points: list[Point] = field(default_factory=list)
     stack: list[_Open] = field(default_factory=list)
     before: list[str] = field(default_factory=list)  # what stays, since the last run
-    runs: list[TextRun] = field(default_factory=list)
+    runs: list[MarkupRun] = field(default_factory=list)
     at: int = 0  # where the next run begins in the whole text
     needed: bool = False  # the run must not become empty, if it has text
     first_needed: bool = False  # or if it is the first that has any
@@ -216,7 +216,7 @@ class _Runs:
             needed = solid and (self.needed or (self.first_needed and not self.has_text))
             self.has_text |= solid
             text, elements, points = _closed_up(text, self.elements, self.points)
-            self.runs.append(TextRun(text, elements, points, "".join(self.before), self.at, needed))
+            self.runs.append(MarkupRun(text, elements, points, "".join(self.before), self.at, needed))
             self.at += len(text) + 1 if text.strip() else 0
             self.before = []
         else:
@@ -283,12 +283,12 @@ class _RunReader:
         runs.close()
         text, after = "".join(runs.parts), ""
         if not (runs.runs or runs.before or runs.points or runs.elements):
-            runs.runs = [TextRun(text, (), ())]
+            runs.runs = [MarkupRun(text, (), ())]
         else:
             self._cut_before(None)
             after = "".join(runs.before)
             if not runs.runs:
-                runs.runs, after = [TextRun("", (), (), after)], ""
+                runs.runs, after = [MarkupRun("", (), (), after)], ""
         marked = Marked("", tuple(runs.runs), after, tuple(self.notes))
         return replace(marked, text="\n".join(marked.runs[i].text for i in marked.lines))
 

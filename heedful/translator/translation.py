@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from heedful.alignment.links import align_trace
 from heedful.draw import heatmap, overview, views
 from heedful.errors import ConfigError, HeedfulError
-from heedful.text.codec import unspaced
+from heedful.text.codec import merge, unspaced
 from heedful.trace import Text, Trace
 from heedful.trace.alarms import Alarm, alarms
-from heedful.trace.alignment import Alignment
+from heedful.trace.alignment import Alignment, JoinedAlignment
 
-__all__ = ["Token", "Translation", "gap_between"]
+__all__ = ["Token", "Translation", "gap_between", "partial_trace"]
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,14 @@ class Translation:
         Words are those of the trace: in scripts without spaces each token is one.
         """
         return align_trace(self.trace)
+
+    @cached_property
+    def sentence_alignments(self) -> JoinedAlignment | None:
+        """The alignments of all sentences, as words of the whole text; None if the model has no attention."""
+        parts = self.sentences or (self,)
+        if any(part.trace.weights is None and part.trace.read is None for part in parts):
+            return None
+        return JoinedAlignment(tuple(part.alignment for part in parts), self.starts or ((0, 0),))
 
     @cached_property
     def alarms(self) -> tuple[Alarm, ...]:
@@ -163,6 +171,21 @@ class Translation:
         notes = tuple(dict.fromkeys(note for part in parts for note in part.notes))
         score, length = sum(part.score for part in parts), sum(part.length for part in parts)
         return cls(source, text, score, length, trace, notes, sentences=tuple(parts), starts=tuple(starts))
+
+
+def partial_trace(tokens: Sequence[Token]) -> Trace:
+    """Return the trace of the tokens of a sentence that are decoded so far, at least one."""
+    text, spans = "", []
+    for token in tokens:
+        piece = "" if token.end else token.text if text else token.text.lstrip()
+        start = len(text) + len(piece) - len(piece.lstrip())
+        text += piece
+        spans.append((start, len(text)))
+    words = merge(text, spans) if tokens[-1].end else merge(text, [*spans, (len(text), len(text))])[:-1]
+    target = Text(text, tuple("</s>" if token.end else token.text for token in tokens), tuple(spans), words)
+    rows = [token.weights for token in tokens if token.weights is not None]
+    log_probs = np.array([token.log_prob for token in tokens], dtype=np.float32)
+    return Trace(tokens[0].source, target, np.stack(rows, axis=2) if rows else None, log_probs)
 
 
 def gap_between(before: str, after: str) -> str:

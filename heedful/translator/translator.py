@@ -413,6 +413,11 @@ class Translator:
         nothing = np.zeros(len(encoded.ids), dtype=np.float32)
         return Trace(sentence, sentence, weights[0].float().cpu().numpy(), nothing, inside=True)
 
+    def inside_sentences(self, text: str) -> tuple[list[tuple[int, Trace]], list[str]]:
+        """Return the self-attention of each sentence of a text, with its first character; and the notes on them."""
+        parts = segments([text], self.parts.source, self.reads)
+        return [(one.start, self.inside(one.text)) for one in parts], [note for one in parts for note in one.notes]
+
     def save(self, path: str | Path) -> None:
         """Write the model to a folder of heedful's own; raise ConfigError if it already holds a model."""
         if isinstance(self.parts.model, Ensemble):

@@ -129,7 +129,7 @@ def test_what_is_missing_is_said_before_anything_is_translated(
     def opened(*_: object, **__: object) -> None:
         raise AssertionError("a model was opened")
 
-    monkeypatch.setattr("heedful.cli.evaluate.open_model", opened)
+    monkeypatch.setattr("heedful.cli.options.open_model", opened)
     (tmp_path / "model").mkdir()
     missing = [tmp_path / "missing.txt"] if verb == "compare" else []
     more = [] if missing else ["--against", tmp_path / "missing.txt"]

@@ -15,8 +15,9 @@ import pytest
 from conftest import ROOT
 
 import heedful
-from heedful.cli.translate import partial_trace, printer
+from heedful.cli.translate import printer
 from heedful.draw import heatmap
+from heedful.translator.translation import partial_trace
 
 Run = Callable[..., tuple[int, str, str]]
 NEVER = "--min-length", "10000"  # a translation that takes far longer than a test
