@@ -27,10 +27,7 @@ from heedful.trace.alarms import alarms as find_alarms
 
 __all__ = ["document", "figure", "page", "policy", "record", "script", "style"]
 
-PARTS = (
-    *("weights.js", "sides.js", "braid.js", "grid.js", "bottleneck.js"),
-    *("controls.js", "renew.js", "view.js"),
-)
+SCRIPTS = ("weights", "words", "braid", "heatmap", "bottleneck", "controls", "figure")
 Links = AbstractSet[tuple[int, int]]
 STATIC = 2500  # cells of the largest static picture in a page
 
@@ -112,7 +109,7 @@ def figure(
     static = "".join(_static(trace, of) for trace, of in zip(traces, links, strict=True))
     return (
         f'<div class="heedful-view"><script type="application/json">{safe}</script>\n'
-        f'<div class="v-still scroll">{static}</div></div>\n'
+        f'<div class="v-static scroll">{static}</div></div>\n'
     )
 
 
@@ -173,7 +170,7 @@ def _static(trace: Trace, gold: Links) -> str:
 @functools.cache
 def script() -> str:
     """Return the drawing code: `heedful.view(element, record)`, called for every figure of the page."""
-    code = "\n".join(_file(name) for name in PARTS)
+    code = "\n".join(_file(f"{name}.js") for name in SCRIPTS)
     # With CDATA, a page is valid XML too.
     return f'//<![CDATA[\n(() => {{\n"use strict";\n{code}}})();\n//]]>\n'
 
@@ -181,7 +178,7 @@ def script() -> str:
 @functools.cache
 def style() -> str:
     """Return the style sheet of figures, for light, dark and print."""
-    return _file("view.css").replace("FONTS", FONTS)
+    return _file("figure.css").replace("FONTS", FONTS)
 
 
 @functools.cache

@@ -176,8 +176,8 @@ def test_the_page_may_run_its_script_and_nothing_else():
 
 
 def test_small_traces_have_a_static_picture_and_long_ones_their_text():
-    assert "<svg" in figure([page_traces.known()]).split("v-still")[1]
-    far = figure([page_traces.plain_words("b " * 80, "c " * 80)]).split("v-still")[1]
+    assert "<svg" in figure([page_traces.known()]).split("v-static")[1]
+    far = figure([page_traces.plain_words("b " * 80, "c " * 80)]).split("v-static")[1]
     assert "<svg" not in far
     assert '<p dir="auto">b b' in far
 

@@ -286,7 +286,7 @@ def test_what_is_written_can_be_read(colours, ground):
 def test_numbers_in_cells_can_be_read(scheme, ground):
     """Cells of a picture lie on its own ground, and those of a page on its panel."""
     named = dict(zip(picture.NAMES, {"light": picture.LIGHT, "dark": picture.DARK}[scheme], strict=True))
-    style = files("heedful").joinpath("web/figure/view.css").read_text()
+    style = files("heedful").joinpath("web/figure/figure.css").read_text()
     papers = dict(zip(("light", "dark"), re.findall(r"--v-paper: (#\w+)", style), strict=False))
     base, full = (
         [int(c[i : i + 2], 16) for i in (1, 3, 5)]

@@ -134,5 +134,5 @@ def test_figures_are_alive(look, width):
     first.locator(".v-panel").wait_for()
     first.locator(".v-target li").nth(2).hover()
     assert first.locator(".v-ribbon.v-on").count() > 0
-    assert first.locator(".v-said").inner_text().startswith("eating: ")
-    assert first.locator(".v-still").count() == 0
+    assert first.locator(".v-status").inner_text().startswith("eating: ")
+    assert first.locator(".v-static").count() == 0

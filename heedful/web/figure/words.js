@@ -1,10 +1,10 @@
-// The words of one side: a list to point at, to tab to and to walk through; and the sentence about one of them.
+// The words of one side: a list that can be pointed at and moved through by keys; and the status text about one word.
 
 const MISSING = "not in the vocabulary";
 const COPIED = "copied from the source, since the model wrote an unknown word";
 const NAMES = { source: "source", target: "translation" };
-const LEFTWARDS = /[\p{sc=Arab}\p{sc=Hebr}\p{sc=Syrc}\p{sc=Thaa}\p{sc=Nkoo}\p{sc=Adlm}]/u;
-const SELF = { source: "is looked at", target: "looks" };
+const RIGHT_TO_LEFT = /[\p{sc=Arab}\p{sc=Hebr}\p{sc=Syrc}\p{sc=Thaa}\p{sc=Nkoo}\p{sc=Adlm}]/u;
+const SELF = { source: "attended to", target: "attending" };
 
 function make(tag, options = {}, ...children) {
   const element = document.createElement(tag);
@@ -16,25 +16,25 @@ function make(tag, options = {}, ...children) {
   return element;
 }
 
-function draw(tag, options = {}) {
+function makeSvg(tag, options = {}) {
   const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [name, value] of Object.entries(options)) element.setAttribute(name, value);
   return element;
 }
 
-// A text in English as nodes in which words from right to left keep their place, so that lists of them keep their order.
-function isolated(text) {
+// English text as nodes in which words from right to left are isolated, so that lists keep their order.
+function isolatedNodes(text) {
   const parts = text.split(/([\s']+)/u);
-  return parts.map((part) => (LEFTWARDS.test(part) ? make("bdi", {}, part) : part));
+  return parts.map((part) => (RIGHT_TO_LEFT.test(part) ? make("bdi", {}, part) : part));
 }
 
-// Which way the words of a side follow one another: as most of its letters are written.
+// The direction of a side, as most of its letters are written.
 function direction(panel, side) {
   return { true: "rtl", false: "ltr" }[panel.trace[side].turned] ?? "auto";
 }
 
-// A list of words; one of them at a time can be tabbed to, and the arrows move on from it.
-function listed(panel, side) {
+// A list of words with one tab stop; the arrow keys move on from it.
+function wordList(panel, side) {
   const words = panel.units[side];
   const what = panel.trace.self ? `words: ${SELF[side]}` : NAMES[side];
   const list = make("ul", { className: `v-side v-${side}`, role: "listbox", dir: direction(panel, side) });
@@ -42,7 +42,7 @@ function listed(panel, side) {
   const { copied = [], unknown = [] } = panel.trace[side];
   const missing = new Set(panel.unit === "words" ? copied : []);
   for (const at of unknown) words.forEach(({ first, last }, i) => { if (at >= first && at < last) missing.add(i); });
-  const warned = new Set(panel.unit === "words" ? panel.trace.alarms.flatMap((alarm) => alarm[side]) : []);
+  const alarmed = new Set(panel.unit === "words" ? panel.trace.alarms.flatMap((alarm) => alarm[side]) : []);
   panel.items[side] = words.map((word, i) => {
     const why = missing.has(i) ? `: ${copied.includes(i) ? COPIED : MISSING}` : "";
     const item = make("li", { role: "option", title: word.text + why }, make("span", {}, word.text));
@@ -51,7 +51,7 @@ function listed(panel, side) {
     item.dataset.i = i;
     item.setAttribute("aria-selected", "false");
     item.classList.toggle("v-end", word.text === "</s>");
-    item.classList.toggle("v-alarm", warned.has(i));
+    item.classList.toggle("v-alarm", alarmed.has(i));
     item.classList.toggle("v-missing", missing.has(i));
     item.classList.toggle("v-unsure", side === "target" && !panel.trace.self && confidence(panel, i) < 0.5);
     return item;
@@ -60,10 +60,10 @@ function listed(panel, side) {
   return list;
 }
 
-// How wide the widest of some words is in the grid, going by those with the most letters.
+// The width of the widest of some words, by those with the most letters.
 function widest(words, list) {
   const pen = document.createElement("canvas").getContext("2d");
-  const { fontWeight, fontSize, fontFamily } = getComputedStyle(list); // `font` is empty where digits have one width
+  const { fontWeight, fontSize, fontFamily } = getComputedStyle(list); // `font` is empty with tabular digits
   pen.font = `${fontWeight} ${fontSize} ${fontFamily}`;
   const longest = words.map(({ text }) => text.slice(0, 60)).sort((a, b) => b.length - a.length);
   return Math.max(0, ...longest.slice(0, 50).map((text) => pen.measureText(text).width));
@@ -75,49 +75,49 @@ function confidence(panel, t) {
   return logs.length ? Math.exp(logs.reduce((a, b) => a + b, 0) / logs.length) : 1;
 }
 
-// The links of one word that are drawn, the largest first, as [other word, weight].
-function partners(panel, side, i) {
+// The drawn links of one word, the largest first, as [other word, weight].
+function linkedWords(panel, side, i) {
   const other = side === "source" ? "t" : "s";
-  const found = panel.cut.links.filter((link) => link[side[0]] === i).map((link) => [link[other], link.w]);
-  return found.sort((a, b) => b[1] - a[1]);
+  const links = panel.kept.links.filter((link) => link[side[0]] === i).map((link) => [link[other], link.w]);
+  return links.sort((a, b) => b[1] - a[1]);
 }
 
-// How much of what a word gives, or is given, is not drawn; in words of the target.
+// The attention of a word, or to it, that is not drawn; in rows.
 function hidden(panel, side, i, drawn) {
   const row = (total, { links }) => total + (links.find(({ s }) => s === i)?.w ?? 0);
   const all = side === "target" ? panel.rows[i].total : panel.rows.reduce(row, 0);
   return all - drawn.reduce((sum, [, w]) => sum + w, 0);
 }
 
-// What is said of a word: "eating: खाना 61 %, खा 30 %, hidden 9 %". Words are isolated: each keeps its own direction.
-function sentence(panel, side, i) {
+// The status text of a word: "eating: खाना 61 %, खा 30 %, hidden 9 %". Words are isolated, each in its own direction.
+function statusText(panel, side, i) {
   const other = side === "source" ? "target" : "source";
-  const found = partners(panel, side, i);
+  const links = linkedWords(panel, side, i);
   const word = make("bdi", {}, panel.units[side][i].text);
-  if (!panel.packed) return [word, ": nothing to show"];
-  const parts = [word, side === "source" ? `: ${terms(panel.trace)[2]} by ` : ": "];
-  found.slice(0, 6).forEach(([j, w], n) => {
+  if (!panel.sparse) return [word, ": no weights"];
+  const parts = [word, side === "source" ? `: ${labelsOf(panel.trace)[2]} ` : ": "];
+  links.slice(0, 6).forEach(([j, w], n) => {
     parts.push(n ? ", " : "", make("bdi", {}, panel.units[other][j].text), `\u00a0${percent(w)}`);
   });
-  if (!found.length) parts.push(side === "source" ? "nothing" : "nothing in particular");
-  if (found.length > 6) {
-    const more = found.slice(6).reduce((sum, [, w]) => sum + w, 0);
-    parts.push(` and ${found.length - 6} more, ${percent(more)}\u00a0together`);
+  if (!links.length) parts.push("no word");
+  if (links.length > 6) {
+    const more = links.slice(6).reduce((sum, [, w]) => sum + w, 0);
+    parts.push(` and ${links.length - 6} more, ${percent(more)}\u00a0together`);
   }
-  const lacking = hidden(panel, side, i, found);
+  const lacking = hidden(panel, side, i, links);
   if (lacking >= 0.005) parts.push(` · hidden\u00a0${percent(lacking)}`);
   if (side === "target" && !panel.trace.self) parts.push(` · confidence\u00a0${percent(confidence(panel, i))}`);
   return parts;
 }
 
-// What the numbers of a trace are called: one, all, and what they say of a word. What is no attention has no weights.
-function terms({ attention }) {
-  return attention === false ? ["share", "shares", "depended on"] : ["weight", "weight", "looked at"];
+// What the numbers of a trace are called: one, all, and how a source word relates to target words.
+function labelsOf({ attention }) {
+  return attention === false ? ["share", "shares", "influence on"] : ["weight", "weight", "attended to by"];
 }
 
-// Where an arrow leads from word i of n; null when the key is not for us.
-function step(key, i, n, turned) {
-  const right = turned ? -1 : 1;
+// The word that a key moves to from word i of n; null for other keys.
+function step(key, i, n, reverse) {
+  const right = reverse ? -1 : 1;
   const moves = { ArrowRight: right, ArrowLeft: -right, ArrowDown: 1, ArrowUp: -1, PageDown: 10, PageUp: -10 };
   if (key === "Home") return 0;
   if (key === "End") return n - 1;

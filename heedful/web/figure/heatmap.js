@@ -1,17 +1,17 @@
-// The heat map: target words down, source words across; and all heads as small ones.
+// The heat map: target words down, source words across; and small maps of all heads.
 
-const NUMBER = 0.05; // the least weight that is written into its cell
-const DARK = 0.67; // from this weight on a number is written in the colour of the ground
-const HEAVY = 0.4; // and from this one on it is bold: thin digits are hard to read on middle shades
+const NUMBER = 0.05; // the least weight with a number in its cell
+const DARK = 0.67; // from this weight on a number has the colour of the background
+const HEAVY = 0.4; // from this weight on a number is bold
 
-const WRITTEN = 22; // the least width of a cell that has a number
-const NARROW = 16; // and of one that has none
-const SURE = { wide: [66, "confidence"], narrow: [40, "sure"] }; // the column of confidence: its width and name
+const NUMBERED = 22; // the least width of a cell with a number
+const NARROW = 16; // and of one without
+const CONFIDENCE = { wide: [66, "confidence"], narrow: [40, "conf"] }; // the column of confidences: width and heading
 
-const WIDEST = 96; // wider cells look like a table; longer words are written aslant
+const WIDEST = 96; // wider cells look like a table; longer words are slanted
 
-// The size of cells that fit into a room as wide as this; those that would be too narrow keep a size that is read, and
-// the map scrolls. `label` is the width that words over the columns need, 0 where they stand aslant.
+// The size of cells that fit into `room`; if they would be too narrow, they keep a readable size, and the map scrolls.
+// `label` is the width of the words over the columns, 0 if they are slanted.
 function cells(rows, columns, room, label) {
   const most = Math.max(rows, columns);
   const [wide, high] = most <= 16 ? [38, 30] : most <= 80 ? [30, 25] : [24, 22];
@@ -19,37 +19,37 @@ function cells(rows, columns, room, label) {
   return [fitting >= NARROW ? Math.min(Math.max(wide, label), fitting) : Math.min(wide, 26), high];
 }
 
-function grid(panel, box = panel.box) {
+function heatmap(panel, box = panel.box) {
   const { source, target } = panel.units;
-  const svg = draw("svg", { "aria-hidden": "true" });
+  const svg = makeSvg("svg", { "aria-hidden": "true" });
   const frame = make("div", { className: "v-grid" }, make("span", { className: "v-corner" }));
-  const [sure, name] = panel.trace.self ? [0, ""] : SURE[box.clientWidth < 420 ? "narrow" : "wide"];
-  frame.append(listed(panel, "source"), make("span", { className: "v-sure-head", ariaHidden: "true" }, name));
-  frame.append(listed(panel, "target"), svg, confidences(panel));
+  const [confidenceWidth, name] = panel.trace.self ? [0, ""] : CONFIDENCE[box.clientWidth < 420 ? "narrow" : "wide"];
+  frame.append(wordList(panel, "source"), make("span", { className: "v-confidence-head", ariaHidden: "true" }, name));
+  frame.append(wordList(panel, "target"), svg, confidences(panel));
   box.replaceChildren(frame);
   const words = frame.querySelector(".v-target");
-  words.style.minWidth = `${settled(panel, "grid")?.left ?? 0}px`;
+  words.style.minWidth = `${lastLayout(panel, "heatmap")?.left ?? 0}px`;
   const left = words.offsetWidth;
-  settle(panel, "grid", { left });
-  const room = box.clientWidth - left - sure - 2;
+  saveLayout(panel, "heatmap", { left });
+  const room = box.clientWidth - left - confidenceWidth - 2;
   const label = Math.ceil(widest(source, frame)) + 12;
   const flat = label <= WIDEST && source.length * label <= room;
-  // Words aslant: so high is the longest, and so far the last ones reach beyond the last column.
+  // Slanted words: the height of the longest, and the overhang of the last ones.
   const slanted = (words) => 0.7072 * Math.min(170, widest(words, frame));
   const ends = panel.trace.source.turned ? source.slice(0, 2) : source.slice(-2);
-  const over = flat ? 0 : Math.max(0, Math.ceil(slanted(ends) + 14) - sure);
+  const over = flat ? 0 : Math.max(0, Math.ceil(slanted(ends) + 14) - confidenceWidth);
   const [wide, high] = cells(target.length, source.length, room - over, flat ? label : 0);
   svg.setAttribute("width", source.length * wide);
   svg.setAttribute("height", target.length * high);
-  const letters = flat ? 14.4 : Math.min(14.4, 0.72 * wide); // so that words aslant do not lie over one another
+  const letters = flat ? 14.4 : Math.min(14.4, 0.72 * wide); // slanted words do not overlap
   const long = flat ? 34 : Math.ceil(slanted(source) + 28);
-  const sizes = { wide, high, sure, over, letters, labels: left, long };
+  const sizes = { wide, high, confidence: confidenceWidth, over, letters, labels: left, long };
   frame.classList.toggle("v-flat", flat);
   for (const [name, size] of Object.entries(sizes)) frame.style.setProperty(`--${name}`, `${size}px`);
-  // Cut off, or too narrow for its numbers: side by side with others it would be better off below them.
-  frame.classList.toggle("v-tight", wide < WRITTEN || frame.scrollWidth > frame.clientWidth + 1);
-  box.append(legend(panel, wide >= WRITTEN, name));
-  // Where a sentence begins at the right, the map does, and goes on at the left.
+  // Cut off, or too narrow for numbers: panels are stacked then.
+  frame.classList.toggle("v-tight", wide < NUMBERED || frame.scrollWidth > frame.clientWidth + 1);
+  box.append(legend(panel, wide >= NUMBERED, name));
+  // A source from right to left begins at the right.
   const turned = Boolean(panel.trace.source.turned);
   const column = (s) => (turned ? source.length - 1 - s : s);
   if (turned) frame.scrollLeft = frame.scrollWidth;
@@ -57,7 +57,7 @@ function grid(panel, box = panel.box) {
     const left = frame.scrollWidth - frame.clientWidth - frame.scrollLeft;
     frame.classList.toggle("v-more", (turned ? frame.scrollLeft : left) > 2);
   };
-  frame.classList.toggle("v-turned", turned);
+  frame.classList.toggle("v-rtl", turned);
   frame.classList.toggle("v-tall", target.length * high > 900);
   more();
   frame.addEventListener("scroll", more, { passive: true });
@@ -66,17 +66,17 @@ function grid(panel, box = panel.box) {
 
   function fill(whole = false) {
     const all = whole || !large;
-    const [x0, x1] = all ? [0, source.length] : seen(frame.scrollLeft, frame.clientWidth, wide, source.length);
-    const [y0, y1] = all ? [0, target.length] : seen(frame.scrollTop, frame.clientHeight, high, target.length);
-    svg.replaceChildren(draw("path", { class: "v-lines", d: lines(x0, x1, y0, y1, wide, high) }));
-    for (const { s, t, w } of panel.cut.links) {
+    const [x0, x1] = all ? [0, source.length] : visibleRange(frame.scrollLeft, frame.clientWidth, wide, source.length);
+    const [y0, y1] = all ? [0, target.length] : visibleRange(frame.scrollTop, frame.clientHeight, high, target.length);
+    svg.replaceChildren(makeSvg("path", { class: "v-lines", d: lines(x0, x1, y0, y1, wide, high) }));
+    for (const { s, t, w } of panel.kept.links) {
       const x = column(s);
       if (x < x0 || x >= x1 || t < y0 || t >= y1) continue;
-      const group = draw("g", { class: `v-cell${lit(active, { s, t }) ? " v-on" : ""}` });
+      const group = makeSvg("g", { class: `v-cell${isHighlighted(active, { s, t }) ? " v-on" : ""}` });
       const shade = Math.min(1, w).toFixed(3);
-      group.append(draw("rect", { x: x * wide, y: t * high, width: wide, height: high, "fill-opacity": shade }));
-      if (w >= NUMBER && wide >= WRITTEN) {
-        const text = draw("text", { x: (x + 0.5) * wide, y: (t + 0.5) * high + 4, class: number(w) });
+      group.append(makeSvg("rect", { x: x * wide, y: t * high, width: wide, height: high, "fill-opacity": shade }));
+      if (w >= NUMBER && wide >= NUMBERED) {
+        const text = makeSvg("text", { x: (x + 0.5) * wide, y: (t + 0.5) * high + 4, class: number(w) });
         text.textContent = Math.round(100 * w);
         group.append(text);
       }
@@ -85,18 +85,18 @@ function grid(panel, box = panel.box) {
     if (panel.unit === "words") {
       for (const [s, t] of panel.trace.gold) {
         const at = { x: column(s) * wide + 2, y: t * high + 2, width: wide - 4, height: high - 4, rx: 3 };
-        svg.append(draw("rect", { class: "v-gold", ...at }));
+        svg.append(makeSvg("rect", { class: "v-gold", ...at }));
       }
     }
     if (active) {
       const place = active.side === "source" ? { ...active, i: column(active.i) } : active;
       svg.append(band(place, wide, high, source.length, target.length));
     }
-    svg.classList.toggle("v-some", active !== null);
+    svg.classList.toggle("v-dimmed", active !== null);
   }
 
   fill();
-  if (large) frame.addEventListener("scroll", () => later(panel, fill), { passive: true });
+  if (large) frame.addEventListener("scroll", () => onNextFrame(panel, fill), { passive: true });
   const cell = (event) => Math.floor((event.clientY - svg.getBoundingClientRect().top) / high);
   svg.addEventListener("pointermove", (event) => {
     if (event.pointerType === "mouse") panel.point("target", cell(event));
@@ -106,18 +106,18 @@ function grid(panel, box = panel.box) {
   return { fill, mark: (now) => { active = now; fill(); } };
 }
 
-// The classes of the number of a cell, so that it is readable on the shade of its weight.
+// The classes of the number of a cell, by the shade behind it.
 const number = (weight) => `${weight >= HEAVY ? "v-heavy" : ""} ${weight >= DARK ? "v-full" : ""}`.trim();
 
-// How sure the model was of each word that it wrote, at the right of its row; of words that were only read, nothing.
+// The confidence of each target word, at the right of its row; none for self-attention.
 function confidences(panel) {
-  const list = make("div", { className: "v-sure", ariaHidden: "true" });
+  const list = make("div", { className: "v-confidence", ariaHidden: "true" });
   if (panel.trace.self) return list;
   panel.units.target.forEach((_, t) => list.append(make("span", {}, percent(confidence(panel, t)))));
   return list;
 }
 
-// What shades, numbers and outlines mean.
+// The legend of shades, numbers and the column of confidences.
 function legend(panel, numbered, name) {
   const scale = make("span", { className: "v-scale", ariaHidden: "true" });
   for (const share of [0, 25, 50, 75, 100]) {
@@ -125,13 +125,13 @@ function legend(panel, numbered, name) {
     box.style.setProperty("--share", `${share}%`);
     scale.append(box);
   }
-  const told = [`${terms(panel.trace)[0]} in per cent${numbered ? ", from 5 on also as a number" : ""}`];
-  if (name) told.push(`${name}: ${name === "sure" ? "the model's confidence in its word" : "how sure it was of the word"}`);
-  return make("p", { className: "v-legend" }, scale, told.join(" · "));
+  const entries = [`${labelsOf(panel.trace)[0]} in per cent${numbered ? ", with numbers from 5 on" : ""}`];
+  if (name) entries.push(`${name}: ${name === "conf" ? "confidence, the " : ""}probability of the word`);
+  return make("p", { className: "v-legend" }, scale, entries.join(" · "));
 }
 
-// From which cell to which is seen, and some more on either side.
-function seen(from, length, size, n) {
+// The range of visible cells, and some more on either side.
+function visibleRange(from, length, size, n) {
   return [Math.max(0, Math.floor((from - length / 2) / size)), Math.min(n, Math.ceil((from + 1.5 * length) / size))];
 }
 
@@ -145,10 +145,10 @@ function lines(x0, x1, y0, y1, wide, high) {
 function band({ side, i }, wide, high, columns, rows) {
   const row = { x: 0, y: i * high, width: columns * wide, height: high };
   const column = { x: i * wide, y: 0, width: wide, height: rows * high };
-  return draw("rect", { class: "v-band", ...(side === "source" ? column : row) });
+  return makeSvg("rect", { class: "v-band", ...(side === "source" ? column : row) });
 }
 
-// Small heat maps of all heads, a row for each layer; the chosen one is shown large below them.
+// Small heat maps of all heads, a row for each layer; the chosen one is enlarged below them.
 function heads(panel) {
   const { layers, each } = panel.trace;
   const box = make("div", { className: "v-heads-view" });
@@ -156,7 +156,7 @@ function heads(panel) {
   table.setAttribute("aria-label", `${layers.length} layers of ${each.length} heads`);
   table.style.setProperty("--columns", each.length);
   const large = make("div", { className: "v-large" });
-  box.append(table, which(panel), large);
+  box.append(table, describeMap(panel), large);
   panel.box.replaceChildren(box);
   const chosen = panel.choice.startsWith("head:") ? Number(panel.choice.slice(5)) : -1;
   layers.forEach((layer, l) => each.forEach((head, h) => {
@@ -166,15 +166,15 @@ function heads(panel) {
     button.dataset.map = map;
     button.setAttribute("aria-label", `layer ${layer}, head ${head}`);
     button.setAttribute("aria-selected", String(map === chosen));
-    button.append(thumb(panel, map), make("span", { ariaHidden: "true" }, `${layer}.${head}`));
+    button.append(thumbnail(panel, map), make("span", { ariaHidden: "true" }, `${layer}.${head}`));
     table.append(button);
   }));
   table.addEventListener("click", (event) => choose(event.target.closest("[data-map]")));
   table.addEventListener("keydown", (event) => {
     const at = event.target.closest("[data-map]");
-    const next = walk(event.key, Number(at.dataset.map), each.length);
+    const next = nextMap(event.key, Number(at.dataset.map), each.length);
     if (event.key === "Enter" || event.key === " ") choose(at);
-    else if (table.children[next]) choose(table.children[next]); // what has the focus is what is shown large
+    else if (table.children[next]) choose(table.children[next]); // the focused head is enlarged
     else return;
     event.preventDefault();
   });
@@ -183,25 +183,25 @@ function heads(panel) {
     panel.choose(`head:${button.dataset.map}`);
     panel.box.querySelector(`[data-map="${button.dataset.map}"]`)?.focus();
   }
-  return grid(panel, large);
+  return heatmap(panel, large);
 }
 
-// What is shown large, and why: of the head that the page opened with its reason, of others that they were chosen.
-function which(panel) {
+// The name of the enlarged map, and why it was chosen.
+function describeMap(panel) {
   const { choice, trace } = panel;
   const name = make("b", {}, panel.shown());
-  if (choice === "read") return make("p", { className: "v-which" }, name, ". Choose a head above to see it large.");
-  const why = choice === `head:${trace.chosen}` ? trace.why : "your choice";
+  if (choice === "read") return make("p", { className: "v-which" }, name, ". Choose a head above to enlarge it.");
+  const why = choice === `head:${trace.chosen}` ? trace.why : "selected";
   return make("p", { className: "v-which" }, name, why ? `: ${why}` : "");
 }
 
-// Arrows among the small ones: down and up go by a layer.
-function walk(key, i, columns) {
+// Arrow keys among the small maps: down and up move by a layer.
+function nextMap(key, i, columns) {
   return { ArrowRight: i + 1, ArrowLeft: i - 1, ArrowDown: i + columns, ArrowUp: i - columns }[key];
 }
 
-// A head as a picture of at most 96 points a side; of more words than that, a point is the largest weight of several.
-function thumb(panel, map) {
+// A map as an image of at most 96 pixels a side; with more words, a pixel is the largest of several weights.
+function thumbnail(panel, map) {
   const { source, target } = panel.units;
   const size = (n) => Math.max(1, Math.min(96, n));
   const [wide, high] = [size(source.length), size(target.length)];

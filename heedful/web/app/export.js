@@ -1,9 +1,90 @@
-// A picture, painted twice: as SVG that any program opens, and onto a canvas, which becomes a PNG.
+// Save the figure as SVG, PNG or HTML, without a request to the service.
 
-const SHARP = 2; // dots of a PNG to a pixel
-const LARGEST = 12000; // dots of a side, as far as browsers go
+import { make } from "./dom.js";
+import { snapshot } from "./snapshot.js";
 
-export function toSvg({ width, height, ground, items }, title) {
+
+const SHARP = 2; // PNG pixels to a CSS pixel
+const LARGEST = 12000; // pixels of a side, as many as browsers support
+const TITLE = "Attention weights";
+const MAKE = {
+  svg: async ({ figure }) => new Blob([toSvg(snapshot(figure), TITLE)], { type: "image/svg+xml" }),
+  png: ({ figure }) => toPng(snapshot(figure)),
+  html: async ({ figure, translations }) => new Blob([await toHtml(figure, TITLE, texts(translations))], { type: "text/html" }),
+};
+
+export function addSaving(element, status, current) {
+  element.addEventListener("click", async (event) => {
+    const kind = event.target.closest("button")?.value;
+    if (!kind) return;
+    const now = current();
+    const name = `heedful-${now.figure.state.view}.${kind}`;
+    try {
+      download(await MAKE[kind](now), name);
+      status.textContent = `Saved as ${name}.`;
+    } catch (error) {
+      status.textContent = `Not saved: ${error.message}`;
+    }
+  });
+}
+
+function texts(translations) {
+  const complete = translations.filter(({ item }) => item);
+  return [["source", translations[0].text], ...complete.map(({ name, item }) => [name || "translation", item.text])];
+}
+
+function download(blob, name) {
+  const link = make("a", { href: URL.createObjectURL(blob), download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+}
+
+// The figure as one HTML document with its data and its drawing code, which loads nothing.
+
+async function toHtml(figure, title, texts) {
+  const part = async (name) => (await fetch(`page/${name}`)).text();
+  const [code, css] = await Promise.all(["draw.js", "draw.css"].map(part));
+  const nonce = Array.from(crypto.getRandomValues(new Uint8Array(12)), (n) => n.toString(16).padStart(2, "0")).join("");
+  const body = make("body");
+  body.append(make("h1", {}, title));
+  for (const [label, text] of texts) {
+    const heading = make("span", { className: "v-label" }, label);
+    body.append(make("p", { className: "v-text" }, heading, " ", make("bdi", {}, text)));
+  }
+  // "<" could end the script element.
+  const data = JSON.stringify(record(figure)).replace(/[<>&]/g, (sign) => `\\u00${sign.charCodeAt(0).toString(16)}`);
+  const rest = "style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
+  const rules = `default-src 'none'; script-src 'nonce-${nonce}'; ${rest}`;
+  return `<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<meta http-equiv="Content-Security-Policy" content="${rules}">
+<title>${make("p", {}, title).innerHTML}</title>
+<style>${css}</style>
+</head>
+<body class="heedful-page">
+${body.innerHTML}
+<div class="heedful-view"><script type="application/json">${data}</script></div>
+<script nonce="${nonce}">${code}</script>
+</body>
+</html>
+`;
+}
+
+// The record of the figure with its current view, share of the weight, and head.
+function record({ state, panels }) {
+  const traces = panels.map(({ trace, choice }) => {
+    const [kind, number] = choice.split(":");
+    return { ...trace, chosen: kind === "head" ? Number(number) : null };
+  });
+  return { view: state.view, keep: state.keep, traces };
+}
+
+// The figure as SVG that any program opens.
+function toSvg({ width, height, background, items }, title) {
   const space = "http://www.w3.org/2000/svg";
   const root = document.implementation.createDocument(space, "svg", null);
   const add = (tag, options, text = "", parent = root.documentElement) => {
@@ -17,7 +98,7 @@ export function toSvg({ width, height, ground, items }, title) {
   const whole = { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "font-family": common };
   for (const [name, value] of Object.entries(whole)) root.documentElement.setAttribute(name, value);
   add("title", {}, title);
-  add("rect", { width, height, fill: ground });
+  add("rect", { width, height, fill: background });
   for (const item of items) {
     if (item.kind === "image") {
       const { x, y, width: wide, height: high, canvas } = item;
@@ -40,7 +121,7 @@ export function toSvg({ width, height, ground, items }, title) {
 const rotated = (turn) => `rotate(${turn.map(short).join(" ")})`;
 const short = (number) => Number(number.toFixed(2));
 
-// XML has no place for control characters and halves of characters.
+// XML allows neither control characters nor halves of characters.
 const legal = (text) => text.toWellFormed().replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]/g, "\ufffd");
 
 function geometry({ kind, d, cx, cy, r, at, round }) {
@@ -59,13 +140,14 @@ function paint({ fill, fillOpacity, stroke, strokeOpacity, strokeWidth, dash, mo
   };
 }
 
-export function toPng({ width, height, ground, items }) {
+// And painted onto a canvas, as PNG.
+function toPng({ width, height, background, items }) {
   const canvas = document.createElement("canvas");
   const scale = Math.min(SHARP, LARGEST / Math.max(width, height));
   Object.assign(canvas, { width: Math.round(scale * width), height: Math.round(scale * height) });
   const pen = canvas.getContext("2d");
   pen.scale(scale, scale);
-  pen.fillStyle = ground;
+  pen.fillStyle = background;
   pen.fillRect(0, 0, width, height);
   pen.imageSmoothingEnabled = false;
   for (const item of items) {
