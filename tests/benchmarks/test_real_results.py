@@ -274,7 +274,7 @@ def test_a_recipe_can_be_run(path: Path) -> None:
     assert "/" not in "".join(line for line in text.splitlines() if not line.startswith("#"))
     if getattr(config.model, "tied", None) == "all":
         assert config.text.joint
-    page = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "lab" / "recipes.md").read_text(encoding="utf-8")
     assert f"recipes/{path.name}" in page
 
 

@@ -62,7 +62,7 @@ def test_places_that_nobody_has_words_in_are_given_up() -> None:
         for _ in range(4):
             if len(batch):
                 batch.step()
-    assert batch.tensors is None or batch.tensors.state.room.shape[4] <= 64
+    assert batch.tensors is None or batch.tensors.state.buffer.shape[4] <= 64
 
 
 def test_an_empty_place_does_not_hold_the_room() -> None:
@@ -82,4 +82,4 @@ def test_an_empty_place_does_not_hold_the_room() -> None:
             if name != 8:  # eight sentences at once, always, and a place that is empty
                 join(16)
     assert len(batch) == 8
-    assert batch.tensors.state.room.shape[4] <= 64
+    assert batch.tensors.state.buffer.shape[4] <= 64
