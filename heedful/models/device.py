@@ -73,18 +73,18 @@ def pick(name: str) -> torch.device:
 
 
 def check_bf16(device: torch.device) -> None:
-    """Refuse bf16 on a CPU whose products in it crash.
+    """Raise ConfigError if products in bf16 crash on this CPU.
 
-    Some virtual machines announce matrix instructions that they do not let programs use; then the process dies without
-    a word. So another process tries first.
+    Some virtual machines report matrix instructions that programs cannot use, and the process is killed. So they are
+    tried in another process first.
     """
     if device.type != "cpu":
         return
     status, _ = _try_bf16()
     if status:
         raise ConfigError(
-            f"products in bf16 fail on this CPU (exit status {status}); use --precision fp32, or set the "
-            "environment variable ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 to keep off its matrix instructions"
+            f"products in bf16 fail on this CPU (exit status {status}); set training.precision=fp32, or the "
+            "environment variable ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 to avoid its matrix instructions"
         )
 
 
@@ -169,7 +169,7 @@ def out_of_memory(error: BaseException) -> bool:
 
 @contextmanager
 def memory_guard(what: str, remedy: str) -> Iterator[None]:
-    """Turn the device's running out of memory into an error that says in what, and what helps."""
+    """Raise DeviceMemoryError if the device runs out of memory, with what was done and the remedy."""
     try:
         yield
     except torch.OutOfMemoryError:
