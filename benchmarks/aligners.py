@@ -19,7 +19,7 @@ from typing import Any
 from alignment_sets import SETS, AlignmentSet, read_set
 
 from heedful.alignment import HEURISTICS, Links, both_directions, eflomal_directions, score, symmetrize
-from heedful.alignment.eflomal import PROGRAM
+from heedful.alignment.statistical import PROGRAM
 from heedful.errors import choose
 
 METHODS: dict[str, Callable[..., Iterator[tuple[int, Links, Links]]]] = {

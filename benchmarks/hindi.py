@@ -12,16 +12,16 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from heedful.cli.leaderboard import LoggedLeaderboard
-from heedful.demo import FULL, run, summary
-from heedful.evaluation.records import RunReport
+from heedful.cli.demo import LoggedLeaderboard
+from heedful.demo import FULL, run
+from heedful.evaluation.run_report import RunReport, summary
 
 STEPS = {"fixed": 8_000, "attention": 4_700}
 PLAN = replace(
     FULL,
     pairs=100_000,
     test=3_000,
-    contestants=tuple(c._replace(steps=STEPS[c.key]) for c in FULL.contestants if c.key in STEPS),
+    models=tuple(c._replace(steps=STEPS[c.key]) for c in FULL.models if c.key in STEPS),
 )
 
 

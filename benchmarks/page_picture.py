@@ -76,7 +76,7 @@ def taken(browser: Any, url: str, arguments: argparse.Namespace) -> bytes:  # no
     page.goto(url)
     page.fill("#text", arguments.text)
     for panel in range(1, 1 + len(arguments.models)):
-        page.wait_for_selector(f".v-panel:nth-child({panel}) .t-lane:not(.t-growing) .t-meta:not([hidden])")
+        page.wait_for_selector(f".v-panel:nth-child({panel}) .t-translation:not(.t-streaming) .t-meta:not([hidden])")
     page.evaluate("document.activeElement.blur()")
     image: bytes = page.screenshot(full_page=True)
     blank = browser.new_page()

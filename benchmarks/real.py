@@ -26,7 +26,7 @@ from real_sets import read_task, write_task
 from real_table import finished, gather, tables
 from real_tasks import TASKS
 
-from heedful.demo.race import leaving
+from heedful.demo.training import exit_on_signals
 from heedful.errors import ConfigError, HeedfulError, choose
 from heedful.files import write_whole
 
@@ -128,7 +128,7 @@ def _run(given: argparse.Namespace) -> int:
 def _all(runs: Sequence[Run], plan: Plan) -> tuple[list[dict[str, Any]], list[HeedfulError]]:
     """Make all runs, some at the same time; a run that fails keeps no other from being finished."""
     children, done, failed = Children(), [], []
-    with leaving(), ThreadPoolExecutor(max(plan.jobs, 1)) as pool:
+    with exit_on_signals(), ThreadPoolExecutor(max(plan.jobs, 1)) as pool:
         try:
             for found in [pool.submit(go, run, plan, children) for run in runs]:
                 try:

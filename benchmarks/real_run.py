@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from heedful.config import read_recipe
-from heedful.demo.machine import cores
-from heedful.demo.race import this_heedful
+from heedful.demo.training import cores, package_environment
 from heedful.errors import ConfigError, MachineError, ModelError
 from heedful.files import locked, write_whole
 
@@ -75,7 +74,7 @@ class Children:
 
     def start(self, command: Sequence[str], log: Path, threads: int) -> subprocess.Popen[bytes]:
         """Start a process; all it says goes to a file."""
-        environment = {"OMP_NUM_THREADS": str(threads), **this_heedful()}
+        environment = {"OMP_NUM_THREADS": str(threads), **package_environment()}
         with self.lock:
             if self.over:
                 raise MachineError("stopped")

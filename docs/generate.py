@@ -300,6 +300,18 @@ def rooms_table() -> str:
     return "\n".join(lines)
 
 
+def protocol() -> str:
+    """Return what every model implements, with what each method does."""
+    from heedful.models.protocol import Seq2Seq
+
+    lines = ["| method | what it does |", "|---|---|"]
+    for name, value in vars(Seq2Seq).items():
+        if not name.startswith("_") and inspect.isfunction(value):
+            result = _annotation(inspect.signature(value).return_annotation).replace("|", "\\|")
+            lines.append(f"| {_call(name, value)[:-1]} -> {result}` | {_summary(value, name)} |")
+    return "\n".join(lines)
+
+
 WALKS = {
     "update, rnn": "One update of an RNN, pair → loss → weights",
     "update, transformer": "One update of a Transformer",
@@ -325,7 +337,9 @@ def walk_lists() -> str:
 
 
 # Parts of pages that are written by hand: between `<!-- generated: NAME -->` and `<!-- end -->`.
-SECTIONS: dict[str, dict[str, Callable[[], str]]] = {"lab/design.md": {"rooms": rooms_table, "walks": walk_lists}}
+SECTIONS: dict[str, dict[str, Callable[[], str]]] = {
+    "lab/design.md": {"rooms": rooms_table, "walks": walk_lists, "protocol": protocol}
+}
 
 
 def section(text: str, name: str) -> str:

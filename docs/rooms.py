@@ -16,7 +16,7 @@ __all__ = ["first_sentence", "imported_rooms", "order", "picture"]
 ROOT = Path(__file__).parent.parent
 # Rooms that nearly all others import: dots inside the boxes instead of lines.
 EVERYWHERE = {"errors": "#b5443a", "files": "#c98a1b", "config": "#3f7f5f", "trace": "#5b5ea6"}
-COLOURS = ("#1f6f8b", "#b5651d", "#6b4c9a", "#3d7a3d", "#a8325e", "#4a5a75", "#8a7a1f")
+COLOURS = ("#1f6f8b", "#b5651d", "#6b4c9a", "#3d7a3d", "#a8325e", "#4a5a75", "#8a7a1f", "#2255c4", "#c2185b", "#00796b")
 WIDTH, BOX_WIDTH, BOX_HEIGHT, ROW, TRUNK = 1000, 98, 40, 96, 16
 Node = tuple[str, int]  # a room and a row: the box of the room in its own row, its trunk in the rows above
 
@@ -77,8 +77,9 @@ def picture() -> str:
     colours = {room: COLOURS[i % len(COLOURS)] for i, room in enumerate(edges)}
     for upper, lower in links:
         lines.append(_curve(x[upper], y[upper[1]], x[lower], y[lower[1]], colours[lower[0]]))
-        if level[lower[0]] != lower[1]:  # a trunk goes straight through its row
-            lines.append(_line(x[lower], y[lower[1]], colours[lower[0]]))
+    for room, n in dict.fromkeys(lower for _, lower in links):
+        if level[room] != n:  # a trunk goes straight through its row
+            lines.append(_line(x[room, n], y[n], colours[room]))
     for room, n in level.items():
         lines.append(_box(room, x[room, n], y[n], imported[room], colours[room]))
     return "\n".join([*lines, *_bottom(imported, height), "</svg>", ""])

@@ -19,8 +19,9 @@ import re
 import ssl
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any, NamedTuple, cast, overload
 from urllib.parse import urlsplit
 
@@ -162,6 +163,44 @@ class Client:
             for i, item in enumerate(found):
                 _check_item(item, f"translations[{i}]", _Expected(n_best, alignments, markup))
         return found[0] if isinstance(text, str) else found
+
+    def translate_lines(
+        self,
+        lines: Iterable[str],
+        *,
+        batch: int = 32,
+        progress: Callable[[list[str]], object] | None = None,
+        **options: Any,  # noqa: ANN401
+    ) -> Iterator[dict[str, Any]]:
+        """Yield the translation of each line, `batch` of them in a request; `options` are those of `translate`.
+
+        If a request has too many lines for the service, the next ones have as many as it allows. If they are too long
+        together, the next request has half of them, and those after it twice as many again. `progress` is called with
+        the lines of each request that is done.
+        """
+        left, waiting, done, size = iter(lines), list[str](), 0, batch
+        while True:
+            waiting += islice(left, max(0, size - len(waiting)))
+            if not waiting:
+                return
+            some = waiting[:size]
+            try:
+                items = self.translate(some, **options)
+            except TooMuch as error:
+                number = error.field.removeprefix("text.")
+                if len(some) == 1 or number == "0":
+                    raise DataError(f"line {done + 1:,}: {error}") from None
+                if error.allowed and error.allowed < len(some):
+                    size = batch = error.allowed
+                    continue
+                # The lines before one that is too long by itself are translated; fewer are sent in any case.
+                before = int(number) if number in map(str, range(1, len(some))) else 0
+                size = before or len(some) // 2
+                continue
+            if progress is not None:
+                progress(some)
+            yield from items
+            done, waiting, size = done + len(some), waiting[size:], min(batch, 2 * size)
 
     @guessing
     def align(self, pairs: Sequence[tuple[str, str]], *, model: str | None = None) -> list[dict[str, Any]]:

@@ -32,7 +32,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from shlex import quote
 from types import UnionType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 __all__ = [
     "ArgumentError",
@@ -46,7 +46,9 @@ __all__ = [
     "NewerFormatError",
     "NotFiniteError",
     "ShapeError",
+    "Shaped",
     "WorkerError",
+    "check_shapes",
     "check_value",
     "choose",
     "closest",
@@ -205,6 +207,40 @@ def check_value(name: str, value: object, kind: type | UnionType, holds: Callabl
     """
     if isinstance(value, bool) is not (kind is bool) or not isinstance(value, kind) or not holds(value):
         raise ConfigError(f"{name} is {value!r}, expected {expected}")
+
+
+class Shaped(Protocol):
+    """Anything with a shape: a tensor or an array."""
+
+    @property
+    def shape(self) -> Sequence[int]:
+        """The sizes of its axes."""
+        ...
+
+
+def check_shapes(**tensors: tuple[Shaped, str]) -> dict[str, int]:
+    """Check that tensors have the axes named for them and return each letter's size.
+
+    >>> import numpy as np
+    >>> check_shapes(q=(np.zeros((2, 3, 4)), "B T A"), k=(np.zeros((2, 5, 4)), "B S A"))
+    {'B': 2, 'T': 3, 'A': 4, 'S': 5}
+    >>> check_shapes(q=(np.zeros((2, 3, 4)), "B T A"), k=(np.zeros((2, 5, 6)), "B S A"))
+    Traceback (most recent call last):
+    heedful.errors.ShapeError: k has shape (2, 5, 6), expected (B=2, S, A=4): A is 6 here but 4 in q
+    """
+    sizes: dict[str, int] = {}
+    first: dict[str, str] = {}
+    for name, (tensor, axes) in tensors.items():
+        letters, shape = axes.split(), tensor.shape
+        problem = "" if len(letters) == len(shape) else f"{len(letters)} axes, not {len(shape)}"
+        for letter, size in zip(letters, shape, strict=False):
+            if sizes.setdefault(letter, size) != size and not problem:
+                problem = f"{letter} is {size} here but {sizes[letter]} in {first[letter]}"
+            first.setdefault(letter, name)
+        if problem:
+            wanted = ", ".join(f"{a}={sizes[a]}" if first.get(a, name) != name else a for a in letters)
+            raise ShapeError(f"{name} has shape {tuple(shape)}, expected ({wanted}): {problem}")
+    return sizes
 
 
 @contextmanager

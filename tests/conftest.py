@@ -1,4 +1,4 @@
-"""What many tests need: a small trained model, made once, and the command line run in this process."""
+"""Fixtures of many tests: a small trained model, made once, and the command line run in this process."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from typing import NamedTuple
 import pytest
 from hypothesis import HealthCheck, settings
 
-# The same examples every time, so that what passes here passes elsewhere; others with HYPOTHESIS_PROFILE=random. How
-# long an example takes says how busy the machine is, and nothing about the code.
+# Hypothesis draws the same examples in every run; HYPOTHESIS_PROFILE=random draws others. There are no deadlines: how
+# long an example takes depends on what else the machine does.
 settings.register_profile("same", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("random", settings.get_profile("same"), derandomize=False)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
-# What tests prepare is nobody else's: every process that runs tests has a cache of its own.
+# Every process that runs tests has its own cache.
 os.environ["HEEDFUL_CACHE"] = tempfile.mkdtemp(prefix="heedful-cache-")
 atexit.register(shutil.rmtree, os.environ["HEEDFUL_CACHE"], ignore_errors=True)
-# Small models gain nothing from threads, and threads that wait for each other on a busy machine cost a lot.
+# Small models gain nothing from a second thread, and lose much when another process uses the core.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as `import heedful` sets it, if torch is not loaded before
-# Whether bf16 is faster is found out with a clock; tests see the same everywhere: a processor that has no bf16.
+# Whether bf16 is faster is measured; with this, no test runs on a CPU that has bf16.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
-# Started in the background by a shell, Ctrl-C is ignored, here and in all processes that are started from here.
+# A shell that starts pytest in the background makes it and its child processes ignore Ctrl-C: undo that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 ROOT = Path(__file__).parent.parent
@@ -54,7 +54,7 @@ TINY = {
 }
 
 
-# The packages of heedful[serve], without which the tests of the service are skipped, and say so.
+# The packages of heedful[serve]. Without them the tests of the service are skipped.
 SERVE = ("fastapi", "pydantic", "uvicorn")
 
 
@@ -73,7 +73,7 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
 
 
 def copies(count: int = 400, seed: int = 0, longest: int = 5) -> list[tuple[str, str]]:
-    """Sentences of letters, to be written again."""
+    """Return pairs of random letters and the same letters in upper case."""
     pick = random.Random(seed)
     sentences = [" ".join(pick.choices("abcdefgh", k=pick.randint(1, longest))) for _ in range(count)]
     return [(s, s.upper()) for s in sentences]
@@ -96,7 +96,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def one_thread() -> Iterator[None]:
-    """Widths this small gain nothing from a second one, and lose much when another process wants it."""
+    """Compute with one thread: small models gain nothing from a second one."""
     import torch
 
     before = torch.get_num_threads()
@@ -138,5 +138,5 @@ def heedful_cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[s
 
 @pytest.fixture
 def environment() -> dict[str, str]:
-    """The environment of a process that runs this checkout."""
+    """Return the environment for a process that imports this checkout."""
     return {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -97,6 +97,12 @@ def test_there_is_a_recipe_for_each_kind_of_part() -> None:
 def test_a_recipe_is_short_and_can_be_followed(name: str, folder: Path) -> None:
     assert RECIPES[name].count("\n") < 30
     follow(RECIPES[name], folder)
+    for block in blocks(RECIPES[name]):  # what it imports is there
+        added = re.sub(r"^\+", "", block.code, flags=re.M)
+        for module, names in re.findall(r"^ *from (heedful\S*) import (.+)$", added, flags=re.M):
+            path = folder / module.replace(".", "/")
+            source = (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text(encoding="utf-8")
+            assert all(re.search(rf"\b{imported.strip()}\b", source) for imported in names.split(","))
     subprocess.run([sys.executable, "-m", "ruff", "check", "-q", "heedful"], cwd=folder, check=True)
     subprocess.run([sys.executable, "-m", "ruff", "format", "-q", "--check", "heedful"], cwd=folder, check=True)
 
@@ -115,6 +121,7 @@ def test_a_diff_that_does_not_fit_is_refused() -> None:
         ("Add a score", "--score", "distance", "type(model.score).__name__, 'Distance'"),
         ("Add a cell", "--cell", "mgu", "model.encoder.kind.function.__name__, 'mgu'"),
     ],
+    ids=["score", "cell"],
 )
 def test_a_part_of_a_model_trains_and_decodes(
     name: str, option: str, value: str, shown: str, folder: Path, python: Heedful

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import pkgutil
 import re
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,11 @@ from typing import Any
 import pytest
 from conftest import ROOT
 from documents import blocks, check, compare, refresh, run
-from walks import walks
+from walks import Walk, walks
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 RUNNING = [p for p in PAGES if blocks(p.read_text(encoding="utf-8"))]
-TRAINING = ("README.md", "recurrence.md", "long-text.md", "ensembles.md")  # pages whose code trains for seconds
+SLOW = ("README.md", "gradients.md", "gradient-paths.md", "recall.md", "long-text.md", "ensembles.md")
 PICTURES = ROOT / "docs" / "pictures"
 
 
@@ -31,7 +32,7 @@ def script(path: Path) -> Any:
 
 @pytest.mark.parametrize(
     "path",
-    [pytest.param(p, id=p.name, marks=[pytest.mark.slow] if p.name in TRAINING else []) for p in RUNNING],
+    [pytest.param(p, id=p.name, marks=[pytest.mark.slow] if p.name in SLOW else []) for p in RUNNING],
 )
 def test_the_code_in_a_document_prints_and_draws_what_is_shown(path: Path) -> None:
     document = run(path)
@@ -53,22 +54,46 @@ def test_generated_pages_are_up_to_date() -> None:
     for name, page in generate.PAGES.items():
         assert (ROOT / "docs" / name).read_text(encoding="utf-8") == page(), f"docs/{name} is out of date: make docs"
     design = (ROOT / "docs" / "lab" / "design.md").read_text(encoding="utf-8")
-    rooms = generate.section(design, "rooms")
-    assert rooms == generate.rooms_table(), "the rooms of docs/lab/design.md are out of date: make docs"
+    for name in ("rooms", "protocol"):
+        part = generate.SECTIONS["lab/design.md"][name]()
+        assert generate.section(design, name) == part, f"{name} of docs/lab/design.md is out of date: make docs"
 
 
-def test_the_walks_in_the_design_are_those_of_the_code() -> None:
+@pytest.fixture(scope="module")
+def measured_walks() -> dict[str, Walk]:
+    return walks()
+
+
+def test_the_walks_in_the_design_are_those_of_the_code(measured_walks: dict[str, Walk]) -> None:
     """The files listed are those that a real update, translation and drawing visit, no more and no less."""
     generate = script(ROOT / "docs" / "generate.py")
     text = generate.section((ROOT / "docs" / "lab" / "design.md").read_text(encoding="utf-8"), "walks")
-    measured = walks()
     for name, title in generate.WALKS.items():
         part = text.split(f"**{title}**")[1].split("\n\n**")[0]
         listed = {file.removeprefix("../../") for file in re.findall(r"\]\((\S+\.py)\)", part)}
-        walk = measured[name]
+        walk = measured_walks[name]
         assert set(walk.files) <= listed, f"{title}: not in docs/lab/design.md: make docs"
         ahead = {file for file in listed if file.startswith(("heedful/data/", "heedful/text/"))}  # prefetched, perhaps
         assert listed - {*walk.files, *walk.background} <= ahead, f"{title}: no longer visited: make docs"
+
+
+@pytest.mark.parametrize(
+    ("name", "files"),
+    [
+        ("update, rnn", 16),
+        ("update, transformer", 12),
+        ("translation, rnn", 14),
+        ("translation, transformer", 14),
+        ("drawing, rnn", 5),
+        ("drawing, transformer", 5),
+    ],
+)
+def test_walks_are_short(measured_walks: dict[str, Walk], name: str, files: int) -> None:
+    """How many files somebody has to read to follow an update, a translation or a drawing."""
+    walk = measured_walks[name]
+    assert len(walk.files) + len(walk.background) <= files, [*walk.files, *walk.background]
+    if name == "update, rnn":
+        assert walk.moves <= 150
 
 
 def prose(path: Path) -> list[tuple[int, str]]:
@@ -76,28 +101,23 @@ def prose(path: Path) -> list[tuple[int, str]]:
     lines, code = [], False
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         code ^= line.startswith("```")
-        if not code and not line.startswith(("|", "#", "```", "![")):
+        if not code and not line.startswith(("|", "#", "```", "![", "    ")):
             lines.append((number, re.sub(r"\]\([^)]*\)", "]()", line)))
     return lines
 
 
 WRAPPED = [ROOT / "README.md", *(ROOT / "docs" / "guide").glob("*.md"), *(ROOT / "docs" / "lab").glob("*.md")]
-LONG = {p for p in WRAPPED if p.parent.name == "guide" and p.stem not in ("demo", "python")}  # until they are rewritten
 
 
 @pytest.mark.parametrize("path", WRAPPED, ids=lambda p: p.name)
 def test_pages_are_wrapped(path: Path) -> None:
-    if path in LONG:
-        pytest.skip("not rewritten yet")
     wide = [f"{path.name}, line {number}: {len(line)} characters" for number, line in prose(path) if len(line) > 100]
     assert not wide, "\n".join(wide)
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "docs" / "guide").glob("*.md")), ids=lambda p: p.name)
 def test_guide_pages_are_short(path: Path) -> None:
-    if path in LONG:
-        pytest.skip("not rewritten yet")
-    if path.name != "attention.md":  # the tour
+    if path.name != "attention.md":  # the tour may be longer
         assert len(path.read_text(encoding="utf-8").splitlines()) <= 150
 
 
@@ -107,12 +127,46 @@ def test_the_readme_can_be_read_in_two_minutes() -> None:
     assert text.index("![") < text.index("\n## ")
 
 
+def anchors(path: Path) -> set[str]:
+    """The anchors that GitHub makes of the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def without_code(path: Path) -> str:
+    """The text of a page without its blocks of code."""
+    return re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+
+
 @pytest.mark.parametrize("path", PAGES, ids=lambda p: p.name)
 def test_links_lead_somewhere(path: Path) -> None:
-    text = re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
-    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)", without_code(path)):
         if not target.startswith(("http:", "https:")):
-            assert (path.parent / target).exists(), f"{path.name} links to {target}"
+            there = path.parent / target if target else path
+            assert there.exists(), f"{path.name} links to {target}"
+            assert not anchor or anchor in anchors(there), f"{path.name} links to {target}#{anchor}"
+
+
+@pytest.mark.parametrize("path", [p for p in PAGES if p.parent != ROOT], ids=lambda p: p.name)
+def test_names_of_files_and_of_code_are_right(path: Path) -> None:
+    """In backquotes: files of the repository, files of the package such as `training/step.py`, and dotted names."""
+    quoted = re.findall(r"`([^`\n]+)`", without_code(path))
+    for name in quoted:
+        if re.fullmatch(r"(heedful|tests|benchmarks|docs|recipes|examples)(/[a-z_0-9.-]+)+/?", name):
+            assert (ROOT / name).exists(), f"{path.name} names {name}"
+        elif re.fullmatch(r"[a-z_]+(/[\w-]+)+\.py", name):
+            assert (ROOT / "heedful" / name).exists(), f"{path.name} names {name}"
+        elif re.fullmatch(r"heedful(\.\w+)+", name):
+            assert resolves(name), f"{path.name} names {name}"
+
+
+def resolves(name: str) -> bool:
+    """Whether a dotted name is a module or something in one."""
+    try:
+        pkgutil.resolve_name(name)
+    except (ImportError, AttributeError):
+        return False
+    return True
 
 
 def written(folder: Path, text: str) -> Path:

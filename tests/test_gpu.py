@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import copies, write_pairs
-from tests_helpers import small, train_tiny
+from small_runs import small, train_tiny
 
 import heedful
 from heedful.errors import DeviceMemoryError
@@ -149,7 +149,7 @@ def test_recorded_steps_do_what_others_do(tmp_path: Path, model: dict[str, objec
 def test_recorded_updates_of_three_batches_and_of_one_alone(kind: str) -> None:
     """Those of three add to gradients that stay, one alone has its own; recorded or not, weights move alike."""
     import torch
-    from tests_helpers import pad
+    from small_runs import pad
 
     from heedful.config import RnnConfig, TrainingConfig, TransformerConfig
     from heedful.data import Batch

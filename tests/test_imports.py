@@ -39,8 +39,6 @@ INSPECTION = {"isinstance", "issubclass", "type", "hasattr", "getattr", "vars", 
 INSPECTION |= {"builtins", "singledispatch", "singledispatchmethod", "attrgetter", "AttributeError", "TypeError"}
 INSPECTION |= {"family", "config", "modules", "named_modules", "named_children", "_get_name", "get_type_hints"}
 INSPECTION |= {"__class__", "__dict__", "__name__", "__qualname__", "__mro__", "__module__", "__getattribute__"}
-# The functions of decoding that check the types of what a user gave.
-VALIDATION = {"Decoding.__post_init__", "Decoding._range", "Decoding._together"}
 
 
 def room(path: Path) -> str:
@@ -85,6 +83,29 @@ def identifiers(node: ast.AST) -> Iterator[str]:
         yield from (getattr(node, "module", None) or "").split(".")
 
 
+def public_names() -> dict[str, str]:
+    """Return the room of each name of `heedful`, from the table and the imports of `heedful/__init__.py`."""
+    tree = read(Path("heedful/__init__.py"))
+    values = {ast.unparse(n.targets[0]): n.value for n in tree.body if isinstance(n, ast.Assign)}
+    eager = [n for n in tree.body if isinstance(n, ast.ImportFrom) and (n.module or "").startswith("heedful.")]
+    modules = {alias.name: node.module or "" for node in eager for alias in node.names}
+    modules |= ast.literal_eval(values["_LAZY"])
+    rooms = {name: name for name in ast.literal_eval(values["_ROOMS"])}
+    return {name: module.split(".")[1] for name, module in modules.items()} | rooms
+
+
+def facade_uses(tree: ast.Module) -> Iterator[str]:
+    """Yield the names that a module with `import heedful` uses of it; "" where it passes or renames the package."""
+    inner = {id(n.value) for n in ast.walk(tree) if isinstance(n, ast.Attribute)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "heedful":
+            yield node.attr
+        elif isinstance(node, ast.Name) and node.id == "heedful" and isinstance(node.ctx, ast.Load):
+            yield from () if id(node) in inner else ("",)
+        elif isinstance(node, ast.Import):
+            yield from ("" for alias in node.names if alias.name == "heedful" and alias.asname)
+
+
 def import_faults(path: Path, tree: ast.Module) -> list[str]:
     """Return what a module of a room imports against the order of rooms, by any means."""
     here = room(path)
@@ -94,7 +115,11 @@ def import_faults(path: Path, tree: ast.Module) -> list[str]:
         below &= TENSORS | {"errors", "files", "notation", "config"}
     strings = set() if path in PRINTED else set(named_modules(tree))
     faults = []
-    for name in sorted(imports(tree) | strings):
+    if "heedful" in imports(tree):  # what is used of it is imported from the room that has it
+        known = public_names()
+        used = {name for name in facade_uses(tree) if known.get(name) not in below | {here}}
+        faults += [f"{path} uses heedful{'.' * bool(name)}{name}, which is not before {here}" for name in sorted(used)]
+    for name in sorted((imports(tree) - {"heedful"}) | strings):
         first, _, rest = name.partition(".")
         if not first:
             faults.append(f"{path} has a relative import, {name}")
@@ -116,20 +141,8 @@ def inspection_faults(path: Path, tree: ast.Module) -> list[str]:
             names = {alias.name for alias in node.names}
             if "heedful.models" in (getattr(node, "module", None) or " ".join(names)) and not names <= protocol:
                 faults.append(f"{path} imports {sorted(names - protocol)} from the models, beyond their protocol")
-
-    def visit(node: ast.AST, inside: str) -> None:
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            inside = f"{inside}.{node.name}".lstrip(".")
-        if inside in VALIDATION:
-            return
-        names = set(identifiers(node)) & INSPECTION
-        names |= {"match"} if isinstance(node, ast.MatchClass) else set()
-        line = getattr(node, "lineno", 0)
-        faults.extend(f"{path}:{line} uses {name} in {inside or 'the module'}" for name in sorted(names))
-        for child in ast.iter_child_nodes(node):
-            visit(child, inside)
-
-    visit(tree, "")
+        used = set(identifiers(node)) & INSPECTION | ({"match"} if isinstance(node, ast.MatchClass) else set())
+        faults += [f"{path}:{getattr(node, 'lineno', 0)} uses {name}" for name in sorted(used)]
     return faults
 
 
@@ -144,7 +157,11 @@ def test_a_room_imports_only_rooms_before_it(path: Path) -> None:
         ("from heedful.cli import main", "heedful.cli"),
         ("from heedful import cli", "heedful.cli"),
         ("import heedful.cli.app as app", "heedful.cli.app"),
-        ("import heedful", "imports heedful"),
+        ("import heedful\nheedful.cli.main()", "heedful.cli"),
+        ("import heedful\nheedful.serve.run()", "heedful.serve"),
+        ("import heedful as package", "heedful"),
+        ("import heedful\nuse(heedful)", "heedful"),
+        ("import heedful\nasync def f(): heedful.demo()", "heedful.demo"),
         ("from heedful import train", "heedful.train"),
         ("def f():\n    from heedful.cli import main", "heedful.cli"),
         ("if TYPE_CHECKING:\n    from heedful.cli import main", "heedful.cli"),
@@ -168,7 +185,8 @@ def test_an_import_against_the_order_is_found(code: str, fault: str) -> None:
 
 
 def test_what_is_no_import_is_not_found() -> None:
-    code = "from heedful.config import Config\nlogging.getLogger('heedful.cli')\nmodel.eval()\nspawn('heedful.serve')"
+    code = "import heedful\nheedful.load('m')\n"
+    code += "from heedful.config import Config\nlogging.getLogger('heedful.cli')\nmodel.eval()\nspawn('heedful.serve')"
     assert import_faults(Path("heedful/serve/example.py"), ast.parse(code)) == []
 
 
@@ -254,11 +272,6 @@ def test_decoding_does_not_inspect_the_model(path: Path) -> None:
 )
 def test_inspection_of_a_model_is_found(code: str) -> None:
     assert inspection_faults(Path("heedful/decoding/example.py"), ast.parse(code))
-
-
-def test_validation_of_settings_is_no_inspection() -> None:
-    code = "class Decoding:\n    def __post_init__(self):\n        assert isinstance(self.beam, int)"
-    assert inspection_faults(Path("heedful/decoding/example.py"), ast.parse(code)) == []
 
 
 @pytest.mark.parametrize("code", ["import heedful", "import heedful.cli.app", "from heedful.cli.app import app"])

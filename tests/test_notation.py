@@ -9,8 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.errors import ShapeError
-from heedful.notation import AXES, SYMBOLS, check, markdown
+from heedful.errors import ShapeError, check_shapes
+from heedful.notation import AXES, SYMBOLS, markdown
 
 LETTERS = st.sampled_from(sorted(AXES))
 SIZES = st.fixed_dictionaries({letter: st.integers(0, 4) for letter in AXES})
@@ -24,7 +24,7 @@ def tensors(axes: list[list[str]], sizes: dict[str, int]) -> dict[str, tuple[np.
 @given(SHAPES, SIZES)
 def test_fitting_shapes_give_their_sizes(axes, sizes):
     used = [a for letters in axes for a in letters]
-    assert check(**tensors(axes, sizes)) == {a: sizes[a] for a in used}
+    assert check_shapes(**tensors(axes, sizes)) == {a: sizes[a] for a in used}
 
 
 @given(SHAPES, SIZES, st.data())
@@ -36,7 +36,7 @@ def test_one_wrong_size_is_named(axes, sizes, data):
     right = np.zeros([sizes[a] for a in letters])
     # `right` makes sure that the wrong letter has a size already.
     with pytest.raises(ShapeError) as caught:
-        check(**given_, right=(right, " ".join(letters)), wrong=(np.zeros(shape), " ".join(letters)))
+        check_shapes(**given_, right=(right, " ".join(letters)), wrong=(np.zeros(shape), " ".join(letters)))
     first = next((n for n, (_, a) in given_.items() if wrong in a.split()), "right")
     assert str(caught.value) == (
         f"wrong has shape {tuple(shape)}, expected ({', '.join(f'{a}={sizes[a]}' for a in letters)}): "
@@ -50,24 +50,24 @@ def test_one_axis_too_many_is_counted(axes, sizes):
     name, (tensor, letters) = given_.popitem()
     count = len(letters.split())
     with pytest.raises(ShapeError, match=rf"^{name} has shape .*: {count} axes, not {count + 1}$"):
-        check(**given_, **{name: (tensor[None], letters)})
+        check_shapes(**given_, **{name: (tensor[None], letters)})
 
 
 def test_words_for_axes():
     with pytest.raises(ShapeError) as caught:
-        check(x=(np.zeros((2, 5)), "B S"), keep=(np.zeros(5), "B S"))
+        check_shapes(x=(np.zeros((2, 5)), "B S"), keep=(np.zeros(5), "B S"))
     assert str(caught.value) == "keep has shape (5,), expected (B=2, S=5): 2 axes, not 1"
 
 
 def test_a_letter_twice_in_one_tensor():
-    assert check(causal=(np.zeros((3, 3)), "T T")) == {"T": 3}
+    assert check_shapes(causal=(np.zeros((3, 3)), "T T")) == {"T": 3}
     with pytest.raises(ShapeError, match=r"T is 4 here but 3 in causal$"):
-        check(causal=(np.zeros((3, 4)), "T T"))
+        check_shapes(causal=(np.zeros((3, 4)), "T T"))
 
 
 def test_torch_shapes_read_as_tuples():
     with pytest.raises(ShapeError, match=re.escape("h has shape (2, 3), expected (B, S, D): 3 axes, not 2")):
-        check(h=(torch.zeros(2, 3), "B S D"))
+        check_shapes(h=(torch.zeros(2, 3), "B S D"))
 
 
 def test_every_symbol_is_spelt_with_the_axes():
@@ -86,5 +86,5 @@ def test_markdown_holds_every_symbol_and_axis():
 
 
 def test_the_page_is_the_code():
-    page = Path(__file__).parents[1] / "docs" / "notation.md"
+    page = Path(__file__).parents[1] / "docs" / "reference" / "notation.md"
     assert page.read_text(encoding="utf-8") == markdown()

@@ -6,12 +6,14 @@ import ast
 from collections import Counter, defaultdict
 from functools import cache
 
-import pytest
 from conftest import ROOT
 
-BEING_REDUCED = pytest.mark.xfail(reason="being reduced", strict=False)
 MODULES_IN_A_FOLDER = 16  # besides __init__.py; cli has one module for each command
 MODULES_WITH_ONE_IMPORTER = 40
+# What does not hold yet. Each of these may only shrink; delete it when it is empty.
+STILL_TWICE = {"Batch", "Pair", "State"}
+STILL_LARGE = {"heedful.serve"}
+STILL_TOO_MANY = 11  # modules with one importer
 
 
 @cache
@@ -24,7 +26,6 @@ def trees() -> dict[str, ast.Module]:
     return found
 
 
-@BEING_REDUCED
 def test_no_type_name_is_defined_twice() -> None:
     """A leading underscore does not make another name."""
     places = defaultdict(list)
@@ -32,18 +33,17 @@ def test_no_type_name_is_defined_twice() -> None:
         for node in tree.body:
             if isinstance(node, ast.ClassDef):
                 places[node.name.lstrip("_")].append(module)
-    assert {name: modules for name, modules in places.items() if len(modules) > 1} == {}
+    twice = {name: modules for name, modules in places.items() if len(modules) > 1}
+    assert set(twice) <= STILL_TWICE, twice
 
 
-@BEING_REDUCED
 def test_a_folder_has_few_modules() -> None:
     """A subfolder counts by itself."""
     folders = Counter(name.rpartition(".")[0] for name in trees() if not name.endswith(".__init__"))
     large = {folder: count for folder, count in folders.items() if count > MODULES_IN_A_FOLDER}
-    assert set(large) <= {"heedful.cli"}, large
+    assert set(large) <= {"heedful.cli"} | STILL_LARGE, large
 
 
-@BEING_REDUCED
 def test_few_modules_have_exactly_one_importer() -> None:
     """A module that one other module imports is often a part of it: merge them, unless it is a concept of its own."""
     importers: dict[str, set[str]] = defaultdict(set)
@@ -56,4 +56,5 @@ def test_few_modules_have_exactly_one_importer() -> None:
             for name in names:
                 importers[name].add(importer)
     slices = [name for name in trees() if len(importers[name] - {name}) == 1]
-    assert len(slices) <= MODULES_WITH_ONE_IMPORTER, "\n".join(f"{n} <- {min(importers[n])}" for n in slices)
+    most = MODULES_WITH_ONE_IMPORTER + STILL_TOO_MANY
+    assert len(slices) <= most, "\n".join(f"{n} <- {min(importers[n])}" for n in slices)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from heedful.alignment.pharaoh import Links
+from heedful.alignment.links import Links
 from heedful.errors import ConfigError, DataError
 
 __all__ = ["AlignmentScores", "Gold", "read_gold", "score", "standard_error"]
@@ -46,7 +46,7 @@ def read_gold(
     ([[(0, 0)]], [[(0, 0), (1, 1)]])
     """
     if base not in (0, 1):
-        raise ConfigError(f"words are counted from 0 or from 1, not from {base}")
+        raise ConfigError(f"base is {base}; words are counted from 0 or 1")
     rows = [line.strip() for line in lines]
     first = next((row for row in rows if row), "")
     naacl = _NAACL.fullmatch(first) is not None
@@ -133,7 +133,7 @@ def _outside(
 
 
 class AlignmentScores(NamedTuple):
-    """Precision, recall and alignment error rate, from 0 to 1; the number of links found and of sure gold links."""
+    """Precision, recall and alignment error rate, from 0 to 1; the numbers of links and of sure gold links."""
 
     precision: float
     recall: float
@@ -141,9 +141,15 @@ class AlignmentScores(NamedTuple):
     links: int
     gold: int
 
+    def __str__(self) -> str:
+        return (
+            f"alignment error rate {100 * self.error_rate:.2f} %, precision {100 * self.precision:.2f} %, "
+            f"recall {100 * self.recall:.2f} % ({self.links:,} links, {self.gold:,} sure gold links)"
+        )
 
-def score(found: Sequence[Links], sure: Sequence[Links], possible: Sequence[Links] | None = None) -> AlignmentScores:
-    """Return the scores of the links A found in a corpus, given the sure links S and the possible ones P.
+
+def score(links: Sequence[Links], sure: Sequence[Links], possible: Sequence[Links] | None = None) -> AlignmentScores:
+    """Return the scores of the links A of a corpus against the sure gold links S and the possible ones P.
 
     Precision |A∩P| / |A|, recall |A∩S| / |S|, error rate 1 - (|A∩S| + |A∩P|) / (|A| + |S|), where each size is the sum
     over all sentences and P always includes S. An empty ratio is 1: no links at all have precision 1.
@@ -153,18 +159,18 @@ def score(found: Sequence[Links], sure: Sequence[Links], possible: Sequence[Link
     AlignmentScores(precision=0.5, recall=0.5, error_rate=0.5, links=2, gold=2)
     """
     maybe = sure if possible is None else possible
-    if not len(found) == len(sure) == len(maybe):
-        counts = f"{len(found)} with links found, {len(sure)} with sure links"
+    if not len(links) == len(sure) == len(maybe):
+        counts = f"{len(links)} with links, {len(sure)} with sure links"
         raise DataError(
             f"sentences do not match: {counts}" + ("" if possible is None else f", {len(maybe)} with possible")
         )
-    if not found:
-        raise DataError("there is nothing to score: no sentences")
-    right = sum(len(a & s) for a, s in zip(found, sure, strict=True))
-    allowed = sum(len(a & (s | p)) for a, s, p in zip(found, sure, maybe, strict=True))
-    links, gold = sum(map(len, found)), sum(map(len, sure))
-    error_rate = 1 - _share(right + allowed, links + gold)
-    return AlignmentScores(_share(allowed, links), _share(right, gold), error_rate, links, gold)
+    if not links:
+        raise DataError("no sentences to score")
+    right = sum(len(a & s) for a, s in zip(links, sure, strict=True))
+    allowed = sum(len(a & (s | p)) for a, s, p in zip(links, sure, maybe, strict=True))
+    size, gold = sum(map(len, links)), sum(map(len, sure))
+    error_rate = 1 - _share(right + allowed, size + gold)
+    return AlignmentScores(_share(allowed, size), _share(right, gold), error_rate, size, gold)
 
 
 def standard_error(
@@ -181,15 +187,15 @@ def standard_error(
     """
     if len(sure) < 2:
         return math.inf
-    moves = [_moves(found, sure, possible) for found in (some, others)]
+    moves = [_moves(links, sure, possible) for links in (some, others)]
     return math.sqrt(len(sure) / (len(sure) - 1) * sum((a - b) ** 2 for a, b in zip(*moves, strict=True)))
 
 
-def _moves(found: Sequence[Links], sure: Sequence[Links], possible: Sequence[Links]) -> list[float]:
+def _moves(links: Sequence[Links], sure: Sequence[Links], possible: Sequence[Links]) -> list[float]:
     """Return by how much each sentence moves the error rate."""
-    rows = list(zip(found, sure, possible, strict=True))
+    rows = list(zip(links, sure, possible, strict=True))
     sizes = [len(a) + len(s) for a, s, _ in rows]
-    whole, rate = max(1, sum(sizes)), score(found, sure, possible).error_rate
+    whole, rate = max(1, sum(sizes)), score(links, sure, possible).error_rate
     return [
         (size * (1 - rate) - len(a & s) - len(a & (s | p))) / whole for size, (a, s, p) in zip(sizes, rows, strict=True)
     ]

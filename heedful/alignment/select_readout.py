@@ -6,7 +6,7 @@ measured on both. This file works on weights that were read already; `heedful.se
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any, NamedTuple
@@ -15,14 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heedful.alignment.gold import score, standard_error
-from heedful.alignment.links import WordCells, between_words, matrix_links, punctuation
-from heedful.alignment.pharaoh import Links
+from heedful.alignment.links import Links, WordCells, between_words, matrix_links, punctuation
 from heedful.alignment.symmetrize import DirectedLinks
-from heedful.config import ModelConfig
 from heedful.errors import ConfigError, DataError
 from heedful.trace.alarms import AlarmRates
 from heedful.trace.readout import ENDS, MARKS, STEPS, SYMMETRIES, Readout, Weights, weighted
-from heedful.trace.text_records import Text
+from heedful.trace.trace import Text
 
 __all__ = [
     "FEWEST",
@@ -44,6 +42,9 @@ GROWN = 4  # places (layer, step, norms) whose heads are combined
 TIE = 1e-9  # error rates that differ by less are equal
 GOLD = "gold links"  # the name of reference links made by people
 FEWEST = 20  # pairs with links, below which a selection from hundreds of read-outs is chance
+ROWS = 10  # read-outs in the text table
+NAMES, WIDTHS = ("layer", "heads", "step", "norms", "end", "marks", "even", "threshold"), (5, 10, 4, 5, 4, 5, 4, 9)
+COLUMNS = tuple(zip(NAMES, WIDTHS, strict=True))
 POINT = 0.01  # of an error rate: the least gain of a selection made without gold links
 
 Flags = NDArray[np.bool_]
@@ -172,6 +173,19 @@ class MeasuredReadout(NamedTuple):
         """Return the record as JSON can hold it."""
         return {**self.readout.plain(), "rate": round(self.rate, 5), "held_out": round(self.held_out, 5)}
 
+    def rates(self) -> str:
+        """Return the two error rates in per cent, as columns of a table."""
+        return f"{100 * self.rate:>9.1f} {100 * self.held_out:>8.1f}"
+
+    def cells(self) -> str:
+        """Return the read-out as columns of a table."""
+        readout = self.readout
+        layer = "mean" if readout.layer is None else str(readout.layer)
+        heads = ",".join(map(str, readout.heads)) or "mean"
+        norms, even = ("yes" if flag else "no" for flag in (readout.norms, readout.even))
+        values = (layer, heads, readout.step, norms, readout.end, readout.marks, even, f"{readout.threshold:g}")
+        return " ".join(f"{value:<{width}}" for value, (_, width) in zip(values, COLUMNS, strict=True))
+
 
 def measure_readout(table: WeightTable, gold: GoldCells, readout: Readout) -> MeasuredReadout:
     """Measure one read-out, in one direction."""
@@ -276,7 +290,7 @@ class ReadoutSelection(NamedTuple):
     """The result of a selection.
 
     `ranked` are all read-outs, best first. `named` has those to compare with: "naive", "usual", and "up to now", the
-    read-out that the model has, if it has one of its own. `symmetries` are the ways to combine two directions, best
+    read-out that the model has, if it has one of its own. `symmetries` are the combined to combine two directions, best
     first. `halves` counts the pairs selected on and held out, `linked` those with reference links, and `skipped` those
     left out: with an empty side, or too long. `best` and `before` are the new and the present read-out as they are
     used, combined if there is a reverse model. `margin` is the least gain on the held-out half. `alarms` are the alarm
@@ -334,6 +348,24 @@ class ReadoutSelection(NamedTuple):
             )
         return ""
 
+    def table(self) -> str:
+        """Return the best read-outs, best first, and the one to use, as text."""
+        titles = " ".join(f"{name:<{width}}" for name, width in COLUMNS)
+        rows = [*((row, "") for row in self.ranked[:ROWS]), *((row, name) for name, row in self.named.items())]
+        lines = [
+            f"{self.measure}, in %; less is better",
+            f"selected on {self.halves[0]:,} pairs; {self.halves[1]:,} are held out",
+            "",
+            f"{titles} {'selection':>9} {'held out':>8}",
+            *(f"{row.cells()} {row.rates()}  {name}".rstrip() for row, name in rows),
+        ]
+        if self.symmetries:
+            wide = len(titles)
+            lines += ["", f"{'combined with the other direction':<{wide}} {'selection':>9} {'held out':>8}"]
+            lines += [f"{row.readout.symmetry:<{wide}} {row.rates()}" for row in self.symmetries]
+        kept = "the present read-out stays: " if self.present else "the usual read-out stays: "
+        return "\n".join([*lines, "", (kept if self.why_not_saved() else "") + self.readout.describe()])
+
     def plain(self) -> dict[str, Any]:
         """Return the record as JSON can hold it."""
         return {
@@ -347,27 +379,28 @@ class ReadoutSelection(NamedTuple):
 
 
 def select(
-    table: WeightTable, reference: ReferenceLinks, config: ModelConfig, present: Readout | None = None
+    table: WeightTable, reference: ReferenceLinks, defaults: Mapping[str, Readout], present: Readout | None = None
 ) -> ReadoutSelection:
-    """Try all read-outs on weights against reference links; `present` is the model's own read-out, if it has one."""
+    """Try all read-outs on weights against reference links.
+
+    `defaults` are the "naive" and the "usual" read-out of such models; `present` is the model's own, if it has one.
+    """
     sure, possible, name, reverse = reference
     gold = table.gold_cells(sure, possible)
     ranked = rank_readouts(table, gold)
-    known = {"naive": Readout.naive(config), "usual": Readout.usual(config)} | (
-        {"up to now": present} if present else {}
-    )
+    known = {**defaults, **({"up to now": present} if present else {})}
     named = {label: measure_readout(table, gold, readout) for label, readout in known.items()}
     symmetries, best, before = [], ranked[0], named.get("up to now")
     if reverse is not None:
         symmetries = rank_symmetries(table, reverse, sure, possible, best.readout)
         best = symmetries[0]
         if present:
-            ways = rank_symmetries(table, reverse, sure, possible, present)
-            before = next(one for one in ways if one.readout.symmetry == present.symmetry)
+            combined = rank_symmetries(table, reverse, sure, possible, present)
+            before = next(one for one in combined if one.readout.symmetry == present.symmetry)
     halves = ((len(sure) + 1) // 2, len(sure) // 2)
     chosen = (
-        f"error rate against {name}: {best.rate:.3f} on {halves[0]:,} pairs that it was chosen on, "
-        f"{best.held_out:.3f} on {halves[1]:,} others"
+        f"error rate against {name}: {best.rate:.3f} on {halves[0]:,} pairs that it was selected on, "
+        f"{best.held_out:.3f} on {halves[1]:,} held-out pairs"
     )
     ranked[0] = ranked[0]._replace(readout=replace(best.readout, chosen=chosen))
     margin = 0.0

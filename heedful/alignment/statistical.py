@@ -1,30 +1,34 @@
-"""A statistical word aligner: it learns links from sentence pairs alone.
+"""Statistical word aligners: one that learns links from sentence pairs alone, and the program eflomal.
 
 Two hidden Markov models (Vogel, Ney and Tillmann 1996), one for each direction, are trained to agree (Liang, Taskar and
 Klein 2006): a link is counted by its probability in both. The first rounds are IBM model 1, in which all jumps are
-equally likely. The file has, in order: the aligner, its training, the translation table, the HMM, and sentence pairs
-as arrays.
+equally likely. The file has, in order: the aligner, its training, the translation table, the HMM, sentence pairs as
+arrays, and eflomal.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+import tempfile
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.alignment.pharaoh import Links
-from heedful.alignment.symmetrize import HEURISTICS, symmetrize
-from heedful.errors import DataError, choose
+from heedful.alignment.links import Links, parse
+from heedful.errors import ConfigError, DataError, MachineError, pip_command
 
 __all__ = [
     "MOST_CELLS",
+    "PROGRAM",
     "ROUNDS",
     "Cooccurrence",
     "EncodedSide",
@@ -32,9 +36,9 @@ __all__ = [
     "PairBatch",
     "Posterior",
     "TranslationTable",
-    "align_pairs",
     "both_directions",
     "cooccurrence",
+    "eflomal_directions",
     "encode_side",
     "posterior",
     "sums",
@@ -59,32 +63,6 @@ Flags = NDArray[np.bool_]
 OnProgress = Callable[[int], object]
 
 
-def align_pairs(
-    sources: Sequence[str],
-    targets: Sequence[str],
-    *,
-    symmetry: str = "grow-diag-final-and",
-    extra: Sequence[tuple[str, str]] = (),
-    progress: OnProgress | None = None,
-) -> list[Links]:
-    """Return the links of each sentence pair; words are what white space separates, counted from 0.
-
-    `symmetry` is one of `heedful.alignment.HEURISTICS`; `extra` pairs are learned from, and not linked. `progress` is
-    called with the number of pairs read since the last call; all are read ROUNDS times. A pair with an empty side has
-    no links, and neither has one of more than MOST_CELLS, source words times target words. Deterministic.
-
-    >>> german = ["das haus", "das buch", "ein buch", "ein haus", "das haus ist alt"]
-    >>> english = ["the house", "the book", "a book", "a house", "the house is old"]
-    >>> [sorted(links) for links in align_pairs(german, english)][-1]
-    [(0, 0), (1, 1), (2, 2), (3, 3)]
-    """
-    choose("symmetry", symmetry, HEURISTICS)
-    links: list[Links] = [frozenset()] * len(sources)
-    for row, forward, reverse in both_directions(sources, targets, extra=extra, progress=progress):
-        links[row] = symmetrize(forward, reverse, symmetry)
-    return links
-
-
 def both_directions(
     sources: Sequence[str],
     targets: Sequence[str],
@@ -94,7 +72,9 @@ def both_directions(
 ) -> Iterator[tuple[int, Links, Links]]:
     """Yield the number of each pair, its forward links and its reverse links, in any order of the pairs.
 
-    Pairs without links may be left out. `align_pairs` symmetrizes the two.
+    Words are separated by white space and counted from 0. `extra` pairs are learned from, and not linked. `progress` is
+    called with the number of pairs read since the last call; all are read ROUNDS times. A pair with an empty side, or
+    of more than MOST_CELLS source words times target words, is left out. The result is deterministic.
     """
     if len(sources) != len(targets):
         raise DataError(f"there are {len(sources)} source sentences but {len(targets)} target sentences")
@@ -444,3 +424,41 @@ def _rows(source: NDArray[np.int64], target: NDArray[np.int64], most: int) -> It
         end = min(end, begin + max(1, room))
         yield order[begin:end]
         begin = end
+
+
+PROGRAM = "eflomal-align"
+
+
+def eflomal_directions(
+    sources: Sequence[str], targets: Sequence[str], *, extra: Sequence[tuple[str, str]] = (), program: str = PROGRAM
+) -> Iterator[tuple[int, Links, Links]]:
+    """Yield the number of each pair and its links in both directions, as `both_directions` does, by eflomal."""
+    path = shutil.which(program)
+    if path is None:
+        raise ConfigError(
+            f"the program {program} was not found; install it with '{pip_command()} install eflomal' "
+            "(https://github.com/robertostling/eflomal), or use the method ibm, which needs nothing else"
+        )
+    whole = [number for number, (x, y) in enumerate(zip(sources, targets, strict=True)) if x.split() and y.split()]
+    pairs = [*((sources[n], targets[n]) for n in whole), *((x, y) for x, y in extra if x.split() and y.split())]
+    if not whole:
+        return
+    with tempfile.TemporaryDirectory(prefix="heedful-") as folder:
+        names = [Path(folder) / name for name in ("source", "target", "forward", "reverse")]
+        for side, name in enumerate(names[:2]):
+            # Only spaces separate words for eflomal; other white space would become part of a word.
+            text = "".join(" ".join(pair[side].lower().split()) + "\n" for pair in pairs)
+            name.write_text(text, encoding="utf-8", newline="\n")
+        options = [part for flag, name in zip("stfr", names, strict=True) for part in (f"-{flag}", str(name))]
+        done = subprocess.run([path, *options], capture_output=True, text=True, errors="replace", check=False)
+        if done.returncode:
+            output = (done.stderr or done.stdout).strip().splitlines()
+            raise MachineError(
+                f"{program} ended with status {done.returncode}: {output[-1] if output else 'it printed nothing'}"
+            )
+        outputs = [name.read_text(encoding="utf-8").splitlines() for name in names[2:]]
+    if not all(len(lines) == len(pairs) for lines in outputs):
+        sizes = " and ".join(str(len(lines)) for lines in outputs)
+        raise MachineError(f"{program} wrote {sizes} lines for {len(pairs)} sentence pairs")
+    for number, forward, reverse in zip(whole, *outputs, strict=False):
+        yield number, parse(forward), parse(reverse)

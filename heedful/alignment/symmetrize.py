@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.alignment.links import counted_weights, matrix_links
-from heedful.alignment.pharaoh import Links, flip
+from heedful.alignment.links import Links, counted_weights, flip, matrix_links
 from heedful.errors import choose
 from heedful.trace.alignment import Alignment
 

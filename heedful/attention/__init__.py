@@ -17,8 +17,7 @@ from torch.nn import functional
 
 from heedful.config import SCORES as SCORE_NAMES
 from heedful.config import Registry
-from heedful.errors import ConfigError, ShapeError, choose
-from heedful.notation import check
+from heedful.errors import ConfigError, ShapeError, check_shapes, choose
 
 __all__ = [
     "SCORES",
@@ -96,7 +95,7 @@ def dot(q: Tensor, k: Tensor) -> Tensor:
     """
     if q.dim() not in (3, 4) or q.shape[:-2] != k.shape[:-2] or q.shape[-1] != k.shape[-1]:
         axes = ("B H T C", "B H S C") if q.dim() == 4 else ("B T A", "B S A")
-        check(q=(q, axes[0]), k=(k, axes[1]))
+        check_shapes(q=(q, axes[0]), k=(k, axes[1]))
     return q @ k.transpose(-2, -1)
 
 
@@ -110,7 +109,7 @@ def scaled(q: Tensor, k: Tensor) -> Tensor:
 
 def general(q: Tensor, k: Tensor, W: Tensor) -> Tensor:
     """Luong's multiplicative score, e_tj = q_t · W k_j.  q (B, T, A), k (B, S, D), W (A, D) -> (B, T, S)."""
-    check(q=(q, "B T A"), k=(k, "B S D"), W=(W, "A D"))
+    check_shapes(q=(q, "B T A"), k=(k, "B S D"), W=(W, "A D"))
     return dot(q, k @ W.T)
 
 
@@ -121,7 +120,7 @@ def additive(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """
     # The full check, with its message, takes longer than a step of decoding can spare.
     if not (q.dim() == k.dim() == 3 and q.shape[0] == k.shape[0] and q.shape[2:] == k.shape[2:] == v.shape):
-        check(q=(q, "B T A"), k=(k, "B S A"), v=(v, "A"))
+        check_shapes(q=(q, "B T A"), k=(k, "B S A"), v=(v, "A"))
     return torch.tanh(q[:, :, None] + k[:, None]) @ v
 
 
@@ -130,7 +129,7 @@ def concat(s: Tensor, h: Tensor, W: Tensor, v: Tensor) -> Tensor:
 
     It is Bahdanau's in other letters: W [s; h] = W_s s + W_h h.
     """
-    check(s=(s, "B T D"), h=(h, "B S E"), W=(W, "A D+E"), v=(v, "A"))
+    check_shapes(s=(s, "B T D"), h=(h, "B S E"), W=(W, "A D+E"), v=(v, "A"))
     width = s.shape[-1]
     if W.shape[1] != width + h.shape[-1]:
         raise ShapeError(f"W has shape {tuple(W.shape)}, expected (A, D+E) with D={width} and E={h.shape[-1]}")
@@ -159,7 +158,7 @@ def attend(scores: Tensor, values: Tensor, keep: Tensor | None = None, dropout: 
     """
     if scores.dim() not in (3, 4) or scores.shape[:-2] != values.shape[:-2] or scores.shape[-1] != values.shape[-2]:
         heads = "H " if scores.dim() == 4 else ""
-        check(scores=(scores, f"B {heads}T S"), values=(values, f"B {heads}S {'C' if heads else 'D'}"))
+        check_shapes(scores=(scores, f"B {heads}T S"), values=(values, f"B {heads}S {'C' if heads else 'D'}"))
     if keep is not None:
         keep = keep[:, None] if keep.dim() == 2 else keep
         wanted = (scores.shape[0], *scores.shape[-2:])

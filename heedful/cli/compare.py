@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heedful.cli.decoding import Beam, naming_options
-from heedful.cli.evaluation import (
-    Format,
+import heedful
+from heedful.cli import options
+from heedful.cli.evaluate import (
+    SYSTEM,
     ReferenceColumns,
     ReferenceFiles,
     Resamples,
@@ -20,46 +21,33 @@ from heedful.cli.evaluation import (
     Test,
     TestFiles,
     Translating,
-    can_be_written,
-    check_test,
     print_notes,
     read_tests,
     systems,
-    versus,
 )
-from heedful.cli.options import BatchTokens, Device, Json, Source, Threads, print_json, say, width
-from heedful.cli.output import write_colours
-from heedful.cli.progress import counting
+from heedful.cli.output import log, print_json, progress_bar, write_colours
 from heedful.errors import choose, printable
 
 if TYPE_CHECKING:
     from heedful.evaluation.compare import ComparedSentence, SystemComparison
-    from heedful.evaluation.phrases import DiffWord
+    from heedful.evaluation.page import DiffWord
 
 __all__ = ["compare", "lay_out"]
 
-BY = ("chrf", "bleu", "ter")
-LABEL = 11  # columns of what stands before a text
+LABEL = 11  # columns of the label before a text
 COLOURS = {"A": "\x1b[1;35m", "B": "\x1b[1;36m"}
 PLAIN = "\x1b[0m"
 
 
 def compare(
-    a: Annotated[
-        Path,
-        typer.Argument(
-            metavar="A",
-            help="A model folder, hf:ORG/NAME, or a file of translations, one on a line.",
-            show_default=False,
-        ),
-    ],
+    a: Annotated[Path, typer.Argument(metavar="A", help=SYSTEM, show_default=False)],
     b: Annotated[Path, typer.Argument(metavar="B", help="Another one.", show_default=False)],
     pairs: TestFiles = None,
     *,
-    source: Source = None,
+    source: options.Source = None,
     reference: ReferenceFiles = None,
     columns: ReferenceColumns = "",
-    format_: Format = "",
+    format_: options.Format = "",
     by: Annotated[str, typer.Option(metavar="chrf|bleu|ter", help="The metric for single sentences.")] = "chrf",
     top: Annotated[int, typer.Option(min=0, metavar="N", help="Sentences to show.")] = 10,
     to: Annotated[
@@ -68,69 +56,68 @@ def compare(
     test: Test = "randomisation",
     resamples: Resamples = 1000,
     seed: Seed = 12345,
-    beam: Beam = 1,
-    device: Device = "auto",
-    threads: Threads = 0,
-    batch_tokens: BatchTokens = 4096,
-    json: Json = False,
+    beam: options.Beam = 1,
+    device: options.Device = "auto",
+    threads: options.Threads = 0,
+    batch_tokens: options.BatchTokens = 4096,
+    json: options.Json = False,
 ) -> None:
-    """Compare two systems: which is better, and the sentences where A is worst against B.
+    """Compare two systems: which is better, and the sentences where A is worst relative to B.
 
     Words that differ are coloured, or in [brackets] where there is no colour. Exchange A and B to see where A is best.
-    For other ways to decode, write translations with `heedful evaluate --save` and compare the files.
+    For other decoding options, write translations with `heedful evaluate --save` and compare the files.
     """
-    choose("metric", by, BY)
-    check_test(test, resamples)
-    can_be_written("--to", to, ".html")
-    tests = read_tests(pairs, source, reference, columns, format_)
-    with naming_options():
-        from heedful.decoding import Decoding
-        from heedful.evaluation.compare import compare as compare_systems
-        from heedful.evaluation.compare import comparison_page
+    from heedful.evaluation.compare import SENTENCE_METRICS
+    from heedful.evaluation.evaluate import check_test
 
-        translating = Translating(Decoding(beam=beam), device, threads, batch_tokens)
+    choose("metric", by, SENTENCE_METRICS)
+    check_test(test, resamples)
+    options.check_writable("--to", to, ".html")
+    tests = read_tests(pairs, source, reference, columns, format_)
+    with options.name_options():
+        translating = Translating(heedful.Decoding(beam=beam), device, threads, batch_tokens)
         first, second = systems([a, b], tests, translating, columns=columns)
-        made = compare_systems(
+        comparison = heedful.compare(
             first,
             second,
             tests,
+            out=to,
             by=by,
             top=top,
             test=test,
             resamples=resamples,
             seed=seed,
-            progress=counting,
+            progress=progress_bar,
             decoding=translating.decoding,
             batch_tokens=batch_tokens,
         )
-    print_notes(made.outputs)
+    print_notes(comparison.outputs)
     if to is not None:
-        from heedful.files import write_whole
-
-        write_whole(to, comparison_page(made).encode())
-        say(f"the page is in {to}")
+        log(f"the page is in {to}")
     if json:
-        print_json(made.plain())
+        print_json(comparison.plain())
     elif to is None:
-        _print(made)
+        _print(comparison)
 
 
 def _print(made: SystemComparison) -> None:
+    from heedful.evaluation.evaluate import difference_table
+
     first, second, name = (printable(name, newlines=False) for name in (made.first, made.second, made.test_set))
     print(f"A  {first}\nB  {second}\n{len(made.comparison.first):,} sentences of {name}\n")
-    print(versus("A against B", made.comparison.differences, ("A", "B")))
+    print(difference_table("A against B", made.comparison.differences, ("A", "B")))
     print(f"\n{made.summary()}\n")
     print("\n".join(made.notes))
     print(f"\n{made.heading()}")
     colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
     for number, sentence in enumerate(made.sentences, 1):
-        write_colours("\n" + lay_out(number, sentence, width(), colour))
+        write_colours("\n" + lay_out(number, sentence, options.width(), colour))
 
 
 def lay_out(number: int, sentence: ComparedSentence, width: int, colour: bool) -> str:
     """Return a sentence, its references and both translations in lines of at most `width` columns."""
     from heedful.draw.terminal import visible
-    from heedful.evaluation.phrases import diff_words, mark_differences
+    from heedful.evaluation.page import diff_words, mark_differences
 
     first, second = sentence.first_score, sentence.second_score
     scores = f"A {first:.1f}   B {second:.1f}   difference {first - second:+.1f}"
@@ -149,9 +136,8 @@ def _labelled(label: str, side: Sequence[DiffWord], width: int, colour: str = ""
 
 
 def _wrapped(side: Sequence[DiffWord], width: int, colour: str) -> Iterator[str]:
-    """Yield lines; without a colour, words that differ stand in brackets, those in a row in one pair of them."""
-    from heedful.draw.terminal import visible
-    from heedful.draw.widths import columns
+    """Yield lines; without a colour, words that differ are in brackets, consecutive ones in one pair."""
+    from heedful.draw.terminal import columns, visible
 
     line, used = "", 0
     for i, piece in enumerate(side):
@@ -173,8 +159,8 @@ def _wrapped(side: Sequence[DiffWord], width: int, colour: str) -> Iterator[str]
 
 
 def _parts(text: str, width: int) -> Iterator[str]:
-    """Yield a word, or if it is wider than a line, what of it fits on each."""
-    from heedful.draw.widths import columns
+    """Yield a word, in parts that fit on a line."""
+    from heedful.draw.terminal import columns
 
     while columns(text) > width:
         end = next(n for n in range(len(text), 0, -1) if n == 1 or columns(text[:n]) <= width)

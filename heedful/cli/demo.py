@@ -3,38 +3,127 @@
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heedful.cli.options import program, say, width
+from heedful.cli.options import Ascii, program, width
+from heedful.cli.output import EVERY, log, shows_progress, terminal_console
 
-__all__ = ["demo"]
+if TYPE_CHECKING:
+    from rich.live import Live
+
+    from heedful.demo import DemoDisplay, TrainingStatus
+
+__all__ = ["LiveLeaderboard", "LoggedLeaderboard", "demo", "display"]
+
+BAR = 16  # columns of the bar
 
 
 def demo(
     *,
     out: Annotated[Path, typer.Option(metavar="DIR", help="The folder for the models and the report.")] = Path("demo"),
-    fast: Annotated[bool, typer.Option("--fast", help="Weaker models on shorter sentences, in half a minute.")] = False,
-    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Everything random follows from it.")] = 1,
-    ascii_only: Annotated[bool, typer.Option("--ascii", help="Draw with ASCII characters.")] = False,
+    fast: Annotated[bool, typer.Option("--fast", help="Shorter runs on shorter sentences, in half a minute.")] = False,
+    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="The seed of all random numbers.")] = 1,
+    ascii_only: Ascii = False,
 ) -> None:
-    """See what attention is for, in minutes, with nothing to download.
+    """Train three models side by side and compare them, in minutes, with nothing to download.
 
-    Makes Hindi–English sentence pairs from a grammar, trains a translator with a fixed context, one with attention and
-    a Transformer side by side, and shows what each can do with sentences it has never seen, and where the attention
-    looked. Leaves the models and one page, report.html.
+    Generates Hindi–English sentence pairs with a grammar, trains a recurrent model with a fixed context, one with
+    attention, and a Transformer, and evaluates them on sentences that are not in the training data, with their
+    attention weights. Writes the models and a report, report.html.
     """
-    from heedful.cli.leaderboard import display
-    from heedful.demo import FAST, FULL, run, summary
+    from heedful.demo.run import run
+    from heedful.demo.training import FAST, FULL
+    from heedful.evaluation.run_report import summary
 
     try:
-        with display() as watch:
-            report = run(FAST if fast else FULL, out, seed, watch, program())
+        with display() as shown:
+            report = run(FAST if fast else FULL, out, seed, shown, program())
     except KeyboardInterrupt:
-        say(f"stopped; {out} holds what was made so far, and `heedful demo` starts anew")
+        log(f"stopped; the files made so far are in {out}; `heedful demo` starts from the beginning")
         raise typer.Exit(130) from None
     print(summary(report, out, width(), ascii_only), end="")
     if not sys.stdout.isatty():
-        say(f"done; the report is in {out / 'report.html'}")
+        log(f"done; the report is in {out / 'report.html'}")
+
+
+@contextmanager
+def display() -> Iterator[DemoDisplay]:
+    """Give a live table if stderr is a terminal, and plain lines otherwise."""
+    if not shows_progress():
+        yield LoggedLeaderboard()
+        return
+    rows = LiveLeaderboard()
+    try:
+        yield rows
+    finally:
+        rows.close()
+
+
+class LiveLeaderboard:
+    """A row for each model: a bar, the step, the training loss and the last BLEU on validation pairs."""
+
+    def __init__(self) -> None:
+        self.console = terminal_console()
+        self.live: Live | None = None
+
+    def log(self, message: str) -> None:
+        """Print a message below the rows."""
+        self.close()
+        self.console.print(message, markup=False)
+
+    def update(self, statuses: Sequence[TrainingStatus]) -> None:
+        """Redraw the rows."""
+        from rich.live import Live
+        from rich.table import Table
+
+        if self.live is None:
+            self.live = Live(console=self.console, refresh_per_second=4, auto_refresh=False)
+            self.live.start()
+        table = Table(box=None, pad_edge=False, show_edge=False)
+        for heading in ("", "", "step", "train loss", "valid BLEU", "tokens/s"):
+            table.add_column(heading, justify="left" if not heading else "right", no_wrap=True)
+        for one in statuses:
+            full = BAR * one.step // one.model.steps
+            cells = ("starting", "", "", "")
+            if one.step:
+                bleu = "" if one.bleu is None else f"{one.bleu:.1f}"
+                cells = f"{one.step:,}/{one.model.steps:,}", f"{one.loss:.3f}", bleu, f"{one.speed:,.0f}"
+            table.add_row(one.model.title, "━" * full + " " * (BAR - full), *cells)
+        self.live.update(table, refresh=True)
+
+    def close(self) -> None:
+        """Stop drawing; the rows stay."""
+        if self.live is not None:
+            self.live.stop()
+            self.live = None
+
+
+class LoggedLeaderboard:
+    """Plain lines, one for all models, at most one in ten seconds."""
+
+    def __init__(self) -> None:
+        self.last = time.monotonic()
+
+    def log(self, message: str) -> None:
+        """Print a message."""
+        log(message)
+
+    def update(self, statuses: Sequence[TrainingStatus]) -> None:
+        """Print the progress of all models, at most every ten seconds."""
+        now = time.monotonic()
+        if now - self.last >= EVERY:
+            self.last = now
+            log("; ".join(map(_line, statuses)))
+
+
+def _line(one: TrainingStatus) -> str:
+    if not one.step:
+        return f"{one.model.title}: starting"
+    bleu = "" if one.bleu is None else f" BLEU {one.bleu:.1f}"
+    return f"{one.model.title}: step {one.step:,}/{one.model.steps:,} loss {one.loss:.3f}{bleu}"

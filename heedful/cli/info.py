@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from heedful.cli.decoding import say_fault
-from heedful.cli.options import Json, print_json
+import heedful
+from heedful.cli.options import Json, log_fault
+from heedful.cli.output import print_json
 from heedful.errors import printable
-
-if TYPE_CHECKING:
-    from heedful.translator import Translator
 
 __all__ = ["info"]
 
@@ -25,17 +23,16 @@ ModelOrNot = Annotated[
 
 
 def info(model: ModelOrNot = None, *, json: Json = False) -> None:
-    """Tell what a model folder holds, after checking that it is whole; or what computes on this machine."""
+    """Print what a model folder contains, after checking it; or the devices and kernels of this machine."""
     if model is None:
         machine = _machine()
         print_json(machine) if json else print(_machine_text(machine))
         return
     from heedful.interop import HUB, fetch, is_marian
     from heedful.interop.folder import about
-    from heedful.translator import load
 
     folder = fetch(str(model)) if str(model).startswith(HUB) else model
-    translator = load(folder, "cpu", say_fault)
+    translator = heedful.load(folder, "cpu", log_fault)
     parts = translator.parts
     head = _marian(folder) if is_marian(folder) else about(folder)
     record: dict[str, Any] = {
@@ -53,62 +50,61 @@ def info(model: ModelOrNot = None, *, json: Json = False) -> None:
 
 
 def _machine() -> dict[str, Any]:
-    """Return versions, devices, and which way every operation takes that has a kernel."""
+    """Return versions, devices, and which implementation every operation with a kernel uses."""
     import platform
 
     import torch
 
-    from heedful.config import __version__
     from heedful.fused.triton.policy import paths
 
     cuda = [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]
     return {
-        "heedful": __version__,
+        "heedful": heedful.__version__,
         "python": platform.python_version(),
         "torch": torch.__version__,
         "devices": [*cuda, *["mps"] * torch.backends.mps.is_available(), f"cpu, {torch.get_num_threads()} threads"],
-        "paths": [way._asdict() for way in paths()],
+        "paths": [path._asdict() for path in paths()],
     }
 
 
 def _machine_text(machine: dict[str, Any]) -> str:
-    rows = [(way["operation"], way["way"], way["why"]) for way in machine["paths"]]
+    rows = [(path["operation"], path["way"], path["why"]) for path in machine["paths"]]
     wide = max(len(name) for name, _, _ in rows)
     return "\n".join(
         [
             f"heedful {machine['heedful']}, PyTorch {machine['torch']}, Python {machine['python']}",
             f"devices: {'; '.join(machine['devices'])}",
             "",
-            "what there are kernels for, and what computes it here:",
-            *(f"  {name:{wide}}  {way:9}  {why}" for name, way, why in rows),
+            "operations with kernels, and the implementation used here:",
+            *(f"  {name:{wide}}  {used:9}  {why}" for name, used, why in rows),
         ]
     )
 
 
 def _marian(folder: Path) -> dict[str, Any]:
-    """Return what a heedful folder would say of itself."""
+    """Return the record of a Marian folder, as `about` returns that of a heedful one."""
     files = {path.name: {"bytes": path.stat().st_size} for path in sorted(folder.iterdir()) if path.is_file()}
     return {"format": "marian", "notes": {}, "files": files}
 
 
-def _read_by(translator: Translator) -> str:
-    """Say how links between words are read from the model, and what that was chosen on."""
+def _read_by(translator: heedful.Translator) -> str:
+    """Return how links are read from the attention, and how that was selected."""
     readout, own = translator.readout, translator.parts.readout
     if translator.config.family == "fixed":
-        return "links between words cannot be read: it has no attention"
+        return "no word links: the model has no attention"
     rules = [f"links between words: {readout}", *readout.rules]
     usual = own is None or own.is_usual(translator.config.model)
-    chosen = "not chosen: see heedful readout" if usual else readout.chosen
+    chosen = "the default; select one with heedful readout" if usual else readout.chosen
     return "; ".join(rules) + (f" ({chosen})" if chosen else "")
 
 
-def _alarms(translator: Translator) -> list[str]:
-    """Say which alarms are shown for the model, and how often each was raised for wrong and right translations."""
+def _alarms(translator: heedful.Translator) -> list[str]:
+    """Return which alarms are shown, and how often each was raised for wrong and right translations."""
     if translator.config.family == "fixed":
         return []
     rates = translator.readout.alarms
     if rates is None:
-        return ["alarms: all are shown; how well they tell is not measured: see heedful readout"]
+        return ["alarms: all are shown; their precision is not measured (heedful readout)"]
     counts = f"{rates.wrong:,} wrong and {rates.right:,} right translations"
     return [f"alarms, by {counts}:", *(f"  {line}" for line in rates.lines())]
 
@@ -122,13 +118,15 @@ def _text(record: dict[str, Any], readout: list[str]) -> str:
         f"{record['weights']:,} weights; {tokens}",
     ]
     if notes.get("pairs"):
-        lines.append(f"trained on {notes['pairs']:,} pairs; the weights are those of step {notes['step']:,}")
+        lines.append(f"trained on {notes['pairs']:,} pairs; weights of step {notes['step']:,}")
     if notes.get("init"):
-        lines.append(f"the run began with the weights of {notes['init']}")
-    if found := notes.get("validation"):
-        bleu = f"BLEU {found['bleu']:.1f}, " if "bleu" in found else ""  # a run that goes by its loss has none
-        scores = f"{bleu}loss {found['loss']:.3f}, {found['accuracy']:.1%} of the tokens right"
-        lines.append(f"on the held-out pairs: {scores}")
+        lines.append(f"started from the weights of {notes['init']}")
+    if scores := notes.get("validation"):
+        bleu = (
+            f"BLEU {scores['bleu']:.1f}, " if "bleu" in scores else ""
+        )  # a run that is validated by its loss has none
+        loss = f"loss {scores['loss']:.3f}, token accuracy {scores['accuracy']:.1%}"
+        lines.append(f"on the validation pairs: {bleu}{loss}")
     lines += readout
     sections = {name: values for name, values in record["config"].items() if name != "training" or notes}
     for section, values in sections.items():

@@ -1,42 +1,44 @@
-"""Options and helpers that several verbs share."""
+"""Options that several commands share, the checks of what they mean together, and opening a model by them."""
 
 from __future__ import annotations
 
-import shutil
+import os
+import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import fields
+from itertools import islice
 from pathlib import Path
 from shlex import quote
+from shutil import get_terminal_size, which
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heedful.cli.output import print_json, say
-from heedful.errors import ConfigError
+import heedful
+from heedful.cli.output import debug, log
+from heedful.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from heedful.data.formats import PairFile
+    from heedful.data import PairFile
 
 __all__ = [
-    "Ascii",
-    "BatchTokens",
-    "Columns",
-    "Device",
-    "Format",
-    "Json",
-    "Model",
-    "PairFiles",
-    "Source",
-    "Target",
-    "Threads",
+    "Notes",
+    "as_options",
+    "check_direction",
+    "check_penalty",
     "check_sides",
+    "check_unused",
+    "check_writable",
+    "log_fault",
+    "log_for",
+    "name_options",
+    "open_model",
     "pair_files",
     "pair_rows",
-    "print_json",
     "program",
-    "refuse_idle",
-    "say",
-    "say_of",
     "use_threads",
     "width",
 ]
@@ -49,49 +51,75 @@ PairFiles = Annotated[
 Columns = Annotated[
     str,
     typer.Option(
-        metavar="S,T", help="Where source and target are: columns from 1, or names [1,2 in TSV].", show_default=False
+        metavar="S,T",
+        help="The columns of source and target: numbers from 1, or names [1,2 in TSV].",
+        show_default=False,
     ),
 ]
 Format = Annotated[
     str,
-    typer.Option("--format", metavar="tsv|csv|jsonl", help="How PAIRS are written [by the name].", show_default=False),
+    typer.Option("--format", metavar="tsv|csv|jsonl", help="The format of PAIRS [by the name].", show_default=False),
 ]
-Source = Annotated[Path | None, typer.Option(metavar="FILE", help="Source sentences, one on a line, instead of PAIRS.")]
+Source = Annotated[Path | None, typer.Option(metavar="FILE", help="Source sentences, one a line, instead of PAIRS.")]
 Target = Annotated[Path | None, typer.Option(metavar="FILE", help="Their translations, line by line.")]
-Device = Annotated[str, typer.Option(metavar="auto|cpu|cuda|mps", help="Where to compute.")]
+Device = Annotated[str, typer.Option(metavar="auto|cpu|cuda|mps", help="The device to compute on.")]
 Threads = Annotated[int, typer.Option(min=0, help="CPU threads; 0: chosen automatically.")]
-BatchTokens = Annotated[int, typer.Option(min=1, help="Source tokens translated at once.")]
+BatchTokens = Annotated[int, typer.Option(min=1, help="Source tokens in a batch.")]
 Ascii = Annotated[bool, typer.Option("--ascii", help="Draw with ASCII characters.")]
 Json = Annotated[bool, typer.Option("--json", help="Print results as JSON.")]
+With = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--with", metavar="MODEL", help="One more model, as an ensemble; may be repeated.", show_default=False
+    ),
+]
+Beam = Annotated[int, typer.Option(metavar="N", help="Beam size: hypotheses kept at every step; 1: greedy.")]
+Penalty = Annotated[
+    str, typer.Option(metavar="length|gnmt|none", help="How hypotheses of different lengths are compared.")
+]
+Alpha = Annotated[float, typer.Option(metavar="X", help="The strength of the length penalty, from 0.")]
+MinLength = Annotated[int, typer.Option(metavar="N", help="Tokens of a translation at least.")]
+MaxLength = Annotated[
+    int, typer.Option(metavar="N", help="Tokens at most, up to 10000; 0: twice the source tokens plus 20.")
+]
+NoRepeat = Annotated[int, typer.Option(metavar="N", help="Block n-grams of N tokens that occurred before; 0: off.")]
+CopyUnknown = Annotated[
+    bool, typer.Option("--copy-unknown", help="Replace <unk> by the source word with the largest attention weight.")
+]
+GoldBase = Annotated[
+    int, typer.Option(min=0, max=1, metavar="0|1", help="The number of the first word in the gold file.")
+]
+Lenient = Annotated[
+    bool, typer.Option("--lenient", help="Skip gold links outside of their sentences, and report how many.")
+]
+NOTE_KINDS, NOTE_LENGTH = 20, 500  # kinds of notes that are printed, and characters of each: a server may send any
 
 
 def pair_files(
     pairs: list[Path] | None, source: Path | None, target: Path | None, columns: str, format_: str
 ) -> tuple[PairFile, ...]:
-    """Return where pairs are to be read from; refuse those given in two ways, or in half of one."""
+    """Return the files to read pairs from: PAIRS, or --source with --target."""
+    from heedful.data import PairFile
     from heedful.data.columns import parse_columns
-    from heedful.data.formats import PairFile
 
     if columns:
         parse_columns(columns)
     if not (pairs or source or target):
-        raise ConfigError("no sentence pairs were given; name files of PAIRS, or use --source and --target")
+        raise ConfigError("no sentence pairs: name files of PAIRS, or use --source and --target")
     check_sides(bool(pairs), source, target)
     if source:
         if columns or format_:
-            raise ConfigError(
-                "--columns and --format go with PAIRS; --source and --target hold a sentence on each line"
-            )
+            raise ConfigError("--columns and --format apply to PAIRS; --source and --target have one sentence a line")
         return (PairFile(str(source), target=str(target)),)
     return tuple(PairFile(str(path), format_, columns) for path in pairs or ())
 
 
 def pair_rows(files: Iterable[PairFile]) -> Iterator[tuple[str, str]]:
-    """Yield the pairs of files, those with an empty side as well: a line in is a line out."""
+    """Yield the pairs of files, also those with an empty side: a line in is a line out."""
     from heedful.data import sides
 
     for file in files:
-        yield from sides(file.rows(say_of(file.name)))
+        yield from sides(file.rows(log_for(file.name)))
 
 
 def check_sides(
@@ -100,41 +128,61 @@ def check_sides(
     target: Path | None,
     names: tuple[str, str, str] = ("PAIRS", "--source", "--target"),
 ) -> None:
-    """Refuse parallel files beside other pairs, or one without the other; `names` are those of the options."""
+    """Raise ConfigError for parallel files beside other pairs, or one without the other."""
     if pairs and (source or target):
         raise ConfigError(f"give either {names[0]} or {names[1]} and {names[2]}, not both")
     if bool(source) != bool(target):
-        raise ConfigError(f"{names[1]} and {names[2]} belong together; only one of them was given")
+        raise ConfigError(f"{names[1]} and {names[2]} go together; only one of them was given")
 
 
-def refuse_idle(why: str, given: Mapping[str, bool]) -> None:
-    """Refuse options that were given although they change nothing; `why` says when that is."""
-    for option, there in given.items():
-        if there:
-            raise ConfigError(f"{option} has no effect {why}; leave it out")
+def check_unused(when: str, options: Mapping[str, bool]) -> None:
+    """Raise ConfigError for an option that is set (True) but has no effect; `when` says in which case."""
+    for option, is_set in options.items():
+        if is_set:
+            raise ConfigError(f"{option} has no effect {when}; leave it out")
+
+
+def check_penalty(penalty: str, alpha: float, compared: bool) -> None:
+    """Raise ConfigError for a length penalty where no hypotheses are compared by it."""
+    if not compared:
+        check_unused("without --beam", {"--penalty": penalty != "length", "--alpha": alpha != 1.0})
+    check_unused("with --penalty none", {"--alpha": penalty == "none" and alpha != 1.0})
+
+
+def check_writable(option: str, path: Path | None, ending: str = "") -> None:
+    """Raise ConfigError for a file that could not be written, before the work for it is done."""
+    if path is None:
+        return
+    if ending and path.suffix.lower() != ending:
+        raise ConfigError(f"{option} {path}: the page is written as {ending}; choose a name that ends with it")
+    if path.is_dir() or not path.parent.is_dir():
+        what = "this is a folder" if path.is_dir() else f"there is no folder {path.parent}"
+        raise ConfigError(f"{option} {path}: {what}; choose another name")
+    if not os.access(path.parent, os.W_OK):
+        raise ConfigError(f"{option} {path}: no permission to write to {path.parent}; choose another folder")
 
 
 def use_threads(threads: int) -> None:
-    """Limit PyTorch to some threads."""
+    """Set the number of PyTorch's threads; 0 leaves it."""
     if threads:
         import torch
 
         torch.set_num_threads(threads)
 
 
-def say_of(name: str) -> Callable[[str], None]:
-    """Return what prints messages that are about a file of that name."""
-    return lambda message: say(f"{name}: {message}")
+def log_for(name: str) -> Callable[[str], None]:
+    """Return a function that prints messages about a file of that name."""
+    return lambda message: log(f"{name}: {message}")
 
 
 def width() -> int:
-    """Return how many columns stdout has; 80 when it is not a terminal."""
-    return max(40, shutil.get_terminal_size().columns) if sys.stdout.isatty() else 80
+    """Return the number of columns of stdout; 80 if it is not a terminal."""
+    return max(40, get_terminal_size().columns) if sys.stdout.isatty() else 80
 
 
 def program() -> str:
-    """Return how this person runs heedful."""
-    if shutil.which("heedful"):
+    """Return the command that this user runs heedful with."""
+    if which("heedful"):
         return "heedful"
     started = Path(sys.argv[0])
     if started.name == "__main__.py":
@@ -143,3 +191,96 @@ def program() -> str:
         return quote(str(started.resolve().relative_to(Path.cwd())))
     except ValueError:
         return quote(str(started))
+
+
+def open_model(
+    model: Path, others: list[str] | None, device: str, threads: int, links: bool = True
+) -> heedful.Translator:
+    """Open a model, or an ensemble of it with others; without `links`, a broken read-out is only logged."""
+    use_threads(threads)
+    began = time.perf_counter()
+    translator = heedful.load([model, *others] if others else model, device, None if links else log_fault)
+    import torch
+
+    size = sum(weight.numel() for weight in translator.parts.model.parameters())
+    debug(
+        f"opened {model} in {time.perf_counter() - began:.2f} s: {size:,} weights on {translator.device}, "
+        f"{torch.get_num_threads()} threads"
+    )
+    return translator
+
+
+def check_direction(
+    model: Path, translator: heedful.Translator, pairs: Sequence[tuple[str, str]], columns: str | None = ""
+) -> None:
+    """Raise DataError for a model that translates the other way; `columns` is None if there is no such option."""
+    from heedful.translator.aligning import wrong_way
+
+    whole = [pair for pair in pairs if all(pair)]
+    if why := wrong_way(translator, [x for x, _ in whole], [y for _, y in whole]):
+        first, _, second = (columns or "1,2").partition(",")
+        other = f"--columns {second.strip()},{first.strip()}" + (f" in place of {columns}" if columns else "")
+        how = "" if columns is None or "," in second else f" (in a file of pairs: {other})"
+        raise DataError(f"{model}: {why}; swap the two sides{how}, or name another model")
+
+
+def log_fault(fault: str) -> None:
+    """Print what is wrong with a read-out where it is not needed."""
+    log(f"{fault}; the default read-out is used")
+
+
+@contextmanager
+def name_options() -> Iterator[None]:
+    """Rewrite settings in errors as the options that were typed: `--n-best`, not `n_best`."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(as_options(str(error))) from None
+
+
+def as_options(message: str, here: bool = True) -> str:
+    """Return a message with the settings of decoding written as options; quoted text is not changed.
+
+    If the command has no such options, not `here`, they are called those of `heedful translate`.
+
+    >>> as_options("the prefix 'a beam' has 2 tokens, more than max_length, 1")
+    "the prefix 'a beam' has 2 tokens, more than --max-length, 1"
+    """
+    names = "|".join([*(field.name for field in fields(heedful.Decoding)), "copy_unknown", "batch_tokens"])
+    setting = re.compile(rf"'[^']*'|(?<![\w.-])({names})(?!\w)")  # text.max_length is a model's, and no option
+    whose = "" if here else " of heedful translate"
+    return setting.sub(lambda m: f"--{m[1].replace('_', '-')}{whose}" if m[1] else m[0], message)
+
+
+class Notes:
+    """Notes on lines, and unknown words, printed once at the end; notes that differ only in numbers are one kind.
+
+    `here` says whether the command has the decoding options that notes name; None leaves the names as they are.
+    """
+
+    def __init__(self, here: bool | None = True) -> None:
+        self.here = here
+        self.lines = 0
+        self.kinds: dict[str, tuple[int, str, int]] = {}  # the first line, its note, how many lines
+        self.words: dict[str, None] = {}
+
+    def add(self, notes: Iterable[str], unknown: Iterable[str] = ()) -> None:
+        """Add the notes and the unknown words of the next line."""
+        self.lines += 1
+        self.words |= dict.fromkeys(unknown)
+        for kind, note in {re.sub(r"\d[\d,]*", "#", note): note for note in notes}.items():
+            first, text, count = self.kinds.get(kind, (self.lines, note[:NOTE_LENGTH], 0))
+            self.kinds[kind] = (first, text, count + 1)
+
+    def log(self) -> None:
+        """Print each kind once, with the first line that it is about and the number of other lines."""
+        for first, note, count in islice(self.kinds.values(), NOTE_KINDS):
+            where = f"line {first:,}: " if self.lines > 1 else ""
+            others = f"; the same in {count - 1:,} other line{'s' * (count > 2)}" if count > 1 else ""
+            log(f"{where}{note if self.here is None else as_options(note, self.here)}{others}")
+        if len(self.kinds) > NOTE_KINDS:
+            log(f"and {len(self.kinds) - NOTE_KINDS:,} other kinds of notes")
+        if self.words:
+            some = ", ".join(islice(self.words, 5)) + (" …" if len(self.words) > 5 else "")
+            many = f"{len(self.words):,} unknown word{'s' * (len(self.words) > 1)}"
+            log(f"{many}, read as <unk>: {some}")

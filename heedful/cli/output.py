@@ -11,20 +11,26 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
 from heedful.errors import escape_json, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress
 
 __all__ = [
     "EscapedStream",
+    "LineProgress",
     "debug",
+    "line_progress",
+    "log",
     "print_json",
     "print_translation",
-    "say",
+    "progress_bar",
     "set_up_logging",
     "shows_progress",
     "terminal_console",
@@ -132,22 +138,22 @@ def set_up_logging(quiet: bool = False, verbose: bool = False) -> None:
             logger.addHandler(HANDLER)
 
 
-def say(message: str) -> None:
+def log(message: str) -> None:
     """Print a message on stderr, on one line; not with --quiet."""
-    _log(logging.INFO, message)
+    _emit(logging.INFO, message)
 
 
 def warn(message: str) -> None:
     """Print a warning on stderr, on one line; not with --quiet."""
-    _log(logging.WARNING, message)
+    _emit(logging.WARNING, message)
 
 
 def debug(message: str) -> None:
     """Print a message on stderr with --verbose."""
-    _log(logging.DEBUG, message)
+    _emit(logging.DEBUG, message)
 
 
-def _log(level: int, message: str) -> None:
+def _emit(level: int, message: str) -> None:
     if HANDLER not in logging.getLogger("heedful").handlers:
         set_up_logging()
     LOG.log(level, "%s", printable(message, newlines=False))
@@ -177,9 +183,122 @@ def write_colours(text: str) -> None:
 
 
 def terminal_console(stderr: bool = True) -> Console:
-    """Return a rich console for a terminal; text in what it draws is escaped, and brackets are not markup."""
-    from heedful.cli.rich_console import SafeConsole
+    """Return a rich console for a terminal: text that it prints is escaped, and brackets are not markup."""
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
 
-    return SafeConsole(
-        file=underlying(sys.stderr if stderr else sys.stdout), highlight=False, markup=False, emoji=False
+    class EscapingConsole(Console):
+        """Escapes control characters in all text; the control codes of rich itself pass."""
+
+        def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+            for segment in super().render(renderable, options):
+                yield segment if segment.control else Segment(printable(segment.text), segment.style)
+
+        def print(self, *objects: object, **options: Any) -> None:  # noqa: ANN401
+            # Texts are escaped before rich wraps them, so that lines break at the right place.
+            super().print(*(printable(one) if isinstance(one, str) else one for one in objects), **options)
+
+    file = underlying(sys.stderr if stderr else sys.stdout)
+    return EscapingConsole(file=file, highlight=False, markup=False, emoji=False)
+
+
+EVERY = 10.0  # seconds between plain lines
+
+
+@contextmanager
+def progress_bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Give a function that is told how many more are done; what is quick leaves no trace."""
+    if not shows_progress():
+        yield _lines(what, total)
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(compact=True),
     )
+    with Progress(*columns, console=terminal_console(), refresh_per_second=4, transient=True) as bar:
+        task = bar.add_task(printable(what, newlines=False), total=total)
+        yield lambda more: bar.advance(task, more)
+
+
+def _lines(what: str, total: int) -> Callable[[int], None]:
+    done, last = 0, time.monotonic()
+
+    def count(more: int) -> None:
+        nonlocal done, last
+        done += more
+        if time.monotonic() - last >= EVERY and done < total:
+            last = time.monotonic()
+            log(f"{what}: {done:,} of {total:,}")
+
+    return count
+
+
+class LineProgress:
+    """How many lines of standard input are translated, their rate, and when all of them will be.
+
+    The bar goes by bytes, as nobody knows how many lines a file has; for a pipe there is no bar and no end.
+    """
+
+    def __init__(self, bar: Progress | None = None, size: int | None = None) -> None:
+        self.bar, self.lines, self.bytes, self.began = bar, 0, 0, time.monotonic()
+        if bar is not None:
+            self.task = bar.add_task("", total=size, numbers="")
+
+    def inside(self, lines: Sequence[str]) -> Callable[[int, int], None] | None:
+        """Return what takes how many of how many sentences of these lines are done."""
+        if self.bar is None:
+            return None
+        size = _bytes(lines)
+        return lambda done, of: self._show(self.lines + len(lines) * done // of, self.bytes + size * done // of)
+
+    def add(self, lines: Sequence[str]) -> None:
+        """Count lines that are done."""
+        if self.bar is not None:
+            self.lines, self.bytes = self.lines + len(lines), self.bytes + _bytes(lines)
+            self._show(self.lines, self.bytes)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Take the bar away while results are printed on the same terminal."""
+        if self.bar is None or not sys.stdout.isatty():
+            yield
+            return
+        self.bar.stop()
+        yield
+        self.bar.start()
+
+    def _show(self, lines: int, size: int) -> None:
+        if self.bar is not None:
+            rate = lines / max(time.monotonic() - self.began, 1e-3)
+            speed = f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}"
+            self.bar.update(self.task, completed=size, numbers=f"{lines:,} lines  {speed} lines/s")
+
+
+@contextmanager
+def line_progress(size: int | None) -> Iterator[LineProgress]:
+    """Give the progress of lines that have `size` bytes together, None if nobody knows; nothing without a terminal."""
+    if not shows_progress():
+        yield LineProgress()
+        return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    end = (BarColumn(), TimeRemainingColumn(compact=True), TextColumn("left")) if size else ()
+    numbers = TextColumn("{task.fields[numbers]}", markup=False)
+    with Progress(
+        numbers,
+        *end,
+        console=terminal_console(),
+        refresh_per_second=4,
+        transient=True,
+        redirect_stdout=False,  # results go there, perhaps to a file: rich must not take them
+        speed_estimate_period=120,
+    ) as bar:
+        yield LineProgress(bar, size)
+
+
+def _bytes(lines: Sequence[str]) -> int:
+    return sum(len(line.encode("utf-8", "replace")) + 1 for line in lines)

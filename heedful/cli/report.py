@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from heedful.cli.decoding import Beam, naming_options
-from heedful.cli.evaluation import Resamples, Seed, Translating, can_be_written, print_notes, read_tests, systems
-from heedful.cli.options import BatchTokens, Device, Json, Threads, print_json, say
-from heedful.cli.progress import counting
+import heedful
+from heedful.cli import options
+from heedful.cli.evaluate import Resamples, Seed, Translating, print_notes, read_tests, systems
+from heedful.cli.output import log, print_json, progress_bar
 from heedful.errors import ConfigError, DataError
 
 __all__ = ["report"]
@@ -30,54 +30,49 @@ def report(
     gold: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Gold links of the test set, to score the links of the models.")
     ] = None,
-    gold_base: Annotated[
-        int, typer.Option(min=0, max=1, metavar="0|1", help="The number of the first word in the gold file.")
-    ] = 0,
+    gold_base: options.GoldBase = 0,
     top: Annotated[int, typer.Option(min=0, metavar="N", help="Sentences to show.")] = 10,
     title: Annotated[str, typer.Option(metavar="TEXT", help="The heading [names].", show_default=False)] = "",
     resamples: Resamples = 1000,
     seed: Seed = 12345,
-    beam: Beam = 1,
-    device: Device = "auto",
-    threads: Threads = 0,
-    batch_tokens: BatchTokens = 4096,
-    json: Json = False,
+    beam: options.Beam = 1,
+    device: options.Device = "auto",
+    threads: options.Threads = 0,
+    batch_tokens: options.BatchTokens = 4096,
+    json: options.Json = False,
 ) -> None:
     """Write an HTML page about models on a test set: scores, lengths, links, learning curves, the worst sentences.
 
-    Scores come with intervals; with several models, each is tested against the first. The sentences are those that the
-    first is worst at, with the translation and the attention of each model. The page is one file that opens anywhere,
-    without a network.
+    Scores come with confidence intervals; with several models, each is tested against the first. The sentences are
+    those with the lowest chrF of the first, with the translation and the attention of each model. The page is one file
+    that needs no network.
     """
     if len(models) < 2:
         raise ConfigError("name at least one model and then the file of test sentences: heedful report MODEL test.tsv")
     *paths, pairs = models
-    can_be_written("--out", out, ".html")
+    options.check_writable("--out", out, ".html")
     if pairs.is_dir():
-        raise DataError(f"{pairs} is a folder; the last name is that of the file of test sentences")
+        raise DataError(f"{pairs} is a folder; the last argument is the file of test sentences")
     tests = read_tests([pairs])
-    known = tests.read_gold(gold, gold_base) if gold else None
-    with naming_options():
-        from heedful.decoding import Decoding
-        from heedful.evaluation.report import report as report_systems
-
-        translating = Translating(Decoding(beam=beam), device, threads, batch_tokens)
-        made = report_systems(
-            systems(paths, tests, translating, links=known is not None),
+    gold_links = tests.read_gold(gold, gold_base) if gold else None
+    with options.name_options():
+        translating = Translating(heedful.Decoding(beam=beam), device, threads, batch_tokens)
+        made = heedful.report(
+            systems(paths, tests, translating, links=gold_links is not None),
             tests,
             out,
-            gold=known,
+            gold=gold_links,
             top=top,
             title=title,
             resamples=resamples,
             seed=seed,
-            progress=counting,
+            progress=progress_bar,
             decoding=translating.decoding,
             batch_tokens=batch_tokens,
         )
     print_notes(made.outputs)
-    for left_out in filter(None, made.unaligned):
-        say(f"{left_out} of {made.pairs} pairs are too long to be read at once: links without them")
-    say(f"the page is in {out}")
+    for too_long in filter(None, made.unaligned):
+        log(f"links are scored without {too_long} of {made.pairs} pairs, which are too long for the model")
+    log(f"the page is in {out}")
     if json:
         print_json(made.plain())

@@ -3,63 +3,44 @@
 from __future__ import annotations
 
 from itertools import compress
-from typing import TYPE_CHECKING
 
-from heedful.cli.decoding import With, naming_options, opened, refuse_wrong_way
-from heedful.cli.notes import Notes
-from heedful.cli.options import (
-    BatchTokens,
-    Columns,
-    Device,
-    Format,
-    Json,
-    Model,
-    PairFiles,
-    Source,
-    Target,
-    Threads,
-    pair_files,
-    pair_rows,
-    print_json,
-    say,
-)
+import heedful
+from heedful.cli import options
+from heedful.cli.output import log, print_json
 from heedful.files import portions
-
-if TYPE_CHECKING:
-    from heedful.translator import Translation
 
 __all__ = ["score"]
 
 CHUNK = 1000  # pairs read at once, enough to sort them by length
-CHARACTERS = 1_000_000  # read at once, where pairs are long
+CHARACTERS = 1_000_000  # at most in these pairs
 
 
 def score(
-    model: Model,
-    pairs: PairFiles = None,
+    model: options.Model,
+    pairs: options.PairFiles = None,
     *,
-    source: Source = None,
-    target: Target = None,
-    columns: Columns = "",
-    format_: Format = "",
-    with_: With = None,
-    device: Device = "auto",
-    threads: Threads = 0,
-    batch_tokens: BatchTokens = 4096,
-    json: Json = False,
+    source: options.Source = None,
+    target: options.Target = None,
+    columns: options.Columns = "",
+    format_: options.Format = "",
+    with_: options.With = None,
+    device: options.Device = "auto",
+    threads: options.Threads = 0,
+    batch_tokens: options.BatchTokens = 4096,
+    json: options.Json = False,
 ) -> None:
-    """Print the log-probability of given translations, a tab, and their confidence, one line for each pair.
+    """Score existing translations: print the log-probability, a tab, and the confidence of each pair.
 
     The confidence is exp of the mean log-probability of the tokens. A pair with an empty side, or too long for the
     model, gives a blank line. --json prints one object a line, with the confidence of each word.
     """
-    with naming_options():
-        rows = pair_rows(pair_files(pairs, source, target, columns, format_))
-        translator = opened(model, with_, device, threads, links=False)
-        blank, notes = 0, Notes()
+    with options.name_options():
+        rows = options.pair_rows(options.pair_files(pairs, source, target, columns, format_))
+        translator = options.open_model(model, with_, device, threads, links=False)
+        blank, notes = 0, options.Notes()
         for chunk in portions(rows, CHUNK, CHARACTERS, lambda row: len(row[0]) + len(row[1])):
             if not notes.lines:
-                refuse_wrong_way(model, translator, chunk, columns)
+                options.check_direction(model, translator, chunk, columns)
             blank += sum(not (x and y) for x, y in chunk)
             long = [translator.too_long(x, y) if x and y else "" for x, y in chunk]
             whole = [bool(x and y and not why) for (x, y), why in zip(chunk, long, strict=True)]
@@ -69,14 +50,14 @@ def score(
                 unknown = [*translator.unknown(x), *translator.unknown(y, target=True)] if read else ()
                 notes.add([f"{why}; it has no score"] if why else (), unknown)
                 _print(x, y, next(scored) if read else None, json)
-    notes.say()
+    notes.log()
     if not notes.lines:
-        say("there are no pairs to score")
+        log("no pairs to score")
     if blank:
-        say(f"{blank:,} line{'s' * (blank > 1)} with an empty side have no score")
+        log(f"{blank:,} line{'s' * (blank > 1)} with an empty side have no score")
 
 
-def _print(source: str, target: str, scored: Translation | None, json: bool) -> None:
+def _print(source: str, target: str, scored: heedful.Translation | None, json: bool) -> None:
     if not json:
         print(f"{scored.score:.4f}\t{scored.confidence:.4f}" if scored else "")
     elif scored is None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heedful.cli.options import Device, Threads, say, use_threads
+from heedful.cli.options import Device, Threads, use_threads
+from heedful.cli.output import log
 from heedful.errors import ConfigError, install_command
 
 if TYPE_CHECKING:
@@ -29,59 +30,61 @@ def serve(
         ),
     ],
     *,
-    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Where to listen.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(metavar="N", min=0, max=65535, help="The port; 0: any that is free.")] = 8000,
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(metavar="N", min=0, max=65535, help="The port; 0: any free one.")] = 8000,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="A name that requests may use for this service; may be repeated."),
+        typer.Option(metavar="NAME", help="A host name that requests may use; may be repeated."),
     ] = None,
-    chars: Annotated[int, typer.Option(metavar="N", min=1, help="Characters of a text at most.")] = 20_000,
-    items: Annotated[int, typer.Option(metavar="N", min=1, help="Texts of a request at most.")] = 128,
-    sentences: Annotated[int, typer.Option(metavar="N", min=1, help="Sentences of a request at most (413).")] = 2_000,
-    body: Annotated[int, typer.Option(metavar="N", min=1, help="Bytes of a request at most (413).")] = 2_000_000,
-    max_beam: Annotated[int, typer.Option(metavar="N", min=1, help="The widest beam that may be asked for.")] = 16,
-    cells: Annotated[int, typer.Option(metavar="N", min=1, help="Source times target tokens of a figure.")] = 500_000,
-    png_cells: Annotated[int, typer.Option(metavar="N", min=1, help="Source times target words of a PNG.")] = 70_000,
-    seconds: Annotated[float, typer.Option(metavar="X", help="Then a request is given up (504).")] = 30.0,
-    requests: Annotated[int, typer.Option(metavar="N", min=1, help="Requests at once at most (429).")] = 256,
-    queue: Annotated[int, typer.Option(metavar="N", min=1, help="Sentences that may wait (429).")] = 1_000,
-    batch_tokens: Annotated[int, typer.Option(min=1, help="Source tokens translated at once.")] = 4096,
-    batch_rows: Annotated[int, typer.Option(metavar="N", min=1, help="Sentences translated at once at most.")] = 64,
-    lanes: Annotated[int, typer.Option(metavar="N", min=1, help="Batches that take turns at most.")] = 3,
-    wait: Annotated[float, typer.Option(metavar="X", help="Seconds that a sentence waits for others.")] = 0.02,
-    drain: Annotated[float, typer.Option(metavar="X", help="Seconds to finish when the service is stopped.")] = 30.0,
-    connections: Annotated[int, typer.Option(metavar="N", min=1, help="Open connections at most (503).")] = 1_000,
+    chars: Annotated[int, typer.Option(metavar="N", min=1, help="Maximum characters of a text.")] = 20_000,
+    items: Annotated[int, typer.Option(metavar="N", min=1, help="Maximum texts of a request.")] = 128,
+    sentences: Annotated[int, typer.Option(metavar="N", min=1, help="Maximum sentences of a request (413).")] = 2_000,
+    body: Annotated[int, typer.Option(metavar="N", min=1, help="Maximum bytes of a request (413).")] = 2_000_000,
+    max_beam: Annotated[int, typer.Option(metavar="N", min=1, help="Maximum beam size.")] = 16,
+    cells: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Maximum source × target tokens of a figure.")
+    ] = 500_000,
+    png_cells: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Maximum source × target words of a PNG.")
+    ] = 70_000,
+    seconds: Annotated[float, typer.Option(metavar="X", help="Time limit of a request in seconds (504).")] = 30.0,
+    requests: Annotated[int, typer.Option(metavar="N", min=1, help="Maximum concurrent requests (429).")] = 256,
+    queue: Annotated[int, typer.Option(metavar="N", min=1, help="Maximum sentences in the queue (429).")] = 1_000,
+    batch_tokens: Annotated[int, typer.Option(min=1, help="Source tokens in a batch.")] = 4096,
+    batch_rows: Annotated[int, typer.Option(metavar="N", min=1, help="Maximum sentences in a batch.")] = 64,
+    lanes: Annotated[int, typer.Option(metavar="N", min=1, help="Maximum batches that are decoded in turns.")] = 3,
+    wait: Annotated[float, typer.Option(metavar="X", help="Seconds to wait for more sentences for a batch.")] = 0.02,
+    drain: Annotated[float, typer.Option(metavar="X", help="Seconds to finish requests at shutdown.")] = 30.0,
+    connections: Annotated[int, typer.Option(metavar="N", min=1, help="Maximum open connections (503).")] = 1_000,
     connections_per_address: Annotated[
         int,
         typer.Option(
             metavar="N",
             min=0,
-            help="Of them, from one address (IPv6: one /64) at most; 0: any, for use behind a proxy.",
+            help="Maximum from one address (IPv6: one /64); 0: no limit, for use behind a proxy.",
         ),
     ] = 256,
-    idle: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Then a connection without a request is closed.")
-    ] = 60.0,
-    header_seconds: Annotated[float, typer.Option(metavar="X", help="Seconds for a whole header (408).")] = 10.0,
-    body_seconds: Annotated[float, typer.Option(metavar="X", help="Seconds for a whole body (408).")] = 30.0,
+    idle: Annotated[float, typer.Option(metavar="SECONDS", help="Seconds until an idle connection is closed.")] = 60.0,
+    header_seconds: Annotated[float, typer.Option(metavar="X", help="Seconds to receive a header (408).")] = 10.0,
+    body_seconds: Annotated[float, typer.Option(metavar="X", help="Seconds to receive a body (408).")] = 30.0,
     cors: Annotated[
         list[str] | None,
         typer.Option(
             metavar="ORIGIN",
-            help="Pages of this origin (https://example.org) may ask from a browser; may be repeated; '*': any page.",
+            help="Allow requests from pages of this origin (https://example.org); may be repeated; '*': any.",
         ),
     ] = None,
     processes: Annotated[
         int,
-        typer.Option(metavar="N", min=1, max=2, help="2: on the CPU, one to answer and read, and one to write."),
+        typer.Option(metavar="N", min=1, max=2, help="2: on the CPU, one for HTTP and encoding, and one for decoding."),
     ] = 2,
     device: Device = "auto",
     threads: Threads = 0,
 ) -> None:
-    """Serve models over HTTP, with a page that shows where they look.
+    """Serve models over HTTP, with a web page that shows their attention.
 
-    With a token in the environment, HEEDFUL_TOKEN, requests have to bring it (Authorization: Bearer TOKEN).
-    What can be asked, limits and numbers: `docs/guide/serve.md`.
+    If the environment has HEEDFUL_TOKEN, requests need that token (Authorization: Bearer TOKEN).
+    The API, limits and metrics: `docs/guide/serve.md`.
     """
     begun = time.perf_counter()
     try:
@@ -121,11 +124,11 @@ def serve(
     use_threads(threads)
     token = os.environ.get(TOKEN, "")
     if not (token.isascii() and token.isprintable()):
-        raise ConfigError(f"{TOKEN}: a token is made of letters, digits and marks of ASCII")
+        raise ConfigError(f"{TOKEN}: a token may only have printable ASCII characters")
     with log_stream(), bound(host, port) as listening:  # before models are loaded, which takes longer
         if not loopback(host) and not token:
-            say(f"{host} can be reached from elsewhere, and everybody may ask: set {TOKEN} to change that")
-        limits = fit_open_files(limits, say)
+            log(f"{host} is reachable from other machines, without a token: set {TOKEN} to require one")
+        limits = fit_open_files(limits, log)
         shelf = Shelf.open(models, device)
         threads = threads or _threads(shelf)
         service = Service(shelf, limits, threads, processes)
@@ -134,7 +137,7 @@ def serve(
             from heedful.serve.memory import memory
 
             took, size = time.perf_counter() - begun, memory() / 2**20
-            say(f"serving {', '.join(service.shelf)} at {address(listening)} ({took:.1f} s, {size:,.0f} MiB)")
+            log(f"serving {', '.join(service.shelf)} at {address(listening)} ({took:.1f} s, {size:,.0f} MiB)")
 
         run(service, listening, host, token=token, hosts=allow_host or (), origins=origins, ready=ready)
 

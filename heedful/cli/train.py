@@ -12,40 +12,28 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heedful.cli.options import (
-    Columns,
-    Format,
-    Json,
-    PairFiles,
-    Source,
-    Target,
-    check_sides,
-    pair_files,
-    print_json,
-    say,
-)
-from heedful.cli.output import shows_progress, terminal_console
-from heedful.config import read_recipe, settings
+import heedful
+from heedful.cli import options
+from heedful.cli.output import log, print_json, shows_progress, terminal_console
+from heedful.config import settings
 from heedful.errors import ConfigError
 
 if TYPE_CHECKING:
     from heedful.data.formats import PairFile
-    from heedful.training import Reporter
+    from heedful.training import Estimate, Reporter
 
-__all__ = ["train"]
+__all__ = ["estimate_table", "train"]
 
 
 def train(
-    pairs: PairFiles = None,
+    pairs: options.PairFiles = None,
     *,
     out: Annotated[Path, typer.Option(metavar="DIR", help="The folder for the model.", show_default=False)],
-    source: Source = None,
-    target: Target = None,
-    columns: Columns = "",
-    format_: Format = "",
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Refuse pairs that would have to be cleaned or dropped.")
-    ] = False,
+    source: options.Source = None,
+    target: options.Target = None,
+    columns: options.Columns = "",
+    format_: options.Format = "",
+    strict: Annotated[bool, typer.Option("--strict", help="Stop at pairs that would be cleaned or dropped.")] = False,
     valid: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Pairs for validation; otherwise 2 % of the pairs are held out."),
@@ -58,43 +46,46 @@ def train(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Word links that attention learns, such as 0-0 1-2: source word-target word, a line for each pair.",
+            help="Word links to train attention on, such as 0-0 1-2: source word-target word, a line for each pair.",
         ),
     ] = None,
     valid_links: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Word links of the pairs for validation, to measure on.")
+        Path | None, typer.Option(metavar="FILE", help="Word links of the validation pairs.")
     ] = None,
     model: Annotated[
         str | None,
         typer.Option(
-            metavar="rnn|fixed|transformer", help="Recurrent with attention, or without; self-attention [by preset]."
+            metavar="rnn|fixed|transformer", help="Recurrent with attention, without it, or Transformer [by preset]."
         ),
     ] = None,
     cell: Annotated[str | None, typer.Option(metavar="gru|lstm|rnn", help="The recurrent cell [gru].")] = None,
     score: Annotated[
         str | None, typer.Option(metavar="additive|concat|dot|general|scaled", help="The attention score [additive].")
     ] = None,
-    order: Annotated[str | None, typer.Option(metavar="bahdanau|luong", help="Who asks [bahdanau].")] = None,
+    order: Annotated[
+        str | None,
+        typer.Option(metavar="bahdanau|luong", help="Attention before the cell, or after it [bahdanau]."),
+    ] = None,
     init: Annotated[
         str | None,
-        typer.Option(metavar="MODEL", help="Begin with the weights of a model: heedful's, Marian's or hf:ORG/NAME."),
+        typer.Option(metavar="MODEL", help="Start from the weights of a model: heedful's, Marian's or hf:ORG/NAME."),
     ] = None,
     steps: Annotated[str | None, typer.Option(metavar="N", help="Updates at most [by preset].")] = None,
-    seed: Annotated[str | None, typer.Option(metavar="N", help="Everything random follows from it [1].")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in DIR, exactly.")] = False,
+    seed: Annotated[str | None, typer.Option(metavar="N", help="The seed of all random numbers [1].")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in DIR exactly.")] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Report data, model, memory and time from a few steps; write nothing.")
     ] = False,
-    device: Annotated[str | None, typer.Option(metavar="auto|cpu|cuda|mps", help="Where to compute [auto].")] = None,
+    device: Annotated[str | None, typer.Option(metavar="auto|cpu|cuda|mps", help="The device [auto].")] = None,
     threads: Annotated[str | None, typer.Option(metavar="N", help="CPU threads [the fastest, measured].")] = None,
     precision: Annotated[
-        str | None, typer.Option(metavar="auto|fp32|bf16", help="Numbers to compute with [auto].")
+        str | None, typer.Option(metavar="auto|fp32|bf16", help="The floating-point format [auto].")
     ] = None,
     preset: Annotated[
         str | None,
         typer.Option(
             metavar="auto|tiny|small|medium|large|none",
-            help="Defaults for so many pairs [auto; none with --recipe].",
+            help="Defaults by the number of pairs [auto; none with --recipe].",
         ),
     ] = None,
     recipe: Annotated[Path | None, typer.Option(metavar="FILE.toml", help="Settings from a file.")] = None,
@@ -102,30 +93,29 @@ def train(
         list[str] | None,
         typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Any other setting; may be repeated."),
     ] = None,
-    json: Json = False,
+    json: options.Json = False,
 ) -> None:
-    """Train a translator on sentence pairs.
+    """Train a translation model on sentence pairs.
 
-    PAIRS are files of TSV (a sentence, a tab, its translation), CSV with a header, or JSON lines. What is cleaned and
-    dropped is said. The best model on the held-out pairs is written to DIR.
-    Ctrl-C leaves a checkpoint; --resume goes on from it. `heedful train --out m --resume` needs no PAIRS again.
-    With --init, a model is trained on with other pairs; its own folder stays as it is.
+    PAIRS are files of TSV (a sentence, a tab, its translation), CSV with a header, or JSON lines. Pairs that are
+    cleaned or dropped are reported. The best model on the validation pairs is written to DIR.
+    Ctrl-C writes a checkpoint, and --resume continues from it; `heedful train --out m --resume` needs no PAIRS.
+    With --init, an existing model is fine-tuned; its own folder is not changed.
 
     All settings and what they mean: `docs/reference/settings.md`.
     """
-    given: dict[str, dict[str, Any]] = read_recipe(recipe) if recipe else {}
+    chosen: dict[str, dict[str, Any]] = heedful.read_recipe(recipe) if recipe else {}
     named: dict[str, dict[str, Any]] = {
         "model": {"family": model, "cell": cell, "score": score, "order": order},
         "training": {"steps": steps, "seed": seed, "device": device, "threads": threads, "precision": precision},
     }
     for section, values in [*settings(set_ or []).items(), *named.items()]:
-        given.setdefault(section, {}).update({k: v for k, v in values.items() if v is not None})
+        chosen.setdefault(section, {}).update({k: v for k, v in values.items() if v is not None})
 
     if resume and preset not in (None, "none"):
-        raise ConfigError("--preset is for a new run; one that is resumed keeps its settings")
+        raise ConfigError("--preset is for a new run; a resumed run keeps its settings")
     preset = preset or ("none" if recipe else "auto")
 
-    from heedful.cli.estimate import report
     from heedful.training import Inputs, estimate_run
     from heedful.translator.train import train_model
 
@@ -136,7 +126,7 @@ def train(
             )
         inputs = Inputs((), strict=strict)
     else:
-        training = _linked(pair_files(pairs, source, target, columns, format_), links)
+        training = _linked(options.pair_files(pairs, source, target, columns, format_), links)
         held = _valid(valid, valid_source, valid_target, columns, format_)
         if valid_links and not (links and held):
             raise ConfigError("--valid-links are the links of --valid, and go with --links; give both")
@@ -148,24 +138,24 @@ def train(
             raise ConfigError("--dry-run measures one process; run it without torchrun")
         with _display() as reporter:
             _log_recipe(reporter, recipe)
-            found = estimate_run(inputs, given, reporter=reporter, preset=preset)
-        return print_json(found.plain()) if json else print(report(found))
+            estimate = estimate_run(inputs, chosen, reporter=reporter, preset=preset)
+        return print_json(estimate.plain()) if json else print(estimate_table(estimate))
     with _display() as reporter:
         _log_recipe(reporter, recipe)
-        outcome = train_model(inputs, out, given, resume=resume, reporter=reporter, init=init, preset=preset)
-    if not _speaks():
+        result = train_model(inputs, out, chosen, resume=resume, reporter=reporter, init=init, preset=preset)
+    if not _is_first_process():
         return
     if json:
-        best = None if outcome.best is None else outcome.best.plain()
-        print_json({"out": str(out), "reason": outcome.reason, "step": outcome.step, "best": best})
-    _report(outcome, out)
-    if outcome.signal:
-        raise typer.Exit(128 + outcome.signal)
+        best = None if result.best is None else result.best.plain()
+        print_json({"out": str(out), "reason": result.reason, "step": result.step, "best": best})
+    _report(result, out)
+    if result.signal:
+        raise typer.Exit(128 + result.signal)
 
 
 @contextmanager
 def _display() -> Iterator[Reporter]:
-    """Give the right display for stderr, and clear it away at the end."""
+    """Give the display that fits stderr, and close it at the end."""
     from heedful.training.progress import LineReporter, TerminalReporter
 
     if not shows_progress():
@@ -178,55 +168,100 @@ def _display() -> Iterator[Reporter]:
         live.close()
 
 
-def _speaks() -> bool:
-    """Whether this is the only process, or the first of several: the one that speaks."""
+def _is_first_process() -> bool:
+    """Whether this is the only process, or the first of several: the one that prints."""
     return os.environ.get("RANK", "0") == "0"
 
 
-def _looks(out: Path) -> bool:
-    """Whether the model has attention, so that there is something to show."""
+def _has_attention(out: Path) -> bool:
     from heedful.interop.folder import about
 
     return bool(about(out)["config"]["model"]["family"] != "fixed")
 
 
 def _log_recipe(reporter: Reporter, recipe: Path | None) -> None:
-    if recipe and _speaks():
+    if recipe and _is_first_process():
         reporter.log(f"settings of {recipe}")
 
 
 def _linked(files: tuple[PairFile, ...], links: Path | None) -> tuple[PairFile, ...]:
-    """Return files of pairs with the links that were given."""
+    """Return files of pairs with the links that were chosen."""
     if links is None:
         return files
     if len(files) > 1:
-        raise ConfigError(f"--links goes with one file of pairs, but there are {len(files)}; put them into one")
+        raise ConfigError(f"--links needs one file of pairs, but there are {len(files)}; join them")
     return (replace(files[0], links=str(links)),)
 
 
 def _valid(
     valid: Path | None, source: Path | None, target: Path | None, columns: str, format_: str
 ) -> tuple[PairFile, ...]:
-    """Return where the pairs for validation are to be read from; those of PAIRS tell what its own name does not."""
+    """Return the files of validation pairs; --columns and --format apply unless the name has a format."""
     from heedful.data.formats import PairFile, format_of
 
-    check_sides(bool(valid), source, target, ("--valid", "--valid-source", "--valid-target"))
+    options.check_sides(bool(valid), source, target, ("--valid", "--valid-source", "--valid-target"))
     if valid:
         return (PairFile(str(valid), format_of(str(valid)) or format_, columns),)
     return (PairFile(str(source), target=str(target)),) if source else ()
 
 
-def _report(outcome: Any, out: Path) -> None:  # noqa: ANN401  (its class would load torch)
-    best = outcome.best
+def _report(result: Any, out: Path) -> None:  # noqa: ANN401  (its class would load torch)
+    best = result.best
     scores = f"; the best, of step {best.step:,}: {best}" if best else ""
-    if outcome.reason == "interrupted":
-        if outcome.step:
-            say(f"stopped after step {outcome.step:,}{scores}")
-            say(f"{out} holds the weights of step {best.step if best else outcome.step:,}, ready to translate")
-            say(f"to go on: heedful train --out {quote(str(out))} --resume")
+    if result.reason == "interrupted":
+        if result.step:
+            log(f"stopped after step {result.step:,}{scores}")
+            log(f"the model in {out} has the weights of step {best.step if best else result.step:,}")
+            log(f"to continue: heedful train --out {quote(str(out))} --resume")
         else:
-            say("stopped before the first step")
+            log("stopped before the first step")
         return
-    why = "no better model for a while" if outcome.reason == "patience" else "all steps done"
-    say(f"{why}, after step {outcome.step:,}{scores}")
-    say(f'the model is in {out}; try: heedful translate {quote(str(out))} "…"{" --show" * _looks(out)}')
+    why = "no improvement for a while" if result.reason == "patience" else "all steps done"
+    log(f"{why}, after step {result.step:,}{scores}")
+    log(f'the model is in {out}; try: heedful translate {quote(str(out))} "…"{" --show" * _has_attention(out)}')
+
+
+def estimate_table(estimate: Estimate) -> str:
+    """Return the estimate of a run as a table."""
+    from heedful.training.progress import clock
+
+    pairs = max(estimate.pairs, 1)
+    rows = {
+        "pairs": f"{estimate.pairs:,} for training, {estimate.valid_pairs:,} for validation",
+        "tokens": (
+            f"{estimate.source_tokens:,} source ({estimate.source_tokens / pairs:.1f} a sentence), "
+            f"{estimate.target_tokens:,} target ({estimate.target_tokens / pairs:.1f})"
+        ),
+        "vocabularies": f"{estimate.vocabularies[0]:,} and {estimate.vocabularies[1]:,} tokens",
+        "weights": f"{estimate.weights:,}",
+        "memory": (
+            f"{estimate.bytes_at_most / 2**30:.2f} GiB at most in these steps, one of them with the largest batch; "
+            f"{estimate.bytes_kept / 2**30:.2f} GiB more on the CPU for the best weights and checkpoints"
+        ),
+        "speed": (
+            f"{estimate.tokens_per_second:,.0f} target tokens/s, {1000 * estimate.seconds_per_step:.0f} ms a step, "
+            f"with {estimate.threads} thread{'s' * (estimate.threads > 1)} on the CPU"
+        ),
+        "one epoch": f"{estimate.steps_per_epoch:,} steps, {clock(estimate.seconds_per_epoch)}",
+        "expected": _expected(estimate),
+        "at most": (
+            f"{estimate.steps:,} steps ({estimate.steps / estimate.steps_per_epoch:,.1f} epochs), "
+            f"{clock(estimate.seconds)}, without validations and checkpoints"
+        ),
+    }
+    return "\n".join(f"{name:<13} {words}" for name, words in rows.items())
+
+
+def _expected(estimate: Estimate) -> str:
+    """Return when such a run usually ends."""
+    from heedful.training.progress import clock
+
+    if estimate.expected_steps is None or estimate.expected_seconds is None:
+        return "not known for such a run: it ends when validation no longer improves (training.patience)"
+    if estimate.expected_steps == estimate.steps:
+        return "all steps: such runs usually improve to the end"
+    epochs = estimate.expected_steps / estimate.steps_per_epoch
+    return (
+        f"{estimate.expected_steps:,} steps ({epochs:,.1f} epochs), {clock(estimate.expected_seconds)}: when such runs "
+        "usually stop improving"
+    )

@@ -7,150 +7,137 @@ import re
 import stat
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from heedful.cli.decoding import (
-    Alpha,
-    Beam,
-    CopyUnknown,
-    MaxLength,
-    MinLength,
-    NoRepeat,
-    Penalty,
-    With,
-    check_penalty,
-    naming_options,
-    opened,
-)
-from heedful.cli.notes import Notes
-from heedful.cli.options import (
-    Ascii,
-    BatchTokens,
-    Device,
-    Json,
-    Model,
-    Threads,
+import heedful
+from heedful.cli import options
+from heedful.cli.output import (
+    LineProgress,
+    debug,
+    line_progress,
+    log,
     print_json,
-    program,
-    refuse_idle,
-    say,
-    width,
+    print_translation,
+    terminal_console,
+    warn,
 )
-from heedful.cli.output import debug, print_translation, warn
-from heedful.cli.progress import LineProgress, line_progress
-from heedful.errors import ConfigError, DataError, HeedfulError
+from heedful.errors import ConfigError, DataError, HeedfulError, printable
 from heedful.files import portions
 
 if TYPE_CHECKING:
-    from heedful.decoding import Decoding
     from heedful.markup import Marked
-    from heedful.translator import Translation
+    from heedful.translator import Token
 
-__all__ = ["check_columns", "one_line", "printed_markup", "translate"]
+__all__ = ["Printer", "check_columns", "one_line", "printed_markup", "printer", "translate"]
 
 CHUNK = 1000  # lines read from stdin before they are translated, so that they can be sorted by length
-CHARACTERS = 1_000_000  # of them, where they are long
-MAP_CELLS = 500_000  # source tokens × target tokens of the maps of a line, as `heedful serve --cells`
+CHARACTERS = 1_000_000  # at most in these lines
+MAP_CELLS = 500_000  # source tokens × target tokens of the heat maps of a line, as `heedful serve --cells`
 BREAKS = re.compile(r"\s*[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]\s*")
 NO_COLUMN = re.compile(r"[\t\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
-# A word that may have lost its quotes: no name of a file, no end of a sentence, no script written without spaces.
+# A word that may lack quotes: no file name, no end of a sentence, no script without spaces.
 WORD = re.compile(r"[^\s.!?।؟。！？\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]+")
 LIKE_FILES = frozenset((".txt", ".tsv", ".csv", ".html", ".htm", ".json", ".jsonl", ".md", ".xml", ".gz"))
 
 
 def translate(
-    model: Model,
+    model: options.Model,
     text: Annotated[
-        list[str] | None, typer.Argument(metavar="TEXT", help="Sentences; otherwise stdin, a sentence a line.")
+        list[str] | None, typer.Argument(metavar="TEXT", help="Texts; otherwise stdin, one a line.")
     ] = None,
     *,
-    beam: Beam = 1,
-    n_best: Annotated[int, typer.Option(metavar="N", help="How many translations of each line.")] = 1,
-    penalty: Penalty = "length",
-    alpha: Alpha = 1.0,
-    min_length: MinLength = 0,
-    max_length: MaxLength = 0,
-    no_repeat: NoRepeat = 0,
-    sample: Annotated[bool, typer.Option("--sample", help="Draw words at random, as probable as they are.")] = False,
+    beam: options.Beam = 1,
+    n_best: Annotated[int, typer.Option(metavar="N", help="Translations of each line.")] = 1,
+    penalty: options.Penalty = "length",
+    alpha: options.Alpha = 1.0,
+    min_length: options.MinLength = 0,
+    max_length: options.MaxLength = 0,
+    no_repeat: options.NoRepeat = 0,
+    sample: Annotated[bool, typer.Option("--sample", help="Sample tokens from their probabilities.")] = False,
     temperature: Annotated[
-        float, typer.Option(metavar="X", help="Under 1 the probable words gain, over 1 the others.")
+        float, typer.Option(metavar="X", help="Below 1 probable tokens become more probable, above 1 less.")
     ] = 1.0,
-    top_k: Annotated[int, typer.Option(metavar="N", help="Draw from the N most probable words; 0: from all.")] = 0,
-    top_p: Annotated[float, typer.Option(metavar="X", help="Draw from the fewest words that have X together.")] = 1.0,
-    seed: Annotated[int, typer.Option(metavar="N", help="What is drawn follows from it.")] = 1,
+    top_k: Annotated[int, typer.Option(metavar="N", help="Sample from the N most probable tokens; 0: from all.")] = 0,
+    top_p: Annotated[float, typer.Option(metavar="X", help="Sample from the fewest tokens of probability X.")] = 1.0,
+    seed: Annotated[int, typer.Option(metavar="N", help="The seed of the samples.")] = 1,
     prefix: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="What each translation has to begin with.", show_default=False)
+        str | None, typer.Option(metavar="TEXT", help="The beginning of each translation.", show_default=False)
     ] = None,
-    copy_unknown: CopyUnknown = False,
+    copy_unknown: options.CopyUnknown = False,
     no_split: Annotated[bool, typer.Option("--no-split", help="Do not split lines into sentences.")] = False,
-    with_: With = None,
-    stream: Annotated[bool, typer.Option("--stream", help="Print each word as soon as it is decided.")] = False,
-    show: Annotated[bool, typer.Option("--show", help="Draw, for each word written, where the model looked.")] = False,
+    with_: options.With = None,
+    stream: Annotated[bool, typer.Option("--stream", help="Print each word as soon as it is decoded.")] = False,
+    show: Annotated[bool, typer.Option("--show", help="Draw the attention weights as a heat map.")] = False,
     alignments: Annotated[
-        bool, typer.Option("--alignments", help="After each translation a tab and its links, source word-target word.")
+        bool, typer.Option("--alignments", help="Print a tab and the word links after each translation.")
     ] = False,
     html: Annotated[
-        bool, typer.Option("--html", help="The text is HTML: tags and {placeholders} go with their words.")
+        bool, typer.Option("--html", help="The text is HTML: tags and {placeholders} are placed by the links.")
     ] = False,
     server: Annotated[
         str,
-        typer.Option(metavar="URL", help="Ask a service (heedful serve); MODEL is a name there, - its default."),
+        typer.Option(metavar="URL", help="Use a server (heedful serve); MODEL is a name there, - its default."),
     ] = "",
     patience: Annotated[
-        float, typer.Option(metavar="SECONDS", help="How long a --server that is away or busy is asked again.")
+        float, typer.Option(metavar="SECONDS", help="How long to retry while the --server is down or busy.")
     ] = 60.0,
-    ascii_only: Ascii = False,
-    device: Device = "auto",
-    threads: Threads = 0,
-    batch_tokens: BatchTokens = 4096,
-    json: Json = False,
+    ascii_only: options.Ascii = False,
+    device: options.Device = "auto",
+    threads: options.Threads = 0,
+    batch_tokens: options.BatchTokens = 4096,
+    json: options.Json = False,
 ) -> None:
-    """Translate sentences, one a line; a blank line stays blank.
+    """Translate texts, one a line; a blank line stays blank.
 
-    With --n-best every translation has a line: its rank, what they are compared by, and the text, separated by tabs.
-    Links (--alignments) are Pharaoh's, `0-0 1-2`, between words as white space separates them, counted from 0.
-    --json gives one object a line, with log-probability, confidence, and with --show or --alignments the weights
-    between words and their links.
-    How each way to write works: `docs/guide/decoding.md`; what --html does with broken tags, and --server:
-    `docs/guide/serve.md`.
+    With --n-best every translation has a line: its rank, the score they are ranked by, and the text, separated by tabs.
+    Links (--alignments) are in the Pharaoh format, `0-0 1-2`: source word-target word, separated by white space and
+    counted from 0. --json prints one object a line, with log-probability and confidence, and with --show or
+    --alignments the weights between words and their links.
+    Decoding: `docs/guide/decoding.md`; --html and --server: `docs/guide/serve.md`.
     """
     if stream:
-        _refuse_stream(beam, n_best, copy_unknown, alignments, html)
-        refuse_idle("with --stream, which writes one sentence at a time", {"--batch-tokens": batch_tokens != 4096})
+        _check_stream(beam, n_best, copy_unknown, alignments, html)
+        options.check_unused(
+            "with --stream, which decodes one sentence at a time", {"--batch-tokens": batch_tokens != 4096}
+        )
     columns = "" if json else "--n-best" if n_best > 1 else "--alignments" if alignments else ""
     if html and columns:
         for one in text or ():
             check_columns(one, "this text", columns)
-    check_penalty(penalty, alpha, compared=beam > 1 or n_best > 1)
+    options.check_penalty(penalty, alpha, compared=beam > 1 or n_best > 1)
     if not sample:
-        drawing = {"--temperature": temperature != 1, "--top-k": top_k != 0, "--top-p": top_p != 1, "--seed": seed != 1}
-        refuse_idle("without --sample", drawing)
-    refuse_idle("with --json" if json else "without --show", {"--ascii": ascii_only and (json or not show)})
+        sampling = {
+            "--temperature": temperature != 1,
+            "--top-k": top_k != 0,
+            "--top-p": top_p != 1,
+            "--seed": seed != 1,
+        }
+        options.check_unused("without --sample", sampling)
+    options.check_unused("with --json" if json else "without --show", {"--ascii": ascii_only and (json or not show)})
     if server:
         here = {"--penalty": penalty != "length", "--alpha": alpha != 1, "--min-length": min_length != 0}
         here |= {"--max-length": max_length != 0, "--no-repeat": no_repeat != 0, "--sample": sample}
         here |= {"--copy-unknown": copy_unknown, "--no-split": no_split, "--with": bool(with_)}
         here |= {"--device": device != "auto", "--threads": threads != 0, "--batch-tokens": batch_tokens != 4096}
-        refuse_idle("with --server: it is for models that are opened here", here)
-        from heedful.cli.remote import CHUNK as AT_ONCE
-        from heedful.cli.remote import Asking, Service, ask
+        options.check_unused("with --server; it applies to models that are opened here", here)
+        from heedful.cli.remote import BATCH, RemoteOptions, translate_remotely
 
-        service = Service(server, patience, 1 if text is None and _typed() else AT_ONCE)
-        asked = Asking(str(model), beam, n_best, prefix, alignments, html, show, ascii_only)
+        batch = 1 if text is None and _is_terminal() else BATCH
+        request = (str(model), beam, n_best, prefix, alignments, html, show, ascii_only, json)
         _hint(text, str(model), server)
-        with line_progress(_stdin_size()) if _follows(text, stream) else nullcontext(LineProgress()) as progress:
-            ask(service, asked, text or _stdin(), stream, json, progress)
+        with line_progress(_stdin_size()) if _has_progress(text, stream) else nullcontext(LineProgress()) as progress:
+            remote = RemoteOptions(server, patience, batch, *request)
+            translate_remotely(remote, text or _stdin(), stream, progress)
         return
-    refuse_idle("without --server", {"--patience": patience != 60})
-    with naming_options():
-        from heedful.decoding import Decoding
-
-        how = Decoding(
+    options.check_unused("without --server", {"--patience": patience != 60})
+    with options.name_options():
+        how = heedful.Decoding(
             beam=beam,
             n_best=n_best,
             penalty=penalty,
@@ -165,23 +152,23 @@ def translate(
             seed=seed,
         )
         _hint(text, str(model))
-        translator = opened(model, with_, device, threads, links=alignments)
+        translator = options.open_model(model, with_, device, threads, links=alignments)
         whole = no_split or ((show or alignments) and not html)
-        lines = _Sized(text or _stdin(), "TEXT" if text else "standard input, line", whole, columns if html else "")
-        notes = Notes()
+        lines = _ValidLines(
+            text or _stdin(), "TEXT" if text else "standard input, line", whole, columns if html else ""
+        )
+        notes = options.Notes()
         translator.trace_cells = None if alignments or html else MAP_CELLS
         if stream:
-            from heedful.cli.stream import printer
-
-            put = printer(show, ascii_only, json)
+            print_tokens = printer(show, ascii_only, json)
             if not threads:
                 translator.choose_threads([], how)
             for number, line in enumerate(lines, 1):
-                said = put(number, translator.stream(line, how, prefix=prefix, split=not no_split))
-                notes.add(said, translator.unknown(line))
-        size = 1 if text is None and _typed() else CHUNK
+                line_notes = print_tokens(number, translator.stream(line, how, prefix=prefix, split=not no_split))
+                notes.add(line_notes, translator.unknown(line))
+        size = 1 if text is None and _is_terminal() else CHUNK
         first = not threads
-        with line_progress(_stdin_size()) if _follows(text, stream) else nullcontext(LineProgress()) as progress:
+        with line_progress(_stdin_size()) if _has_progress(text, stream) else nullcontext(LineProgress()) as progress:
             for chunk in portions(lines, size, CHARACTERS, len):
                 began = time.perf_counter()
                 if first:
@@ -213,7 +200,7 @@ def translate(
                         else:
                             _print(done, how, (show, alignments), ascii_only, (tags, "\n" in line))
                     sys.stdout.flush()
-        notes.say()
+        notes.log()
         lines.check()
 
 
@@ -223,65 +210,53 @@ def one_line(text: str) -> str:
 
 
 def check_columns(markup: str, where: str, option: str) -> None:
-    """Raise ConfigError for HTML that cannot be printed as a column: no character of a tag or script may be changed."""
-    if found := NO_COLUMN.search(markup):
-        what = "a tab" if found[0] == "\t" else f"the line break {found[0]!a}"
-        raise ConfigError(
-            f"--html and {option}: {where} has {what}, and columns are printed in a line, separated by tabs; use --json"
-        )
+    """Raise ConfigError for HTML with tabs or line breaks, which cannot be printed as a column unchanged."""
+    if match := NO_COLUMN.search(markup):
+        what = "a tab" if match[0] == "\t" else f"the line break {match[0]!a}"
+        raise ConfigError(f"--html and {option}: {where} has {what}, which cannot be printed in a column; use --json")
 
 
 def printed_markup(markup: str, breaks: bool) -> str:
-    """Return HTML as it is printed: as it is if its source has line `breaks`, and otherwise on a line.
+    """Return HTML as it is printed: unchanged if its source has line `breaks`, and otherwise as one line.
 
-    Then only its text can have any: what stays is never changed, since a line break may end a comment in a script.
+    Without breaks in the source, only the translated text can have any, so that no tag or script is changed.
     """
     return markup if breaks else " ".join(filter(None, map(str.strip, markup.split("\n"))))
 
 
 def _markup_notes(tags: Marked | None, read: bool) -> Iterator[str]:
-    """Yield what is to be said of HTML; `read`: it is a line of standard input."""
+    """Yield the notes on HTML; `read`: it is a line of standard input."""
     for note in tags.notes if tags else ():
-        yield f"{note} (each line is a text of its own; a page is given whole, as TEXT)" if read else note
+        yield f"{note} (each line is one text; give a whole page as TEXT)" if read else note
 
 
 def _parsed(lines: list[str]) -> list[Marked | None]:
-    """Return texts with their tags apart."""
+    """Return HTML texts without their tags."""
     from heedful.markup import parse
 
     return [parse(line) for line in lines]
 
 
-def _tagged(translation: Translation, tags: Marked | None) -> str:
+def _tagged(translation: heedful.Translation, tags: Marked | None) -> str:
     """Return a translation as text, or with the tags of its source."""
     if tags is None:
         return translation.text
     from heedful.markup import carry
-    from heedful.trace.alignment import JoinedAlignment
 
-    parts = translation.sentences or (translation,)
-    looks = all(part.trace.weights is not None or part.trace.read is not None for part in parts)
-    starts = translation.starts or ((0, 0),)
-    linked = JoinedAlignment(tuple(part.alignment for part in parts), starts) if looks else None
-    return carry(tags, linked, translation.text)
+    return carry(tags, translation.sentence_alignments, translation.text)
 
 
-def _refuse_stream(beam: int, n_best: int, copy_unknown: bool, alignments: bool, html: bool) -> None:
-    """Refuse what cannot be decided word by word."""
-    for name, given, why in (
-        ("--beam", beam > 1, "a beam decides nothing before its end"),
-        ("--n-best", n_best > 1, "several translations cannot be written at once"),
-        ("--copy-unknown", copy_unknown, "it is worked out when the translation is whole"),
-        ("--alignments", alignments, "links are read when the translation is whole"),
-        ("--html", html, "tags are placed by links, which are read when the translation is whole"),
-    ):
-        if given:
-            raise ConfigError(f"--stream and {name} exclude each other: {why}")
+def _check_stream(beam: int, n_best: int, copy_unknown: bool, alignments: bool, html: bool) -> None:
+    """Raise ConfigError for options that need the whole translation."""
+    excluded = {"--beam": beam > 1, "--n-best": n_best > 1, "--copy-unknown": copy_unknown}
+    for name, is_set in {**excluded, "--alignments": alignments, "--html": html}.items():
+        if is_set:
+            raise ConfigError(f"--stream and {name} exclude each other: {name} needs the whole translation")
 
 
 def _print(
-    translation: Translation,
-    how: Decoding,
+    translation: heedful.Translation,
+    how: heedful.Decoding,
     more: tuple[bool, bool],
     ascii_only: bool,
     markup: tuple[Marked | None, bool],
@@ -291,7 +266,7 @@ def _print(
 
     (show, alignments), (tags, breaks) = more, markup
     for rank, one in enumerate(translation.n_best or (translation,), 1):
-        # A line of a file is a line again; a text that was typed keeps the line breaks it had.
+        # A line of a file gives one line; a text argument keeps its line breaks.
         columns = bool(translation.n_best or alignments)
         written = _tagged(one, tags)
         if tags is not None and not columns:
@@ -301,93 +276,95 @@ def _print(
             text = "\n".join(map(one_line, lines)).strip()
             text = text.replace("\t", " ") if columns else text
         if translation.n_best and one.length:
-            text = f"{rank}\t{_compared(one, how):.4f}\t{text}"
+            text = f"{rank}\t{_rank_score(one, how):.4f}\t{text}"
         if alignments and one.length:
             text += f"\t{align_trace(one.trace, spaced=True)}"
         print_translation(text)
         if show:
             print()
             if one.text and _drawable(one):
-                one.show(width=width(), ascii_only=ascii_only)
+                one.show(width=options.width(), ascii_only=ascii_only)
                 print()
 
 
-def _drawable(translation: Translation) -> bool:
-    """Whether the maps of a translation are small enough for a terminal."""
+def _drawable(translation: heedful.Translation) -> bool:
+    """Whether the heat maps of a translation are small enough for a terminal."""
     if not translation.traced:
         return False
     parts = [part.trace for part in translation.sentences or (translation,)]
     return sum(len(part.source.tokens) * len(part.target.tokens) for part in parts) <= MAP_CELLS
 
 
-def _record(translation: Translation, how: Decoding, tags: Marked | None) -> dict[str, Any]:
+def _record(translation: heedful.Translation, how: heedful.Decoding, tags: Marked | None) -> dict[str, Any]:
     record = translation.plain()
     if tags is not None:
         record["markup"] = _tagged(translation, tags)
     for plain, one in zip(record.get("n_best", ()), translation.n_best, strict=True):
-        plain["rank_score"] = _compared(one, how)
+        plain["rank_score"] = _rank_score(one, how)
         if tags is not None:
             plain["markup"] = _tagged(one, tags)
     return record
 
 
-def _compared(translation: Translation, how: Decoding) -> float:
-    """Return what the alternatives are compared by; the sentences of a text are searched each for itself."""
+def _rank_score(translation: heedful.Translation, how: heedful.Decoding) -> float:
+    """Return the score that the alternatives are ranked by; each sentence of a text is decoded by itself."""
     return sum(one.score / how.divisor(max(one.length, 1)) for one in translation.sentences or (translation,))
 
 
 def _hint(texts: list[str] | None, model: str, server: str = "") -> None:
-    """Say what may not be meant: the name of a file as the text, words without quotes, a terminal as standard input."""
-    command = f"{program()} translate {quote(model)}" + (f" --server {quote(server)}" if server else "")
+    """Warn of likely mistakes: the name of a file as the text, words without quotes; report reading from a terminal."""
+    command = f"{options.program()} translate {quote(model)}" + (f" --server {quote(server)}" if server else "")
     if texts is None:
-        if _typed():
-            say("reading sentences from the keyboard, one a line; Ctrl-D ends")
+        if _is_terminal():
+            log("reading texts from the terminal, one a line; end with Ctrl-D")
         return
     for text in texts:
         if os.path.isfile(text):
             how = f"{command} < {quote(text)}"
-            warn(f"{text} is a file, but its name was translated, not its lines; to translate them: {how}")
+            warn(f"{text} is a file; its name is translated, not its content; to translate the content: {how}")
     if len(texts) == 1 and _like_a_file(texts[0]) and not os.path.exists(texts[0]):
-        warn(f"there is no file {texts[0]}: these words are translated as a text")
+        warn(f"there is no file {texts[0]}; the argument is translated as a text")
     if len(texts) > 1 and all(map(WORD.fullmatch, texts[:-1])) and len(texts[-1].split()) == 1:
         joined = " ".join(texts)
         joined = quote(joined if len(joined) <= 60 else f"{joined[:60]}…")
-        warn(f"each of these {len(texts)} words is translated as a text; quotes make them one: {command} {joined}")
+        warn(
+            f"these {len(texts)} words are translated as {len(texts)} texts; quote them to make one: {command} {joined}"
+        )
 
 
 def _like_a_file(text: str) -> bool:
     return not any(map(str.isspace, text)) and os.path.splitext(text)[1].lower() in LIKE_FILES
 
 
-def _follows(text: list[str] | None, stream: bool) -> bool:
-    """Whether progress is of use: lines come from a file or a pipe, and nothing is printed word by word."""
-    return text is None and not stream and not _typed()
+def _has_progress(text: list[str] | None, stream: bool) -> bool:
+    """Whether to show progress: lines are read from a file or a pipe, and words are not printed one by one."""
+    return text is None and not stream and not _is_terminal()
 
 
 def _stdin_size() -> int | None:
-    """Return how many bytes standard input still has, if it is a file."""
+    """Return the number of bytes left in standard input, if it is a file."""
     try:
-        found = os.fstat(sys.stdin.fileno())
-        return found.st_size - sys.stdin.buffer.tell() if stat.S_ISREG(found.st_mode) else None
-    except (OSError, ValueError, AttributeError):  # no file at all
+        status = os.fstat(sys.stdin.fileno())
+        return status.st_size - sys.stdin.buffer.tell() if stat.S_ISREG(status.st_mode) else None
+    except (OSError, ValueError, AttributeError):  # not a file
         return None
 
 
-def _typed() -> bool:
-    """Whether lines are typed: each is translated when it is there."""
+def _is_terminal() -> bool:
+    """Whether lines are typed at a terminal: each is translated at once."""
     return sys.stdin is not None and sys.stdin.isatty()
 
 
-class _Sized:
-    """Lines up to the first that cannot be translated: one that is too long, that cannot be read, or not be printed.
+class _ValidLines:
+    """Lines up to the first that is invalid: too long, unreadable, or not printable as a column.
 
-    Its error is raised by `check`, when the lines before it were translated and printed.
+    Its error is raised by `check`, after the lines before it are translated and printed.
     """
 
     def __init__(self, lines: Iterable[str], what: str, whole: bool, columns: str) -> None:
         from heedful.translator.translator import CHARACTERS, SPLIT_CHARACTERS
 
-        # Read once: with --stream nothing is left for what comes after it.
+        # An iterator, read once: after --stream no lines are left for the loop that follows.
         self.lines, self.what, self.most = iter(lines), what, CHARACTERS if whole else SPLIT_CHARACTERS
         self.columns = columns  # the option that has HTML printed in columns
         self.error: HeedfulError | None = None
@@ -406,7 +383,7 @@ class _Sized:
             self.error = error
 
     def check(self) -> None:
-        """Raise the error of the line that could not be translated, if there was one."""
+        """Raise the error of the first invalid line, if there was one."""
         if self.error is not None:
             raise self.error
 
@@ -415,5 +392,129 @@ def _stdin() -> Iterator[str]:
     from heedful.data import decode
 
     if sys.stdin is None:
-        raise DataError("standard input: it is closed, and no TEXT was given")
+        raise DataError("standard input is closed, and there is no TEXT")
     return decode(sys.stdin.buffer, "standard input")
+
+
+Printer: TypeAlias = "Callable[[int, Iterator[Token]], list[str]]"
+LEAST, MOST = 0.05, 3  # the least weight of a source word in a plain line, and how many words it has
+
+
+def printer(show: bool, ascii_only: bool, json: bool) -> Printer:
+    """Return a function that prints the tokens of line number n as they are decoded, and returns the notes."""
+    if json:
+        return lambda number, tokens: _json(number, tokens, show)
+    if not show:
+        return lambda _, tokens: _plain(tokens)
+    if sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
+        return lambda _, tokens: _live(tokens, ascii_only)
+    return lambda number, tokens: _lines(number, tokens, ascii_only)
+
+
+def _sentences(tokens: Iterator[Token], notes: list[str]) -> Iterator[list[Token]]:
+    """Yield the tokens of the current sentence, after each new one."""
+    written: list[Token] = []
+    for token in tokens:
+        written.append(token)
+        yield written
+        if token.end:
+            notes += token.notes
+            written = []
+
+
+def _plain(tokens: Iterator[Token]) -> list[str]:
+    notes: list[str] = []
+    held, begun = "", False  # space is printed when a word follows it
+    try:
+        for written in _sentences(tokens, notes):
+            # A text that was typed keeps its line breaks; a line of a file has none.
+            piece = held + "\n".join(one_line(line) for line in written[-1].text.split("\n"))
+            body = piece.rstrip()
+            held = piece[len(body) :]
+            print_translation(body if begun else body.lstrip(), end="", flush=True)
+            begun = begun or bool(body)
+    finally:
+        print(flush=True)
+    return notes
+
+
+def _json(number: int, tokens: Iterator[Token], show: bool) -> list[str]:
+    from heedful.translator.translation import partial_trace
+
+    notes: list[str] = []
+    blank = True
+    for written in _sentences(tokens, notes):
+        blank, token = False, written[-1]
+        record = {"line": number, "text": token.text, "log_prob": token.log_prob, "end": token.end}
+        if show:
+            weights = partial_trace([token]).words()
+            record["source_words"] = [list(word[:3]) for word in token.source.words]
+            record["weights"] = None if weights is None else weights[-1].astype(float).round(4).tolist()
+        print_json(record)
+    if blank:
+        print_json({"line": number, "text": "", "log_prob": 0.0, "end": True})
+    return notes
+
+
+def _lines(number: int, tokens: Iterator[Token], ascii_only: bool) -> list[str]:
+    """Print a line for each complete word: its confidence, and the source words with the largest weights."""
+    from heedful.translator.translation import partial_trace
+
+    notes: list[str] = []
+    if number > 1:
+        print()
+    for written in _sentences(tokens, notes):
+        trace = partial_trace(written)
+        whole = len(trace.target.words) - (not written[-1].end)  # the last word may get more tokens
+        for at in range(whole):
+            print(_line(trace, at, ascii_only), flush=True)
+        if whole > 0:  # the printed words are not needed again
+            del written[: trace.target.words[whole - 1].last]
+    return notes
+
+
+def _line(trace: heedful.Trace, at: int, ascii_only: bool) -> str:
+    word, sure, weights = trace.target.words[at].text, trace.confidences()[at], trace.words()
+    if weights is None:
+        return f"{word} ({sure:.0%})"
+    most = sorted(zip(weights[at].tolist(), trace.source.words, strict=True), key=lambda pair: -pair[0])[:MOST]
+    largest = ", ".join(f"{source.text} {weight:.0%}" for weight, source in most if weight >= LEAST)
+    return f"{word} ({sure:.0%}) {'<-' if ascii_only else '←'} {largest or 'no large weight'}"
+
+
+def _live(tokens: Iterator[Token], ascii_only: bool) -> list[str]:
+    """Redraw the heat map after each token; one that is higher than the terminal shows its end while it grows."""
+    from rich.live import Live
+    from rich.text import Text as Rich
+
+    from heedful.draw import heatmap
+    from heedful.translator.translation import partial_trace
+
+    notes: list[str] = []
+    console = terminal_console(stderr=False)
+    live: Live | None = None
+    try:
+        for written in _sentences(tokens, notes):
+            if live is None:
+                live = Live(console=console, auto_refresh=False, vertical_overflow="visible")
+                live.start()
+            end, large = written[-1].end, len(written[0].source.tokens) * len(written) > MAP_CELLS
+            if large:
+                written[-1] = replace(written[-1], weights=None)
+                if written[0].weights is not None:
+                    written[:] = [replace(token, weights=None) for token in written]
+            trace = partial_trace(written)
+            text = Rich(printable(one_line(trace.target.text))).wrap(console, console.width)
+            drawn = [] if large else heatmap(trace, options.width(), ascii_only).splitlines()
+            if large and end:
+                notes.append(f"the heat map is omitted: it has more than {MAP_CELLS:,} source tokens × target tokens")
+            frame = [*(line.plain for line in text), "", *drawn, ""]
+            frame = frame if end else frame[-(console.height - 1) :]
+            live.update(Rich("\n".join(frame), no_wrap=True, overflow="ignore"), refresh=not end)
+            if end:
+                live.stop()
+                live = None
+    finally:
+        if live is not None:
+            live.stop()
+    return notes

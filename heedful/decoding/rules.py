@@ -103,7 +103,7 @@ class Decoding:
         if self.max_length and self.min_length > self.max_length:
             raise ConfigError(f"min_length is {self.min_length}, which is more than max_length, {self.max_length}")
         if self.sample and self.beam > 1:
-            raise ConfigError("sample and beam exclude each other: set sample=False, or beam=1")
+            raise ConfigError("sample and beam exclude each other; leave out one of them")
         if not self.sample and self.n_best > self.beam:
             raise ConfigError(
                 f"n_best is {self.n_best}, but a beam of {self.beam} finds at most {self.beam}; "

@@ -21,15 +21,15 @@ __all__ = ["DecodeStep", "Sampler", "TokenChooser", "argmax", "decode_steps", "g
 class DecodeStep(NamedTuple):
     """One step: for each sentence still going, its number, its new token, and the log-probability of that.
 
-    `weights` (sentences, L, H, S) are attention weights, if they were asked for and the model has attention; `cut`
-    marks the sentences where the limit put `</s>` in place of the chosen token.
+    `weights` (sentences, L, H, S) are attention weights, if they were asked for and the model has attention; `finished`
+    are the hypotheses that end with this step, by number.
     """
 
     rows: list[int]
     ids: list[int]
     log_probs: list[float]
     weights: Tensor | None
-    cut: list[bool]
+    finished: list[tuple[int, Hypothesis]]
 
 
 class TokenChooser(Protocol):
@@ -107,6 +107,7 @@ def decode_steps(
     state = model.start(memory, rules.capacity)
     y = torch.full((B, 1), START, device=device)
     tokens = torch.empty((B, min(64, rules.capacity)), dtype=torch.long, device=device)
+    history: list[tuple[list[int], list[float]]] = [([], []) for _ in rows]
     for t in range(rules.capacity):
         hidden, state, weights = model.step(y, state, memory, need_weights)
         scores = rules.apply(log_probs_(model.logits(hidden[:, -1])), tokens[:, :t])
@@ -119,8 +120,14 @@ def decode_steps(
         if not_numbers := [i for i, value in enumerate(values) if value != value]:
             ids = [END if i in not_numbers else token for i, token in enumerate(ids)]
             chosen = torch.tensor(ids, device=device)
-        step_weights = None if weights is None else weights[:, :, :, 0]
-        yield DecodeStep(rows, ids, values, step_weights, [False] * len(rows) if cut is None else cut.tolist())
+        finished = []
+        for i, (row, token, value) in enumerate(zip(rows, ids, values, strict=True)):
+            history[row][0].append(token)
+            history[row][1].append(value)
+            if token == END:
+                ended, scored = history[row]
+                finished.append((row, Hypothesis(tuple(ended), tuple(scored), cut is not None and bool(cut[i]))))
+        yield DecodeStep(rows, ids, values, None if weights is None else weights[:, :, :, 0], finished)
         if t == tokens.shape[1]:
             tokens = torch.cat([tokens, tokens], dim=1)
         tokens[:, t] = chosen
@@ -170,12 +177,5 @@ def sample(
 
 
 def _collect(steps: Iterator[DecodeStep], count: int) -> list[Hypothesis]:
-    ids: list[list[int]] = [[] for _ in range(count)]
-    values: list[list[float]] = [[] for _ in range(count)]
-    cut = [False] * count
-    for step in steps:
-        for row, token, value, cut_here in zip(step.rows, step.ids, step.log_probs, step.cut, strict=True):
-            ids[row].append(token)
-            values[row].append(value)
-            cut[row] = cut_here
-    return [Hypothesis(tuple(i), tuple(v), c) for i, v, c in zip(ids, values, cut, strict=True)]
+    hypotheses = dict(finished for step in steps for finished in step.finished)
+    return [hypotheses[row] for row in range(count)]

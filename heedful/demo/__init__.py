@@ -1,8 +1,6 @@
-"""`heedful demo`: the embedded corpus, translators of the same size side by side, and what the comparison shows."""
+"""`heedful demo`: the embedded corpus, models of the same size trained side by side, and their report."""
 
-from heedful.demo.plan import FAST, FULL, Contestant, Plan
-from heedful.demo.race import Standing
-from heedful.demo.run import Watch, run
-from heedful.demo.words import summary
+from heedful.demo.run import DemoDisplay, run
+from heedful.demo.training import FAST, FULL, DemoModel, Plan, TrainingStatus
 
-__all__ = ["FAST", "FULL", "Contestant", "Plan", "Standing", "Watch", "run", "summary"]
+__all__ = ["FAST", "FULL", "DemoDisplay", "DemoModel", "Plan", "TrainingStatus", "run"]

@@ -1,192 +1,249 @@
 """The braid: source words above, target words below, and ribbons between them as wide as the weight.
 
-A target word hands out all of its weight; a source word's bar is as wide as the weight it is given, so that words
-nobody looked at and words that all looked at are seen at once, and where ribbons cross, the order has changed. Long
-sentences go on in further rows, as music does; a row has the source words that it needs, and … where others are left
-out. A ribbon has the hue of its source word, which that word has under every model and in every format.
+A ribbon has the hue of its source word, the same for every model and in every format. The bar of a word is as wide as
+all its ribbons together, so that source words with much and with little attention stand out, and crossing ribbons show
+a change of word order. A long sentence continues in further rows; each has the source words that it needs, and … where
+others are left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.draw.figure import (
+from heedful.draw.picture import (
+    HUES,
+    Entry,
     Kept,
+    Picture,
     Terms,
+    cut,
+    decimal,
     heading,
+    isolate,
     keep,
+    legend,
     message,
     notes,
-    right_to_left,
-    said,
     terms,
-    warned,
-    weights_of,
+    width_of,
 )
-from heedful.draw.marks import HUES, Entry, Picture, cut, decimal, isolate, legend, width_of
-from heedful.draw.rows import GAP, LEFT_OUT, SPACE, UNIT, Row, gaps, needed, rows, side
 from heedful.trace import END, Trace
+from heedful.trace.alarms import warnings
 
-__all__ = ["MASS", "braid", "picture"]
+__all__ = ["GAP", "MASS", "SPACE", "UNIT", "BraidRow", "braid_rows", "picture"]
 
-MASS = 0.9  # the share of each word's weight that is drawn, as far as it can be seen
-LEAST = 0.02  # less is too thin to be seen
-FEW = 5  # ribbons of a word in a sentence of several rows: a row with ribbons to everywhere has room for one word
+MASS = 0.9  # the share of each word's weight that is drawn
+LEAST = 0.02  # the least weight that is drawn
+FEW = 5  # ribbons of a word in a sentence of several rows
 LONGEST = 170.0  # of a word
 NARROWEST, WIDEST = 360.0, 880.0  # of a row
-BAR = 5.0  # height of what ribbons end at
-LETTERS = 24.0  # height of a line of words, with the room to its bar
-EDGED = 4.0  # the least width of a ribbon that lies over others with an edge
+UNIT = 24.0  # width of a ribbon of weight 1
+SPACE = 12.0  # between words
+LEFT_OUT = "…"  # in place of source words that a row does not have
+GAP = width_of(LEFT_OUT) + SPACE / 3  # its width
+BAR = 5.0  # height of a bar
+LETTERS = 24.0  # height of a line of words, with the space to its bars
+EDGED = 4.0  # the least width of a ribbon with an edge
+
+
+class BraidRow(NamedTuple):
+    """The target words of a row, and the source words that they have ribbons to."""
+
+    targets: tuple[int, ...]
+    sources: tuple[int, ...]
+
+    def gaps(self, count: int) -> list[int]:
+        """Return before which of the source words others are left out; their number stands for the end of the row.
+
+        >>> BraidRow((), (1, 2, 5, 9)).gaps(10)
+        [0, 2, 3]
+        """
+        around = [-1, *self.sources, count]
+        return [i for i, (a, b) in enumerate(pairwise(around)) if b > a + 1] if self.sources else []
+
+    def width(self, drawn: NDArray[np.float32], wide: list[list[float]]) -> float:
+        """Return how wide the row is: each word as its letters or its bar, and the gaps."""
+        received = drawn[list(self.targets)].sum(0)
+        above = _width(self.sources, received, wide[0], len(self.gaps(len(wide[0]))))
+        return max(above, _width(self.targets, drawn.sum(1), wide[1], 0))
 
 
 class _Place(NamedTuple):
-    """Where a word stands: its middle, and the width of its bar."""
+    """The middle of a word, and the width of its bar."""
 
     x: float
     wide: float
 
 
-def braid(trace: Trace, title: str = "", width: float = WIDEST, mass: float = MASS) -> str:
-    """Return the weights between words as ribbons, as an SVG document.
-
-    Of each target word the widest ribbons are drawn, until they hold the share `mass` of its weight; what is too thin
-    to be seen is not. A sentence too long for `width` goes on in another row, in which a source word may stand again;
-    then a word has `FEW` ribbons at most, if `mass` is less than 1.
-    """
-    return str(picture(trace, title, width, mass))
-
-
 def picture(trace: Trace, title: str = "", width: float = WIDEST, mass: float = MASS) -> Picture:
-    """Return the braid before it is a document, to be a part of another."""
-    weights = weights_of(trace)
+    """Return the weights between words as ribbons.
+
+    Of each target word the widest ribbons are drawn, until they hold the share `mass` of its weight; very thin ones are
+    not. A sentence too long for `width` continues in another row, in which a source word may appear again; then a word
+    has at most `FEW` ribbons, if `mass` is less than 1.
+    """
+    weights = trace.checked_words()
     if weights is None:
         return message(trace, title)
     sides = [[cut(word.text, LONGEST) for word in text.words] for text in (trace.source, trace.target)]
     wide = [[width_of(w) + SPACE for w in words] for words in sides]
-    kept, drawn, parted = _drawn(weights, keep(weights, mass, LEAST), wide, width - 16)
-    many = len(parted) > 1 and mass < 1 and int(kept.mask.sum(1).max()) > FEW
-    if many:
-        kept, drawn, parted = _drawn(weights, keep(weights, mass, LEAST, FEW), wide, width - 16)
-    spread = max(NARROWEST, *(max(needed(row, drawn, wide)) for row in parted))
+    kept, drawn, rows = _drawn(weights, keep(weights, mass, LEAST), wide, width - 16)
+    limited = len(rows) > 1 and mass < 1 and int(kept.mask.sum(1).max()) > FEW
+    if limited:
+        kept, drawn, rows = _drawn(weights, keep(weights, mass, LEAST, FEW), wide, width - 16)
+    spread = max(NARROWEST, *(row.width(drawn, wide) for row in rows))
     body, y = heading(title, spread + 16)
     y += 8
-    for row in parted:
-        part, high = _row(row, drawn, sides, spread, (trace.source.text, trace.target.text))
+    for row in rows:
+        part, high = _draw_row(row, drawn, sides, spread, (trace.source.right_to_left, trace.target.right_to_left))
         body.append(f'<g transform="translate(8 {decimal(y)})">{part}</g>')
         y += high + 26
-    unseen, several = bool((drawn.sum(0) == 0).any()), len(parted) > 1
-    key, key_height = legend(_entries(terms(trace), unseen, several), 8, y - 6, spread)
+    some_empty = bool((drawn.sum(0) == 0).any())
+    key, key_height = legend(_entries(terms(trace), some_empty, len(rows) > 1), 8, y - 6, spread)
     thin = bool((drawn.sum(1) < mass * weights.sum(1) - 1e-3).any())
-    lines = _notes(trace, kept, mass, thin, many)
+    lines = _caption(trace, kept, mass, thin, limited)
     below, below_height = notes(lines, y - 6 + key_height, spread + 16)
-    told = f"{_describe(trace, drawn)}. {'; '.join(lines)}"
+    description = f"{_describe(trace, drawn)}. {'; '.join(lines)}"
     height = y - 6 + key_height + below_height + 6
-    return Picture(spread + 16, height, title or terms(trace).title, told, "\n".join([*body, key, *below]))
+    return Picture(spread + 16, height, title or terms(trace).title, description, "\n".join([*body, key, *below]))
 
 
 def _drawn(
     weights: NDArray[np.float32], kept: Kept, wide: list[list[float]], width: float
-) -> tuple[Kept, NDArray[np.float32], list[Row]]:
-    """Return which weights are drawn, these with 0 for all others, and the rows that they stand in."""
+) -> tuple[Kept, NDArray[np.float32], list[BraidRow]]:
+    """Return which weights are drawn, these with 0 for all others, and their rows."""
     drawn = np.where(kept.mask, weights, 0).astype(np.float32)
-    return kept, drawn, rows(drawn, wide, width)
+    return kept, drawn, braid_rows(drawn, wide, width)
+
+
+def braid_rows(drawn: NDArray[np.float32], wide: list[list[float]], most: float) -> list[BraidRow]:
+    """Split the target words into rows of at most `most`, each with the source words that it has ribbons to.
+
+    A source word without ribbons is put beside its neighbour, in a row with enough space. Those for which there is no
+    space have rows of their own, without target words.
+    """
+    whole = BraidRow(tuple(range(len(drawn))), tuple(range(drawn.shape[1])))
+    if whole.width(drawn, wide) <= most:
+        return [whole]
+    rows: list[BraidRow] = []
+    row = BraidRow((), ())
+    for t, weights in enumerate(drawn):
+        linked = tuple(np.flatnonzero(weights).tolist())
+        longer = BraidRow((*row.targets, t), tuple(sorted({*row.sources, *linked})))
+        if row.targets and longer.width(drawn, wide) > most:
+            rows.append(row)
+            longer = BraidRow((t,), linked)
+        row = longer
+    rows.append(row)
+    rest: list[BraidRow] = []
+    for s in np.flatnonzero(drawn.sum(0) == 0).tolist():
+        nearest = sorted(range(len(rows)), key=lambda i: min((abs(s - x) for x in rows[i].sources), default=0))
+        for group, i in (*((rows, i) for i in nearest), *((rest, i) for i in range(len(rest))[-1:])):
+            longer = group[i]._replace(sources=tuple(sorted({*group[i].sources, s})))
+            if longer.width(drawn, wide) <= most:
+                group[i] = longer
+                break
+        else:
+            rest.append(BraidRow((), (s,)))
+    return rows + rest
+
+
+def _width(words: Sequence[int], mass: NDArray[np.float32], wide: Sequence[float], gaps: int) -> float:
+    return sum(max(wide[w], UNIT * float(mass[w]) + SPACE) for w in words) + gaps * GAP
+
+
+def _draw_row(
+    row: BraidRow, drawn: NDArray[np.float32], sides: list[list[str]], spread: float, reverse: tuple[bool, bool]
+) -> tuple[str, float]:
+    """Return one row: words, bars and ribbons from (0, 0) on, and its height."""
+    part = np.zeros_like(drawn)
+    part[list(row.targets)] = drawn[list(row.targets)]
+    above, dots = _places(row.sources, part.sum(0), sides[0], (spread, reverse[0]), row.gaps(len(sides[0])))
+    below, _ = _places(row.targets, drawn.sum(1), sides[1], (spread, reverse[1]))
+    links = [(t, s) for t in row.targets for s in np.flatnonzero(part[t]).tolist()]
+    reach = max((abs(above[s].x - below[t].x) for t, s in links), default=0.0)
+    top = LETTERS
+    bottom = top + min(190.0, max(84.0, 60 + 0.3 * reach))
+    ribbons = _ribbons(links, part, above, below, (top, bottom), sides)
+    bars = [_bar(place, top - BAR, f"b d{s % HUES}") for s, place in above.items()]
+    bars += [_bar(place, bottom, "i") for place in below.values()]
+    words = [_word(sides[0][s], place, top - BAR - 8, place.wide > 0) for s, place in above.items()]
+    words += [_word(sides[1][t], place, bottom + BAR + 17, True) for t, place in below.items()]
+    words += [_left_out(x, top - BAR - 8) for x in dots]
+    return "\n".join([*ribbons, *bars, *words]), bottom + LETTERS if row.targets else top
 
 
 def _places(
     words: Sequence[int],
     mass: NDArray[np.float32],
     letters: Sequence[str],
-    room: tuple[float, bool],
-    left_out: Sequence[int] = (),
+    line: tuple[float, bool],
+    gaps: Sequence[int] = (),
 ) -> tuple[dict[int, _Place], list[float]]:
-    """Return where each word stands, and each mark for words left out, when the room that is left is shared evenly.
+    """Return the place of each word and of each gap, with the free space shared evenly.
 
-    `room` is how wide the row is, and whether it goes from right to left.
+    `line` is the width of the row, and whether it goes from right to left.
     """
-    spread, turned = room
+    spread, reverse = line
     wide = [width_of(word) + SPACE for word in letters]
-    free = (spread - side(words, mass, wide, len(left_out))) / max(1, len(words))
-    found, marks, x = {}, [], 0.0
+    free = (spread - _width(words, mass, wide, len(gaps))) / max(1, len(words))
+    places, dots, x = {}, [], 0.0
     for number, word in enumerate(words):
-        if number in left_out:
-            marks.append(x + GAP / 2)
+        if number in gaps:
+            dots.append(x + GAP / 2)
             x += GAP
         bar = UNIT * float(mass[word])
         slot = max(wide[word], bar + SPACE) + free
         middle = x + slot / 2
-        found[word] = _Place(spread - middle if turned else middle, bar)
+        places[word] = _Place(spread - middle if reverse else middle, bar)
         x += slot
-    marks += [x + GAP / 2] if len(words) in left_out else []
-    return found, [spread - mark if turned else mark for mark in marks]
-
-
-def _row(
-    row: Row, drawn: NDArray[np.float32], sides: list[list[str]], spread: float, texts: tuple[str, str]
-) -> tuple[str, float]:
-    """Return one row: words, bars and ribbons from (0, 0) on, and the height that it takes."""
-    part = np.zeros_like(drawn)
-    part[list(row.targets)] = drawn[list(row.targets)]
-    above, marks = _places(
-        row.sources, part.sum(0), sides[0], (spread, right_to_left([texts[0]])), gaps(row.sources, len(sides[0]))
-    )
-    below, _ = _places(row.targets, drawn.sum(1), sides[1], (spread, right_to_left([texts[1]])))
-    reach = max(
-        (abs(above[s].x - below[t].x) for t in row.targets for s in np.flatnonzero(part[t]).tolist()), default=0.0
-    )
-    top = LETTERS
-    bottom = top + min(190.0, max(84.0, 60 + 0.3 * reach))
-    ribbons = _ribbons(row, part, above, below, (top, bottom), sides)
-    bars = [_bar(place, top - BAR, f"b d{s % HUES}") for s, place in above.items()]
-    bars += [_bar(place, bottom, "i") for place in below.values()]
-    words = [_word(sides[0][s], place, top - BAR - 8, place.wide > 0) for s, place in above.items()]
-    words += [_word(sides[1][t], place, bottom + BAR + 17, True) for t, place in below.items()]
-    words += [_left_out(x, top - BAR - 8) for x in marks]
-    return "\n".join([*ribbons, *bars, *words]), bottom + LETTERS if row.targets else top
+    dots += [x + GAP / 2] if len(words) in gaps else []
+    return places, [spread - dot if reverse else dot for dot in dots]
 
 
 def _ribbons(
-    row: Row,
+    links: Sequence[tuple[int, int]],
     part: NDArray[np.float32],
     above: dict[int, _Place],
     below: dict[int, _Place],
     ends: tuple[float, float],
     sides: list[list[str]],
 ) -> list[str]:
-    """Return the ribbons; at both ends they lie side by side, in the order of where they go."""
-    starts: dict[tuple[int, int], tuple[float, float]] = {}
-    for places, others, pairs in (
-        (above, below, [(s, [(t, s) for t in row.targets if part[t, s]]) for s in row.sources]),
-        (below, above, [(t, [(t, s) for s in row.sources if part[t, s]]) for t in row.targets]),
-    ):
-        which = 0 if places is above else 1
-        for word, links in pairs:
-            x = places[word].x - places[word].wide / 2
-            for t, s in sorted(links, key=lambda link: others[link[which]].x):
-                old = starts.get((t, s), (0.0, 0.0))
-                starts[t, s] = (x, old[1]) if places is above else (old[0], x)
-                x += UNIT * float(part[t, s])
-    found = []
-    for (t, s), (high, low) in sorted(starts.items(), key=lambda item: float(part[item[0]])):  # wide ones on top
+    """Return the ribbons; at both ends they are side by side, in the order of their other ends."""
+
+    def starts(places: dict[int, _Place], others: dict[int, _Place], own: int) -> dict[tuple[int, int], float]:
+        """Return the left edge of each ribbon at one side; `own` is the index of that side's word in a link."""
+        x = {word: place.x - place.wide / 2 for word, place in places.items()}
+        edges = {}
+        for link in sorted(links, key=lambda link: others[link[1 - own]].x):
+            edges[link] = x[link[own]]
+            x[link[own]] += UNIT * float(part[link])
+        return edges
+
+    high, low = starts(above, below, 1), starts(below, above, 0)
+    ribbons = []
+    for t, s in sorted(links, key=lambda link: float(part[link])):  # wide ones on top
         weight = float(part[t, s])
-        told = f"{isolate(sides[1][t])} → {isolate(sides[0][s])} {round(100 * weight)} %"
-        path = _path(high, low, UNIT * weight, ends)
-        found.append(f"<g><title>{told}</title>{_coloured(path, weight, s)}</g>")
-    return found
+        label = f"{isolate(sides[1][t])} → {isolate(sides[0][s])} {round(100 * weight)} %"
+        path = _path(high[t, s], low[t, s], UNIT * weight, ends)
+        ribbons.append(f"<g><title>{label}</title>{_coloured(path, weight, s)}</g>")
+    return ribbons
 
 
 def _coloured(path: str, weight: float, source: int) -> str:
-    """Return a ribbon in the hue of its source word: one pale path, and a full one over it as opaque as its weight."""
+    """Return a ribbon in the hue of its source word: a pale path, and a full one over it as opaque as its weight."""
     hue, full = source % HUES, decimal(min(1.0, weight))
     pale = f"u k w{hue}" if UNIT * weight >= EDGED else f"w w{hue}"
     return f'<path class="{pale}" d="{path}"/><path class="u d{hue}" fill-opacity="{full}" d="{path}"/>'
 
 
 def _path(high: float, low: float, wide: float, ends: tuple[float, float]) -> str:
-    """Return the way from `high` above to `low` below, leaving and arriving upright."""
+    """Return the path from `high` above to `low` below, vertical at both ends."""
     top, bottom = ends
     middle = (top + bottom) / 2
     a, b, c, d = (decimal(x) for x in (high, low, high + wide, low + wide))
@@ -195,61 +252,61 @@ def _path(high: float, low: float, wide: float, ends: tuple[float, float]) -> st
 
 
 def _bar(place: _Place, y: float, kind: str) -> str:
-    """Return what ribbons end at; of a word that nobody looked at, an empty one."""
+    """Return the bar of a word; an empty one if it has no ribbons."""
     wide, kind = (place.wide, kind) if place.wide else (10.0, "e")
     x = decimal(place.x - wide / 2)
     return f'<rect class="{kind}" x="{x}" y="{decimal(y)}" width="{decimal(wide)}" height="{decimal(BAR)}" rx="1"/>'
 
 
-def _word(word: str, place: _Place, y: float, seen: bool) -> str:
-    kind = "m" if seen and word != END else "m t"
+def _word(word: str, place: _Place, y: float, has_ribbons: bool) -> str:
+    kind = "m" if has_ribbons and word != END else "m t"
     return f'<text class="{kind}" x="{decimal(place.x)}" y="{decimal(y)}">{isolate(word)}</text>'
 
 
 def _left_out(x: float, y: float) -> str:
-    """Return the mark for words that a row does not have; who has the picture read aloud is told of all words."""
+    """Return the … for left out words, hidden from screen readers: the description has all words."""
     return f'<text class="m t" aria-hidden="true" x="{decimal(x)}" y="{decimal(y)}">{LEFT_OUT}</text>'
 
 
-def _entries(by: Terms, some_unseen: bool, several: bool) -> list[Entry]:
-    """Return the legend: how wide a weight is, what an empty bar means, and a mark between words."""
-    marks, x = [], 0.0
+def _entries(names: Terms, some_empty: bool, several: bool) -> list[Entry]:
+    """Return the legend: widths of ribbons, and the meaning of an empty bar and of … if there are any."""
+    samples, x = [], 0.0
     for share in (1.0, 0.5, 0.1):
         wide = UNIT * share
-        marks.append(_coloured(f"M{decimal(x)} 0h{decimal(wide)}v14h-{decimal(wide)}z", share, 1))
+        samples.append(_coloured(f"M{decimal(x)} 0h{decimal(wide)}v14h-{decimal(wide)}z", share, 1))
         x += wide + 5
-    found = [Entry("".join(marks), x - 5, f"{by.one} 100, 50 and 10 %")]
-    if some_unseen:
+    entries = [Entry("".join(samples), x - 5, f"{names.one} 100, 50 and 10 %")]
+    if some_empty:
         empty = f'<rect class="e" x="0" y="5" width="10" height="{decimal(BAR)}" rx="1"/>'
-        found.append(Entry(empty, 10, "no ribbon comes here"))
+        entries.append(Entry(empty, 10, "no ribbon"))
     if several:
-        found.append(Entry(_left_out(7, 10), 14, "words left out in this row"))
-    return found
+        entries.append(Entry(_left_out(7, 10), 14, "words left out in this row"))
+    return entries
 
 
-def _notes(trace: Trace, kept: Kept, mass: float, thin: bool, many: bool) -> list[str]:
-    """Return what is said below: what is drawn, what is not and how much that is, and which weights these are.
+def _caption(trace: Trace, kept: Kept, mass: float, thin: bool, limited: bool) -> list[str]:
+    """Return the caption: what is drawn, what is hidden, the read-out and the warnings.
 
-    `thin` says whether a word has fewer ribbons than `mass` asks for, since others would be too thin to be seen;
-    `many`, whether one has fewer since it would have more than `FEW`, in a long sentence.
+    `thin`: some word has ribbons for less than `mass`, since others are too thin. `limited`: some word would have more
+    than `FEW` ribbons.
     """
-    by, least = terms(trace), f"{100 * LEAST:.0f}\u00a0%"
+    names, least = terms(trace), f"{100 * LEAST:.0f}\u00a0%"
     if mass < 1:
         share = f"{100 * mass:.0f}\u00a0%"
-        drawn = f"every word below has ribbons to the words it {by.most} most, until they hold {share} of its {by.all}"
-        drawn += f", but no more than {FEW}, since this is a long sentence" if many else ""
-        hidden = f"smaller {by.one}s, and all under {least}" if thin else f"smaller {by.one}s"
+        drawn = f"ribbons: the largest {names.one}s of each target word, up to {share} of its {names.all}"
+        drawn += f", at most {FEW} in a long sentence" if limited else ""
+        hidden = f"smaller {names.one}s, and all under {least}" if thin else f"smaller {names.one}s"
     else:
-        drawn, hidden = f"every word below has ribbons to all the words it {by.most}", f"{by.one}s under {least}"
-    return [drawn, kept.words(hidden, by.all), said(trace), *warned(trace)]
+        drawn, hidden = f"ribbons: all {names.one}s of each target word", f"{names.one}s under {least}"
+    return [drawn, kept.caption(hidden, names.all), trace.readout_caption, *warnings(trace)]
 
 
 def _describe(trace: Trace, drawn: NDArray[np.float32]) -> str:
     """Return the ribbons in words."""
-    sources = trace.source.words
-    found = []
+    sources = [word.text for word in trace.source.words]
+    entries = []
     for word, row in zip(trace.target.words, drawn, strict=True):
-        looks = sorted(np.flatnonzero(row).tolist(), key=lambda s: -float(row[s]))
-        told = ", ".join(f"{sources[s].text} {round(100 * float(row[s]))} %" for s in looks)
-        found.append(f"{word.text}: {told or terms(trace).none}")
-    return f"{terms(trace).each}. " + "; ".join(found)
+        largest = sorted(np.flatnonzero(row).tolist(), key=lambda s: -float(row[s]))
+        listed = ", ".join(f"{sources[s]} {round(100 * float(row[s]))} %" for s in largest)
+        entries.append(f"{word.text}: {listed or 'none'}")
+    return f"Largest {terms(trace).one}s of each target word. " + "; ".join(entries)

@@ -1,4 +1,4 @@
-"""Charts as SVG: lines with points, and bars in groups. Each series has its mark, so that colour is not needed."""
+"""Charts as SVG: lines with points, and bars in groups. Each series has its symbol, so that colour is not needed."""
 
 from __future__ import annotations
 
@@ -6,29 +6,15 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from heedful.draw.marks import (
-    Entry,
-    Picture,
-    clean,
-    cut,
-    decimal,
-    finite,
-    legend,
-    log_ticks,
-    number,
-    tick_label,
-    ticks,
-    width_of,
-    wrap,
-)
+from heedful.draw.picture import Entry, Picture, clean, cut, decimal, heading, legend, number, width_of
 from heedful.errors import DataError
 
-__all__ = ["Series", "bars", "lines", "rows", "swatch"]
+__all__ = ["Series", "bars", "lines", "log_ticks", "rows", "swatch", "ticks"]
 
 WIDTH = 640
 NARROW = 340  # of what is meant for a phone
 PLOT = 240  # height of the part inside the axes
-# One of each to a series: the dashes of its line, and its point, drawn around (0, 0).
+# By series: the dashes of its line, and its point, drawn around (0, 0).
 DASHES = ("", "7 4", "2 3", "10 3 2 3", "4 2")
 POINTS = (
     '<circle r="3.5"/>',
@@ -59,11 +45,11 @@ class _Frame(NamedTuple):
 def lines(
     series: Sequence[Series], title: str, x_label: str, y_label: str, log_y: bool = False, width: float = WIDTH
 ) -> str:
-    """Return a line chart as an SVG document; `log_y`: equal ratios are equally far apart, so y must be over 0."""
+    """Return a line chart as an SVG document; with `log_y`, the y axis is logarithmic and every y above 0."""
     for one in series:
         if len(one.x) != len(one.y):
             raise DataError(f"{one.name}: {len(one.x)} x for {len(one.y)} y")
-        finite([*one.x, *one.y], one.name)
+        _check_finite([*one.x, *one.y], one.name)
         if log_y and any(y <= 0 for y in one.y):
             raise DataError(f"{one.name}: {min(one.y)} cannot be drawn on a logarithmic scale")
     xs, ys = [x for one in series for x in one.x], [y for one in series for y in one.y]
@@ -71,14 +57,14 @@ def lines(
         return _empty(title)
     x_ticks = ticks(min(0.0, *xs), max(xs), max(2, int(width // 100)))
     y_ticks = log_ticks(min(ys), max(ys)) if log_y else ticks(min(0.0, *ys), max(ys))
-    head, top = _head(title, y_label, [Entry(_line_mark(i), 34, one.name) for i, one in enumerate(series)], width)
+    head, top = _head(title, y_label, [Entry(_line_symbol(i), 34, one.name) for i, one in enumerate(series)], width)
     frame = _frame(top, y_ticks, width)
     scale = math.log10 if log_y else float
     x_at, y_at = _scale(x_ticks, frame.left, frame.right), _scale([scale(t) for t in y_ticks], frame.bottom, frame.top)
     body = [*head, *_levels(frame, y_ticks, lambda y: y_at(scale(y)))]
     for tick in x_ticks:
         at = f'x="{decimal(x_at(tick))}" y="{decimal(frame.bottom + 18)}"'
-        body.append(f'<text class="q m" {at}>{tick_label(tick)}</text>')
+        body.append(f'<text class="q m" {at}>{_tick_label(tick)}</text>')
     for i, one in enumerate(series):
         body.append(_line(i, one, [(x_at(x), y_at(scale(y))) for x, y in zip(one.x, one.y, strict=True)]))
     middle = decimal((frame.left + frame.right) / 2)
@@ -88,7 +74,7 @@ def lines(
 
 
 def bars(groups: Sequence[str], series: Sequence[tuple[str, Sequence[float]]], title: str, y_label: str) -> str:
-    """Return bars in groups as an SVG document; over each bar stands its value, which must not be under 0."""
+    """Return bars in groups as an SVG document; each has its value above it, which must not be negative."""
     if not _bars_can_be_drawn(groups, series):
         return _empty(title)
     y_ticks = ticks(0.0, max(max(values) for _, values in series))
@@ -109,11 +95,11 @@ def bars(groups: Sequence[str], series: Sequence[tuple[str, Sequence[float]]], t
         at = f'x="{decimal(middle)}" y="{decimal(frame.bottom + 19)}"'
         body.append(f'<text class="m" {at}>{clean(cut(group, each - 4))}</text>')
     body.append(f'<path class="l" d="M{decimal(frame.left)} {decimal(frame.bottom)}H{decimal(frame.right)}"/>')
-    return str(Picture(width, frame.bottom + 32, title, _told(groups, series, y_label), "\n".join(body)))
+    return str(Picture(width, frame.bottom + 32, title, _description(groups, series, y_label), "\n".join(body)))
 
 
 def rows(groups: Sequence[str], series: Sequence[tuple[str, Sequence[float]]], title: str, label: str) -> str:
-    """Return the same as `bars`, lying, for a narrow place: a value stands at the end of its bar."""
+    """Return the bars of `bars` horizontally, for narrow screens; a value is at the end of its bar."""
     if not _bars_can_be_drawn(groups, series):
         return _empty(title)
     head, top = _head(title, label, _bar_entries(series), NARROW)
@@ -129,11 +115,11 @@ def rows(groups: Sequence[str], series: Sequence[tuple[str, Sequence[float]]], t
             at = f'x="{decimal(x_at(values[g]) + 6)}" y="{decimal(y + 18 * i + 12)}"'
             body.append(f'{drawn}<text class="q" {at}>{number(values[g])}</text>')
         y += 18 * len(series) + 14
-    return str(Picture(NARROW, y, title, _told(groups, series, label), "\n".join(body)))
+    return str(Picture(NARROW, y, title, _description(groups, series, label), "\n".join(body)))
 
 
 def swatch(i: int) -> str:
-    """Return the mark of the series at place `i` by itself, for a page that names it beside its chart."""
+    """Return the symbol of series `i`, for a page that names it beside its chart."""
     bar = _bar(i, 1, 1, 20, 12)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="heedful" width="22" height="14" aria-hidden="true">{bar}</svg>'
@@ -141,13 +127,13 @@ def swatch(i: int) -> str:
 
 
 def _bars_can_be_drawn(groups: Sequence[str], series: Sequence[tuple[str, Sequence[float]]]) -> bool:
-    """Refuse values that are no bars; False when there are none at all."""
+    """Raise DataError for values that are no bars; return False if there are none."""
     for name, values in series:
         if len(values) != len(groups):
             raise DataError(f"{name}: {len(values)} values for {len(groups)} groups")
-        finite(values, name)
+        _check_finite(values, name)
         if any(value < 0 for value in values):
-            raise DataError(f"{name}: {min(values)} cannot be drawn as a bar: it is less than 0")
+            raise DataError(f"{name}: {min(values)} cannot be drawn as a bar: it is negative")
     return bool(groups and series)
 
 
@@ -155,48 +141,47 @@ def _bar_entries(series: Sequence[tuple[str, Sequence[float]]]) -> list[Entry]:
     return [Entry(_bar(i, 2, -1, 20, 15), 24, name) for i, (name, _) in enumerate(series)]
 
 
-def _told(groups: Sequence[str], series: Sequence[tuple[str, Sequence[float]]], label: str) -> str:
-    """Return all bars in words."""
+def _description(groups: Sequence[str], series: Sequence[tuple[str, Sequence[float]]], label: str) -> str:
+    """Return all bars as text."""
     each = [f"{g}: " + ", ".join(f"{name} {number(v[i])}" for name, v in series) for i, g in enumerate(groups)]
     return f"{label}. {'; '.join(each)}"
 
 
 def _head(title: str, label: str, entries: Sequence[Entry], width: float) -> tuple[list[str], float]:
-    """Return title, legend and what is measured, and where the next may stand."""
-    titles = wrap(title, width - 16, 15)
-    found = [f'<text class="h" x="8" y="{20 + 22 * i}">{clean(line)}</text>' for i, line in enumerate(titles)]
-    top = 22.0 * len(titles) + 12
+    """Return title, legend and axis label, and the y below them."""
+    titles, height = heading(title, width, 22)
+    top = height + 12
     key, height = legend(entries, 8, top, width - 16)
     top += height + 16
-    return [*found, key, f'<text class="q" x="8" y="{decimal(top)}">{clean(label)}</text>'], top
+    return [*titles, key, f'<text class="q" x="8" y="{decimal(top)}">{clean(label)}</text>'], top
 
 
 def _frame(top: float, y_ticks: Sequence[float], width: float) -> _Frame:
     """Return the part inside the axes, under a head that ends at `top`."""
-    left = 18 + max(width_of(tick_label(t), 12) for t in y_ticks)
+    left = 18 + max(width_of(_tick_label(t), 12) for t in y_ticks)
     return _Frame(left, top + 30, width - 16, top + 30 + PLOT)
 
 
 def _levels(frame: _Frame, y_ticks: Sequence[float], y_at: Callable[[float], float]) -> list[str]:
-    """Return the lines across, with their numbers at the left."""
+    """Return the horizontal lines, with their numbers at the left."""
     found = []
     for tick in y_ticks:
         y = y_at(tick)
         found.append(
             f'<path class="l" d="M{decimal(frame.left)} {decimal(y)}H{decimal(frame.right)}"/>'
-            f'<text class="q r" x="{decimal(frame.left - 7)}" y="{decimal(y + 4)}">{tick_label(tick)}</text>'
+            f'<text class="q r" x="{decimal(frame.left - 7)}" y="{decimal(y + 4)}">{_tick_label(tick)}</text>'
         )
     return found
 
 
 def _scale(marks: Sequence[float], start: float, end: float) -> Callable[[float], float]:
-    """Return where a number lies when the first mark is at `start` and the last at `end`."""
+    """Return the map from numbers to coordinates with the first mark at `start` and the last at `end`."""
     low, high = marks[0], marks[-1]
     return lambda value: start + (value - low) / (high - low) * (end - start)
 
 
 def _line(i: int, one: Series, places: Sequence[tuple[float, float]]) -> str:
-    """Return one line with its points; few enough of them to be told apart."""
+    """Return one line with at most about 24 of its points."""
     path = "".join(f"{'L' if n else 'M'}{decimal(x)} {decimal(y)}" for n, (x, y) in enumerate(places))
     every = max(1, math.ceil(len(places) / 24))
     parts = [f'<g class="s{i % 5}">']
@@ -204,25 +189,23 @@ def _line(i: int, one: Series, places: Sequence[tuple[float, float]]) -> str:
         parts.append(f'<path class="a" stroke-dasharray="{DASHES[i % 5] or "none"}" d="{path}"/>')
     for n, (x, y) in enumerate(places):
         if n % every == 0 or n == len(places) - 1:
-            told = clean(f"{one.name}: {number(one.y[n])} at {number(one.x[n])}")
+            label = clean(f"{one.name}: {number(one.y[n])} at {number(one.x[n])}")
             at = f"translate({decimal(x)} {decimal(y)})"
-            parts.append(f'<g class="b" transform="{at}"><title>{told}</title>{POINTS[i % 5]}</g>')
+            parts.append(f'<g class="b" transform="{at}"><title>{label}</title>{POINTS[i % 5]}</g>')
     return "".join(parts) + "</g>"
 
 
-def _line_mark(i: int) -> str:
+def _line_symbol(i: int) -> str:
     line = f'<path class="a" stroke-dasharray="{DASHES[i % 5] or "none"}" d="M0 7H34"/>'
     return f'<g class="s{i % 5}">{line}<g class="b" transform="translate(17 7)">{POINTS[i % 5]}</g></g>'
 
 
 def _bar(i: int, x: float, y: float, wide: float, high: float) -> str:
-    """Return a bar: pale with an outline, full, striped, and so on; told apart without colour."""
+    """Return a bar: pale with an outline, full, or striped, so that series differ without colour."""
     at = f'x="{decimal(x)}" y="{decimal(y)}" width="{decimal(wide)}" height="{decimal(high)}"'
     kind = i % 3
     box = f'<rect class="b{" p" if kind != 1 else ""}" {at} rx="1.5"/>'
-    if (
-        kind == 2 and high >= 0.5
-    ):  # a broad dashed line upwards is stripes across; one of no length is a line of its own
+    if kind == 2 and high >= 0.5:  # stripes are a wide dashed line; one of length 0 would be drawn as a line
         middle, low = decimal(x + wide / 2), decimal(y + high)
         box += (
             f'<path d="M{middle} {low}V{decimal(y)}" stroke="currentColor" stroke-width="{decimal(wide)}" '
@@ -232,8 +215,53 @@ def _bar(i: int, x: float, y: float, wide: float, high: float) -> str:
 
 
 def _empty(title: str) -> str:
-    message = "There is nothing to draw."
+    message = "There is no data to draw."
     body = (
         f'<text class="h" x="8" y="20">{clean(cut(title, 380, 15))}</text><text class="q" x="8" y="44">{message}</text>'
     )
     return str(Picture(400, 58, title, message, body))
+
+
+def _check_finite(values: Sequence[float], what: str) -> None:
+    """Raise DataError for a number that is not finite."""
+    for value in values:
+        if not math.isfinite(value):
+            raise DataError(f"{what}: {value} cannot be drawn")
+
+
+def ticks(low: float, high: float, count: int = 5) -> tuple[float, ...]:
+    """Return about `count` round numbers that enclose `low` to `high`.
+
+    >>> ticks(0, 97)
+    (0.0, 20.0, 40.0, 60.0, 80.0, 100.0)
+    """
+    if high - low <= 1e-9 * max(abs(low), abs(high)):  # one number, as far as can be drawn
+        low, high = (low - abs(low) / 2, low + abs(low) / 2) if low else (0.0, 1.0)
+    rough = (high - low) / count
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= rough * (1 - 1e-9))
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return tuple(float(f"{i * step:.12g}") for i in range(first, last + 1))
+
+
+def log_ticks(low: float, high: float) -> tuple[float, ...]:
+    """Return round numbers that enclose `low` to `high`, for a logarithmic scale.
+
+    >>> log_ticks(0.3, 8)
+    (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+    """
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    steps, every = ((1, 2, 5), 1) if last - first <= 3 else ((1,), 1 + (last - first) // 8)
+    all_ = [float(f"{m}e{e}") for e in range(first, last + every, every) for m in steps]
+    start = max((i for i, t in enumerate(all_) if t <= low), default=0)
+    stop = next((i for i, t in enumerate(all_) if t >= high), len(all_) - 1)
+    return tuple(all_[start : max(stop, start + 1) + 1])
+
+
+def _tick_label(value: float) -> str:
+    """Return the label of a tick.
+
+    >>> _tick_label(0.25), _tick_label(20.0), _tick_label(12000.0)
+    ('0.25', '20', '12,000')
+    """
+    return f"{value:,.0f}" if value == round(value) else f"{value:.6g}"

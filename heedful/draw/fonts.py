@@ -1,4 +1,4 @@
-"""Fonts for the words of a picture, found among those of the system: for each character a file that has it."""
+"""Fonts of the system for the characters of a picture."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PLACES = {
     "darwin": ("/System/Library/Fonts", "/Library/Fonts", "~/Library/Fonts"),
     "win32": ("%WINDIR%/Fonts", "%LOCALAPPDATA%/Microsoft/Windows/Fonts"),
 }
-# Which file is the plain upright letter, by how files are named.
+# File names with these are not the upright regular face.
 STYLED = re.compile(
     r"bold|italic|oblique|light|thin|black|heavy|medium|narrow|condensed|mono|serif|display|music|looped|unjoined"
     r"|kufi|nastaliq|rashi"
@@ -31,7 +31,7 @@ PACKAGES |= {"HANGUL": "fonts-noto-cjk", "EMOJI": "fonts-noto-color-emoji"}
 
 
 class Face(NamedTuple):
-    """One face of a font file: the name of its family, and the characters that it has."""
+    """One face of a font file: its family, and the code points that it has."""
 
     path: Path
     family: str
@@ -39,7 +39,7 @@ class Face(NamedTuple):
 
 
 def script_of(character: str) -> str:
-    """Return the script of a character, as Unicode's names begin with it.
+    """Return the script of a character, the first word of its Unicode name.
 
     >>> script_of("क"), script_of("م"), script_of("家"), script_of("😀"), script_of("a")
     ('DEVANAGARI', 'ARABIC', 'CJK', 'EMOJI', 'LATIN')
@@ -52,18 +52,18 @@ def script_of(character: str) -> str:
 
 
 def needs_font(character: str) -> bool:
-    """Whether a character is one to be seen: not a space, nor one that only says how others are written."""
+    """Return whether a character is visible: not a space, a format character or a variation selector."""
     kind = unicodedata.category(character)
     return not (character.isspace() or kind[0] == "C" or "\ufe00" <= character <= "\ufe0f")
 
 
 @lru_cache(maxsize=512)
 def faces_of(path: Path) -> tuple[Face, ...]:
-    """Return the faces of a font file; none of a file that is not one."""
+    """Return the faces of a font file; none if it is not one."""
     try:
         from fontTools.ttLib import TTCollection, TTFont, TTLibError
     except ImportError:
-        raise HeedfulError(f"pictures as .png need more: {install_command('png')}") from None
+        raise HeedfulError(f"pictures as .png need the extra png: {install_command('png')}") from None
     try:
         with path.open("rb") as file:
             fonts = TTCollection(file, lazy=True).fonts if path.suffix.lower() == ".ttc" else [TTFont(file, lazy=True)]
@@ -74,42 +74,42 @@ def faces_of(path: Path) -> tuple[Face, ...]:
 
 
 class Fonts:
-    """The fonts of the system, with one that comes before them all if it is named."""
+    """The fonts of the system, and the font file `own`, which is preferred."""
 
     def __init__(self, own: Path | None = None, places: Iterable[str] | None = None) -> None:
         if own is not None and not own.exists():
-            raise ConfigError(f"{own}: there is no such file; --font names a font that ends with .ttf, .otf or .ttc")
+            raise ConfigError(f"{own}: there is no such file; name a font file that ends with .ttf, .otf or .ttc")
         if own is not None and not (own.is_file() and faces_of(own)):
             raise ConfigError(f"{own}: this is not a font file; name one that ends with .ttf, .otf or .ttc")
         self.own = faces_of(own) if own is not None else ()
-        given = PLACES.get(sys.platform, PLACES["linux"]) if places is None else places
-        folders = [Path(os.path.expandvars(os.path.expanduser(place))) for place in given]
-        found = [p for folder in folders if folder.is_dir() for p in folder.rglob("*")]
-        self.files = sorted(p for p in found if p.suffix.lower() in (".ttf", ".otf", ".ttc"))
+        names = PLACES.get(sys.platform, PLACES["linux"]) if places is None else places
+        folders = [Path(os.path.expandvars(os.path.expanduser(name))) for name in names]
+        paths = [p for folder in folders if folder.is_dir() for p in folder.rglob("*")]
+        self.files = sorted(p for p in paths if p.suffix.lower() in (".ttf", ".otf", ".ttc"))
 
     def choose(self, text: str) -> dict[str, Face]:
-        """Return a face for each visible character of a text; refuse a text in a script that no font has."""
-        found: dict[str, Face] = {}
+        """Return a face for each visible character of a text; raise DataError if no font has a character."""
+        chosen: dict[str, Face] = {}
         plain = self.plain()
         scripts = {script_of(c) for c in text}
         tail = next((WIDE_TAILS[script] for script in sorted(scripts) if script in WIDE_TAILS), "SC")
         for character in dict.fromkeys(text):
             if not needs_font(character):
                 continue
-            # What many faces have, such as numbers and quotes, is first looked for in that of Latin letters.
+            # Characters that many faces have, such as digits and quotes, are taken from the Latin one.
             common = [plain] if plain and _common(character) else []
-            known = [*self.own, *common, *found.values()]
+            known = [*self.own, *common, *chosen.values()]
             face = next((f for f in known if ord(character) in f.characters), None)
-            poor = script_of(character) == "EMOJI" and face not in self.own
-            if face is None or (poor and "emoji" not in face.family.lower()):
+            emoji = script_of(character) == "EMOJI" and face not in self.own
+            if face is None or (emoji and "emoji" not in face.family.lower()):
                 face = self._search(character, tail) or face
             if face is None:
                 raise DataError(_missing(character))
-            found[character] = face
-        return found
+            chosen[character] = face
+        return chosen
 
     def plain(self) -> Face | None:
-        """Return the face of letters and numbers."""
+        """Return the face of Latin letters and digits."""
         return next((face for face in self.own if ord("a") in face.characters), None) or self._search("a", "SC")
 
     def _search(self, character: str, tail: str) -> Face | None:
@@ -123,7 +123,7 @@ class Fonts:
 
 
 def _rank(path: Path, script: str) -> tuple[bool, bool, int, bool, int, str]:
-    """Return a key by which the likeliest file for a script comes first."""
+    """Return a sort key: files made for a script, regular and upright, come first."""
     name = path.stem.lower()
     wide = script in ("cjk", "hiragana", "katakana", "hangul")
     made_for = ("cjk" in name if wide else script in name) or (script == "latin" and "notosans-" in name)
@@ -132,14 +132,14 @@ def _rank(path: Path, script: str) -> tuple[bool, bool, int, bool, int, str]:
 
 
 def _common(character: str) -> bool:
-    """Whether a character is no letter, or a letter of Europe."""
+    """Return whether a character is not a letter, or a letter of Europe."""
     return unicodedata.category(character)[0] not in "LM" or script_of(character) in ("LATIN", "GREEK", "CYRILLIC")
 
 
 def _missing(character: str) -> str:
-    """Say which script has no font, and what to do."""
+    """Return the error message for a character that no font has."""
     script = script_of(character)
     package = PACKAGES.get(script, "fonts-noto-core")
     name = "emoji" if script == "EMOJI" else "Chinese characters" if script == "CJK" else script.capitalize()
     shown = f"{character!r}, U+{ord(character):04X}"
-    return f"no font for {name} found ({shown}); install one (on Debian: {package}), or name a file with --font"
+    return f"no font for {name} found ({shown}); install one (on Debian: {package}), or name a font file"

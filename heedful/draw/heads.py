@@ -8,49 +8,42 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heedful.draw import svg
-from heedful.draw.figure import heading, message, notes, right_to_left, said, weights_of
-from heedful.draw.marks import Picture, decimal
+from heedful.draw.picture import Picture, decimal, heading, message, notes
 from heedful.trace import Trace
 
-__all__ = ["Chosen", "chosen", "heads", "picture"]
+__all__ = ["ChosenHead", "choose_head", "picture"]
 
 Maps = dict[tuple[int, int], NDArray[np.float32]]
 
 LEVELS = 8  # shades of a small map
-LEAST = 0.04  # less cannot be seen in a small map
-LEFT, TOP = 62.0, 24.0  # room for the names of layers and heads
+LEAST = 0.04  # the least weight that is drawn in a small map
+LEFT, TOP = 62.0, 24.0  # margins, for the names of layers and heads
 GAP = 10.0
 SMALLEST, LARGEST = 44.0, 112.0  # side of a small map
 WIDEST = 880.0
 
 
-class Chosen(NamedTuple):
-    """The layer and the head that are enlarged, counted from 1, and why these, in words; "" where there is no other."""
+class ChosenHead(NamedTuple):
+    """The layer and the head that are enlarged, counted from 1, and the reason in words; "" if there is no other."""
 
     at: tuple[int, int]
     why: str
 
 
-def heads(trace: Trace, title: str = "", layer: int | None = None, head: int | None = None) -> str:
-    """Return all heads of all layers as small maps, and one of them enlarged, as an SVG document.
-
-    Layers and heads count from 1; without them, the one that the read-out takes is enlarged, or the sharpest of those
-    that it takes. Why it is this one is said.
-    """
-    return str(picture(trace, title, layer, head))
-
-
 def picture(trace: Trace, title: str = "", layer: int | None = None, head: int | None = None) -> Picture:
-    """Return the small maps and the large one before they are a document."""
-    if weights_of(trace) is None or trace.weights is None:
+    """Return all heads of all layers as small maps, and one of them enlarged.
+
+    Layers and heads count from 1; `choose_head` says which is enlarged without them, and the caption says why.
+    """
+    if trace.checked_words() is None or trace.weights is None:
         return message(trace, title)
     layers, each = trace.numbers()
     L, H = len(layers), len(each)
     maps = trace.maps()
-    one, why = _chosen(trace, maps, layer, head)
+    one, why = _choose(trace, maps, layer, head)
     large = svg.picture(trace.only(*one), confidence=False, which=_which(trace, one))
     T, S = maps[one].shape
-    order = slice(None, None, -1 if right_to_left([trace.source.text]) else 1)
+    order = slice(None, None, -1 if trace.source.right_to_left else 1)
     wide = min(LARGEST, max(SMALLEST, (WIDEST - LEFT) / H - GAP))
     cell = wide / max(T, S)
     pitch = max(SMALLEST, cell * S) + GAP
@@ -72,63 +65,61 @@ def picture(trace: Trace, title: str = "", layer: int | None = None, head: int |
     body.append(f'<g transform="translate(0 {decimal(y + 8)})">{"".join([*over, *reason])}</g>')
     y += over_height + reason_height
     body.append(f'<g transform="translate(0 {decimal(y + 8)})">{large.body}</g>')
-    named = "Every head of every layer" if L * H > 1 else f"Layer {one[0]}, head {one[1]}"
+    default_title = "All heads of all layers" if L * H > 1 else f"Layer {one[0]}, head {one[1]}"
     counts = f"{L} layer{'s' * (L > 1)} of {H} head{'s' * (H > 1)}"
-    told = f"{counts}, small; layer {one[0]}, head {one[1]} large{why and ', ' + why}. {large.description}"
-    return Picture(width, y + 8 + large.height, title or named, told, "\n".join(body))
+    description = f"{counts}, small; layer {one[0]}, head {one[1]} large{why and ', ' + why}. {large.description}"
+    return Picture(width, y + 8 + large.height, title or default_title, description, "\n".join(body))
 
 
 def _which(trace: Trace, one: tuple[int, int]) -> str:
-    """Say which weights are drawn: those of the large head, and in a picture of all heads the read-out, too."""
+    """Return the caption of the weights: those of the large head, and the read-out if that takes others."""
     large = trace.only(*one)
     own = large.readout == trace.readout  # the read-out takes this head, and no other
-    told = said(trace) if own else f"weights of {large.readout}"
+    caption = trace.readout_caption if own else f"weights of {large.readout}"
     if trace.raw and own:
-        return f"{told}; small maps: {trace.reading}"
-    return told if own or large.numbers() == trace.numbers() else f"{told}; {said(trace)}"
+        return f"{caption}; small maps: {trace.reading}"
+    return caption if own or large.numbers() == trace.numbers() else f"{caption}; {trace.readout_caption}"
+
+
+def choose_head(trace: Trace, layer: int | None = None, head: int | None = None) -> ChosenHead:
+    """Return the head that is enlarged: of those asked for and read by the read-out, the sharpest."""
+    return _choose(trace, trace.maps(), layer, head)
+
+
+def _choose(trace: Trace, maps: Maps, layer: int | None, head: int | None) -> ChosenHead:
+    trace.places(layer, head)  # raises if there is no such layer or head
+    requested = [at for at in maps if layer in (None, at[0]) and head in (None, at[1])]
+    readout = trace.readout
+    read = [at for at in requested if readout.layer in (None, at[0]) and (not readout.heads or at[1] in readout.heads)]
+    candidates = read or requested
+    best = max(candidates, key=lambda at: (_sharpness(maps[at]), -at[0], -at[1]))
+    if len(maps) == 1:
+        why = ""
+    elif len(requested) == 1:
+        why = "the requested head"
+    elif len(candidates) == 1:
+        why = "the head of the read-out"
+    else:
+        if len(candidates) < len(requested):
+            group = "the heads of the read-out"
+        elif head is None:
+            group = "all heads" if layer is None else f"layer {layer}"
+        else:
+            group = f"head {head} of every layer"
+        why = f"the sharpest of {group}: {_describe_sharpness(maps[best])}"
+    return ChosenHead(best, why)
 
 
 def _sharpness(weights: NDArray[np.float32]) -> float:
     return round(float(weights.max(1).mean()), 4)
 
 
-def chosen(trace: Trace, layer: int | None = None, head: int | None = None) -> Chosen:
-    """Return what is enlarged: the layer and head given, else those of the read-out; of several, the sharpest."""
-    return _chosen(trace, trace.maps(), layer, head)
+def _describe_sharpness(weights: NDArray[np.float32]) -> str:
+    return f"the largest weight of a word is {round(100 * _sharpness(weights))}\u00a0% on average"
 
 
-def _chosen(trace: Trace, maps: Maps, layer: int | None, head: int | None) -> Chosen:
-    trace.places(layer, head)  # whether they are there
-    asked = [at for at in maps if layer in (None, at[0]) and head in (None, at[1])]
-    readout = trace.readout
-    read = [at for at in asked if readout.layer in (None, at[0]) and (not readout.heads or at[1] in readout.heads)]
-    few = read or asked
-    best = max(few, key=lambda at: (_sharpness(maps[at]), -at[0], -at[1]))
-    if len(maps) == 1:
-        why = ""
-    elif len(asked) == 1:
-        why = "the one that was asked for"
-    elif len(few) == 1:
-        why = "the one that the read-out takes"
-    else:
-        why = f"the sharpest of {_among(layer, head, len(few) < len(asked))}: {_sharp(maps[best])}"
-    return Chosen(best, why)
-
-
-def _among(layer: int | None, head: int | None, read: bool) -> str:
-    """Say of which heads one was chosen: those that the read-out takes, or all of what was asked for."""
-    if read:
-        return "those that the read-out takes"
-    return "all heads" if layer is head is None else f"layer {layer}" if head is None else f"head {head} of every layer"
-
-
-def _sharp(weights: NDArray[np.float32]) -> str:
-    """Say how sharp a head is."""
-    return f"its words give {round(100 * _sharpness(weights))}\u00a0% to one word each, on average"
-
-
-def _small(weights: NDArray[np.float32], at: tuple[float, float], cell: float, name: str, chosen: bool) -> str:
-    """Return a small map: cells of the same shade are one path, so that many maps stay a small file."""
+def _small(weights: NDArray[np.float32], at: tuple[float, float], cell: float, name: str, outlined: bool) -> str:
+    """Return a small map; cells of the same shade are one path, which keeps files small."""
     T, S = weights.shape
     levels = np.where(weights >= LEAST, np.clip(np.ceil(weights * LEVELS), 1, LEVELS), 0).astype(int)
     side = decimal(cell)
@@ -139,7 +130,7 @@ def _small(weights: NDArray[np.float32], at: tuple[float, float], cell: float, n
             path = "".join(f"M{decimal(s * cell)} {decimal(t * cell)}h{side}v{side}h-{side}z" for t, s in places)
             paths.append(f'<path class="c" fill-opacity="{decimal(level / LEVELS)}" d="{path}"/>')
     box = f'width="{decimal(S * cell)}" height="{decimal(T * cell)}"'
-    frame = f'<rect class="l" {box}/>' + (f'<rect class="o" {box} rx="2"/>' if chosen else "")
-    told = f"{name}: {_sharp(weights)}"
+    frame = f'<rect class="l" {box}/>' + (f'<rect class="o" {box} rx="2"/>' if outlined else "")
+    label = f"{name}: {_describe_sharpness(weights)}"
     x, y = (decimal(place) for place in at)
-    return f'<g transform="translate({x} {y})"><title>{told}</title>{frame}{"".join(paths)}</g>'
+    return f'<g transform="translate({x} {y})"><title>{label}</title>{frame}{"".join(paths)}</g>'

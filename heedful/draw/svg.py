@@ -1,4 +1,4 @@
-"""The heat map as SVG: target words down, source words across, a cell the darker the more was looked there."""
+"""The heat map as SVG: target words down, source words across, a cell the darker the larger its weight."""
 
 from __future__ import annotations
 
@@ -7,26 +7,40 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.draw.figure import Terms, heading, keep, message, notes, right_to_left, said, terms, warned, weights_of
-from heedful.draw.marks import Entry, Picture, cut, decimal, isolate, legend, width_of
+from heedful.draw.picture import (
+    Entry,
+    Picture,
+    Terms,
+    cut,
+    decimal,
+    heading,
+    isolate,
+    keep,
+    legend,
+    message,
+    notes,
+    terms,
+    width_of,
+)
 from heedful.errors import DataError
 from heedful.trace import Trace
+from heedful.trace.alarms import warnings
 
 __all__ = ["heatmap", "picture"]
 
 LONGEST = 170  # of a word
 NARROWEST = 340  # of a picture
-NUMBER = 0.05  # the least weight that is written into its cell
-SEEN = 0.01  # the least weight that is drawn: less cannot be seen
-FULL = 0.67  # from this weight on a number is written in the colour of the ground; below, black has more contrast
+NUMBER = 0.05  # the least weight with a number in its cell
+VISIBLE = 0.01  # the least weight that is drawn
+FULL = 0.67  # from this weight on a number has the colour of the background; below, black has more contrast
 HEAVY = 0.4  # from this weight on a number is bold: thin digits are hard to read on middle shades
 SLANT = 0.7072
-WIDEST_CELL = 96  # wider cells look like a table; longer words are written aslant
-WIDEST_GRID = 720  # of all columns together, to have words written horizontally
+WIDEST_CELL = 96  # wider cells look like a table; longer words are slanted
+WIDEST_GRID = 720  # of all columns together, to have words horizontally
 
 
 class _Grid(NamedTuple):
-    """Where the cells are: the corner of the first, the size of each, how many, and how words are written."""
+    """Position and size of the cells, their number, and how words are written."""
 
     x: float
     y: float
@@ -52,8 +66,7 @@ def heatmap(
     """Return the weights between words as an SVG document.
 
     `gold` are links as (source word, target word), counted from 0; their cells are outlined. The number in a cell is
-    its weight in per cent, and the column at the right says how sure the model was of each word, unless `confidence`
-    is False: words that were only read have none.
+    its weight in per cent. The column at the right is the confidence of each target word, unless `confidence` is False.
     """
     return str(picture(trace, title, gold, confidence))
 
@@ -65,15 +78,17 @@ def picture(
     confidence: bool = True,
     which: str = "",
 ) -> Picture:
-    """Return the heat map before it is a document, to be a part of another; `which` weights it has, or its read-out."""
-    weights = weights_of(trace)
+    """Return the heat map before it is a document; `which` is the caption of the weights, or their read-out."""
+    weights = trace.checked_words()
     if weights is None:
         return message(trace, title)
     T, S = weights.shape
     for source, target in sorted(gold or ()):
         if not (0 <= source < S and 0 <= target < T):
             raise DataError(f"gold link {source}-{target}: there are {S} source and {T} target words")
-    return _draw(trace, weights, title, gold, trace.confidences() if confidence else None, which or said(trace))
+    return _draw(
+        trace, weights, title, gold, trace.confidences() if confidence else None, which or trace.readout_caption
+    )
 
 
 def _draw(
@@ -85,8 +100,8 @@ def _draw(
     which: str,
 ) -> Picture:
     sources, targets = [w.text for w in trace.source.words], [w.text for w in trace.target.words]
-    told, kept = f"{_describe(trace, weights)}. {which.capitalize()}", keep(weights, least=SEEN)
-    if right_to_left([trace.source.text]):  # the first word stands at the right
+    description, kept = f"{_describe(trace, weights)}. {which.capitalize()}", keep(weights, least=VISIBLE)
+    if trace.source.right_to_left:  # the first word is at the right
         last = len(sources) - 1
         sources, weights, gold = sources[::-1], weights[:, ::-1], gold and frozenset((last - s, t) for s, t in gold)
     font, wide, high = _sizes(*weights.shape)
@@ -100,14 +115,16 @@ def _draw(
     body, top = heading(title, width)
     head = top + (longest * SLANT + 26 if slanted else font + 16)
     grid = _Grid(left, head, wide, high, len(targets), len(sources), font, slanted)
-    by = terms(trace)
-    key, key_height = legend(_entries(by, gold is not None, confidences is not None), 8, grid.bottom + 18, width - 16)
-    hidden = kept.words(f"cells under {100 * SEEN:.0f}\u00a0%", by.all)
-    below, below_height = notes([which, hidden, *warned(trace)], grid.bottom + 18 + key_height, width)
+    names = terms(trace)
+    key, key_height = legend(
+        _entries(names, gold is not None, confidences is not None), 8, grid.bottom + 18, width - 16
+    )
+    hidden = kept.caption(f"cells under {100 * VISIBLE:.0f}\u00a0%", names.all)
+    below, below_height = notes([which, hidden, *warnings(trace)], grid.bottom + 18 + key_height, width)
     body += [
-        _ground(grid),
+        _background(grid),
         *_words(grid, across, down),
-        *_sure(grid, confidences),
+        *_confidences(grid, confidences),
         *(_row(grid, t, sources, targets[t], weights[t]) for t in range(grid.rows)),
         *_lines(grid),
         *(_outline(grid, source, target) for source, target in sorted(gold or ())),
@@ -115,17 +132,17 @@ def _draw(
         *below,
     ]
     height = grid.bottom + 18 + key_height + below_height + 6
-    return Picture(width, height, title or by.title, told, "\n".join(body))
+    return Picture(width, height, title or names.title, description, "\n".join(body))
 
 
 def _sizes(rows: int, columns: int) -> tuple[float, float, float]:
-    """Return the size of letters, and the width and height of a cell."""
+    """Return the font size, and the width and height of a cell."""
     most = max(rows, columns)
     return (14, 38, 30) if most <= 16 else (14, 30, 25) if most <= 80 else (12, 18, 18)
 
 
-def _ground(grid: _Grid) -> str:
-    """Return what is behind the cells: numbers are readable on it whatever the colour of the page."""
+def _background(grid: _Grid) -> str:
+    """Return the background of the cells, so that numbers are readable on a page of any colour."""
     at = f'x="{decimal(grid.x)}" y="{decimal(grid.y)}"'
     wide, high = decimal(grid.right - grid.x), decimal(grid.bottom - grid.y)
     return f'<rect class="g" {at} width="{wide}" height="{high}"/>'
@@ -133,41 +150,41 @@ def _ground(grid: _Grid) -> str:
 
 def _words(grid: _Grid, across: list[str], down: list[str]) -> list[str]:
     """Return the words of both sides."""
-    found = []
+    texts = []
     for s, word in enumerate(across):
         x, y = grid.x + (s + 0.5) * grid.wide, decimal(grid.y - 9)
-        turned = f'transform="translate({decimal(x + 2)} {y}) rotate(-45)"'
-        place = turned if grid.slanted else f'class="m" x="{decimal(x)}" y="{y}"'
-        found.append(f'<text font-size="{grid.font}" {place}>{isolate(word)}</text>')
+        rotated = f'transform="translate({decimal(x + 2)} {y}) rotate(-45)"'
+        place = rotated if grid.slanted else f'class="m" x="{decimal(x)}" y="{y}"'
+        texts.append(f'<text font-size="{grid.font}" {place}>{isolate(word)}</text>')
     for t, word in enumerate(down):
         at = f'x="{decimal(grid.x - 9)}" y="{_line(grid, t)}"'
-        found.append(f'<text class="r" font-size="{grid.font}" {at}>{isolate(word)}</text>')
-    return found
+        texts.append(f'<text class="r" font-size="{grid.font}" {at}>{isolate(word)}</text>')
+    return texts
 
 
-def _sure(grid: _Grid, confidences: tuple[float, ...] | None) -> list[str]:
-    """Return the column that says how sure the model was of each word that it wrote."""
+def _confidences(grid: _Grid, confidences: tuple[float, ...] | None) -> list[str]:
+    """Return the column of confidences."""
     if confidences is None:
         return []
-    found = [f'<text class="q" x="{decimal(grid.right + 10)}" y="{decimal(grid.y - 9)}">confidence</text>']
+    texts = [f'<text class="q" x="{decimal(grid.right + 10)}" y="{decimal(grid.y - 9)}">confidence</text>']
     for t, share in enumerate(confidences):
         at = f'x="{decimal(grid.right + 44)}" y="{_line(grid, t)}"'
-        found.append(f'<text class="q r" {at}>{100 * share:.0f} %</text>')
-    return found
+        texts.append(f'<text class="q r" {at}>{100 * share:.0f} %</text>')
+    return texts
 
 
 def _line(grid: _Grid, t: int) -> str:
-    """Return where the letters of a row stand."""
+    """Return the baseline of a row."""
     return decimal(grid.y + (t + 0.5) * grid.high + 0.35 * grid.font)
 
 
 def _row(grid: _Grid, t: int, sources: list[str], target: str, weights: NDArray[np.float32]) -> str:
-    """Return the cells of one target word, as a group that stands at the left end of its row."""
+    """Return the cells of one target word as a group."""
     wide, high, word = decimal(grid.wide), decimal(grid.high), isolate(target)
     numbers = grid.wide >= 24
     parts = [f'<g class="c" transform="translate({decimal(grid.x)} {decimal(grid.y + t * grid.high)})">']
     for s, weight in enumerate(map(float, weights)):
-        if weight < SEEN:
+        if weight < VISIBLE:
             continue
         x = decimal(s * grid.wide)
         parts.append(
@@ -181,7 +198,7 @@ def _row(grid: _Grid, t: int, sources: list[str], target: str, weights: NDArray[
 
 
 def _number(weight: float) -> str:
-    """Return the classes of the number of a cell, so that it is readable on the shade of its weight."""
+    """Return the CSS classes of the number of a cell, by the shade behind it."""
     return "n" + " y" * (weight >= HEAVY) + " f" * (weight >= FULL)
 
 
@@ -202,8 +219,8 @@ def _outline(grid: _Grid, source: int, target: int) -> str:
     return f'<rect class="o" pointer-events="none" {at} rx="3"/>'
 
 
-def _entries(by: Terms, gold: bool, confidence: bool) -> list[Entry]:
-    """Return the legend: what the shades mean, the outline and the column at the right if there are."""
+def _entries(names: Terms, gold: bool, confidence: bool) -> list[Entry]:
+    """Return the legend: shades, and the outline and the column at the right if there are any."""
     boxes = []
     for i, share in enumerate((0, 25, 50, 75, 100)):
         box = f"M{30 * i} -1h30v16h-30z"
@@ -211,16 +228,17 @@ def _entries(by: Terms, gold: bool, confidence: bool) -> list[Entry]:
             f'<path class="c" fill-opacity="{share / 100}" d="{box}"/><path class="l" d="{box}"/>'
             f'<text class="{_number(share / 100)}" x="{30 * i + 15}" y="11">{share}</text>'
         )
-    entries = [Entry("".join(boxes), 150, f"{by.one} in per cent")]
+    entries = [Entry("".join(boxes), 150, f"{names.one} in per cent")]
     if gold:
         entries.append(Entry('<rect class="o" x="1" y="0" width="24" height="14" rx="3"/>', 26, "gold link"))
-    return [*entries, Entry("", -7, "confidence: how sure it was")] if confidence else entries
+    return [*entries, Entry("", -7, "confidence: probability of the word")] if confidence else entries
 
 
 def _describe(trace: Trace, weights: NDArray[np.float32]) -> str:
-    """Return the picture in words: for each target word, the source word that was looked at most."""
-    found = []
-    for target, row in zip(trace.target.words, weights, strict=True):
-        best = int(row.argmax())
-        found.append(f"{target.text}: {trace.source.words[best].text} {round(100 * float(row[best]))} %")
-    return f"Most {terms(trace).most}, word by word. " + "; ".join(found)
+    """Return the picture in words: for each target word, the source word with the largest weight."""
+    sources, best = [word.text for word in trace.source.words], weights.argmax(1)
+    entries = (
+        f"{word.text}: {sources[s]} {round(100 * float(row[s]))} %"
+        for word, row, s in zip(trace.target.words, weights, best, strict=True)
+    )
+    return f"Largest {terms(trace).one} of each target word. " + "; ".join(entries)

@@ -1,4 +1,4 @@
-"""Every picture of traces by its name, for one model or several, and the files that pictures are written to."""
+"""Views of traces by name, for one model or several, and the files that pictures are written to."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from heedful.draw import braid, heads, svg
-from heedful.draw.figure import stack
-from heedful.draw.marks import Picture
+from heedful.draw.picture import Picture, stack, terms
 from heedful.errors import ConfigError, DataError, choose
 from heedful.files import read_json, write_whole
 from heedful.trace import Trace
 
-__all__ = ["ENDINGS", "VIEWS", "View", "check_place", "drawn", "read_traces", "record", "too_large", "view", "write"]
+__all__ = ["ENDINGS", "VIEWS", "View", "check_path", "picture", "read_traces", "record", "too_large", "view", "write"]
 
 # What draws each view. To add one, see CONTRIBUTING.md, "Add a view".
 VIEWS: dict[str, Callable[[Trace, str, View], Picture]] = {
@@ -25,14 +24,14 @@ VIEWS: dict[str, Callable[[Trace, str, View], Picture]] = {
     "self": lambda trace, title, how: braid.picture(trace, title, mass=how.share(trace)),
 }
 ENDINGS = (".svg", ".png", ".html", ".json")
-INSIDE_MASS = 0.5  # heads that are averaged look a little everywhere: of that, the better half
-LARGEST = 4000  # of a side of a picture, that it can still be looked at
+INSIDE_MASS = 0.5  # of self-attention, whose mean over heads is spread over many words
+LARGEST = 4000  # side of a picture without a warning
 
 
 class View(NamedTuple):
-    """How to draw: which view, the share of the weight that ribbons have, and the layer and head to enlarge.
+    """How to draw: the view, the share of the weight that ribbons show, and the layer and head to enlarge.
 
-    `dark` is for .png; .svg and .html are light or dark as their viewer wishes.
+    `dark` is for .png; .svg and .html follow the colour scheme of the viewer.
     """
 
     name: str = "heatmap"
@@ -42,27 +41,27 @@ class View(NamedTuple):
     dark: bool = False
 
     def check(self, traces: Sequence[Trace] = ()) -> None:
-        """Refuse a view that is not there, a share that is none, and a look inside of what looks elsewhere."""
+        """Raise ConfigError for an unknown view, a wrong share, and for 'self' without self-attention."""
         choose("view", self.name, VIEWS)
         if self.mass is not None and not 0 < self.mass <= 1:
-            raise ConfigError(f"the share of the weight that is drawn is {self.mass}; it is over 0 and up to 1")
+            raise ConfigError(f"the share of the weight that is drawn is {self.mass}; it is above 0 and at most 1")
         if self.name == "self" and not all(trace.inside for trace in traces):
             raise ConfigError(
-                "the view 'self' is for a sentence that looks at itself, and these weights are those of a translation; "
+                "the view 'self' is for self-attention, but these are weights of a translation; "
                 "choose heatmap, braid or heads"
             )
 
     def share(self, trace: Trace) -> float:
-        """Return the share of each word's weight that ribbons have: the one asked for, or what suits the trace."""
+        """Return the share of each word's weight that ribbons show: `mass`, or the default for the trace."""
         return self.mass or (INSIDE_MASS if trace.inside else braid.MASS)
 
 
 def view(traces: Sequence[Trace], how: View | None = None, title: str = "", names: Sequence[str] = ()) -> str:
-    """Return traces as one SVG document: the same sentence under several models stands one below the other."""
-    return str(drawn(traces, how, title, names))
+    """Return traces as one SVG document; the same sentence under several models one below the other."""
+    return str(picture(traces, how, title, names))
 
 
-def drawn(traces: Sequence[Trace], how: View | None = None, title: str = "", names: Sequence[str] = ()) -> Picture:
+def picture(traces: Sequence[Trace], how: View | None = None, title: str = "", names: Sequence[str] = ()) -> Picture:
     """Return the picture that `view` makes a document of."""
     how = how or View()
     how.check(traces)
@@ -71,13 +70,12 @@ def drawn(traces: Sequence[Trace], how: View | None = None, title: str = "", nam
         raise DataError(f"{len(names)} names for {len(traces)} traces")
     single = len(traces) == 1
     pictures = [VIEWS[how.name](t, title if single else name, how) for t, name in zip(traces, names, strict=True)]
-    if all(trace.readout.attention for trace in traces):
-        return stack(pictures, title)
-    return stack(pictures, title, "Where the model looked, and what the words depended on")
+    titles = dict.fromkeys(terms(trace).title for trace in traces)
+    return stack(pictures, title, " and ".join(titles).capitalize())
 
 
-def check_place(path: Path) -> None:
-    """Refuse a file that no picture can be written to."""
+def check_path(path: Path) -> None:
+    """Raise ConfigError for a file that no picture can be written to."""
     if path.suffix.lower() not in ENDINGS:
         raise ConfigError(f"{path}: pictures are written as {', '.join(ENDINGS)}; choose a name that ends with one")
     if not path.parent.is_dir():
@@ -92,56 +90,56 @@ def write(
     names: Sequence[str] = (),
     font: Path | None = None,
 ) -> str:
-    """Write traces as a picture, a page or a record, as the end of the file's name says; `font` is for .png.
+    """Write traces as a picture, a page or a record, by the suffix of the file name; `font` is for .png.
 
-    Return what is to be said of it: that it is too large to be looked at, or nothing.
+    Return a warning if the picture is too large to view as a whole, or "".
     """
-    check_place(path)
+    check_path(path)
     kind = path.suffix.lower()
     if kind == ".json":
         write_whole(path, json.dumps(record(traces, names), ensure_ascii=False).encode("utf-8", "replace"))
         return ""
     if all(trace.words() is None for trace in traces):
-        raise ConfigError("this model has no attention: there is nothing to draw")
+        raise ConfigError("this model has no attention weights to draw")
     if kind == ".html":
         from heedful.draw.html import page
 
         write_whole(path, page(traces, title, how or View(), list(names)).encode("utf-8", "replace"))
         return ""
-    drawn = view(traces, how, title, names)
+    document = view(traces, how, title, names)
     if kind == ".png":
         from heedful.draw.png import render
 
         try:
-            dots = render(drawn, font, how is not None and how.dark)
+            pixels = render(document, font, how is not None and how.dark)
         except DataError as error:  # a script without a font
             raise DataError(f"{path}: {error}") from None
-        write_whole(path, dots)
+        write_whole(path, pixels)
     else:
-        write_whole(path, drawn.encode())
-    return too_large(drawn)
+        write_whole(path, document.encode())
+    return too_large(document)
 
 
-def too_large(drawn: str) -> str:
-    """Say so where a picture, an SVG document, is too large to be looked at as a whole; otherwise nothing."""
-    wide, high = (float(n) for n in re.findall(r' (?:width|height)="([\d.]+)"', drawn[: drawn.index(">")]))
+def too_large(document: str) -> str:
+    """Return a warning if an SVG document is too large to view as a whole, or ""."""
+    wide, high = (float(n) for n in re.findall(r' (?:width|height)="([\d.]+)"', document[: document.index(">")]))
     if max(wide, high) <= LARGEST:
         return ""
     return (
-        f"this picture is {wide:,.0f} units wide and {high:,.0f} high, too large to be looked at as a whole: "
-        "write .html, which scrolls, or take one sentence at a time"
+        f"this picture is {wide:,.0f} units wide and {high:,.0f} high, too large to view as a whole: "
+        "write .html, which scrolls, or draw one sentence at a time"
     )
 
 
 def record(traces: Sequence[Trace], names: Sequence[str]) -> dict[str, Any]:
-    """Return what JSON can hold: a trace by itself, or several with their names."""
+    """Return the record as JSON can hold it: one trace, or several with their names."""
     if len(traces) == 1:
         return traces[0].plain()
     return {"names": list(names), "traces": [trace.plain() for trace in traces]}
 
 
 def read_traces(path: Path) -> tuple[list[Trace], list[str]]:
-    """Return the traces of a file that `write` has made as .json, and their names."""
+    """Return the traces of a .json file of `write`, and their names."""
     try:
         plain = read_json(path, DataError)
     except OSError as error:
@@ -149,7 +147,7 @@ def read_traces(path: Path) -> tuple[list[Trace], list[str]]:
     except DataError as error:
         raise DataError(f"{error}; this is not a trace") from None
     if not isinstance(plain, dict):
-        raise DataError(f"{path}: this is not a trace: it is not an object of JSON")
+        raise DataError(f"{path}: this is not a trace: expected a JSON object")
     try:
         if "traces" not in plain:
             return [Trace.build(plain)], [path.stem]

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from heedful.config import __version__
-from heedful.decoding import Decoding
-from heedful.draw.marks import clean
+import heedful
+from heedful.draw.picture import clean
 from heedful.errors import choose
-from heedful.evaluation.evaluate import check_test, method_notes
-from heedful.evaluation.page import document
-from heedful.evaluation.phrases import DiffWord, mark_differences
-from heedful.evaluation.systems import AnySystem, ProgressBar, System, SystemOutput, no_progress, run
-from heedful.evaluation.test_set import Pairs, TestSet
+from heedful.evaluation.evaluate import method_notes
+from heedful.evaluation.page import DiffWord, document, mark_differences
+from heedful.evaluation.systems import AnySystem, Pairs, ProgressBar, System, SystemOutput, TestSet, no_progress, run
+from heedful.files import write_whole
 from heedful.metrics.sentence_stats import METRICS, exact_match
-from heedful.metrics.significance import RESAMPLES, SEED, Comparison, Difference, compare_stats
+from heedful.metrics.significance import RESAMPLES, SEED, Comparison, Difference, check_test, compare_stats
 
 __all__ = ["SENTENCE_METRICS", "ComparedSentence", "SystemComparison", "compare", "comparison_page"]
 
@@ -71,9 +70,9 @@ class SystemComparison:
     def heading(self) -> str:
         """Return which sentences are shown."""
         if not self.sentences:
-            return "Both systems wrote the same for every sentence."
+            return "Both systems have the same translation of every sentence."
         lower = " (lower is better)" if self.comparison.by == "ter" else ""
-        return f"Where A is worst against B, by {METRICS[self.comparison.by]}{lower}"
+        return f"Where A is worst relative to B, by {METRICS[self.comparison.by]}{lower}"
 
     def plain(self) -> dict[str, Any]:
         """Return the record as JSON can hold it."""
@@ -95,8 +94,9 @@ def compare(  # noqa: PLR0913  (the options of the command)
     first: AnySystem,
     second: AnySystem,
     pairs: TestSet | Pairs,
-    decoding: Decoding | None = None,
+    decoding: heedful.Decoding | None = None,
     *,
+    out: str | Path | None = None,
     by: str = "chrf",
     top: int = 10,
     test: str = "randomisation",
@@ -108,12 +108,12 @@ def compare(  # noqa: PLR0913  (the options of the command)
     """Compare two systems on test sentences: which is better, and the sentences where the first is worst.
 
     Systems and pairs are as in `heedful.evaluate`. `by` is the metric of single sentences: chrf, bleu or ter; `top` is
-    the number of sentences to keep, of those that the systems translate differently. `comparison_page` makes an HTML
-    page of the result.
+    the number of sentences to keep, of those that the systems translate differently. With `out`, the comparison is
+    written there as an HTML page.
     """
     choose("metric", by, SENTENCE_METRICS)
     check_test(test, resamples)
-    test_set, how = TestSet.of(pairs), decoding or Decoding()
+    test_set, how = TestSet.of(pairs), decoding or heedful.Decoding()
     one, other = (
         run(system, test_set, how, batch_tokens=batch_tokens, progress=progress)
         for system in (System.of(first, default="A"), System.of(second, default="B"))
@@ -126,7 +126,10 @@ def compare(  # noqa: PLR0913  (the options of the command)
         for i in differ[:top]
     )
     notes = method_notes(one.stats.signatures, test, resamples, seed)
-    return SystemComparison(one.name, other.name, test_set.name, comparison, sentences, notes, (one, other))
+    made = SystemComparison(one.name, other.name, test_set.name, comparison, sentences, notes, (one, other))
+    if out is not None:
+        write_whole(Path(out), comparison_page(made).encode())
+    return made
 
 
 def _renamed(record: dict[str, Any]) -> dict[str, Any]:
@@ -157,9 +160,9 @@ def comparison_page(made: SystemComparison) -> str:
 {marked}
 {"".join(_article(number, sentence, made.comparison.by) for number, sentence in enumerate(made.sentences, 1))}</section>
 </main>
-<footer><p class="small">Made by heedful {clean(__version__)}.</p></footer>
+<footer><p class="small">Made by heedful {clean(heedful.__version__)}.</p></footer>
 """
-    return document(title, __version__, body)
+    return document(title, heedful.__version__, body)
 
 
 def _row(name: str, one: Difference) -> str:

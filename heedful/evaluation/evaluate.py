@@ -6,16 +6,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from heedful.decoding import Decoding
-from heedful.errors import ConfigError, choose
-from heedful.evaluation.systems import AnySystem, ProgressBar, System, SystemOutput, no_progress, run
-from heedful.evaluation.test_set import Pairs, TestSet
+import heedful
+from heedful.evaluation.systems import AnySystem, Pairs, ProgressBar, System, SystemOutput, TestSet, no_progress, run
 from heedful.metrics.scores import LengthTable, table
 from heedful.metrics.sentence_stats import METRICS, SentenceStats
-from heedful.metrics.significance import RESAMPLES, SEED, TESTS, TRIALS, Difference, Interval, differences, intervals
+from heedful.metrics.significance import (
+    RESAMPLES,
+    SEED,
+    TRIALS,
+    Difference,
+    Interval,
+    check_test,
+    differences,
+    intervals,
+)
 from heedful.text import count
 
-__all__ = ["Evaluation", "check_test", "evaluate", "length_table", "method_notes"]
+__all__ = ["Evaluation", "check_test", "difference_table", "evaluate", "length_table", "method_notes"]
+
+WIDTHS = {"bleu": 6, "chrf": 6, "ter": 6, "exact": 8}  # columns of the text tables
+ENDS = (("95 % from", "low"), ("95 % to", "high"))
 
 
 @dataclass(frozen=True)
@@ -43,6 +53,15 @@ class Evaluation:
             record["against"] = {"model": self.outputs[1].name, "test": self.test, **versus}
         return record
 
+    def table(self) -> str:
+        """Return the scores by source length as text, with the intervals below the last row."""
+        lines = [f"{'source words':<12} {'pairs':>7} {_titles()}"]
+        for label, row in [*((row.label, row) for row in self.scores.rows), ("all", self.scores.total)]:
+            lines.append(f"{label:<12} {row.pairs:>7,} {_cells(row.plain())}")
+        for label, end in ENDS if self.intervals else ():
+            lines.append(_line(label, {name: getattr(one, end) for name, one in self.intervals.items()}))
+        return "\n".join(lines)
+
     def notes(self) -> tuple[str, ...]:
         """Return how the scores were computed, a line each."""
         return method_notes(
@@ -53,7 +72,7 @@ class Evaluation:
 def evaluate(  # noqa: PLR0913  (the options of the command)
     system: AnySystem,
     pairs: TestSet | Pairs,
-    decoding: Decoding | None = None,
+    decoding: heedful.Decoding | None = None,
     *,
     against: AnySystem | None = None,
     test: str = "randomisation",
@@ -69,14 +88,14 @@ def evaluate(  # noqa: PLR0913  (the options of the command)
     reference) or (source, reference, reference, …); pairs with an empty side are not measured. Each source is
     translated as one sentence. `against` is another system; `test` is the significance test of the difference,
     "randomisation" or "bootstrap". `resamples` are those of the bootstrap, for the intervals; 0 leaves them out.
-    `decoding` says how to translate, such as `Decoding(beam=5)`. `progress` shows how far it is (see `ProgressBar`).
+    `decoding` has the decoding settings, such as `Decoding(beam=5)`. `progress` makes progress bars (`ProgressBar`).
 
     >>> pairs = [("eins zwei drei vier", "one two three four"), ("", "")]
     >>> evaluate(["one two three four", ""], pairs, resamples=0).scores.total.bleu
     100.0
     """
     check_test(test, resamples if against is not None else 1)
-    test_set, how = TestSet.of(pairs), decoding or Decoding()
+    test_set, how = TestSet.of(pairs), decoding or heedful.Decoding()
     systems = [System.of(system)] + ([] if against is None else [System.of(against, default="the other system")])
     outputs = tuple(
         run(one, test_set, how, copy_unknown=copy_unknown, batch_tokens=batch_tokens, progress=progress)
@@ -94,10 +113,31 @@ def evaluate(  # noqa: PLR0913  (the options of the command)
     )
 
 
-def check_test(test: str, resamples: int) -> None:
-    """Raise ConfigError for a significance test that cannot be done."""
-    if choose("test", test, TESTS) == "bootstrap" and not resamples:
-        raise ConfigError("the test 'bootstrap' needs resamples; choose more than 0, or the test 'randomisation'")
+def difference_table(title: str, differences: Mapping[str, Difference], names: tuple[str, str]) -> str:
+    """Return the scores of two systems by metric, the difference with its interval, and the verdicts, as text.
+
+    A system without a name is left out.
+    """
+    lines = [f"{title:<20} {_titles()}"]
+    for name, which in zip(names, ("first", "second"), strict=True):
+        lines += [_line(name, {key: getattr(one, which) for key, one in differences.items()})] if name else []
+    lines.append(_line("difference", {key: one.value for key, one in differences.items()}, "+"))
+    for label, end in ENDS if all(one.interval for one in differences.values()) else ():
+        lines.append(_line(label, {key: getattr(one.interval, end) for key, one in differences.items()}, "+"))
+    verdicts = (f"{METRICS[key].removesuffix(' %'):<7}{one}" for key, one in differences.items())
+    return "\n".join([*lines, "", *verdicts])
+
+
+def _titles() -> str:
+    return " ".join(f"{METRICS[name]:>{width}}" for name, width in WIDTHS.items())
+
+
+def _line(label: str, values: Mapping[str, Any], sign: str = "") -> str:
+    return f"{label:<20} {_cells(values, sign)}"
+
+
+def _cells(values: Mapping[str, Any], sign: str = "") -> str:
+    return " ".join(f"{values[name]:>{sign}{width}.1f}" for name, width in WIDTHS.items())
 
 
 def length_table(stats: SentenceStats, test_set: TestSet) -> LengthTable:

@@ -1,16 +1,84 @@
-"""HTML pages that open anywhere: one document with its style, without a network, light and dark."""
+"""What HTML reports are made of: the document with its style, sections that several share, word diffs, numbers.
+
+A page is one file that needs no network, in light and dark colours.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+import unicodedata
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import NamedTuple
 
+from heedful.draw import chart
 from heedful.draw import html as drawn
-from heedful.draw.marks import FONTS, clean
+from heedful.draw.picture import FONTS, clean, number
+from heedful.metrics import exact_match
+from heedful.metrics.scores import LengthRow, LengthTable
+from heedful.text.codec import unspaced
+from heedful.text.graphemes import boundary_after
 
-__all__ = ["document", "facts", "figure_in_two_widths", "scroll"]
+__all__ = [
+    "LANGUAGES",
+    "ROOM",
+    "AlignmentResult",
+    "DiffPart",
+    "DiffWord",
+    "ModelResult",
+    "by_length",
+    "count",
+    "diff",
+    "diff_words",
+    "document",
+    "duration",
+    "facts",
+    "figure_in_two_widths",
+    "learning",
+    "lengths",
+    "links_table",
+    "listed",
+    "mark_differences",
+    "marked",
+    "million",
+    "percent",
+    "scroll",
+    "tenth",
+    "verdict",
+]
 
 # The browser loads nothing and runs nothing, whatever a sentence holds.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+
+
+class AlignmentResult(NamedTuple):
+    """Scores of a model's links against gold links, from 0 to 1, over how many pairs, and how links were read."""
+
+    error_rate: float
+    precision: float
+    recall: float
+    pairs: int
+    rule: str
+
+
+@dataclass(frozen=True)
+class ModelResult:
+    """One model of a comparison.
+
+    The key `fixed` is for the model without attention. The curve holds, for each validation, the seconds of training
+    (or its steps), BLEU and loss.
+    """
+
+    key: str
+    title: str
+    weights: int
+    seconds: float
+    steps: int
+    curve: tuple[tuple[float, float, float], ...]
+    scores: LengthTable
+    folder: str
+    alignment: AlignmentResult | None = None
 
 
 def document(title: str, version: str, body: str, figures: bool = False) -> str:
@@ -18,7 +86,8 @@ def document(title: str, version: str, body: str, figures: bool = False) -> str:
 
     With `figures` it includes the script that draws them, and may run only that.
     """
-    policy, style = (drawn.policy(), STYLE + drawn.style()) if figures else (POLICY, STYLE)
+    style = files("heedful").joinpath("web/report/page.css").read_text(encoding="utf-8").replace("FONTS", FONTS)
+    policy, style = (drawn.policy(), style + drawn.style()) if figures else (POLICY, style)
     end = f"<script>{drawn.script()}</script>\n" if figures else ""
     return drawn.document(clean(title), body + end, policy, style, version)
 
@@ -40,133 +109,267 @@ def scroll(inside: str, label: str, kind: str = "") -> str:
     return f'<div class="{kinds}" tabindex="0" role="region" aria-label="{clean(label)}">{inside}</div>'
 
 
-STYLE = """
-:root {
-  color-scheme: light dark;
-  --paper: #fcfbf9; --raised: #ffffff; --ink: #1d1c1a; --soft: #5f5b55; --line: #dcd8d0; --link: #0b5a9c;
-  --good: #1c6b3c; --bad: #9c3d06; --mark: #fbe3cf; --shadow: rgba(60, 50, 30, .22);
-}
-@media (prefers-color-scheme: dark) {
-  :root {
-    --paper: #14161a; --raised: #1b1e23; --ink: #e9e6e1; --soft: #a9a59e; --line: #383b41; --link: #7fbdf5;
-    --good: #7fd6a2; --bad: #f4ab63; --mark: #4a2f16; --shadow: rgba(0, 0, 0, .7);
-  }
-}
-*, *::before, *::after { box-sizing: border-box; }
-html { -webkit-text-size-adjust: 100%; scroll-behavior: smooth; }
-body {
-  margin: 0; background: var(--paper); color: var(--ink); overflow-wrap: break-word;
-  font: 1.0625rem/1.6 FONTS; font-variant-numeric: tabular-nums;
-}
-header, main, footer { max-width: 52rem; margin: 0 auto; padding: 0 1rem; }
-header { padding-top: clamp(2rem, 7vw, 4.5rem); }
-h1, h2, h3 { line-height: 1.2; text-wrap: balance; }
-h1, h2 { font-family: ui-serif, "Iowan Old Style", Charter, Georgia, "Noto Serif", serif; font-weight: 600; }
-h1 { font-size: clamp(1.9rem, 6vw, 2.7rem); letter-spacing: -.015em; margin: 0 0 .5rem; }
-h2 { font-size: 1.6rem; margin: 4.5rem 0 .75rem; letter-spacing: -.01em; }
-h3 { font-size: 1.05rem; margin: 0; }
-p { margin: 0 0 1rem; max-width: 42rem; text-wrap: pretty; }
-a { color: var(--link); text-underline-offset: .18em; }
-.lead p:not(.small) { font-size: clamp(1.1rem, 2.6vw, 1.25rem); line-height: 1.55; max-width: none; }
-.lead { margin: 1.75rem 0 2.25rem; }
-.soft, figcaption, .small { color: var(--soft); }
-figcaption, .small { font-size: .9rem; line-height: 1.5; }
-nav ul {
-  list-style: none; display: flex; flex-wrap: wrap; gap: .25rem 1.25rem; margin: 0; padding: 0; font-size: .95rem;
-}
-.cards {
-  display: grid; grid-template-columns: repeat(auto-fit, minmax(min(15rem, 100%), 1fr)); gap: 1rem; margin: 0 0 2rem;
-}
-.card, article {
-  background: var(--raised); border: 1px solid var(--line); border-radius: .75rem; padding: 1.1rem 1.25rem;
-}
-.card h3 { display: flex; gap: .6rem; align-items: center; }
-.big { font-size: 2.6rem; line-height: 1.1; font-weight: 650; letter-spacing: -.02em; margin: .7rem 0 .15rem; }
-.card .small { margin: 0 0 .9rem; }
-dl { display: grid; grid-template-columns: 1fr auto; gap: .3rem 1rem; margin: 0; }
-.card dl { font-size: .95rem; line-height: 1.4; }
-.keep { white-space: nowrap; }
-dt { color: var(--soft); }
-dd { margin: 0; text-align: right; }
-.facts dl { grid-template-columns: minmax(7rem, 13rem) 1fr; gap: .4rem 1.25rem; }
-.facts dd { text-align: left; min-width: 0; overflow-wrap: anywhere; }
-figure { margin: 1.75rem 0; }
-figcaption { margin-top: .6rem; max-width: 42rem; }
-.scroll {
-  overflow-x: auto; -webkit-overflow-scrolling: touch; border-radius: .25rem;
-  background:
-    linear-gradient(to right, var(--ground) 40%, transparent) left / 2.5rem 100% no-repeat local,
-    linear-gradient(to left, var(--ground) 40%, transparent) right / 2.5rem 100% no-repeat local,
-    linear-gradient(to right, var(--shadow), transparent) left / .7rem 100% no-repeat scroll,
-    linear-gradient(to left, var(--shadow), transparent) right / .7rem 100% no-repeat scroll;
-  --ground: var(--paper);
-}
-article .scroll { --ground: var(--raised); }
-.scroll:focus-visible, summary:focus-visible, a:focus-visible { outline: 2px solid var(--link); outline-offset: 3px; }
-.scroll > svg { display: block; max-width: none; }
-.chart > svg { width: 100%; min-width: 30rem; max-width: 100%; }
-.on-narrow { display: none; }
-.on-narrow svg { display: block; width: 100%; max-width: 26rem; margin: 0 auto; }
-table { border-collapse: collapse; width: 100%; font-size: .95rem; }
-th, td { padding: .45rem .7rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
-th { font-weight: 600; }
-thead th { color: var(--soft); font-size: .85rem; }
-thead tr:first-child th[colspan] { text-align: center; color: var(--ink); font-size: .95rem; }
-th:first-child, td:first-child { text-align: left; padding-left: 0; }
-td.first, th.first { border-left: 1px solid var(--line); }
-tfoot td, tfoot th { font-weight: 600; border-bottom: 0; border-top: 1px solid var(--soft); }
-caption { text-align: left; color: var(--soft); font-size: .9rem; padding-bottom: .6rem; }
-td.text, th.text { text-align: left; white-space: normal; min-width: 14rem; }
-.scroll + p { margin-top: 1rem; }
-article { margin: 1.5rem 0; }
-article > p { margin: 0; max-width: none; }
-article .source { font-size: 1.3rem; line-height: 1.65; }
-.tags { display: flex; flex-wrap: wrap; gap: .35rem .6rem; margin: .1rem 0 .7rem; padding: 0; list-style: none; }
-.tags li {
-  border: 1px solid var(--line); border-radius: 1rem; padding: .05rem .7rem; font-size: .85rem; color: var(--soft);
-}
-article .reference { margin: .2rem 0 .4rem; }
-.who { display: block; color: var(--soft); font-size: .85rem; margin-top: .8rem; }
-.who svg { vertical-align: -.15em; margin-right: .45rem; }
-.right, .wrong { font-weight: 600; }
-.right { color: var(--good); }
-.wrong { color: var(--bad); }
-mark { background: var(--mark); color: inherit; border-bottom: 2px solid var(--bad); padding: 0 .12em; }
-del { color: var(--soft); text-decoration-thickness: 1.5px; }
-details { margin-top: 1rem; border-top: 1px solid var(--line); padding-top: .6rem; }
-summary { cursor: pointer; font-size: .95rem; color: var(--link); padding: .25rem 0; }
-details figure { margin: .75rem 0 0; }
-.read li { margin-bottom: .4rem; max-width: 42rem; }
-.read { padding-left: 1.2rem; }
-pre {
-  overflow-x: auto; background: var(--raised); border: 1px solid var(--line); border-radius: .5rem;
-  padding: .7rem .9rem; margin: .3rem 0 1.4rem; font: .9rem/1.5 ui-monospace, "SF Mono", Menlo, Consolas, monospace;
-}
-pre + p, .try p { margin-bottom: .3rem; }
-code { font: .92em ui-monospace, "SF Mono", Menlo, Consolas, monospace; }
-footer { margin-top: 4.5rem; padding-bottom: 3rem; }
-footer p { padding-top: 1.25rem; border-top: 1px solid var(--line); max-width: none; }
-:lang(hi) { line-height: 1.75; }
-@media (max-width: 36rem) {
-  .on-wide { display: none; }
-  .on-narrow { display: block; }
-  body { font-size: 1rem; }
-  h2 { margin-top: 3.25rem; }
-  .card, article { padding: .9rem 1rem; }
-  .facts dl { grid-template-columns: 1fr; gap: 0; }
-  .facts dd { margin-bottom: .6rem; }
-}
-@media print {
-  :root {
-    color-scheme: light;
-    --paper: #ffffff; --raised: #ffffff; --ink: #000000; --soft: #444444; --line: #bbbbbb; --link: #000000;
-    --good: #1c6b3c; --bad: #9c3d06; --mark: #fbe3cf;
-  }
-  body { font-size: 10.5pt; }
-  nav { display: none; }
-  .scroll { overflow: visible; background: none; }
-  .scroll > svg { max-width: 100%; height: auto; }
-  article, figure, table, pre { break-inside: avoid; }
-  h2, h3 { break-after: avoid; }
-}
-""".replace("FONTS", FONTS)
+ROOM = 30_000  # bytes for the weights of a figure: a page has many
+TAGS = {"same": "", "extra": "mark", "missing": "del"}
+
+
+def by_length(models: Sequence[ModelResult], note: str = "") -> str:
+    """Return the section of scores by source length; `note` is put below its table."""
+    keys = lengths(models)
+    exact = _bars(models, "Exactly right, by sentence length", "per cent of the test sentences", lambda row: row.exact)
+    bleu = _bars(models, "BLEU, by sentence length", "BLEU, from 0 to 100", lambda row: row.bleu)
+    return f"""<section id="scores"><h2>By sentence length</h2>
+{exact}
+<p class="small">Exactly right means the same words as the reference, and no others. Lengths are those of the source, in
+words.</p>
+{bleu}
+<p class="small">BLEU counts n-grams of one to four words that are in the reference.</p>
+{_table(models, keys, note)}</section>"""
+
+
+def learning(models: Sequence[ModelResult], unit: str = "seconds of training") -> str:
+    """Return the learning curves: BLEU and loss on held-out pairs against the seconds, or steps, of training."""
+    models = [m for m in models if m.curve]
+    if not models:
+        return ""
+    scored = [chart.Series(m.title, *_columns(m, 1)) for m in models]
+    lost = [chart.Series(m.title, *_columns(m, 2)) for m in models]
+    bleu = _lines(scored, "BLEU on held-out pairs", "BLEU", unit)
+    loss = _lines(lost, "Loss on held-out pairs", "loss per token", unit)
+    best = listed([f"{clean(m.title)} {max(point[1] for point in m.curve):.1f}" for m in models])
+    return f"""<section id="learning"><h2>Learning curves</h2>
+<p>Each point is a validation on pairs that were held out from training. The best BLEU reached there: {best}.</p>
+{bleu}
+{loss}
+<p class="small">The loss is the mean negative log-probability of the tokens of the reference; lower is better.</p>
+</section>"""
+
+
+def links_table(models: Sequence[ModelResult]) -> str:
+    """Return the scores of links against gold links as a table, and what the numbers mean."""
+    rows = "".join(
+        f"<tr><td>{clean(m.title)}</td><td>{tenth(100 * a.error_rate)}</td><td>{tenth(100 * a.precision)}</td>"
+        f'<td>{tenth(100 * a.recall)}</td><td>{a.pairs:,}</td><td class="text">{clean(a.rule)}</td></tr>'
+        for m in models
+        if (a := m.alignment)
+    )
+    names = "".join(f"<th>{name}</th>" for name in ("model", "error rate", "precision", "recall", "pairs"))
+    head = f'<tr>{names}<th class="text">how links were read</th></tr>'
+    table = f"<table><thead>{head}</thead><tbody>{rows}</tbody></table>"
+    return f"""{scroll(table, "Alignment error rate")}
+<p class="small">Precision is the share of the links that are gold links; recall is the share of the gold links that
+are among the links. The alignment error rate combines both; 0 % is perfect.</p>"""
+
+
+def lengths(models: Sequence[ModelResult]) -> list[tuple[int, int | None]]:
+    """Return the lengths for which all models have scores, in their order."""
+    keys = [[(row.low, row.high) for row in m.scores.rows] for m in models]
+    return [key for key in keys[0] if all(key in other for other in keys)] if keys else []
+
+
+def _bars(models: Sequence[ModelResult], title: str, label: str, of: Callable[[LengthRow], float]) -> str:
+    keys = lengths(models)
+    rows = [{(row.low, row.high): row for row in m.scores.rows} for m in models]
+    groups = [rows[0][key].label for key in keys]
+    series = [(m.title, [of(mine[key]) for key in keys]) for m, mine in zip(models, rows, strict=True)]
+    return figure_in_two_widths(
+        chart.bars(groups, series, title, label), chart.rows(groups, series, title, label), title
+    )
+
+
+def _lines(series: Sequence[chart.Series], title: str, label: str, unit: str) -> str:
+    """Return a chart of lines over the training; the loss, which falls by ratios, on a logarithmic scale."""
+    log = label.startswith("loss") and all(y > 0 for one in series for y in one.y)
+    label += ", logarithmic scale" if log else ""
+    wide, narrow = (chart.lines(series, title, unit, label, log, width) for width in (chart.WIDTH, chart.NARROW))
+    return figure_in_two_widths(wide, narrow, title)
+
+
+def _table(models: Sequence[ModelResult], keys: Sequence[tuple[int, int | None]], note: str) -> str:
+    """Return all scores: a row to a length, three columns to a model."""
+    rows = [{(row.low, row.high): row for row in m.scores.rows} for m in models]
+    body = "".join(
+        f"<tr><th>{rows[0][key].label}</th><td>{rows[0][key].pairs:,}</td>{_cells([mine[key] for mine in rows])}</tr>"
+        for key in keys
+    )
+    totals = [m.scores.total for m in models]
+    names = "".join(f'<th class="first" colspan="3">{clean(m.title)}</th>' for m in models)
+    heads = '<th class="first">exact %</th><th>BLEU</th><th>chrF</th>' * len(models)
+    signatures = sorted({s for m in models for s in (m.scores.bleu_signature, m.scores.chrf_signature)})
+    table = (
+        f"<table><caption>All scores by the length of the source</caption><thead><tr><th></th><th></th>{names}</tr>"
+        f"<tr><th>words</th><th>sentences</th>{heads}</tr></thead><tbody>{body}</tbody>"
+        f"<tfoot><tr><th>all</th><td>{totals[0].pairs:,}</td>{_cells(totals)}</tr></tfoot></table>"
+    )
+    made = " · ".join(f"<code>{clean(s)}</code>" for s in signatures)
+    return f'{scroll(table, "All scores")}{note}<p class="small">Scores by sacrebleu: {made}</p>'
+
+
+def _cells(rows: Sequence[LengthRow]) -> str:
+    return "".join(
+        f'<td class="first">{row.exact:.1f}</td><td>{row.bleu:.1f}</td><td>{row.chrf:.1f}</td>' for row in rows
+    )
+
+
+def _columns(model: ModelResult, which: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    return tuple(point[0] for point in model.curve), tuple(point[which] for point in model.curve)
+
+
+def marked(output: str, reference: str) -> str:
+    """Return a translation with its extra words and the missing ones marked."""
+    if not output.split():
+        return '<em class="soft">nothing</em>'
+    parts = []
+    for kind, words in diff(output, reference):
+        tag = TAGS[kind]
+        parts.append(f"<{tag}>{clean(words)}</{tag}>" if tag else clean(words))
+    return " ".join(parts)
+
+
+LANGUAGES = {"hi": "Hindi", "en": "English", "de": "German", "fr": "French", "zh": "Chinese", "ar": "Arabic"}
+ONES = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+
+
+class DiffPart(NamedTuple):
+    """Consecutive words that are the `same` as in the reference, `extra`, or `missing`."""
+
+    kind: str
+    words: str
+
+
+def diff(output: str, reference: str) -> list[DiffPart]:
+    """Return the differences of a translation from its reference, in the order of the words.
+
+    >>> [tuple(part) for part in diff("I see the cat", "I hear the cat now")]
+    [('same', 'I'), ('extra', 'see'), ('missing', 'hear'), ('same', 'the cat'), ('missing', 'now')]
+    """
+    written, wanted = _words(output), _words(reference)
+    parts = []
+    for tag, a, b, c, d in difflib.SequenceMatcher(None, written, wanted, autojunk=False).get_opcodes():
+        if tag == "equal":
+            parts.append(DiffPart("same", " ".join(written[a:b])))
+            continue
+        if b > a:
+            parts.append(DiffPart("extra", " ".join(written[a:b])))
+        if d > c:
+            parts.append(DiffPart("missing", " ".join(wanted[c:d])))
+    return parts
+
+
+def verdict(output: str, reference: str) -> str:
+    """Return in words whether a translation equals its reference.
+
+    >>> verdict("I see it", "I see it"), verdict("I it", "I see it")
+    ('Exactly right', 'Not the reference: one word missing')
+    """
+    if exact_match(output, reference):
+        return "Exactly right"
+    parts = diff(output, reference)
+    extra, missing = (sum(len(p.words.split()) for p in parts if p.kind == kind) for kind in ("extra", "missing"))
+    errors = [f"{count(missing, 'word')} missing"] if missing else []
+    errors += [f"{count(extra, 'word' if not missing else '')} too many".replace("  ", " ")] if extra else []
+    return "Not the reference: " + ", ".join(errors)
+
+
+class DiffWord(NamedTuple):
+    """A word, or a character of a script without spaces; `glued` means that no space precedes it."""
+
+    text: str
+    glued: bool = False
+    changed: bool = False
+
+
+def diff_words(text: str) -> list[DiffWord]:
+    """Return the words that a text is compared by.
+
+    >>> [piece.text for piece in diff_words("I like 北京.")]
+    ['I', 'like', '北', '京', '.']
+    """
+    words = []
+    for word in unicodedata.normalize("NFC", text).split():
+        start = at = 0
+        while at < len(word):
+            end = boundary_after(word, at + 1, at)
+            if end == len(word) or unspaced(word[at]) or unspaced(word[end]):
+                words.append(DiffWord(word[start:end], glued=start > 0))
+                start = end
+            at = end
+    return words
+
+
+def mark_differences(first: str, second: str) -> tuple[list[DiffWord], list[DiffWord]]:
+    """Return the words of two texts; those that the other does not have at that place are `changed`.
+
+    >>> sides = mark_differences("I see the cat", "I hear the cat now")
+    >>> [[word.text for word in side if word.changed] for side in sides]
+    [['see'], ['hear', 'now']]
+    """
+    sides = diff_words(first), diff_words(second)
+    left, right = ([piece.text for piece in side] for side in sides)
+    for tag, a, b, c, d in difflib.SequenceMatcher(None, left, right, autojunk=False).get_opcodes():
+        if tag != "equal":
+            for side, begin, end in ((sides[0], a, b), (sides[1], c, d)):
+                side[begin:end] = [piece._replace(changed=True) for piece in side[begin:end]]
+    return sides
+
+
+def _words(text: str) -> list[str]:
+    return unicodedata.normalize("NFC", text).split()
+
+
+def count(how_many: int, what: str) -> str:
+    """Return a number of things; up to ten as a word.
+
+    >>> count(1, "word"), count(2, "word"), count(12000, "pair")
+    ('one word', 'two words', '12,000 pairs')
+    """
+    spelled = ONES[how_many] if 0 <= how_many < len(ONES) else f"{how_many:,}"
+    return f"{spelled} {what}{'' if how_many == 1 or not what else 's'}".strip()
+
+
+def percent(value: float) -> str:
+    """Return a percentage.
+
+    >>> percent(97.25), percent(100)
+    ('97.2\\xa0%', '100\\xa0%')
+    """
+    return f"{number(value)}\u00a0%"
+
+
+def tenth(value: float) -> str:
+    """Return a percentage that stands in a column: always one digit after the point.
+
+    >>> tenth(97.25), tenth(100)
+    ('97.2\\xa0%', '100.0\\xa0%')
+    """
+    return f"{value:.1f}\u00a0%"
+
+
+def million(value: int) -> str:
+    """Return a large number.
+
+    >>> million(1234567), million(999)
+    ('1.23\\xa0million', '999')
+    """
+    return f"{value / 1e6:.2f}\u00a0million" if value >= 1_000_000 else f"{value:,}"
+
+
+def duration(seconds: float) -> str:
+    """Return a time.
+
+    >>> duration(134.2), duration(9.26)
+    ('2\\xa0min 14\\xa0s', '9.3\\xa0s')
+    """
+    if seconds < 60:
+        return f"{number(seconds)}\u00a0s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}\u00a0min {rest}\u00a0s"
+
+
+def listed(items: Sequence[str]) -> str:
+    """Return several as one.
+
+    >>> listed(["a", "b", "c"]), listed(["a"])
+    ('a, b and c', 'a')
+    """
+    return " and ".join([", ".join(items[:-1]), items[-1]] if len(items) > 1 else items)

@@ -12,31 +12,38 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import heedful
 from heedful.alignment.gold import Gold, score
-from heedful.config import __version__
-from heedful.decoding import Decoding
 from heedful.draw import chart
 from heedful.draw.html import figure
-from heedful.draw.marks import clean
+from heedful.draw.picture import clean
 from heedful.errors import ConfigError
 from heedful.evaluation.evaluate import length_table, method_notes
-from heedful.evaluation.page import document, facts, scroll
-from heedful.evaluation.phrases import count, listed, tenth
-from heedful.evaluation.records import AlignmentResult, ModelResult
-from heedful.evaluation.sections import ROOM, by_length, learning, links_table, marked
-from heedful.evaluation.systems import AnySystem, ProgressBar, System, SystemOutput, no_progress, run
-from heedful.evaluation.test_set import Pairs, TestSet
+from heedful.evaluation.page import (
+    ROOM,
+    AlignmentResult,
+    ModelResult,
+    by_length,
+    count,
+    document,
+    facts,
+    learning,
+    links_table,
+    listed,
+    marked,
+    scroll,
+    tenth,
+)
+from heedful.evaluation.systems import AnySystem, Pairs, ProgressBar, System, SystemOutput, TestSet, no_progress, run
 from heedful.files import write_whole
 from heedful.metrics.scores import LengthTable
 from heedful.metrics.sentence_stats import METRICS
 from heedful.metrics.significance import RESAMPLES, SEED, Difference, Interval, differences, intervals
-from heedful.trace import Trace
 from heedful.training.callbacks import read_metrics
-from heedful.translator import Translator
 
 __all__ = ["EvaluationReport", "ReportedSentence", "SystemResult", "report", "report_page"]
 
-UNFOLDED = 3  # sentences that show their pictures at once
+UNFOLDED = 3  # sentences whose figures are open at first
 
 
 class SystemResult(NamedTuple):
@@ -68,7 +75,7 @@ class ReportedSentence(NamedTuple):
     references: tuple[str, ...]
     outputs: tuple[str, ...]
     scores: tuple[float, ...]
-    traces: tuple[Trace | None, ...]
+    traces: tuple[heedful.Trace | None, ...]
 
 
 @dataclass(frozen=True)
@@ -101,7 +108,7 @@ def report(  # noqa: PLR0913  (the options of the command)
     pairs: TestSet | Pairs,
     out: str | Path | None = None,
     *,
-    decoding: Decoding | None = None,
+    decoding: heedful.Decoding | None = None,
     gold: Gold | None = None,
     top: int = 10,
     title: str = "",
@@ -112,15 +119,15 @@ def report(  # noqa: PLR0913  (the options of the command)
 ) -> EvaluationReport:
     """Evaluate systems on test sentences, and write an HTML page about them to `out`, if it is given.
 
-    Systems and pairs are as in `heedful.evaluate`; a mapping gives the systems names. The first one is what the others
-    are compared with, and the `top` sentences that it is worst at are shown, with the attention of each model. With
+    Systems and pairs are as in `heedful.evaluate`; a mapping gives the systems names. The others are compared
+    with the first, and the `top` sentences with its lowest chrF are shown, with the attention of each model. With
     `gold` links, of the pairs that are measured, the links of each model are scored.
     """
-    test_set, how = TestSet.of(pairs), decoding or Decoding()
+    test_set, how = TestSet.of(pairs), decoding or heedful.Decoding()
     named = systems.items() if isinstance(systems, Mapping) else [("", system) for system in systems]
     chosen = [System.of(one, name, f"system {number}") for number, (name, one) in enumerate(named, 1)]
     if not chosen:
-        raise ConfigError("there is nothing to report on: give at least one system")
+        raise ConfigError("no systems to report on; give at least one")
     results, outputs, traces, unaligned = [], [], [], []
     worst: list[int] = []
     for system, name in zip(chosen, _titles(chosen), strict=True):
@@ -162,7 +169,7 @@ def _titles(systems: Sequence[System]) -> list[str]:
 def _model(
     title: str,
     system: System,
-    translator: Translator | None,
+    translator: heedful.Translator | None,
     scores: LengthTable,
     alignment: AlignmentResult | None,
 ) -> ModelResult:
@@ -187,7 +194,7 @@ def _curve(folder: Path) -> list[tuple[float, float, float]]:
 
 
 def _alignment(
-    translator: Translator | None, test_set: TestSet, gold: Gold | None
+    translator: heedful.Translator | None, test_set: TestSet, gold: Gold | None
 ) -> tuple[AlignmentResult | None, int]:
     """Return the scores of a model's links when it reads the references, and how many pairs were too long."""
     if translator is None or gold is None or translator.config.family == "fixed":
@@ -205,8 +212,8 @@ def _alignment(
 
 
 def _traces(
-    translator: Translator | None, test_set: TestSet, which: Sequence[int], decoding: Decoding
-) -> list[Trace | None]:
+    translator: heedful.Translator | None, test_set: TestSet, which: Sequence[int], decoding: heedful.Decoding
+) -> list[heedful.Trace | None]:
     if translator is None or not which:
         return [None] * len(which)
     done = translator.translate([test_set.rows[i].source for i in which], decoding, split=False)
@@ -216,7 +223,7 @@ def _traces(
 def _sentences_of(
     test_set: TestSet,
     outputs: Sequence[SystemOutput],
-    traces: Sequence[Sequence[Trace | None]],
+    traces: Sequence[Sequence[heedful.Trace | None]],
     which: Sequence[int],
 ) -> tuple[ReportedSentence, ...]:
     texts = [output.measured(test_set) for output in outputs]
@@ -255,9 +262,9 @@ def report_page(made: EvaluationReport, title: str = "") -> str:
 <nav aria-label="Contents"><ul>{contents}</ul></nav>
 {"".join(text for _, _, text in parts)}
 </main>
-<footer><p class="small">Made by heedful {clean(__version__)}.</p></footer>
+<footer><p class="small">Made by heedful {clean(heedful.__version__)}.</p></footer>
 """
-    return document(title, __version__, body, figures=True)
+    return document(title, heedful.__version__, body, figures=True)
 
 
 def _card(i: int, one: SystemResult) -> str:
@@ -266,10 +273,10 @@ def _card(i: int, one: SystemResult) -> str:
     known += [("alignment error rate", tenth(100 * model.alignment.error_rate))] if model.alignment else []
     known += [("weights", f"{model.weights:,}")] if model.weights else []
     ends = one.intervals.get("bleu")
-    likely = f", likely {ends.low:.1f} to {ends.high:.1f}" if ends else ""
+    interval = f", 95 % interval {ends.low:.1f} to {ends.high:.1f}" if ends else ""
     return (
         f'<div class="card"><h3>{chart.swatch(i)}{clean(model.title)}</h3><p class="big">{one.scores["bleu"]:.1f}</p>'
-        f'<p class="small">BLEU{likely}</p>{facts(known)}</div>'
+        f'<p class="small">BLEU{interval}</p>{facts(known)}</div>'
     )
 
 
@@ -305,8 +312,8 @@ def _sentences(made: EvaluationReport) -> str:
         return ""
     by = clean(made.models[0].title)
     articles = "".join(_article(made, i, sentence) for i, sentence in enumerate(made.sentences))
-    return f"""<section id="sentences"><h2>The worst sentences first</h2>
-<p>In the order of their chrF under {by}. <mark>Marked</mark> words are not in the reference; <del>struck out</del>
+    return f"""<section id="sentences"><h2>Worst sentences</h2>
+<p>By the chrF of {by}, lowest first. <mark>Marked</mark> words are not in the reference; <del>struck out</del>
 words are missing from the translation. In the pictures, ribbons are as wide as the attention weight between two words:
 point at a word to see its numbers.</p>
 {articles}</section>"""
@@ -330,9 +337,9 @@ def _article(made: EvaluationReport, i: int, sentence: ReportedSentence) -> str:
     traced = [(model.title, trace) for model, trace in zip(made.models, sentence.traces, strict=True) if trace]
     if any(trace.weights is not None for _, trace in traced):
         names, traces = [name for name, _ in traced], [trace for _, trace in traced]
-        drawn = figure(traces, names=names, room=ROOM * len(traces))
+        drawn = figure(traces, names=names, max_bytes=ROOM * len(traces))
         opened = ' open="open"' if i < UNFOLDED else ""
         parts.append(f"<details{opened}><summary>Attention</summary><figure>{drawn}</figure></details>")
     elif traced:
-        parts.append('<p class="small">No attention: nothing to show.</p>')
+        parts.append('<p class="small">These models have no attention.</p>')
     return "\n".join([*parts, "</article>\n"])

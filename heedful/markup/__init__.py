@@ -1,7 +1,6 @@
-"""Inline markup carried over: tags and placeholders go with the words that their source words became."""
+"""Inline markup carried over: tags and placeholders are placed at the words that their source words are linked to."""
 
 from heedful.markup.carry import carry
-from heedful.markup.parse import parse
-from heedful.markup.runs import Element, Marked, Point, Run
+from heedful.markup.parse import Element, Marked, MarkupRun, Point, parse
 
-__all__ = ["Element", "Marked", "Point", "Run", "carry", "parse"]
+__all__ = ["Element", "Marked", "MarkupRun", "Point", "carry", "parse"]

@@ -18,11 +18,77 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import NamedTuple
 
-from heedful.markup.runs import Element, Marked, Point, Run
-from heedful.markup.tokenizer import FORMATTING, SPACE, VOID, Kind, Token, tokenize, unescape
+from heedful.markup.tokenizer import FORMATTING, SPACE, VOID, Kind, MarkupToken, tokenize, unescape
 
-__all__ = ["DEEPEST", "parse"]
+__all__ = ["DEEPEST", "Element", "Marked", "MarkupRun", "Point", "parse"]
+
+
+class Element(NamedTuple):
+    """A tag with its end around the characters `start:end` of a run; `parent` is the number of what it is in."""
+
+    open: str
+    close: str
+    start: int
+    end: int
+    parent: int  # -1: none
+
+
+class Point(NamedTuple):
+    """What stands between two characters: a placeholder, an empty tag, a comment.
+
+    `spaces` says on which sides of a placeholder there was white space, or the end of the run; others have none.
+    """
+
+    raw: str
+    at: int
+    parent: int
+    spaces: tuple[bool, bool] | None = None
+
+
+@dataclass(frozen=True)
+class MarkupRun:
+    """Text between two tags that stay, without the tags in it, and these.
+
+    Elements are in the order in which they begin, points as they come. `before` is what is written before it as it was;
+    `start` is the character of the whole text that it begins at. `needed` says that the tags around it depend on its
+    text, so that the run must not become empty.
+    """
+
+    text: str
+    elements: tuple[Element, ...]
+    points: tuple[Point, ...]
+    before: str = ""
+    start: int = 0
+    needed: bool = False
+
+    def chain(self, element: int) -> tuple[int, ...]:
+        """Return the numbers of an element and of all that it is in, the outermost first."""
+        numbers = []
+        while element >= 0:
+            numbers.append(element)
+            element = self.elements[element].parent
+        return tuple(reversed(numbers))
+
+
+@dataclass(frozen=True)
+class Marked:
+    """A text without its tags, a line for each run that has words; the runs; and what is written after the last.
+
+    `notes` say what was not read, and is kept as it was.
+    """
+
+    text: str
+    runs: tuple[MarkupRun, ...]
+    after: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def lines(self) -> tuple[int, ...]:
+        """The numbers of the runs that are lines of the text: those with words; where there are none, the first."""
+        return tuple(i for i, run in enumerate(self.runs) if run.text.strip()) or (0,)
+
 
 DEEPEST = 32  # inline tags inside each other that go with their words
 REOPENED = 1000  # inline tags that are closed and opened again in a paragraph, by <br> or by misnested ends
@@ -59,8 +125,8 @@ def parse(source: str) -> Marked:
     frames = next((token for token in tokens if token.kind is Kind.START and token.name == "frameset"), None)
     if frames:
         note = _note(source, frames.start, "<frameset>", "the whole text is kept as it is, and not translated")
-        return Marked("", (Run("", (), (), source),), "", (note,))
-    return _Reader(source, tokens).read()
+        return Marked("", (MarkupRun("", (), (), source),), "", (note,))
+    return _RunReader(source, tokens).read()
 
 
 def _note(source: str, at: int, why: str, what: str) -> str:
@@ -94,7 +160,7 @@ class _Runs:
     points: list[Point] = field(default_factory=list)
     stack: list[_Open] = field(default_factory=list)
     before: list[str] = field(default_factory=list)  # what stays, since the last run
-    runs: list[Run] = field(default_factory=list)
+    runs: list[MarkupRun] = field(default_factory=list)
     at: int = 0  # where the next run begins in the whole text
     needed: bool = False  # the run must not become empty, if it has text
     first_needed: bool = False  # or if it is the first that has any
@@ -150,7 +216,7 @@ class _Runs:
             needed = solid and (self.needed or (self.first_needed and not self.has_text))
             self.has_text |= solid
             text, elements, points = _closed_up(text, self.elements, self.points)
-            self.runs.append(Run(text, elements, points, "".join(self.before), self.at, needed))
+            self.runs.append(MarkupRun(text, elements, points, "".join(self.before), self.at, needed))
             self.at += len(text) + 1 if text.strip() else 0
             self.before = []
         else:
@@ -181,10 +247,10 @@ class _Runs:
         return top
 
 
-class _Reader:
+class _RunReader:
     """Reads tokens into runs."""
 
-    def __init__(self, source: str, tokens: Sequence[Token]) -> None:
+    def __init__(self, source: str, tokens: Sequence[MarkupToken]) -> None:
         self.source = source
         self.tokens = tokens
         self.runs = _Runs()
@@ -204,7 +270,7 @@ class _Reader:
         self.notes: list[str] = []
 
     def read(self) -> Marked:
-        group: list[Token] = []
+        group: list[MarkupToken] = []
         for token in self.tokens:
             if not self._stays(token):
                 group.append(token)
@@ -217,16 +283,16 @@ class _Reader:
         runs.close()
         text, after = "".join(runs.parts), ""
         if not (runs.runs or runs.before or runs.points or runs.elements):
-            runs.runs = [Run(text, (), ())]
+            runs.runs = [MarkupRun(text, (), ())]
         else:
             self._cut_before(None)
             after = "".join(runs.before)
             if not runs.runs:
-                runs.runs, after = [Run("", (), (), after)], ""
+                runs.runs, after = [MarkupRun("", (), (), after)], ""
         marked = Marked("", tuple(runs.runs), after, tuple(self.notes))
         return replace(marked, text="\n".join(marked.runs[i].text for i in marked.lines))
 
-    def _stays(self, token: Token) -> bool:
+    def _stays(self, token: MarkupToken) -> bool:
         if token.kind in (Kind.START, Kind.END):
             soft = token.kind is Kind.START and token.name == "br"
             return token.fixed or (token.name in STAYS and not soft)
@@ -234,7 +300,7 @@ class _Reader:
             return token.name not in ("svg", "math")
         return token.kind not in (Kind.TEXT, Kind.COMMENT)
 
-    def _stay(self, token: Token) -> None:
+    def _stay(self, token: MarkupToken) -> None:
         """Write a token as it is."""
         end = token.end
         if token.kind is Kind.START and token.name in ("pre", "listing"):  # a line break after it is none
@@ -253,7 +319,7 @@ class _Reader:
             elif tag.kind is Kind.END and self.unclosed[tag.name]:
                 self.unclosed[tag.name] -= 1
 
-    def _cut_before(self, token: Token | None) -> None:
+    def _cut_before(self, token: MarkupToken | None) -> None:
         """End the run at what stays, or at the end.
 
         Some text has an effect on the tags that stay, and so must not become empty. The first text of a document begins
@@ -269,7 +335,7 @@ class _Reader:
             self.last = token.name if token.kind is Kind.START else ""
             self.in_body |= token.kind in (Kind.START, Kind.WHOLE) and token.name not in OF_HEAD
 
-    def _read_group(self, group: Sequence[Token], last: bool) -> None:
+    def _read_group(self, group: Sequence[MarkupToken], last: bool) -> None:
         """Read what stands between two tags that stay, without these; inline tags stay if they are not well-formed."""
         moves = self._well_formed(group, last)
         for token in group:
@@ -294,7 +360,7 @@ class _Reader:
             elif self.runs.nothing:
                 self._stay(token)  # a doctype after it has no effect
 
-    def _well_formed(self, group: Sequence[Token], last: bool) -> bool:
+    def _well_formed(self, group: Sequence[MarkupToken], last: bool) -> bool:
         """Whether the inline tags of a group may go with their words, as a browser would see them opened and closed.
 
         Misnested ends, `<b>a <i>b</b> c</i>`, are read as browsers do; ends that close nothing are left out.
@@ -321,12 +387,12 @@ class _Reader:
                 return False
         return last or not stack
 
-    def _is_empty(self, token: Token) -> bool:
+    def _is_empty(self, token: MarkupToken) -> bool:
         """Whether a tag is meant to be empty, `<x id="1"/>`: to browsers it is open, but nothing ever closes it."""
         closed = token.name in self.ended or self.has_rest
         return token.slash and token.name not in FORMATTING and not closed
 
-    def _read_text(self, token: Token) -> None:
+    def _read_text(self, token: MarkupToken) -> None:
         at, source = max(token.start, self.at), self.source
         for mark in PLACEHOLDER.finditer(source, at, token.end):
             self._add(at, mark.start())
@@ -348,7 +414,7 @@ def _closed(comment: str) -> str:
     return "<!---->" if comment in ("<!-->", "<!--->") else re.sub("--!>$", "-->", comment)
 
 
-def _is_of_head(token: Token) -> bool:
+def _is_of_head(token: MarkupToken) -> bool:
     """Whether a token means something else before the body of a document than in it.
 
     `</p>` does: where no <p> is open it makes an empty one in the body, and is left out before it. `</br>` makes a <br>

@@ -17,7 +17,7 @@ from enum import Enum, auto
 from html.entities import html5
 from typing import NamedTuple
 
-__all__ = ["FORMATTING", "SPACE", "VOID", "Kind", "Token", "tokenize", "unescape"]
+__all__ = ["FORMATTING", "SPACE", "VOID", "Kind", "MarkupToken", "tokenize", "unescape"]
 
 
 def _names(text: str) -> frozenset[str]:
@@ -75,7 +75,7 @@ class Kind(Enum):
     REST = auto()  # the rest of the source, which is not translated
 
 
-class Token(NamedTuple):
+class MarkupToken(NamedTuple):
     """A token, `source[start:end]`.
 
     `name` is that of the tag, in small letters, and for REST the reason. `slash` says that a tag ends in `/>`,
@@ -89,20 +89,20 @@ class Token(NamedTuple):
     name: str = ""
     slash: bool = False
     fixed: bool = False
-    inner: tuple[Token, ...] = ()
+    inner: tuple[MarkupToken, ...] = ()
 
 
-def tokenize(source: str) -> list[Token]:
+def tokenize(source: str) -> list[MarkupToken]:
     """Return the tokens of a source, which cover it without a gap."""
     scanner = _Scanner(source)
-    tokens: list[Token] = []
+    tokens: list[MarkupToken] = []
     at = begin = kept = 0  # where to look on, where the text begins, and up to where it is kept
-    cut: Token | None = None  # a tag that never ends
+    cut: MarkupToken | None = None  # a tag that never ends
 
     def add_text(end: int) -> None:
         middle = min(max(begin, kept), end)
         tokens.extend(
-            Token(kind, first, last)
+            MarkupToken(kind, first, last)
             for kind, first, last in ((Kind.KEPT, begin, middle), (Kind.TEXT, middle, end))
             if first < last
         )
@@ -158,7 +158,7 @@ class _Scanner:
         self.select = False  # we may be in a <select>
         self.code_stop = 0  # behind the last ?> that was looked for; the size if there is none
 
-    def element(self, at: int) -> Token | None:
+    def element(self, at: int) -> MarkupToken | None:
         """Return the token at a `<`, a tag with its content where that is no markup; None where the `<` is text."""
         token = self.tag(at)
         if token is None or token.kind not in (Kind.START, Kind.END):
@@ -170,7 +170,7 @@ class _Scanner:
             if self.select and name not in ("script", "textarea"):
                 return self._rest(at, f"<{name}> in <select>")
             end = self.raw_end(name, token.end)
-            title = (token, Token(Kind.TEXT, token.end, end.start), end) if end and name == "title" else ()
+            title = (token, MarkupToken(Kind.TEXT, token.end, end.start), end) if end and name == "title" else ()
             return self._whole(token, end.end if end else 0)._replace(inner=title)
         elif name == "plaintext":
             return self._rest(at, "<plaintext>")
@@ -187,7 +187,7 @@ class _Scanner:
             return token._replace(fixed=True)
         return token._replace(fixed=self.select)
 
-    def code_end(self, token: Token) -> int:
+    def code_end(self, token: MarkupToken) -> int:
         """Return where `<?php … ?>` or `<?= … ?>` ends for PHP; 0 where a comment is none of these."""
         if self.source[token.start : token.start + 5].lower() != "<?php" and not self.source.startswith(
             "<?=", token.start
@@ -198,7 +198,7 @@ class _Scanner:
             self.code_stop = end + 2 if end >= 0 else self.size + 3
         return self.code_stop if self.code_stop <= self.size else 0
 
-    def tag(self, at: int) -> Token | None:
+    def tag(self, at: int) -> MarkupToken | None:
         """Return the tag, comment or doctype at a `<`; None if it is text; TEXT to the end if it never ends."""
         source = self.source
         following = source[at + 1 : at + 2]
@@ -212,12 +212,16 @@ class _Scanner:
         if following == "!":
             if source.startswith("--", at + 2):
                 over = COMMENT_AT_ONCE.match(source, at + 4) or COMMENT_END.search(source, at + 4)
-                return Token(Kind.COMMENT, at, over.end()) if over else self._rest(at, "a comment that is not closed")
+                return (
+                    MarkupToken(Kind.COMMENT, at, over.end())
+                    if over
+                    else self._rest(at, "a comment that is not closed")
+                )
             doctype = source[at + 2 : at + 9].translate(LOWER) == "doctype"
             return self._to_angle(Kind.DOCTYPE if doctype else Kind.COMMENT, at, at + 2)
         return self._to_angle(Kind.COMMENT, at, at + 1) if following == "?" else None
 
-    def raw_end(self, name: str, at: int) -> Token | None:
+    def raw_end(self, name: str, at: int) -> MarkupToken | None:
         """Return the end tag of an element whose content, text, begins at `at`; None where it has none."""
         if name == "script":
             begin = self._script_end(at)
@@ -227,7 +231,7 @@ class _Scanner:
         tag = self.tag(begin) if begin >= 0 else None
         return tag if tag and tag.kind is Kind.END else None
 
-    def foreign_end(self, token: Token) -> int:
+    def foreign_end(self, token: MarkupToken) -> int:
         """Return where an `<svg>` or `<math>` ends; 0 where it is not well-formed, and its end may be elsewhere."""
         source, at = self.source, token.end
         stack: list[tuple[str, str]] = [(token.name, token.name)]  # names, and whose they are: svg, math or html
@@ -260,7 +264,7 @@ class _Scanner:
                     return 0
         return at
 
-    def _html_in_foreign(self, tag: Token, stack: list[tuple[str, str]]) -> int:
+    def _html_in_foreign(self, tag: MarkupToken, stack: list[tuple[str, str]]) -> int:
         """Return where to read on after an HTML tag in a `<foreignObject>`, or the like; 0 if it is not a plain one."""
         if tag.name in ("svg", "math"):
             if not tag.slash:
@@ -276,7 +280,7 @@ class _Scanner:
             return 0
         return tag.end
 
-    def _tag(self, kind: Kind, start: int, at: int) -> Token:
+    def _tag(self, kind: Kind, start: int, at: int) -> MarkupToken:
         source = self.source
         named = NAME.match(source, at)
         assert named is not None
@@ -286,7 +290,7 @@ class _Scanner:
             assert between is not None
             at = between.end()
             if source.startswith(">", at):
-                return Token(kind, start, at + 1, name, slash=between[0].endswith("/"))
+                return MarkupToken(kind, start, at + 1, name, slash=between[0].endswith("/"))
             attribute = ATTRIBUTE.match(source, at)
             assert attribute is not None
             at = attribute.end()
@@ -295,24 +299,24 @@ class _Scanner:
                 if source[at : at + 1] in ('"', "'"):
                     at = source.find(source[at], at + 1) + 1
                     if at == 0:
-                        return Token(Kind.TEXT, start, self.size)
+                        return MarkupToken(Kind.TEXT, start, self.size)
                 else:
                     value = UNQUOTED.match(source, at)
                     assert value is not None
                     at = value.end()
             if at >= self.size:
-                return Token(Kind.TEXT, start, self.size)
+                return MarkupToken(Kind.TEXT, start, self.size)
 
-    def _to_angle(self, kind: Kind, start: int, at: int) -> Token:
+    def _to_angle(self, kind: Kind, start: int, at: int) -> MarkupToken:
         end = self.source.find(">", at)
-        return Token(kind, start, end + 1) if end >= 0 else self._rest(start, "a declaration that is not closed")
+        return MarkupToken(kind, start, end + 1) if end >= 0 else self._rest(start, "a declaration that is not closed")
 
-    def _whole(self, token: Token, end: int) -> Token:
+    def _whole(self, token: MarkupToken, end: int) -> MarkupToken:
         why = f"<{token.name}> that is not closed" + (" tag by tag" if token.name in ("svg", "math") else "")
         return token._replace(kind=Kind.WHOLE, end=end) if end else self._rest(token.start, why)
 
-    def _rest(self, start: int, why: str) -> Token:
-        return Token(Kind.REST, start, self.size, why)
+    def _rest(self, start: int, why: str) -> MarkupToken:
+        return MarkupToken(Kind.REST, start, self.size, why)
 
     def _script_end(self, at: int) -> int:
         """Return where the end tag of a script begins: one in `<!-- <script> … -->` is not meant."""
@@ -331,16 +335,16 @@ class _Scanner:
                 return mark.start()
         return -1
 
-    def _noscript(self, token: Token) -> Token:
+    def _noscript(self, token: MarkupToken) -> MarkupToken:
         """Return a `<noscript>` whole where it ends at the same place whether its content is text or markup."""
         end = self.raw_end("noscript", token.end)
-        at, inner, same = token.end, list[Token](), end is not None and not self.select
+        at, inner, same = token.end, list[MarkupToken](), end is not None and not self.select
         while same and end and (at := self.source.find("<", at)) >= 0 and at < end.start:
             tag = self.tag(at)
             if tag is None:
                 at += 1
                 continue
-            last: Token | None = tag
+            last: MarkupToken | None = tag
             if tag.kind is Kind.START and tag.name in RAW:
                 last = self.raw_end(tag.name, tag.end)
             inner.append(tag)
@@ -353,7 +357,7 @@ class _Scanner:
             return self._rest(token.start, "<noscript> that could end at several places")
         return token._replace(kind=Kind.WHOLE, end=end.end, inner=tuple(inner))
 
-    def _template(self, token: Token) -> Token:
+    def _template(self, token: MarkupToken) -> MarkupToken:
         """Return a `<template>` whole, with those in it."""
         select, self.select = self.select, False
         at, depth = token.end, 1
@@ -373,7 +377,7 @@ class _Scanner:
         return self._whole(token, 0 if depth else at)
 
 
-def _foreign_in_foreign(tag: Token, stack: list[tuple[str, str]]) -> int:
+def _foreign_in_foreign(tag: MarkupToken, stack: list[tuple[str, str]]) -> int:
     """Return where to read on after a tag in an `<svg>` or `<math>`; 0 if it may end it, or be HTML."""
     name, space = stack[-1]
     if tag.name in BREAKOUT or (name, space) == ("annotation-xml", "math"):

@@ -9,29 +9,19 @@ hundredth; two sleeping ones at about the speed of one.
 
 from __future__ import annotations
 
-import json
 import os
-import platform
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from functools import cache
-from hashlib import blake2b
-from pathlib import Path
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
 
-from heedful.errors import ConfigError, DeviceMemoryError, DiskError, ModelError, choose
-from heedful.files import cache_folder, make_folder, parse_json, read_bytes, write_whole
+from heedful.errors import ConfigError, DeviceMemoryError, choose
 
 __all__ = [
     "ThreadTimes",
-    "check_bf16",
     "fast_products",
-    "faster_in_bf16",
     "fastest_threads",
     "may_choose",
     "memory_guard",
@@ -41,112 +31,27 @@ __all__ = [
     "using_threads",
 ]
 
-FASTER = 1.1  # times as fast as fewer threads: for less, the cores are left to others
+FASTER = 1.1  # times as fast as fewer threads: for less, fewer threads are used
 HOPELESS = 4.0  # times as slow as one thread in the quick trial: not tried on the whole work
 ROUNDS = 3
 LONGEST = 10.0  # seconds after which no further round begins
-
-TRIAL = """
-import time, torch
-def best(kind):
-    a = torch.ones(2048, 256, dtype=kind), torch.ones(256, 1024, dtype=kind)
-    times = []
-    for _ in range(20):
-        begin = time.perf_counter()
-        a[0] @ a[1]
-        times.append(time.perf_counter() - begin)
-    return min(times)
-print(best(torch.float32) / best(torch.bfloat16))
-"""
 
 
 def pick(name: str) -> torch.device:
     """Return the device of a name; `auto` takes CUDA, then Apple's MPS, then the CPU."""
     choose("device", name, ("auto", "cpu", "cuda", "mps"))
-    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    usable = [device for device, there in available.items() if there]
     if name == "auto":
-        name = next(device for device, usable in there.items() if usable)
-    if not there[name]:
-        usable = ", ".join(sorted(device for device, found in there.items() if found))
-        raise ConfigError(f"device '{name}' is not available here; choose one of auto, {usable}")
+        return torch.device(usable[0])
+    if name not in usable:
+        raise ConfigError(f"device '{name}' is not available; choose one of auto, {', '.join(sorted(usable))}")
     return torch.device(name)
-
-
-def check_bf16(device: torch.device) -> None:
-    """Raise ConfigError if products in bf16 crash on this CPU.
-
-    Some virtual machines report matrix instructions that programs cannot use, and the process is killed. So they are
-    tried in another process first.
-    """
-    if device.type != "cpu":
-        return
-    status, _ = _try_bf16()
-    if status:
-        raise ConfigError(
-            f"products in bf16 fail on this CPU (exit status {status}); set training.precision=fp32, or the "
-            "environment variable ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 to avoid its matrix instructions"
-        )
-
-
-def faster_in_bf16(device: torch.device) -> bool:
-    """Whether products in bf16 pay: on GPUs that have them, and on CPUs where a trial survives and is much faster."""
-    if device.type == "cuda":
-        return bool(torch.cuda.is_bf16_supported())
-    if device.type != "cpu" or not _has_matrix_bf16():
-        return False
-    status, ratio = _try_bf16()
-    return status == 0 and ratio > 1.5
-
-
-def _has_matrix_bf16() -> bool:
-    """Whether the CPU says that it has products in bf16; if not, they are slow, and not worth a trial."""
-    announced = torch.backends.cpu.get_cpu_capability() in ("AVX512", "SVE256")
-    return announced and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-
-
-@cache
-def _try_bf16() -> tuple[int, float]:
-    """Return another process's exit status after products in bf16, and how much faster they were than in fp32.
-
-    It takes seconds, so the answer is kept, for this processor and this PyTorch. It comes from a clock: of several
-    processes that try at the same time, all go by the one that is done first.
-    """
-    words = (_processor(), torch.__version__, os.environ.get("ONEDNN_MAX_CPU_ISA", ""))
-    known = cache_folder() / f"bf16-{blake2b(repr(words).encode(), digest_size=8).hexdigest()}.json"
-    if (told := _told(known)) is not None:
-        return told
-    done = subprocess.run([sys.executable, "-c", TRIAL], capture_output=True, check=False, text=True)
-    found = done.returncode, float(done.stdout or 0.0)
-    if (told := _told(known)) is not None:
-        return told
-    with suppress(DiskError):
-        make_folder(known.parent)
-        write_whole(known, json.dumps(found).encode())
-    return found
-
-
-def _told(known: Path) -> tuple[int, float] | None:
-    """Return what an earlier trial found, if there was one."""
-    try:
-        status, ratio = parse_json(read_bytes(known, 1000, "what a trial found"), str(known))
-        return int(status), float(ratio)
-    except (OSError, ValueError, TypeError, OverflowError, ModelError):
-        return None
-
-
-def _processor() -> str:
-    """Return the name of the processor, as far as the system tells it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return platform.processor()
-    # Asked only where it is needed: to find out, Python may start a program.
-    return next((line for line in lines if line.startswith("model name")), None) or platform.processor()
 
 
 @contextmanager
 def fast_products(device: torch.device) -> Iterator[None]:
-    """Let a GPU round the factors of products in fp32 to 11 bits (TF32) for a while: training does not mind."""
+    """Let a GPU round the factors of products in fp32 to 11 bits (TF32) for a while, as training allows."""
     if device.type != "cuda":
         yield
         return
@@ -163,13 +68,13 @@ def out_of_memory(error: BaseException) -> bool:
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     # The CPU's allocator and MPS have no error class of their own.
-    said = str(error)
-    return isinstance(error, RuntimeError) and ("can't allocate memory" in said or "out of memory" in said)
+    message = str(error)
+    return isinstance(error, RuntimeError) and ("can't allocate memory" in message or "out of memory" in message)
 
 
 @contextmanager
 def memory_guard(what: str, remedy: str) -> Iterator[None]:
-    """Raise DeviceMemoryError if the device runs out of memory, with what was done and the remedy."""
+    """Raise DeviceMemoryError, with what was being done and a remedy, when memory runs out."""
     try:
         yield
     except torch.OutOfMemoryError:

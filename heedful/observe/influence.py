@@ -16,16 +16,40 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from heedful.errors import ConfigError
+from heedful.errors import ConfigError, choose
 from heedful.models import Network
 from heedful.observe.reading import read_attention
 from heedful.text import PAD, START, pad
 
-__all__ = ["NAMES", "WAYS", "Agreement", "agreement", "gradient", "leave_one_out", "ranks"]
+__all__ = ["LABELS", "NAMES", "WAYS", "Agreement", "agreement", "gradient", "influence", "leave_one_out", "ranks"]
 
 WAYS = ("leave-one-out", "gradient")
-NAMES = {"leave-one-out": "leave-one-out", "gradient": "gradient × input"}  # what they are called to people
+NAMES = {"leave-one-out": "leave-one-out", "gradient": "gradient × input"}  # as shown to users
+LABELS = {
+    "leave-one-out": "leave-one-out: by how much less probable a word gets when a source word is left out",
+    "gradient": "gradient × input: the slope of a word's log-probability by each source word's vector, times it",
+}
 ROWS = 2048  # tokens at a time
+
+
+def influence(
+    model: Network, x: Sequence[int], y: Sequence[int], words: Sequence[tuple[int, int]], way: str
+) -> NDArray[np.float32]:
+    """Return what each target token depended on, as shares of the source tokens; a row without any is 0.  (T, S).
+
+    x, y and `words` as in `leave_one_out`, whose result is divided equally among the tokens of a word.
+    """
+    choose("way", way, WAYS)
+    if way == "gradient":
+        tokens = gradient(model, x, y)
+    else:
+        tokens = np.zeros((len(y), len(x)), dtype=np.float32)
+        by_word = leave_one_out(model, x, y, words)
+        for w, (first, last) in enumerate(words):
+            tokens[:, first:last] = by_word[:, w : w + 1] / max(1, last - first)
+    sums = tokens.sum(1, keepdims=True)
+    shares: NDArray[np.float32] = np.divide(tokens, sums, out=np.zeros_like(tokens), where=sums > 0)
+    return shares
 
 
 def leave_one_out(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from heedful.draw import pack
+from heedful.draw import trace_codec
 from heedful.markup import Marked, carry
 from heedful.serve.schemas import Asked
 from heedful.trace import Trace
@@ -50,7 +50,7 @@ def _one(translation: Translation, asked: Asked, name: str, marked: Marked | Non
     if asked.alignments:
         record["alignment"] = links(linked) if linked else None
     if asked.trace:
-        record["figure"] = pack.plain(translation.trace, name)
+        record["figure"] = trace_codec.encode_trace(translation.trace, name)
     if marked is not None:
         record["markup"] = carry(marked, linked, translation.text)
     return record

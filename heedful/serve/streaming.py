@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from fastapi import Request
 
-from heedful.draw import pack
+from heedful.draw import trace_codec
 from heedful.markup import Marked
 from heedful.serve.answers import item, words
 from heedful.serve.desk import said
@@ -116,7 +116,7 @@ class _Writing:
             "model": self.prepared.model,
             "source": {
                 "text": whole.text,
-                **pack.shown(whole),
+                **trace_codec.readable_tokens(whole),
                 "words": [word._asdict() for word in whole.words],
             },
             "sentences": len(self.sources),

@@ -3,8 +3,7 @@
 from heedful.trace.alarms import Alarm, AlarmRates
 from heedful.trace.alignment import Alignment, JoinedAlignment, Link
 from heedful.trace.readout import Readout
-from heedful.trace.text_records import END, Text, Word
-from heedful.trace.trace import Trace
+from heedful.trace.trace import END, Text, Trace, Word
 
 __all__ = [
     "END",

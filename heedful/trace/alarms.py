@@ -21,10 +21,11 @@ from heedful.trace.json_checks import field_of, whole_number, whole_numbers
 if TYPE_CHECKING:
     from heedful.trace.trace import Trace
 
-__all__ = ["ENOUGH", "KINDS", "Alarm", "AlarmLimits", "AlarmMeasures", "AlarmRates", "alarms", "measure"]
+__all__ = ["ENOUGH", "KINDS", "Alarm", "AlarmLimits", "AlarmMeasures", "AlarmRates", "alarms", "measure", "warnings"]
 
 KINDS = ("unseen", "repeated", "sink", "flat")
 NAMED = 5  # words that a message names
+MOST_WARNINGS = 4  # that a figure has
 ENOUGH = 20  # wrong translations, and right ones, needed to compare rates
 RARE = 10  # an alarm raised for fewer translations is not tested
 Z = 1.96  # of a 95 % interval
@@ -135,6 +136,13 @@ def alarms(trace: Trace, limits: AlarmLimits | None = None, *, every: bool = Fal
     rates = trace.readout.alarms
     raised = _alarms(trace, limits)
     return raised if every or rates is None else tuple(alarm for alarm in raised if rates.shows(alarm.kind))
+
+
+def warnings(trace: Trace) -> list[str]:
+    """Return the messages of the alarms, for the caption of a figure."""
+    messages = [f"warning: {alarm.message}" for alarm in alarms(trace)]
+    more = len(messages) - MOST_WARNINGS
+    return messages if more <= 0 else [*messages[:MOST_WARNINGS], f"warning: {more} more alarms"]
 
 
 def _alarms(trace: Trace, limits: AlarmLimits | None) -> tuple[Alarm, ...]:

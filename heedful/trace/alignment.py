@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from heedful.errors import DataError
 from heedful.trace.json_checks import field_of, listed, number, numbers, whole_number
 from heedful.trace.readout import Readout
-from heedful.trace.text_records import Word
+from heedful.trace.trace import Word
 
 __all__ = ["Alignment", "JoinedAlignment", "Link"]
 

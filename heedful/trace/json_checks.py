@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from heedful.errors import DataError
 
 if TYPE_CHECKING:
-    from heedful.trace.text_records import Text
+    from heedful.trace.trace import Text
 
 __all__ = [
     "beside",

@@ -105,6 +105,10 @@ class Readout:
         rules += ["</s> left out"] * (self.end == "drop") + ["punctuation apart"] * (self.marks == "apart")
         return rules + [f"{self.symmetry} of two directions"] * (self.symmetry != "none")
 
+    def describe(self) -> str:
+        """Return which weights are read, and the link rule."""
+        return f"{self}; links: {', '.join(self.rules) or 'each word to its largest weight, none to </s>'}"
+
     def of(self, layer: int | None, heads: tuple[int, ...], raw: bool = False) -> Readout:
         """Return the read-out of another layer and other heads; with `raw`, of their raw weights, labelled so."""
         if (layer, heads) == (self.layer, self.heads) and not raw:

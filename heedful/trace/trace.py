@@ -1,10 +1,12 @@
-"""The trace of a translation: the attention weights of a model that reads its own output, as a plain record."""
+"""The trace of a translation: its texts with tokens and words, and the attention weights, as plain records."""
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,14 +18,135 @@ from heedful.trace.json_checks import (
     check_shapes,
     check_text,
     field_of,
+    listed,
     numbering,
     numbers,
     truth,
+    whole_numbers,
 )
 from heedful.trace.readout import RAW, Readout
-from heedful.trace.text_records import END, Text, Word
 
-__all__ = ["END", "Text", "Trace", "Word"]
+__all__ = ["END", "Text", "Trace", "Word", "right_to_left"]
+
+PLACES = ("start", "end", "first", "last")
+END = "</s>"  # the token, and the word, that ends a sentence
+ALL_HEADS = "mean of all layers and heads"
+
+
+class Word(NamedTuple):
+    """A word: its characters `text[start:end]` and its tokens `first:last`."""
+
+    text: str
+    start: int
+    end: int
+    first: int
+    last: int
+
+    @property
+    def is_end(self) -> bool:
+        """Whether this is `</s>`, the end of a sentence."""
+        return self.text == END and self.start == self.end
+
+    @property
+    def is_mark(self) -> bool:
+        """Whether the word is only punctuation."""
+        return bool(self.text) and not self.is_end and all(unicodedata.category(c)[0] == "P" for c in self.text)
+
+
+def right_to_left(text: str) -> bool:
+    """Return whether most letters of a text are written from right to left.
+
+    >>> right_to_left("مرحبا X"), right_to_left("hello مر")
+    (True, False)
+    """
+    kinds = [unicodedata.bidirectional(c) for c in text]
+    return 2 * sum(kind in ("R", "AL") for kind in kinds) > sum(kind in ("R", "AL", "L") for kind in kinds)
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text, its tokens with character spans, and its words.
+
+    The last token and the last word are always `</s>`, with an empty span. A text of several sentences has one `</s>`
+    for each.
+    """
+
+    text: str
+    tokens: tuple[str, ...]
+    spans: tuple[tuple[int, int], ...]
+    words: tuple[Word, ...]
+
+    def plain(self) -> dict[str, Any]:
+        """Return the record as JSON can hold it."""
+        return {
+            "text": self.text,
+            "tokens": list(self.tokens),
+            "spans": [list(s) for s in self.spans],
+            "words": [w._asdict() for w in self.words],
+        }
+
+    def spaced(self) -> Text:
+        """Return the text with words as white space separates them, in every script, as Pharaoh lines count them.
+
+        A word without tokens has `first` equal to `last`. Sentences without a space between them share a word, with
+        the `</s>` inside.
+        """
+        words, at, ends = [], 0, self.ends
+        for match in re.finditer(r"\S+", self.text):
+            while at < len(self.tokens) and ends[at] and self.spans[at][0] <= match.start():
+                words.append(self._end(at))
+                at += 1
+            first = at
+            while at < len(self.tokens) - 1 and self.spans[at][0] < match.end():
+                at += 1
+            words.append(Word(match[0], match.start(), match.end(), first, at))
+        return replace(self, words=(*words, *(self._end(i) for i in range(at, len(self.tokens)) if ends[i])))
+
+    @property
+    def ends(self) -> tuple[bool, ...]:
+        """Which tokens end a sentence."""
+        return tuple(t == END and a == b for t, (a, b) in zip(self.tokens, self.spans, strict=True))
+
+    @property
+    def written(self) -> tuple[Word, ...]:
+        """The words without `</s>` and without tokens that are only a space."""
+        return tuple(word for word in self.words if word.text and not word.is_end)
+
+    @property
+    def right_to_left(self) -> bool:
+        """Whether the text is for the most part written from right to left."""
+        return right_to_left(self.text)
+
+    def _end(self, at: int) -> Word:
+        return Word(END, *self.spans[at], at, at + 1)
+
+    @classmethod
+    def join(cls, text: str, starts: Sequence[int], parts: Sequence[Text]) -> Text:
+        """Return the text of several parts; `starts` are their first characters in it."""
+        tokens = tuple(token for part in parts for token in part.tokens)
+        spans, words, first = [], [], 0
+        for begin, part in zip(starts, parts, strict=True):
+            spans += [(begin + start, begin + end) for start, end in part.spans]
+            words += [Word(w.text, begin + w.start, begin + w.end, first + w.first, first + w.last) for w in part.words]
+            first += len(part.tokens)
+        return cls(text, tokens, tuple(spans), tuple(words))
+
+    @classmethod
+    def build(cls, plain: Mapping[str, Any], where: str = "") -> Text:
+        """Return the text that `plain` was made from; `where` is the prefix of error messages."""
+        lists = {name: listed(field_of(plain, name, where), f"{where}{name}") for name in ("tokens", "spans", "words")}
+        at = f"{where}words: "
+        return cls(
+            str(field_of(plain, "text", where)),
+            tuple(map(str, lists["tokens"])),
+            tuple((i, j) for i, j in (whole_numbers(span, f"{where}spans", 2) for span in lists["spans"])),
+            tuple(
+                Word(
+                    str(field_of(word, "text", at)), *whole_numbers([field_of(word, n, at) for n in PLACES], at[:-2], 4)
+                )
+                for word in lists["words"]
+            ),
+        )
 
 
 @dataclass(frozen=True)
@@ -94,6 +217,15 @@ class Trace:
         """How single heads are read, in words: as the read-out says, or raw; "" if that is the same."""
         return RAW if self.raw else self.readout.reading
 
+    @property
+    def readout_caption(self) -> str:
+        """The read-out in words, as captions of figures have it."""
+        if not self.readout.attention:
+            return str(self.readout)
+        layers, heads = self.numbers()
+        single = f"layer {layers[0]}, head {heads[0]}" if len(layers) == len(heads) == 1 else ALL_HEADS
+        return "read-out: " + str(self.readout).replace(ALL_HEADS, single)
+
     def each(self) -> NDArray[np.float32] | None:
         """Return the weights of all heads, read as `reading` says.  (L, H, T, S)."""
         if self.weights is None or self.raw:
@@ -117,13 +249,9 @@ class Trace:
         indices = []
         for what, number, have in zip(("layer", "head"), (layer, head), self.numbers(), strict=True):
             if number is not None and number not in have:
-                whole = have == tuple(range(1, len(have) + 1))
-                range_ = (
-                    f"choose one from 1 to {len(have)}"
-                    if whole
-                    else f"of these, the trace holds {', '.join(map(str, have))}"
-                )
-                raise ConfigError(f"there is no {what} {number}; {range_}")
+                every = have == tuple(range(1, len(have) + 1))
+                allowed = f"from 1 to {len(have)}" if every else f"that the trace holds: {', '.join(map(str, have))}"
+                raise ConfigError(f"there is no {what} {number}; choose one {allowed}")
             indices.append(list(range(len(have))) if number is None else [have.index(number)])
         return indices[0], indices[1]
 
@@ -147,6 +275,25 @@ class Trace:
         """
         tokens = self.tokens()
         return None if tokens is None else self._between(tokens)
+
+    def checked_words(self) -> NDArray[np.float32] | None:
+        """Return what `words` does; raise DataError for weights that are not finite, negative, or of other tokens.
+
+        A trace from `build` has been checked; one made by hand has not.
+        """
+        T, S = len(self.target.tokens), len(self.source.tokens)
+        for array in (self.weights, self.read):
+            if array is not None and array.shape[-2:] != (T, S):
+                rows, columns = array.shape[-2:]
+                raise DataError(
+                    f"the weights are of {rows} target and {columns} source tokens, but the trace has {T} and {S}"
+                )
+            if array is not None and not np.isfinite(array).all():
+                raise DataError("the weights of this trace are not all finite numbers: they cannot be drawn")
+        weights = self.words()
+        if weights is not None and weights.size and float(weights.min()) < 0:
+            raise DataError(f"the weights of this trace go down to {weights.min():.3g}: negative ones cannot be drawn")
+        return weights
 
     def _between(self, tokens: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return weights between words from weights between tokens.  (T, S) -> (target words, source words)."""
@@ -196,19 +343,11 @@ class Trace:
 
     def plain(self) -> dict[str, Any]:
         """Return the record as JSON can hold it; `build` reads it."""
-        return {
-            "source": self.source.plain(),
-            "target": self.target.plain(),
-            "weights": None if self.weights is None else self.weights.tolist(),
-            "log_probs": self.log_probs.tolist(),
-            "readout": self.readout.plain(),
-            "read": None if self.read is None else self.read.tolist(),
-            "inside": self.inside,
-            "layers": list(self.numbers()[0]),
-            "heads": list(self.numbers()[1]),
-            "after": None if self.after is None else self.after.tolist(),
-            "norms": None if self.norms is None else self.norms.tolist(),
-        }
+        layers, heads = self.numbers()
+        record = {field.name: getattr(self, field.name) for field in fields(self)}
+        arrays = {name: value.tolist() for name, value in record.items() if isinstance(value, np.ndarray)}
+        records = {name: record[name].plain() for name in ("source", "target", "readout")}
+        return {**record, **arrays, **records, "layers": list(layers), "heads": list(heads)}
 
     @classmethod
     def build(cls, plain: Mapping[str, Any]) -> Trace:
@@ -259,10 +398,10 @@ def _mean(weights: NDArray[np.float32]) -> NDArray[np.float32]:
 
 def _beside(parts: Sequence[Trace], name: str) -> NDArray[np.float32] | None:
     """Return the `after` or the `norms` of all parts, concatenated; None if a part with weights lacks them."""
-    looking = [part for part in parts if part.weights is not None]
-    if not looking or any(getattr(part, name) is None for part in looking):
+    weighted = [part for part in parts if part.weights is not None]
+    if not weighted or any(getattr(part, name) is None for part in weighted):
         return None
-    shape = looking[0].numbers()
-    nothing = np.zeros((len(shape[0]), len(shape[1]), 1), dtype=np.float32)
-    arrays = ((getattr(part, name), len(part.source.tokens)) for part in parts)
-    return np.concatenate([nothing.repeat(S, -1) if one is None else one for one, S in arrays], axis=-1)
+    layers, heads = map(len, weighted[0].numbers())
+    arrays = ((getattr(part, name), (layers, heads, len(part.source.tokens))) for part in parts)
+    zeros = (np.zeros(shape, dtype=np.float32) if one is None else one for one, shape in arrays)
+    return np.concatenate(list(zeros), axis=-1)

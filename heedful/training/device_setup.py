@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import copy
+import json
+import os
+import platform
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
 
 import numpy as np
 import torch
 
 from heedful.config import TrainingConfig
 from heedful.data.cache import Array
+from heedful.errors import ConfigError, DiskError, ModelError
+from heedful.files import cache_folder, make_folder, parse_json, read_bytes, write_whole
 from heedful.interop.folder import Parts
-from heedful.models.device import check_bf16, faster_in_bf16, fastest_threads, may_choose, memory_guard, pick
+from heedful.models.device import fastest_threads, may_choose, memory_guard, pick
 from heedful.training.callbacks import Reporter
 from heedful.training.distributed import ALONE, Processes
 from heedful.training.prepare import TrainingData
@@ -22,8 +32,10 @@ from heedful.training.step import TrainingStep
 __all__ = [
     "DeviceSetup",
     "batch_guard",
+    "check_bf16",
     "choose_device",
     "choose_threads",
+    "faster_in_bf16",
     "model_guard",
     "restoring_torch_state",
     "smaller_batches",
@@ -32,6 +44,18 @@ __all__ = [
 STEPS = 2  # measured together, with batches of the most usual size
 SAMPLE = 50  # batches from which these are chosen
 FEW = 4  # pairs in the quick trial
+TRIAL = """
+import time, torch
+def best(kind):
+    a = torch.ones(2048, 256, dtype=kind), torch.ones(256, 1024, dtype=kind)
+    times = []
+    for _ in range(20):
+        begin = time.perf_counter()
+        a[0] @ a[1]
+        times.append(time.perf_counter() - begin)
+    return min(times)
+print(best(torch.float32) / best(torch.bfloat16))
+"""
 
 
 @dataclass(frozen=True)
@@ -149,3 +173,75 @@ def _steps(training_step: TrainingStep, data: TrainingData, rows: list[Array]) -
             training_step([data.batches.batch(some)], data.batches.tokens(some), 1, 0.0)
 
     return work
+
+
+def check_bf16(device: torch.device) -> None:
+    """Raise ConfigError on a CPU where products in bf16 crash.
+
+    Some virtual machines announce matrix instructions that programs may not use; then the process is killed. So another
+    process tries first.
+    """
+    if device.type != "cpu":
+        return
+    status, _ = _try_bf16()
+    if status:
+        raise ConfigError(
+            f"products in bf16 fail on this CPU (exit status {status}); set training.precision=fp32, or the "
+            "environment variable ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 to avoid its matrix instructions"
+        )
+
+
+def faster_in_bf16(device: torch.device) -> bool:
+    """Whether products in bf16 are worth it: on GPUs that have them, and on CPUs where a trial is much faster."""
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported())
+    if device.type != "cpu" or not _has_matrix_bf16():
+        return False
+    status, ratio = _try_bf16()
+    return status == 0 and ratio > 1.5
+
+
+def _has_matrix_bf16() -> bool:
+    """Whether the CPU announces products in bf16; if not, they are slow, and not worth a trial."""
+    announced = torch.backends.cpu.get_cpu_capability() in ("AVX512", "SVE256")
+    return announced and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+@cache
+def _try_bf16() -> tuple[int, float]:
+    """Return another process's exit status after products in bf16, and how much faster they were than in fp32.
+
+    It takes seconds, so the result is cached in a file, for this processor and this PyTorch. Times vary: of several
+    processes that try at the same time, all use the result that is written first.
+    """
+    facts = (_processor(), torch.__version__, os.environ.get("ONEDNN_MAX_CPU_ISA", ""))
+    known = cache_folder() / f"bf16-{blake2b(repr(facts).encode(), digest_size=8).hexdigest()}.json"
+    if (cached := _cached_trial(known)) is not None:
+        return cached
+    done = subprocess.run([sys.executable, "-c", TRIAL], capture_output=True, check=False, text=True)
+    result = done.returncode, float(done.stdout or 0.0)
+    if (cached := _cached_trial(known)) is not None:
+        return cached
+    with suppress(DiskError):
+        make_folder(known.parent)
+        write_whole(known, json.dumps(result).encode())
+    return result
+
+
+def _cached_trial(known: Path) -> tuple[int, float] | None:
+    """Return the result of an earlier trial, if there was one."""
+    try:
+        status, ratio = parse_json(read_bytes(known, 1000, "the result of a trial"), str(known))
+        return int(status), float(ratio)
+    except (OSError, ValueError, TypeError, OverflowError, ModelError):
+        return None
+
+
+def _processor() -> str:
+    """Return the name of the processor, as far as the system knows it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return platform.processor()
+    # Only where it is needed: Python may start a program for it.
+    return next((line for line in lines if line.startswith("model name")), None) or platform.processor()

@@ -7,6 +7,7 @@ says how they were measured.
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from heedful.config import MODELS, Config, TransformerConfig
-from heedful.errors import ConfigError, DataError, choose
+from heedful.config import MODELS, Config, TransformerConfig, section_of
+from heedful.errors import ConfigError, DataError, choose, known_arguments
 from heedful.interop.folder import Parts
 from heedful.interop.hub import HUB, open_parts
 from heedful.models import build, pack_weights
@@ -32,7 +33,18 @@ from heedful.training.estimate import too_little_data
 from heedful.training.losses import auxiliary_losses
 from heedful.training.prepare import Inputs, PairSets, TrainingData, learn_codecs, open_pairs, prepare
 
-__all__ = ["CHANGEABLE", "ON_CPU", "PRESETS", "Preset", "RunSetup", "Settings", "fit", "open_pretrained", "set_up"]
+__all__ = [
+    "CHANGEABLE",
+    "ON_CPU",
+    "PRESETS",
+    "Preset",
+    "RunSetup",
+    "Settings",
+    "fit",
+    "open_pretrained",
+    "set_up",
+    "with_keywords",
+]
 
 Settings = Mapping[str, Mapping[str, object]]
 
@@ -45,6 +57,23 @@ FREE = {"model.dropout", "model.attention_dropout", "model.inner_dropout", "text
 UNKNOWN_SHARE = 0.01  # of all tokens, above which unknown tokens are logged
 COUNTED = 100_000  # pairs in which unknown tokens are counted
 SAMPLE = 2000  # pairs in which examples of them are searched
+
+
+def with_keywords(settings: Settings, keywords: Mapping[str, object], function: Callable[..., object]) -> Settings:
+    """Return nested settings, with those that are passed by name as keyword arguments of a function.
+
+    Raises ArgumentError for an unknown name, and ConfigError for a setting that is set twice.
+    """
+    sections = section_of()
+    named = [p.name for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD]
+    known_arguments(function.__name__, keywords, [*named, *sections])
+    merged = {section: dict(values) if isinstance(values, Mapping) else values for section, values in settings.items()}
+    for name, value in keywords.items():
+        section, key = sections[name], "family" if name == "model" else name
+        if key in merged.setdefault(section, {}):
+            raise ConfigError(f"{section}.{key} is given twice: as {name}= and in settings; leave one of them out")
+        merged[section][key] = value
+    return merged
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from heedful.alignment.eflomal import eflomal_directions
-from heedful.alignment.links import align_trace
-from heedful.alignment.pharaoh import Links
-from heedful.alignment.statistical import MOST_CELLS, both_directions
+from heedful.alignment.links import Links
+from heedful.alignment.statistical import MOST_CELLS, both_directions, eflomal_directions
 from heedful.alignment.symmetrize import HEURISTICS, DirectedLinks, symmetrize
-from heedful.errors import ConfigError, DataError, choose
+from heedful.errors import ConfigError, choose
 from heedful.trace.alignment import Alignment, Link
-from heedful.trace.readout import SYMMETRIES, Readout, Weights
+from heedful.trace.readout import Readout, Weights
 
 if TYPE_CHECKING:
     from heedful.translator.translator import Translator
@@ -24,7 +22,6 @@ __all__ = [
     "METHODS",
     "AlignedPairs",
     "align",
-    "align_pairs",
     "check_reverse",
     "combine",
     "usual_symmetry",
@@ -67,9 +64,9 @@ def align(  # noqa: PLR0913  (the options of the command)
     """Link the words of sentence pairs; words are what white space separates.
 
     Without a model, the links are learned from the pairs, and from `extra` ones, by the statistical aligner
-    (`method="ibm"`) or by the program eflomal. With a `translator` they are read from its attention, as its read-out
-    says; a `reverse` model, which translates the other way, makes them better. `symmetry` says how two directions are
-    combined: one of `heedful.alignment.HEURISTICS`, or "product" with two models; by default as the read-out says, or
+    (`method="ibm"`) or by the program eflomal. With a `translator` they are read from its attention by its read-out; a
+    `reverse` model, of the other direction, improves them. `symmetry` is how two directions are combined: one of
+    `heedful.alignment.HEURISTICS`, or "product" with two models; by default that of the read-out, or
     grow-diag-final-and. With `weights`, the alignments of a model are kept, too. `progress` is called with the number
     of pairs done since the last call; a statistical aligner reads all `heedful.alignment.ROUNDS` times.
 
@@ -83,7 +80,7 @@ def align(  # noqa: PLR0913  (the options of the command)
             raise ConfigError("reverse is a second model, for the other direction; give the first as translator")
         return _align_statistically(pairs, method, symmetry or OTHERS, extra, progress)
     if extra or method != "ibm":
-        raise ConfigError("a model learns nothing here; leave out extra and method, or the model")
+        raise ConfigError("extra and method are for the statistical aligner; leave them out, or the translator")
     return _align_by_model(pairs, translator, reverse, symmetry, weights, batch_tokens, progress)
 
 
@@ -121,7 +118,7 @@ def _align_by_model(
     progress: Callable[[int], object] | None,
 ) -> AlignedPairs:
     if symmetry == "reverse":
-        raise ConfigError("symmetry 'reverse' would leave out the first model; exchange source and target instead")
+        raise ConfigError("symmetry 'reverse' leaves out the first model; swap sources and targets instead")
     how = "none" if symmetry == "forward" else symmetry
     used = "" if reverse is None else symmetry or usual_symmetry(translator.readout, reverse.readout)
     links: list[Links] = [frozenset()] * len(pairs)
@@ -143,37 +140,6 @@ def _align_by_model(
         if progress is not None:
             progress(len(pairs[first : first + CHUNK]))
     return AlignedPairs(links, used, skipped, alignments)
-
-
-def align_pairs(
-    translator: Translator,
-    sources: Sequence[str],
-    targets: Sequence[str],
-    *,
-    reverse: Translator | None = None,
-    symmetry: str = "",
-    spaced: bool = True,
-    batch_tokens: int = 4096,
-) -> list[Alignment]:
-    """Return which words of given pairs are linked; see `Translator.align`."""
-    if symmetry and symmetry not in SYMMETRIES:
-        raise ConfigError(f"the symmetry is {symmetry!r}; choose from {', '.join(SYMMETRIES)}")
-    if symmetry not in ("", "none") and reverse is None:
-        raise ConfigError(f"symmetry {symmetry} combines two directions, and there is no reverse model")
-    if why := wrong_way(translator, sources, targets):
-        raise DataError(f"{why}; swap sources and targets, or take another model")
-    if reverse is not None:
-        check_reverse(translator, reverse, sources, targets)
-    traces = translator.reread(sources, targets, batch_tokens=batch_tokens)
-    forward = [align_trace(trace, replace(trace.readout, symmetry="none"), spaced) for trace in traces]
-    if reverse is None:
-        return forward
-    how = symmetry or usual_symmetry(translator.readout, reverse.readout)
-    if how == "none":
-        return forward
-    traces = reverse.reread(targets, sources, batch_tokens=batch_tokens)
-    backward = [align_trace(trace, None, spaced) for trace in traces]
-    return [combine(one, other, how) for one, other in zip(forward, backward, strict=True)]
 
 
 def combine(forward: Alignment, backward: Alignment, how: str) -> Alignment:
@@ -202,10 +168,9 @@ def usual_symmetry(forward: Readout, reverse: Readout) -> str:
 
 
 def wrong_way(translator: Translator, sources: Sequence[str], targets: Sequence[str]) -> str:
-    """Return why a model seems to translate in the other direction, judged by its vocabularies; "" if it does not.
+    """Return why a model seems to translate in the other direction, judged by its vocabularies, or "".
 
-    Most characters of the sources are unknown to it, and both sides would be known if they were swapped. A script that
-    it has never seen on either side proves nothing.
+    This is so if most characters of the sources are unknown, and both sides would be known if they were swapped.
     """
     unknown = _unknown(translator, sources)
     if unknown <= 0.5 or max(_unknown(translator, targets), _unknown(translator, sources, target=True)) >= 0.25:

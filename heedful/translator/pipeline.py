@@ -82,7 +82,7 @@ class DecodePipeline:
         # All hypotheses are in memory at once: those of a beam, samples, and what attention is read for.
         budget = batch_tokens // max(self.how.n_best, self.how.beam)
         for rows in batch_by_length([len(s.encoded.ids) for s in segments], budget):
-            with memory_guard(f"translating {len(rows)} sentences", "translate fewer at once (--batch-tokens)"):
+            with memory_guard(f"translating {len(rows)} sentences", "use a smaller batch_tokens"):
                 some = self._batch([segments[r] for r in rows], [prefixes[r] for r in rows], trace, copy_unknown)
             done.update(zip(rows, some, strict=True))
             if progress is not None:
@@ -92,7 +92,7 @@ class DecodePipeline:
     def _batch(
         self, segments: list[Segment], prefixes: list[tuple[int, ...]], trace: bool, copy_unknown: bool
     ) -> list[tuple[Translation, ...]]:
-        """Encode, decode, read attention where it is wanted and fits, and return translations."""
+        """Encode, decode, read attention where it is needed and fits, and return translations."""
         memory = self.encode([s.encoded for s in segments])
         hypotheses = self._decode(memory, [s.encoded.ids for s in segments], prefixes)
         for each in hypotheses:
@@ -118,7 +118,7 @@ class DecodePipeline:
     def prefixes(self, segments: Sequence[Segment], texts: Sequence[str]) -> list[tuple[int, ...]]:
         """Return the tokens that each segment begins with: the first of each text with its prefix, others with none.
 
-        Raises DataError for a prefix with words that the model cannot write, ConfigError for one longer than allowed.
+        Raises DataError for a prefix with unknown words, and ConfigError for one longer than max_length.
         """
         known = {text: self._prefix(text) for text in dict.fromkeys(texts)}
         ids = [known[text] for text in texts]
@@ -127,8 +127,8 @@ class DecodePipeline:
 
     def _prefix(self, text: str) -> tuple[int, ...]:
         encoded = self.parts.target.encode(text)
-        if strange := [text[slice(*s)] for i, s in zip(encoded.ids, encoded.spans, strict=True) if i == UNKNOWN]:
-            raise DataError(f"the prefix '{text}' has words that this model cannot write: {', '.join(strange)}")
+        if unknown := [text[slice(*s)] for i, s in zip(encoded.ids, encoded.spans, strict=True) if i == UNKNOWN]:
+            raise DataError(f"the prefix '{text}' has words that are not in the vocabulary: {', '.join(unknown)}")
         size = len(encoded.ids) - 1
         if self.how.max_length and size > self.how.max_length:
             raise ConfigError(f"the prefix '{text}' has {size} tokens, more than max_length, {self.how.max_length}")
@@ -231,8 +231,7 @@ class DecodePipeline:
         (reading,) = self.attention.read(self.encode([Encoded((END,), ((0, 0),))]), [(END,)])
         if reading.weights is None:
             raise ConfigError(
-                f"copy_unknown needs a model that looks at the source; '{self.parts.config.family}' has nothing to "
-                "look at"
+                f"copy_unknown needs a model with attention; the family '{self.parts.config.family}' has none"
             )
 
     def _fits(self, segment: Segment, hypotheses: Sequence[Hypothesis]) -> bool:
@@ -244,20 +243,18 @@ class DecodePipeline:
 
     def _untraced(self, segment: Segment) -> Segment:
         note = (
-            f"where the model looked is left out: there are more than {self.cells:,} source tokens × target tokens; "
+            f"attention is left out: there are more than {self.cells:,} source tokens × target tokens; "
             "translate shorter texts, each sentence or paragraph by itself"
         )
         return replace(segment, notes=(*segment.notes, note))
 
     def _counted(self, segment: Segment, count: int) -> Segment:
-        """Return a segment with a note if fewer translations of it were found than were asked for."""
+        """Return a segment with a note if it has fewer translations than were asked for."""
         if count >= self.how.n_best:
             return segment
-        found = f"{count} different translation{'s were' if count > 1 else ' was'} found"
-        return replace(
-            segment,
-            notes=(*segment.notes, f"only {found}, fewer than n_best, {self.how.n_best}; a wider beam may find more"),
-        )
+        different = f"{count} different translation{'s were' if count > 1 else ' was'} found"
+        note = f"only {different}, fewer than n_best, {self.how.n_best}; a wider beam may find more"
+        return replace(segment, notes=(*segment.notes, note))
 
     def _notes(self, segment: Segment, size: int, cut: bool) -> tuple[str, ...]:
         """Return the notes for a translation of `size` tokens, `</s>` included."""
@@ -268,7 +265,7 @@ class DecodePipeline:
         return *segment.notes, f"the translation was cut off after {tokens}{why}"
 
     def stream(self, text: str, segments: Sequence[Segment], prefixes: Sequence[tuple[int, ...]]) -> Iterator[Token]:
-        """Decode the segments of a text one after the other, and yield each token when it is decided."""
+        """Decode the segments of a text one after the other, and yield each token as soon as it is decided."""
         shown, at = "", 0
         for segment, prefix in zip(segments, prefixes, strict=True):
             gap, at = text[at : segment.start], segment.end
@@ -276,8 +273,9 @@ class DecodePipeline:
             tail: list[int] = []  # the last token with visible text, and those after it
             begun = False
             for count, step in enumerate(self._steps(segment, prefix), 1):
-                Hypothesis(tuple(step.ids), tuple(step.log_probs)).check()
-                (token,), (cut,), end = step.ids, step.cut, step.ids == [END]
+                for _, hypothesis in step.finished:
+                    hypothesis.check()
+                (token,), end = step.ids, bool(step.finished)
                 added = "" if end else self._added(tail, token)
                 tail = [token] if added else [*tail, token]
                 if (added or end) and not begun:
@@ -287,7 +285,7 @@ class DecodePipeline:
                     added += text[at:]
                 shown = (shown + added)[-1:]
                 weights = None if step.weights is None else step.weights[0].float().cpu().numpy()
-                notes = self._notes(segment, count, cut) if end else ()
+                notes = self._notes(segment, count, step.finished[0][1].cut) if end else ()
                 yield Token(added, step.log_probs[0], weights, source, end, notes)
 
     def _added(self, tail: Sequence[int], token: int) -> str:
@@ -304,7 +302,7 @@ class DecodePipeline:
 
 
 def _word_at(source: Text, token: int) -> str:
-    """Return the word that a token belongs to, without punctuation before and after it, which has tokens of its own."""
+    """Return the word that a token belongs to, without the punctuation around it, which has tokens of its own."""
     word = next(w for w in source.words if w.first <= token < w.last)
     (start, end), text = source.spans[token], source.text
     first = next((i for i in range(word.start, start) if unicodedata.category(text[i])[0] != "P"), start)
@@ -338,17 +336,17 @@ class AttentionReader:
     def __init__(self, model: Network, readouts: Sequence[Readout]) -> None:
         self.model, self.readouts = model, tuple(readouts)
         first, *others = self.readouts
-        # The alarms of several models together were not measured.
+        # Alarms of several models together were not measured.
         first = replace(first, alarms=None) if others else first
         alike = all(replace(other, chosen=first.chosen, alarms=None) == first for other in others)
         label = "" if alike else f"mean of {len(self.readouts)} models, each by its own read-out"
         self.readout = first if alike else replace(first, layer=None, heads=(), step="same", norms=False, label=label)
 
     def read(self, memory: Memory, targets: Sequence[Sequence[int]], weights: bool = True) -> list[TokenAttention]:
-        """Read target sentences, each ending with `</s>`: the attention and the log-probability of each token."""
+        """Return the attention and log-probabilities of target sentences, each ending with `</s>`."""
         if not isinstance(self.model, Ensemble):
             readings = _read(self.model, memory, targets, weights, self.readout)
-            # A mean of the weights need not be kept beside them.
+            # A plain mean of the weights need not be kept besides them.
             plain = self.readout.step == "same" and not self.readout.norms
             return [
                 TokenAttention(
@@ -361,7 +359,7 @@ class AttentionReader:
         for (model, own), readout in zip(members, self.readouts, strict=bool(members)):
             for parts, reading in zip(every, _read(model, own, targets, True, readout), strict=True):
                 parts += [] if (one := reading.by(readout)) is None else [one]
-        # The mean of the models' norms does not weigh the mean of their weights: single heads have none.
+        # Norms are left out: the mean of the models' norms does not belong to the mean of their weights.
         together = read_attention(self.model, memory, targets, weights, after=self.readout.step == "next")
         means = [np.mean(parts, axis=0, dtype=np.float32) if parts else None for parts in every]
         return [
@@ -371,7 +369,7 @@ class AttentionReader:
 
 
 def readout_of(parts: Parts) -> Readout:
-    """Return the read-out of a model: that of its folder, or the default for its kind."""
+    """Return the read-out of a model: that of its folder, or the default of such a model."""
     return parts.readout or Readout.usual(parts.config.model)
 
 
@@ -398,11 +396,10 @@ class BatchProgress(NamedTuple):
 
 
 class DecodeBatch:
-    """Segments with the same settings that are decoded together, a step at a time: what a service interleaves.
+    """Segments with the same settings that are decoded together, a step at a time, so that a service can interleave.
 
-    Iterating runs a step; `stop` removes a segment. With `look`, every token is reported when it is decided, which a
-    beam of 1 can do. Without a `memory` the segments are encoded here. The result of a segment does not depend on the
-    others.
+    Iterating runs a step; `stop` removes a segment. With `look` and a beam of 1, every token is reported as soon as it
+    is decided. Without a `memory` the segments are encoded here. The result of a segment does not depend on the others.
     """
 
     def __init__(
@@ -422,7 +419,7 @@ class DecodeBatch:
         self.limits = [length_limit(n, pipeline.how, len(p)) for n, p in zip(sizes, prefixes, strict=True)]
 
     def stop(self, row: int) -> None:
-        """Remove a segment: nobody waits for it any more."""
+        """Remove a segment that is no longer needed."""
         n = self.pipeline.how.n_best
         self.stopped.add(row)
         self._stopped_samples.update(range(row * n, row * n + n))
@@ -443,26 +440,19 @@ class DecodeBatch:
         rules = Rules([self.limits[b] for b in rows], self.pipeline.device, how, [self.prefixes[b] for b in rows])
         sources = [self.segments[b].encoded.ids for b in rows]
         choose = Sampler(how, sources, [i for _ in self.segments for i in range(n)]) if how.sample else argmax
-        ids: list[list[int]] = [[] for _ in rows]
-        values: list[list[float]] = [[] for _ in rows]
-        look = NeedWeights() if self.look else None
-        finished: list[dict[int, Hypothesis]] = [{} for _ in self.segments]
-        for step in decode_steps(self.pipeline.parts.model, memory, rules, choose, look, self._stopped_samples):
+        need_weights = NeedWeights() if self.look else None
+        samples: list[dict[int, Hypothesis]] = [{} for _ in self.segments]
+        for step in decode_steps(self.pipeline.parts.model, memory, rules, choose, need_weights, self._stopped_samples):
             wrote, over = [], []
-            for at, (row, token, value, cut) in enumerate(
-                zip(step.rows, step.ids, step.log_probs, step.cut, strict=True)
-            ):
-                ids[row].append(token)
-                values[row].append(value)
+            for at, (row, token, value) in enumerate(zip(step.rows, step.ids, step.log_probs, strict=True)):
                 if self.look and value == value:  # NaN is reported at the end
                     weights = None if step.weights is None else step.weights[at].float().cpu().numpy()
                     wrote.append(DecodedToken(rows[row], token, value, weights))
-                if token != END:
-                    continue
-                samples = finished[rows[row]]
-                samples[row % n] = Hypothesis(tuple(ids[row]), tuple(values[row]), cut)
-                if len(samples) == n and rows[row] not in self.stopped:
-                    over.append((rows[row], [samples[i] for i in range(n)]))
+            for row, hypothesis in step.finished:
+                segment, own = rows[row], samples[rows[row]]
+                own[row % n] = hypothesis
+                if len(own) == n and segment not in self.stopped:
+                    over.append((segment, [own[i] for i in range(n)]))
             yield BatchProgress(wrote, over)
 
     @torch.inference_mode()

@@ -1,13 +1,17 @@
-"""`heedful.select_readout`: read the weights of a model for given pairs, and select how links are read from them."""
+"""`heedful.select_readout`: read the weights of a model for given pairs, and select how links are read from them.
+
+`measure_alarms` measures how often alarms are raised for wrong and for right translations of a model.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from heedful.alignment.gold import Gold
-from heedful.alignment.pharaoh import Links
+from heedful.alignment.links import Links
 from heedful.alignment.select_readout import (
     GOLD,
     PairWeights,
@@ -16,26 +20,24 @@ from heedful.alignment.select_readout import (
     WeightTable,
     select,
 )
-from heedful.alignment.statistical import align_pairs
 from heedful.alignment.symmetrize import DirectedLinks
 from heedful.data.formats import spread_first
 from heedful.decoding.ensemble import Ensemble
 from heedful.errors import ConfigError, DataError
 from heedful.interop.folder import write_readout
+from heedful.metrics import extract_stats
 from heedful.models import Memory
 from heedful.observe import AttentionReading, read_attention
-from heedful.trace.readout import Readout
-from heedful.translator.aligning import check_reverse
-
-if TYPE_CHECKING:
-    from heedful.translator.translator import Translator
-import numpy as np
-
-from heedful.metrics import extract_stats
 from heedful.trace.alarms import ENOUGH, KINDS, AlarmRates, alarms
+from heedful.trace.readout import Readout
+from heedful.translator.aligning import align, check_reverse
 from heedful.translator.translator import Translator
 
 __all__ = ["FEWEST", "PAIRS", "measure_alarms", "own_readout", "select_readout", "weight_table"]
+
+WORST = 0.25  # share of translations with the lowest chrF; those that differ from their reference are wrong
+PAIRS = 500  # to translate at most
+FEWEST = round(ENOUGH / WORST)  # pairs: with fewer, there cannot be enough wrong translations
 
 
 def select_readout(
@@ -79,10 +81,12 @@ def select_readout(
         links = [one.links for one in backward]
         reference = ReferenceLinks(links, links, f"the links of {reverse_name}")
     else:
-        links = align_pairs(sources, targets, extra=pairs[max_pairs:])
+        links = align(list(zip(sources, targets, strict=True)), extra=pairs[max_pairs:]).links
         reference = ReferenceLinks(links, links, "the statistical aligner's links")
     table = weight_table(translator, sources, targets, batch_tokens)
-    selection = select(table, reference, translator.config.model, own_readout(translator))
+    config = translator.config.model
+    defaults = {"naive": Readout.naive(config), "usual": Readout.usual(config)}
+    selection = select(table, reference, defaults, own_readout(translator))
     used = list(zip(sources, targets, strict=True))
     alarms = measure_alarms(translator, used, selection.readout, batch_tokens)
     selection = selection._replace(alarms=alarms, skipped=len(pairs[:max_pairs]) - len(chosen))
@@ -92,7 +96,7 @@ def select_readout(
 
 
 def own_readout(translator: Translator) -> Readout | None:
-    """Return the read-out that was selected for a model, or written by hand; None for the usual one."""
+    """Return the read-out that was selected for a model, or written by hand; None for the default."""
     own = translator.parts.readout
     return None if own is None or own.is_usual(translator.config.model) else own
 
@@ -100,25 +104,20 @@ def own_readout(translator: Translator) -> Readout | None:
 def weight_table(
     translator: Translator, sources: Sequence[str], targets: Sequence[str], batch_tokens: int = 4096
 ) -> WeightTable:
-    """Read the weights of all layers and heads for given pairs, in one pass, at both steps and with norms."""
+    """Return the weights of all layers and heads for given pairs, at both steps and with norms."""
     model = translator.parts.model
     if isinstance(model, Ensemble):
         raise ConfigError("an ensemble is several models; select the read-out of each")
 
-    def look(memory: Memory, ids: Sequence[Sequence[int]]) -> list[AttentionReading]:
+    def read(memory: Memory, ids: Sequence[Sequence[int]]) -> list[AttentionReading]:
         return read_attention(model, memory, ids, after=True, norms=True)
 
-    readings = translator.pairs(sources, targets, look, batch_tokens)
+    readings = translator.pairs(sources, targets, read, batch_tokens)
     done = {
         row: PairWeights.of(x.spaced(), y.spaced(), reading.weights, reading.after, reading.norms)
         for row, x, y, reading in readings
     }
     return WeightTable([done[row] for row in range(len(done))])
-
-
-WORST = 0.25  # share of translations with the lowest chrF; those that differ from their reference are wrong
-PAIRS = 500  # to translate at most
-FEWEST = round(ENOUGH / WORST)  # pairs: with fewer, there cannot be enough wrong translations
 
 
 def measure_alarms(
@@ -142,6 +141,6 @@ def measure_alarms(
     kinds = [
         {alarm.kind for part in one.sentences or (one,) for alarm in alarms(part.trace, every=True)} for one in done
     ]
-    raised = {kind: np.array([kind in found for found in kinds]) for kind in KINDS}
+    raised = {kind: np.array([kind in each for each in kinds]) for kind in KINDS}
     counts = ((kind, int(marked[wrong].sum()), int(marked[~wrong].sum())) for kind, marked in raised.items())
     return AlarmRates(int(wrong.sum()), int((~wrong).sum()), tuple(counts))

@@ -1,4 +1,4 @@
-"""How many threads a translator uses on the CPU: measured on some of the texts, where that pays."""
+"""How many threads a translator uses on the CPU: measured on a sample of the texts, if there are enough."""
 
 from __future__ import annotations
 
@@ -27,9 +27,8 @@ SERVED = 4  # sentences that a service decodes at once, when threads are measure
 def measured_threads(translator: Translator, texts: Sequence[str], how: Decoding) -> int:
     """Return the number of threads that is fastest for texts; 0 leaves the choice to PyTorch.
 
-    Of texts that are many enough, some of middle length are translated in part. That costs at most a tenth of
-    the work. For fewer texts there is nothing to be gained: a model with less than 20 million weights uses one thread,
-    a larger one as many as PyTorch takes.
+    If there are enough texts, a sample of medium length is translated in part, which takes at most a tenth of the time
+    for all. Otherwise a model with less than 20 million weights uses one thread, a larger one as many as PyTorch does.
     """
     if translator.device.type != "cpu" or not may_choose():
         return 0
@@ -44,12 +43,11 @@ def measured_threads(translator: Translator, texts: Sequence[str], how: Decoding
     middle = len(texts) // 2 - rows // 2
     sample = texts[middle : middle + rows]
     short = replace(how, max_length=TOKENS, min_length=0)
-
     return _measured(translator, sample, short, logging.DEBUG)
 
 
 def measured_serving_threads(translator: Translator, text: str) -> int:
-    """Return the number of threads for a service that encodes and decodes at the same time; 0: as PyTorch has it.
+    """Return the number of threads for a service that encodes and decodes at the same time; 0 is PyTorch's choice.
 
     Each of the two gets half of the threads, so up to half of them are tried, on a few sentences at once.
     """
@@ -64,14 +62,14 @@ def _measured(translator: Translator, texts: Sequence[str], how: Decoding, level
     def work() -> None:
         translator.translate(texts, how, split=False, trace=False)
 
-    found = fastest_threads(work, rounds=1)
-    seconds = ", ".join(f"{1000 * spent:,.0f} ms with {number}" for number, spent in sorted(found.seconds.items()))
+    times = fastest_threads(work, rounds=1)
+    seconds = ", ".join(f"{1000 * spent:,.0f} ms with {number}" for number, spent in sorted(times.seconds.items()))
     logging.getLogger("heedful.translator").log(
         level,
-        "decoding with %d thread%s: the first words of %d sentences took %s",
-        found.threads,
-        "s" * (found.threads > 1),
+        "decoding with %d thread%s: the first tokens of %d sentences took %s",
+        times.threads,
+        "s" * (times.threads > 1),
         len(texts),
         seconds,
     )
-    return found.threads
+    return times.threads

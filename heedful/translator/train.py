@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -11,24 +10,23 @@ from pathlib import Path
 
 import torch
 
-from heedful.config import section_of
 from heedful.data import PairFile, PairList
 from heedful.data.links import as_lines
-from heedful.errors import ConfigError, DataError, known_arguments
+from heedful.errors import ConfigError, DataError
 from heedful.interop.folder import Parts
 from heedful.trace.readout import Readout
 from heedful.training import Callback, Inputs, Progress, run_training
 from heedful.training.progress import showing
+from heedful.training.setup import Settings, with_keywords
 from heedful.translator import Translator, load
 from heedful.translator.select_readout import FEWEST, measure_alarms
 
-__all__ = ["SECTIONS", "train", "train_model", "with_keywords"]
+__all__ = ["train", "train_model"]
 
 Links = Sequence[str | Iterable[tuple[int, int]]]
-Settings = Mapping[str, Mapping[str, object]]
 
 
-def train(  # noqa: PLR0913  (what a run can be given)
+def train(  # noqa: PLR0913  (the options of a run)
     pairs: Sequence[tuple[str, str]] | str | Path,
     out: str | Path,
     *,
@@ -49,10 +47,10 @@ def train(  # noqa: PLR0913  (what a run can be given)
     setting can be given by name: `model="transformer", steps=500, batch_tokens=4096, threads=2`; or nested by section,
     as in `config.json`: `settings={"model": {"family": "fixed"}, "training": {"steps": 500}}`. What is not set is
     chosen to fit the pairs (`preset="none"`: the plain defaults). With `init`, the run begins with the weights and
-    vocabularies of another model, which is left as it is. With `links`, for each pair either `"0-0 1-2"` or the same as
-    numbers, source word and target word from 0, attention learns to look there; `valid_links` are those of `valid`, on
-    which it is measured. Ctrl-C leaves a checkpoint to resume from, and raises `KeyboardInterrupt`; `resume=True`, with
-    the same pairs, goes on from there.
+    vocabularies of another model, which is not changed. With `links`, for each pair either `"0-0 1-2"` or the same as
+    numbers, source word and target word from 0, attention is trained to follow them; `valid_links` are those of
+    `valid`, on which it is measured. Ctrl-C writes a checkpoint and raises `KeyboardInterrupt`; `resume=True`, with the
+    same pairs, continues from there.
 
     Progress is shown as a bar in a terminal or a notebook, elsewhere as a line a minute; `verbose=False` shows nothing.
     Messages go to the logger `heedful.training`. `callback` is a function that is called with a `Progress` (step, loss,
@@ -61,9 +59,9 @@ def train(  # noqa: PLR0913  (what a run can be given)
     """
     chosen = with_keywords(settings or {}, keywords, train)
     if valid_links is not None and (links is None or valid is None):
-        raise ConfigError("valid_links are the links of valid, and go with links; give both")
-    held = () if valid is None else (_given(valid, "validation pairs", valid_links),)
-    inputs = Inputs((_given(pairs, "", links),), held)
+        raise ConfigError("valid_links are the links of valid, and need links and valid; give both")
+    held = () if valid is None else (_pair_source(valid, "validation pairs", valid_links),)
+    inputs = Inputs((_pair_source(pairs, "", links),), held)
     with _suggesting_read_pairs(), showing(verbose, callback) as reporter:
         outcome = train_model(inputs, Path(out), chosen, resume=resume, reporter=reporter, init=init, preset=preset)
     if outcome.signal:
@@ -83,8 +81,8 @@ def _suggesting_read_pairs() -> Iterator[None]:
         raise
 
 
-def _given(pairs: Sequence[tuple[str, str]] | str | Path, name: str, links: Links | None) -> PairFile | PairList:
-    """Return pairs as they were given, a file or a list, with their links."""
+def _pair_source(pairs: Sequence[tuple[str, str]] | str | Path, name: str, links: Links | None) -> PairFile | PairList:
+    """Return pairs as a file or a list, with their links."""
     lines = None if links is None else as_lines(links)
     if isinstance(pairs, str | Path):
         if lines is not None:
@@ -108,22 +106,3 @@ def _measured_readout(
 
 
 train_model = partial(run_training, measure_alarms=_measured_readout)  # what `heedful train` calls
-
-
-SECTIONS = section_of()
-
-
-def with_keywords(settings: Settings, keywords: Mapping[str, object], function: Callable[..., object]) -> Settings:
-    """Return nested settings with those that were given by name.
-
-    Raises ArgumentError for an unknown name, and ConfigError for a setting that is given twice.
-    """
-    named = [p.name for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD]
-    known_arguments(function.__name__, keywords, [*named, *SECTIONS])
-    merged = {section: dict(values) if isinstance(values, Mapping) else values for section, values in settings.items()}
-    for name, value in keywords.items():
-        section, key = SECTIONS[name], "family" if name == "model" else name
-        if key in merged.setdefault(section, {}):
-            raise ConfigError(f"{section}.{key} is given twice: as {name}= and in settings; leave one of them out")
-        merged[section][key] = value
-    return merged

@@ -1,4 +1,4 @@
-"""What a translator gives: a text, how sure the model was, and where it looked."""
+"""The result of translating: a text, its log-probability, and the trace of its attention."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from numpy.typing import NDArray
 from heedful.alignment.links import align_trace
 from heedful.draw import heatmap, overview, views
 from heedful.errors import ConfigError, HeedfulError
-from heedful.text.codec import unspaced
+from heedful.text.codec import merge, unspaced
 from heedful.trace import Text, Trace
 from heedful.trace.alarms import Alarm, alarms
-from heedful.trace.alignment import Alignment
+from heedful.trace.alignment import Alignment, JoinedAlignment
 
-__all__ = ["Token", "Translation", "gap_between"]
+__all__ = ["Token", "Translation", "gap_between", "partial_trace"]
 
 
 @dataclass(frozen=True)
 class Token:
-    """One token of a translation that is being written: what it adds to the text, and where the model looked for it.
+    """One token of a streamed translation: what it adds to the text, and its attention weights.
 
-    `weights` (L, H, S) go over the tokens of `source`, the sentence that is being read; None where a model has nothing
-    to look at. Every sentence ends with a token that adds nothing, `</s>`, and has its `notes`.
+    `weights` (L, H, S) go over the tokens of `source`, the sentence that is being translated; None for a model without
+    attention. Every sentence ends with a token that adds nothing, `</s>`, and has its `notes`.
     """
 
     text: str
@@ -41,19 +41,18 @@ class Token:
 
 @dataclass(frozen=True)
 class Translation:
-    """A translation of `source`: its text, its log-probability `score`, and where the model looked.
+    """A translation of `source`: its text, its log-probability `score`, and the trace of its attention.
 
-    `length` counts the tokens written; `notes` say what a person should know of it. `n_best` holds the alternatives
-    that were asked for, best first (samples as they were drawn), this one among them; `sentences` are its
-    sentences, or the parts of them that were translated at once, and `starts` the characters of source and text that
-    each of them begins at.
+    `length` counts the decoded tokens; `notes` are warnings for the reader. `n_best` holds the alternatives, if more
+    than one was asked for, best first (samples as they were drawn), including this one; `sentences` are its sentences,
+    or the parts of them that were translated at once, and `starts` where each begins in source and text.
     """
 
     source: str
     text: str
     score: float
     length: int
-    _trace: Trace | partial[Trace] | None = None  # that of a long text would be large: it is made when asked for
+    _trace: Trace | partial[Trace] | None = None  # that of a long text is large, and made on first use
     notes: tuple[str, ...] = ()
     n_best: tuple[Translation, ...] = ()
     sentences: tuple[Translation, ...] = ()
@@ -71,22 +70,30 @@ class Translation:
 
     @cached_property
     def trace(self) -> Trace:
-        """The record of where each word looked."""
+        """The record of texts, tokens and attention weights."""
         if self._trace is None:
             raise HeedfulError("this translation was made without a trace; use translate(…, trace=True)")
         return self._trace if isinstance(self._trace, Trace) else self._trace()
 
     @cached_property
     def alignment(self) -> Alignment:
-        """Which words of source and translation belong together, as the model's read-out has it.
+        """The links between words of source and translation, by the model's read-out.
 
         Words are those of the trace: in scripts without spaces each token is one.
         """
         return align_trace(self.trace)
 
     @cached_property
+    def sentence_alignments(self) -> JoinedAlignment | None:
+        """The alignments of all sentences, as words of the whole text; None if the model has no attention."""
+        parts = self.sentences or (self,)
+        if any(part.trace.weights is None and part.trace.read is None for part in parts):
+            return None
+        return JoinedAlignment(tuple(part.alignment for part in parts), self.starts or ((0, 0),))
+
+    @cached_property
     def alarms(self) -> tuple[Alarm, ...]:
-        """What the weights warn of: words hardly looked at, the same place again and again, sinks, flat rows.
+        """Warnings from the weights: words hardly attended to, repeated positions, sinks, uniform rows.
 
         Alarms that were measured to be near chance for the model are left out; `heedful.trace.alarms.alarms` has all.
         """
@@ -103,7 +110,7 @@ class Translation:
     def show(self, width: int = 80, ascii_only: bool = False, view: str = "heatmap") -> None:
         """Print the heat map of the trace, at most `width` columns wide; one for each sentence.
 
-        With view="heads" the word that each head looks at most is printed too; other views are pictures: see `save`.
+        With view="heads" the word that each head attends to most is printed too; other views are pictures: see `save`.
         """
         if view not in ("heatmap", "heads"):
             raise ConfigError(f'the view {view!r} is a picture: use save("x.svg", view="{view}")')
@@ -113,10 +120,10 @@ class Translation:
                 print("\n" + overview(part.trace, width))
 
     def save(self, path: str | Path, view: str = "heatmap", title: str = "", dark: bool = False) -> None:
-        """Write where the model looked to a file: .svg, .png or .html, or .json for the trace itself.
+        """Draw the attention to a file: .svg, .png or .html, or .json for the trace itself.
 
-        Views are "heatmap", "braid" and "heads"; `dark` is for .png, the others are light or dark as their viewer
-        wishes. `heedful.draw.views` has more to say how.
+        Views are "heatmap", "braid" and "heads"; `dark` is for .png, the others follow their viewer's theme. See
+        `heedful.draw.views` for more options.
         """
         views.write(Path(path), [self.trace], views.View(view, dark=dark), title)
 
@@ -124,10 +131,10 @@ class Translation:
         """The heat map of each sentence as an image, readable in a notebook of any theme; None without a trace."""
         if self._trace is None:
             return None
-        return "".join(f"<div>{views.drawn([part.trace]).image()}</div>" for part in self.sentences or (self,))
+        return "".join(f"<div>{views.picture([part.trace]).image()}</div>" for part in self.sentences or (self,))
 
     def plain(self) -> dict[str, Any]:
-        """Return what JSON can hold, with the weights between words, and the links, when there is a trace."""
+        """Return a JSON-serialisable record, with the weights between words and the links if there is a trace."""
         record: dict[str, Any] = {
             "source": self.source,
             "text": self.text,
@@ -158,16 +165,31 @@ class Translation:
             text += gap + part.text
             at = end
         text += source[at:]
-        seen = None
+        trace = None
         if parts and all(part._trace is not None for part in parts):
-            seen = partial(Trace.join, source, text, starts, [part.trace for part in parts])
+            trace = partial(Trace.join, source, text, starts, [part.trace for part in parts])
         notes = tuple(dict.fromkeys(note for part in parts for note in part.notes))
         score, length = sum(part.score for part in parts), sum(part.length for part in parts)
-        return cls(source, text, score, length, seen, notes, sentences=tuple(parts), starts=tuple(starts))
+        return cls(source, text, score, length, trace, notes, sentences=tuple(parts), starts=tuple(starts))
+
+
+def partial_trace(tokens: Sequence[Token]) -> Trace:
+    """Return the trace of the tokens of a sentence that are decoded so far, at least one."""
+    text, spans = "", []
+    for token in tokens:
+        piece = "" if token.end else token.text if text else token.text.lstrip()
+        start = len(text) + len(piece) - len(piece.lstrip())
+        text += piece
+        spans.append((start, len(text)))
+    words = merge(text, spans) if tokens[-1].end else merge(text, [*spans, (len(text), len(text))])[:-1]
+    target = Text(text, tuple("</s>" if token.end else token.text for token in tokens), tuple(spans), words)
+    rows = [token.weights for token in tokens if token.weights is not None]
+    log_probs = np.array([token.log_prob for token in tokens], dtype=np.float32)
+    return Trace(tokens[0].source, target, np.stack(rows, axis=2) if rows else None, log_probs)
 
 
 def gap_between(before: str, after: str) -> str:
-    """Return the space that two sentences want which stood side by side in the source: none in scripts without spaces.
+    """Return the space between two sentences that had none in the source: "" in scripts without spaces.
 
     >>> gap_between("I see.", "You go.")
     ' '

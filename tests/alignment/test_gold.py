@@ -92,5 +92,5 @@ def test_lenient_is_not_for_a_wrong_base():
 
 
 def test_other_bases_are_refused():
-    with pytest.raises(ConfigError, match="from 0 or from 1, not from 2"):
+    with pytest.raises(ConfigError, match="base is 2"):
         read_gold([""], [(0, 0)], base=2)

@@ -202,14 +202,14 @@ def test_a_mask_for_all_sentences_is_used_for_each():
 
 @pytest.mark.parametrize("shape", [(2, 4), (3, 4, 5), (1, 1, 1, 4), (4,)])
 def test_a_mask_that_does_not_fit_is_named(shape):
-    with pytest.raises(ShapeError, match=r"keep has shape \("):
+    with pytest.raises(ShapeError, match=r"keep.*\("):
         attend(torch.zeros(3, 2, 4), torch.zeros(3, 4, 5), torch.ones(shape, dtype=torch.bool))
-    with pytest.raises(ShapeError, match=r"keep has shape \(.* for scores \(3, 2, 4\)"):
+    with pytest.raises(ShapeError, match=r"keep.*scores.*\(3, 2, 4\)"):
         attend(torch.zeros(3, 7, 2, 4), torch.zeros(3, 7, 4, 5), torch.ones(shape, dtype=torch.bool))
 
 
 def test_heads_that_do_not_fit_are_named():
-    with pytest.raises(ShapeError, match=r"values has shape \(3, 5, 4, 5\), expected .*: H is 5 here but 7 in scores"):
+    with pytest.raises(ShapeError, match=r"values.*\(3, 5, 4, 5\).*H is 5 .*7 in scores"):
         attend(torch.zeros(3, 7, 2, 4), torch.zeros(3, 5, 4, 5))
-    with pytest.raises(ShapeError, match=r"values has shape \(3, 4, 5\), expected \(B=3, H=7, S=4, C\): 4 axes, not 3"):
+    with pytest.raises(ShapeError, match=r"values.*\(3, 4, 5\).*\(B=3, H=7, S=4, C\).*4 axes"):
         attend(torch.zeros(3, 7, 2, 4), torch.zeros(3, 4, 5))

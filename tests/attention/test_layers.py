@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 import torch
 from torch import Tensor
@@ -88,15 +86,10 @@ def test_every_weight_learns(name):
 
 @pytest.mark.parametrize("name", ["dot", "scaled"])
 def test_unequal_widths_are_refused(name):
-    words = (
-        "this score compares s_t and h_j as they are, but their widths are 4 and 6; "
-        "make them equal (model.encoder_width=0), or choose additive or general"
-    )
-    with pytest.raises(ConfigError, match=re.escape(words)):
+    with pytest.raises(ConfigError, match=r"4 and 6.*model\.encoder_width=0.*additive.*general"):
         build(name)
 
 
 def test_unknown_score_gets_a_guess():
-    words = "unknown score 'addative'; choose one of additive, concat, dot, general, scaled. Did you mean 'additive'?"
-    with pytest.raises(ConfigError, match=re.escape(words)):
+    with pytest.raises(ConfigError, match="'addative'.*additive, concat, dot, general, scaled.*mean 'additive'"):
         build("addative")

@@ -110,35 +110,35 @@ def test_gradient(score, inputs):
 
 
 @pytest.mark.parametrize(
-    ("score", "inputs", "words"),
+    ("score", "inputs", "facts"),
     [
-        (dot, [(2, 3, 4), (2, 5, 6)], "k has shape (2, 5, 6), expected (B=2, S, A=4): A is 6 here but 4 in q"),
-        (dot, [(2, 3, 4), (1, 5, 4)], "k has shape (1, 5, 4), expected (B=2, S, A=4): B is 1 here but 2 in q"),
+        (dot, [(2, 3, 4), (2, 5, 6)], ["k", "(2, 5, 6)", "(B=2, S, A=4)", "A is 6", "4 in q"]),
+        (dot, [(2, 3, 4), (1, 5, 4)], ["k", "(1, 5, 4)", "(B=2, S, A=4)", "B is 1", "2 in q"]),
         (
             dot,
             [(2, 3, 4, 5), (2, 1, 4, 5)],
-            "k has shape (2, 1, 4, 5), expected (B=2, H=3, S, C=5): H is 1 here but 3 in q",
+            ["k", "(2, 1, 4, 5)", "(B=2, H=3, S, C=5)", "H is 1", "3 in q"],
         ),
-        (scaled, [(3, 4), (2, 5, 4)], "q has shape (3, 4), expected (B, T, A): 3 axes, not 2"),
+        (scaled, [(3, 4), (2, 5, 4)], ["q", "(3, 4)", "(B, T, A)", "3 axes"]),
         (
             general,
             [(2, 3, 4), (2, 5, 6), (6, 4)],
-            "W has shape (6, 4), expected (A=4, D=6): A is 6 here but 4 in q",
+            ["W", "(6, 4)", "(A=4, D=6)", "A is 6", "4 in q"],
         ),
         (
             additive,
             [(2, 3, 4), (2, 5, 4), (5,)],
-            "v has shape (5,), expected (A=4): A is 5 here but 4 in q",
+            ["v", "(5,)", "(A=4)", "A is 5", "4 in q"],
         ),
     ],
 )
-def test_shapes_that_do_not_fit_are_named(score, inputs, words):
-    with pytest.raises(ShapeError, match=re.escape(words)):
+def test_shapes_that_do_not_fit_are_named(score, inputs, facts):
+    with pytest.raises(ShapeError, match=".*".join(map(re.escape, facts))):
         score(*[torch.zeros(shape) for shape in inputs])
 
 
 @pytest.mark.parametrize("W", [(7, 9), (7, 11), (10, 7)])
 def test_concat_names_weights_that_do_not_fit(W):
     # 4 + 6 columns are wanted; torch's own "mat1 and mat2" names neither W nor the widths
-    with pytest.raises(ShapeError, match="W has shape"):
+    with pytest.raises(ShapeError, match="^W "):
         concat(torch.zeros(2, 3, 4), torch.zeros(2, 5, 6), torch.zeros(W), torch.zeros(W[0]))

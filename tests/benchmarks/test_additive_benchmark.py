@@ -1,4 +1,4 @@
-"""benchmarks/attention_additive.py, as far as it goes without a GPU: its check by the interpreter, and its table."""
+"""benchmarks/attention_additive.py without a GPU: its check with the interpreter, and its table."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 import torch
 from kernel_device import kernel_device  # noqa: F401  (the fixture `device`)
-from tests_helpers import benchmark
+from small_runs import benchmark
 
 pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
 

@@ -1,4 +1,4 @@
-"""The benchmark of alarms: its areas by hand, and a run on a tiny model."""
+"""benchmarks/alarms.py: areas under curves worked out by hand, and a run on a small model."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests_helpers import benchmark
+from small_runs import benchmark
 
 import heedful
 from heedful.metrics import extract_stats

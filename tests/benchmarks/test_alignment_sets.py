@@ -1,4 +1,4 @@
-"""How the benchmark of aligners cuts text into words, and the row it prints; the measuring itself is done by hand."""
+"""benchmarks/alignment_sets.py: how text is split into words, and the printed row; the measurements are not run."""
 
 from __future__ import annotations
 

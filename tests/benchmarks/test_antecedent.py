@@ -1,4 +1,4 @@
-"""The benchmark of where `it` looks: which cases it takes, by which rule, and a run too short to learn."""
+"""benchmarks/antecedent.py: which cases it selects, by which rule, and a run of a few steps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
-from tests_helpers import benchmark
+from small_runs import benchmark
 
 from heedful.data.hindi import SentenceSide
 

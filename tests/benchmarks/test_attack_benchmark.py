@@ -1,4 +1,4 @@
-"""benchmarks/attack.py in miniature: it sees what holds and what does not."""
+"""benchmarks/attack.py with few requests: it reports what holds and what does not."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 from conftest import ROOT
-from tests_helpers import benchmark
+from small_runs import benchmark
 
 if not sys.platform.startswith("linux"):
     pytest.skip("the benchmark reads /proc", allow_module_level=True)

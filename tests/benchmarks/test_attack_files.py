@@ -1,4 +1,4 @@
-"""Damaged files of all kinds: refused in words, or read as if nothing had happened. 200 mutations of each kind."""
+"""benchmarks/attack_files.py: 200 mutations of each kind of file give a clear error or are read without one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 import pytest
 from conftest import ROOT
-from tests_helpers import benchmark
+from small_runs import benchmark
 
 files = benchmark("attack_files")
 MUTATIONS = 200

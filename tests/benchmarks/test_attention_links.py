@@ -1,4 +1,4 @@
-"""The benchmark of attention on gold links: what it trains with, what it measures, and the table it prints."""
+"""benchmarks/attention_links.py: its training pairs, its measurements, and the table it prints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the benchmarks say about a run; the runs themselves are made by hand."""
+"""The conclusions that benchmarks draw from a run; the runs are not repeated here."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from types import ModuleType
 
 import pytest
 from sample_report import report
-from tests_helpers import benchmark
+from small_runs import benchmark
 
-from heedful.evaluation.records import RunReport
+from heedful.evaluation.run_report import RunReport
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def test_the_plan_is_the_demo_with_more_of_everything(hindi: ModuleType) -> None
 
     assert hindi.PLAN.pairs > FULL.pairs
     assert hindi.PLAN.settings == FULL.settings
-    assert [c.key for c in hindi.PLAN.contestants] == ["fixed", "attention"]
-    for longer, usual in zip(hindi.PLAN.contestants, FULL.contestants, strict=False):
+    assert [c.key for c in hindi.PLAN.models] == ["fixed", "attention"]
+    for longer, usual in zip(hindi.PLAN.models, FULL.models, strict=False):
         assert longer.steps > usual.steps
         assert longer._replace(steps=usual.steps) == usual

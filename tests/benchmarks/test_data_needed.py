@@ -1,4 +1,4 @@
-"""The corpora and counts of benchmarks/data_needed.py; its runs are made by hand."""
+"""The corpora and counts of benchmarks/data_needed.py; its runs are not repeated here."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from tests_helpers import benchmark
+from small_runs import benchmark
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""benchmarks/gpu_timing.py, as far as it goes without a GPU: the turns, the medians, and who can import it."""
+"""benchmarks/gpu_timing.py without a GPU: turns, medians, and its import by other benchmarks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 import torch
 from conftest import ROOT
-from tests_helpers import benchmark
+from small_runs import benchmark
 
 USERS = ("kernels_gpu", "recurrence", "attention_additive", "attention")
 

@@ -1,4 +1,4 @@
-"""The parts that a GPU is for, run one after another; here with commands of a moment."""
+"""benchmarks/on_gpu.py: its parts run one after the other; here with short commands."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 from conftest import ROOT
-from tests_helpers import benchmark
+from small_runs import benchmark
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The benchmarks on real data: what is done is not done again, and what was begun goes on."""
+"""The benchmarks on real data: finished parts are not run again, and interrupted ones resume."""
 
 from __future__ import annotations
 

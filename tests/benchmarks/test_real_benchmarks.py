@@ -1,4 +1,4 @@
-"""The benchmarks on real data: which sentences are kept apart."""
+"""The benchmarks on real data: which sentences are kept out of training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmarks on real data: runs, what is said about them, and that every recipe can be run."""
+"""The benchmarks on real data: runs, their results, and that every recipe can be run."""
 
 from __future__ import annotations
 
@@ -274,7 +274,7 @@ def test_a_recipe_can_be_run(path: Path) -> None:
     assert "/" not in "".join(line for line in text.splitlines() if not line.startswith("#"))
     if getattr(config.model, "tied", None) == "all":
         assert config.text.joint
-    page = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "lab" / "recipes.md").read_text(encoding="utf-8")
     assert f"recipes/{path.name}" in page
 
 

@@ -1,4 +1,4 @@
-"""The benchmark of the recurrence, at sizes that say nothing about time."""
+"""benchmarks/recurrence.py at small sizes; times are not checked."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 import torch
 from conftest import ROOT
-from tests_helpers import benchmark
+from small_runs import benchmark
 
 
 @pytest.fixture(scope="module")

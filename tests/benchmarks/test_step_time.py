@@ -1,4 +1,4 @@
-"""The benchmark of step times, at sizes that say nothing about time."""
+"""benchmarks/step_time.py at small sizes; times are not checked."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 import torch
-from tests_helpers import benchmark
+from small_runs import benchmark
 
 
 @pytest.fixture(scope="module")

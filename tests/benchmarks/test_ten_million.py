@@ -1,4 +1,4 @@
-"""The benchmark of ten million pairs, with a few thousand."""
+"""benchmarks/ten_million.py with a few thousand pairs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from tests_helpers import benchmark
+from small_runs import benchmark
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,7 @@ def test_closed_input(monkeypatch: pytest.MonkeyPatch) -> None:
     from heedful.cli.translate import _stdin
 
     monkeypatch.setattr(sys, "stdin", None)
-    with pytest.raises(DataError, match="standard input: it is closed, and no TEXT was given"):
+    with pytest.raises(DataError, match="standard input is closed"):
         _stdin()
 
 
@@ -54,7 +54,7 @@ def test_what_is_no_text(heedful_cli: Run, tiny: Path, content: bytes, words: st
 
 def test_nothing_to_score(heedful_cli: Run, tiny: Path, tmp_path: Path) -> None:
     (tmp_path / "p.tsv").write_text("")
-    assert heedful_cli("score", tiny, tmp_path / "p.tsv") == (0, "", "there are no pairs to score\n")
+    assert heedful_cli("score", tiny, tmp_path / "p.tsv") == (0, "", "no pairs to score\n")
 
 
 def test_a_pair_that_is_too_long_has_no_score(heedful_cli: Run, tiny: Path, tmp_path: Path) -> None:

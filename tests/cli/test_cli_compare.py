@@ -37,7 +37,7 @@ def files(tmp_path: Path) -> list[Path]:
 @pytest.mark.parametrize("by", ["chrf", "bleu", "ter"])
 def test_worst_first(heedful_cli: Run, files: list[Path], by: str) -> None:
     code, out, err = heedful_cli("compare", *files, "--json", "--by", by)
-    assert (code, err) == (0, "passed over 1 line with an empty side\n")
+    assert (code, err) == (0, "skipped 1 line with an empty side\n")
     record = json.loads(out)
     assert record["by"] == by
     score = {"chrf": sacrebleu.sentence_chrf, "bleu": sacrebleu.sentence_bleu, "ter": sacrebleu.sentence_ter}[by]
@@ -68,7 +68,7 @@ def test_for_people(heedful_cli: Run, files: list[Path]) -> None:
     assert next(line for line in lines if line.startswith("A   ")).split()[1] == f"{bleu[0]:.1f}"
     assert next(line for line in lines if line.startswith("B   ")).split()[1] == f"{bleu[1]:.1f}"
     assert "By chrF of single sentences, A is better in 2, B in 2, and 1 are equal." in lines
-    assert "Where A is worst against B, by chrF" in lines
+    assert "Where A is worst relative to B, by chrF" in lines
     assert "BLEU   no significant difference, p = " in out
     assert "p: approximate randomisation, 10,000 trials, seed 12345" in lines
     assert "A          he [sleep] now" in lines
@@ -103,7 +103,7 @@ def test_models_and_files_together(heedful_cli: Run, files: list[Path], tmp_path
 
 def test_the_same_twice(heedful_cli: Run, files: list[Path]) -> None:
     out = heedful_cli("compare", files[0], files[0], files[2]).out
-    assert out.rstrip().endswith("wrote the same for every sentence.")
+    assert out.rstrip().endswith("the same translation of every sentence.")
     assert out.count("no significant difference, p = 1.000") == 4
 
 
@@ -113,7 +113,7 @@ def test_the_same_twice(heedful_cli: Run, files: list[Path]) -> None:
         (["--by", "cherf"], "unknown metric 'cherf'; choose one of bleu, chrf, ter. Did you mean 'chrf'?"),
         (["--test", "x"], "unknown test 'x'; choose one of bootstrap, randomisation."),
         (["--to", "c.pdf"], "--to c.pdf: the page is written as .html; choose a name that ends with it"),
-        (["--test", "bootstrap", "--resamples", "0"], "--test bootstrap needs --resamples; choose more than 0"),
+        (["--test", "bootstrap", "--resamples", "0"], "'bootstrap' needs resamples; choose more than 0"),
     ],
 )
 def test_what_is_wrong_is_said(heedful_cli: Run, files: list[Path], options: list[str], message: str) -> None:
@@ -129,7 +129,7 @@ def test_what_is_missing_is_said_before_anything_is_translated(
     def opened(*_: object, **__: object) -> None:
         raise AssertionError("a model was opened")
 
-    monkeypatch.setattr("heedful.cli.evaluation.opened", opened)
+    monkeypatch.setattr("heedful.cli.options.open_model", opened)
     (tmp_path / "model").mkdir()
     missing = [tmp_path / "missing.txt"] if verb == "compare" else []
     more = [] if missing else ["--against", tmp_path / "missing.txt"]

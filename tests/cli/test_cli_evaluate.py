@@ -124,7 +124,7 @@ def test_blank_lines_keep_their_place(heedful_cli: Run, model: Path, tmp_path: P
     (tmp_path / "t.tsv").write_text("a b\tA B\n\nc\t\n\tD\ne f\tE F\n")
     code, out, err = heedful_cli("evaluate", model, tmp_path / "t.tsv", "--json", "--save", tmp_path / "o")
     assert code == 0
-    assert "passed over 3 lines with an empty side" in err
+    assert "skipped 3 lines with an empty side" in err
     assert json.loads(out)["pairs"] == 2
     saved = (tmp_path / "o").read_text(encoding="utf-8").split("\n")
     assert (len(saved), saved[1:4], saved[5]) == (6, ["", "", ""], "")
@@ -172,16 +172,16 @@ def test_what_is_wrong_is_said(heedful_cli: Run, model: Path, pairs: Path, tmp_p
         ([short, pairs], f"{short} has 39 lines but {pairs} has 40; translations need a line for each line"),
         ([model, pairs, "--against", short], f"{short} has 39 lines"),
         ([short, pairs, "--with", model], f"--with adds models to a model, but {short} is a file of translations"),
-        ([model], "no sentences were given; name files of PAIRS, or use --source and --reference"),
+        ([model], "no test sentences: name files of PAIRS, or use --source and --reference"),
         ([model, pairs, "--source", pairs], "give either PAIRS or --source and --reference, not both"),
-        ([model, "--source", pairs], "--source and --reference belong together"),
+        ([model, "--source", pairs], "--source and --reference go together"),
         ([model, only_blank], f"{only_blank}: no line of 3 has both a source and a reference"),
         (
             [model, pairs, "--test", "bootstrp"],
             "unknown test 'bootstrp'; choose one of bootstrap, randomisation. Did you",
         ),
         ([model, lines(tmp_path / "empty.tsv", [])], "empty.tsv: empty, expected sentences with references"),
-        ([model, pairs, "--against", model, "--test", "bootstrap", "--resamples", "0"], "bootstrap needs --resamples"),
+        ([model, pairs, "--against", model, "--test", "bootstrap", "--resamples", "0"], "'bootstrap' needs resamples"),
         ([model, pairs, "--save", tmp_path], "this is a folder; choose another name"),
         ([model, pairs, "--save", tmp_path / "no" / "o"], f"there is no folder {tmp_path / 'no'}"),
         ([tmp_path / "nowhere", pairs], "there is no such model folder"),
@@ -197,7 +197,7 @@ def test_what_is_wrong_is_said(heedful_cli: Run, model: Path, pairs: Path, tmp_p
 def test_progress_is_a_line_now_and_then(
     heedful_cli: Run, pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("heedful.cli.progress.EVERY", 0.0)
+    monkeypatch.setattr("heedful.cli.output.EVERY", 0.0)
     monkeypatch.setattr("heedful.metrics.sentence_stats.CHUNK", 15)
     file = lines(tmp_path / "o", TARGETS)
     assert heedful_cli("evaluate", file, pairs).err == f"scoring {file}: 15 of 40\nscoring {file}: 30 of 40\n"

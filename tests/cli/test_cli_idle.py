@@ -20,10 +20,10 @@ TRANSLATE = [
     (("--ascii", "--show", "--json"), "--ascii has no effect with --json"),
     (
         ("--stream", "--batch-tokens", "9"),
-        "--batch-tokens has no effect with --stream, which writes one sentence at a time",
+        "--batch-tokens has no effect with --stream, which decodes one sentence at a time",
     ),
 ]
-PARALLEL = "with --source and --reference, which hold a sentence on each line"
+PARALLEL = "with --source and --reference, which have one sentence a line"
 EVALUATE = [
     *(
         (options, f"{options[0]} has no effect where answers.txt is a file of translations")
@@ -91,5 +91,5 @@ def test_compare_and_corpus(heedful_cli: Run) -> None:
     words = "heedful: --beam has no effect where answers.txt and answers.txt are files of translations; leave it out\n"
     assert heedful_cli("compare", "answers.txt", "answers.txt", "test.tsv", "--beam", "3") == (2, "", words)
     for option in ("--alignments", "--antecedents"):
-        words = f"heedful: {option} has no effect with --json, which has it anyway; leave it out\n"
+        words = f"heedful: {option} has no effect with --json, which always has it; leave it out\n"
         assert heedful_cli("corpus", "hindi", "--json", option) == (2, "", words)

@@ -150,13 +150,13 @@ def test_score_reads_any_format(heedful_cli: Run, tiny: Path, tmp_path: Path) ->
         (["-", "-"], "standard input (-) can be read only once"),
         (["-", "--valid", "-"], "standard input (-) can be read only once"),
         (["p.csv", "--source", "x"], "give either PAIRS or --source and --target, not both"),
-        (["--source", "x"], "--source and --target belong together; only one of them was given"),
-        (["--source", "x", "--target", "y", "--format", "csv"], "--columns and --format go with PAIRS"),
+        (["--source", "x"], "--source and --target go together; only one of them was given"),
+        (["--source", "x", "--target", "y", "--format", "csv"], "--columns and --format apply to PAIRS"),
         (["p.csv", "--valid", "x", "--valid-source", "y"], "give either --valid or --valid-source and --valid-target"),
-        (["p.csv", "--valid-target", "y"], "--valid-source and --valid-target belong together"),
+        (["p.csv", "--valid-target", "y"], "--valid-source and --valid-target go together"),
         (["--resume", "--format", "csv"], "a run resumed without PAIRS keeps its own"),
         (["empty.jsonl"], "empty.jsonl: empty, expected sentence pairs"),
-        ([], "no sentence pairs were given; name files of PAIRS, or use --source and --target"),
+        ([], "no sentence pairs: name files of PAIRS, or use --source and --target"),
     ],
 )
 def test_options_that_cannot_be(

@@ -15,8 +15,9 @@ import pytest
 from conftest import ROOT
 
 import heedful
-from heedful.cli.stream import printer, so_far
+from heedful.cli.translate import printer
 from heedful.draw import heatmap
+from heedful.translator.translation import partial_trace
 
 Run = Callable[..., tuple[int, str, str]]
 NEVER = "--min-length", "10000"  # a translation that takes far longer than a test
@@ -57,14 +58,14 @@ def test_a_stream_shown_to_no_terminal_has_a_line_for_each_word(heedful_cli: Run
     assert " <- " in plain
 
 
-def test_what_is_there_so_far_becomes_the_trace(tiny: Path) -> None:
+def test_what_is_there_partial_trace_becomes_the_trace(tiny: Path) -> None:
     translator = heedful.load(tiny, "cpu")
     tokens = list(translator.stream("a b c"))
     whole = translator.translate("a b c").trace
-    assert so_far(tokens).target.words == whole.target.words
-    assert so_far(tokens).target.spans == whole.target.spans
+    assert partial_trace(tokens).target.words == whole.target.words
+    assert partial_trace(tokens).target.spans == whole.target.spans
     for n in range(1, len(tokens)):
-        part = so_far(tokens[:n])
+        part = partial_trace(tokens[:n])
         assert [w.text for w in part.target.words] == whole.target.text.split()[:n]
         rows = part.words()
         assert rows is not None
@@ -113,7 +114,7 @@ def test_in_a_terminal_a_large_map_is_left_out(tiny: Path, monkeypatch: pytest.M
     for name, value in (("COLUMNS", "60"), ("LINES", "30"), ("TERM", "xterm")):
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(sys, "stdout", Terminal())
-    monkeypatch.setattr("heedful.cli.stream.MAP_CELLS", 10)
+    monkeypatch.setattr("heedful.cli.translate.MAP_CELLS", 10)
     translator = heedful.load(tiny, "cpu")
     notes = printer(True, False, False)(1, translator.stream("a b c d"))
     written = sys.stdout.getvalue()  # type: ignore[attr-defined]

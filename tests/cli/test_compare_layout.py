@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heedful.cli.compare import lay_out
-from heedful.draw.widths import columns
+from heedful.draw.terminal import columns
 from heedful.evaluation.compare import ComparedSentence
 
 

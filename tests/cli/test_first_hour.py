@@ -16,8 +16,7 @@ from hostile_server import hostile, item, sends, translations
 
 import heedful
 from heedful import errors
-from heedful.cli.output import EscapedStream
-from heedful.cli.progress import line_progress
+from heedful.cli.output import EscapedStream, line_progress
 
 Run = Callable[..., Done]
 
@@ -234,7 +233,7 @@ def test_words_without_quotes(heedful_cli: Run, tiny: Path) -> None:
 def test_a_keyboard_is_said_to_be_read(heedful_cli: Run, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said = "Ctrl-D"
     assert said not in heedful_cli("translate", tiny, stdin=b"a\n").err
-    monkeypatch.setattr("heedful.cli.translate._typed", lambda: True)
+    monkeypatch.setattr("heedful.cli.translate._is_terminal", lambda: True)
     done = heedful_cli("translate", tiny, stdin=b"a\n")
     assert done.code == 0
     assert done.err.count(said) == 1

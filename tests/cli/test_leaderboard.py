@@ -9,32 +9,32 @@ import sys
 import pytest
 from rich.console import Console
 
-from heedful.cli.leaderboard import LiveLeaderboard, LoggedLeaderboard, display
-from heedful.demo import FULL, Contestant, Standing
+from heedful.cli.demo import LiveLeaderboard, LoggedLeaderboard, display
+from heedful.demo import FULL, DemoModel, TrainingStatus
 
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 COLOUR = re.compile(r"\x1b\[[0-9;]*\b(3[0-8]|4[0-8]|9[0-7]|10[0-7])\b")
 START = [
-    Standing(Contestant("fixed", "fixed context", (), 2_700)),
-    Standing(Contestant("attention", "attention", (), 1_600)),
+    TrainingStatus(DemoModel("fixed", "fixed context", (), 2_700)),
+    TrainingStatus(DemoModel("attention", "attention", (), 1_600)),
 ]
 UNDER_WAY = [
-    Standing(START[0].contestant, 1_350, 1.2345, 0.5, 12345.6, 10.0, [(5.0, 12.34, 2.0), (9.0, 23.45, 1.5)]),
-    Standing(START[1].contestant, 99, 7.5, 0.0625, 6543.2, 10.0),
+    TrainingStatus(START[0].model, 1_350, 1.2345, 0.5, 12345.6, 10.0, [(5.0, 12.34, 2.0), (9.0, 23.45, 1.5)]),
+    TrainingStatus(START[1].model, 99, 7.5, 0.0625, 6543.2, 10.0),
 ]
 # As wide as it gets in the demo.
-END = [Standing(c, c.steps, 9.9994, 1.0, 999999.4, 300.0, [(299.0, 100.0, 0.0)]) for c in FULL.contestants]
+END = [TrainingStatus(c, c.steps, 9.9994, 1.0, 999999.4, 300.0, [(299.0, 100.0, 0.0)]) for c in FULL.models]
 
 
 # ---- rows
 
 
-def drawn(*frames: list[Standing], width: int = 80) -> str:
+def drawn(*frames: list[TrainingStatus], width: int = 80) -> str:
     """What a terminal is sent."""
     rows, file = LiveLeaderboard(), io.StringIO()
     rows.console = Console(file=file, force_terminal=True, width=width, highlight=False)
     for frame in frames:
-        rows.standings(frame)
+        rows.update(frame)
     rows.close()
     return file.getvalue()
 
@@ -46,7 +46,7 @@ def lines(text: str) -> list[str]:
 
 @pytest.mark.parametrize("plain", [False, True])
 @pytest.mark.parametrize("frame", [START, UNDER_WAY, END], ids=["start", "under way", "end"])
-def test_rows_fit_eighty_columns(frame: list[Standing], plain: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_fit_eighty_columns(frame: list[TrainingStatus], plain: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("NO_COLOR", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
     if plain:
@@ -83,9 +83,9 @@ def test_bars_grow_to_their_end() -> None:
 def test_what_is_said_is_no_markup() -> None:
     rows, file = LiveLeaderboard(), io.StringIO()
     rows.console = Console(file=file, force_terminal=True, width=80, highlight=False)
-    rows.say("[bold]one[/bold]")
-    rows.standings(UNDER_WAY)
-    rows.say("two")
+    rows.log("[bold]one[/bold]")
+    rows.update(UNDER_WAY)
+    rows.log("two")
     assert rows.live is None  # the rows stay where they are, and what follows stands below them
     text = ESCAPE.sub("", file.getvalue())
     assert text.index("[bold]one[/bold]") < text.index("fixed context") < text.index("two")
@@ -104,7 +104,7 @@ def test_not_more_than_a_line_in_ten_seconds(
     printed = []
     for tenth in range(350):
         now = 100.0 + tenth / 10
-        watch.standings(UNDER_WAY)
+        watch.update(UNDER_WAY)
         if capsys.readouterr().err:
             printed.append(now)
     assert printed == [110.0, 120.0, 130.0]
@@ -114,10 +114,10 @@ def test_a_line_has_all_models(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     now = 0.0
     monkeypatch.setattr("time.monotonic", lambda: now)
     watch = LoggedLeaderboard()
-    watch.say("training 2 models")
+    watch.log("training 2 models")
     for frame in (START, UNDER_WAY):
         now += 10.0
-        watch.standings(frame)
+        watch.update(frame)
     out, err = capsys.readouterr()
     assert out == ""
     assert err.splitlines() == [
@@ -154,7 +154,7 @@ def test_rows_in_a_terminal_and_it_is_left_in_order(monkeypatch: pytest.MonkeyPa
     def interrupted() -> None:
         with display() as watch:
             assert isinstance(watch, LiveLeaderboard)
-            watch.standings(UNDER_WAY)
+            watch.update(UNDER_WAY)
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

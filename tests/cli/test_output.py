@@ -18,7 +18,7 @@ from hostile_server import steers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.cli.output import EscapedStream, print_json, print_translation, say, set_up_logging, terminal_console
+from heedful.cli.output import EscapedStream, log, print_json, print_translation, set_up_logging, terminal_console
 from heedful.errors import DataError, escape_json, printable
 
 Run = Callable[..., Done]
@@ -62,7 +62,7 @@ def test_everything_printed_is_escaped_even_tracebacks_and_warnings(capsys: pyte
     stream.writelines([HOSTILE, "\n"])
     assert not steers(stream.getvalue())
     assert "\\x1b]0;owned\\x07" in stream.getvalue()
-    say(HOSTILE)
+    log(HOSTILE)
     print_json({HOSTILE: [HOSTILE]})
     out, err = capsys.readouterr()
     assert not steers(out + err)
@@ -70,7 +70,7 @@ def test_everything_printed_is_escaped_even_tracebacks_and_warnings(capsys: pyte
 
 
 def test_a_message_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    say("a\nheedful: all is well")
+    log("a\nheedful: all is well")
     assert capsys.readouterr().err == "a\\nheedful: all is well\n"
 
 
@@ -96,7 +96,7 @@ def test_a_console_draws_data_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     table.add_column("[bold]\x9bhead")
     table.add_row(Text("\x1b[2Jcell"))
     with Live(table, console=console, auto_refresh=False):
-        say("said \x1b[5mmeanwhile")  # rich has put itself in the place of stderr
+        log("said \x1b[5mmeanwhile")  # rich has put itself in the place of stderr
     written = file.getvalue()
     for shown in ("[red]x[/red] :smile: \\x1b]0;owned\\x07", "[bold]\\x9b", "\\x1b[2Jcel", "\\x1b[5mmeanwhile"):
         assert shown in written
@@ -138,9 +138,9 @@ def test_log_records_of_the_library_reach_stderr(
 
 
 def test_every_command_is_quiet_and_verbose(heedful_cli: Run) -> None:
-    from heedful.cli.app import VERBS
+    from heedful.cli.app import COMMANDS
 
-    for verb in VERBS:
+    for verb in COMMANDS:
         done = heedful_cli(verb.__name__, "--help")
         assert "--quiet" in done.out
         assert "--verbose" in done.out

@@ -7,7 +7,7 @@ import random
 import pytest
 import torch
 from random_translators import MODELS, random_parts
-from tests_helpers import pad
+from small_runs import pad
 
 from heedful.decoding import Flow, Hypothesis, greedy
 from heedful.decoding.ensemble import Ensemble
@@ -63,7 +63,7 @@ def test_places_that_nobody_has_words_in_are_given_up() -> None:
             if len(flow):
                 flow.step()
     state = flow.state
-    assert state is None or state.room.shape[4] <= 64
+    assert state is None or state.buffer.shape[4] <= 64
 
 
 def test_an_empty_place_does_not_hold_the_room() -> None:
@@ -83,4 +83,4 @@ def test_an_empty_place_does_not_hold_the_room() -> None:
             if name != 8:  # eight sentences at once, always, and a place that is empty
                 join(16)
     assert len(flow) == 8
-    assert flow.state.room.shape[4] <= 64
+    assert flow.state.buffer.shape[4] <= 64

@@ -109,11 +109,11 @@ def test_a_prefix_may_repeat_itself_and_be_short():
 def test_limits_that_leave_no_room_are_refused(way):
     model, x = Table(), random_tables(2, 6, seed=6)
     memory = model.encode(x)
-    with pytest.raises(ConfigError, match="sentence 2 of 2 may have 3 tokens.*no room for a min_length of 3"):
+    with pytest.raises(ConfigError, match="sentence 2 of 2 .* 3 .*min_length of 3"):
         way(model, memory, [9, 3], Decoding(min_length=3))
-    with pytest.raises(ConfigError, match="sentence 1 of 2 may have 2 tokens.*no room for its prefix of 2 tokens"):
+    with pytest.raises(ConfigError, match="sentence 1 of 2 .* 2 .*prefix of 2"):
         way(model, memory, [2, 3], Decoding(), [(A, A), ()])
-    with pytest.raises(ConfigError, match="sentence 2 of 2 may have 0 tokens.*no room for any"):
+    with pytest.raises(ConfigError, match="sentence 2 of 2 .* 0 "):
         way(model, memory, [2, 0], Decoding())
 
 

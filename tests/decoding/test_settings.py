@@ -1,4 +1,4 @@
-"""The settings of decoding: what is not allowed is refused with a sentence that says what is."""
+"""The settings of decoding: an error names the setting, its value, and what is allowed."""
 
 from __future__ import annotations
 
@@ -17,67 +17,70 @@ WHOLE = {"beam": 1, "n_best": 1, "min_length": 0, "max_length": 0, "no_repeat": 
 def test_whole_numbers(name, value):
     with pytest.raises(ConfigError) as caught:
         Decoding(**{name: value})
-    assert str(caught.value).startswith(f"{name} is {value!r}, expected a whole number from {WHOLE[name]} to ")
+    for fact in (name, repr(value), f"whole number from {WHOLE[name]} to "):
+        assert fact in str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("name", "values", "expected"),
     [
-        ("alpha", [-0.1, 10.1, nan, inf, -inf, True, "1", None], "a number from 0 to 10"),
-        ("temperature", [0, 0.0, -1.0, nan, inf, True, "1", None], "a number above 0; towards 0 it is greedy"),
-        ("top_p", [0, 0.0, -0.5, 1.5, nan, inf, True, "0.9", None], "a number above 0 and at most 1"),
+        ("alpha", [-0.1, 10.1, nan, inf, -inf, True, "1", None], "from 0 to 10"),
+        ("temperature", [0, 0.0, -1.0, nan, inf, True, "1", None], "above 0"),
+        ("top_p", [0, 0.0, -0.5, 1.5, nan, inf, True, "0.9", None], "above 0 and at most 1"),
     ],
 )
 def test_numbers(name, values, expected):
     for value in values:
         with pytest.raises(ConfigError) as caught:
             Decoding(sample=True, **{name: value})
-        assert str(caught.value) == f"{name} is {value!r}, expected {expected}"
+        for fact in (name, repr(value), expected):
+            assert fact in str(caught.value)
 
 
 @pytest.mark.parametrize("value", ["yes", 1, 0, None])
 def test_sample_is_a_switch(value):
-    with pytest.raises(ConfigError, match=f"sample is {value!r}, expected True or False"):
+    with pytest.raises(ConfigError, match=f"sample.*{value!r}.*True.*False"):
         Decoding(sample=value)
 
 
 @pytest.mark.parametrize("value", ["lenght", "", None, 3])
 def test_the_penalty_is_one_of_three(value):
-    with pytest.raises(ConfigError, match=f"unknown penalty '{value}'; choose one of gnmt, length, none"):
+    with pytest.raises(ConfigError, match=f"penalty.*'{value}'.*gnmt, length, none"):
         Decoding(penalty=value)
     if value == "lenght":
-        with pytest.raises(ConfigError, match="Did you mean 'length'"):
+        with pytest.raises(ConfigError, match="mean 'length'"):
             Decoding(penalty=value)
 
 
 @pytest.mark.parametrize("value", [0, 1001])
 @pytest.mark.parametrize("name", ["beam", "n_best"])
 def test_sizes_of_beams(name, value):
-    with pytest.raises(ConfigError, match=f"{name} is {value}, expected a whole number from 1 to 1000"):
+    with pytest.raises(ConfigError, match=f"{name}.* {value}.*from 1 to 1000"):
         Decoding(**{name: value})
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("settings", "facts"),
     [
-        ({"min_length": 5, "max_length": 4}, "min_length is 5, which is more than max_length, 4"),
-        ({"sample": True, "beam": 2}, "sample and beam exclude each other"),
-        ({"n_best": 2}, "n_best is 2, but a beam of 1 finds at most 1; widen the beam, or sample"),
-        ({"n_best": 6, "beam": 5}, "n_best is 6, but a beam of 5 finds at most 5"),
-        ({"temperature": 0.5}, "temperature is 0.5, but nothing is drawn at random; add sample"),
-        ({"top_k": 3, "beam": 4}, "top_k is 3, but nothing is drawn at random"),
-        ({"top_p": 0.9}, "top_p is 0.9, but nothing is drawn at random"),
+        ({"min_length": 5, "max_length": 4}, ["min_length", "5", "max_length", "4"]),
+        ({"sample": True, "beam": 2}, ["sample", "beam"]),
+        ({"n_best": 2}, ["n_best is 2", "beam of 1"]),
+        ({"n_best": 6, "beam": 5}, ["n_best is 6", "beam of 5"]),
+        ({"temperature": 0.5}, ["temperature is 0.5", "sample"]),
+        ({"top_k": 3, "beam": 4}, ["top_k is 3", "sample"]),
+        ({"top_p": 0.9}, ["top_p is 0.9", "sample"]),
     ],
 )
-def test_what_contradicts_itself(given, words):
+def test_settings_that_contradict_each_other(settings, facts):
     with pytest.raises(ConfigError) as caught:
-        Decoding(**given)
-    assert words in str(caught.value)
+        Decoding(**settings)
+    for fact in facts:
+        assert fact in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["min_length", "max_length"])
 def test_a_length_without_end(name):
-    with pytest.raises(ConfigError, match=f"{name} is 1000000, expected a whole number from 0 to 10000"):
+    with pytest.raises(ConfigError, match=f"{name}.* 1000000.*from 0 to 10000"):
         Decoding(**{name: 10**6})
 
 

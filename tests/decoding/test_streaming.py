@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -160,11 +161,11 @@ def test_blank(blank):
 
 @pytest.mark.parametrize("how", [Decoding(beam=2), Decoding(sample=True, n_best=2)])
 def test_what_cannot_be_streamed(how):
-    with pytest.raises(ConfigError, match="a beam decides nothing before its end"):
+    with pytest.raises(ConfigError, match="beam"):
         random_translator("rnn").stream("a", how)  # at once, not at the first token
 
 
 @pytest.mark.parametrize("text", [5, None, ["a"], b"a"])
 def test_what_is_no_text(text):
-    with pytest.raises(DataError, match="is no text"):
+    with pytest.raises(DataError, match=re.escape(repr(text))):
         random_translator("rnn").stream(text)

@@ -16,10 +16,10 @@ import torch
 
 import heedful
 from heedful.config import Config, read_recipe
-from heedful.demo import FULL, Contestant, Plan, Standing, run
-from heedful.demo.plan import FAMOUS
+from heedful.demo import FULL, DemoModel, Plan, TrainingStatus, run
+from heedful.demo.training import EXAMPLES
 from heedful.errors import ConfigError
-from heedful.evaluation.records import RunReport
+from heedful.evaluation.run_report import RunReport
 
 Run = Callable[..., tuple[int, str, str]]
 SEED = 3
@@ -37,10 +37,10 @@ SMALL = Plan(
         "training.warmup=5",
         "training.log_every=5",
     ),
-    contestants=(
-        Contestant("fixed", "fixed context", ("model.family=fixed", "model.embedding=8", "training.rate=0.02"), 20),
-        Contestant("attention", "attention", ("model.family=rnn", "model.embedding=8", "training.rate=0.02"), 30),
-        Contestant(
+    models=(
+        DemoModel("fixed", "fixed context", ("model.family=fixed", "model.embedding=8", "training.rate=0.02"), 20),
+        DemoModel("attention", "attention", ("model.family=rnn", "model.embedding=8", "training.rate=0.02"), 30),
+        DemoModel(
             "transformer",
             "Transformer",
             ("model.family=transformer", "model.layers=2", "model.heads=2", "model.inner=16", "training.rate=0.02"),
@@ -52,27 +52,27 @@ SMALL = Plan(
 )
 
 
-class Ear:
-    """Remembers what was said; stops a demo when it hears certain words."""
+class RecordingDisplay:
+    """Records messages and steps; interrupts the demo at a message."""
 
     def __init__(self, stop_at: str = "") -> None:
-        self.said: list[str] = []
-        self.stood: list[list[int]] = []
+        self.messages: list[str] = []
+        self.steps: list[list[int]] = []
         self.stop_at = stop_at
 
-    def say(self, message: str) -> None:
-        self.said.append(message)
+    def log(self, message: str) -> None:
+        self.messages.append(message)
         if self.stop_at and self.stop_at in message:
             raise KeyboardInterrupt
 
-    def standings(self, standings: Sequence[Standing]) -> None:
-        self.stood.append([standing.step for standing in standings])
+    def update(self, statuses: Sequence[TrainingStatus]) -> None:
+        self.steps.append([status.step for status in statuses])
 
 
 class Made(NamedTuple):
     out: Path
     report: RunReport
-    watch: Ear
+    display: RecordingDisplay
     plain: dict[str, Any]
 
     def corpus(self, split: str) -> list[list[str]]:
@@ -82,12 +82,12 @@ class Made(NamedTuple):
 
 
 def make(out: Path, seed: int = SEED) -> Made:
-    watch, threads = Ear(), torch.get_num_threads()
+    display, threads = RecordingDisplay(), torch.get_num_threads()
     try:
-        report = run(SMALL, out, seed, watch)
+        report = run(SMALL, out, seed, display)
     finally:
         torch.set_num_threads(threads)
-    return Made(out, report, watch, json.loads((out / "demo.json").read_text(encoding="utf-8")))
+    return Made(out, report, display, json.loads((out / "demo.json").read_text(encoding="utf-8")))
 
 
 @pytest.fixture(scope="module")
@@ -126,22 +126,22 @@ def test_the_folder_holds_all_of_it(made: Made) -> None:
 
 @pytest.mark.slow
 def test_the_models_are_those_of_the_plan(made: Made) -> None:
-    for contestant in SMALL.contestants:
-        config = heedful.load(made.out / contestant.key, "cpu").config
+    for model in SMALL.models:
+        config = heedful.load(made.out / model.key, "cpu").config
         assert (config.model.width, config.text.kind) == (16, "word")
-        assert (config.training.steps, config.training.seed) == (contestant.steps, SEED)
+        assert (config.training.steps, config.training.seed) == (model.steps, SEED)
         assert (config.training.decay, config.training.rate) == ("cosine", 0.02)
-        assert config.family == {"attention": "rnn"}.get(contestant.key, contestant.key)
+        assert config.family == {"attention": "rnn"}.get(model.key, model.key)
 
 
 @pytest.mark.slow
 def test_it_says_what_it_does(made: Made) -> None:
-    assert made.watch.said == [
+    assert made.display.messages == [
         "making 400 sentence pairs from the Hindi–English grammar",
         "training 3 models of about the same size side by side, for the same time",
         "measuring on sentences that no model has seen",
     ]
-    assert made.watch.stood[-1] == [20, 30, 25]
+    assert made.display.steps[-1] == [20, 30, 25]
 
 
 @pytest.mark.slow
@@ -243,8 +243,8 @@ def test_the_links_are_measured_on_the_test_pairs(made: Made, key: str) -> None:
 @pytest.mark.slow
 def test_the_famous_sentences_come_first(made: Made) -> None:
     shown = made.report.examples
-    assert [(e.source, e.reference) for e in shown[:3]] == [(x, y) for x, y, _ in FAMOUS]
-    for example, (_, _, gold) in zip(shown, FAMOUS, strict=False):
+    assert [(e.source, e.reference) for e in shown[:3]] == [(x, y) for x, y, _ in EXAMPLES]
+    for example, (_, _, gold) in zip(shown, EXAMPLES, strict=False):
         assert " ".join(f"{i}-{j}" for i, j in sorted(example.gold)) == gold
 
 
@@ -267,11 +267,11 @@ def test_seen_is_what_was_in_the_training_data(made: Made) -> None:
 
 @pytest.mark.slow
 def test_outputs_are_those_of_the_models(made: Made) -> None:
-    for contestant in SMALL.contestants:
-        translator = heedful.load(made.out / contestant.key, "cpu")
+    for model in SMALL.models:
+        translator = heedful.load(made.out / model.key, "cpu")
         again = [t.text for t in translator.translate([e.source for e in made.report.examples])]
-        assert [e.outputs[contestant.key] for e in made.report.examples] == again
-        assert [e["outputs"][contestant.key] for e in made.plain["examples"]] == again
+        assert [e.outputs[model.key] for e in made.report.examples] == again
+        assert [e["outputs"][model.key] for e in made.plain["examples"]] == again
     for example in made.report.examples:
         assert example.traced == "attention"
         assert example.trace.target.text == example.outputs["attention"]
@@ -312,40 +312,40 @@ def test_an_earlier_demo_is_moved_aside(made: Made, tmp_path: Path) -> None:
     out = tmp_path / "again"
     shutil.copytree(made.out, out)
     before = contents(out)
-    watch = Ear(stop_at="making 400")
+    display = RecordingDisplay(stop_at="400 sentence pairs")
     with pytest.raises(KeyboardInterrupt):
-        run(SMALL, out, SEED, watch)
-    assert watch.said[0] == f"the earlier demo is now in {tmp_path / 'again.1'}"
+        run(SMALL, out, SEED, display)
+    assert display.messages[0] == f"the earlier demo is now in {tmp_path / 'again.1'}"
     assert contents(tmp_path / "again.1") == before
     assert not (out / "report.html").exists()
     # What a demo that was stopped has left gives way, too.
     with pytest.raises(KeyboardInterrupt):
-        run(SMALL, out, SEED, watch)
-    assert f"the earlier demo is now in {tmp_path / 'again.2'}" in watch.said
+        run(SMALL, out, SEED, display)
+    assert f"the earlier demo is now in {tmp_path / 'again.2'}" in display.messages
     assert contents(tmp_path / "again.1") == before
     assert sorted(p.name for p in tmp_path.iterdir()) == ["again", "again.1", "again.2"]
 
 
 def test_an_empty_folder_is_taken(tmp_path: Path) -> None:
-    watch = Ear(stop_at="making 400")
+    display = RecordingDisplay(stop_at="400 sentence pairs")
     with pytest.raises(KeyboardInterrupt):
-        run(SMALL, tmp_path, SEED, watch)
-    assert len(watch.said) == 1
+        run(SMALL, tmp_path, SEED, display)
+    assert len(display.messages) == 1
     assert (tmp_path / "demo.json").exists()
 
 
 def test_a_folder_of_somebody_else_is_refused_and_left_alone(tmp_path: Path) -> None:
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters" / "a.txt").write_text("mine")
-    with pytest.raises(ConfigError, match=r"this folder is not empty and holds no .*demo; choose another with --out"):
-        run(SMALL, tmp_path, SEED, Ear())
+    with pytest.raises(ConfigError, match="folder is not empty.*choose another"):
+        run(SMALL, tmp_path, SEED, RecordingDisplay())
     assert contents(tmp_path) == {"letters/a.txt": b"mine"}
 
 
 def test_a_file_is_refused_and_left_alone(tmp_path: Path) -> None:
     (tmp_path / "demo").write_text("mine")
     with pytest.raises(ConfigError, match="this is a file, expected a folder"):
-        run(SMALL, tmp_path / "demo", SEED, Ear())
+        run(SMALL, tmp_path / "demo", SEED, RecordingDisplay())
     assert contents(tmp_path) == {"demo": b"mine"}
 
 
@@ -354,8 +354,8 @@ def test_the_folder_one_stands_in_is_not_moved_away(tmp_path: Path, monkeypatch:
     (tmp_path / "demo" / "demo.json").write_text("{}")
     for here, out in ((".", "."), ("inner", "..")):
         monkeypatch.chdir(tmp_path / "demo" / here)
-        with pytest.raises(ConfigError, match="choose another with --out"):
-            run(SMALL, Path(out), SEED, Ear())
+        with pytest.raises(ConfigError, match="choose another"):
+            run(SMALL, Path(out), SEED, RecordingDisplay())
     assert contents(tmp_path) == {"demo/demo.json": b"{}"}
 
 
@@ -364,7 +364,7 @@ def test_the_folder_one_stands_in_is_not_moved_away(tmp_path: Path, monkeypatch:
 
 def test_torch_is_not_loaded_before_the_models_are_trained(environment: dict[str, str]) -> None:
     """The memory is that of the models: the process that watches them takes as little as it can."""
-    script = "import sys, heedful.demo, heedful.cli.leaderboard; print('torch' in sys.modules)"
+    script = "import sys, heedful.demo, heedful.cli.demo; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True)
     assert done.stdout.strip() == "False"
 
@@ -375,8 +375,8 @@ def test_the_models_of_the_full_demo_are_of_the_same_size() -> None:
     from heedful.models import build
 
     sizes = []
-    for contestant in FULL.contestants:
-        config = Config.build(settings([*FULL.settings, *contestant.settings]))
+    for model in FULL.models:
+        config = Config.build(settings([*FULL.settings, *model.settings]))
         with torch.device("meta"):
             sizes.append(sum(p.numel() for p in build(config.model, 900, 700).parameters()))
     assert max(sizes) <= 1.1 * min(sizes)

@@ -1,4 +1,4 @@
-"""Racers as small scripts in the place of `heedful train`: what is read of them, and that none is ever left behind."""
+"""Training processes as small scripts in place of `heedful train`: their metrics are read, and none is left running."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from heedful.demo import Contestant, Plan, Standing
-from heedful.demo import race as race_module
-from heedful.demo.race import Racer, race
+from heedful.demo import DemoModel, Plan, TrainingStatus
+from heedful.demo import training as training
+from heedful.demo.training import TrainingProcess, train_models
 from heedful.errors import MachineError
 
 PLAN = Plan(
@@ -21,9 +21,9 @@ PLAN = Plan(
     test=2,
     max_words=5,
     settings=("text.kind=word", "training.warmup=3"),
-    contestants=(
-        Contestant("fixed", "fixed context", ("model.family=fixed",), 100),
-        Contestant("attention", "attention", ("model.family=rnn",), 40),
+    models=(
+        DemoModel("fixed", "fixed context", ("model.family=fixed",), 100),
+        DemoModel("attention", "attention", ("model.family=rnn",), 40),
     ),
     lengths=(),
     validations=3,
@@ -47,43 +47,43 @@ def wait(name):
     while not (out.parent / name).exists() and time.monotonic() - begin < 120:
         time.sleep(0.01)
 """
-Scripts = Callable[..., list[Racer]]
+Scripts = Callable[..., list[TrainingProcess]]
 
 
 @pytest.fixture
 def scripts(monkeypatch: pytest.MonkeyPatch) -> Scripts:
-    """Let these scripts race instead; the list is filled with the racers as they start."""
-    monkeypatch.setattr(race_module, "POLL", 0.02)
-    racers: list[Racer] = []
+    """Let these scripts race instead; the list is filled with the processes as they start."""
+    monkeypatch.setattr(training, "POLL", 0.02)
+    processes: list[TrainingProcess] = []
 
-    class Spied(Racer):
+    class Spied(TrainingProcess):
         def __init__(self, *arguments: object) -> None:
             super().__init__(*arguments)  # type: ignore[arg-type]
-            racers.append(self)
+            processes.append(self)
 
-    def use(**code: str) -> list[Racer]:
-        def command(plan: Plan, contestant: Contestant, out: Path, *rest: object) -> list[str]:
-            return [sys.executable, "-c", PRELUDE + code[contestant.key], str(out / contestant.key)]
+    def use(**code: str) -> list[TrainingProcess]:
+        def command(plan: Plan, model: DemoModel, out: Path, *rest: object) -> list[str]:
+            return [sys.executable, "-c", PRELUDE + code[model.key], str(out / model.key)]
 
-        monkeypatch.setattr(race_module, "_command", command)
-        monkeypatch.setattr(race_module, "Racer", Spied)
-        return racers
+        monkeypatch.setattr(training, "_command", command)
+        monkeypatch.setattr(training, "TrainingProcess", Spied)
+        return processes
 
     return use
 
 
-def go(out: Path, meanwhile: Callable[[list[Standing]], None]) -> tuple[list[Standing], float]:
-    return race(PLAN, out, out / "train.tsv", out / "valid.tsv", 1, meanwhile)
+def go(out: Path, meanwhile: Callable[[list[TrainingStatus]], None]) -> tuple[list[TrainingStatus], float]:
+    return train_models(PLAN, out, out / "train.tsv", out / "valid.tsv", 1, meanwhile)
 
 
-def ended(racers: Sequence[Racer]) -> bool:
+def ended(processes: Sequence[TrainingProcess]) -> bool:
     """Whether all processes are gone: they have been waited for, and nobody answers to their number."""
-    for racer in racers:
-        if racer.process.returncode is None:
+    for process in processes:
+        if process.process.returncode is None:
             return False
         with pytest.raises(ProcessLookupError):
-            os.kill(racer.process.pid, 0)
-    return len(racers) == 2
+            os.kill(process.process.pid, 0)
+    return len(processes) == 2
 
 
 # ---- what is read
@@ -102,15 +102,15 @@ write('{"step": 40, "valid_loss": 2.75, "valid_accuracy": 0.2, "valid_bleu": 12.
     )
     early: list[tuple[int, float, float | None]] = []
 
-    def meanwhile(standings: list[Standing]) -> None:
-        fixed, _ = standings
+    def meanwhile(statuses: list[TrainingStatus]) -> None:
+        fixed, _ = statuses
         if fixed.curve and not early:
             early.append((fixed.step, fixed.loss, fixed.bleu))
             (tmp_path / "twenty").touch()
 
     (fixed, attention), memory = go(tmp_path, meanwhile)
     assert early == [(20, 3.5, 4.5)]
-    assert (fixed.contestant, attention.contestant) == PLAN.contestants
+    assert (fixed.model, attention.model) == PLAN.models
     assert (fixed.step, fixed.loss, fixed.accuracy, fixed.speed) == (40, 2.5, 0.25, 4321.0)
     assert [point[1:] for point in fixed.curve] == [(4.5, 3.25), (12.5, 2.75)]
     assert 0 < fixed.curve[0][0] <= fixed.curve[1][0] <= fixed.seconds
@@ -134,9 +134,9 @@ step(30)
     )
     looks: list[int] = []
 
-    def meanwhile(standings: list[Standing]) -> None:
+    def meanwhile(statuses: list[TrainingStatus]) -> None:
         if (tmp_path / "half").exists() and not (tmp_path / "seen").exists():
-            looks.append(standings[0].step)
+            looks.append(statuses[0].step)
             if len(looks) == 3:
                 (tmp_path / "seen").touch()
 
@@ -149,7 +149,7 @@ def test_what_is_written_last_is_read_too(scripts: Scripts, tmp_path: Path) -> N
     """A run may measure and end between two looks."""
     scripts(fixed="step(7)", attention="step(8)")
     seen: list[list[int]] = []
-    go(tmp_path, lambda standings: seen.append([s.step for s in standings]))
+    go(tmp_path, lambda statuses: seen.append([s.step for s in statuses]))
     assert seen[-1] == [7, 8]
 
 
@@ -157,8 +157,8 @@ def test_seconds_stop_when_a_racer_ends(scripts: Scripts, tmp_path: Path) -> Non
     scripts(fixed="", attention="wait('enough')")
     times: list[tuple[float, float]] = []
 
-    def meanwhile(standings: list[Standing]) -> None:
-        times.append((standings[0].seconds, standings[1].seconds))
+    def meanwhile(statuses: list[TrainingStatus]) -> None:
+        times.append((statuses[0].seconds, statuses[1].seconds))
         if len(times) > 5 and len({first for first, _ in times[-5:]}) == 1:
             (tmp_path / "enough").touch()
 
@@ -174,19 +174,19 @@ def test_seconds_stop_when_a_racer_ends(scripts: Scripts, tmp_path: Path) -> Non
 def test_each_has_its_share_of_the_threads_and_a_log(
     scripts: Scripts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cores: int, share: int
 ) -> None:
-    monkeypatch.setattr("heedful.demo.race.cores", lambda: cores)
+    monkeypatch.setattr("heedful.demo.training.cores", lambda: cores)
     code = 'print(out.name, os.environ["OMP_NUM_THREADS"], "मैं"); print("and this", file=sys.stderr)'
     scripts(fixed=code, attention=code)
-    go(tmp_path, lambda standings: None)
+    go(tmp_path, lambda statuses: None)
     for key in ("fixed", "attention"):
         said = (tmp_path / f"{key}.log").read_text(encoding="utf-8").splitlines()
         assert sorted(said) == ["and this", f"{key} {share} मैं"]
 
 
 def test_the_command_is_one_that_anybody_can_type(tmp_path: Path) -> None:
-    contestant = PLAN.contestants[0]
+    model = PLAN.models[0]
     pairs, valid = tmp_path / "train.tsv", tmp_path / "valid.tsv"
-    command = race_module._command(PLAN, contestant, tmp_path, pairs, valid, 7, 2)
+    command = training._command(PLAN, model, tmp_path, pairs, valid, 7, 2)
     files = [str(pairs), "--valid", str(valid), "--out", str(tmp_path / "fixed")]
     assert command[: 5 + len(files)] == [sys.executable, "-P", "-m", "heedful", "train", *files]
     assert command[5 + len(files) :][:2] == ["--preset", "none"]
@@ -211,7 +211,7 @@ def test_the_command_is_one_that_anybody_can_type(tmp_path: Path) -> None:
 
 
 def test_a_racer_that_fails_is_named_and_the_other_stopped(scripts: Scripts, tmp_path: Path) -> None:
-    racers = scripts(
+    processes = scripts(
         fixed="step(1); wait('never')",
         attention="""
 wait("running")
@@ -221,48 +221,47 @@ sys.exit(3)
 """,
     )
 
-    def meanwhile(standings: list[Standing]) -> None:
-        if standings[0].step:
+    def meanwhile(statuses: list[TrainingStatus]) -> None:
+        if statuses[0].step:
             (tmp_path / "running").touch()
 
     with pytest.raises(MachineError) as caught:
         go(tmp_path, meanwhile)
-    assert str(caught.value) == (
-        "training the model 'attention' ended with code 3: heedful: no room for the weights "
-        f"(all it said is in {tmp_path / 'attention.log'})"
-    )
-    assert ended(racers)
-    assert racers[0].process.returncode != 0  # it did not end by itself
+    message = str(caught.value)
+    for fact in ("'attention'", "code 3", "heedful: no room for the weights", str(tmp_path / "attention.log")):
+        assert fact in message
+    assert ended(processes)
+    assert processes[0].process.returncode != 0  # it did not end by itself
 
 
 def test_a_racer_that_fails_without_a_word(scripts: Scripts, tmp_path: Path) -> None:
-    racers = scripts(fixed="os.kill(os.getpid(), signal.SIGKILL)", attention="wait('never')")
-    with pytest.raises(MachineError, match="'fixed context' ended with code -9: it said nothing"):
-        go(tmp_path, lambda standings: None)
-    assert ended(racers)
+    processes = scripts(fixed="os.kill(os.getpid(), signal.SIGKILL)", attention="wait('never')")
+    with pytest.raises(MachineError, match="'fixed context' ended with code -9: no output"):
+        go(tmp_path, lambda statuses: None)
+    assert ended(processes)
 
 
 def test_a_racer_that_cannot_start_stops_the_first(
     scripts: Scripts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    racers = scripts(fixed="wait('never')", attention="")
-    usual = race_module._command
+    processes = scripts(fixed="wait('never')", attention="")
+    usual = training._command
 
-    def command(plan: Plan, contestant: Contestant, *rest: object) -> list[str]:
-        if contestant.key == "attention":
+    def command(plan: Plan, model: DemoModel, *rest: object) -> list[str]:
+        if model.key == "attention":
             return [str(tmp_path / "no such program")]
-        return usual(plan, contestant, *rest)  # type: ignore[arg-type]
+        return usual(plan, model, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(race_module, "_command", command)
+    monkeypatch.setattr(training, "_command", command)
     with pytest.raises(FileNotFoundError):
-        go(tmp_path, lambda standings: None)
-    (first,) = racers
+        go(tmp_path, lambda statuses: None)
+    (first,) = processes
     assert first.process.returncode is not None
 
 
-def interrupt(standings: list[Standing]) -> None:
+def interrupt(statuses: list[TrainingStatus]) -> None:
     """Ctrl-C, as soon as both are under way."""
-    if all(standing.step for standing in standings):
+    if all(standing.step for standing in statuses):
         raise KeyboardInterrupt
 
 
@@ -277,11 +276,11 @@ signal.signal(signal.SIGTERM, written)
 step(1)
 wait("never")
 """
-    racers = scripts(fixed=code, attention=code)
+    processes = scripts(fixed=code, attention=code)
     with pytest.raises(KeyboardInterrupt):
         go(tmp_path, interrupt)
-    assert ended(racers)
-    assert [racer.process.returncode for racer in racers] == [143, 143]
+    assert ended(processes)
+    assert [process.process.returncode for process in processes] == [143, 143]
     assert (tmp_path / "fixed" / "checkpoint").exists()
     assert (tmp_path / "attention" / "checkpoint").exists()
 
@@ -289,25 +288,25 @@ wait("never")
 def test_a_racer_that_does_not_listen_is_killed(
     scripts: Scripts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(race_module, "GRACE", 0.3)
+    monkeypatch.setattr(training, "GRACE", 0.3)
     deaf = "signal.signal(signal.SIGTERM, signal.SIG_IGN); step(1); wait('never')"
-    racers = scripts(fixed=deaf, attention=deaf)
+    processes = scripts(fixed=deaf, attention=deaf)
     with pytest.raises(KeyboardInterrupt):
         go(tmp_path, interrupt)
-    assert ended(racers)
-    assert [racer.process.returncode for racer in racers] == [-signal.SIGKILL] * 2
+    assert ended(processes)
+    assert [process.process.returncode for process in processes] == [-signal.SIGKILL] * 2
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_polite_kill_leaves_no_run_behind(scripts: Scripts, tmp_path: Path, number: signal.Signals) -> None:
-    racers = scripts(fixed="step(1); wait('never')", attention="step(1); wait('never')")
+    processes = scripts(fixed="step(1); wait('never')", attention="step(1); wait('never')")
     heard: list[int] = []
 
     def hear(number: int, frame: object) -> None:
         heard.append(number)
 
-    def meanwhile(standings: list[Standing]) -> None:
-        if all(standing.step for standing in standings):
+    def meanwhile(statuses: list[TrainingStatus]) -> None:
+        if all(standing.step for standing in statuses):
             signal.raise_signal(number)
 
     before = signal.signal(number, hear)  # otherwise a race that does not listen would take this process with it
@@ -319,7 +318,7 @@ def test_a_polite_kill_leaves_no_run_behind(scripts: Scripts, tmp_path: Path, nu
         signal.signal(number, before)
     assert caught.value.code == 128 + number
     assert heard == []
-    assert ended(racers)
+    assert ended(processes)
 
 
 def test_a_signal_that_is_ignored_stays_ignored(scripts: Scripts, tmp_path: Path) -> None:
@@ -327,7 +326,7 @@ def test_a_signal_that_is_ignored_stays_ignored(scripts: Scripts, tmp_path: Path
     scripts(fixed="step(1)", attention="step(1)")
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        (fixed, _), _ = go(tmp_path, lambda standings: signal.raise_signal(signal.SIGHUP))
+        (fixed, _), _ = go(tmp_path, lambda statuses: signal.raise_signal(signal.SIGHUP))
     finally:
         signal.signal(signal.SIGHUP, before)
     assert fixed.step == 1
@@ -337,25 +336,25 @@ def test_a_second_ctrl_c_leaves_nobody_behind(
     scripts: Scripts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An impatient person presses Ctrl-C again: then nobody is waited for, and nobody is left."""
-    racers = scripts(fixed="step(1); wait('never')", attention="step(1); wait('never')")
+    processes = scripts(fixed="step(1); wait('never')", attention="step(1); wait('never')")
 
-    def again(self: Racer) -> None:
+    def again(self: TrainingProcess) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Racer, "end", again)
+    monkeypatch.setattr(TrainingProcess, "end", again)
     with pytest.raises(KeyboardInterrupt):
         go(tmp_path, interrupt)
-    assert {racer.process.wait(20) for racer in racers} <= {-signal.SIGTERM, -signal.SIGKILL}
+    assert {process.process.wait(20) for process in processes} <= {-signal.SIGTERM, -signal.SIGKILL}
 
 
 def test_ctrl_c_in_a_terminal_comes_to_the_race_alone(scripts: Scripts, tmp_path: Path) -> None:
     """It hands it on, once: a second would cut short what a run writes down."""
-    racers = scripts(fixed="wait('enough')", attention="wait('enough')")
+    processes = scripts(fixed="wait('enough')", attention="wait('enough')")
     sessions: list[int] = []
 
-    def meanwhile(standings: list[Standing]) -> None:
+    def meanwhile(statuses: list[TrainingStatus]) -> None:
         if not sessions:
-            sessions.extend(os.getsid(racer.process.pid) for racer in racers)
+            sessions.extend(os.getsid(process.process.pid) for process in processes)
             (tmp_path / "enough").touch()
 
     go(tmp_path, meanwhile)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from heedful.draw.chart import Series, bars, lines, rows, swatch
-from heedful.draw.marks import clean, cut, decimal, log_ticks, number, ticks, width_of, wrap
+from heedful.draw.chart import Series, bars, lines, log_ticks, rows, swatch, ticks
+from heedful.draw.picture import clean, cut, decimal, number, width_of, wrap
 from heedful.errors import DataError
 
 NS = "{http://www.w3.org/2000/svg}"
@@ -96,7 +96,7 @@ def test_what_does_not_fit_is_refused():
 
 def test_degenerate():
     for drawn in (lines([], "T", "x", "y"), lines([Series("a", (), ())], "T", "x", "y"), bars([], [], "T", "y")):
-        assert texts(drawn) == ["T", "There is nothing to draw."]
+        assert texts(drawn) == ["T", "There is no data to draw."]
     single = lines([Series("a", (3.0,), (7.0,))], "T", "x", "y")
     assert len(points(single)[0]) == 1
     assert len(points(lines([Series("a", (0, 0), (0, 0))], "T", "x", "y"))[0]) == 2

@@ -11,14 +11,20 @@ import pytest
 import sample_traces as samples
 from page_traces import unpack
 
-from heedful.draw import figure, overview, svg, terminal
-from heedful.draw.heads import chosen, heads
+from heedful.draw import overview, svg, terminal
+from heedful.draw.heads import choose_head, picture
 from heedful.draw.html import record
-from heedful.draw.pack import plain
+from heedful.draw.trace_codec import encode_trace
 from heedful.draw.views import View
 from heedful.errors import ConfigError
 from heedful.trace import Trace
+from heedful.trace.alarms import warnings
 from heedful.trace.readout import RAW, Readout
+
+
+def heads(trace: Trace, title: str = "", layer: int | None = None, head: int | None = None) -> str:
+    return str(picture(trace, title, layer, head))
+
 
 NS = "{http://www.w3.org/2000/svg}"
 
@@ -67,22 +73,27 @@ def test_the_sharpest_is_enlarged_unless_one_is_named() -> None:
 @pytest.mark.parametrize(
     ("layer", "head", "readout", "why"),
     [
-        (None, None, Readout(), "the sharpest of all heads: its words give {} to one word each, on average"),
-        (2, None, Readout(), "the sharpest of layer 2: its words give {} to one word each, on average"),
-        (None, 2, Readout(), "the sharpest of head 2 of every layer: its words give {} to one word each, on average"),
-        (1, 2, Readout(), "the one that was asked for"),
-        (1, 2, Readout(2, (4,)), "the one that was asked for"),
-        (None, None, Readout(2, (1,)), "the one that the read-out takes"),
-        (2, None, Readout(2, (1,)), "the one that the read-out takes"),
-        (None, None, Readout(2), "the sharpest of those that the read-out takes: its words give {} to one word each"),
-        (None, None, Readout(2, (1, 2)), "the sharpest of those that the read-out takes: its words give {}"),
+        (None, None, Readout(), "the sharpest of all heads: the largest weight of a word is {} on average"),
+        (2, None, Readout(), "the sharpest of layer 2: the largest weight of a word is {} on average"),
+        (None, 2, Readout(), "the sharpest of head 2 of every layer: the largest weight of a word is {} on average"),
+        (1, 2, Readout(), "the requested head"),
+        (1, 2, Readout(2, (4,)), "the requested head"),
+        (None, None, Readout(2, (1,)), "the head of the read-out"),
+        (2, None, Readout(2, (1,)), "the head of the read-out"),
+        (None, None, Readout(2), "the sharpest of the heads of the read-out: the largest weight of a word is {}"),
+        (
+            None,
+            None,
+            Readout(2, (1, 2)),
+            "the sharpest of the heads of the read-out: the largest weight of a word is {}",
+        ),
         # What was asked for counts before the read-out, whose head is one of another layer.
-        (1, None, Readout(2, (1,)), "the sharpest of layer 1: its words give {} to one word each, on average"),
+        (1, None, Readout(2, (1,)), "the sharpest of layer 1: the largest weight of a word is {} on average"),
     ],
 )
 def test_why_it_is_this_head_is_said(layer: int | None, head: int | None, readout: Readout, why: str) -> None:
     trace = replace(samples.heads(), readout=readout)
-    (row, column), told = chosen(trace, layer, head)
+    (row, column), told = choose_head(trace, layer, head)
     sharp = trace.weights.max(-1).mean(-1)
     wanted = why.format(f"{round(100 * sharp[row - 1, column - 1])} %")
     assert told.replace("\u00a0", " ").startswith(wanted)
@@ -102,7 +113,7 @@ def test_why_it_is_this_head_is_said(layer: int | None, head: int | None, readou
 
 
 def test_of_one_head_no_reason_is_given() -> None:
-    assert chosen(samples.HINDI) == ((1, 1), "")
+    assert choose_head(samples.HINDI) == ((1, 1), "")
 
 
 @pytest.mark.parametrize(
@@ -153,7 +164,7 @@ def test_a_cut_trace_keeps_the_names_of_its_layer_and_heads() -> None:
     assert "read-out: layer 3, head 4" in svg.heatmap(alone)
     assert "read-out: layer 3, head 4" in terminal.heatmap(alone)
     assert [line.split()[0] for line in overview(cut).splitlines()] == ["head", "2.1", "2.2", "2.3", "2.4"]
-    found = plain(cut, "")
+    found = encode_trace(cut, "")
     assert (found["layers"], found["each"]) == ([2], [1, 2, 3, 4])
     assert record([cut], View("heads", None, 2, 3))["traces"][0]["chosen"] == 2
 
@@ -178,7 +189,7 @@ def test_the_readouts_head_is_the_same_in_every_view() -> None:
     assert terminal.heatmap(trace.only(2, 3)) == terminal.heatmap(trace)
     looks = next(line.split()[1:-1] for line in overview(trace).splitlines() if line.startswith("2.3"))
     assert looks == [str(n + 1) for n in trace.words().argmax(1)]
-    found = plain(trace, "")
+    found = encode_trace(trace, "")
     assert (found["readout"], found["reading"]) == (told, "read at the next step; weighted by norms")
     packed = unpack(found["heads"], *trace.weights.shape[2:])[0]
     np.testing.assert_allclose(packed[4 + 2], trace.tokens(), atol=1e-3)
@@ -194,7 +205,7 @@ def test_other_heads_are_read_as_the_readout_is() -> None:
     assert cells == shown(svg.heatmap(other, confidence=False))[:-1]
     said = "; read at the next step; weighted by norms"
     assert f"weights of layer 1, head 4{said}; read-out: layer 2, head 3{said}" in notes
-    packed = unpack(plain(trace, "")["heads"], *trace.weights.shape[2:])[0]
+    packed = unpack(encode_trace(trace, "")["heads"], *trace.weights.shape[2:])[0]
     np.testing.assert_allclose(packed[3], other.tokens(), atol=1e-3)
 
 
@@ -208,11 +219,11 @@ def test_alarms_are_those_of_the_weights_that_are_drawn() -> None:
     read = trace.readout.mix(weights, after, norms)
     trace = replace(trace, weights=weights, after=after, norms=norms, read=read)
     raw = replace(trace, readout=Readout(2, (3,)), read=None)
-    assert any("of the attention is on punctuation and the end" in one for one in figure.warned(raw))
-    assert figure.warned(trace) == []
+    assert any("of the attention is on punctuation and the end" in one for one in warnings(raw))
+    assert warnings(trace) == []
     for drawn in (heads(trace), svg.heatmap(trace.only(2, 3)), terminal.heatmap(trace.only(2, 3))):
-        assert "look again" not in drawn
-    assert "look again" in heads(raw)
+        assert "warning:" not in drawn
+    assert "warning:" in heads(raw)
 
 
 def test_heads_without_what_the_readout_takes_are_said_to_be_raw() -> None:
@@ -224,4 +235,4 @@ def test_heads_without_what_the_readout_takes_are_said_to_be_raw() -> None:
     assert cells == shown(svg.heatmap(replace(trace, readout=Readout(1, (4,)), read=None), confidence=False))[:-1]
     assert f"weights of layer 1, head 4; {RAW}; read-out: layer 2, head 3; read at the next step" in notes
     assert f"read-out: layer 1; {RAW}" in " ".join(terminal.heatmap(trace.only(1)).split())
-    assert plain(trace, "")["reading"] == RAW
+    assert encode_trace(trace, "")["reading"] == RAW

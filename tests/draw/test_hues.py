@@ -16,7 +16,7 @@ import sample_traces as samples
 from png_pixels import MISSING, dots
 
 from heedful.draw.html import page, style
-from heedful.draw.marks import DARK_RIBBONS, HUES, LIGHT_RIBBONS, RIBBONS
+from heedful.draw.picture import DARK_RIBBONS, HUES, LIGHT_RIBBONS, RIBBONS
 from heedful.draw.views import View, view
 from heedful.trace import Trace
 

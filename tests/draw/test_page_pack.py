@@ -16,8 +16,7 @@ import pytest
 from page_traces import unpack
 
 from heedful.draw.html import figure, page, policy, record, script, style
-from heedful.draw.pack import FINEST, pack
-from heedful.draw.pack import plain as pack_trace
+from heedful.draw.trace_codec import FINEST, encode_maps, encode_trace
 from heedful.errors import ConfigError, DataError
 from heedful.trace import Trace
 from heedful.trace.alarms import Alarm
@@ -47,7 +46,7 @@ def embedded(text: str) -> Any:
 def test_weights_come_back():
     random = np.random.default_rng(1)
     maps = random.dirichlet(np.full(40, 0.3), size=(3, 30)).astype(np.float32)
-    packed = pack(maps)
+    packed = encode_maps(maps)
     assert packed.floor == FINEST
     back, rest = unpack(packed._asdict(), 30, 40)
     assert np.abs(back - np.where(maps >= FINEST, maps, 0)).max() < 1e-5
@@ -57,7 +56,7 @@ def test_weights_come_back():
 @pytest.mark.parametrize("room", [20_000, 60_000, 200_000])
 def test_scarce_room_is_kept_and_what_is_lost_is_known(room):
     maps = np.random.default_rng(2).dirichlet(np.full(200, 0.1), size=(4, 200)).astype(np.float32)
-    packed = pack(maps, room)
+    packed = encode_maps(maps, room)
     assert sum(len(text) for text in packed[:4]) <= room * 1.01
     back, rest = unpack(packed._asdict(), 200, 200)
     assert packed.lost == pytest.approx(rest.sum() / maps.sum(), abs=1e-3)
@@ -73,7 +72,7 @@ def test_of_equal_weights_as_many_are_kept_as_there_is_room_for():
     maps[0, 0] = 0
     maps[0, 0, 7] = 1
     room = 4 * (4 * 2 * 50 + 4 * 1000) // 3 + 2  # what rows need, and 1,000 weights
-    packed = pack(maps, room)
+    packed = encode_maps(maps, room)
     back, rest = unpack(packed._asdict(), 50, 100)
     assert packed.floor == pytest.approx(0.02)
     assert back[0, 0, 7] == 1  # the largest comes first
@@ -90,12 +89,12 @@ def test_long_words_leave_less_room_for_weights():
     weights = np.random.default_rng(3).dirichlet(np.full(200, 0.5), size=(1, 4, 200)).astype(np.float32)
     made = Trace(words, words, weights, np.full(200, -0.1, dtype=np.float32))
     for room in (180_000, 250_000):
-        assert 0.9 * room < len(json.dumps(pack_trace(made, "", room))) < 1.05 * room
+        assert 0.9 * room < len(json.dumps(encode_trace(made, "", room))) < 1.05 * room
 
 
 def test_more_room_keeps_more():
     maps = np.random.default_rng(2).dirichlet(np.full(200, 0.1), size=(4, 200)).astype(np.float32)
-    lost = [pack(maps, room).lost for room in (20_000, 60_000, 200_000, 2_000_000)]
+    lost = [encode_maps(maps, room).lost for room in (20_000, 60_000, 200_000, 2_000_000)]
     assert lost == sorted(lost, reverse=True)
     assert lost[0] > 0.2
     assert lost[-1] < 0.02
@@ -177,16 +176,16 @@ def test_the_page_may_run_its_script_and_nothing_else():
 
 
 def test_small_traces_have_a_static_picture_and_long_ones_their_text():
-    assert "<svg" in figure([page_traces.known()]).split("v-still")[1]
-    far = figure([page_traces.plain_words("b " * 80, "c " * 80)]).split("v-still")[1]
+    assert "<svg" in figure([page_traces.known()]).split("v-static")[1]
+    far = figure([page_traces.plain_words("b " * 80, "c " * 80)]).split("v-static")[1]
     assert "<svg" not in far
     assert '<p dir="auto">b b' in far
 
 
 def test_the_page_has_a_heading_and_the_texts():
     text = page([page_traces.known()])
-    assert "<title>Where the model looked</title>" in text
-    assert "<h1>Where the model looked</h1>" in text
+    assert "<title>Attention weights</title>" in text
+    assert "<h1>Attention weights</h1>" in text
     label = '<p class="v-text"><span class="v-label">{}</span> <bdi>{}</bdi></p>'
     assert label.format("source", "मैं खाना खा रहा हूँ") in text
     assert label.format("translation", "I am eating food") in text
@@ -216,11 +215,11 @@ def bad(**changes: Any) -> Trace:
     [
         (lambda: page([]), DataError, "no trace"),
         (lambda: page([bad()], view="brade"), ConfigError, "unknown view 'brade'; choose one of"),
-        (lambda: page([bad()], view="self"), ConfigError, "looks at itself"),
+        (lambda: page([bad()], view="self"), ConfigError, "self-attention"),
         (lambda: page([bad()], names=["a", "b"]), ConfigError, "1 traces and 2 names"),
         (lambda: page([bad()], alarms=[]), ConfigError, "1 traces and 0 lists of alarms"),
-        (lambda: page([bad(weights=np.full((1, 1, 6, 6), np.nan))]), DataError, "not all numbers"),
-        (lambda: pack(np.zeros((1, 1, 70_000), dtype=np.float32)), DataError, "65,535"),
+        (lambda: page([bad(weights=np.full((1, 1, 6, 6), np.nan))]), DataError, "not all finite"),
+        (lambda: encode_maps(np.zeros((1, 1, 70_000), dtype=np.float32)), DataError, "65,535"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused(call, error, said):

@@ -18,11 +18,10 @@ import page_traces
 import pytest
 import sample_traces
 
-from heedful.draw import figure as figures
 from heedful.draw import heads
 from heedful.draw.html import figure, page, record
-from heedful.draw.pack import pack
-from heedful.draw.views import View, drawn, view
+from heedful.draw.trace_codec import encode_maps
+from heedful.draw.views import View, picture, view
 from heedful.trace.alarms import Alarm
 from heedful.trace.readout import Readout
 
@@ -54,7 +53,7 @@ def plain(text: str) -> str:
 
 
 def said(found: Any, panel: int = 1) -> str:
-    return plain(found.inner_text(f".v-panel:nth-child({panel}) .v-said"))
+    return plain(found.inner_text(f".v-panel:nth-child({panel}) .v-status"))
 
 
 def note(found: Any, panel: int = 1) -> str:
@@ -66,7 +65,7 @@ def word(side: str, number: int) -> str:
 
 
 def lit(found: Any) -> int:
-    return found.locator(".v-some .v-ribbon.v-on").count()
+    return found.locator(".v-dimmed .v-ribbon.v-on").count()
 
 
 def test_what_is_seen_first(look):
@@ -77,17 +76,15 @@ def test_what_is_seen_first(look):
     assert found.locator(".v-across svg").is_visible()
     # Kept of each row until it is 90 %: 1, 2, 2, 1 and 5 links.
     assert found.locator(".v-ribbon").count() == 11
-    readout = figures.said(page_traces.known()).removeprefix("read-out")
+    readout = page_traces.known().readout_caption.removeprefix("read-out")
     assert note(found).startswith(f"Read-out{readout}. Showing 91 % of the weight; hidden 9 %.")
-    kept = (
-        "Every word of the translation has ribbons to the words it looked at most, until they hold 90 % of its weight."
-    )
+    kept = "Ribbons: the largest weights of each target word, up to 90 % of its weight."
     assert kept in note(found)
     assert plain(found.inner_text(".v-slider")).split("\n") == ["Draw the largest", "90 %", "of each word’s weight"]
     assert found.locator(".v-unsure").all_inner_texts() == ["food"]
     dots = "e => [getComputedStyle(e).textDecorationLine, getComputedStyle(e).textDecorationStyle]"
     assert found.eval_on_selector(".v-unsure > span", dots) == ["underline", "dotted"]
-    assert not found.locator(".v-still").is_visible()
+    assert not found.locator(".v-static").is_visible()
 
 
 def test_ribbons_are_as_wide_as_their_weights_and_end_at_their_words(look):
@@ -117,7 +114,7 @@ def test_pointing_at_a_word_shows_its_links_and_numbers(look):
     faded = found.eval_on_selector(".v-ribbon:not(.v-on) path:last-child", "e => getComputedStyle(e).strokeOpacity")
     assert float(faded) < 0.3
     found.hover(word("source", 1))
-    assert said(found) == "मैं: looked at by I 90 %, </s> 10 % · hidden 2 %"
+    assert said(found) == "मैं: attended to by I 90 %, </s> 10 % · hidden 2 %"
     found.mouse.move(1, 1)
     assert said(found) == ""
     assert lit(found) == 0
@@ -132,7 +129,7 @@ def test_the_keyboard_is_enough(look):
     found.keyboard.press("ArrowRight")
     found.keyboard.press("ArrowRight")
     found.keyboard.press("ArrowLeft")
-    assert said(found).startswith("खाना: looked at by food 95 %, eating 61 %")
+    assert said(found).startswith("खाना: attended to by food 95 %, eating 61 %")
     outline = "getComputedStyle(document.activeElement.firstChild)"
     assert found.evaluate(f"[{outline}.outlineStyle, parseFloat({outline}.outlineWidth) >= 2]") == ["solid", True]
     found.keyboard.press("Tab")
@@ -172,7 +169,7 @@ def test_what_is_kept_can_be_moved_and_what_is_hidden_is_said(look):
     assert f"Showing {kept:.0%} of the weight; hidden {1 - kept:.0%}.".replace("%", " %") in note(found)
     found.fill("input[type=range]", "100")
     assert note(found).count("Showing 100 % of the weight; nothing is hidden.") == 1
-    assert "until they hold" not in note(found)
+    assert "up to" not in note(found)
     # What is told of a word is what is drawn, and how much is not.
     found.hover(word("target", 3))
     assert said(found) == ALL_SPOKEN
@@ -181,7 +178,7 @@ def test_what_is_kept_can_be_moved_and_what_is_hidden_is_said(look):
     assert said(found) == "eating: खाना 61 % · hidden 39 % · confidence 80 %"
     assert lit(found) == found.locator("[data-share]").count() == 1
     found.hover(word("source", 3))  # of eating it has 30 %, and 2, 2, 5 and 10 % of others
-    assert said(found) == "खा: looked at by nothing · hidden 49 %"
+    assert said(found) == "खा: attended to by no word · hidden 49 %"
     found.check("input[value=heatmap]")  # which leaves out nothing that can be seen
     found.hover(word("target", 3))
     assert said(found) == ALL_SPOKEN
@@ -189,11 +186,11 @@ def test_what_is_kept_can_be_moved_and_what_is_hidden_is_said(look):
 
 def test_words_or_pieces(look):
     found = look(page([page_traces.known()]))
-    found.check("input[value=pieces]")
+    found.check("input[value=tokens]")
     assert found.locator(".v-target li").all_inner_texts() == ["I", "am", "eat", "ing", "food", "</s>"]
     found.hover(word("target", 4))
     assert said(found) == "ing: खाना 52 %, खा 40 % · hidden 8 % · confidence 80 %"
-    assert found.get_attribute(".v-target", "aria-label") == "translation, 6 pieces"
+    assert found.get_attribute(".v-target", "aria-label") == "translation, 6 tokens"
 
 
 def test_the_heat_map(look):
@@ -201,8 +198,8 @@ def test_the_heat_map(look):
     cells = found.eval_on_selector_all(".v-cell text", "all => all.map(e => +e.textContent)")
     assert sorted(cells) == [5, 9, 10, 10, 10, 10, 10, 30, 40, 50, 50, 61, 90, 95]
     assert not found.locator(".v-slider").is_visible()
-    assert found.locator(".v-sure span").all_inner_texts() == [f"{n}\u00a0%" for n in (90, 90, 80, 30, 90)]
-    assert "weight in per cent, from 5 on also as a number · confidence" in found.inner_text(".v-legend")
+    assert found.locator(".v-confidence span").all_inner_texts() == [f"{n}\u00a0%" for n in (90, 90, 80, 30, 90)]
+    assert "weight in per cent, with numbers from 5 on · confidence" in found.inner_text(".v-legend")
     assert [found.locator(".v-scale span").nth(i).inner_text() for i in range(5)] == ["0", "25", "50", "75", "100"]
     found.hover(word("target", 3))
     assert found.locator(".v-cell.v-on").count() == 3  # all that is said of the word
@@ -235,7 +232,7 @@ def test_gold_links_are_outlined_in_the_heat_map(look):
         assert 0 < inner["x"] - outer["x"] < 4
         assert 0 < inner["y"] - outer["y"] < 4
     assert "Outlined: gold links." in note(found)
-    found.check("input[value=pieces]")
+    found.check("input[value=tokens]")
     assert gold.count() == 0
 
 
@@ -252,7 +249,7 @@ def test_all_heads_and_one_of_them_large(look):
     found.focus("[data-map='4']")
     found.keyboard.press("ArrowUp")  # what has the focus is large, and its number is said
     assert found.input_value("select") == "head:1"
-    assert found.inner_text(".v-which") == "Layer 1, head 2: your choice"
+    assert found.inner_text(".v-which") == "Layer 1, head 2: selected"
     found.hover(word("target", 1))
     assert said(found).startswith("I: खाना 100 %")
     found.keyboard.press("ArrowLeft")
@@ -264,14 +261,14 @@ def test_all_heads_and_one_of_them_large(look):
 def test_what_is_no_attention_is_not_called_so(look):
     shares = replace(page_traces.known(), readout=Readout(label="leave-one-out", attention=False))
     found = look(page([shares]))
-    assert "has ribbons to the words it depended on most, until they hold 90 % of its shares." in note(found)
+    assert "the largest shares of each target word, up to 90 % of its shares." in note(found)
     assert re.match(r"leave-one-out\. Showing \d+ % of the shares", note(found), re.I)
     found.hover(word("source", 2))
-    assert said(found).startswith("खाना: depended on by food 95 %")
+    assert said(found).startswith("खाना: influence on food 95 %")
     assert "of each word’s shares" in found.inner_text(".v-slider")
     found.check("input[value=heatmap]", force=True)
     assert found.inner_text(".v-legend").endswith(
-        "share in per cent, from 5 on also as a number · confidence: how sure it was of the word"
+        "share in per cent, with numbers from 5 on · confidence: probability of the word"
     )
     assert not re.search("weight|look", found.inner_text(".v-panel"))
     both = look(page([page_traces.known(), shares], names=["a", "b"]))
@@ -301,7 +298,7 @@ def test_heads_open_with_the_one_that_the_picture_enlarges(look, how, shown):
     trace = page_traces.heads()
     found = look(page([trace], view=how))
     assert note(found).startswith(f"Layer {shown}. ")
-    why = heads.chosen(trace, how.layer, how.head).why
+    why = heads.choose_head(trace, how.layer, how.head).why
     assert why
     assert found.inner_text(".v-which") == f"Layer {shown}: {why}"
     found.select_option("select", "read")
@@ -344,13 +341,13 @@ def test_heat_maps_that_do_not_fit_get_smaller_cells_or_stand_below_one_another(
     assert len(set(found.evaluate(tops))) == 1
     found = look(page([trace], view="heatmap"), 390)
     assert found.evaluate(cut_off) == 0
-    assert found.locator(".v-sure-head").inner_text() == "sure"
+    assert found.locator(".v-confidence-head").inner_text() == "conf"
 
 
 def test_a_heat_map_that_is_cut_off_says_so_and_fades(look):
     words = " ".join(f"word{i}" for i in range(40))
     found = look(page([page_traces.plain_words(words, words)], view="heatmap"), 390)
-    assert "It goes on at the right: scroll sideways." in note(found)
+    assert "Continues at the right: scroll sideways." in note(found)
     mask = "getComputedStyle(document.querySelector('.v-grid')).maskImage"
     assert found.evaluate(mask).startswith("linear-gradient")
     found.evaluate("document.querySelector('.v-grid').scrollLeft = 1e6")
@@ -371,7 +368,7 @@ def test_a_layer_is_the_mean_of_its_heads(look):
 def test_a_sentence_that_looks_at_itself(look):
     found = look(page([page_traces.inside()], view="self"))
     assert found.locator(".v-choices").first.inner_text().split() == ["View", "Braid", "Heat", "map"]
-    assert found.locator(".v-label").all_inner_texts() == ["is looked at", "looks"]
+    assert found.locator(".v-label").all_inner_texts() == ["attended to", "attending"]
     found.hover(word("target", 2))
     assert said(found) == "खाना: मैं 100 %"
 
@@ -382,12 +379,12 @@ def test_models_side_by_side(look):
     assert found.locator(".v-head h2").all_inner_texts() == ["fixed", "attention", "many"]
     tops = [found.locator(f".v-panel:nth-child({i})").bounding_box()["y"] for i in (1, 2, 3)]
     assert len(set(tops)) == 1
-    assert note(found, 1) == "This model has no attention: all it knows of the source goes through one vector."
+    assert note(found, 1) == "This model has no attention: the decoder gets the whole source as one vector."
     found.hover(f".v-panel:nth-child(2) {word('source', 2)}")
-    assert said(found, 2).startswith("खाना: looked at by food 95 %")
-    assert said(found, 3).startswith("खाना: looked at by")
+    assert said(found, 2).startswith("खाना: attended to by food 95 %")
+    assert said(found, 3).startswith("खाना: attended to by")
     # Every word goes into the one vector, or comes out of it, and the word pointed at is followed to it.
-    neck = found.locator(".v-panel:nth-child(1) .v-neck")
+    neck = found.locator(".v-panel:nth-child(1) .v-bottleneck")
     assert neck.locator(".v-ribbon").count() == neck.locator("li").count() == 6 + 5
     assert neck.locator(".v-ribbon.v-on").count() == 1
     found.hover(f".v-panel:nth-child(2) {word('target', 2)}")
@@ -446,7 +443,7 @@ def test_a_heat_map_of_a_right_to_left_source_begins_at_the_right(look):
     # One that is too wide begins where the sentence does, and says where it goes on.
     far = look(page([page_traces.plain_words("الولد " * 80, "boy " * 80)], view="heatmap"), 500)
     assert far.evaluate("(e => e.scrollLeft + e.clientWidth >= e.scrollWidth - 1)(document.querySelector('.v-grid'))")
-    assert "It goes on at the left" in note(far)
+    assert "Continues at the left" in note(far)
 
 
 def test_most_letters_say_where_a_sentence_begins(look):
@@ -537,7 +534,7 @@ def test_a_long_one_is_printed_whole(look):
 
 def test_without_a_script_there_is_the_static_picture(look):
     found = look(page([page_traces.known()]), java_script_enabled=False)
-    assert found.locator(".v-still svg").is_visible()
+    assert found.locator(".v-static svg").is_visible()
 
 
 def test_long_ones_scroll_in_a_frame_and_draw_what_is_near(look):
@@ -564,10 +561,10 @@ def test_of_weights_that_are_spread_it_says_that_nothing_is_drawn(look):
     even = replace(made, weights=np.full((1, 2, 151, 151), 1 / 151, dtype=np.float32))
     found = look(page([even]))
     assert found.locator(".v-ribbon").count() == 0
-    assert "hidden 100 %. The weight is spread so wide that no link reaches 3 %." in note(found)
-    assert "until they hold" not in note(found)
+    assert "hidden 100 %. No link reaches 3 %" in note(found)
+    assert "up to" not in note(found)
     found.check("input[value=heatmap]")
-    assert "The weight is spread so wide that no cell reaches 1 %." in note(found)
+    assert "No cell reaches 1 %" in note(found)
 
 
 def test_what_a_file_lacks_is_said(look):
@@ -576,8 +573,8 @@ def test_what_a_file_lacks_is_said(look):
     spread = random.dirichlet(np.full(151, 0.2), size=(1, 2, 151)).astype(np.float32)
     head, foot = page([page_traces.known()]).split('<div class="heedful-view">')
     trace = replace(made, weights=spread)
-    found = look(head + figure([trace], "braid", room=40_000) + foot[foot.rindex("<script>") :])
-    read = record([trace], room=40_000)["traces"][0]["read"]
+    found = look(head + figure([trace], "braid", max_bytes=40_000) + foot[foot.rindex("<script>") :])
+    read = record([trace], max_bytes=40_000)["traces"][0]["read"]
     told = re.search(r"lacks small weights, none over ([\d.]+) %, together (\d+) % of all weight", note(found))
     assert float(told[1]) == pytest.approx(100 * read["floor"], abs=0.01)
     assert float(told[1]) >= 100 * read["floor"]
@@ -615,7 +612,7 @@ def test_a_panel_takes_another_trace_and_all_else_stays(look):
     begun = dict(whole["traces"][0], growing=True)
     tokens, words = begun["target"]["tokens"], begun["target"]["words"]
     begun["target"] = {"tokens": tokens[:2], "words": words[:2]}
-    begun["read"] = pack(page_traces.known().tokens()[None, :2])._asdict()
+    begun["read"] = encode_maps(page_traces.known().tokens()[None, :2])._asdict()
     data = {"begun": {**whole, "traces": [begun, whole["traces"][1]]}, "done": whole["traces"][0]}
     found.evaluate(
         "data => { window.shown = heedful.view(document.querySelector('.heedful-view'), data.begun); }", data
@@ -629,7 +626,7 @@ def test_a_panel_takes_another_trace_and_all_else_stays(look):
     found.select_option(f"{second} select", "head:3")
     found.click(f"{first} {word('source', 1)}")
     found.focus(f"{first} {word('target', 2)}")
-    found.evaluate("data => shown.renew(0, data.done)", data)
+    found.evaluate("data => shown.replaceTrace(0, data.done)", data)
     assert found.locator(f"{first} .v-target li").all_inner_texts() == ["I", "am", "eating", "food", "</s>"]
     assert found.locator(f"{first} [aria-selected=true]").all_inner_texts() == ["मैं"]
     assert found.evaluate("document.activeElement.innerText") == "am"
@@ -637,7 +634,7 @@ def test_a_panel_takes_another_trace_and_all_else_stays(look):
     assert found.input_value(f"{second} select") == "head:3"
     # Another sentence has other words: nothing of it is pinned.
     other = record([page_traces.plain_words("a b", "c d")])["traces"][0]
-    found.evaluate("trace => shown.renew(0, trace)", other)
+    found.evaluate("trace => shown.replaceTrace(0, trace)", other)
     assert found.locator("[aria-selected=true]").count() == 0
     assert found.locator(f"{first} .v-target li").all_inner_texts() == ["c", "d", "</s>"]
 
@@ -677,8 +674,8 @@ def test_unknown_words_are_shown_as_words(look):
     found = look(page([replace(trace, source=source, target=target)]))
     assert found.locator(".v-source .v-missing").all_inner_texts() == ["मैं"]
     assert found.locator(".v-target .v-missing").all_inner_texts() == ["खाना"]  # that it looked at most
-    assert "Dashed words" in note(found)
-    found.check("input[value=pieces]", force=True)
+    assert "Dashed:" in note(found)
+    found.check("input[value=tokens]", force=True)
     assert found.locator(".v-source li").all_inner_texts()[0] == "मैं"
 
 
@@ -699,7 +696,7 @@ THROUGH = """() => {
 
 def test_a_picture_in_a_notebook_is_readable_in_every_theme(browser):
     """An image has its ground with it, in the colours of its ink, whatever the page around it looks like."""
-    image = drawn([sample_traces.HINDI]).image()
+    image = picture([sample_traces.HINDI]).image()
     for scheme, ground in (("light", 0xFF), ("dark", 0x14)):
         context = browser.new_context(color_scheme=scheme)
         opened = context.new_page()

@@ -15,7 +15,7 @@ from png_pixels import MISSING, dots
 import heedful
 from heedful.draw import views
 from heedful.draw.fonts import Fonts, faces_of, script_of
-from heedful.draw.marks import DARK, DARK_RIBBONS, LIGHT_RIBBONS, NAMES, RIBBONS
+from heedful.draw.picture import DARK, DARK_RIBBONS, LIGHT_RIBBONS, NAMES, RIBBONS
 from heedful.draw.png import render
 from heedful.draw.views import View, view
 from heedful.errors import ConfigError, DataError, HeedfulError, install_command
@@ -251,7 +251,10 @@ def test_without_a_font_it_says_which_script() -> None:
     pytest.importorskip("fontTools", reason=MISSING)
     nothing = Fonts(places=[])
     for text, message in (
-        ("मैं", "no font for Devanagari found ('म', U+092E); install one (on Debian: fonts-noto-core), or name a file"),
+        (
+            "मैं",
+            "no font for Devanagari found ('म', U+092E); install one (on Debian: fonts-noto-core), or name",
+        ),
         ("家", "no font for Chinese characters found ('家', U+5BB6); install one (on Debian: fonts-noto-cjk)"),
         ("😀", "no font for emoji found ('😀', U+1F600); install one (on Debian: fonts-noto-color-emoji)"),
     ):

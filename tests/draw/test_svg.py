@@ -12,8 +12,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sample_traces import HOSTILE, WORDS
 
-from heedful.draw import marks, svg
-from heedful.draw.figure import notes
+from heedful.draw import picture, svg
+from heedful.draw.picture import notes
 from heedful.errors import DataError
 from heedful.trace import Text, Trace, Word
 
@@ -82,8 +82,8 @@ def test_by_hand():
     # 4 % is shaded but too little to be written.
     assert [n for n in texts(root, "n") if n] == ["90", "10", "20", "76", "50", "50", "0", "25", "50", "75", "100"]
     assert [t for t in texts(root, "q") if t.endswith(" %")] == ["7 %"] * 3
-    assert root.find(f"{NS}title").text == "Where the model looked"
-    told = "Most looked at, word by word. I: मैं 90 %; home: घर 76 %; </s>: घर 50 %. Read-out: layer 1, head 1"
+    assert root.find(f"{NS}title").text == "Attention weights"
+    told = "Largest weight of each target word. I: मैं 90 %; home: घर 76 %; </s>: घर 50 %. Read-out: layer 1, head 1"
     assert root.find(f"{NS}desc").text == told
     assert "read-out: layer 1, head 1 · nothing is hidden" in " ".join(texts(root, "q")).replace("\u00a0", " ")
 
@@ -174,7 +174,7 @@ def test_words_over_columns_are_horizontal_where_they_fit(words, slanted):
         centres = [float(e.get("x")) for e in places]
         gaps = np.diff(centres)
         for i, gap in enumerate(gaps):  # no word reaches into the next one's cell
-            assert marks.width_of(words[i]) < gap
+            assert picture.width_of(words[i]) < gap
         right = max(float(v) for v in root.get("viewBox").split())
         assert centres[-1] + gaps[0] / 2 < right
 
@@ -193,22 +193,24 @@ def test_a_source_from_right_to_left_begins_at_the_right():
     left = float(re.match(r"translate\(([\d.]+)", rows[0].get("transform"))[1])
     (outline,) = [e for e in root.iter(f"{NS}rect") if e.get("class") == "o" and e.get("pointer-events")]
     assert float(outline.get("x")) == pytest.approx(left + 2 * wide + 1.5, abs=0.02)
-    assert root.find(f"{NS}desc").text.startswith("Most looked at, word by word. hello: مرحبا 90 %; world: عالم 80 %")
+    assert root.find(f"{NS}desc").text.startswith(
+        "Largest weight of each target word. hello: مرحبا 90 %; world: عالم 80 %"
+    )
 
 
 def test_a_model_without_attention():
     whole = trace(["a"], ["b"])
     root = tree(svg.heatmap(Trace(whole.source, whole.target, None, whole.log_probs), "T"))
-    assert [e.text for e in root.iter(f"{NS}text")] == ["T", "This model has no attention: there is nothing to show."]
+    assert [e.text for e in root.iter(f"{NS}text")] == ["T", "This model has no attention weights to draw."]
     blank = side([])
-    assert "There are no words to look at." in svg.heatmap(Trace(blank, blank, None, np.zeros(1, dtype=np.float32)))
+    assert "There are no words to draw." in svg.heatmap(Trace(blank, blank, None, np.zeros(1, dtype=np.float32)))
 
 
 def test_degenerate():
     assert list(cells(tree(svg.heatmap(trace([], [], [[1.0]]))))) == ["</s> → </s> 100 %"]
     assert cells(tree(svg.heatmap(trace(["a"], ["b"], np.zeros((2, 2)))))) == {}
     for bad in (np.nan, np.inf):
-        with pytest.raises(DataError, match="not all numbers"):
+        with pytest.raises(DataError, match="not all finite"):
             svg.heatmap(trace(["a"], [], [[bad, 1.0]]))
 
 
@@ -262,17 +264,17 @@ def contrast(a, b) -> float:
 
 
 GROUNDS = [
-    (marks.LIGHT, "#ffffff"),
-    (marks.LIGHT, "#fcfbf9"),
-    (marks.DARK, "#14161a"),
-    (marks.DARK, "#1b1e23"),
-    (marks.DARK, "#0d1117"),
+    (picture.LIGHT, "#ffffff"),
+    (picture.LIGHT, "#fcfbf9"),
+    (picture.DARK, "#14161a"),
+    (picture.DARK, "#1b1e23"),
+    (picture.DARK, "#0d1117"),
 ]
 
 
 @pytest.mark.parametrize(("colours", "ground"), GROUNDS)
 def test_what_is_written_can_be_read(colours, ground):
-    named = dict(zip(marks.NAMES, colours, strict=True))
+    named = dict(zip(picture.NAMES, colours, strict=True))
     for name in ("ink", "soft"):
         assert contrast(named[name], ground) >= 4.5
     for name in ("gold", "s0", "s1", "s2", "s3", "s4"):
@@ -283,8 +285,8 @@ def test_what_is_written_can_be_read(colours, ground):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_numbers_in_cells_can_be_read(scheme, ground):
     """Cells of a picture lie on its own ground, and those of a page on its panel."""
-    named = dict(zip(marks.NAMES, {"light": marks.LIGHT, "dark": marks.DARK}[scheme], strict=True))
-    style = files("heedful").joinpath("web/figure/view.css").read_text()
+    named = dict(zip(picture.NAMES, {"light": picture.LIGHT, "dark": picture.DARK}[scheme], strict=True))
+    style = files("heedful").joinpath("web/figure/figure.css").read_text()
     papers = dict(zip(("light", "dark"), re.findall(r"--v-paper: (#\w+)", style), strict=False))
     base, full = (
         [int(c[i : i + 2], 16) for i in (1, 3, 5)]
@@ -306,8 +308,6 @@ def test_cells_lie_on_a_ground_of_their_own():
 
 
 def test_a_list_of_words_from_right_to_left_keeps_its_order() -> None:
-    line, height = notes(["look again: hardly looked at 'أكل', 'שלום', 'the' <b>"], 0, 900)
+    line, height = notes(["warning: little attention on 'أكل', 'שלום', 'the' <b>"], 0, 900)
     assert height == 17
-    assert line[0].endswith(
-        "looked at &#39;\u2068أكل\u2069&#39;, &#39;\u2068שלום\u2069&#39;, &#39;the&#39; &lt;b&gt;</text>"
-    )
+    assert line[0].endswith("on &#39;\u2068أكل\u2069&#39;, &#39;\u2068שלום\u2069&#39;, &#39;the&#39; &lt;b&gt;</text>")

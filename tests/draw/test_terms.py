@@ -24,23 +24,23 @@ def said(drawn: str) -> str:
 @pytest.mark.parametrize(
     ("how", "wanted"),
     [
-        (View("heatmap"), ["share in per cent", "Most depended on, word by word", "% of all shares"]),
+        (View("heatmap"), ["share in per cent", "Largest share of each target word", "% of all shares"]),
         (
             View("braid"),
-            ["share 100, 50 and 10 %", "it depended on most, until they hold 90 % of its shares"],
+            ["share 100, 50 and 10 %", "the largest shares of each target word, up to 90 % of its shares"],
         ),
-        (View("braid", mass=1.0), ["ribbons to all the words it depended on", "hidden: shares under 2 %"]),
+        (View("braid", mass=1.0), ["ribbons: all shares of each target word", "hidden: shares under 2 %"]),
     ],
 )
 def test_pictures_of_what_is_no_attention(how: View, wanted: list[str]) -> None:
     told = said(view([SHARES], how))
-    assert told.startswith("What the words depended on ")
+    assert told.startswith("Influence of source words ")
     for words in wanted:
         assert words in told
     assert not re.search("weight|look", told)
     both = said(view([samples.HINDI, SHARES], how, names=["weights", "leave-one-out"]))
-    assert both.startswith("Where the model looked, and what the words depended on ")
-    assert not re.search("share|depend", said(view([samples.HINDI], how)))
+    assert both.startswith("Attention weights and influence of source words ")
+    assert not re.search("share|influence", said(view([samples.HINDI], how)))
 
 
 def test_the_terminal() -> None:

@@ -25,9 +25,9 @@ NS = "{http://www.w3.org/2000/svg}"
 def test_each_name_is_its_picture() -> None:
     trace, inside = samples.heads(), samples.inside()
     assert view([trace]) == svg.heatmap(trace)
-    assert view([trace], View("braid", 0.7), "T") == braid.braid(trace, "T", mass=0.7)
-    assert view([trace], View("heads", layer=2, head=1)) == heads.heads(trace, layer=2, head=1)
-    assert view([inside], View("self")) == braid.braid(inside, mass=0.5)
+    assert view([trace], View("braid", 0.7), "T") == str(braid.picture(trace, "T", mass=0.7))
+    assert view([trace], View("heads", layer=2, head=1)) == str(heads.picture(trace, layer=2, head=1))
+    assert view([inside], View("self")) == str(braid.picture(inside, mass=0.5))
     assert view([inside]) == svg.heatmap(inside, confidence=False)
 
 
@@ -50,7 +50,7 @@ def test_several_models_stand_below_one_another() -> None:
     ("how", "names", "error", "message"),
     [
         (View("braids"), (), ConfigError, "unknown view 'braids'.*Did you mean 'braid'"),
-        (View("braid", 0.0), (), ConfigError, "it is over 0 and up to 1"),
+        (View("braid", 0.0), (), ConfigError, "above 0 and at most 1"),
         (View("braid", 1.5), (), ConfigError, "1.5"),
         (View(), ("a", "b"), DataError, "2 names for 1 traces"),
     ],
@@ -62,9 +62,7 @@ def test_bad_views(how: View, names: tuple[str, ...], error: type[Exception], me
 
 @pytest.mark.parametrize("ending", [".svg", ".html"])
 def test_a_translation_is_not_drawn_as_self_attention(tmp_path: Path, ending: str) -> None:
-    with pytest.raises(
-        ConfigError, match="for a sentence that looks at itself, and these weights are those of a trans"
-    ):
+    with pytest.raises(ConfigError, match="for self-attention"):
         write(tmp_path / f"x{ending}", [samples.heads()], View("self"))
     assert not (tmp_path / f"x{ending}").exists()
 
@@ -93,7 +91,7 @@ def test_records_come_back(tmp_path: Path, count: int) -> None:
     ("content", "message"),
     [
         ("", "this is not a trace"),
-        ("[]", "it is not an object of JSON"),
+        ("[]", "expected a JSON object"),
         ("{}", "this is not a trace: it has no 'source'"),
         ('{"traces": 3}', "its traces are not a list"),
         ('{"traces": []}', "0 names for 0 traces"),
@@ -128,7 +126,7 @@ def test_places_that_cannot_be_written_to(tmp_path: Path) -> None:
         write(tmp_path / "a.pdf", [samples.HINDI])
     with pytest.raises(ConfigError, match="there is no folder"):
         write(tmp_path / "no" / "a.svg", [samples.HINDI])
-    with pytest.raises(ConfigError, match="nothing to draw"):
+    with pytest.raises(ConfigError, match="no attention"):
         write(tmp_path / "a.svg", [replace(samples.HINDI, weights=None)])
     assert not (tmp_path / "a.svg").exists()
 
@@ -145,7 +143,7 @@ def test_a_translation_that_is_its_source_is_still_a_translation() -> None:
     same = Trace(samples.HINDI.source, samples.HINDI.source, weights, np.zeros(n, dtype=np.float32))
     assert "confidence" in view([same])
     assert View("braid").share(same) == 0.9
-    with pytest.raises(ConfigError, match="for a sentence that looks at itself"):
+    with pytest.raises(ConfigError, match="for self-attention"):
         view([same], View("self"))
     made = page([same])
     assert '<span class="v-label">translation</span>' in made

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.evaluation.phrases import count, diff, diff_words, duration, mark_differences, million, verdict
+from heedful.evaluation.page import count, diff, diff_words, duration, mark_differences, million, verdict
 from heedful.metrics import exact_match
 
 SENTENCES = st.lists(st.sampled_from(["a", "b", "c", "मैं"]), max_size=8).map(" ".join)

@@ -14,7 +14,7 @@ import pytest
 from sample_report import full, hostile, outcome, report
 
 from heedful.evaluation.report import report_page
-from heedful.evaluation.run_page import run_page
+from heedful.evaluation.run_report import run_page
 
 # Text of a picture that reaches out of it, or numbers over bars that stand on each other.
 CLASHES = """() => {
@@ -134,5 +134,5 @@ def test_figures_are_alive(look, width):
     first.locator(".v-panel").wait_for()
     first.locator(".v-target li").nth(2).hover()
     assert first.locator(".v-ribbon.v-on").count() > 0
-    assert first.locator(".v-said").inner_text().startswith("eating: ")
-    assert first.locator(".v-still").count() == 0
+    assert first.locator(".v-status").inner_text().startswith("eating: ")
+    assert first.locator(".v-static").count() == 0

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from sample_report import outcome, report
 
-from heedful.evaluation.records import AlignmentResult
+from heedful.evaluation.page import AlignmentResult
 from heedful.evaluation.report import report_page
 
 HOSTILE = "<script>alert(1)</script> & \"'> \ud800 \u202e </style> ]]>"
@@ -27,7 +27,7 @@ def text_of(page: str) -> str:
 def test_scores_intervals_and_verdicts_are_there():
     text = text_of(report_page(outcome(), "A title"))
     assert text.index("A title") < text.index("two systems".capitalize()) < text.index("56.1")
-    assert "BLEU, likely 53.1 to 59.1" in text
+    assert "BLEU, 95 % interval 53.1 to 59.1" in text
     assert "worse, p = 0.007" in text
     assert "alignment error rate 8.3 %" in text
     assert "layer 5" in text
@@ -50,11 +50,11 @@ def test_the_worst_sentence_is_first_and_each_has_a_figure():
 def test_of_a_model_without_attention_that_is_said_and_nothing_is_drawn():
     made = outcome()
     blind = tuple(
-        one._replace(traces=tuple(seen and replace(seen, weights=None) for seen in one.traces))
+        one._replace(traces=tuple(trace and replace(trace, weights=None) for trace in one.traces))
         for one in made.sentences
     )
     page = report_page(replace(made, sentences=blind))
-    assert page.count("No attention: nothing to show.") == 2
+    assert page.count("have no attention.") == 2
     assert 'class="heedful-view"' not in page
 
 

@@ -65,16 +65,14 @@ def _switch(monkeypatch: pytest.MonkeyPatch, switch: str | None) -> None:
 
 def test_kernels_that_cannot_run_are_an_error_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(policy, "interpreted", lambda: False)
-    with pytest.raises(ConfigError, match="kernels cannot run on cpu: .* need a CUDA device; choose how='auto'"):
+    with pytest.raises(ConfigError, match="cpu.*CUDA.*how='auto'"):
         additive_attend(*given(), how="kernel")
     monkeypatch.setattr(policy, "_installed", lambda: False)
-    with pytest.raises(ConfigError, match="Triton is not installed"):
+    with pytest.raises(ConfigError, match="Triton"):
         path("cuda:0", "kernel")
     _switch(monkeypatch, None)
     assert path("cuda:0") == ("cuda:0", "reference", "Triton is not installed")
-    with pytest.raises(
-        ConfigError, match="unknown way .*'kernels'; choose one of auto, kernel, reference. Did you mean"
-    ):
+    with pytest.raises(ConfigError, match="'kernels'.*auto, kernel, reference.*mean 'kernel'"):
         additive_attend(*given(), how="kernels")
 
 
@@ -98,7 +96,7 @@ def test_the_switch_decides_where_all_is_there(monkeypatch: pytest.MonkeyPatch) 
 def test_a_switch_that_is_neither_on_nor_off_is_an_error(monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
     monkeypatch.setenv("HEEDFUL_KERNELS", wrong)
     for device in ("cuda:0", "cpu"):
-        with pytest.raises(ConfigError, match=f"unknown HEEDFUL_KERNELS '{wrong}'; choose one of off, on"):
+        with pytest.raises(ConfigError, match=f"HEEDFUL_KERNELS.*'{wrong}'.*off, on"):
             path(device)
     assert path("cuda:0", "reference").way == "reference"  # nobody asks the switch
 
@@ -120,7 +118,7 @@ def test_what_is_told_of_every_operation(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_float64_is_for_the_reference(device: str) -> None:
     tensors = given(torch.float64, device)
     assert additive_attend(*tensors)[1].dtype == torch.float64
-    with pytest.raises(ShapeError, match="q is of torch.float64; the kernels take torch.float32"):
+    with pytest.raises(ShapeError, match="q .*torch.float64.*torch.float32"):
         additive_attend(*tensors, how="kernel")
 
 
@@ -129,19 +127,19 @@ def test_what_does_not_fit_is_refused(device: str, how: str) -> None:
     q, k, v, values = given(device=device)
     keep = torch.ones(2, 5, dtype=torch.bool, device=device)
     for wrong, words in (
-        ((q, k[:, :, :3], v, values, None), r"k has shape \(2, 5, 3\), expected \(B=2, S, A=4\)"),
-        ((q, k, v[:3], values, None), r"v has shape \(3,\), expected \(A=4\)"),
-        ((q, k, v, values[:, :4], None), r"values has shape \(2, 4, 6\)"),
-        ((q[0], k, v, values, None), "q has shape .*: 3 axes, not 2"),
+        ((q, k[:, :, :3], v, values, None), r"k .*\(2, 5, 3\).*\(B=2, S, A=4\)"),
+        ((q, k, v[:3], values, None), r"v .*\(3,\).*\(A=4\)"),
+        ((q, k, v, values[:, :4], None), r"values .*\(2, 4, 6\)"),
+        ((q[0], k, v, values, None), "q .*3 axes"),
         (
             (q, k, v, values, keep[:, :4]),
-            r"keep has shape \(2, 4\), expected \(B, S\) or \(B, T, S\) for scores \(2, 3, 5\)",
+            r"keep .*\(2, 4\).*\(B, S\) or \(B, T, S\).*scores \(2, 3, 5\)",
         ),
-        ((q, k, v, values, keep[0]), r"keep has shape \(5,\)"),
-        ((q, k, v, values, keep.float()), "keep is of torch.float32, expected torch.bool"),
-        ((q.long(), k, v, values, None), "q is of torch.int64, expected one of torch.float64"),
-        ((q, k, v.to("meta"), values, None), "one device; given q on .*, v on meta"),
-        ((q, k, v, values, keep.to("meta")), "one device; .*keep on meta"),
+        ((q, k, v, values, keep[0]), r"keep .*\(5,\)"),
+        ((q, k, v, values, keep.float()), "keep .*torch.float32.*torch.bool"),
+        ((q.long(), k, v, values, None), "q .*torch.int64.*torch.float64"),
+        ((q, k, v.to("meta"), values, None), "q on .*v on meta"),
+        ((q, k, v, values, keep.to("meta")), "keep on meta"),
     ):
         with pytest.raises(ShapeError, match=words):
             additive_attend(*wrong, how=how)
@@ -150,10 +148,10 @@ def test_what_does_not_fit_is_refused(device: str, how: str) -> None:
 def test_the_kernels_refuse_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fused, "interpreted", lambda: False)
     q, k, v, values = given()
-    with pytest.raises(ShapeError, match="need a CUDA device; q is on cpu"):
+    with pytest.raises(ShapeError, match="CUDA.*cpu"):
         fused.kernel_attend(q, k, v, values)
     monkeypatch.setattr(fused, "MOST", 1)
-    with pytest.raises(ShapeError, match="at most 1 sentences at once; given 2"):
+    with pytest.raises(ShapeError, match="at most 1 .* 2"):
         fused.additive_weights(q, k, v)
 
 

@@ -62,9 +62,9 @@ def test_blocks_of_rows_columns_and_heads() -> None:
     assert weights.block(heads=[]).shape == (2, 0, 5, 7)
     one = scaled_attend(*draw(1, 1, 1, 1, 1))[1]  # an axis of size 1 is one place, not all
     assert one.block([0, 0], [], [0, 0, 0]).shape == (1, 3, 2, 0)
-    with pytest.raises(ShapeError, match="rows 5 to 5 were asked for, but there are 5"):
+    with pytest.raises(ShapeError, match="rows 5 to 5 .* 5"):
         weights.block(5)
-    with pytest.raises(ConfigError, match="heads are given by whole numbers or a slice, not by torch.bool"):
+    with pytest.raises(ConfigError, match="heads .*torch.bool"):
         weights.block(heads=torch.ones(4, dtype=torch.bool))
 
 
@@ -110,7 +110,7 @@ def test_summary_by_hand() -> None:
     assert torch.equal(weights.top(1).weights, top.weights)
     assert torch.equal(weights.received(), received)
     assert torch.equal(weights.entropy(), entropy)
-    with pytest.raises(ConfigError, match="the top 0 positions"):
+    with pytest.raises(ConfigError, match="top.* 0 "):
         weights.top(0)
 
 
@@ -125,7 +125,7 @@ def test_weights_by_norms_are_shares_of_what_is_let_through(heads: int) -> None:
     wanted = weighted(weights.block().numpy(), spread.numpy())
     torch.testing.assert_close(found.block(), torch.from_numpy(wanted))
     torch.testing.assert_close(found.received(), found.block().sum(2))
-    with pytest.raises(ShapeError, match=r"norms have shape \(2, 3, 7\), expected \(B=2, H=4, S=7\)"):
+    with pytest.raises(ShapeError, match=r"norms .*\(2, 3, 7\).*\(B=2, H=4, S=7\)"):
         weights.by_norms(torch.ones(2, 3, 7))
 
 
@@ -142,7 +142,7 @@ def test_kernels_read_the_same_through_the_same_door(device: str, monkeypatch: p
         torch.testing.assert_close(found.entropy, wanted.entropy)
         assert torch.equal(found.top.positions, wanted.top.positions)
         torch.testing.assert_close(found.top.weights, wanted.top.weights)
-    with pytest.raises(ConfigError, match="at most 16 positions, not 17; choose how='auto'"):
+    with pytest.raises(ConfigError, match="at most 16 .* 17.*how='auto'"):
         fused.top(17)
     assert plain.top(17).positions.shape == (2, 4, 5, 17)
 
@@ -177,25 +177,25 @@ def test_what_was_written_to_is_not_read() -> None:
     weights = scaled_attend(q, k, values)[1]
     weights.entropy()
     k[0, 0, 0, 0] = 1.0
-    with pytest.raises(ConfigError, match="were written to after the call"):
+    with pytest.raises(ConfigError, match="after the call"):
         weights.entropy()
 
 
 WRONG: list[tuple[dict[str, Any], type[HeedfulError], str]] = [
-    ({"q": torch.zeros(2, 5, 8)}, ShapeError, r"q has shape \(2, 5, 8\), expected \(B, heads, positions, channels\)"),
-    ({"q": torch.zeros(2, 3, 5, 8)}, ShapeError, "q has 3 heads and k has 2: every head of k"),
-    ({"k": torch.zeros(2, 2, 7, 9)}, ShapeError, "C is 9 here but 8 in q"),
-    ({"k": torch.zeros(2, 2, 7, 8).half()}, ConfigError, "k is torch.float16, but q is torch.float32"),
-    ({"q": torch.zeros(2, 4, 5, 8).int()}, ConfigError, "q is torch.int32; attention takes fp32"),
-    ({"values": torch.zeros(2, 2, 7, 8, device="meta")}, ConfigError, "values is on meta, but q on cpu"),
+    ({"q": torch.zeros(2, 5, 8)}, ShapeError, r"q .*\(2, 5, 8\)"),
+    ({"q": torch.zeros(2, 3, 5, 8)}, ShapeError, "q has 3 heads.*k has 2"),
+    ({"k": torch.zeros(2, 2, 7, 9)}, ShapeError, "C is 9 .*8 in q"),
+    ({"k": torch.zeros(2, 2, 7, 8).half()}, ConfigError, "k is torch.float16.*q is torch.float32"),
+    ({"q": torch.zeros(2, 4, 5, 8).int()}, ConfigError, "q is torch.int32.*fp32"),
+    ({"values": torch.zeros(2, 2, 7, 8, device="meta")}, ConfigError, "values .*meta.*q .*cpu"),
     (
         {"keep": torch.ones(2, 8, dtype=torch.bool)},
         ShapeError,
-        r"keep is \(2, 8\) of torch.bool, expected \(B=2, S=7\)",
+        r"keep .*\(2, 8\) .*\(B=2, S=7\)",
     ),
-    ({"mask": torch.ones(5, 8)}, ShapeError, r"mask is \(5, 8\) of torch.float32, expected bool"),
-    ({"mask": torch.ones(5, 7), "causal": True}, ConfigError, "mask stands for itself"),
-    ({"how": "fast"}, ConfigError, "unknown way .how. 'fast'; choose one of auto, kernel, reference"),
+    ({"mask": torch.ones(5, 8)}, ShapeError, r"mask .*\(5, 8\) .*torch.float32.*bool"),
+    ({"mask": torch.ones(5, 7), "causal": True}, ConfigError, "mask.*causal"),
+    ({"how": "fast"}, ConfigError, "how.*'fast'.*auto, kernel, reference"),
 ]
 
 

@@ -78,5 +78,5 @@ def test_a_device_with_little_shared_memory_is_not_for_wide_heads(monkeypatch: p
     assert scaled_attend(narrow, narrow, narrow, how="kernel")[1].by_kernels()
     assert scaled_attend(wide.half(), wide.half(), wide.half(), how="kernel")[1].by_kernels()
     assert not scaled_attend(wide, wide, wide, how="auto")[1].by_kernels()
-    with pytest.raises(ConfigError, match="106,496 bytes of shared memory are needed, and there are 101,376"):
+    with pytest.raises(ConfigError, match="106,496 .*101,376"):
         scaled_attend(wide, wide, wide, how="kernel")

@@ -67,7 +67,7 @@ def test_a_row_of_low_numbers_is_a_row_like_others(low: float, kind: torch.dtype
 
 def test_a_mask_has_two_axes_at_least() -> None:
     q = torch.randn(1, 2, 5, 8)
-    with pytest.raises(ShapeError, match=r"mask is \(5,\) of torch.float32, expected .* or its last 2 or 3 axes"):
+    with pytest.raises(ShapeError, match=r"mask .*\(5,\) .*torch.float32.* 2 or 3 axes"):
         scaled_attend(q, q, q, mask=torch.zeros(5))
 
 
@@ -87,5 +87,5 @@ def test_kernels_read_low_numbers_among_others_but_no_row_of_them(device: str) -
         mask[2] = -1e38
         plain, fused = (scaled_attend(q, q, q, mask=mask, how=how)[1] for how in ("reference", "kernel"))
     torch.testing.assert_close(plain.block()[:, :, 2], torch.full((1, 2, 5), 0.2, device=device))
-    with pytest.raises(ConfigError, match="no mask that makes every score of a row very low"):
+    with pytest.raises(ConfigError, match="mask.*row"):
         fused.received()

@@ -191,7 +191,7 @@ def test_how_far_apart_rows_lie() -> None:
     pitch("rows", wide[:, :2, :0])  # nothing to be uneven
     assert pitch("rows", wide[:1, :1, :1, :5]) == 5  # one row alone
     for uneven in (wide[:, :2], wide[..., ::2], wide.transpose(0, 1), wide[:, :, :2]):
-        with pytest.raises(ShapeError, match="its rows must follow evenly"):
+        with pytest.raises(ShapeError, match="rows"):
             pitch("rows", uneven)
 
 
@@ -203,45 +203,45 @@ def test_widths_are_counted_in_fours_where_all_are_multiples() -> None:
 def test_errors_say_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     gates, s = torch.zeros(1, 2, 3, 8), torch.zeros(1, 3, 3, 2)
-    with pytest.raises(ShapeError, match=r"m has shape \(1, 3, 3, 1\), expected \(1, 3, 3, 2\)"):
+    with pytest.raises(ShapeError, match=r"m .*\(1, 3, 3, 1\).*\(1, 3, 3, 2\)"):
         LstmSteps(gates, s, s[..., :1])
-    with pytest.raises(ShapeError, match=r"gates is torch.bfloat16; kernels take steps in torch.float32 or"):
+    with pytest.raises(ShapeError, match="gates is torch.bfloat16.*torch.float32"):
         GruSteps(gates.bfloat16(), s)
-    with pytest.raises(ShapeError, match=r"s is torch.float64, but gates is torch.float32"):
+    with pytest.raises(ShapeError, match="s is torch.float64.*gates is torch.float32"):
         GruSteps(gates, s.double())
-    with pytest.raises(ShapeError, match=r"s is on 'meta', but gates on 'cpu'"):
+    with pytest.raises(ShapeError, match="s .*'meta'.*gates .*'cpu'"):
         GruSteps(gates, s.to("meta"))
-    with pytest.raises(ShapeError, match=r"s has strides .*: it must lie in one piece"):
+    with pytest.raises(ShapeError, match="s has strides"):
         GruSteps(gates, torch.zeros(1, 3, 2, 3).transpose(2, 3))
-    with pytest.raises(ShapeError, match=r"gates has strides .*: its rows must follow evenly"):
+    with pytest.raises(ShapeError, match="gates has strides"):
         GruSteps(torch.zeros(1, 2, 4, 8)[:, :, :3], s)
-    with pytest.raises(ShapeError, match=r"d has strides .*: its rows must follow evenly"):
+    with pytest.raises(ShapeError, match="d has strides"):
         GruSteps(gates, s).begin_backward(torch.zeros(1, 2, 8, 3).transpose(2, 3), torch.zeros_like(s))
-    with pytest.raises(ShapeError, match=r"ds has shape"):
+    with pytest.raises(ShapeError, match="ds .*shape"):
         GruSteps(gates, s).begin_backward(torch.empty_like(gates), s[:, 1:])
-    with pytest.raises(ShapeError, match=r"x \(R, 4·D\) and 2 of the state are needed; given \(1, 4\), 1"):
+    with pytest.raises(ShapeError, match=r"\(R, 4·D\) and 2 .*\(1, 4\), 1"):
         lstm_cell(torch.zeros(1, 4), torch.zeros(1, 4), (torch.zeros(1, 1),))
     keys, values, keep = torch.zeros(2, 3, 4), torch.zeros(2, 3, 5), torch.ones(2, 3, dtype=torch.bool)
-    with pytest.raises(ShapeError, match=r"values has shape \(2, 4, 5\), expected \(2, 3, 5\)"):
+    with pytest.raises(ShapeError, match=r"values .*\(2, 4, 5\).*\(2, 3, 5\)"):
         AttendSteps((keys, torch.zeros(2, 4, 5), keep), kept())
-    with pytest.raises(ShapeError, match=r"q has strides .*: its rows must follow evenly"):
+    with pytest.raises(ShapeError, match="q has strides"):
         AttendSteps((keys, values, keep), (torch.empty(1, 4, 2).transpose(1, 2), *kept()[1:]))
-    with pytest.raises(ShapeError, match=r"weights has strides .*: it must lie in one piece"):
+    with pytest.raises(ShapeError, match="weights has strides"):
         AttendSteps((keys, values, keep), (kept()[0], torch.empty(1, 2, 6)[..., :3], kept()[2]))
-    with pytest.raises(ShapeError, match=r"dq has shape \(1, 2, 3\), expected \(1, 2, 4\)"):
+    with pytest.raises(ShapeError, match=r"dq .*\(1, 2, 3\).*\(1, 2, 4\)"):
         AttendSteps((keys, values, keep), kept(), torch.zeros(4)).begin_backward(kept()[2], None, torch.empty(1, 2, 3))
-    with pytest.raises(ShapeError, match=r"keep is torch.float32; it must be bool"):
+    with pytest.raises(ShapeError, match="keep is torch.float32.*bool"):
         AttendSteps((keys, values, keep.float()), kept())
-    with pytest.raises(ShapeError, match=r"v has shape \(3,\), expected \(4,\)"):
+    with pytest.raises(ShapeError, match=r"v .*\(3,\).*\(4,\)"):
         AttendSteps((keys, values, keep), kept(), torch.zeros(3))
-    with pytest.raises(ShapeError, match=r"q is torch.float64, but keys is torch.float32"):
+    with pytest.raises(ShapeError, match="q is torch.float64.*keys is torch.float32"):
         attend_step(torch.zeros(2, 4).double(), keys, values, keep)
-    with pytest.raises(ShapeError, match=r"3 queries cannot be shared out among 2 sentences"):
+    with pytest.raises(ShapeError, match="3 queries.* 2 sentences"):
         attend_step(torch.zeros(3, 4), keys, values, keep)
-    with pytest.raises(ShapeError, match=r"at most 1024 positions, given 1025"):
+    with pytest.raises(ShapeError, match="at most 1024 .* 1025"):
         attend_step(torch.zeros(1, 1), torch.zeros(1, 1025, 1), torch.zeros(1, 1025, 1), torch.ones(1, 1025) > 0)
     monkeypatch.delenv("TRITON_INTERPRET")
-    with pytest.raises(ConfigError, match=r"gates is on 'cpu', but kernels run on a CUDA device"):
+    with pytest.raises(ConfigError, match="gates .*'cpu'.*CUDA"):
         GruSteps(gates, s)
 
 

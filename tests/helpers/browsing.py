@@ -1,4 +1,4 @@
-"""A real browser for tests that look at pages.
+"""A real browser for tests of pages.
 
 Without chromium these tests are skipped; with HEEDFUL_BROWSER=1 in the environment they fail instead.
 """
@@ -58,7 +58,7 @@ def started() -> Iterator[Any]:
 
 
 def opening(browser: Any, folder: Path) -> Iterator[Callable[..., Any]]:
-    """Give what opens a page; at the end, whatever it asked for or complained of is an error."""
+    """Yield a function that opens a page; at the end, requests and errors of the page fail the test."""
     trouble: list[str] = []
     contexts = []
 

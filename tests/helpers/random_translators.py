@@ -1,4 +1,4 @@
-"""Translators with random weights, made in no time: what they write means nothing, but it is written properly."""
+"""Translators with random weights, made without training: their output is noise, but well-formed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MODELS: dict[str, dict[str, object]] = {
     "transformer": {"family": "transformer", "width": 8, "heads": 2, "inner": 12, "layers": 2},
     "post": {"family": "transformer", "width": 12, "heads": 3, "inner": 8, "layers": 1, "norm": "post", "bias": True},
 }
-# Letters as in `copies`, with marks, and words that are cut into pieces.
+# Letters as in `copies`, with punctuation, and words that have several tokens.
 TEXTS = [
     *(x for pair in copies(60) for x in pair),
     "A b, c. Then d! E f? (g h) bead cafe, deaf; face: a.",
@@ -32,7 +32,7 @@ TEXTS = [
 
 
 def random_parts(name: str, kind: str = "bpe", seed: int = 1, spread: float = 0.7, max_length: int = 256) -> Parts:
-    """A model of one kind with random weights, far from the start, where all words are about as probable."""
+    """Return a model with random weights that are large enough to prefer some tokens to others."""
     text = {"kind": kind, "size": 60, "max_length": max_length}
     config = Config.build({"model": MODELS[name], "text": text})
     codec = Codec.train(TEXTS, config.text)
@@ -56,7 +56,7 @@ def random_folder(path: Path, name: str, kind: str = "bpe", seed: int = 1) -> Pa
 
 
 def fits(trace: Trace, text: str, translation: str) -> None:
-    """What holds for every trace: words and spans stand in the texts, rows sum to 1, numbers are there for all."""
+    """Check what holds for every trace: words and spans lie in the texts, rows sum to 1, no number is missing."""
     assert (trace.source.text, trace.target.text) == (text, translation)
     for side in (trace.source, trace.target):
         assert len(side.tokens) == len(side.spans)

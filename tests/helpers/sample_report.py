@@ -1,4 +1,4 @@
-"""A made-up run for the tests of the page: plausible, full, and the same each time."""
+"""Reports of runs that never were, with plausible numbers, for the tests of pages."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from heedful.evaluation.records import AlignmentResult, CorpusFacts, ExampleResult, Machine, ModelResult, RunReport
+from heedful.evaluation.page import AlignmentResult, ModelResult
 from heedful.evaluation.report import EvaluationReport, ReportedSentence, SystemResult
+from heedful.evaluation.run_report import CorpusFacts, ExampleResult, Machine, RunReport
 from heedful.metrics import Difference, Interval, LengthRow, LengthTable
 from heedful.trace import Text, Trace, Word
 
@@ -29,7 +30,7 @@ CLAUSES = (
 
 
 def sentence(clauses: list[int]) -> tuple[list[str], list[str], frozenset[tuple[int, int]]]:
-    """Clauses joined by `and`, with their links."""
+    """Return source words, target words and links of clauses joined by `and`."""
     source: list[str] = []
     target: list[str] = []
     links = set()
@@ -46,7 +47,7 @@ def sentence(clauses: list[int]) -> tuple[list[str], list[str], frozenset[tuple[
 
 
 def side(words: list[str]) -> Text:
-    """A text of one token to a word."""
+    """Return a text with one token for each word."""
     text, spans, made, start = " ".join(words), [], [], 0
     for i, word in enumerate(words):
         spans.append((start, start + len(word)))
@@ -58,7 +59,7 @@ def side(words: list[str]) -> Text:
 
 
 def trace(source: list[str], target: list[str], links: frozenset[tuple[int, int]], seed: int = 0) -> Trace:
-    """Weights that mostly follow the links."""
+    """Return a trace whose weights mostly follow the links."""
     random = np.random.default_rng(seed)
     x, y = side(source), side(target)
     weights = random.dirichlet(np.full(len(x.tokens), 0.2), size=len(y.tokens)) * random.uniform(
@@ -102,7 +103,7 @@ ALIGNMENT = AlignmentResult(0.0834, 0.9127, 0.9241, 1800, RULE)
 
 
 def report() -> RunReport:
-    """Two models, three famous sentences and three long ones."""
+    """Return a report of two models with six sentences, three of them long."""
     long = [0, 1, 2, 3, 4, 1]
     _, target, _ = sentence(long)
     lost = " ".join([*target[:9], "the", "boys", "will", "read", "tea", "and", *target[3:9]])
@@ -152,7 +153,7 @@ def report() -> RunReport:
 
 
 def heads(example: ExampleResult) -> Trace:
-    """What a model of two layers with two heads each sees when it writes the reference."""
+    """Return the attention of a model with two layers of two heads to an example's reference."""
     words = example.source.split(), example.reference.split()
     seen = [trace(*words, example.gold, seed).weights for seed in range(1, 5)]
     weights = np.stack([w[0, 0] for w in seen if w is not None]).reshape(2, 2, *seen[0].shape[2:])
@@ -160,7 +161,7 @@ def heads(example: ExampleResult) -> Trace:
 
 
 def full() -> RunReport:
-    """Three models, and ten sentences of 40 words."""
+    """Return a report of three models with ten sentences of 40 words."""
     clauses = [0, 1, 2, 3, 4, 1, 0]
     made = report()
     third = model("transformer", "Transformer", 1198200, 93.1, AlignmentResult(0.1312, 0.8611, 0.8767, 1800, RULE))
@@ -173,7 +174,7 @@ def full() -> RunReport:
 
 
 def outcome() -> EvaluationReport:
-    """Two systems, the second without attention and worse, on two sentences."""
+    """Return an evaluation of two systems on two sentences; the second has no attention and is worse."""
     source, target, links = sentence([0])
     first = model("attention", "first", 1241923, 97.3, AlignmentResult(0.0834, 0.9127, 0.9241, 1800, "layer 5"))
     second = replace(model("fixed", "second", 1213411, 52.0), alignment=None)
@@ -197,7 +198,7 @@ def outcome() -> EvaluationReport:
 
 
 def hostile() -> RunReport:
-    """A report with hostile text wherever text can be."""
+    """Return a report that has markup and control characters in every text."""
     made = report()
     bad = HOSTILE.split(" ")
     example = ExampleResult(

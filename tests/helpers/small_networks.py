@@ -1,4 +1,4 @@
-"""Models and sentences that several tests compare something with."""
+"""Small models in float64, and batches for them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from heedful.models import Network, build
 
 
 def filled(config: ModelConfig, source: int, target: int, seed: int = 0) -> Network:
-    """A model in float64, so that what is equal is equal to many digits; no weight is zero."""
+    """Return a model in float64 without a zero among its weights."""
     torch.manual_seed(seed)
     model = build(config, source, target).double().eval()
     with torch.no_grad():
@@ -21,7 +21,7 @@ def filled(config: ModelConfig, source: int, target: int, seed: int = 0) -> Netw
 
 
 def padded(lengths: list[int], source: int, target: int, steps: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Source sentences of these lengths, what to keep of them, and targets of so many steps."""
+    """Return random source tokens x (B, S) of these lengths, keep (B, S), and target tokens y (B, steps)."""
     generator = torch.Generator().manual_seed(5)
     keep = until(torch.tensor(lengths))
     x = torch.randint(1, source, keep.shape, generator=generator).masked_fill(~keep, 0)

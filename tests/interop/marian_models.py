@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from tests_helpers import pad
+from small_runs import pad
 
 from heedful.decoding import Decoding, beam, greedy, log_probs
 from heedful.interop.folder import Parts

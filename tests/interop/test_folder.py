@@ -56,7 +56,7 @@ def test_what_is_written_is_read_again(model: Path, tmp_path: Path) -> None:
 
 
 def test_a_joint_vocabulary_is_one_file(tmp_path: Path) -> None:
-    from tests_helpers import train_tiny
+    from small_runs import train_tiny
 
     out = train_tiny(tmp_path / "joint", text={"joint": True}, training={"steps": 2})
     assert (out / "tokenizer.json").exists()

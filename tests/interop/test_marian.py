@@ -30,7 +30,7 @@ from marian_models import (
     theirs,
     two_vocabularies,
 )
-from tests_helpers import pad
+from small_runs import pad
 
 from heedful.decoding import Decoding, beam, greedy, log_probs
 from heedful.errors import HeedfulError, ModelError

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.markup import Run, carry, parse
+from heedful.markup import MarkupRun, carry, parse
 from heedful.markup.parse import DEEPEST, STAYS
 from heedful.markup.tokenizer import Kind, tokenize
 from heedful.trace import Word
@@ -261,7 +261,7 @@ def test_any_text_without_tags_stays_what_it_is(text: str) -> None:
     if re.search(r"[<&{\0]", text) is None:
         marked = parse(text)
         assert (marked.text, marked.after) == (text, "")
-        assert marked.runs == (Run(text, (), ()),)
+        assert marked.runs == (MarkupRun(text, (), ()),)
 
 
 @given(st.data())

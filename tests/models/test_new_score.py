@@ -9,7 +9,7 @@ import pytest
 import torch
 from conftest import copies
 from small_networks import filled, padded
-from tests_helpers import small
+from small_runs import small
 from torch import Tensor, nn
 
 import heedful

@@ -457,17 +457,17 @@ def test_gradient_through_the_whole_model(config):
 
 
 def test_copying_needs_equal_widths():
-    with pytest.raises(ConfigError, match=r"model\.bridge=copy needs .* but their widths are 6 and 4; set"):
+    with pytest.raises(ConfigError, match=r"model\.bridge=copy.* 6 and 4.*model\.encoder_width=0"):
         build(RnnConfig(width=4, encoder_width=3, embedding=3, bridge="copy"), SOURCE, TARGET)
 
 
 def test_two_directions_cannot_share_an_odd_width():
-    with pytest.raises(ConfigError, match=r"model\.width is 5, which two directions cannot share"):
+    with pytest.raises(ConfigError, match=r"model\.width is 5.*model\.bidirectional"):
         build(RnnConfig(width=5, embedding=3), SOURCE, TARGET)
 
 
 def test_settings_of_no_model_are_refused():
-    with pytest.raises(ConfigError, match="no model is known for the settings RecurrentConfig"):
+    with pytest.raises(ConfigError, match="RecurrentConfig"):
         build(RecurrentConfig(), SOURCE, TARGET)
 
 

@@ -332,11 +332,11 @@ def test_a_new_model_is_near_the_uniform_distribution():
 @pytest.mark.parametrize(
     ("own", "words"),
     [
-        ({"heads": 5}, r"model\.width is 12, which 5 heads \(model\.heads\) cannot share evenly"),
-        ({"width": 15}, r"model\.width is 15, expected an even number: a sine and a cosine each"),
+        ({"heads": 5}, r"model\.width is 12.* 5 .*model\.heads"),
+        ({"width": 15}, r"model\.width is 15.*even"),
         (
             {"tied": "all"},
-            r"model\.tied=all needs one vocabulary .* 11 source and 9 target tokens; or set model\.tied=",
+            r"model\.tied=all.* 11 .* 9 .*model\.tied=",
         ),
     ],
 )

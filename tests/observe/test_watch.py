@@ -199,7 +199,7 @@ def test_ours_inside_it() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return scaled_attend(x, x, x, causal=True)[0]
 
-    with pytest.warns(UserWarning, match="no call of scaled_dot_product_attention"), watch(Ours()) as seen:
+    with pytest.warns(UserWarning, match="scaled_dot_product_attention"), watch(Ours()) as seen:
         own = scaled_attend(given(), given(), given(), causal=True)[1]
     assert len(seen) == 0  # not called by the model
     model = Ours()
@@ -294,24 +294,24 @@ def test_what_cannot_be_read_is_told_and_not_touched() -> None:
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({"only": "inner.bb"}, "no module is named 'inner.bb'. Did you mean 'inner.b'"),
+        ({"only": "inner.bb"}, "'inner.bb'.*'inner.b'"),
         (
             {"after": "fee"},
-            r"unknown thing to do after it \(after\) 'fee'; choose one of cpu, free, keep. Did you mean",
+            "after.*'fee'.*cpu, free, keep.*mean 'free'",
         ),
-        ({"after": None}, "'None'; choose one of cpu, free, keep"),
-        ({"last": 0}, "last=0: how many calls of each module are kept, 1 or more; None, or nothing: all"),
-        ({"last": -1}, "last=-1: how many"),
-        ({"last": 1.5}, "last=1.5: how many"),
-        ({"last": "2"}, "last='2': how many"),
-        ({"last": True}, "last=True: how many"),
-        ({"each": "entropy"}, "each='entropy': a function that is called with each call, or None"),
-        ({"copy": "no"}, "copy='no': True or False"),
-        ({"only": []}, r"only=\[\]: the name of a module, or several"),
-        ({"only": None}, "only=None: the name of a module, or several"),
-        ({"only": ["*", 3]}, "the name of a module, or several"),
-        ({"how": "fast"}, r"unknown way \(how\) 'fast'; choose one of auto, kernel, reference"),
-        ({"how": 1}, "'1'; choose one of auto, kernel, reference"),
+        ({"after": None}, "after.*'None'.*cpu, free, keep"),
+        ({"last": 0}, "last=0.* 1 or more"),
+        ({"last": -1}, "last=-1"),
+        ({"last": 1.5}, "last=1.5"),
+        ({"last": "2"}, "last='2'"),
+        ({"last": True}, "last=True"),
+        ({"each": "entropy"}, "each='entropy'.*function"),
+        ({"copy": "no"}, "copy='no'.*True or False"),
+        ({"only": []}, r"only=\[\]"),
+        ({"only": None}, "only=None"),
+        ({"only": ["*", 3]}, "only=.*3"),
+        ({"how": "fast"}, "how.*'fast'.*auto, kernel, reference"),
+        ({"how": 1}, "how.*'1'.*auto, kernel, reference"),
     ],
 )
 def test_what_is_asked_wrongly(more: dict[str, Any], words: str) -> None:
@@ -320,12 +320,12 @@ def test_what_is_asked_wrongly(more: dict[str, Any], words: str) -> None:
 
 
 def test_what_is_no_model_or_was_not_seen() -> None:
-    with pytest.raises(ConfigError, match="a torch.nn.Module can be watched, not str"), watch("model"):  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="torch.nn.Module.*str"), watch("model"):  # type: ignore[arg-type]
         pass
     compiled = torch.compile(Two(), backend="eager")
-    with pytest.raises(ConfigError, match="a compiled model cannot be watched"), watch(compiled):
+    with pytest.raises(ConfigError, match="compiled"), watch(compiled):
         pass
     seen = WatchedCalls()
     seen.calls.append(AttentionCall("inner.a", 0, (1, 1, 1, 1), "math", 0.0, None))
-    with pytest.raises(ConfigError, match="'inner.b'.* inner.a. Did you mean 'inner.a'"):
+    with pytest.raises(ConfigError, match="'inner.b'.*inner.a.*mean 'inner.a'"):
         seen["inner.b"]

@@ -46,7 +46,7 @@ def test_no_error_of_ours_reaches_the_model(monkeypatch: pytest.MonkeyPatch) -> 
     with watch(model := Ask()) as seen:
         assert torch.equal(model(X), wanted)
     assert seen.unread == [("", "RuntimeError: mix of the legacy and new APIs")]
-    assert "(the model): not read, RuntimeError: mix" in str(seen)
+    assert "RuntimeError: mix" in str(seen)
 
 
 def test_an_error_of_each_is_the_callers() -> None:
@@ -63,7 +63,7 @@ def test_nothing_seen_is_said() -> None:
             return (x @ x.mT).softmax(-1) @ x
 
     with (
-        pytest.warns(UserWarning, match="eager or flex .*, or it runs compiled") as told,
+        pytest.warns(UserWarning, match="eager.*flex.*compiled") as told,
         watch(model := Eager()) as seen,
     ):
         model(X)
@@ -89,7 +89,7 @@ def test_compiled_in_place(which: str) -> None:
     model = Two()
     model.get_submodule(which).compile(backend="eager")
     with (
-        pytest.raises(ConfigError, match=rf"{which or '.the model.'} is compiled, and cannot"),
+        pytest.raises(ConfigError, match=rf"{which or '.the model.'} is compiled"),
         watch(model),
     ):
         pass
@@ -98,7 +98,7 @@ def test_compiled_in_place(which: str) -> None:
 def test_a_compiled_part() -> None:
     model = Two()
     model.b = torch.compile(model.b, backend="eager")
-    with pytest.raises(ConfigError, match="b is compiled, and cannot be watched"), watch(model):
+    with pytest.raises(ConfigError, match="b is compiled"), watch(model):
         pass
 
 

@@ -140,11 +140,11 @@ def visit(browser: Any, service: Running) -> Iterator[Visit]:
 def done(page: Any, text: str = "", panel: int = 1) -> None:
     """Wait until a translation is there as a whole, and is this one."""
     lane = f".v-panel:nth-child({panel})"
-    page.wait_for_selector(f"{lane} .t-lane:not(.t-growing) .t-meta:not([hidden])")
+    page.wait_for_selector(f"{lane} .t-translation:not(.t-streaming) .t-meta:not([hidden])")
     if text:
         page.wait_for_function(
             "([lane, text]) => document.querySelector(lane + ' .t-text')?.textContent === text && "
-            "!document.querySelector(lane + ' .t-growing')",
+            "!document.querySelector(lane + ' .t-streaming')",
             arg=[lane, text],
         )
 
@@ -154,7 +154,7 @@ def plain(text: str) -> str:
 
 
 def said(page: Any, panel: int = 1) -> str:
-    return plain(page.inner_text(f".v-panel:nth-child({panel}) .v-said"))
+    return plain(page.inner_text(f".v-panel:nth-child({panel}) .v-status"))
 
 
 def word(number: int, panel: int = 1) -> str:

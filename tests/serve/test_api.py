@@ -86,7 +86,7 @@ def test_prefix(service: Running) -> None:
     assert service.client.translate("a b c", prefix="C A")["text"].startswith("C A")
     status, _, problem = ask(service, "POST", "/v1/translate", {"text": "a", "prefix": "ж"})
     assert (status, problem["field"]) == (422, "prefix")
-    assert "cannot write: ж" in problem["detail"]
+    assert "ж" in problem["detail"]
 
 
 def test_a_prefix_has_its_budget() -> None:

@@ -33,7 +33,7 @@ def test_type_and_see(visit: Visit) -> None:
     assert page.locator(".v-source li").all_inner_texts() == ["a", "b", "c", "</s>"]
     assert page.locator(".v-target li").all_inner_texts() == ["A", "B", "C", "</s>"]
     assert page.locator(".v-ribbon").count() >= 4
-    assert re.fullmatch(r"confidence \d+ %", plain(page.inner_text(".t-sure")))
+    assert re.fullmatch(r"confidence \d+ %", plain(page.inner_text(".t-confidence")))
     assert page.inner_text("#spoken") == "A B C"
     page.fill("#text", "")
     page.wait_for_selector("#empty", state="visible")
@@ -87,10 +87,10 @@ def test_pointing_on_either_side(visit: Visit) -> None:
     assert max(shares)[1] == "b"
     assert page.locator(".t-active").all_inner_texts() == ["B"]
     page.hover(".v-source li:nth-child(3)")
-    assert said(page).startswith("c: looked at by C ")
+    assert said(page).startswith("c: attended to by C ")
     assert "C" in page.locator(".t-partner").all_inner_texts()
     assert page.locator(".t-active").count() == 0
-    page.check("input[value=pieces]", force=True)
+    page.check("input[value=tokens]", force=True)
     page.hover(word(1))
     assert said(page).startswith("▁A: ▁a ")
     page.mouse.move(1, 1)
@@ -122,7 +122,7 @@ def test_the_keyboard_is_enough(visit: Visit) -> None:
     page.keyboard.press("F2")
     page.keyboard.type("H")
     page.keyboard.press("Enter")
-    page.wait_for_selector(".t-given")
+    page.wait_for_selector(".t-edited")
     done(page)
     assert page.inner_text(".t-text").startswith("A H")
     assert page.evaluate(f"{focused}.textContent") == "H"  # one goes on from where one was
@@ -141,20 +141,24 @@ def test_alternatives_are_found_and_shown(visit: Visit) -> None:
     page.fill("#text", "a b c")
     done(page, "A B C")
     page.click("text=Alternatives")
-    page.wait_for_selector(".t-others button")
-    texts = page.locator(".t-others button span").all_inner_texts()
+    page.wait_for_selector(".t-alternatives button")
+    texts = page.locator(".t-alternatives button span").all_inner_texts()
     assert texts[0] == "A B C"
     assert len(set(texts)) == len(texts) == 5
-    assert page.locator(".t-others [aria-pressed=true]").all_inner_texts()[0].startswith("A B C")
-    assert page.locator(".t-others li:nth-child(2) b").count() + page.locator(".t-others li:nth-child(3) b").count() > 0
-    page.click(".t-others li:nth-child(2) button")
+    assert page.locator(".t-alternatives [aria-pressed=true]").all_inner_texts()[0].startswith("A B C")
+    assert (
+        page.locator(".t-alternatives li:nth-child(2) b").count()
+        + page.locator(".t-alternatives li:nth-child(3) b").count()
+        > 0
+    )
+    page.click(".t-alternatives li:nth-child(2) button")
     done(page, texts[1])
     assert page.locator(".v-target li").all_inner_texts()[:-1] == texts[1].split()
-    assert page.locator(".t-others [aria-pressed=true] span").all_inner_texts() == [texts[1]]
+    assert page.locator(".t-alternatives [aria-pressed=true] span").all_inner_texts() == [texts[1]]
     # What is open stays open, and follows the text.
     page.fill("#text", "h g")
     done(page, "H G")
-    page.wait_for_function("() => document.querySelector('.t-others button span')?.textContent === 'H G'")
+    page.wait_for_function("() => document.querySelector('.t-alternatives button span')?.textContent === 'H G'")
 
 
 def test_a_word_is_changed_and_the_model_goes_on(visit: Visit) -> None:
@@ -164,21 +168,21 @@ def test_a_word_is_changed_and_the_model_goes_on(visit: Visit) -> None:
     page.fill("#text", "a b c d")
     done(page, "A B C D")
     page.click(word(2))
-    assert page.locator(".t-later").all_inner_texts() == ["C", "D"]
+    assert page.locator(".t-discarded").all_inner_texts() == ["C", "D"]
     page.keyboard.type("G")
     page.click("text=Go on from here")
-    page.wait_for_selector(".t-given")
+    page.wait_for_selector(".t-edited")
     done(page)
     assert asked[-1]["prefix"] == "A G"
     text = page.inner_text(".t-text")
     assert text.startswith("A G")
     assert text != "A B C D"
-    assert page.locator(".t-given").all_inner_texts() == ["G"]
+    assert page.locator(".t-edited").all_inner_texts() == ["G"]
     assert page.locator(".v-target li").all_inner_texts()[:2] == ["A", "G"]
-    assert page.locator(".t-word.t-unsure.t-given").count() == 1  # the model would not have written it
+    assert page.locator(".t-word.t-unsure.t-edited").count() == 1  # the model would not have written it
     page.click("text=Undo")
     done(page, "A B C D")
-    assert page.locator(".t-given").count() == 0
+    assert page.locator(".t-edited").count() == 0
     page.click(word(3))
     page.click("text=Leave it")
     assert page.evaluate("document.activeElement.textContent") == "C"
@@ -198,16 +202,16 @@ def test_models_side_by_side(visit: Visit) -> None:
     done(page, "A B C", panel=2)
     done(page, "A B C", panel=3)
     assert page.locator(".v-head h2").all_inner_texts() == ["fixed", "attention", "transformer"]
-    assert page.locator(".v-panel:nth-child(1) .v-neck .v-vector").count() == 1
-    assert page.locator(".v-panel:nth-child(2) .v-neck").count() == 0
+    assert page.locator(".v-panel:nth-child(1) .v-bottleneck .v-vector").count() == 1
+    assert page.locator(".v-panel:nth-child(2) .v-bottleneck").count() == 0
     # A word of the source that is pointed at is followed in every model.
     page.hover(".v-panel:nth-child(2) .v-source li:nth-child(2)")
-    assert said(page, 3).startswith("b: looked at by")
+    assert said(page, 3).startswith("b: attended to by")
     # A change concerns one model alone.
     page.click(word(1, panel=2))
     page.keyboard.type("D")
     page.keyboard.press("Enter")
-    page.wait_for_selector(".t-given")
+    page.wait_for_selector(".t-edited")
     assert page.inner_text(".v-panel:nth-child(3) .t-text") == "A B C"
     page.uncheck("#models label:has-text('fixed') input", force=True)
     page.uncheck("#models label:has-text('attention') input", force=True)

@@ -62,8 +62,8 @@ def test_what_concerns_one_model_is_told_there(visit: Visit) -> None:
     problem = '{"status": 504, "detail": "this took too long"}'
     page.route("**/v1/stream", lambda route: route.fulfill(status=504, body=problem))
     page.fill("#text", "a b")
-    page.wait_for_selector(".t-lane .p-problem:not(:empty)")
-    assert page.inner_text(".t-lane .p-problem") == "this took too long"
+    page.wait_for_selector(".t-translation .p-problem:not(:empty)")
+    assert page.inner_text(".t-translation .p-problem") == "this took too long"
 
 
 def test_a_busy_service_is_asked_again(visit: Visit) -> None:
@@ -71,9 +71,9 @@ def test_a_busy_service_is_asked_again(visit: Visit) -> None:
     busy = {"status": 429, "headers": {"Retry-After": "1"}, "body": '{"status": 429, "detail": "ask again in 1 s"}'}
     page.route("**/v1/stream", lambda route: route.fulfill(**busy), times=1)
     page.fill("#text", "a b")
-    page.wait_for_selector(".t-lane .p-problem:not(:empty)")
+    page.wait_for_selector(".t-translation .p-problem:not(:empty)")
     done(page, "A B")
-    assert page.locator(".t-lane .p-problem:not(:empty)").count() == 0
+    assert page.locator(".t-translation .p-problem:not(:empty)").count() == 0
 
 
 def test_the_service_is_gone_and_comes_back(visit: Visit) -> None:
@@ -84,15 +84,15 @@ def test_the_service_is_gone_and_comes_back(visit: Visit) -> None:
         done(page, "A B")
         own.stop()
         page.fill("#text", "a b c")
-        page.wait_for_selector("#gone:not([hidden])")
-        assert "does not answer" in page.inner_text("#gone")
-        assert "What you typed is kept" in page.inner_text("#gone")
+        page.wait_for_selector("#offline:not([hidden])")
+        assert "does not answer" in page.inner_text("#offline")
+        assert "What you typed is kept" in page.inner_text("#offline")
         assert page.input_value("#text") == "a b c"
         with page.expect_event("requestfailed", lambda one: one.url.endswith("/v1/stream")):
             page.fill("#text", "a b c d")
         own.start()  # and nobody does anything
         done(page, "A B C D")
-        assert not page.locator("#gone").is_visible()
+        assert not page.locator("#offline").is_visible()
         # The tab keeps what was typed.
         page.reload()
         done(page, "A B C D")
@@ -146,7 +146,7 @@ def test_all_text_can_be_read_in_light_and_dark(visit: Visit, scheme: str) -> No
     done(page, "A B C", 2)
     done(page, "", 1)
     page.click(".v-panel:nth-child(2) >> text=Alternatives")
-    page.wait_for_selector(".t-others button")
+    page.wait_for_selector(".t-alternatives button")
     page.hover(word(1, 2))
     lowest, text = page.evaluate(browsing.CONTRAST)[0]
     assert lowest >= 4.5, text
@@ -165,7 +165,7 @@ def test_words_from_right_to_left(visit: Visit) -> None:
     page.keyboard.press("Enter")
     page.keyboard.type("ماء")
     page.keyboard.press("Enter")
-    page.wait_for_selector(".t-given")
+    page.wait_for_selector(".t-edited")
     done(page)
     assert page.inner_text(".t-text").startswith("قطة ماء")
     page.fill("#text", "مرحبا")
@@ -191,7 +191,7 @@ def test_places_are_counted_in_characters_not_in_halves_of_them(visit: Visit) ->
     page.click(word(4))
     page.keyboard.type("قمر")
     page.keyboard.press("Enter")
-    page.wait_for_selector(".t-given")
+    page.wait_for_selector(".t-edited")
     assert asked[0]["prefix"] == "🐘 كلب 🐘 قمر"
     # And on the side of the source, where one sign may be several characters.
     source = "a 😀 b 👩‍🚀 c"

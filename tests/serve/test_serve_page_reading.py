@@ -19,8 +19,8 @@ RECORD = """() => {
   window.frames_seen = [];
   const place = (e) => { const { x, y } = e.getBoundingClientRect(); return [Math.round(x), Math.round(y + scrollY)]; };
   const look = () => {
-    const lane = document.querySelector(".t-lane");
-    const state = lane.querySelector(".t-bar") ? "edited" : lane.matches(".t-growing") ? "growing" : "";
+    const lane = document.querySelector(".t-translation");
+    const state = lane.querySelector(".t-bar") ? "edited" : lane.matches(".t-streaming") ? "growing" : "";
     const panel = document.querySelector(".v-panel");
     const words = [...document.querySelectorAll(".v-source li")].map(place);
     if (state) frames_seen.push([state, place(panel.querySelector(".v-box")), panel.offsetHeight, words, scrollY]);
@@ -102,7 +102,7 @@ def test_unknown_words_of_the_source_are_shown_as_words(visit: Visit) -> None:
     assert page.locator(".v-source li").all_inner_texts() == ["a", "zebra", "b", "</s>"]
     assert page.locator(".v-source .v-missing").all_inner_texts() == ["zebra"]
     assert "vocabulary" in page.inner_text(".t-notes")
-    page.check("input[value=pieces]", force=True)
+    page.check("input[value=tokens]", force=True)
     pieces = page.locator(".v-source li").all_inner_texts()
     assert "<unk>" not in pieces
     assert "zebra" in "".join(pieces)
@@ -171,14 +171,14 @@ def test_the_figure_stays_in_place_while_a_word_is_changed(visit: Visit, text: s
     done(page)
     page.check(f"input[value={view}]", force=True)
     page.click("text=Alternatives")
-    page.wait_for_selector(".t-others button")
+    page.wait_for_selector(".t-alternatives button")
     page.evaluate("scrollTo(0, 200)")
     page.evaluate(RECORD)
     page.click(word(2))
     page.keyboard.type("G")
     page.wait_for_timeout(100)  # some frames with the field
     page.keyboard.press("Enter")
-    page.wait_for_selector(".t-given")
+    page.wait_for_selector(".t-edited")
     done(page)
     frames = page.evaluate("frames_seen")
     assert {state for state, *_ in frames} == {"edited", "growing"}
@@ -203,7 +203,7 @@ def test_on_a_phone_the_translation_is_on_the_first_screen(visit: Visit, models:
     for typed in ("a b c", text):
         page.fill("#text", typed)
         done(page)
-        page.wait_for_function("() => !document.querySelector('.t-growing')")
+        page.wait_for_function("() => !document.querySelector('.t-streaming')")
         assert page.evaluate("scrollY") == 0
         box = page.eval_on_selector(
             ".t-text", "e => { const b = e.getBoundingClientRect(); return [b.top, b.bottom]; }"

@@ -39,9 +39,9 @@ def test_a_changed_word_is_saved_where_it_is_seen(visit: Visit, tmp_path: Path, 
     page.click(word(2))
     page.keyboard.type(new)
     page.keyboard.press("Enter")
-    page.wait_for_selector(".t-given")
+    page.wait_for_selector(".t-edited")
     done(page)
-    assert page.locator(".v-some").count() == 1  # the word has the focus
+    assert page.locator(".v-dimmed").count() == 1  # the word has the focus
     root = ElementTree.parse(saved(page, "svg", tmp_path)).getroot()
     places = page.evaluate(PLACES)
     drawn = texts(root, page.eval_on_selector(".t-text", "e => String(parseFloat(getComputedStyle(e).fontSize))"))
@@ -124,14 +124,14 @@ def test_the_words_that_differ_are_bold_and_nothing_else(visit: Visit, best: str
     page.fill("#text", "a b c")
     done(page, "A B C")
     page.click("text=Alternatives")
-    page.wait_for_selector(".t-others button")
-    rows = page.locator(".t-others button > span")
+    page.wait_for_selector(".t-alternatives button")
+    rows = page.locator(".t-alternatives button > span")
     assert rows.all_text_contents() == [best, other]
     assert rows.nth(0).locator("b").count() == 0
     assert rows.nth(1).locator("b").all_text_contents() == bold
     # One that is shown is marked otherwise.
-    page.eval_on_selector(".t-others li:last-child button", "e => e.setAttribute('aria-pressed', 'true')")
+    page.eval_on_selector(".t-alternatives li:last-child button", "e => e.setAttribute('aria-pressed', 'true')")
     weights = "all => all.map((e) => [e.tagName, getComputedStyle(e).fontWeight])"
-    found = page.eval_on_selector_all(".t-others button, .t-others button *", weights)
+    found = page.eval_on_selector_all(".t-alternatives button, .t-alternatives button *", weights)
     assert {weight for tag, weight in found if tag != "B"} == {"400"}
     assert {weight for tag, weight in found if tag == "B"} <= {"700"}

@@ -42,20 +42,20 @@ def test_ours_are_read(kind: str) -> None:
     [
         ({"padding": PADDING}, "padding"),
         ({"truncation": TRUNCATION}, "truncation"),
-        ({"post_processor": TEMPLATE}, "post_processor is TemplateProcessing"),
-        ({"decoder": {"type": "ByteLevel"}}, "decoder is ByteLevel"),
+        ({"post_processor": TEMPLATE}, "post_processor.*TemplateProcessing"),
+        ({"decoder": {"type": "ByteLevel"}}, "decoder.*ByteLevel"),
         (
             {"normalizer": {"type": "Sequence", "normalizers": [GROWING] * 9}},
-            "normalizer is Sequence, Replace, Replace",
+            "normalizer.*Sequence, Replace, Replace",
         ),
-        ({"normalizer": None}, "normalizer is None"),
-        ({"normalizer": {"type": "Lowercase"}}, "normalizer is Lowercase"),
-        ({"pre_tokenizer": None}, "pre_tokenizer is None"),
-        ({"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "(a+)+$"}}}, "pre_tokenizer is Split"),
-        ({"added_tokens": []}, "adds the tokens"),
-        ({"added_tokens": 3}, "adds the tokens 3"),
-        ({"model": {"type": "WordPiece"}}, "model is 'WordPiece'"),
-        ({"model": None}, "no model"),
+        ({"normalizer": None}, "normalizer.*None"),
+        ({"normalizer": {"type": "Lowercase"}}, "normalizer.*Lowercase"),
+        ({"pre_tokenizer": None}, "pre_tokenizer.*None"),
+        ({"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "(a+)+$"}}}, "pre_tokenizer.*Split"),
+        ({"added_tokens": []}, "token"),
+        ({"added_tokens": 3}, "token.* 3"),
+        ({"model": {"type": "WordPiece"}}, "model.*'WordPiece'"),
+        ({"model": None}, "model"),
     ],
 )
 def test_what_heedful_does_not_write_is_named(changes: dict[str, Any], named: str) -> None:
@@ -65,13 +65,13 @@ def test_what_heedful_does_not_write_is_named(changes: dict[str, Any], named: st
 
 @pytest.mark.parametrize(("key", "value"), [("dropout", 0.5), ("byte_fallback", True), ("end_of_word_suffix", "x")])
 def test_options_of_the_model(key: str, value: object) -> None:
-    with pytest.raises(ModelError, match=f"has {key} {value!r}"):
+    with pytest.raises(ModelError, match=f"{key}.*{value!r}"):
         Codec.parse(json.dumps({**DUMPS["bpe"], "model": {**DUMPS["bpe"]["model"], key: value}}))
 
 
 def test_an_endless_token() -> None:
     model = DUMPS["word"]["model"]
-    with pytest.raises(ModelError, match="a token of 20,000 characters"):
+    with pytest.raises(ModelError, match="20,000"):
         Codec.parse(json.dumps({**DUMPS["word"], "model": {**model, "vocab": {**model["vocab"], "x" * 20_000: 99}}}))
 
 
@@ -83,7 +83,7 @@ def test_long_tokens_of_unigram_models() -> None:
         if length == 64:
             Codec.parse(text)
         else:
-            with pytest.raises(ModelError, match="a token of 65 characters; at most 64"):
+            with pytest.raises(ModelError, match="65.* 64"):
                 Codec.parse(text)
 
 
@@ -108,7 +108,7 @@ def test_longer_tokens_are_not_learned(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_message_of_another_library_is_cut() -> None:
     model = DUMPS["bpe"]["model"]
-    with pytest.raises(ModelError, match="cannot be read: invalid type: string") as error:
+    with pytest.raises(ModelError, match="invalid type: string") as error:
         Codec.parse(json.dumps({**DUMPS["bpe"], "model": {**model, "vocab": {**model["vocab"], "▁a": "A" * 100_000}}}))
     assert len(str(error.value)) < 600
 
@@ -152,15 +152,15 @@ GROUP = varint(1000 << 3 | 3) + varint(1000 << 3 | 4)  # protocol buffers skip i
 @pytest.mark.parametrize(
     ("before", "named"),
     [
-        (b"", "replaces a character by 200 bytes; at most 100"),
-        (varint(1000 << 3) + b"\x01", "replaces a character by 200 bytes"),  # a field that is not known
-        (GROUP, "field 1000 has the wire type 3"),
+        (b"", "200.* 100"),
+        (varint(1000 << 3) + b"\x01", "200 bytes"),  # a field that is not known
+        (GROUP, "1000.*wire type 3"),
         (varint(1000 << 3 | 4), "wire type 4"),
         (varint(1000 << 3 | 6), "wire type 6"),
-        (varint(1000 << 3 | 2) + varint(10**9), "ends in the middle of field 1000"),
-        (b"\x00\x00", "no field has the number 0"),
-        (varint((1 << 32) + (3 << 3 | 2)), "no field has the number"),
-        (b"\xff" * 11, "a number does not end"),
+        (varint(1000 << 3 | 2) + varint(10**9), "field 1000"),
+        (b"\x00\x00", "field.* 0"),
+        (varint((1 << 32) + (3 << 3 | 2)), "field"),
+        (b"\xff" * 11, "number"),
     ],
 )
 def test_a_sentencepiece_model_that_makes_much_of_a_letter(before: bytes, named: str) -> None:
@@ -184,7 +184,7 @@ def test_a_sentencepiece_model_with_an_endless_piece() -> None:
     from heedful.text.sentencepiece import SentencePieces
 
     text = b"\x0a" + varint(1001) + b"a" * 1001
-    with pytest.raises(ModelError, match="a piece of 1,001 bytes; at most 1,000"):
+    with pytest.raises(ModelError, match="1,001.* 1,000"):
         SentencePieces(sentencepiece_model() + b"\x0a" + varint(len(text)) + text, TOKENS)
 
 

@@ -156,11 +156,11 @@ def test_numbered():
 
 @pytest.mark.parametrize("kind", ["word", "char", "sentencepiece"])
 def test_kinds_that_cut_in_one_way(kind):
-    with pytest.raises(ConfigError, match="text.kind=bpe and text.kind=unigram"):
+    with pytest.raises(ConfigError, match="bpe.*unigram"):
         Codec.train(["a b"], TextConfig(kind=kind, size=100, regularise=0.1))
     if kind == "sentencepiece":
         pytest.importorskip("sentencepiece")
     codec = Codec.train(["a b"], TextConfig(kind=kind, size=100))
     for action in (lambda: codec.numbered(["a"]), lambda: codec.variants(["▁a"], [1], 0.1, 1)):
-        with pytest.raises(ConfigError, match="cut it differently in every epoch"):
+        with pytest.raises(ConfigError, match="bpe|unigram"):
             action()

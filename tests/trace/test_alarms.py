@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from heedful.draw.html import record
-from heedful.draw.pack import plain
-from heedful.draw.unpack import unpack
+from heedful.draw.trace_codec import decode_trace, encode_trace
 from heedful.draw.views import view
 from heedful.errors import ConfigError, DataError
 from heedful.trace import Text, Trace, Word
@@ -168,7 +167,7 @@ def test_alarms_near_chance_are_not_shown() -> None:
     assert "nearly uniform" in view([trace])
     assert "nearly uniform" not in view([measured])
     assert [alarm["kind"] for alarm in record([measured])["traces"][0]["alarms"]] == ["repeated"]
-    sent = unpack(plain(measured, ""), measured.source.text, measured.target.text)
+    sent = decode_trace(encode_trace(measured, ""), measured.source.text, measured.target.text)
     assert {alarm.kind for alarm in alarms(sent)} == {"repeated"}
 
 
@@ -208,7 +207,7 @@ def test_the_interval_is_newcombes() -> None:
         ({"wrong": "1", "right": 1, "raised": {}}, "wrong"),
         ({"wrong": 1, "right": 1, "raised": []}, "raised"),
         ({"wrong": 1, "right": 1, "raised": {"loud": [0, 0]}}, "'loud'"),
-        ({"wrong": 1, "right": 1, "raised": {"flat": [2, 0]}}, "'flat' was raised for 2 of 1 wrong"),
+        ({"wrong": 1, "right": 1, "raised": {"flat": [2, 0]}}, "'flat'.* 2 of 1 wrong"),
         ({"wrong": 1, "right": 1, "raised": {"flat": [0]}}, "'flat'"),
         ({"wrong": 1, "right": 1, "raised": {"flat": [0.5, 0]}}, "0.5"),
         ({"wrong": -1, "right": 1, "raised": {}}, "from 0"),

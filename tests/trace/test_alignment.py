@@ -38,13 +38,13 @@ def test_nothing_is_lost_in_json():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"links": [[0, 2, 0.5]]}, "link 0-2: there are 3 source and 2 target words"),
-        ({"links": [[3, 0, 0.5]]}, "link 3-0: there are 3 source and 2 target words"),
+        ({"links": [[0, 2, 0.5]]}, "link 0-2: .*3 source and 2 target words"),
+        ({"links": [[3, 0, 0.5]]}, "link 3-0: .*3 source and 2 target words"),
         ({"links": [[-1, 0, 0.5]]}, "link -1-0"),
-        ({"links": [[0, 0]]}, "this is not an alignment"),
-        ({"soft": [[0.5]]}, "this is not an alignment"),
-        ({"readout": {"layer": "x"}}, "not a read-out"),
-        ({"source_words": None}, "this is not an alignment"),
+        ({"links": [[0, 0]]}, "alignment"),
+        ({"soft": [[0.5]]}, "alignment"),
+        ({"readout": {"layer": "x"}}, "read-out"),
+        ({"source_words": None}, "alignment"),
     ],
 )
 def test_what_is_none_is_refused(change, words):

@@ -108,14 +108,14 @@ def test_nothing_is_lost_in_json(readout):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"step": "last"}, "step is 'last'; choose from same, next"),
-        ({"end": "keep"}, "end is 'keep'; choose from stop, drop"),
-        ({"marks": ""}, "marks is ''; choose from keep, apart"),
-        ({"symmetry": "both"}, "symmetry is 'both'; choose from none, product, intersection"),
-        ({"heads": (1, 1)}, "a head is named twice"),
-        ({"threshold": 0.0}, "it is a share of the largest weight, up to 1"),
-        ({"threshold": 1.5}, "it is a share of the largest weight, up to 1"),
-        ({"threshold": float("nan")}, "it is a share of the largest weight, up to 1"),
+        ({"step": "last"}, "step.*'last'.*same, next"),
+        ({"end": "keep"}, "end.*'keep'.*stop, drop"),
+        ({"marks": ""}, "marks.*''.*keep, apart"),
+        ({"symmetry": "both"}, "symmetry.*'both'.*none, product, intersection"),
+        ({"heads": (1, 1)}, "head"),
+        ({"threshold": 0.0}, "0.0.* 1"),
+        ({"threshold": 1.5}, "1.5.* 1"),
+        ({"threshold": float("nan")}, "nan.* 1"),
     ],
 )
 def test_what_makes_no_sense_is_refused(given, words):
@@ -129,19 +129,19 @@ def test_what_makes_no_sense_is_refused(given, words):
     "plain", [[], "layer", {"layers": 2}, {"layer": "two"}, {"heads": 3}, {"threshold": "much"}, {"heads": [None]}]
 )
 def test_what_is_no_readout_is_refused(plain):
-    with pytest.raises(DataError, match="there: this is not a read-out"):
+    with pytest.raises(DataError, match="there: .*read-out"):
         Readout.build(plain, "there")
 
 
 @pytest.mark.parametrize(("readout", "what"), [(Readout(3), "layer 3"), (Readout(0), "layer 0")])
 def test_a_layer_that_is_not_there(readout, what):
-    with pytest.raises(ConfigError, match=f"there is no {what}; choose one from 1 to 2"):
+    with pytest.raises(ConfigError, match=f"{what}.*1 to 2"):
         readout.mix(WEIGHTS)
 
 
 @pytest.mark.parametrize("heads", [(3,), (1, 0)])
 def test_a_head_that_is_not_there(heads):
-    with pytest.raises(ConfigError, match=f"there is no head {heads[-1]}; choose one from 1 to 2"):
+    with pytest.raises(ConfigError, match=f"head {heads[-1]}.*1 to 2"):
         Readout(1, heads).mix(WEIGHTS)
 
 

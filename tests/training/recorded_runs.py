@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from conftest import copies
-from tests_helpers import small
+from small_runs import small
 
 from heedful.data import PairList, Raw
 from heedful.training import Inputs, Progress, Reporter, Validation, run_training

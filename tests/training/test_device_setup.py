@@ -13,9 +13,8 @@ import torch
 
 from heedful.config import TrainingConfig
 from heedful.errors import ConfigError
-from heedful.models import device
-from heedful.models.device import faster_in_bf16
-from heedful.training.device_setup import choose_device
+from heedful.training import device_setup as device
+from heedful.training.device_setup import choose_device, faster_in_bf16
 
 CPU = torch.device("cpu")
 

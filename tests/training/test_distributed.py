@@ -17,7 +17,7 @@ import pytest
 import torch
 from conftest import ROOT, Done
 from safetensors.torch import load_file
-from tests_helpers import benchmark
+from small_runs import benchmark
 
 from heedful.data.formats import PairFile
 from heedful.errors import ConfigError, DataError, WorkerError

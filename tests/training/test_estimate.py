@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from conftest import copies, write_pairs
-from tests_helpers import small
+from small_runs import small
 
 from heedful.data import PairList
 from heedful.training import Inputs, Reporter, estimate_run

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from conftest import copies
-from tests_helpers import small
+from small_runs import small
 
 from heedful.data import PairList
 from heedful.training import Inputs, Progress, Reporter, estimate_run, run_training

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, Done
-from tests_helpers import benchmark
+from small_runs import benchmark
 
 faults = benchmark("faults")
 Cli = Callable[..., Done]

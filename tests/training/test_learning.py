@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from tests_helpers import pad
+from small_runs import pad
 
 from heedful.config import FixedConfig, RecurrentConfig, RnnConfig
 from heedful.data import Batch

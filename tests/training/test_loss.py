@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from tests_helpers import pad
+from small_runs import pad
 
 from heedful.config import RnnConfig, TrainingConfig
 from heedful.data import Batch

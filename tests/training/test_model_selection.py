@@ -70,7 +70,7 @@ def test_where_the_loss_decides_only_the_samples_are_translated(
     measured = [r for r in records(tmp_path / "m") if "valid_loss" in r]
     assert [r["best"] for r in measured] == [True, True]
     assert not any("valid_bleu" in r for r in measured)
-    assert "on the held-out pairs: loss" in heedful_cli("info", tmp_path / "m").out
+    assert "on the validation pairs: loss" in heedful_cli("info", tmp_path / "m").out
     ear = go(tmp_path / "m", resume=True, training={"metric": "loss", "steps": 60})
     assert [v.step for v in ear.validations] == [60]
 

@@ -242,7 +242,7 @@ def test_on_the_command_line(heedful_cli: Run, tiny: Path, tmp_path: Path) -> No
     code, _, err = heedful_cli("train", pairs, "--out", tmp_path / "m", "--init", tiny, *fast)
     assert code == 0
     assert f"beginning with the weights of {tiny.resolve()}\n" in err
-    assert f"the run began with the weights of {tiny.name}\n" in heedful_cli("info", tmp_path / "m")[1]
+    assert f"started from the weights of {tiny.name}\n" in heedful_cli("info", tmp_path / "m")[1]
     assert heedful_cli("train", "--out", tmp_path / "m", "--resume", "--steps", "5")[0] == 0
     assert heedful_cli("translate", tmp_path / "m", "a b", "--device", "cpu")[0] == 0
     code, _, err = heedful_cli("train", pairs, "--out", tmp_path / "n", "--init", tiny, "--model", "fixed", *fast)

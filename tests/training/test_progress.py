@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from conftest import copies
 from rich.console import Console
-from tests_helpers import small
+from small_runs import small
 
 import heedful
 from heedful.errors import ConfigError

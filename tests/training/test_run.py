@@ -19,7 +19,7 @@ import pytest
 import torch
 from conftest import ROOT, copies
 from recorded_runs import PAIRS, Crash, Ear, Never, go, weights
-from tests_helpers import small
+from small_runs import small
 
 import heedful
 from heedful.data import PairList
@@ -489,7 +489,7 @@ assert validations[-1].loss < validations[0].loss
 @pytest.fixture
 def forgotten_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What another test may have found out about this CPU is not known here, and what is made up is forgotten."""
-    from heedful.models.device import _try_bf16
+    from heedful.training.device_setup import _try_bf16
 
     monkeypatch.setenv("HEEDFUL_CACHE", str(tmp_path / "cache"))
     _try_bf16.cache_clear()
@@ -500,7 +500,7 @@ def forgotten_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
 @pytest.mark.usefixtures("forgotten_trial")
 def test_bf16_on_a_cpu_that_crashes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("subprocess.run", lambda *args, **more: subprocess.CompletedProcess([], -signal.SIGILL))
-    with pytest.raises(ConfigError, match="products in bf16 fail on this CPU .*set training.precision=fp32"):
+    with pytest.raises(ConfigError, match="products in bf16 fail on this CPU .*precision=fp32"):
         go(tmp_path / "m", training={"precision": "bf16"})
 
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 from conftest import Done, copies, write_pairs
 from recorded_runs import PAIRS, Crash, Ear, go
-from tests_helpers import small
+from small_runs import small
 
 import heedful
 from heedful.data import PairList
@@ -133,7 +133,7 @@ def test_ctrl_c_while_pairs_are_prepared(tmp_path: Path) -> None:
     assert f"the run in {tmp_path / 'm'} is still at step 2;" in ear.said[-1]
     with pytest.raises(KeyboardInterrupt):
         estimate_run(Inputs((PairList(copies()),)), small(), reporter=ear)
-    assert "nothing was tried" in ear.said[-1]
+    assert "nothing was measured" in ear.said[-1]
 
 
 def test_ctrl_c_while_pairs_are_prepared_on_the_command_line(

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from tests_helpers import pad
+from small_runs import pad
 from torch.nn import functional as F
 
 from heedful.config import RnnConfig, TrainingConfig, TransformerConfig

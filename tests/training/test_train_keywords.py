@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from conftest import copies, write_pairs
-from tests_helpers import small
+from small_runs import small
 
 import heedful
 from heedful.errors import ArgumentError, ConfigError, DataError
-from heedful.translator.train import SECTIONS, with_keywords
+from heedful.training.setup import with_keywords
 
 
 def test_settings_by_name(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_a_setting_is_given_once() -> None:
         "training": {"seed": 5, "rate": 0.1},
         "model": {"family": "rnn"},
     }
-    assert SECTIONS["batch_tokens"] == "training"
+    assert with_keywords({}, {"batch_tokens": 9}, heedful.train) == {"training": {"batch_tokens": 9}}
 
 
 def test_training_takes_the_name_of_a_file(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import torch
 from conftest import copies, write_pairs
 from recorded_runs import Crash, Ear, Never
 from safetensors import safe_open
-from tests_helpers import small
+from small_runs import small
 
 import heedful
 from heedful.config import TransformerConfig

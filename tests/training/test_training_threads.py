@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import copies
-from tests_helpers import small
+from small_runs import small
 
 from heedful.data import PairList
 from heedful.models.device import ThreadTimes

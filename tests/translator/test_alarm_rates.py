@@ -1,4 +1,4 @@
-"""How often a model's alarms are raised for wrong and right translations: measured, saved, shown and used."""
+"""Rates of a model's alarms for wrong and right translations: measured, saved, shown and used."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_rates_alone_are_no_readout_that_was_chosen(heedful_cli: Run, tmp_path: 
     parts = heedful.load(folder, "cpu").parts
     usual = Readout.usual(parts.config.model)
     write_readout(folder, replace(usual, alarms=CHANCE))
-    assert "not chosen" in heedful_cli("info", folder).out
+    assert "default" in heedful_cli("info", folder).out
     assert "up to now" not in heedful_cli("readout", folder, pairs, "--dry-run").out
     write_model(folder, random_translator("rnn", seed=2).parts)  # other weights
     assert not (folder / "readout.json").exists()

@@ -1,4 +1,4 @@
-"""Texts and sentences without measure: bounded, and said."""
+"""Long texts and sentences: limits, and the messages at a limit."""
 
 from __future__ import annotations
 

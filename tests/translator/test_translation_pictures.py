@@ -1,4 +1,4 @@
-"""What a translation shows of itself: printed, saved, and in a notebook."""
+"""Pictures of a translation: printed, saved, and in a notebook."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_notebook_has_a_picture_for_each_sentence_without_a_script(tiny: Path)
     assert "<script" not in drawn
     for image, sentence in zip(images, done.sentences, strict=True):
         assert " id=" not in drawn  # two outputs of one notebook share no ids
-        assert image.get("alt", "").startswith("Where the model looked. ")
+        assert image.get("alt", "").startswith("Attention weights. ")
         kind, _, data = image.get("src", "").partition(",")
         assert kind == "data:image/svg+xml;base64"
         picture = ElementTree.fromstring(base64.b64decode(data))

@@ -1,3 +1,5 @@
+"""The translator: translate, reread, score, and what it returns."""
+
 from __future__ import annotations
 
 import json
@@ -9,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from random_translators import random_translator
-from tests_helpers import train_tiny
+from small_runs import train_tiny
 
 import heedful
 from heedful.errors import ConfigError, DataError, HeedfulError
@@ -220,7 +222,7 @@ def test_the_attention_inside_a_sentence(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["rnn", "fixed"])
 def test_what_reads_by_recurrence_has_no_attention_inside(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"'{name}' reads by recurrence and has no self-attention"):
+    with pytest.raises(ConfigError, match=f"'{name}' has no self-attention"):
         random_translator(name).inside("a b")
 
 
@@ -243,7 +245,7 @@ def test_one_layer_or_head() -> None:
     ("call", "message"),
     [
         (lambda t: t.translate("a b", {"beam": 3}), "expected heedful.Decoding"),
-        (lambda t: t.stream(["a b"]), "a stream translates one string"),
+        (lambda t: t.stream(["a b"]), "expected one string"),
         (lambda t: t.score(["a", " "], ["A", "B"]), "source 2 of 2 is empty"),
         (lambda t: t.inside(""), "the text is empty"),
     ],

@@ -1,4 +1,4 @@
-"""Texts of several sentences, sentences that are too long, alternatives, and what is no text."""
+"""Texts of several sentences, sentences that are too long, n-best lists, and inputs that are no text."""
 
 from __future__ import annotations
 

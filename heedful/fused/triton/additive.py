@@ -28,10 +28,9 @@ from torch.autograd.function import once_differentiable
 
 from heedful import attention
 from heedful.attention import kept_by_any, masked_softmax
-from heedful.errors import ShapeError
+from heedful.errors import ShapeError, check_shapes
 from heedful.fused.triton.launch import interpreted, kernel, part
 from heedful.fused.triton.policy import path
-from heedful.notation import check
 
 if TYPE_CHECKING:
     import triton.language as tl
@@ -79,7 +78,7 @@ def additive_attend(
     `how`: "kernel" for the kernels, which never hold (B, T, S, A), "reference" for the definition, "auto" for the
     kernels where `policy.path` says so.
     """
-    sizes = check(q=(q, "B T A"), k=(k, "B S A"), v=(v, "A"), values=(values, "B S D"))
+    sizes = check_shapes(q=(q, "B T A"), k=(k, "B S A"), v=(v, "A"), values=(values, "B S D"))
     tensors = {"q": q, "k": k, "v": v, "values": values}
     for name, x in tensors.items():
         if x.dtype not in FLOATS:
@@ -92,7 +91,7 @@ def additive_attend(
 
 def kernel_attend(q: Tensor, k: Tensor, v: Tensor, values: Tensor, keep: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Return c and α by the kernels.  Shapes as in `additive_attend`."""
-    sizes = check(q=(q, "B T A"), k=(k, "B S A"), v=(v, "A"), values=(values, "B S D"))
+    sizes = check_shapes(q=(q, "B T A"), k=(k, "B S A"), v=(v, "A"), values=(values, "B S D"))
     keep = fit({"q": q, "k": k, "v": v, "values": values}, keep, [sizes[axis] for axis in "BTS"])
     return fitted_attend(q, k, v, values, keep)
 
@@ -108,7 +107,7 @@ def fitted_attend(q: Tensor, k: Tensor, v: Tensor, values: Tensor, keep: Tensor 
 
 def additive_weights(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None = None) -> Tensor:
     """Return α, the softmax over j of v · tanh(q_t + k_j).  q (B, T, A), k (B, S, A), v (A,) -> (B, T, S) of fp32."""
-    sizes = check(q=(q, "B T A"), k=(k, "B S A"), v=(v, "A"))
+    sizes = check_shapes(q=(q, "B T A"), k=(k, "B S A"), v=(v, "A"))
     return _weights(q, k, v, fit({"q": q, "k": k, "v": v}, keep, [sizes[axis] for axis in "BTS"]))
 
 

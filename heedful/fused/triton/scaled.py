@@ -17,11 +17,10 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from heedful.errors import ConfigError, ShapeError
+from heedful.errors import ConfigError, ShapeError, check_shapes
 from heedful.fused.triton import scaled_kernels, scaled_plain
 from heedful.fused.triton.policy import path
 from heedful.fused.triton.scaled_plain import Index, Scores, Summary, Top, products_are_rounded
-from heedful.notation import check
 
 __all__ = ["Caught", "Fused", "Places", "ScaledWeights", "scaled_attend", "scaled_scores"]
 
@@ -235,7 +234,7 @@ def _check(q: Tensor, k: Tensor, values: Tensor, keep: Tensor | None, mask: Tens
     for name, x in (("q", q), ("k", k), ("values", values)):
         if x.dim() != 4:
             raise ShapeError(f"{name} has shape {tuple(x.shape)}, expected (B, heads, positions, channels): 4 axes")
-    sizes = check(q=(q, "B H T C"), k=(k, "B G S C"), values=(values, "B G S D"))
+    sizes = check_shapes(q=(q, "B H T C"), k=(k, "B G S C"), values=(values, "B G S D"))
     B, H, T, S, G = (sizes[letter] for letter in "BHTSG")
     if not G or H % G:
         raise ShapeError(f"q has {H} heads and k has {G}: every head of k has to serve the same number of heads of q")

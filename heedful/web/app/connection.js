@@ -1,8 +1,8 @@
-// A service that is gone: it is said, what was typed stays, and it is tried again until it is back.
+// While the service is unavailable, show that, and try again until it answers.
 
-import { ask } from "./service.js";
+import { request } from "./service.js";
 
-const WAITS = [1, 2, 4, 8, 10]; // seconds; the last one again and again
+const WAITS = [1, 2, 4, 8, 10]; // seconds; the last one repeats
 
 export class Connection {
   // `back` is called when the service answers again.
@@ -17,13 +17,13 @@ export class Connection {
   lost(error) {
     const kept = "What you typed is kept; the page tries again by itself.";
     this.element.querySelector("p").textContent = `${error.message} ${kept}`;
-    if (!this.element.hidden) return; // it is being tried already
+    if (!this.element.hidden) return; // already trying
     this.element.hidden = false;
     this.#wait();
   }
 
-  // A translation came through: if it is lost again, it is for another reason.
-  fine() {
+  // Start with short waits again.
+  reset() {
     this.tries = 0;
   }
 
@@ -36,7 +36,7 @@ export class Connection {
   async #try() {
     clearTimeout(this.timer);
     try {
-      await ask("ready");
+      await request("ready");
     } catch {
       this.#wait();
       return;

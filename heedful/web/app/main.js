@@ -1,51 +1,51 @@
-// The page: what is typed, which models translate it, and one figure for all of them.
+// The page: the text, the models that translate it, and one figure for all of them.
 
 import { Connection } from "./connection.js";
-import { Lane } from "./lane.js";
+import { addSaving } from "./export.js";
 import { Models } from "./models.js";
-import { saving } from "./save.js";
-import { Gone, Problem, ask, remember, remembered, useToken } from "./service.js";
+import { Problem, Unavailable, remember, remembered, request, useToken } from "./service.js";
+import { Translation } from "./translation.js";
 
-const PAUSE = 400; // milliseconds without a key, after which a text is translated
+const PAUSE = 400; // milliseconds without a key before a text is translated
 
 const at = (id) => document.getElementById(id);
 const [text, problem, empty, result] = ["text", "problem", "empty", "result"].map(at);
-const connection = new Connection(at("gone"), back);
+const connection = new Connection(at("offline"), restore);
 const models = new Models(at("models"), () => { arrange(); translate(); });
-let lanes = [];
+let translations = [];
 let figure = null;
 let timer = 0;
-let asked = ""; // the text that was translated last
+let translated = ""; // the last text
 
 const page = {
-  draw: (lane, trace) => {
+  draw: (one, trace) => {
     result.classList.remove("p-stale");
-    figure.renew(lanes.indexOf(lane), trace);
+    figure.replaceTrace(translations.indexOf(one), trace);
   },
-  panel: (lane) => figure?.panels[lanes.indexOf(lane)],
-  // Whoever hears the page hears whole translations, once they are there.
-  said: () => {
-    connection.fine();
-    if (lanes.some((lane) => lane.element.ariaBusy === "true")) return;
-    const name = (lane) => (lanes.length > 1 ? `${lane.name}: ` : "");
-    at("spoken").textContent = lanes.filter((lane) => lane.item).map((lane) => name(lane) + lane.item.text).join("; ");
+  panel: (one) => figure?.panels[translations.indexOf(one)],
+  // Screen readers hear whole translations, once all are complete.
+  finished: () => {
+    connection.reset();
+    if (translations.some((one) => one.element.ariaBusy === "true")) return;
+    const name = (one) => (translations.length > 1 ? `${one.name}: ` : "");
+    at("spoken").textContent = translations.filter((one) => one.item).map((one) => name(one) + one.item.text).join("; ");
   },
-  say: (text) => { at("spoken").textContent = text; },
-  failed: (lane, error) => {
-    if (error instanceof Problem && error.retry) later(lane, error);
-    else if (error instanceof Problem && error.status !== 401 && error.field !== "text") lane.refuse(error);
+  announce: (text) => { at("spoken").textContent = text; },
+  failed: (one, error) => {
+    if (error instanceof Problem && error.retry) retryLater(one, error);
+    else if (error instanceof Problem && error.status !== 401 && error.field !== "text") one.showProblem(error);
     else failed(error);
   },
 };
 
-// The service is busy and says when to come again.
-function later(lane, error) {
-  lane.refuse(error);
-  setTimeout(() => { if (lane.failed && lanes.includes(lane)) lane.again(); }, 1000 * error.retry);
+// The service is busy and says when to retry.
+function retryLater(one, error) {
+  one.showProblem(error);
+  setTimeout(() => { if (one.failed && translations.includes(one)) one.retry(); }, 1000 * error.retry);
 }
 
 function failed(error) {
-  if (error instanceof Gone) {
+  if (error instanceof Unavailable) {
     result.classList.add("p-stale");
     connection.lost(error);
   } else if (error.status === 401) {
@@ -53,28 +53,28 @@ function failed(error) {
     at("pass").hidden = false;
     at("token").focus();
   } else if (error instanceof Problem) {
-    refuse(error.message);
-    result.hidden = true; // what is there is of another text
+    showProblem(error.message);
+    result.hidden = true; // it is of another text
   } else {
     throw error;
   }
 }
 
-function refuse(message) {
+function showProblem(message) {
   problem.textContent = message;
   text.setAttribute("aria-invalid", String(Boolean(message)));
 }
 
-// A lane and a panel for each model that was chosen.
+// A translation and a panel for each selected model.
 function arrange() {
-  lanes.forEach((lane) => lane.stop());
+  translations.forEach((one) => one.stop());
   const several = models.all.length > 1;
-  lanes = models.chosen().map((model) => new Lane(model, several ? model.name : "", page));
-  const traces = lanes.map((lane) => blank(lane));
+  translations = models.chosen().map((model) => new Translation(model, several ? model.name : "", page));
+  const traces = translations.map((one) => blank(one));
   if (figure) figure.update({ traces });
   else figure = heedful.view(at("figure"), { view: "braid", traces });
-  figure.panels.forEach((panel, i) => panel.box.before(lanes[i].element));
-  figure.onmark = (panel, active) => lanes[figure.panels.indexOf(panel)]?.mark(panel, active);
+  figure.panels.forEach((panel, i) => panel.box.before(translations[i].element));
+  figure.onmark = (panel, active) => translations[figure.panels.indexOf(panel)]?.mark(panel, active);
 }
 
 function blank({ name }) {
@@ -87,24 +87,24 @@ function blank({ name }) {
 
 function translate() {
   clearTimeout(timer);
-  asked = text.value;
-  remember("text", asked);
-  refuse("");
-  const any = Boolean(asked.trim()) && lanes.length > 0;
+  translated = text.value;
+  remember("text", translated);
+  showProblem("");
+  const any = Boolean(translated.trim()) && translations.length > 0;
   result.hidden = !any;
   empty.hidden = any;
-  at("clear").hidden = !asked;
-  if (any) lanes.forEach((lane) => lane.run(asked));
-  else lanes.forEach((lane) => lane.stop());
+  at("clear").hidden = !translated;
+  if (any) translations.forEach((one) => one.run(translated));
+  else translations.forEach((one) => one.stop());
 }
 
-function typed() {
+function onInput() {
   fit();
   clearTimeout(timer);
-  if (text.value !== asked) timer = setTimeout(translate, text.value.trim() ? PAUSE : 0);
+  if (text.value !== translated) timer = setTimeout(translate, text.value.trim() ? PAUSE : 0);
 }
 
-// As high as its text, up to a part of the window.
+// The text area is as high as its text, up to a part of the window.
 function fit() {
   text.style.height = "auto";
   text.style.height = `${text.scrollHeight + 2}px`;
@@ -113,7 +113,7 @@ function fit() {
 async function begin() {
   let all;
   try {
-    ({ models: all } = await ask("v1/models"));
+    ({ models: all } = await request("v1/models"));
   } catch (error) {
     failed(error);
     return;
@@ -126,18 +126,17 @@ async function begin() {
   translate();
 }
 
-// The service is there again. With the same models, what could not be had is asked for once more; with others all
-// begins anew.
-async function back() {
+// The service answers again. With the same models, failed requests are repeated; with others the page starts again.
+async function restore() {
   const before = JSON.stringify(models.all);
-  const now = await ask("v1/models").catch(() => null);
-  if (!now || !lanes.length || JSON.stringify(now.models) !== before) return begin();
+  const now = await request("v1/models").catch(() => null);
+  if (!now || !translations.length || JSON.stringify(now.models) !== before) return begin();
   at("spoken").textContent = "The service is back.";
-  lanes.filter((lane) => lane.failed).forEach((lane) => lane.again());
+  translations.filter((one) => one.failed).forEach((one) => one.retry());
 }
 
-text.addEventListener("input", (event) => { if (event.isComposing) fit(); else typed(); });
-text.addEventListener("compositionend", typed);
+text.addEventListener("input", (event) => { if (event.isComposing) fit(); else onInput(); });
+text.addEventListener("compositionend", onInput);
 text.addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) translate();
 });
@@ -156,7 +155,7 @@ at("pass").addEventListener("submit", (event) => {
   at("pass").hidden = true;
   begin();
 });
-saving(at("save"), at("saved"), () => ({ figure, lanes }));
+addSaving(at("save"), at("saved"), () => ({ figure, translations }));
 addEventListener("resize", fit);
 text.value = remembered("text");
 fit();

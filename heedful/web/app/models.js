@@ -1,6 +1,6 @@
-// Which of the loaded models translate: all of a few, or the first of many, until somebody chooses.
+// The choice of models: by default all of a few, or the first of many.
 
-import { make } from "./make.js";
+import { make } from "./dom.js";
 import { remember, remembered } from "./service.js";
 
 const FEW = 3;
@@ -28,7 +28,7 @@ export class Models {
     this.element.hidden = all.length < 2;
   }
 
-  // One model at least: the last one cannot be left.
+  // At least one model stays selected.
   #change(input) {
     if (!this.chosen().length) { input.checked = true; return; }
     remember("models", this.names().join("\n"));

@@ -1,7 +1,6 @@
-// Talking to the service: what it answers, what it streams, and its two ways to fail. No document in here.
+// Requests to the service, its event streams, and its two kinds of failure. No document in here.
 
-// The service refused, and says why: its status, the field to blame, and after how many seconds it wants to be asked
-// again, where it does.
+// The service refused a request: the status, the field that is wrong, and after how many seconds to retry, if it says so.
 export class Problem extends Error {
   constructor(answer, plain) {
     super(plain.detail || plain.title || `The service answered ${answer.status}.`);
@@ -11,10 +10,10 @@ export class Problem extends Error {
   }
 }
 
-// The service did not answer, or stopped in the middle of it.
-export class Gone extends Error {}
+// The service did not answer, or not completely.
+export class Unavailable extends Error {}
 
-const AWAY = [502, 503]; // what stands in for a service that is starting or stopping
+const STARTING = [502, 503]; // from a proxy while the service starts or stops
 
 let token = remembered("token");
 
@@ -23,13 +22,13 @@ export function useToken(text) {
   remember("token", text);
 }
 
-// What this tab keeps; a browser that keeps nothing is no trouble.
+// Values stored for this tab, if the browser allows it.
 export function remembered(name) {
   try { return sessionStorage.getItem(`heedful-${name}`) ?? ""; } catch { return ""; }
 }
 
 export function remember(name, value) {
-  try { sessionStorage.setItem(`heedful-${name}`, value); } catch { /* it is kept in the page, at least */ }
+  try { sessionStorage.setItem(`heedful-${name}`, value); } catch { /* the browser stores nothing */ }
 }
 
 async function send(path, body, signal) {
@@ -40,25 +39,25 @@ async function send(path, body, signal) {
     answer = await fetch(path, { method: body ? "POST" : "GET", headers, body: body && JSON.stringify(body), signal });
   } catch (error) {
     if (signal?.aborted) throw error;
-    throw new Gone("The service does not answer.");
+    throw new Unavailable("The service does not answer.");
   }
-  if (AWAY.includes(answer.status)) throw new Gone("The service is not ready.");
+  if (STARTING.includes(answer.status)) throw new Unavailable("The service is not ready.");
   if (!answer.ok) throw new Problem(answer, await answer.json().catch(() => ({})));
   return answer;
 }
 
-export async function ask(path, body, signal) {
+export async function request(path, body, signal) {
   const answer = await send(path, body, signal);
   try {
     return await answer.json();
   } catch (error) {
     if (signal?.aborted) throw error;
-    throw new Gone("The service stopped in the middle of its answer.");
+    throw new Unavailable("The service stopped in the middle of its response.");
   }
 }
 
 // The events of a stream, as [name, data]; it ends with "done" or throws.
-export async function* events(path, body, signal) {
+export async function* streamEvents(path, body, signal) {
   const answer = await send(path, body, signal);
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let text = "";
@@ -69,7 +68,7 @@ export async function* events(path, body, signal) {
       text = (text + value).replaceAll("\r\n", "\n");
       const blocks = text.split("\n\n");
       text = blocks.pop();
-      for (const [name, data] of blocks.map(parsed)) {
+      for (const [name, data] of blocks.map(parseBlock)) {
         if (name === "error") throw new Problem(new Response(null, { status: data.status || 500 }), data);
         if (name) yield [name, data];
         if (name === "done") return;
@@ -80,11 +79,11 @@ export async function* events(path, body, signal) {
   } finally {
     reader.cancel().catch(() => {});
   }
-  throw new Gone("The service stopped in the middle of its answer.");
+  throw new Unavailable("The service stopped in the middle of its response.");
 }
 
-// One block of a stream; what is only a comment, sent to keep the line open, has no name.
-function parsed(block) {
+// One block of a stream; a comment, sent to keep the connection open, has no name.
+function parseBlock(block) {
   const fields = { event: "", data: "" };
   for (const line of block.split("\n")) {
     const [, name, value] = /^(\w+): ?(.*)$/.exec(line) ?? [];

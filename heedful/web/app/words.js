@@ -1,18 +1,19 @@
-// A translation as text whose words can be pointed at, walked through with the arrows, and chosen to be changed.
+// A translation as text whose words can be pointed at, moved through with the arrow keys, and edited.
 
-import { make, percent } from "./make.js";
+import { make, percent } from "./dom.js";
 
 const UNSURE = 0.5; // below this confidence a word is marked, as in the figure
+let editors = 0;
 
 export class Words {
-  // `on` is told where the attention of the reader is: point(i), focus(i), null for nowhere, and edit(i).
+  // `on` has the callbacks point(i), focus(i), with null for no word, and edit(i).
   constructor(on) {
     this.on = on;
     this.words = [];
     this.spans = [];
     this.gaps = [new Text()];
     this.at = 0;
-    this.lost = null;
+    this.unfocused = null;
     this.element = make("p", { className: "t-text", dir: "auto", role: "group" }, this.gaps[0]);
     this.element.setAttribute("aria-label", "translation: arrows move from word to word, Enter changes one");
     this.#listen();
@@ -24,7 +25,7 @@ export class Words {
     const cut = (start, end) => letters.slice(start, end).join("");
     this.words = words;
     const focused = this.spans.indexOf(document.activeElement);
-    if (focused >= words.length) this.lost = focused;
+    if (focused >= words.length) this.unfocused = focused;
     while (this.spans.length > words.length) { this.spans.pop().remove(); this.gaps.pop().remove(); }
     while (this.spans.length < words.length) this.#append();
     this.at = Math.min(this.at, Math.max(0, words.length - 1));
@@ -34,28 +35,27 @@ export class Words {
       const span = this.spans[i];
       set(span.firstChild, cut(word.start, word.end));
       span.tabIndex = i === this.at ? 0 : -1;
-      const [unsure, alarm, given] = [word.confidence < UNSURE, marks.alarms.has(i), marks.given.has(i)];
+      const [unsure, alarm, edited] = [word.confidence < UNSURE, marks.alarms.has(i), marks.edited.has(i)];
       const copied = marks.copied.has(i);
       span.classList.toggle("t-unsure", unsure);
       span.classList.toggle("t-alarm", alarm);
-      span.classList.toggle("t-given", given);
+      span.classList.toggle("t-edited", edited);
       span.classList.toggle("t-copied", copied);
-      const told = [unsure ? "the model was not sure" : "", alarm ? "look again" : "", given ? "yours" : "",
-        copied ? "copied from the source, since the model has no word for it" : ""];
-      const said = [`confidence ${percent(word.confidence)}`, ...told.filter(Boolean)].join(", ");
-      span.title = said;
-      span.setAttribute("aria-label", `${cut(word.start, word.end)}, ${said}`);
+      const notes = [unsure && "low confidence", alarm && "alarm", edited && "edited", copied && "copied from the source"];
+      const title = [`confidence ${percent(word.confidence)}`, ...notes.filter(Boolean)].join(", ");
+      span.title = title;
+      span.setAttribute("aria-label", `${cut(word.start, word.end)}, ${title}`);
       at = word.end;
     });
     set(this.gaps[words.length], cut(at, letters.length));
     this.#recover();
   }
 
-  // A word that had the focus has it again when it is written anew, unless the focus went elsewhere meanwhile.
+  // A word that had the focus gets it back when it is decoded again, unless the focus has moved.
   #recover() {
-    if (this.lost === null) return;
-    if (document.activeElement !== document.body) this.lost = null;
-    else if (this.lost < this.spans.length) this.spans[this.lost].focus({ preventScroll: true });
+    if (this.unfocused === null) return;
+    if (document.activeElement !== document.body) this.unfocused = null;
+    else if (this.unfocused < this.spans.length) this.spans[this.unfocused].focus({ preventScroll: true });
   }
 
   #append() {
@@ -66,16 +66,16 @@ export class Words {
     this.element.append(span, this.gaps.at(-1));
   }
 
-  // Keep its height, until it is released.
-  hold() {
+  // Keep the height until releaseHeight().
+  fixHeight() {
     this.element.style.minHeight = `${this.element.offsetHeight}px`;
   }
 
-  release() {
+  releaseHeight() {
     this.element.style.minHeight = "";
   }
 
-  // Light up one word, and those that look where it looks.
+  // Highlight one word, and its partners.
   mark(active, partners = []) {
     this.spans.forEach((span, i) => {
       span.classList.toggle("t-active", i === active);
@@ -93,7 +93,7 @@ export class Words {
       return span ? Number(span.dataset.i) : null;
     };
     const { element, on } = this;
-    let focused = null; // when a word has just been tapped for the first time, it is shown, not changed
+    let focused = null; // the first tap on a word shows it, the second edits it
     element.addEventListener("pointerover", (event) => { if (event.pointerType === "mouse") on.point(number(event)); });
     element.addEventListener("pointerleave", () => on.point(null));
     element.addEventListener("pointerdown", () => { focused = element.querySelector(".t-word:focus"); });
@@ -102,7 +102,7 @@ export class Words {
       if (i === null) return;
       this.spans[this.at]?.setAttribute("tabindex", "-1");
       this.at = i;
-      this.lost = null;
+      this.unfocused = null;
       this.spans[i].tabIndex = 0;
       on.focus(i);
     });
@@ -129,4 +129,58 @@ export class Words {
 
 function set(node, text) {
   if (node.data !== text) node.data = text;
+}
+
+// Replace a word by a text field; resolves to the new text of word i, or to null if it is not changed.
+export function editWord(words, i) {
+  const span = words.spans[i];
+  const old = span.textContent;
+  const hint = `word-${++editors}`;
+  const plain = { value: old, dir: "auto", spellcheck: false, autocapitalize: "off" };
+  const input = make("input", { className: "t-field", ...plain });
+  input.setAttribute("aria-label", `instead of ${old}`);
+  input.setAttribute("aria-describedby", hint);
+  const go = make("button", { type: "button", className: "p-main" }, "Go on from here");
+  const leave = make("button", { type: "button", className: "p-secondary" }, "Leave it");
+  const note = make("span", { id: hint, className: "p-hidden" }, "The words after it are translated again.");
+  const bar = make("div", { className: "t-bar" }, note, go, leave);
+  const wide = span.offsetWidth;
+  const fit = () => {
+    const own = input.value === old ? 0 : [...input.value].length + 1;
+    input.style.width = `max(${wide + 4}px, ${own}ch)`;
+  };
+  fit();
+  words.fixHeight();
+  span.hidden = true;
+  span.before(input);
+  words.element.after(bar);
+  words.spans.forEach((other, j) => other.classList.toggle("t-discarded", j > i));
+  input.focus();
+  input.select();
+  return new Promise((resolve) => {
+    let open = true;
+    const end = (value, stay = true) => {
+      if (!open) return;
+      open = false;
+      words.releaseHeight();
+      span.hidden = false;
+      input.remove();
+      bar.remove();
+      words.spans.forEach((other) => other.classList.remove("t-discarded"));
+      if (stay) words.focus(i);
+      resolve(value);
+    };
+    input.addEventListener("input", fit);
+    input.addEventListener("keydown", (event) => {
+      if (event.isComposing) return;
+      if (event.key === "Enter") end(input.value.trim());
+      else if (event.key === "Escape") end(null);
+      else return;
+      event.preventDefault();
+      event.stopPropagation();
+    });
+    go.addEventListener("click", () => end(input.value.trim()));
+    leave.addEventListener("click", () => end(null));
+    words.close = () => end(null, false); // without moving the focus
+  });
 }

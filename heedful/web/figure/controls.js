@@ -1,16 +1,16 @@
-// The controls of a figure: which view, by words or by pieces, and how much of the weight ribbons show.
+// The controls of a figure: the view, words or tokens, and the share of the weight that ribbons show.
 
-const LABELS = { braid: "Braid", self: "Braid", heatmap: "Heat map", heads: "Heads", words: "Words", pieces: "Pieces" };
+const LABELS = { braid: "Braid", self: "Braid", heatmap: "Heat map", heads: "Heads", words: "Words", tokens: "Tokens" };
 
-// Controls for what there is to choose; they are left alone, and keep the focus, as long as that is the same.
-function offer(view) {
+// Rebuilt only if the available views change, so that they keep the focus.
+function updateControls(view) {
   const views = [view.panels.every((panel) => panel.trace.self) ? "self" : "braid", "heatmap"];
   if (view.panels.some(({ heads, trace }) => heads || trace.soon)) views.push("heads");
   if (!views.includes(view.state.view)) [view.state.view] = views;
-  if (view.offered === String(views)) return;
-  view.offered = String(views);
-  const given = [choices(view, "view", "View", views), choices(view, "unit", "By", ["words", "pieces"])];
-  view.controls.replaceChildren(...given, slider(view));
+  if (view.shownViews === String(views)) return;
+  view.shownViews = String(views);
+  const groups = [choices(view, "view", "View", views), choices(view, "unit", "By", ["words", "tokens"])];
+  view.controls.replaceChildren(...groups, slider(view));
 }
 
 function choices(view, key, title, values) {
@@ -29,14 +29,14 @@ function choices(view, key, title, values) {
 }
 
 function slider(view) {
-  const told = make("output", {}, percent(view.state.keep));
+  const output = make("output", {}, percent(view.state.keep));
   const input = make("input", { type: "range", min: 1, max: 100, step: 1, value: 100 * view.state.keep });
   input.addEventListener("input", () => {
     view.state.keep = input.value / 100;
-    told.textContent = percent(view.state.keep);
+    output.textContent = percent(view.state.keep);
     view.draw();
   });
-  const all = [...new Set(view.panels.map((panel) => terms(panel.trace)[1]))].join(" or ");
+  const all = [...new Set(view.panels.map((panel) => labelsOf(panel.trace)[1]))].join(" or ");
   const [before, after] = ["Draw the largest", `of each word\u2019s ${all}`].map((text) => make("span", {}, text));
-  return make("label", { className: "v-slider" }, before, input, told, after);
+  return make("label", { className: "v-slider" }, before, input, output, after);
 }
