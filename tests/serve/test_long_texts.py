@@ -49,7 +49,7 @@ def test_joined_alignments_are_those_of_the_whole() -> None:
     joined = JoinedAlignment(tuple(part.alignment for part in whole.sentences), whole.starts)
     assert [link[:2] for link in joined.links] == [link[:2] for link in whole.alignment.links]
     for chosen in ([0], [1, 2, 7], range(len(joined.source))):
-        np.testing.assert_allclose(joined.looked(chosen), whole.alignment.looked(chosen), atol=1e-5)
+        np.testing.assert_allclose(joined.attention_to(chosen), whole.alignment.attention_to(chosen), atol=1e-5)
 
 
 def test_a_figure_has_a_largest() -> None:
