@@ -125,7 +125,7 @@ class _Carrier:
         return None
 
     def _keep_all(self, chains: list[Chain | None], tails: list[Chain | None], points: list[Point]) -> None:
-        """Give every element a place that has none by links: the word that looked at its words most."""
+        """Give every element a place that has none by links: the word with the most attention on its words."""
         seen = {i for t, word in enumerate(self.alignment.target) for i in chains[t] or ()}
         seen |= {
             i for t, word in enumerate(self.alignment.target) if _core(word).end < word.end for i in tails[t] or ()
@@ -147,7 +147,7 @@ class _Carrier:
             seen |= set(self.marked.chain(i))
 
     def _most(self, words: Sequence[int]) -> int:
-        """Return the target word that looked most at some source words; where none did, the one in the same place."""
+        """Return the target word with the most attention on some source words, or else the one in the same place."""
         weights, count = self.alignment.attention_to(words), len(self.alignment.target)
         if weights.any():
             return int(weights.argmax())
@@ -348,7 +348,7 @@ class Part:
     firsts: tuple[int, int] = (0, 0)
 
     def attention_to(self, source: Sequence[int]) -> NDArray[np.float32]:
-        """Return how much each target word looked at some source words.  (target words,)."""
+        """Return the attention of each target word to some source words.  (target words,)."""
         x, y = self.firsts
         assert self.whole is not None
         return self.whole.attention_to([x + s for s in source])[y : y + len(self.target)]

@@ -11,7 +11,7 @@ from running import running
 
 from heedful.client import ServiceError
 from heedful.errors import DataError
-from heedful.serve import routes
+from heedful.serve.http import app
 from heedful.serve.limits import Limits
 from heedful.trace import Trace
 from heedful.trace.alignment import JoinedAlignment
@@ -63,7 +63,7 @@ def test_a_figure_has_a_largest() -> None:
 
 
 def test_what_comes_after_decoding_has_to_be_done_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(routes, "item", lambda *_: time.sleep(1) or {})
+    monkeypatch.setattr(app, "item", lambda *_: time.sleep(1) or {})
     with running({"m": random_translator("rnn")}, Limits(seconds=0.4)) as service:
         with pytest.raises(ServiceError, match="took longer than 0.4 s") as caught:
             service.client.translate("a", alignments=True)
