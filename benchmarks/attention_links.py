@@ -33,7 +33,8 @@ from alignment_sets import SETS, read_set
 from attention_tables import measure, table
 from real_run import Children, Watched
 
-from heedful.alignment import align_pairs, flip, text
+from heedful import align
+from heedful.alignment import flip, text
 from heedful.demo.training import cores
 from heedful.errors import HeedfulError, MachineError, choose
 from heedful.files import write_whole
@@ -184,7 +185,7 @@ def prepare(data: Path, name: str, folder: Path, share: float) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     found = read_set(data, name)
     rows = [row for row in dict.fromkeys([*found.pairs, *found.extra]) if all(row)]
-    links = align_pairs([x for x, _ in rows], [y for _, y in rows])
+    links = align(rows).links
     gold = len({pair for pair in found.pairs if all(pair)})
     order = [*list(range(gold)) * repeats(gold, len(rows), share), *range(gold, len(rows))]
     for direction, sides in zip(DIRECTIONS, ((0, 1), (1, 0)), strict=True):

@@ -6,7 +6,7 @@
 from heedful.alignment.gold import AlignmentScores, Gold, read_gold, score, standard_error
 from heedful.alignment.links import Links, align_trace, between_words, flip, link_words, parse, text
 from heedful.alignment.select_readout import MeasuredReadout, ReadoutSelection, WeightTable
-from heedful.alignment.statistical import MOST_CELLS, ROUNDS, align_pairs, both_directions, eflomal_directions
+from heedful.alignment.statistical import MOST_CELLS, ROUNDS, both_directions, eflomal_directions
 from heedful.alignment.symmetrize import HEURISTICS, DirectedLinks, symmetrize
 
 __all__ = [
@@ -20,7 +20,6 @@ __all__ = [
     "MeasuredReadout",
     "ReadoutSelection",
     "WeightTable",
-    "align_pairs",
     "align_trace",
     "between_words",
     "both_directions",

@@ -1,9 +1,9 @@
-"""A statistical word aligner: it learns links from sentence pairs alone.
+"""Statistical word aligners: one that learns links from sentence pairs alone, and the program eflomal.
 
 Two hidden Markov models (Vogel, Ney and Tillmann 1996), one for each direction, are trained to agree (Liang, Taskar and
 Klein 2006): a link is counted by its probability in both. The first rounds are IBM model 1, in which all jumps are
-equally likely. The file has, in order: the aligner, its training, the translation table, the HMM, and sentence pairs
-as arrays.
+equally likely. The file has, in order: the aligner, its training, the translation table, the HMM, sentence pairs as
+arrays, and eflomal.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heedful.alignment.links import Links, parse
-from heedful.alignment.symmetrize import HEURISTICS, symmetrize
-from heedful.errors import ConfigError, DataError, MachineError, choose, pip_command
+from heedful.errors import ConfigError, DataError, MachineError, pip_command
 
 __all__ = [
     "MOST_CELLS",
@@ -37,7 +36,6 @@ __all__ = [
     "PairBatch",
     "Posterior",
     "TranslationTable",
-    "align_pairs",
     "both_directions",
     "cooccurrence",
     "eflomal_directions",
@@ -65,32 +63,6 @@ Flags = NDArray[np.bool_]
 OnProgress = Callable[[int], object]
 
 
-def align_pairs(
-    sources: Sequence[str],
-    targets: Sequence[str],
-    *,
-    symmetry: str = "grow-diag-final-and",
-    extra: Sequence[tuple[str, str]] = (),
-    progress: OnProgress | None = None,
-) -> list[Links]:
-    """Return the links of each sentence pair; words are what white space separates, counted from 0.
-
-    `symmetry` is one of `heedful.alignment.HEURISTICS`; `extra` pairs are learned from, and not linked. `progress` is
-    called with the number of pairs read since the last call; all are read ROUNDS times. A pair with an empty side has
-    no links, and neither has one of more than MOST_CELLS, source words times target words. Deterministic.
-
-    >>> german = ["das haus", "das buch", "ein buch", "ein haus", "das haus ist alt"]
-    >>> english = ["the house", "the book", "a book", "a house", "the house is old"]
-    >>> [sorted(links) for links in align_pairs(german, english)][-1]
-    [(0, 0), (1, 1), (2, 2), (3, 3)]
-    """
-    choose("symmetry", symmetry, HEURISTICS)
-    links: list[Links] = [frozenset()] * len(sources)
-    for row, forward, reverse in both_directions(sources, targets, extra=extra, progress=progress):
-        links[row] = symmetrize(forward, reverse, symmetry)
-    return links
-
-
 def both_directions(
     sources: Sequence[str],
     targets: Sequence[str],
@@ -100,7 +72,9 @@ def both_directions(
 ) -> Iterator[tuple[int, Links, Links]]:
     """Yield the number of each pair, its forward links and its reverse links, in any order of the pairs.
 
-    Pairs without links may be left out. `align_pairs` symmetrizes the two.
+    Words are separated by white space and counted from 0. `extra` pairs are learned from, and not linked. `progress` is
+    called with the number of pairs read since the last call; all are read ROUNDS times. A pair with an empty side, or
+    of more than MOST_CELLS source words times target words, is left out. The result is deterministic.
     """
     if len(sources) != len(targets):
         raise DataError(f"there are {len(sources)} source sentences but {len(targets)} target sentences")

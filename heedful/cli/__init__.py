@@ -60,7 +60,7 @@ class _Closed(io.StringIO):
 def _say_once(error: HeedfulError) -> None:
     """Say what was wrong; of several processes on a machine, only the first speaks of what all of them found."""
     rank = os.environ.get("LOCAL_RANK", "0")
-    if error.told or (error.exit_code == 2 and rank.isdigit() and rank != "0"):
+    if error.reported or (error.exit_code == 2 and rank.isdigit() and rank != "0"):
         time.sleep(5)  # whoever started them ends all when one ends: the first must have spoken by then
     else:
         _report(str(error), newlines=error.multiline)

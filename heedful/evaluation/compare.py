@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import heedful
 from heedful.draw.picture import clean
 from heedful.errors import choose
-from heedful.evaluation.evaluate import check_test, method_notes
+from heedful.evaluation.evaluate import method_notes
 from heedful.evaluation.page import DiffWord, document, mark_differences
 from heedful.evaluation.systems import AnySystem, Pairs, ProgressBar, System, SystemOutput, TestSet, no_progress, run
 from heedful.files import write_whole
 from heedful.metrics.sentence_stats import METRICS, exact_match
-from heedful.metrics.significance import RESAMPLES, SEED, Comparison, Difference, compare_stats
+from heedful.metrics.significance import RESAMPLES, SEED, Comparison, Difference, check_test, compare_stats
 
 __all__ = ["SENTENCE_METRICS", "ComparedSentence", "SystemComparison", "compare", "comparison_page"]
 

@@ -7,11 +7,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import heedful
-from heedful.errors import ConfigError, choose
 from heedful.evaluation.systems import AnySystem, Pairs, ProgressBar, System, SystemOutput, TestSet, no_progress, run
 from heedful.metrics.scores import LengthTable, table
 from heedful.metrics.sentence_stats import METRICS, SentenceStats
-from heedful.metrics.significance import RESAMPLES, SEED, TESTS, TRIALS, Difference, Interval, differences, intervals
+from heedful.metrics.significance import (
+    RESAMPLES,
+    SEED,
+    TRIALS,
+    Difference,
+    Interval,
+    check_test,
+    differences,
+    intervals,
+)
 from heedful.text import count
 
 __all__ = ["Evaluation", "check_test", "difference_table", "evaluate", "length_table", "method_notes"]
@@ -130,12 +138,6 @@ def _line(label: str, values: Mapping[str, Any], sign: str = "") -> str:
 
 def _cells(values: Mapping[str, Any], sign: str = "") -> str:
     return " ".join(f"{values[name]:>{sign}{width}.1f}" for name, width in WIDTHS.items())
-
-
-def check_test(test: str, resamples: int) -> None:
-    """Raise ConfigError for a significance test that cannot be done."""
-    if choose("test", test, TESTS) == "bootstrap" and not resamples:
-        raise ConfigError("the test 'bootstrap' needs resamples; choose more than 0, or the test 'randomisation'")
 
 
 def length_table(stats: SentenceStats, test_set: TestSet) -> LengthTable:

@@ -125,7 +125,7 @@ class _Carrier:
         return None
 
     def _keep_all(self, chains: list[Chain | None], tails: list[Chain | None], points: list[Point]) -> None:
-        """Give every element a place that has none by links: the word that looked at its words most."""
+        """Give every element a place that has none by links: the word with the most attention on its words."""
         seen = {i for t, word in enumerate(self.alignment.target) for i in chains[t] or ()}
         seen |= {
             i for t, word in enumerate(self.alignment.target) if _core(word).end < word.end for i in tails[t] or ()
@@ -147,10 +147,11 @@ class _Carrier:
             seen |= set(self.marked.chain(i))
 
     def _most(self, words: Sequence[int]) -> int:
-        """Return the target word that looked most at some source words; where none did, the one in the same place."""
-        looked = self.alignment.looked(words)
-        count = len(self.alignment.target)
-        return int(looked.argmax()) if looked.any() else min(count - 1, words[0] * count // len(self.alignment.source))
+        """Return the target word with the most attention on some source words, or else the one in the same place."""
+        weights, count = self.alignment.attention_to(words), len(self.alignment.target)
+        if weights.any():
+            return int(weights.argmax())
+        return min(count - 1, words[0] * count // len(self.alignment.source))
 
     def _places(self, points: Sequence[Point]) -> dict[tuple[int, int], list[_Atom]]:
         """Return the points at each place of each target word."""
@@ -346,11 +347,11 @@ class Part:
     whole: Alignment | JoinedAlignment | None = None
     firsts: tuple[int, int] = (0, 0)
 
-    def looked(self, source: Sequence[int]) -> NDArray[np.float32]:
-        """Return how much each target word looked at some source words.  (target words,)."""
+    def attention_to(self, source: Sequence[int]) -> NDArray[np.float32]:
+        """Return the attention of each target word to some source words.  (target words,)."""
         x, y = self.firsts
         assert self.whole is not None
-        return self.whole.looked([x + s for s in source])[y : y + len(self.target)]
+        return self.whole.attention_to([x + s for s in source])[y : y + len(self.target)]
 
 
 def parts(marked: Marked, alignment: Alignment | JoinedAlignment | None, target: str) -> Iterator[Part]:

@@ -1,8 +1,8 @@
 """Significance: intervals by the bootstrap, tests whether two systems differ, and two systems sentence by sentence.
 
-As in sacrebleu, with its random numbers for the same seed, but all resamples at once: a matrix of how often each
-sentence was drawn, times the counts. One difference: a random difference that equals the observed one counts as chance,
-so that a system never differs from itself.
+As in sacrebleu, with its random numbers for the same seed, but all resamples at once, as a product of matrices: how
+often each sentence was drawn, and the counts. One difference: a random difference that equals the observed one counts
+as chance, so that a system never differs from itself.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ __all__ = [
     "Comparison",
     "Difference",
     "Interval",
+    "check_test",
     "compare_stats",
     "differences",
     "intervals",
@@ -101,13 +102,11 @@ def differences(
     of random sentences (10,000 times), `bootstrap` draws sentences. Without resamples there is no interval, and only
     the randomisation can be done.
     """
-    choose("test", test, TESTS)
+    check_test(test, resamples)
     if len(first) != len(second):
         raise DataError(
             f"{len(first)} translations of one system and {len(second)} of the other; they have to be pairs"
         )
-    if not resamples and test == "bootstrap":
-        raise ConfigError("the bootstrap needs resamples; choose more than 0, or the test 'randomisation'")
     totals, others = first.scores(), second.scores()
     drawn = _bootstrap([first, second], resamples, seed) if resamples else None
     chance = _randomised(first, second, seed) if test == "randomisation" else {}
@@ -121,6 +120,12 @@ def differences(
         interval = None if resampled is None else _middle(resampled)
         by_metric[name] = Difference(name, totals[name], others[name], interval, float(p))
     return by_metric
+
+
+def check_test(test: str, resamples: int) -> None:
+    """Raise ConfigError for a significance test that cannot be done."""
+    if choose("test", test, TESTS) == "bootstrap" and not resamples:
+        raise ConfigError("the test 'bootstrap' needs resamples; choose more than 0, or the test 'randomisation'")
 
 
 def _middle(scores: Array) -> Interval:
@@ -222,5 +227,4 @@ def compare_stats(
 ) -> Comparison:
     """Compare two systems on the same sentences; `by` is the metric for single sentences."""
     choose("metric", by, first.counts)
-    found = differences(first, second, test, resamples, seed)
-    return Comparison(found, by, first.sentences(by), second.sentences(by))
+    return Comparison(differences(first, second, test, resamples, seed), by, first.sentences(by), second.sentences(by))

@@ -31,7 +31,7 @@ __all__ = [
     "using_threads",
 ]
 
-FASTER = 1.1  # times as fast as fewer threads: for less, the cores are left to others
+FASTER = 1.1  # times as fast as fewer threads: for less, fewer threads are used
 HOPELESS = 4.0  # times as slow as one thread in the quick trial: not tried on the whole work
 ROUNDS = 3
 LONGEST = 10.0  # seconds after which no further round begins
@@ -40,18 +40,18 @@ LONGEST = 10.0  # seconds after which no further round begins
 def pick(name: str) -> torch.device:
     """Return the device of a name; `auto` takes CUDA, then Apple's MPS, then the CPU."""
     choose("device", name, ("auto", "cpu", "cuda", "mps"))
-    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    usable = [device for device, there in available.items() if there]
     if name == "auto":
-        name = next(device for device, usable in there.items() if usable)
-    if not there[name]:
-        usable = ", ".join(sorted(device for device, found in there.items() if found))
-        raise ConfigError(f"device '{name}' is not available here; choose one of auto, {usable}")
+        return torch.device(usable[0])
+    if name not in usable:
+        raise ConfigError(f"device '{name}' is not available; choose one of auto, {', '.join(sorted(usable))}")
     return torch.device(name)
 
 
 @contextmanager
 def fast_products(device: torch.device) -> Iterator[None]:
-    """Let a GPU round the factors of products in fp32 to 11 bits (TF32) for a while: training does not mind."""
+    """Let a GPU round the factors of products in fp32 to 11 bits (TF32) for a while, as training allows."""
     if device.type != "cuda":
         yield
         return
@@ -68,13 +68,13 @@ def out_of_memory(error: BaseException) -> bool:
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     # The CPU's allocator and MPS have no error class of their own.
-    said = str(error)
-    return isinstance(error, RuntimeError) and ("can't allocate memory" in said or "out of memory" in said)
+    message = str(error)
+    return isinstance(error, RuntimeError) and ("can't allocate memory" in message or "out of memory" in message)
 
 
 @contextmanager
 def memory_guard(what: str, remedy: str) -> Iterator[None]:
-    """Turn the device's running out of memory into an error that says in what, and what helps."""
+    """Raise DeviceMemoryError, with what was being done and a remedy, when memory runs out."""
     try:
         yield
     except torch.OutOfMemoryError:

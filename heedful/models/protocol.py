@@ -1,4 +1,4 @@
-"""What every model is to the rest of the library: `encode`, `start`, `step`, `logits`, and the records between them."""
+"""The protocol of all models: `encode`, `start`, `step`, `logits`, and the records between them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Memory:
     """Encoder output h (B, S, D), its mask keep (B, S), and what is computed from it once.
 
     `keys` are the keys of each attention (and the values, where they are not h); `last` are a recurrent encoder's last
-    states h(T), bottom layer first; `weights` (B, L, H, S, S) are those of the encoder's self-attention, if asked for.
-    Everything is batch first, so that rows can be selected. `padded` is False when nothing is padding for sure.
+    states h(T), bottom layer first; `weights` (B, L, H, S, S) are those of the encoder's self-attention, if needed.
+    Everything is batch first, so that rows can be selected. `padded` is False if there is certainly no padding.
     """
 
     h: Tensor
@@ -40,7 +40,7 @@ class Memory:
         )
 
     def wide(self, S: int) -> Memory:
-        """Return the same with room for S words of the source, which no sentence has more of."""
+        """Return the same with S source positions; no sentence may have more tokens."""
         if self.keep.shape[1] == S:
             return self
 
@@ -49,11 +49,11 @@ class Memory:
                 return x.narrow(dim, 0, S).contiguous()
             return F.pad(x, (0,) * (2 * (x.ndim - dim) - 1) + (S - x.shape[dim],))
 
-        # Keys go over the source in the last dimension but one, whatever else they go over.
+        # The source is the last axis of keys but one.
         return Memory(fit(self.h, 1), fit(self.keep, 1), tuple(fit(k, k.ndim - 2) for k in self.keys), self.last)
 
     def join(self, other: Memory) -> Memory:
-        """Return the sentences of both, these first; they have room for as many words."""
+        """Return the sentences of both, these first; both have the same number of positions."""
 
         def both(ours: tuple[Tensor, ...], theirs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
             return tuple(torch.cat(pair) for pair in zip(ours, theirs, strict=True))
@@ -62,7 +62,7 @@ class Memory:
         return Memory(h, keep, keys, both(self.last, other.last))
 
     def put(self, rows: Tensor, other: Memory) -> Memory:
-        """Write other sentences, with room for as many words, over those of some `rows`. It consumes both."""
+        """Overwrite some `rows` by other sentences, with the same number of positions. It consumes both."""
         pairs = ((self.h, other.h), (self.keep, other.keep), *zip(self.keys, other.keys, strict=True))
         for ours, theirs in (*pairs, *zip(self.last, other.last, strict=True)):
             ours.index_copy_(0, rows, theirs)
@@ -70,10 +70,10 @@ class Memory:
 
 
 class State(Protocol):
-    """What is remembered between steps. It is consumed by `step`, which returns the next one."""
+    """The state of a decoder between steps. It is consumed by `step`, which returns the next one."""
 
     def select(self, rows: Tensor) -> Self:
-        """Return the state of some hypotheses, in the order of `rows`: all that a beam needs. It, too, consumes."""
+        """Return the state of some hypotheses, in the order of `rows`, as a beam needs it. It consumes this state."""
         ...
 
     def join(self, other: Self) -> Self:
@@ -81,7 +81,7 @@ class State(Protocol):
         ...
 
     def put(self, rows: Tensor, other: Self) -> Self:
-        """Let others begin in the places of some sentences. It consumes both."""
+        """Replace some sentences by others that begin now. It consumes both."""
         ...
 
 
@@ -99,9 +99,9 @@ class NeedWeights:
 
 
 class Step(NamedTuple):
-    """What a step gives: hidden (R, n, …) for `logits`, the next state, and weights (R, L, H, n, S) if asked for.
+    """The result of a step: hidden (R, n, …) for `logits`, the next state, and weights (R, L, H, n, S) if needed.
 
-    `weights` is None when not asked for, and for a model that has nothing to attend to.
+    `weights` is None if not needed, and for a model without attention.
     """
 
     hidden: Tensor
@@ -113,11 +113,11 @@ class Seq2Seq(Protocol):
     """One protocol for every model. One step of T tokens equals T steps of one token, to rounding.
 
     A state has R = B rows, one for each sentence of the memory, or R = B·K: K hypotheses for each, side by side. They
-    attend to the same sentence, which is never copied: to attention they are K queries at once.
+    attend to the same sentence, which is not copied: attention gets K queries at once.
     """
 
     def encode(self, x: Tensor, keep: Tensor, need_weights: NeedWeights | None = None) -> Memory:
-        """Read the source.  x (B, S), keep (B, S) with the padding on the right -> Memory."""
+        """Encode the source.  x (B, S), keep (B, S) with the padding on the right -> Memory."""
         ...
 
     def start(self, memory: Memory, capacity: int) -> State:
@@ -125,16 +125,16 @@ class Seq2Seq(Protocol):
         ...
 
     def step(self, y: Tensor, state: State, memory: Memory, need_weights: NeedWeights | None = None) -> Step:
-        """Read n target tokens.  y (R, n): n = 1 while decoding, n = T for teacher forcing or a forced prefix."""
+        """Decode n target tokens.  y (R, n): n = 1 while decoding, n = T for teacher forcing or a forced prefix."""
         ...
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Return the scores of all words of the vocabulary, for the caller to write into.  hidden (…, D) -> (…, V)."""
+        """Return the scores of all tokens; the caller may overwrite them.  hidden (…, D) -> (…, V)."""
         ...
 
     def norms(self, memory: Memory) -> Tensor | None:
-        """Return ‖f(h_j)‖: how long the vector is that a weight of 1 would let through.  (B, L, H, S).
+        """Return ‖f(h_j)‖, the length of the vector that a weight of 1 would contribute.  (B, L, H, S).
 
-        None for a model that has nothing to attend to.
+        None for a model without attention.
         """
         ...

@@ -19,12 +19,13 @@ from heedful.attention import FusedScore, Score, attend, build_score
 from heedful.config import CELLS as CELL_NAMES
 from heedful.config import FixedConfig, RecurrentConfig, Registry, RnnConfig
 from heedful.errors import ConfigError
-from heedful.fused.triton import additive_attend, attend_step, attendable, gru_cell, lstm_cell, steppable, usable
+from heedful.fused.triton import additive_attend, attend_step, attendable, gru_cell, lstm_cell, usable
 from heedful.fused.triton.additive import unfit
 from heedful.fused.unrolled import (
     DecoderOutput,
     DecoderSpec,
     Tensors,
+    by_kernels,
     reverse_sentences,
     unrolled_decoder,
     unrolled_encoder,
@@ -47,7 +48,6 @@ __all__ = [
     "Recurrent",
     "RecurrentState",
     "Stack",
-    "by_kernels",
     "gru",
     "initialise",
     "lstm",
@@ -56,11 +56,6 @@ __all__ = [
 ]
 
 CellState = tuple[Tensor, ...]  # (s,), or (s, m) for the LSTM with its cell state m; each (B, D)
-
-
-def by_kernels(x: Tensor) -> bool:
-    """Whether kernels take a step of decoding on this tensor."""
-    return x.is_cuda and steppable(x)
 
 
 def rnn(x: Tensor, u: Tensor, state: CellState) -> CellState:
@@ -110,7 +105,7 @@ class CellKind(NamedTuple):
     kernel: Function | None = None
 
     def best(self, *tensors: Tensor) -> Function:
-        """Return the function for these tensors: the kernel where kernels are used and nobody learns."""
+        """Return the function for these tensors: the kernel where kernels are usable, without gradients."""
         if self.kernel is None or torch.is_grad_enabled() or not by_kernels(tensors[0]):
             return self.function
         return self.kernel if all(tensor.dtype == tensors[0].dtype for tensor in tensors) else self.function
@@ -209,7 +204,7 @@ def plain_encoder(
 
 
 class Encoder(nn.Module):
-    """Any number of layers, one or both directions; the states of both directions stand side by side."""
+    """Any number of layers, one or both directions; the states of both directions are concatenated."""
 
     def __init__(self, config: RecurrentConfig, vocabulary: int) -> None:
         super().__init__()
@@ -362,17 +357,17 @@ class Stack(nn.Module):
 
     def tensors(self, states: tuple[CellState, ...], T: int) -> Tensors:
         """Return weights and first states as `unrolled_decoder` takes them, with dropout between the layers."""
-        found = Tensors()
+        tensors = Tensors()
         for number, (cell, state) in enumerate(zip(self.cells, states, strict=True)):
             own: Tensors = cell.tensors() | dict(zip("sm", state, strict=False))  # type: ignore[operator]
             if number and self.training and self.dropout.p:
                 own["drop"] = self.dropout(torch.ones(T, *state[0].shape, device=state[0].device))
-            found |= {f"{name}{number}": tensor for name, tensor in own.items()}
-        return found
+            tensors |= {f"{name}{number}": tensor for name, tensor in own.items()}
+        return tensors
 
 
 class Output(nn.Module):
-    """From what the decoder knows to words: W_o[s_t; c_t] + b_o, or, tied, E·tanh(W[s_t; c_t; y_{t-1}])."""
+    """From the decoder's state to tokens: W_o[s_t; c_t] + b_o, or, tied, E·tanh(W[s_t; c_t; y_{t-1}])."""
 
     def __init__(self, width: int, target: nn.Embedding, config: RecurrentConfig) -> None:
         super().__init__()
@@ -411,7 +406,7 @@ class Recurrent(nn.Module):
 
     @property
     def source_words(self) -> nn.Embedding:
-        """The vectors of source words."""
+        """The embedding of source tokens."""
         return self.encoder.embedding
 
     def encode(self, x: Tensor, keep: Tensor, need_weights: NeedWeights | None = None) -> Memory:
@@ -436,7 +431,7 @@ class Recurrent(nn.Module):
         return memory.h.norm(dim=-1)[:, None, None] if memory.keys else None
 
     def query(self, s: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
-        """Return what states find in the source.  s (R, D) -> c (R, E), weights (R, S).
+        """Return the context and weights of queries.  s (R, D) -> c (R, E), weights (R, S).
 
         K hypotheses of one sentence are K queries: (B·K, D) is (B, K, D).
         """
@@ -491,12 +486,12 @@ class Fixed(Recurrent):
         self.output = Output(config.width + sum(context), self.embedding, config)
 
     def step(self, y: Tensor, state: RecurrentState, memory: Memory, need_weights: NeedWeights | None = None) -> Step:
-        """Read n tokens.  y (R, n) -> hidden (R, n, …), the state after them; there are no weights."""
+        """Decode n tokens.  y (R, n) -> hidden (R, n, …), the state after them; there are no weights."""
         e = self.embed(y)
         K = y.shape[0] // memory.h.shape[0]
         context = memory.last[self.layers - 1].repeat_interleave(K, 0)[:, None].expand(-1, y.shape[1], -1)
-        way = self._unrolled if self.unrolls(y, memory) else self._step_by_step
-        s, cells = way(e, state, context)
+        run = self._unrolled if self.unrolls(y, memory) else self._step_by_step
+        s, cells = run(e, state, context)
         known = torch.cat([s, context], dim=-1) if self.every else s
         return Step(self.output.hidden(known, e), RecurrentState(cells), None)
 
@@ -535,10 +530,10 @@ class Bahdanau(Recurrent):
         self.output = Output(D + E, self.embedding, config)
 
     def step(self, y: Tensor, state: RecurrentState, memory: Memory, need_weights: NeedWeights | None = None) -> Step:
-        """Read n tokens.  y (R, n) -> hidden (R, n, …), the state after them, weights (R, 1, 1, n, S) if asked for."""
+        """Decode n tokens.  y (R, n) -> hidden (R, n, …), the state after them, weights (R, 1, 1, n, S) if needed."""
         e = self.embed(y)
-        way = self._unrolled if self.unrolls(y, memory) else self._step_by_step
-        known, cells, weights = way(e, state, memory)
+        run = self._unrolled if self.unrolls(y, memory) else self._step_by_step
+        known, cells, weights = run(e, state, memory)
         return Step(self.output.hidden(known, e), RecurrentState(cells), weights if need_weights else None)
 
     def _step_by_step(self, e: Tensor, state: RecurrentState, memory: Memory) -> Attended:
@@ -582,10 +577,10 @@ class Luong(Recurrent):
         return RecurrentState(state.cells, torch.zeros_like(state.top) if self.feed else None)
 
     def step(self, y: Tensor, state: RecurrentState, memory: Memory, need_weights: NeedWeights | None = None) -> Step:
-        """Read n tokens.  y (R, n) -> hidden (R, n, …), the state after them, weights (R, 1, 1, n, S) if asked for."""
+        """Decode n tokens.  y (R, n) -> hidden (R, n, …), the state after them, weights (R, 1, 1, n, S) if needed."""
         e = self.embed(y)
-        way = self._unrolled if self.unrolls(y, memory) else self._step_by_step
-        known, mixed, after, weights = way(e, state, memory)
+        run = self._unrolled if self.unrolls(y, memory) else self._step_by_step
+        known, mixed, after, weights = run(e, state, memory)
         return Step(self._hidden(known, mixed, e), after, weights if need_weights else None)
 
     def _step_by_step(self, e: Tensor, state: RecurrentState, memory: Memory) -> Mixed:

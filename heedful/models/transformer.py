@@ -43,55 +43,55 @@ __all__ = [
     "positions",
 ]
 
-ROWS = 2  # so many times the rows there is place for when others join
-FIRST = 32  # words there is room for at first; when it is full, the room is doubled
+ROWS = 2  # factor by which the rows grow when sentences join
+FIRST = 32  # tokens there is room for at first; it is doubled when it is full
 
 
 class Cache:
-    """Keys and values of `length` words in each of L layers; at most `capacity` will come.
+    """The state of the decoder: keys and values of `length` tokens in each of L layers, at most `capacity`.
 
-    They lie in one tensor (L, 2, R, H, room, C): a new word is written into its place, and all words so far are a view
-    of it. While gradients are wanted nothing may be written over, and the words are strung together instead.
+    They are in one `buffer` (L, 2, R, H, size, C): new tokens are written to it, and all tokens so far are a view of
+    it. With gradients enabled nothing may be overwritten, and tokens are concatenated instead (`with_grad`).
 
-    Sentences may `join` that begin later: all have their last words in the same place, and `offset` (R,) says how many
-    places before their first word are none of theirs. Only one word at a time can be read then.
+    Sentences may `join` that begin later: the last tokens of all are at the same index, and `offset` (R,) is the number
+    of positions before the first token of each. Only one token at a time can be decoded then.
     """
 
     def __init__(self, L: int, capacity: int, positions: Callable[[int], Tensor]) -> None:
         self.L, self.capacity, self.positions = L, capacity, positions
         self.table: Tensor | None = None  # of the first positions
         self.length = 0
-        self.room: Tensor | None = None
-        self.spare: Tensor | None = None  # where the rows that are selected go, and the other way next time
-        self.rows: Tensor | None = None  # what the room is the first rows of, so that others can join
-        self.strung: dict[int, Tensor] = {}
+        self.buffer: Tensor | None = None
+        self.spare: Tensor | None = None  # to which selected rows are copied; then the two are swapped
+        self.rows: Tensor | None = None  # of which the buffer is the first rows, so that others can join
+        self.with_grad: dict[int, Tensor] = {}
         self.fast: FastDecoder | None = None
         self.offset: Tensor | None = None
-        self.fresh = 0  # sentences that it was started for
+        self.fresh = 0  # sentences in the memory that it was started for
 
     def extend(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Add the keys and values of n words in a layer; return those of all.  (R, H, n, C) -> (R, H, t, C) each."""
+        """Add the keys and values of n tokens in a layer; return those of all.  (R, H, n, C) -> (R, H, t, C) each."""
         n, t = k.shape[2], self.length
-        if n == self.capacity:  # all words at once: nothing will follow
+        if n == self.capacity:  # all tokens at once
             return k, v
         kv = torch.stack([k, v])
-        if torch.is_grad_enabled() or self.strung:
-            before = self.strung.get(layer)
-            if before is None and self.room is not None:
-                before = self.room[layer, :, :, :, :t]
+        if torch.is_grad_enabled() or self.with_grad:
+            before = self.with_grad.get(layer)
+            if before is None and self.buffer is not None:
+                before = self.buffer[layer, :, :, :, :t]
             kv = kv if before is None else torch.cat([before, kv], dim=3)
-            self.strung[layer] = kv
+            self.with_grad[layer] = kv
             k, v = kv.unbind(0)
         else:
-            room = self.make_room(kv, kv.shape[1], kv.shape[2], kv.shape[4], n)[layer]
-            room[:, :, :, t : t + n] = kv
-            k, v = room[:, :, :, : t + n].unbind(0)
+            buffer = self.make_room(kv, kv.shape[1], kv.shape[2], kv.shape[4], n)[layer]
+            buffer[:, :, :, t : t + n] = kv
+            k, v = buffer[:, :, :, : t + n].unbind(0)
         return k, v
 
     def places(self, n: int) -> Tensor:
-        """Return the positions of the next n words, (n, D), or (R, 1, D) where sentences began at different times."""
+        """Return the encodings of the next n positions, (n, D); (R, 1, D) if sentences began at different times."""
         if self.length + n > self.capacity:
-            raise ShapeError(f"{self.length + n} words, but the state was started for {self.capacity} at most")
+            raise ShapeError(f"{self.length + n} tokens, but the state was started for {self.capacity} at most")
         wanted = self.length + n
         if self.table is None or len(self.table) < wanted:
             self.table = self.positions(wanted)
@@ -100,76 +100,78 @@ class Cache:
         return self.table[self.length : wanted]
 
     def advance(self, n: int) -> None:
-        """Take the last n words as read, by all layers."""
+        """Count n tokens more, once all layers have them."""
         self.length += n
 
     def select(self, rows: Tensor) -> Cache:
-        """Keep some hypotheses, in the order of `rows`; what the others had is gone."""
-        self.strung = {layer: kv[:, rows] for layer, kv in self.strung.items()}
+        """Keep some hypotheses, in the order of `rows`."""
+        self.with_grad = {layer: kv[:, rows] for layer, kv in self.with_grad.items()}
         self.offset = None if self.offset is None else self.offset[rows]
-        if self.room is not None and self.length:
-            R, size = len(rows), self.room.shape[4]
+        if self.buffer is not None and self.length:
+            R, size = len(rows), self.buffer.shape[4]
             if self.spare is None or self.spare.shape[2] < R or self.spare.shape[4] != size:
                 self.spare = self._empty(R, size)
-            there, before = self.spare[:, :, :R], self.room if self.rows is None else self.rows
-            torch.index_select(self.room[..., : self.length, :], 2, rows, out=there[..., : self.length, :])
-            self.room, self.rows, self.spare = there, self.spare, before
+            selected, before = self.spare[:, :, :R], self.buffer if self.rows is None else self.rows
+            torch.index_select(self.buffer[..., : self.length, :], 2, rows, out=selected[..., : self.length, :])
+            self.buffer, self.rows, self.spare = selected, self.spare, before
         return self
 
     def join(self, other: Cache) -> Cache:
-        """Take in sentences that begin now, behind these."""
-        begun = self._begun(other)
-        if self.room is None or begun is None:
-            self.room, self.fresh = None, self.fresh + other.fresh
+        """Append sentences that begin now."""
+        starts = self._starts(other)
+        if self.buffer is None or starts is None:
+            self.buffer, self.fresh = None, self.fresh + other.fresh
             return self
-        R, more, size = self.room.shape[2], self.room.shape[2] + other.fresh, self.room.shape[4]
+        R, more, size = self.buffer.shape[2], self.buffer.shape[2] + other.fresh, self.buffer.shape[4]
         if self.rows is None or self.rows.shape[2] < more:
             self.rows, self.spare = self._empty(max(more, ROWS * R), size), None
-            self.rows[:, :, :R, :, : self.length] = self.room[..., : self.length, :]
-        self.room = self.rows[:, :, :more]
-        # What is none of a sentence's is masked, but must be a number.
-        self.room[:, :, R:, :, : self.length] = 0
-        self.offset = torch.cat([begun, begun.new_full((other.fresh,), self.length)])
+            self.rows[:, :, :R, :, : self.length] = self.buffer[..., : self.length, :]
+        self.buffer = self.rows[:, :, :more]
+        # Positions before a sentence are masked, but must not be NaN.
+        self.buffer[:, :, R:, :, : self.length] = 0
+        self.offset = torch.cat([starts, starts.new_full((other.fresh,), self.length)])
         return self
 
     def put(self, rows: Tensor, other: Cache) -> Cache:
-        """Let others begin in the places of some sentences: what those had is masked from now on."""
-        begun = self._begun(other)
-        self.offset = None if begun is None else begun.index_fill(0, rows, self.length)
+        """Replace some sentences by others that begin now; positions before are masked."""
+        starts = self._starts(other)
+        self.offset = None if starts is None else starts.index_fill(0, rows, self.length)
         return self
 
-    def _begun(self, other: Cache) -> Tensor | None:
-        """Make sure that others can begin now, and return where each of these began; None if they all begin now."""
-        if self.strung or other.length or other.strung:
-            raise ShapeError("only sentences that begin can join others, and only where words are read one at a time")
+    def _starts(self, other: Cache) -> Tensor | None:
+        """Check that others can begin now; return where each of these began, None if all begin now."""
+        if self.with_grad or other.length or other.with_grad:
+            raise ShapeError(
+                "only sentences that begin can join others, and only where tokens are decoded one at a time"
+            )
         self.capacity = max(self.capacity, self.length + other.capacity)
-        if self.room is None or not self.length:
+        if self.buffer is None or not self.length:
             return None
-        return self.room.new_zeros(self.room.shape[2], dtype=torch.long) if self.offset is None else self.offset
+        return self.buffer.new_zeros(self.buffer.shape[2], dtype=torch.long) if self.offset is None else self.offset
 
     def make_room(self, like: Tensor, R: int, H: int, C: int, n: int = 1) -> Tensor:
-        """Return (L, 2, R, H, room, C) with the words so far, and place for n more."""
-        if self.room is not None and self.room.shape[4] >= self.length + n:
-            return self.room
-        # Places that nobody has words in any more are given up.
+        """Return the buffer (L, 2, R, H, size, C) with the tokens so far, and room for n more."""
+        if self.buffer is not None and self.buffer.shape[4] >= self.length + n:
+            return self.buffer
+        # Positions before the first token of all sentences are dropped.
         gone = 0 if self.offset is None else int(self.offset.min())
-        old, kept = self.room, self.length - gone
+        old, kept = self.buffer, self.length - gone
         self.length, self.capacity = kept, self.capacity - gone
         size = min(max(FIRST, kept + n, 2 * kept), self.capacity)
-        self.room, self.rows = like.new_empty(self.L, 2, R, H, size, C), None
+        self.buffer, self.rows = like.new_empty(self.L, 2, R, H, size, C), None
         if self.offset is not None:
             self.offset = self.offset - gone
         if old is not None:
-            self.room[..., :kept, :] = old[..., gone : gone + kept, :]
-        return self.room
+            self.buffer[..., :kept, :] = old[..., gone : gone + kept, :]
+        return self.buffer
 
     def _empty(self, R: int, size: int) -> Tensor:
-        assert self.room is not None
-        L, two, _, H, _, C = self.room.shape
-        return self.room.new_empty(L, two, R, H, size, C)
+        assert self.buffer is not None
+        L, two, _, H, _, C = self.buffer.shape
+        return self.buffer.new_empty(L, two, R, H, size, C)
 
 
-PLACES = 256  # positions that are computed at first
+POSITIONS = 256  # encodings that are computed at first
 FEW = 64  # rows up to which a product is small
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
 HALVES = (torch.bfloat16, torch.float16)
@@ -200,7 +202,7 @@ class Stream(NamedTuple):
 
 
 def _by_kernels(x: Tensor) -> bool:
-    """Whether kernels do the work of the layers: where they may, and products are taken in a half type."""
+    """Whether kernels run the sub-layers: where kernels are usable, and products are in a half type."""
     return _on_gpu(x) and _precision(x) in HALVES
 
 
@@ -209,7 +211,7 @@ def _on_gpu(x: Tensor) -> bool:
 
 
 def _precision(x: Tensor) -> torch.dtype:
-    """Return the type that products of x are taken in: autocast's, or its own."""
+    """Return the type in which products of x are computed: autocast's, or its own."""
     place = x.device.type
     cast = torch.amp.is_autocast_available(place) and torch.is_autocast_enabled(place)
     return torch.get_autocast_dtype(place) if cast else x.dtype
@@ -219,7 +221,7 @@ def add_and_norm(stream: Stream, LN: nn.Module, p: float) -> tuple[Tensor, Tenso
     """Return x' = x + dropout(g) and LN(x').  (B, n, D) each."""
     x, g, drops = stream
     if drops is not None and isinstance(LN, nn.LayerNorm):
-        # Under autocast only products read what is normalised, and would round it themselves.
+        # Under autocast only products read the normalised values, and would round them anyway.
         return residual_norm(x, g, LN, p, drops, _precision(x))
     if g is not None:
         x = x + (dropout(g, p) if p else g)
@@ -227,7 +229,7 @@ def add_and_norm(stream: Stream, LN: nn.Module, p: float) -> tuple[Tensor, Tenso
 
 
 class Residual(nn.Module):
-    """What stands around every sub-layer g: x + g(LN(x)) with `norm=pre`, LN(x + g(x)) with `norm=post`."""
+    """The residual connection around a sub-layer g: x + g(LN(x)) with `norm=pre`, LN(x + g(x)) with `norm=post`."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
@@ -235,14 +237,14 @@ class Residual(nn.Module):
         self.LN = nn.LayerNorm(config.width)
 
     def before(self, stream: Stream) -> tuple[Stream, Tensor]:
-        """Return the stream as it is here, and what the sub-layer reads.  (B, n, D)."""
+        """Return the stream, and the input of the sub-layer.  (B, n, D)."""
         if not self.pre:
             return stream, stream.x
         x, n = add_and_norm(stream, self.LN, self.dropout if self.training else 0.0)
         return stream._replace(x=x, g=None), n
 
     def after(self, stream: Stream, g: Tensor) -> Stream:
-        """Return what stands after it.  g (B, n, D)."""
+        """Return the stream after the sub-layer.  g (B, n, D)."""
         stream = stream._replace(g=g)
         if self.pre:
             return stream
@@ -252,7 +254,7 @@ class Residual(nn.Module):
 
 @dataclass(frozen=True)
 class Mask:
-    """What may be attended to, prepared once for all layers.
+    """A mask, prepared once for all layers.
 
     `keep` (B, S) or (1, T, S) as `attend` takes it, None for everything. For PyTorch's own attention the same as a
     `bias` (B or 1, 1, 1 or T, S) on the scores, and in `some` (B, 1, 1, 1) 0 for a row with nothing to attend to;
@@ -290,7 +292,7 @@ def _bias(keep: Tensor, dtype: torch.dtype) -> Tensor:
 class MultiHead(nn.Module):
     """[c¹; …; c^H] W_o with cⁱ = Σ_j αⁱ_tj vⁱ_j, αⁱ = softmax(qⁱ · kⁱ / √C), q = W_q s, k = W_k h, v = W_v h.
 
-    The three matrices stand in one, W = [W_q; W_k; W_v], so that self-attention takes one product.
+    The three matrices are one, W = [W_q; W_k; W_v], so that self-attention takes one product.
     """
 
     def __init__(self, config: TransformerConfig) -> None:
@@ -320,7 +322,7 @@ class MultiHead(nn.Module):
         return (k, v) if torch.is_grad_enabled() else (k.contiguous(), v.contiguous())
 
     def norms(self, v: Tensor) -> Tensor:
-        """Return ‖W_o^i vⁱ_j‖, the length of what each head lets through.  v (B, H, S, C) -> (B, H, S).
+        """Return ‖W_o^i vⁱ_j‖, the length of each head's output for each position.  v (B, H, S, C) -> (B, H, S).
 
         As √(vᵀ W_oᵀ W_o v): the vectors themselves would be C times as many numbers.
         """
@@ -333,7 +335,7 @@ class MultiHead(nn.Module):
         return self.W_o(c.transpose(1, 2).flatten(2)), weights
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, need_weights: bool) -> tuple[Tensor, Tensor | None]:
-        """The same, but weights only if asked for.  q (B, H, T, C), k, v (B, H, S, C) -> (B, T, D)."""
+        """The same, with weights only if needed.  q (B, H, T, C), k, v (B, H, S, C) -> (B, T, D)."""
         if need_weights:
             c, weights = self(q, k, v, mask.keep)
             return c, weights
@@ -371,7 +373,7 @@ class EncoderLayer(nn.Module):
         self.forward_layer, self.around_forward = FeedForward(config), Residual(config)
 
     def forward(self, h: Stream, mask: Mask, need_weights: bool) -> tuple[Stream, Tensor | None]:
-        """h (B, S, D) -> (B, S, D), weights (B, H, S, S) if asked for."""
+        """h (B, S, D) -> (B, S, D), weights (B, H, S, S) if needed."""
         h, n = self.around_inside.before(h)
         q, k, v = self.inside.project(n)
         g, weights = self.inside.attend(q, k, v, mask, need_weights)
@@ -441,8 +443,8 @@ class Transformer(Packable):
         self.LN_s = nn.LayerNorm(D) if self.pre else nn.Identity()
         self.W_o = nn.Parameter(embedding(target, D).weight.data) if config.tied == "none" else None
         self.b_o = nn.Parameter(torch.zeros(target)) if config.bias else None
-        self.table: Tensor | None = None  # of positions; not a buffer, which processes would have to agree on
-        self.earlier: list[Tensor] = []  # all such tables: a recorded step goes on reading its own
+        self.table: Tensor | None = None  # of positions; not a buffer, which would be synchronised between processes
+        self.earlier: list[Tensor] = []  # all such tables: a captured CUDA graph keeps reading its own
         self.packed: Tensor | None  # a copy of the output weights for small products
         self.register_buffer("packed", None, persistent=False)
         self.packed_from = (0, 0)
@@ -455,20 +457,20 @@ class Transformer(Packable):
         """Return the positions of n tokens or more, from a table on the weights' device.  (≥ n, D)."""
         table, W = self.table, self.embedding.weight
         if table is None or len(table) < n or table.device != W.device or table.dtype != W.dtype:
-            size = max(PLACES, 1 << (n - 1).bit_length())
-            with torch.inference_mode(False):  # training will use it, too
+            size = max(POSITIONS, 1 << (n - 1).bit_length())
+            with torch.inference_mode(False):  # training uses it, too
                 self.table = table = positions(size, W.shape[1], W.data)
             self.earlier.append(table)
         return table
 
-    def embed(self, words: nn.Embedding, x: Tensor, p: Tensor) -> Tensor:
+    def embed(self, table: nn.Embedding, x: Tensor, p: Tensor) -> Tensor:
         """Return E x √D + p.  x (B, n), p (n, D) -> (B, n, D)."""
-        e = torch.add(p, F.embedding(x, words.weight), alpha=self.scale)
+        e = torch.add(p, F.embedding(x, table.weight), alpha=self.scale)
         return dropout(e, self.dropout) if self.training else e
 
     @property
     def source_words(self) -> nn.Embedding:
-        """The vectors of source words."""
+        """The embedding of source tokens."""
         return self.source or self.embedding
 
     def encode(self, x: Tensor, keep: Tensor, need_weights: NeedWeights | None = None) -> Memory:
@@ -481,17 +483,17 @@ class Transformer(Packable):
             h = h.masked_fill(~keep[..., None], 0) if padded else h
             h = self.LN_h(fast_encode(h, self.encoder, mask.bias, mask.some, self.pre))
             return Memory(h, keep, cross_keys(h, self.decoder), padded=padded)
-        h = h.masked_fill(~keep[..., None], 0)  # whatever the padding's vector is, NaN too
-        mask, seen = Mask.of(keep, h), []
+        h = h.masked_fill(~keep[..., None], 0)  # the vector of padding may be anything, also NaN
+        mask, all_weights = Mask.of(keep, h), []
         stream = Stream.of(h, self.training)
         for layer in self.encoder:
             stream, weights = layer(stream, mask, need_weights is not None)
-            seen.append(weights)
+            all_weights.append(weights)
         _, h = add_and_norm(stream, self.LN_h, self.dropout if self.training else 0.0)
         keys = tuple(part for layer in self.decoder for part in layer.across.keys(h))  # type: ignore[union-attr, operator]
         # A sentence alone has no padding, as a rule; but to look takes waiting for the device.
         padded = len(x) > 1 or torch.is_grad_enabled() or not bool(keep.all())
-        return Memory(h, keep, keys, (), torch.stack(seen, dim=1) if need_weights else None, padded)
+        return Memory(h, keep, keys, (), torch.stack(all_weights, dim=1) if need_weights else None, padded)
 
     def start(self, memory: Memory, capacity: int) -> Cache:
         """Return an empty cache with room for `capacity` tokens."""
@@ -500,33 +502,39 @@ class Transformer(Packable):
         return cache
 
     def step(self, y: Tensor, state: Cache, memory: Memory, need_weights: NeedWeights | None = None) -> Step:
-        """Read n tokens.  y (R, n) -> hidden (R, n, D), the cache with them, weights (R, L, H, n, S) if asked for."""
+        """Decode n tokens.  y (R, n) -> hidden (R, n, D), the cache with them, weights (R, L, H, n, S) if needed."""
         n = y.shape[1]
         s = self.embed(self.embedding, y, state.places(n))
-        if n == 1 and need_weights is None and not torch.is_grad_enabled() and not self.training and not state.strung:
+        if (
+            n == 1
+            and need_weights is None
+            and not torch.is_grad_enabled()
+            and not self.training
+            and not state.with_grad
+        ):
             state.fast = state.fast or FastDecoder(self.decoder, self.channels, self.pre)
             s = state.fast(s[:, 0], state, memory)[:, None]
             state.advance(1)
             return Step(self.LN_s(s), state, None)
         if state.offset is not None:
-            raise ShapeError("sentences that began at different times are read one token at a time, without weights")
-        seen = []
+            raise ShapeError("sentences that began at different times are decoded one token at a time, without weights")
+        all_weights = []
         back = Mask.causal(n, state.length + n, s, need_weights is not None)
         across = Mask.of(memory.keep, s) if memory.padded else Mask()
         stream = Stream.of(s, self.training)
         for number, layer in enumerate(self.decoder):
-            seeing = need_weights if need_weights is not None and need_weights.layer in (None, number) else None
-            stream, weights = layer(stream, state, number, memory, (back, across), seeing)
-            seen += [] if weights is None else [weights]
+            needed = need_weights if need_weights is not None and need_weights.layer in (None, number) else None
+            stream, weights = layer(stream, state, number, memory, (back, across), needed)
+            all_weights += [] if weights is None else [weights]
         state.advance(n)
         _, s = add_and_norm(stream, self.LN_s, self.dropout if self.training else 0.0)
-        return Step(s, state, torch.stack(seen, dim=1) if need_weights else None)
+        return Step(s, state, torch.stack(all_weights, dim=1) if need_weights else None)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return the scores of all tokens.  hidden (…, D) -> (…, V)."""
         W, packed = self._output_weight, self.packed
         if packed is not None and hidden.shape[:-1].numel() <= FEW and not torch.is_grad_enabled():
-            # As long as nobody has changed what it was made from.
+            # Unless the weights have changed since.
             W = packed.t() if self.packed_from == (W.data_ptr(), W._version) else W
         return F.linear(hidden, W, self.b_o)
 
@@ -552,7 +560,7 @@ class Transformer(Packable):
         return super().train(mode)
 
     def pack(self, decoding: bool) -> None:
-        """Keep the output weights in memory by their inputs, too, or no longer."""
+        """Keep a transposed copy of the output weights, or drop it."""
         W = self._output_weight
         self.packed = W.detach().t().contiguous() if decoding and not self.training else None
         self.packed_from = (W.data_ptr(), W._version)

@@ -1,4 +1,4 @@
-"""What every way to cut text has in common: token ids, their spans in the original string, and the way back."""
+"""What all tokenizers have in common: text to token ids with their spans, ids to text, tokens to words."""
 
 from __future__ import annotations
 

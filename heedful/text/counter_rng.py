@@ -1,4 +1,4 @@
-"""Random numbers without a state: each follows from a key and a place alone, so that any can be had at any time.
+"""Counter-based random numbers: each is a function of a key and a position, without a state.
 
 The mixing is that of SplitMix64, which passes the usual tests of randomness on consecutive numbers.
 """
@@ -24,13 +24,13 @@ def key(*parts: int | str) -> np.uint64:
 
 def mixed(keys: Keys, places: npt.NDArray[Any]) -> Keys:
     """Return 64 random bits for places, each with its key or all with one."""
-    found = np.atleast_1d(places.astype(np.uint64) * _STEP + keys)
-    found ^= found >> np.uint64(30)
-    found *= np.uint64(0xBF58476D1CE4E5B9)
-    found ^= found >> np.uint64(27)
-    found *= np.uint64(0x94D049BB133111EB)
-    found ^= found >> np.uint64(31)
-    return found
+    bits = np.atleast_1d(places.astype(np.uint64) * _STEP + keys)
+    bits ^= bits >> np.uint64(30)
+    bits *= np.uint64(0xBF58476D1CE4E5B9)
+    bits ^= bits >> np.uint64(27)
+    bits *= np.uint64(0x94D049BB133111EB)
+    bits ^= bits >> np.uint64(31)
+    return bits
 
 
 def uniform(keys: Keys, places: npt.NDArray[Any]) -> npt.NDArray[np.float64]:

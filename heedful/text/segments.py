@@ -1,8 +1,8 @@
-"""What is translated at once: the sentences of texts, and parts of a sentence that is too long for the model.
+"""Segments to translate: the sentences of texts, and parts of a sentence that is too long for the model.
 
-`split` and `cut` give spans of characters and leave out nothing but white space, so that what was made of the spans can
-be put together with the spacing of the original. In doubt a sentence goes on: a model reads two at once better than
-half of one.
+`split` and `cut` return spans of characters and leave out nothing but white space, so that translations of the spans
+can be joined with the spacing of the original. In doubt there is no boundary: a model translates two sentences at once
+better than half of one.
 """
 
 from __future__ import annotations
@@ -18,9 +18,7 @@ from heedful.text.graphemes import boundary_after, boundary_before, is_boundary
 
 __all__ = ["READ", "Segment", "TooManyError", "cut", "read_rule", "segments", "split"]
 
-AT_ONCE = (
-    100_000  # characters that are encoded at once: what the tokenizer returns is several times as large as the ids
-)
+AT_ONCE = 100_000  # characters that are encoded at once: the tokenizer's output is several times as large as the ids
 READ = 2_048  # tokens that are read at once, whatever text.max_length says: attention takes the square of it
 
 Span = tuple[int, int]
@@ -28,7 +26,7 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True)
 class Segment:
-    """A part of text number `number`: its characters `start:end`, its tokens, and what a person should know of it."""
+    """A part of text number `number`: its characters `start:end`, its tokens, and notes for the reader."""
 
     number: int
     start: int
@@ -57,8 +55,8 @@ def segments(
     """Return the sentences of texts, or each text as one, and those of more than `most` tokens in parts that fit.
 
     A sentence that is too long is cut after the last clause that fits, otherwise after the last word, otherwise
-    anywhere; every part says so. A blank text has no segments. Raises TooManyError, before anything is encoded where
-    that is known, if there are more than `limit`. `check` is called before each sentence; what it raises ends this.
+    anywhere; every part has a note. A blank text has no segments. Raises TooManyError if there are more than `limit`,
+    if possible before anything is encoded. `check` is called before each sentence, and may raise.
     """
     places = []
     for number, text in enumerate(texts):
@@ -66,19 +64,19 @@ def segments(
         places += [(number, start, end) for start, end in (split(text) if sentences else whole)]
     if limit is not None and len(places) > limit:
         raise TooManyError(len(places), limit)
-    found: list[Segment] = []
+    parts: list[Segment] = []
     for (number, start, end), tokens in zip(places, _encoded(texts, places, codec), strict=True):
         if check is not None:
             check()
         head = codec.head(texts[number])
         if len(head) + len(tokens.ids) <= max(most, 2):
             part = texts[number][start:end]
-            found.append(Segment(number, start, end, part, _led(tokens, () if codec.head(part) else head)))
+            parts.append(Segment(number, start, end, part, _led(tokens, () if codec.head(part) else head)))
         else:
-            found += _parts(number, texts[number], (start, end), codec, most)
-        if limit is not None and len(found) > limit:
-            raise TooManyError(len(found), limit)
-    return found
+            parts += _parts(number, texts[number], (start, end), codec, most)
+        if limit is not None and len(parts) > limit:
+            raise TooManyError(len(parts), limit)
+    return parts
 
 
 def _encoded(texts: Sequence[str], places: Sequence[tuple[int, int, int]], codec: Codec) -> Iterator[Encoded]:
@@ -97,7 +95,7 @@ def read_rule(most: int) -> str:
 
 
 def _led(encoded: Encoded, head: tuple[int, ...]) -> Encoded:
-    """Put what stands at the beginning of the whole text before a part of it, too: the language to translate to."""
+    """Prepend the head of the whole text, the code of the target language, to a part of it."""
     return Encoded((*head, *encoded.ids), (*((0, 0) for _ in head), *encoded.spans)) if head else encoded
 
 
@@ -202,8 +200,8 @@ def _line(text: str, start: int, end: int) -> Iterator[Span]:
 
 
 def _first_word(text: str, start: int, end: int) -> int:
-    found = _LETTER_OR_DIGIT.search(text, start, end)
-    return found.start() if found else end
+    match = _LETTER_OR_DIGIT.search(text, start, end)
+    return match.start() if match else end
 
 
 def _ends(text: str, start: int, mark: re.Match[str], end: int) -> bool:
@@ -217,14 +215,14 @@ def _ends(text: str, start: int, mark: re.Match[str], end: int) -> bool:
         goes_on = (closed and following.isalpha()) or (kinds == {"．"} and following.isdigit())
         return not goes_on and is_boundary(text, mark.end())
     if not following.isspace():
-        asked = not kinds <= set(".…") and not closed
-        return asked and bool(re.match(f"[{_UNSPACED}]", following))
+        ends = not kinds <= set(".…") and not closed
+        return ends and bool(re.match(f"[{_UNSPACED}]", following))
     if kinds & set(_ALONE + "؟۔։"):
         return True
     first = cast(re.Match[str], _NEXT.match(text, mark.end(), end)).end()
     lower = first < end and _is_small(text[first])
     if not kinds <= set(". …\u00a0\u202f"):
-        return not (closed and lower)  # "Why?" he asked.
+        return not (closed and lower)  # "Why?" he ends.
     if lower:
         return False
     return marks[0].strip() != "." or _full_stop(text, start, mark.start(), first, end)
@@ -304,7 +302,7 @@ def _reach(text: str, start: int, end: int, fits: Callable[[str], bool], size: i
 
 
 def _best(text: str, start: int, reach: int, fits: Callable[[str], bool]) -> int:
-    """Return where to cut a part that may go up to `reach`: what is shorter need not fit, so that is asked, too."""
+    """Return where to cut a part that may go up to `reach`; a shorter part may have more tokens, so `fits` is asked."""
     marks = [m.end() for m in _CLAUSE.finditer(text, start, reach + 1) if m.end() <= reach]
     space = reach
     while space > start and (not text[space].isspace() or text[space] in _TIED or not _parted(text, space)):

@@ -1,7 +1,7 @@
-"""SentencePiece's subwords, as Marian and Opus-MT cut text: a model that cuts, and a list of the tokens that are known.
+"""SentencePiece subwords, as in Marian and Opus-MT: a model that cuts text, and a list of known tokens.
 
-The two are apart, as they are with Marian: the model of one language cuts its text, and the list may be that of both
-languages. A piece that is not in the list is unknown.
+They are separate, as with Marian: the model of one language cuts its text, and the list may be that of both languages.
+A piece that is not in the list is unknown.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ THREADS = 4  # of the trainer: the sums, and so the pieces, depend on it
 
 
 def sentencepiece() -> ModuleType:
-    """Return the package, or say how to get it."""
+    """Return the package; raise ModelError, with the command that installs it, if there is none."""
     try:
         import sentencepiece as package
     except ImportError:
@@ -40,7 +40,7 @@ def sentencepiece() -> ModuleType:
 
 
 class Cut(NamedTuple):
-    """What a string was cut into."""
+    """The pieces of a string."""
 
     ids: list[int]
     tokens: list[str]
@@ -57,7 +57,7 @@ class SentencePieces(Codec):
         self.model, self.tokens = model, tuple(tokens)
         if self.tokens[:4] != SPECIALS:
             raise ModelError(f"the tokenizer does not begin with the tokens {', '.join(SPECIALS)}")
-        # The special tokens are left out: what somebody typed never is one.
+        # The special tokens are left out: text never encodes to one.
         self._ids = {token: index for index, token in enumerate(self.tokens) if index >= len(SPECIALS)}
         if len(self._ids) + len(SPECIALS) != len(self.tokens) or self._ids.keys() & set(SPECIALS):
             twice = next(token for token, n in Counter(self.tokens).items() if n > 1)
@@ -83,8 +83,8 @@ class SentencePieces(Codec):
     def read_dump(cls, text: str) -> SentencePieces:
         """Read what `dump` wrote."""
         try:
-            found = parse_json(text, "the tokenizer cannot be read")
-            model, tokens = base64.b64decode(found["sentencepiece"], validate=True), found["tokens"]
+            parsed = parse_json(text, "the tokenizer cannot be read")
+            model, tokens = base64.b64decode(parsed["sentencepiece"], validate=True), parsed["tokens"]
         except (ValueError, KeyError, TypeError, binascii.Error) as error:
             raise ModelError(f"the tokenizer cannot be read: {error}") from None
         if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
@@ -93,8 +93,8 @@ class SentencePieces(Codec):
 
     def dump(self) -> str:
         """Return the model and the tokens as JSON."""
-        found = {"sentencepiece": base64.b64encode(self.model).decode("ascii"), "tokens": list(self.tokens)}
-        return json.dumps(found, ensure_ascii=False)
+        record = {"sentencepiece": base64.b64encode(self.model).decode("ascii"), "tokens": list(self.tokens)}
+        return json.dumps(record, ensure_ascii=False)
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -106,9 +106,9 @@ class SentencePieces(Codec):
     def ids(self, texts: Sequence[str]) -> list[tuple[int, ...]]:
         """Return the ids of many sentences, each closed by `</s>`, without the spans, in half the time."""
         heads, bodies = self._split(texts)
-        found = self._call(bodies, str)
+        pieces_of = self._call(bodies, str)
         end = SPECIALS.index("</s>")
-        return [(*self._look_up([*head, *pieces]), end) for head, pieces in zip(heads, found, strict=True)]
+        return [(*self._look_up([*head, *pieces]), end) for head, pieces in zip(heads, pieces_of, strict=True)]
 
     def head(self, text: str) -> tuple[int, ...]:
         """Return the id of the language's code at the beginning of a text, if there is one."""
@@ -117,15 +117,15 @@ class SentencePieces(Codec):
     def _cut(self, texts: Sequence[str]) -> list[Cut]:
         heads, bodies = self._split(texts)
         cuts = []
-        for text, head, found in zip(texts, heads, self._call(bodies, "offset_mapping"), strict=True):
+        for text, head, result in zip(texts, heads, self._call(bodies, "offset_mapping"), strict=True):
             shift = sum(map(len, head))
-            spans = [(start + shift, end + shift) for start, end in found["offsets"]]
-            tokens = [*head, *found["pieces"]]
+            spans = [(start + shift, end + shift) for start, end in result["offsets"]]
+            tokens = [*head, *result["pieces"]]
             cuts.append(
                 Cut(
                     self._look_up(tokens),
                     tokens,
-                    [*((0, len(h)) for h in head), *_filled(text, spans, found["pieces"])],
+                    [*((0, len(h)) for h in head), *_filled(text, spans, result["pieces"])],
                 )
             )
         return cuts
@@ -148,7 +148,7 @@ class SentencePieces(Codec):
 
 
 def _filled(text: str, spans: Sequence[tuple[int, int]], tokens: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Yield spans with something in them: of several pieces that stand for one character, the last alone has it.
+    """Yield non-empty spans: of several pieces of one character, only the last has its span in SentencePiece.
 
     The ligature ﬁ is read as f and i; both get its span. A piece that is white space itself has none.
     """

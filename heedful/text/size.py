@@ -1,8 +1,8 @@
 """How many tokens a vocabulary should have, from what can be counted in a text.
 
-More text teaches more tokens, but slowly: ten times the running words, twice the pieces. What is learned is bounded by
-how many words come more than once, because a piece that was seen once teaches nothing; the characters come on top,
-since a script with thousands of them needs them all. One vocabulary for two languages gets half as many again.
+Ten times the running words give twice the pieces. Their number is bounded by that of the words that occur more than
+once, because nothing is learned about a piece that occurs once; the characters come on top, since a script with
+thousands of them needs them all. One vocabulary for two languages gets half as many again.
 
 | pairs | running words of a side | pieces learned | for both languages |
 |---|---|---|---|
@@ -39,7 +39,7 @@ JOINT = 1.5
 
 
 def check_size(config: TextConfig) -> None:
-    """Refuse a vocabulary that has room for nothing but the special tokens."""
+    """Raise ConfigError for a vocabulary with room for the special tokens only."""
     if 0 < config.size < LEAST:
         raise ConfigError(f"text.size is {config.size}, expected {LEAST} or more, or 0: chosen from the data")
 
@@ -99,5 +99,5 @@ def vocabulary_size(counts: TextCounts, kind: str, joint: bool = False) -> int:
 
 
 def resolve_size(counts: TextCounts, config: TextConfig) -> TextConfig:
-    """Return the settings with a size: the one that was given, or one chosen from the counts of the texts."""
+    """Return the settings with a size: their own, or one chosen from the counts of the texts."""
     return replace(config, size=config.size or vocabulary_size(counts, config.kind, config.joint))

@@ -44,7 +44,7 @@ SCARCE = 0.5  # a piece with a smaller expected count is dropped
 
 
 class SubwordSampler(Protocol):
-    """What cuts words of one length by chance."""
+    """Cuts words of one length at random."""
 
     def cut(self, words: Sequence[str], counts: npt.NDArray[np.int64], rate: float, keys: Keys) -> Numbers:
         """Cut each word so many times: (sum of counts, length) ids, filled up with -1; `keys` are the rows' own."""
@@ -59,12 +59,12 @@ def variants(
     rate: float,
     seed: int,
 ) -> tuple[Numbers, npt.NDArray[np.int64]]:
-    """Cut each word so many times, with its plain way in front: flat ids, and how many each cut has."""
+    """Cut each word so many times, after its plain segmentation: flat ids, and the length of each."""
     starts = np.concatenate([[0], np.cumsum(np.asarray(counts, np.int64) + 1)])
     lengths = np.zeros(starts[-1], np.int64)
     lengths[starts[:-1]] = [len(row) for row in plain]
     first = np.fromiter((i for row in plain for i in row), np.int32)
-    found = [(starts[:-1], first)]
+    blocks = [(starts[:-1], first)]
     groups: defaultdict[int, list[int]] = defaultdict(list)
     for number, word in enumerate(words):
         groups[len(word)].append(number)
@@ -77,10 +77,10 @@ def variants(
             rows = spread(starts[block] + 1, times)
             cuts = sampler.cut(part, times, rate, _keys(part, times, seed))
             lengths[rows] = (cuts >= 0).sum(axis=1)
-            found.append((rows, cuts[cuts >= 0]))
+            blocks.append((rows, cuts[cuts >= 0]))
     begins = np.concatenate([[0], np.cumsum(lengths)])
     ids = np.empty(begins[-1], np.int32)
-    for rows, flat in found:
+    for rows, flat in blocks:
         ids[spread(begins[rows], lengths[rows])] = flat
     return ids, lengths
 
@@ -99,7 +99,7 @@ class Merges:
         pairs = np.array([self._pair(vocabulary[a], vocabulary[b]) for a, b in merges], np.int64)
         self._made = np.array([vocabulary[a + b] for a, b in merges], np.int32)
         order = np.argsort(pairs, kind="stable")
-        # One more at the end, which is never found, so that a search always ends at a place.
+        # One more at the end, which never matches, so that a search always ends at an index.
         self._pairs = np.append(pairs[order], np.iinfo(np.int64).max)
         self._ranks = np.append(order, NONE).astype(np.int32)
 
@@ -155,12 +155,12 @@ def pieces(words: Sequence[str], ids: Mapping[str, int], longest: int) -> Number
     width = len(words[0])
     most = max(1, min(longest, width))
     get = ids.get
-    found = np.full((len(words), width, most), -1, np.int32)
+    ids_at = np.full((len(words), width, most), -1, np.int32)
     for size in range(1, most + 1):
         ends = range(size, width + 1)
         parts = (get(word[end - size : end], -1) for word in words for end in ends)
-        found[:, size - 1 :, size - 1] = np.fromiter(parts, np.int32).reshape(len(words), -1)
-    return found
+        ids_at[:, size - 1 :, size - 1] = np.fromiter(parts, np.int32).reshape(len(words), -1)
+    return ids_at
 
 
 def _before(sums: Reals, end: int, most: int) -> Reals:
@@ -229,7 +229,7 @@ class Lattices:
         # How probable each piece is as the last of what ends where it does; added up, to be drawn from.
         last = np.stack([_before(sums, end, most) - sums[:, end, None] for end in range(1, width + 1)], axis=1)
         shares = np.exp(last + scores).cumsum(axis=2)
-        found = np.full((len(words), width), -1, np.int32)
+        drawn = np.full((len(words), width), -1, np.int32)
         rows, at = np.arange(len(words)), np.full(len(words), width)
         while len(rows):
             share = shares[words[rows], at - 1]
@@ -238,17 +238,17 @@ class Lattices:
             piece = ids[words[rows], at - 1, size]
             at = at - size - 1
             # Characters that are unknown and stand side by side are one token.
-            fused = (piece == self._unknown) & (found[rows, np.minimum(at + size + 1, width - 1)] == self._unknown)
+            fused = (piece == self._unknown) & (drawn[rows, np.minimum(at + size + 1, width - 1)] == self._unknown)
             fused &= at + size + 1 < width
-            found[rows[fused], (at + size + 1)[fused]] = -1
-            found[rows, at] = piece
+            drawn[rows[fused], (at + size + 1)[fused]] = -1
+            drawn[rows, at] = piece
             rows, at = rows[at > 0], at[at > 0]
-        return found
+        return drawn
 
 
 @dataclass(frozen=True)
 class _Block:
-    """Words of one length: how often each was seen, and its pieces (W, n, M), by end and length."""
+    """Words of one length: their counts, and their pieces (W, n, M), by end and length."""
 
     counts: Reals
     ids: Numbers
@@ -257,7 +257,7 @@ class _Block:
 def learn_unigram(words: Mapping[str, int], size: int) -> list[tuple[str, float]]:
     """Return at most `size` pieces with their log-probabilities, the most probable first.
 
-    The characters come first: of those, the ones seen most often. `words` says how often each word was seen.
+    The most frequent characters are always included. `words` are the words with their counts.
 
     >>> [piece for piece, _ in learn_unigram({"▁ab": 9, "▁abab": 5, "▁c": 1}, 6)]
     ['▁ab', 'ab', '▁', 'c', 'a', 'b']
@@ -286,21 +286,21 @@ def learn_unigram(words: Mapping[str, int], size: int) -> list[tuple[str, float]
 
 def _known(ranked: Sequence[tuple[str, int]], alphabet: set[str]) -> list[tuple[str, int]]:
     """Return the words to learn from: the first ones, and of those with unknown characters what lies between."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     total = 0
     for word, count in ranked:
         parts = "".join(c if c in alphabet else "\0" for c in word).split("\0")
         for part in filter(None, parts):
-            found[part] += count
+            counts[part] += count
         total += len(word)
         if total > MOST:
             break
-    return sorted(found.items())
+    return sorted(counts.items())
 
 
 def _strings(words: Mapping[str, int], most: int) -> list[tuple[str, int]]:
     """Return the strings of 2..16 characters that come at least twice: those that cover most characters."""
-    found: list[tuple[str, int]] = []
+    strings: list[tuple[str, int]] = []
     frequent: set[str] = set()
     for size in range(2, LONGEST + 1):
         counts: Counter[str] = Counter()
@@ -313,8 +313,8 @@ def _strings(words: Mapping[str, int], most: int) -> list[tuple[str, int]]:
         frequent = {part for part, count in counts.items() if count > 1}
         if not frequent:
             break
-        found += [(part, counts[part]) for part in frequent]
-    return sorted(found, key=lambda item: (-item[1] * len(item[0]), item[0]))[:most]
+        strings += [(part, counts[part]) for part in frequent]
+    return sorted(strings, key=lambda item: (-item[1] * len(item[0]), item[0]))[:most]
 
 
 class _Pruner:
@@ -367,13 +367,13 @@ def _blocks(words: Sequence[str], counts: Reals, ids: Mapping[str, int]) -> list
     groups: defaultdict[int, list[int]] = defaultdict(list)
     for number, word in enumerate(words):
         groups[len(word)].append(number)
-    found = []
+    blocks = []
     for width, numbers in sorted(groups.items()):
         size = max(1, BLOCK // (width * min(width, LONGEST)))
         for begin in range(0, len(numbers), size):
             block = numbers[begin : begin + size]
-            found.append(_Block(counts[block], pieces([words[n] for n in block], ids, LONGEST)))
-    return found
+            blocks.append(_Block(counts[block], pieces([words[n] for n in block], ids, LONGEST)))
+    return blocks
 
 
 def _digamma(x: Reals) -> Reals:

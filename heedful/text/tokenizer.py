@@ -1,14 +1,14 @@
-"""Words, characters and learned pieces (by merging: BPE; by pruning: unigram), cut by the `tokenizers` library.
+"""Vocabularies of words, characters and subwords (BPE, unigram), by the `tokenizers` library.
 
-All kinds work alike and lose nothing but the kind of white space: a space becomes the mark ▁ in front of the word
-that follows it, so joining the tokens gives the sentence back. They differ only in where a word may be cut: nowhere
-(`word`), between learned pieces (`bpe`, `unigram`), between any two characters (`char`).
+All kinds lose nothing but the kind of white space: a space becomes the mark ▁ in front of the next word, so that joined
+tokens are the sentence again. They differ in where a word may be cut: nowhere (`word`), between learned pieces (`bpe`,
+`unigram`), between any two characters (`char`).
 
 Only tokenizers that heedful writes are read. Others can do harm: pad every text to two billion tokens, replace each
 letter by sixteen, over and over, or match a pattern for ever.
 
-What stands between white space is cut without regard to what stands around it, and mostly has been seen before: that is
-looked up (`flat`, `numbered`), which is some ten times as fast as cutting it again.
+Text between white space is tokenized independently of its context, and mostly repeats: `flat` and `numbered` cache the
+result, which is some ten times as fast.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _LETTERS = r"[\p{L}\p{M}\p{N}\x{200C}\x{200D}]"
 _WORDS = rf"{SPACE}?{_LETTERS}+(?:['’]{_LETTERS}+)*|{SPACE}?[^{_LETTERS[1:-1]}{SPACE}]|{SPACE}"
 _CHARACTERS = r"(?m:.)"
 
-LONG = 32  # characters: what is longer hardly comes twice
+LONG = 32  # characters: longer parts hardly repeat
 UNREADABLE = "the tokenizer cannot read this text"
-REMEMBERED = 100_000  # of what stands between white space, in a process
+CACHED = 100_000  # parts between white space, in a process
 
 T = TypeVar("T")
 
 
-# How a space was found before U+001C to U+001F counted as one.
+# The pattern of white space before U+001C to U+001F were included.
 _SPACES, _OLD_SPACES = rf"[\s\x1c-\x1f{SPACE}]+", rf"[\s{SPACE}]+"
 LONGEST = 10_000  # characters of a token, when one is learned and when one is read
 LONGEST_UNIGRAM = 64  # here the time grows with its square; 16 are learned
@@ -63,13 +63,13 @@ def _pre_tokenizer(pattern: str) -> pre_tokenizers.PreTokenizer:
     )
 
 
-def _check(found: Any) -> None:  # noqa: ANN401  (what JSON holds)
-    """Refuse a tokenizer that heedful does not write, and name what it has; all that it is made of is looked at."""
-    if not isinstance(found, dict) or not isinstance(model := found.get("model"), dict):
+def _check(parsed: Any) -> None:  # noqa: ANN401  (what JSON holds)
+    """Raise ModelError, naming the part, for a tokenizer that heedful does not write."""
+    if not isinstance(parsed, dict) or not isinstance(model := parsed.get("model"), dict):
         raise ModelError("the tokenizer cannot be read: it has no model")
     for part in UNUSED:
-        if found.get(part) is not None:
-            raise _foreign_part(part, found[part], "none")
+        if parsed.get(part) is not None:
+            raise _foreign_part(part, parsed[part], "none")
     spaces = [{"Regex": pattern} for pattern in (_SPACES, _OLD_SPACES)]
     normalizers_ = [
         _sequence(
@@ -80,8 +80,8 @@ def _check(found: Any) -> None:  # noqa: ANN401  (what JSON holds)
         )
         for pattern in spaces
     ]
-    if found.get("normalizer") not in normalizers_:
-        raise _foreign_part("normalizer", found.get("normalizer"), "NFC, Replace of white space, Strip")
+    if parsed.get("normalizer") not in normalizers_:
+        raise _foreign_part("normalizer", parsed.get("normalizer"), "NFC, Replace of white space, Strip")
     splits = [
         _sequence(
             "pretokenizers",
@@ -90,9 +90,9 @@ def _check(found: Any) -> None:  # noqa: ANN401  (what JSON holds)
         )
         for pattern in (_WORDS, _CHARACTERS)
     ]
-    if found.get("pre_tokenizer") not in splits:
-        raise _foreign_part("pre_tokenizer", found.get("pre_tokenizer"), "Metaspace, Split into words or characters")
-    added = found.get("added_tokens")
+    if parsed.get("pre_tokenizer") not in splits:
+        raise _foreign_part("pre_tokenizer", parsed.get("pre_tokenizer"), "Metaspace, Split into words or characters")
+    added = parsed.get("added_tokens")
     one_by_one = added if isinstance(added, list) else []
     names = [one.get("content") if isinstance(one, dict) else one for one in one_by_one] or added
     plain = (isinstance(one, dict) and one.get("special") and not one.get("normalized") for one in one_by_one)
@@ -115,10 +115,10 @@ def _sequence(name: str, *parts: object) -> dict[str, object]:
     return {"type": "Sequence", name: list(parts)}
 
 
-def _foreign_part(part: str, found: object, expected: str) -> ModelError:
+def _foreign_part(part: str, value: object, expected: str) -> ModelError:
     """Return the error for a part that heedful does not write, with the kinds of all that it consists of."""
     kinds: list[str] = []
-    left = [found]
+    left = [value]
     while left and len(kinds) < 8:
         one = left.pop(0)
         if isinstance(one, dict):
@@ -127,7 +127,7 @@ def _foreign_part(part: str, found: object, expected: str) -> ModelError:
         elif isinstance(one, list):
             left += one[:8]
     return ModelError(
-        f"the tokenizer's {part} is {', '.join(kinds) or f'{found!s:.60}'}, expected {expected}; only tokenizers that "
+        f"the tokenizer's {part} is {', '.join(kinds) or f'{value!s:.60}'}, expected {expected}; only tokenizers that "
         "heedful writes are read, as others can take any memory and time"
     )
 
@@ -136,7 +136,7 @@ class Tokens(Codec):
     """A vocabulary of one of the four kinds."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        # Otherwise a "</s>" that somebody typed would end the sentence.
+        # Otherwise a "</s>" in a text would end the sentence.
         tokenizer.encode_special_tokens = True
         self._tokenizer = tokenizer
         self.gap = " " if tokenizer.token_to_id(SPACE) is None else ""
@@ -177,11 +177,11 @@ class Tokens(Codec):
     @classmethod
     def read_dump(cls, text: str) -> Tokens:
         """Read what `dump` wrote."""
-        found = parse_json(text, "the tokenizer cannot be read")
-        _check(found)
+        parsed = parse_json(text, "the tokenizer cannot be read")
+        _check(parsed)
         with foreign("the tokenizer cannot be read"):
-            # What was checked is what is read, even if a key stood there twice.
-            return cls(Tokenizer.from_str(json.dumps(found)))
+            # From what was checked: a key may be in the text twice.
+            return cls(Tokenizer.from_str(json.dumps(parsed)))
 
     def dump(self) -> str:
         """Return the tokenizer as JSON."""
@@ -202,8 +202,8 @@ class Tokens(Codec):
         """Return the ids of many sentences, one after the other, each closed by `</s>`, and how many each has."""
         if not self._apart:
             return super().flat(texts)
-        found = _looked_up(texts, self._ids, lambda parts: [list(e.ids) for e in self._cut(parts)])
-        ids = np.fromiter(chain.from_iterable(part for row in found for part in (*row, (END,))), np.int32)
+        ids_of = _cached(texts, self._ids, lambda parts: [list(e.ids) for e in self._cut(parts)])
+        ids = np.fromiter(chain.from_iterable(part for row in ids_of for part in (*row, (END,))), np.int32)
         return ids, np.diff(np.flatnonzero(ids == END), prepend=-1).astype(np.int32)
 
     def numbered(self, texts: Sequence[str]) -> tuple[list[str], npt.NDArray[np.uint32], Numbers]:
@@ -211,9 +211,9 @@ class Tokens(Codec):
         if not self._apart or self._sampler is None:
             return super().numbered(texts)
         with foreign(UNREADABLE):
-            found = _looked_up(texts, self._words, lambda parts: [self._parted(part) for part in parts])
+            words_of = _cached(texts, self._words, lambda parts: [self._parted(part) for part in parts])
         numbers: dict[str, int] = {}
-        rows = [list(chain.from_iterable(row)) for row in found]
+        rows = [list(chain.from_iterable(row)) for row in words_of]
         running = (numbers.setdefault(word, len(numbers)) for row in rows for word in row)
         indices = np.fromiter(running, np.uint32)
         return list(numbers), indices, np.fromiter(map(len, rows), np.int32, len(rows))
@@ -221,7 +221,7 @@ class Tokens(Codec):
     def variants(
         self, words: Sequence[str], counts: Sequence[int], rate: float, seed: int
     ) -> tuple[Numbers, npt.NDArray[np.int64]]:
-        """Cut each word plainly and then so many times by chance: ids without `</s>`, and how many each cut has."""
+        """Tokenize each word, then so many times at random: ids without `</s>`, and the length of each."""
         if self._sampler is None:
             return super().variants(words, counts, rate, seed)
         with foreign(UNREADABLE):
@@ -229,12 +229,12 @@ class Tokens(Codec):
         return variants(self._sampler, words, plain, counts, rate, seed)
 
     def _parted(self, text: str) -> list[str]:
-        """Return the words of what stands between white space."""
+        """Return the words of text between white space."""
         normal = self._tokenizer.normalizer.normalize_str(whole(text))
         words = []
         for word, _ in self._tokenizer.pre_tokenizer.pre_tokenize_str(normal):
             if len(word) > LONG or unspaced(word[-1]):
-                # There are as many as sentences. Cutting where the plain way cuts leaves the plain way as it is.
+                # Few of these repeat. Cutting them where they are tokenized leaves the tokens as they are.
                 encoded = word.encode()
                 pieces = self._tokenizer.model.tokenize(word)
                 words += [encoded[slice(*piece.offsets)].decode() for piece in pieces]
@@ -244,19 +244,19 @@ class Tokens(Codec):
 
     @cached_property
     def _apart(self) -> bool:
-        """Whether what stands between white space is cut apart: always, unless the file is somebody else's."""
-        found = json.loads(self.dump())
+        """Whether text between white space is tokenized independently: so in all files that heedful writes."""
+        own = json.loads(self.dump())
         for pattern in (_WORDS, _CHARACTERS):
             like = Tokenizer(models.WordLevel(unk_token="<unk>"))
             like.normalizer, like.pre_tokenizer = _normalizer(), _pre_tokenizer(pattern)
             ours = json.loads(like.to_str())
-            if all(found[part] == ours[part] for part in ("normalizer", "pre_tokenizer", "post_processor")):
+            if all(own[part] == ours[part] for part in ("normalizer", "pre_tokenizer", "post_processor")):
                 return True
         return False
 
     @cached_property
     def _sampler(self) -> SubwordSampler | None:
-        """What cuts words by chance; nothing if this vocabulary cuts each in one way only."""
+        """The sampler of subwords; None if this vocabulary cuts a word in one way only."""
         model = json.loads(self.dump())["model"]
         if model["type"] == "BPE":
             return Merges(model["vocab"], [tuple(pair) for pair in model["merges"]], UNKNOWN)
@@ -266,7 +266,7 @@ class Tokens(Codec):
 
 
 def _counted(texts: Iterable[str], tokenizer: Tokenizer) -> Counter[str]:
-    """Return how often each word was seen in texts."""
+    """Return how often each word occurs in texts."""
     parts: Counter[str] = Counter()
     for text in texts:
         parts.update(text.split())
@@ -278,14 +278,14 @@ def _counted(texts: Iterable[str], tokenizer: Tokenizer) -> Counter[str]:
     return words
 
 
-def _looked_up(texts: Sequence[str], known: dict[str, T], cut: Callable[[list[str]], list[T]]) -> list[list[T]]:
-    """Return what becomes of each part of texts between white space, cutting only what is not known already."""
+def _cached(texts: Sequence[str], known: dict[str, T], cut: Callable[[list[str]], list[T]]) -> list[list[T]]:
+    """Return the result for each part of texts between white space, computing only those that are not cached."""
     rows = [text.split() for text in texts]
-    full = len(known) > REMEMBERED  # of what is frequent, most came early
+    full = len(known) > CACHED  # most frequent parts come early
     new = [part for part in dict.fromkeys(chain.from_iterable(rows)) if part not in known]
     known.update(zip(new, cut(new), strict=True))
-    found = [[known[part] for part in row] for row in rows]
+    results = [[known[part] for part in row] for row in rows]
     for part in new:
         if full or len(part) > LONG:
             del known[part]
-    return found
+    return results

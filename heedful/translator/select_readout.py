@@ -20,7 +20,6 @@ from heedful.alignment.select_readout import (
     WeightTable,
     select,
 )
-from heedful.alignment.statistical import align_pairs
 from heedful.alignment.symmetrize import DirectedLinks
 from heedful.data.formats import spread_first
 from heedful.decoding.ensemble import Ensemble
@@ -31,7 +30,7 @@ from heedful.models import Memory
 from heedful.observe import AttentionReading, read_attention
 from heedful.trace.alarms import ENOUGH, KINDS, AlarmRates, alarms
 from heedful.trace.readout import Readout
-from heedful.translator.aligning import check_reverse
+from heedful.translator.aligning import align, check_reverse
 from heedful.translator.translator import Translator
 
 __all__ = ["FEWEST", "PAIRS", "measure_alarms", "own_readout", "select_readout", "weight_table"]
@@ -82,7 +81,7 @@ def select_readout(
         links = [one.links for one in backward]
         reference = ReferenceLinks(links, links, f"the links of {reverse_name}")
     else:
-        links = align_pairs(sources, targets, extra=pairs[max_pairs:])
+        links = align(list(zip(sources, targets, strict=True)), extra=pairs[max_pairs:]).links
         reference = ReferenceLinks(links, links, "the statistical aligner's links")
     table = weight_table(translator, sources, targets, batch_tokens)
     config = translator.config.model

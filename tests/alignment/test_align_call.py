@@ -9,7 +9,7 @@ from conftest import copies
 from random_translators import random_folder, random_parts, random_translator
 
 import heedful
-from heedful.alignment import ROUNDS, Gold, align_pairs, score
+from heedful.alignment import ROUNDS, Gold, both_directions, score, symmetrize
 from heedful.errors import ConfigError, DataError
 from heedful.trace import Readout
 from heedful.translator import Translator
@@ -22,7 +22,9 @@ DIAGONAL = [frozenset((i, i) for i in range(len(source.split()))) for source in 
 def test_the_statistical_aligner() -> None:
     counted: list[int] = []
     found = heedful.align([*PAIRS, ("", "x")], symmetry="intersection", extra=PAIRS[:3], progress=counted.append)
-    assert found.links[:-1] == align_pairs(SOURCES, TARGETS, symmetry="intersection", extra=[*PAIRS[:3], ("", "x")])
+    both = both_directions(SOURCES, TARGETS, extra=[*PAIRS[:3], ("", "x")])
+    links = {row: symmetrize(forward, reverse, "intersection") for row, forward, reverse in both}
+    assert found.links[:-1] == [links[row] for row in range(len(SOURCES))]
     assert (found.links[-1], found.symmetry, found.skipped) == (frozenset(), "intersection", {})
     assert sum(counted) == ROUNDS * (len(PAIRS) + 4)
 

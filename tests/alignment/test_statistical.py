@@ -1,14 +1,21 @@
 """The statistical aligner: it finds the links of the embedded corpus, keeps lines in place, and repeats itself."""
 
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import pytest
 
-from heedful.alignment import MOST_CELLS, ROUNDS, align_pairs, both_directions, score, statistical, symmetrize
+import heedful
+from heedful.alignment import MOST_CELLS, ROUNDS, Links, both_directions, score, statistical, symmetrize
 from heedful.alignment.statistical import TranslationTable, cooccurrence, encode_side
 from heedful.data.hindi import generate
 from heedful.errors import ConfigError, DataError
+
+
+def align_pairs(sources: list[str], targets: list[str], **options: Any) -> list[Links]:
+    """The links of `heedful.align`."""
+    return heedful.align(list(zip(sources, targets, strict=True)), **options).links
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +85,7 @@ def test_a_pair_that_is_far_too_long_has_no_links():
 
 def test_what_does_not_match_is_refused():
     with pytest.raises(DataError, match="there are 1 source sentences but 2 target sentences"):
-        align_pairs(["a"], ["b", "c"])
+        list(both_directions(["a"], ["b", "c"]))
     with pytest.raises(ConfigError, match="unknown symmetry"):
         align_pairs(["a"], ["b"], symmetry="both")
 

@@ -13,7 +13,7 @@ from heedful.attention import until
 from heedful.config import TransformerConfig
 from heedful.errors import ShapeError
 from heedful.models import Memory, Network, build
-from heedful.models.transformer import FIRST, PLACES, Cache
+from heedful.models.transformer import FIRST, POSITIONS, Cache
 
 V, B, S = 9, 3, 4
 
@@ -62,8 +62,8 @@ def test_room_is_doubled_and_never_more_than_will_be_used():
     state, sizes, places = model.start(memory, 70), [], set()
     for word in y.split(1, dim=1):
         state = model.step(word, state, memory).state
-        sizes.append(state.room.shape[4])
-        places.add(state.room.data_ptr())
+        sizes.append(state.buffer.shape[4])
+        places.add(state.buffer.data_ptr())
     assert sizes == [32] * 32 + [64] * 32 + [70] * 6
     assert len(places) == 3  # a word is written into its place; nothing else is moved
 
@@ -72,7 +72,7 @@ def test_room_is_doubled_and_never_more_than_will_be_used():
 def test_a_small_room_for_few_words():
     model, memory = make()
     state = model.step(words(2), model.start(memory, 5), memory).state
-    assert state.room.shape == (2, 2, B, 2, 5, 4)
+    assert state.buffer.shape == (2, 2, B, 2, 5, 4)
 
 
 @torch.no_grad()
@@ -80,7 +80,7 @@ def test_a_long_prefix_makes_its_room_at_once():
     (model, memory), y = make(), words(50)
     whole = model.step(y, model.start(memory, 50), memory).hidden
     first = model.step(y[:, :45], model.start(memory, 90), memory)
-    assert first.state.room.shape[4] == 45
+    assert first.state.buffer.shape[4] == 45
     rest = one_by_one(model, memory, y[:, 45:], first.state)
     torch.testing.assert_close(torch.cat([first.hidden, rest], dim=1), whole)
 
@@ -128,7 +128,7 @@ def test_selecting_takes_turns_between_two_rooms():
     state, rooms = model.start(memory, 20), []
     for word in y.split(1, dim=1):
         state = model.step(word, state, memory).state.select(torch.tensor([2, 0, 1]))
-        rooms.append(state.room)  # held, so that its place is not given to a new one
+        rooms.append(state.buffer)  # held, so that its place is not given to a new one
     assert len({room.data_ptr() for room in rooms}) == 2
 
 
@@ -205,7 +205,7 @@ def test_the_table_and_the_room_are_for_what_is_written_not_for_what_may_be() ->
     for token in words(FIRST + 1).unbind(1):
         state = model.step(token[:, None], state, memory).state
     assert isinstance(state, Cache)
-    assert state.room is not None
+    assert state.buffer is not None
     assert state.table is not None
-    assert state.room.shape[4] == 2 * FIRST
-    assert len(state.table) == PLACES
+    assert state.buffer.shape[4] == 2 * FIRST
+    assert len(state.table) == POSITIONS

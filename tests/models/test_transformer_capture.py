@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from heedful.attention import until
 from heedful.config import TransformerConfig
 from heedful.models import NeedWeights, Network, build
-from heedful.models.transformer import PLACES
+from heedful.models.transformer import POSITIONS
 
 V, B, S, T = 11, 4, 7, 5
 VALUES = ("_local_scalar_dense", "nonzero", "masked_select", "index.Tensor")  # their results hang on values
@@ -74,7 +74,7 @@ def test_a_training_step_needs_nothing_from_the_host(own: dict[str, object], row
     with Watch("meta") as watch:
         read(model, x, keep, y).sum().backward()
     assert watch.calls > 100
-    longer = torch.ones(rows, PLACES, dtype=torch.long, device="meta")
+    longer = torch.ones(rows, POSITIONS, dtype=torch.long, device="meta")
     with Watch("meta"):
         read(model, longer, longer > 0, longer).sum().backward()
 
@@ -89,10 +89,10 @@ def test_the_watch_sees_what_it_is_for() -> None:
 def test_the_table_of_positions_grows_and_stays() -> None:
     model = make()
     first = model.places(3)
-    assert len(first) == PLACES
-    assert model.places(PLACES) is first
-    assert len(model.places(PLACES + 1)) == 2 * PLACES
-    assert torch.equal(model.places(5)[:PLACES], first)
+    assert len(first) == POSITIONS
+    assert model.places(POSITIONS) is first
+    assert len(model.places(POSITIONS + 1)) == 2 * POSITIONS
+    assert torch.equal(model.places(5)[:POSITIONS], first)
     assert model.double().places(1).dtype == torch.float64
     assert not any("table" in name for name in model.state_dict())
 
@@ -135,6 +135,6 @@ def test_a_table_of_positions_stays_where_it_is() -> None:
     assert not first.is_inference()  # training reads it, too
     address = first.data_ptr()
     del first
-    longer = model.places(10 * PLACES)  # type: ignore[operator]
-    assert len(longer) >= 10 * PLACES
+    longer = model.places(10 * POSITIONS)  # type: ignore[operator]
+    assert len(longer) >= 10 * POSITIONS
     assert any(table.data_ptr() == address for table in model.earlier)  # type: ignore[union-attr]

@@ -40,7 +40,7 @@ def test_sentencepiece():
 
 
 def test_only_so_much_is_remembered(monkeypatch):
-    monkeypatch.setattr(tokenizer, "REMEMBERED", 3)
+    monkeypatch.setattr(tokenizer, "CACHED", 3)
     codec = Codec.parse(CODECS["bpe"].dump())
     for _ in range(3):
         for text in (*CORPUS, "a b c d e f", "x" * 100):
