@@ -43,7 +43,7 @@ POLITE = "127.0.0.2"
 TEXTS = 40
 RATE = 8.0  # polite requests a second
 # What the command of each process of the service has in it.
-DECODER, PNG = "heedful.serve.scribe", "heedful.serve.drawing"
+DECODER, PNG = "heedful.serve.engine.worker", "heedful.serve.engine.drawing"
 
 
 # ------------------------------------------------------------------------------------------------ processes

@@ -50,7 +50,7 @@ SETTINGS = {
     "training.keep": 3,
     "training.log_every": 1,
 }
-PASSED_OVER = "passed over a checkpoint that is not whole"
+PASSED_OVER = "skipped a damaged checkpoint"
 
 
 @dataclass

@@ -48,7 +48,7 @@ SETTINGS = {
 }
 # What `heedful train` says when it comes to the end of a part.
 MARKS = {
-    "pairs to learn from": "read and cleaned",
+    "pairs for training": "read and cleaned",
     "weights, vocabularies of": "vocabularies, tokens",
     "all steps done": "steps",
 }

@@ -1,24 +1,21 @@
-"""Every error that heedful raises on purpose.
+"""The errors of heedful, and helpers for their messages.
 
 ```
-HeedfulError             the root: catch this to catch them all
-├── DataError            sentence pairs that cannot be read: the file, the line, what was expected
+HeedfulError             the root of all
+├── DataError            sentence pairs that cannot be read
 ├── ConfigError          an unknown setting, or a value that is not allowed
-│   └── ArgumentError      an unknown keyword argument; a TypeError as well
-├── ModelError           a folder that is not a model, or not a whole one
-│   └── NewerFormatError   one that was written by a newer heedful, in a format that this one cannot read
-├── ShapeError           tensors that do not fit together
-└── MachineError         not the user's mistake: the machine or the numbers gave way
+│   └── ArgumentError      an unknown keyword argument; also a TypeError
+├── ModelError           a folder that is not a model, or is damaged
+│   └── NewerFormatError   a model in a format of a newer heedful
+├── ShapeError           tensors whose shapes do not match
+└── MachineError         not the user's mistake: a failure of the machine or of the numbers
     ├── DiskError          a file could not be written
     ├── DeviceMemoryError  the device ran out of memory
-    ├── NotFiniteError     the loss, or what a model computed, became infinite or not a number
-    └── WorkerError        another process of the same run has died
+    ├── NotFiniteError     the loss, or a model's output, is infinite or not a number
+    └── WorkerError        a worker process, or another process of the same run, has died
 ```
 
-On the command line a `MachineError` exits with 1 and every other one with 2.
-
-The functions help to write messages: the nearest allowed word, control characters as escapes, the command that installs
-a missing package.
+On the command line a `MachineError` exits with 1 and every other error with 2.
 """
 
 from __future__ import annotations
@@ -67,17 +64,16 @@ __all__ = [
 
 # C0 without tab and newline, DEL, C1; line and paragraph separators; bidi embeddings, overrides and isolates; lone
 # surrogates, such as the undecodable bytes of a file name. The marks U+200E, U+200F and U+061C stay: right-to-left
-# text needs them, and they do not reach beyond their place. Joiners stay: scripts and emoji are written with them.
+# text needs them. Joiners stay: scripts and emoji are written with them.
 CONTROL = "\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff"
 UNSAFE = re.compile(f"[{CONTROL}]")
 UNSAFE_LINE = re.compile(f"[{CONTROL}\n]")
 
 
 def printable(text: str, newlines: bool = True) -> str:
-    r"""Return a text with its control characters as Python would write them in a string, `\x1b` or `\u202e`.
+    r"""Return a text with control characters as escapes, `\x1b` or `\u202e`.
 
-    Tabs stay, and line breaks unless `newlines` is False: then the text is one line. All other text, in any script
-    and direction, is left as it is.
+    Tabs stay, and line breaks unless `newlines` is False. All other text, in any script and direction, is unchanged.
 
     >>> printable("a\x1b[31mb"), printable("one\ntwo", newlines=False), printable("שלום")
     ('a\\x1b[31mb', 'one\\ntwo', 'שלום')
@@ -86,18 +82,18 @@ def printable(text: str, newlines: bool = True) -> str:
 
 
 def escape_json(text: str) -> str:
-    r"""Return JSON with the control characters in its strings as `\u` escapes: the same value, safe to print.
+    r"""Return JSON with control characters in its strings as `\u` escapes: the same value, safe to print.
 
     >>> escape_json('"\x9b"')
     '"\\u009b"'
     """
-    return UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
-def _escape(found: re.Match[str]) -> str:
-    if found[0] in "\n\r":
-        return "\\n" if found[0] == "\n" else "\\r"
-    code = ord(found[0])
+def _escape(match: re.Match[str]) -> str:
+    if match[0] in "\n\r":
+        return "\\n" if match[0] == "\n" else "\\r"
+    code = ord(match[0])
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
@@ -106,18 +102,18 @@ _R = TypeVar("_R")
 
 
 class HeedfulError(Exception):
-    r"""The root of all errors that heedful raises on purpose; its text is written for a person.
+    r"""The root of all errors of heedful.
 
-    The text may quote data, such as the name of a file. Control characters in it are escaped, so that a traceback
-    cannot steer a terminal; line breaks stay.
+    The message may quote data, such as the name of a file. Control characters in it are escaped, so that a traceback
+    cannot control a terminal; line breaks stay.
 
     >>> str(HeedfulError("pairs\x1b[2J.tsv"))
     'pairs\\x1b[2J.tsv'
     """
 
     exit_code = 2
-    told = False  # by another process of the same run
-    multiline = False  # whether the text has line breaks of its own, besides those of the data it quotes
+    reported = False  # by another process of the same run
+    multiline = False  # whether the message has line breaks of its own, besides those of quoted data
 
     def __str__(self) -> str:
         return printable(super().__str__())
@@ -136,19 +132,19 @@ class ArgumentError(ConfigError, TypeError):
 
 
 class ModelError(HeedfulError):
-    """A folder that is not a model, or not a whole one."""
+    """A folder that is not a model, or is damaged."""
 
 
 class NewerFormatError(ModelError):
-    """A model, or a checkpoint, in a format that only a newer heedful can read: it is whole, and must not be lost."""
+    """A model or checkpoint in a format of a newer heedful: it is not damaged, and must not be overwritten."""
 
 
 class ShapeError(HeedfulError):
-    """Tensors that do not fit together."""
+    """Tensors whose shapes do not match."""
 
 
 class MachineError(HeedfulError):
-    """Not the user's mistake: the machine or the numbers gave way."""
+    """Not the user's mistake: a failure of the machine or of the numbers."""
 
     exit_code = 1
 
@@ -162,34 +158,34 @@ class DeviceMemoryError(MachineError):
 
 
 class NotFiniteError(MachineError):
-    """The loss, or what a model computed, became infinite or not a number."""
+    """The loss, or a model's output, is infinite or not a number."""
 
 
 class WorkerError(MachineError):
-    """Another process of the same run has died."""
+    """A worker process, or another process of the same run, has died."""
 
 
 def nearest(word: str, allowed: Iterable[str]) -> str:
-    """Return a sentence with the allowed word most like `word`, or nothing.
+    """Return a question with the allowed word most like `word`, or "".
 
     >>> nearest("addative", ["additive", "dot"])
     " Did you mean 'additive'?"
     >>> nearest("zzz", ["additive", "dot"])
     ''
     """
-    found = closest(word, list(allowed), 0.5)
-    return f" Did you mean '{found}'?" if found else ""
+    guess = closest(word, list(allowed), 0.5)
+    return f" Did you mean '{guess}'?" if guess else ""
 
 
 def closest(word: str, allowed: Sequence[str], cutoff: float = 0.65) -> str:
-    """Return the allowed word that means the same elsewhere, or is most like `word`, or nothing."""
+    """Return the allowed word for a name of other libraries, or the one most like `word`, or ""."""
     if (same := ELSEWHERE.get(word.lower())) in allowed:
         return str(same)
     return next(iter(difflib.get_close_matches(word.lower(), allowed, n=1, cutoff=cutoff)), "")
 
 
 def choose(what: str, word: str, allowed: Iterable[str]) -> str:
-    """Return `word` if it is allowed; otherwise say what is, with the nearest guess.
+    """Return `word` if it is allowed; otherwise raise ConfigError with the allowed words and a guess.
 
     >>> choose("score", "dot", ["additive", "dot"])
     'dot'
@@ -249,10 +245,10 @@ def check_shapes(**tensors: tuple[Shaped, str]) -> dict[str, int]:
 
 @contextmanager
 def foreign(what: str, error: type[HeedfulError] = ModelError) -> Iterator[None]:
-    """Turn whatever a compiled library raises into `error` with the message "what: reason".
+    """Turn any error of a compiled library into `error` with the message "what: reason".
 
-    A panic of Rust code is a `BaseException` that `except Exception` lets through: it would end the thread it is in.
-    Heedful's own errors, a full memory and requests to stop pass unchanged.
+    A panic of Rust code is a `BaseException`, which `except Exception` does not catch. Heedful's own errors,
+    MemoryError and requests to stop pass unchanged.
 
     >>> with foreign("the tokenizer cannot read this text"):
     ...     raise RuntimeError("index out of bounds")
@@ -263,12 +259,12 @@ def foreign(what: str, error: type[HeedfulError] = ModelError) -> Iterator[None]
         yield
     except (HeedfulError, MemoryError, KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
-    except BaseException as fault:
-        reason = next(iter(str(fault).splitlines()), "") or type(fault).__name__
+    except BaseException as raised:
+        reason = next(iter(str(raised).splitlines()), "") or type(raised).__name__
         raise error(f"{what}: {reason:.400}") from None
 
 
-# What other libraries call what heedful calls otherwise.
+# Names of other libraries, and heedful's for the same.
 ELSEWHERE = {
     "lr": "rate",
     "learning_rate": "rate",
@@ -291,8 +287,8 @@ ELSEWHERE = {
 }
 
 
-def known_arguments(function: str, given: Iterable[str], allowed: Iterable[str]) -> None:
-    """Raise ArgumentError for the first keyword argument that a function does not have, with the nearest guess.
+def known_arguments(function: str, names: Iterable[str], allowed: Iterable[str]) -> None:
+    """Raise ArgumentError for the first keyword argument that a function does not have, with a guess.
 
     >>> known_arguments("translate", ["beams"], ["beam", "n_best"])
     Traceback (most recent call last):
@@ -302,7 +298,7 @@ def known_arguments(function: str, given: Iterable[str], allowed: Iterable[str])
     heedful.errors.ArgumentError: train: unknown argument 'lr'; did you mean 'rate'?
     """
     allowed = sorted(allowed)
-    for name in given:
+    for name in names:
         if name not in allowed:
             guess = closest(name, allowed)
             hint = f"did you mean '{guess}'?" if guess else f"choose from {', '.join(allowed)}"
@@ -310,7 +306,7 @@ def known_arguments(function: str, given: Iterable[str], allowed: Iterable[str])
 
 
 def guessing(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Let a function raise ArgumentError, with the nearest guess, for a keyword argument that it does not have.
+    """Make a function raise ArgumentError, with a guess, for a keyword argument that it does not have.
 
     >>> @guessing
     ... def load(path, *, threads=0): ...
@@ -330,7 +326,7 @@ def guessing(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 def pip_command() -> str:
-    """Return the pip that installs for this Python: `pip`, `.venv/bin/pip`, or `python -m pip` with a path."""
+    """Return the command of the pip of this Python: `pip`, `.venv/bin/pip`, or `python -m pip` with a path."""
     pip = Path(sys.executable).parent / "pip"
     if shutil.which("pip") == str(pip):
         return "pip"
@@ -340,16 +336,16 @@ def pip_command() -> str:
 
 
 def install_command(extra: str) -> str:
-    """Return the command that installs an extra, such as serve, for a checkout of heedful or for the package."""
+    """Return the command that installs an extra, such as serve, of a checkout of heedful or of the package."""
     root = Path(__file__).resolve().parent.parent
     name = _short(root) if (root / "pyproject.toml").is_file() else "heedful"
     return f"{pip_command()} install {quote(f'{name}[{extra}]')}"
 
 
 def _short(path: Path) -> str:
-    """Return a path from the current folder on, if it lies in there; always as one, and not as a name."""
+    """Return a path relative to the current folder, beginning with `.`, if it is inside."""
     try:
-        found = str(path.relative_to(os.getcwd()))
+        relative = str(path.relative_to(os.getcwd()))
     except (ValueError, OSError):
         return str(path)
-    return found if found == "." or found.startswith(".venv") else f".{os.sep}{found}"
+    return relative if relative == "." or relative.startswith(".venv") else f".{os.sep}{relative}"

@@ -1,9 +1,9 @@
-"""Reading files with a limit on their size, so that no file takes more memory or time than it should.
+"""Reading files with a limit on their size, and writing files and folders atomically.
 
-Files may come from strangers. A file that is sparse, that unpacks to a thousand times its size, or that is not a file
-at all (a pipe, a device) is refused before it is read; the error names the file, the limit and what was found.
+Files may come from strangers. A sparse file, one that unpacks to a thousand times its size, and one that is not a plain
+file (a pipe, a device) raise an error before they are read, with the file, the limit and the actual size.
 
-| what | limit | to change it |
+| file | limit | to change it |
 |---|---|---|
 | a line of text | 10 MB | `HEEDFUL_MAX_LINE`, in bytes |
 | a JSON file | 64 MB, 10⁶ objects and lists, 10⁶ members of objects, 5·10⁶ values | `HEEDFUL_MAX_JSON`, in bytes |
@@ -66,18 +66,18 @@ __all__ = [
     "writing",
 ]
 
-LINE, JSON = 10_000_000, 64_000_000  # bytes, unless the environment says otherwise
+LINE, JSON = 10_000_000, 64_000_000  # bytes, unless the environment sets them
 SETTINGS = 1_000_000  # bytes of JSON that holds settings
-# What Python makes of JSON takes far more memory than its text: 64 MB of [] would be 1.6 GB. A vocabulary of 10⁶ tokens
-# has as many members, and as many lists where pieces were merged.
+# Parsed JSON takes far more memory than its text: 64 MB of [] are 1.6 GB. A vocabulary of 10⁶ tokens has as many
+# members and, with merges, as many lists.
 CONTAINERS, MEMBERS, VALUES = 1_000_000, 1_000_000, 5_000_000
 STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
-GROWTH, GROWTH_FROM = 250, 8_000_000  # text is packed 3 to 10 times smaller, and hardly ever 50 times
+GROWTH, GROWTH_FROM = 250, 8_000_000  # text is compressed by a factor of 3 to 10, hardly ever 50
 PADDING = 1_000_000  # zeros behind the content of a gzip file
-PIPE_SECONDS = 10.0  # how long to wait for somebody to write to a pipe
+PIPE_SECONDS = 10.0  # how long to wait for a writer of a pipe
 DEPTH = 100  # of lists and objects in JSON
 READ = 1 << 20  # bytes at a time
-# So that opening a pipe does not wait for a writer; Windows, which has no such pipes, has no such flags.
+# Opening a pipe does not wait for a writer; Windows has neither these pipes nor these flags.
 FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
 
 
@@ -85,33 +85,33 @@ T = TypeVar("T")
 
 
 class NotPlainError(OSError):
-    """Something else than a plain file stands where one was expected: a folder, a pipe, a device."""
+    """A folder, a pipe or a device where a plain file was expected."""
 
     def __init__(self, kind: str) -> None:
         super().__init__(errno.EINVAL, f"this is {kind}, expected a plain file")
 
 
 def max_line() -> int:
-    """Return how many bytes a line may have: 10 MB, or what `HEEDFUL_MAX_LINE` says."""
+    """Return the limit of a line in bytes: 10 MB, or `HEEDFUL_MAX_LINE`."""
     return _from_environment("HEEDFUL_MAX_LINE", LINE)
 
 
 def max_json() -> int:
-    """Return how many bytes a JSON file may have: 64 MB, or what `HEEDFUL_MAX_JSON` says."""
+    """Return the limit of a JSON file in bytes: 64 MB, or `HEEDFUL_MAX_JSON`."""
     return _from_environment("HEEDFUL_MAX_JSON", JSON)
 
 
 def _from_environment(name: str, default: int) -> int:
-    given = os.environ.get(name, "").strip()
-    if not given:
+    value = os.environ.get(name, "").strip()
+    if not value:
         return default
-    if not given.isascii() or not given.isdecimal() or not 0 < len(given) <= 15 or int(given) < 1:
-        raise ConfigError(f"{name} is '{given[:40]}', expected a number of bytes, such as {default}")
-    return int(given)
+    if not value.isascii() or not value.isdecimal() or not 0 < len(value) <= 15 or int(value) < 1:
+        raise ConfigError(f"{name} is '{value[:40]}', expected a number of bytes, such as {default}")
+    return int(value)
 
 
 def megabytes(size: int) -> str:
-    """Return a size in words.
+    """Return a size as text.
 
     >>> megabytes(64_000_000), megabytes(6_442_450_944), megabytes(10)
     ('64 MB', '6442.5 MB', '10 bytes')
@@ -121,21 +121,18 @@ def megabytes(size: int) -> str:
 
 @contextmanager
 def open_plain(path: Path) -> Iterator[io.BufferedReader]:
-    """Open a plain file for reading, and nothing else: opening a pipe would wait for a writer.
-
-    Raises `NotPlainError` for anything else, and other kinds of OSError as `open` does.
-    """
-    # Looked at before it is opened, as opening a device may already do something; and again after.
-    _refuse_others(os.stat(path))
+    """Open a plain file for reading; raises NotPlainError for anything else, and OSError as `open` does."""
+    # Checked before it is opened, as opening a device may have an effect; and again after.
+    _check_plain(os.stat(path))
     descriptor = os.open(path, FLAGS)
     with os.fdopen(descriptor, "rb") as file:
-        _refuse_others(os.fstat(descriptor))
+        _check_plain(os.fstat(descriptor))
         yield file
 
 
-def _refuse_others(found: os.stat_result) -> None:
-    if not stat.S_ISREG(found.st_mode):
-        raise NotPlainError(_kind(found.st_mode))
+def _check_plain(status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise NotPlainError(_kind(status.st_mode))
 
 
 def _kind(mode: int) -> str:
@@ -145,52 +142,52 @@ def _kind(mode: int) -> str:
 
 @contextmanager
 def open_file(path: Path) -> Iterator[io.BufferedReader]:
-    """Open a file that a person named: a plain one, or a pipe or terminal, as in `heedful train <(zcat pairs.gz)`.
+    """Open a plain file, a pipe or a terminal, as in `heedful train <(zcat pairs.gz)`.
 
-    A pipe is waited for no longer than `PIPE_SECONDS`. Devices are refused: they never end.
+    Waits at most `PIPE_SECONDS` for a writer of a pipe. Raises NotPlainError for other devices, which never end.
     """
-    found = os.stat(path)
-    if stat.S_ISDIR(found.st_mode):
+    status = os.stat(path)
+    if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-    if stat.S_ISREG(found.st_mode):
+    if stat.S_ISREG(status.st_mode):
         with open_plain(path) as file:
             yield file
         return
     descriptor = os.open(path, FLAGS)
     raw = io.FileIO(descriptor)
     with raw:
-        found = os.fstat(descriptor)
-        if stat.S_ISBLK(found.st_mode) or (stat.S_ISCHR(found.st_mode) and not _ends(descriptor, found)):
-            raise NotPlainError(_kind(found.st_mode))
-        first = _first_of_pipe(descriptor) if stat.S_ISFIFO(found.st_mode) else b""
+        status = os.fstat(descriptor)
+        if stat.S_ISBLK(status.st_mode) or (stat.S_ISCHR(status.st_mode) and not _ends(descriptor, status)):
+            raise NotPlainError(_kind(status.st_mode))
+        first = _first_of_pipe(descriptor) if stat.S_ISFIFO(status.st_mode) else b""
         os.set_blocking(descriptor, True)
-        with cast("io.BufferedReader", io.BufferedReader(_After(first, raw), READ)) as reader:
+        with cast("io.BufferedReader", io.BufferedReader(_Prefixed(first, raw), READ)) as reader:
             yield reader
 
 
-def _ends(descriptor: int, found: os.stat_result) -> bool:
+def _ends(descriptor: int, status: os.stat_result) -> bool:
     """Whether a device may be read: a terminal, or /dev/null."""
-    return os.isatty(descriptor) or found.st_rdev == os.stat(os.devnull).st_rdev
+    return os.isatty(descriptor) or status.st_rdev == os.stat(os.devnull).st_rdev
 
 
 def _first_of_pipe(descriptor: int) -> bytes:
-    """Wait until somebody has opened a pipe for writing; return what was written by then."""
+    """Wait until a pipe has a writer; return the first bytes, if there are any yet."""
     poll, end = select.poll(), time.monotonic() + PIPE_SECONDS
     poll.register(descriptor, select.POLLIN)
     while not poll.poll(50):
         try:
-            # Nothing to read: at the end of a pipe that nobody has open, and not yet if somebody has.
+            # Nothing to read: b"" if the pipe has no writer, BlockingIOError if it has one.
             if first := os.read(descriptor, READ):
                 return first
         except BlockingIOError:
             return b""
         if time.monotonic() > end:
-            raise OSError(errno.EPIPE, f"nobody wrote to this pipe for {PIPE_SECONDS:g} s")
+            raise OSError(errno.EPIPE, f"nothing was written to this pipe for {PIPE_SECONDS:g} s")
     return b""
 
 
-class _After(io.RawIOBase):
-    """A stream whose first bytes were read already."""
+class _Prefixed(io.RawIOBase):
+    """A stream with bytes before it that were read already."""
 
     def __init__(self, first: bytes, rest: io.FileIO) -> None:
         self.first, self.rest = first, rest
@@ -208,7 +205,7 @@ class _After(io.RawIOBase):
 
 
 def read_bytes(path: Path, limit: int, what: str, error: type[HeedfulError] = ModelError) -> bytes:
-    """Return the content of a plain file of at most so many bytes; `what` it is, is for the message.
+    """Return the content of a plain file of at most `limit` bytes; `what` is its kind, for the error.
 
     Raises OSError if it cannot be read, and `error` if it is too large.
     """
@@ -217,9 +214,9 @@ def read_bytes(path: Path, limit: int, what: str, error: type[HeedfulError] = Mo
 
 
 def _whole(file: IO[bytes], size: int, path: Path, limit: int, what: str, error: type[HeedfulError]) -> bytes:
-    """Read to the end, however the size changes meanwhile."""
+    """Read to the end, even if the size changes meanwhile."""
     content = file.read(size + 1) if size <= limit else b""
-    if len(content) > size:  # it has grown, or its size is not known, as in /proc
+    if len(content) > size:  # it has grown, or its size is unknown, as in /proc
         content += file.read(limit + 1 - len(content))
     if max(size, len(content)) > limit:
         has = megabytes(size) if size > limit else f"more than {megabytes(limit)}"
@@ -227,10 +224,8 @@ def _whole(file: IO[bytes], size: int, path: Path, limit: int, what: str, error:
     return content
 
 
-def read_json(  # what JSON holds may be anything
-    path: Path, error: type[HeedfulError] = ModelError, limit: int | None = None
-) -> Any:  # noqa: ANN401
-    """Return what a JSON file holds; a plain file of at most `limit` bytes, by default `max_json`.
+def read_json(path: Path, error: type[HeedfulError] = ModelError, limit: int | None = None) -> Any:  # noqa: ANN401
+    """Return the value in a JSON file of at most `limit` bytes, by default `max_json`.
 
     Raises OSError if it cannot be read, and `error` if it is too large, or not JSON.
     """
@@ -239,27 +234,28 @@ def read_json(  # what JSON holds may be anything
 
 
 def parse_json(content: bytes | str, where: str, error: type[HeedfulError] = ModelError) -> Any:  # noqa: ANN401
-    """Return what JSON holds; `where` begins the error."""
+    """Return the value of JSON; `where` begins the error."""
     try:
         if isinstance(content, bytes):
             content = content.decode(json.detect_encoding(content), "surrogatepass")
         if many := too_many(content):
             raise error(f"{where}: this JSON has more than {many}")
-        found = json.loads(content)
-        check_depth(found)
-        return found
+        value = json.loads(content)
+        check_depth(value)
+        return value
     except RecursionError:
         raise error(f"{where}: this JSON is nested too deeply") from None
     except ValueError as reason:
-        place = f"line {reason.lineno}, column {reason.colno}: " if isinstance(reason, json.JSONDecodeError) else ""
-        said = reason.msg if isinstance(reason, json.JSONDecodeError) else str(reason)
-        raise error(f"{where}: this is not JSON ({place}{said[:120]}); the file is damaged") from None
+        message = str(reason)
+        if isinstance(reason, json.JSONDecodeError):
+            message = f"line {reason.lineno}, column {reason.colno}: {reason.msg}"
+        raise error(f"{where}: this is not JSON ({message[:150]}); the file is damaged") from None
 
 
 def too_many(text: str) -> str:
-    """Return what JSON has too many of, and how many it may have; nothing if it takes no more memory than it should.
+    """Return the limit of containers, members or values that JSON exceeds, as text, or "".
 
-    Counted before it is parsed: first with what stands in strings, which is fast and mostly enough.
+    Counted before it is parsed: first with the content of strings, which is fast and mostly enough.
     """
     times = max(1, max_json() // JSON)
     limits = {"objects and lists": CONTAINERS, "members of objects": MEMBERS, "values": VALUES}
@@ -273,9 +269,9 @@ def too_many(text: str) -> str:
     return many[0]
 
 
-def check_depth(found: object) -> None:
-    """Raise RecursionError if lists and objects of JSON are nested so deeply that showing them may fail."""
-    level = [found]
+def check_depth(value: object) -> None:
+    """Raise RecursionError if lists and objects are nested so deeply that printing them may fail."""
+    level = [value]
     for _ in range(DEPTH):
         if not level:
             return
@@ -285,7 +281,7 @@ def check_depth(found: object) -> None:
 
 
 def portions(items: Iterable[T], count: int, size: int, length: Callable[[T], int]) -> Iterator[list[T]]:
-    """Yield items in lists of at most `count`, and of fewer where they have more than `size` characters together.
+    """Yield lists of at most `count` items, and of fewer if they have more than `size` characters together.
 
     >>> list(portions(["a", "b", "cccc", "d"], 3, 4, len))
     [['a', 'b', 'cccc'], ['d']]
@@ -309,22 +305,22 @@ def lines(file: IO[bytes], name: str, error: type[HeedfulError] = DataError) -> 
         number += 1
         if len(line) > limit:
             raise error(
-                f"{name}, line {number:,}: longer than {megabytes(limit)}, the most that a line may have "
+                f"{name}, line {number:,}: longer than {megabytes(limit)}, the limit of a line "
                 "(HEEDFUL_MAX_LINE, in bytes); is this a file of text?"
             )
         yield line
 
 
 class Unpacked(io.RawIOBase):
-    """The content of a gzip stream, of one member or several; refused where it grows far more than text does.
+    """The content of a gzip stream of one or several members; raises DataError if it grows far more than text does.
 
-    Python's `gzip` takes a second for each megabyte of zeros behind the last member; here there may be 1 MB of them.
+    Python's `gzip` takes a second for each megabyte of zeros after the last member; here at most 1 MB is allowed.
     """
 
     def __init__(self, packed: IO[bytes], name: str) -> None:
         self._packed, self._name = packed, name
         self._member: Any = None
-        self._given = self._made = self._padding = 0
+        self._read = self._unpacked = self._padding = 0
         self._left = b""
 
     def readable(self) -> bool:
@@ -336,10 +332,10 @@ class Unpacked(io.RawIOBase):
         while True:
             if self._member is None and not self._begin():
                 return 0
-            given = self._left or self._more()
-            if not given:
+            packed = self._left or self._more()
+            if not packed:
                 raise EOFError("it ends before its end-of-stream marker")
-            content = self._member.decompress(given, len(buffer))
+            content = self._member.decompress(packed, len(buffer))
             self._left = self._member.unused_data if self._member.eof else self._member.unconsumed_tail
             if self._member.eof:
                 self._member = None
@@ -350,49 +346,49 @@ class Unpacked(io.RawIOBase):
 
     def _more(self) -> bytes:
         content = self._packed.read(1 << 16)
-        self._given += len(content)
+        self._read += len(content)
         return content
 
     def _begin(self) -> bool:
-        """Begin with the next member, if there is one; zeros between members are passed over."""
+        """Begin the next member, if there is one; zeros between members are skipped."""
         while True:
-            given = self._left or self._more()
-            if not given:
+            packed = self._left or self._more()
+            if not packed:
                 return False
-            self._left = given.lstrip(b"\0")
-            self._padding += len(given) - len(self._left)
+            self._left = packed.lstrip(b"\0")
+            self._padding += len(packed) - len(self._left)
             if self._padding > PADDING:
                 raise DataError(f"{self._name}: this gzip file has more than {megabytes(PADDING)} of zeros at its end")
             if self._left:
                 self._member = zlib.decompressobj(wbits=31)
                 return True
 
-    def _count(self, made: int) -> None:
-        self._made += made
-        if self._made > GROWTH_FROM and self._made > GROWTH * self._given:
+    def _count(self, size: int) -> None:
+        self._unpacked += size
+        if self._unpacked > GROWTH_FROM and self._unpacked > GROWTH * self._read:
             raise DataError(
                 f"{self._name}: this gzip file unpacks to more than {GROWTH} times its size "
-                f"({megabytes(self._made)} from {megabytes(self._given)} so far), as text never does; "
-                "if it is meant to, unpack it first"
+                f"({megabytes(self._unpacked)} from {megabytes(self._read)} so far), as text never does; "
+                "if that is right, unpack it first"
             )
 
 
 def has_hole(file: IO[bytes], size: int) -> bool:
-    """Whether a plain file has a hole of more than so many bytes: zeros that take no space, and no time to skip."""
-    descriptor, place = file.fileno(), 0
+    """Whether a plain file has a hole of more than `size` bytes: zeros that take no space on disk."""
+    descriptor, position = file.fileno(), 0
     end = os.fstat(descriptor).st_size
     try:
         for _ in range(1000):
-            begin = os.lseek(descriptor, place, os.SEEK_HOLE)
+            begin = os.lseek(descriptor, position, os.SEEK_HOLE)
             if begin >= end:
                 return False
             try:
-                place = os.lseek(descriptor, begin, os.SEEK_DATA)
-            except OSError:  # there is none after it
-                place = end
-            if place - begin > size:
+                position = os.lseek(descriptor, begin, os.SEEK_DATA)
+            except OSError:  # no data after it
+                position = end
+            if position - begin > size:
                 return True
-    except (OSError, AttributeError):  # a file system, or a system, that does not tell
+    except (OSError, AttributeError):  # a file system, or a system, without holes
         return False
     finally:
         os.lseek(descriptor, 0, os.SEEK_SET)
@@ -401,7 +397,7 @@ def has_hole(file: IO[bytes], size: int) -> bool:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn the system's refusal to write into an error that names the path and the reason."""
+    """Turn OSError into DiskError with the path and the reason."""
     try:
         yield
     except OSError as error:
@@ -409,13 +405,13 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder and those above it, if they are not there."""
+    """Make a folder and its parents, if they do not exist."""
     with writing(path):
         path.mkdir(parents=True, exist_ok=True)
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file under another name, then rename it into place: after a crash the old or the new one is there."""
+    """Write a file atomically, under another name first: after a crash there is the old or the new one."""
     partial = path.with_name(f".{path.name}.partial")
     with writing(path):
         try:
@@ -431,7 +427,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def cache_folder() -> Path:
-    """Return where is kept what need not be worked out twice."""
+    """Return the folder of the cache."""
     if own := os.environ.get("HEEDFUL_CACHE"):
         return Path(own)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "heedful"
@@ -439,7 +435,7 @@ def cache_folder() -> Path:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold a folder for this process; refuse while another does. The lock ends with the process, however it ends."""
+    """Lock a folder for this process; raises ConfigError if another holds it. The lock ends with the process."""
     make_folder(folder)
     with writing(folder):
         file = (folder / ".lock").open("w")
@@ -454,7 +450,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
-    """Give a folder to fill, which is renamed to `path` when everything in it is written; on an error it is removed."""
+    """Return a folder to fill, which is renamed to `path` when it is complete; on an error it is removed."""
     partial = path.with_name(f".{path.name}.partial")
     with writing(path):
         _remove(partial)
@@ -470,7 +466,7 @@ def whole_folder(path: Path) -> Iterator[Path]:
 
 
 def _remove(path: Path) -> None:
-    """Remove a folder, or what stands in its place."""
+    """Remove a folder, or a file or link of that name."""
     if path.is_symlink() or (path.exists() and not path.is_dir()):
         path.unlink()
     else:
@@ -478,7 +474,7 @@ def _remove(path: Path) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Ask the system to make a renaming last."""
+    """Wait until a renaming is on disk."""
     if os.name == "posix":
         handle = os.open(folder, os.O_RDONLY)
         try:

@@ -86,7 +86,7 @@ def test_only_plain_files_are_opened(tmp_path, kind):
 def test_a_pipe_that_nobody_writes_to_is_given_up(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "PIPE_SECONDS", 0.05)
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(DataError, match=r"pipe: .*nobody wrote to this pipe for 0.05 s"):
+    with pytest.raises(DataError, match=r"pipe: .*nothing was written to this pipe for 0.05 s"):
         list(raw_lines(tmp_path / "pipe"))
 
 

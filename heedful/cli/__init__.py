@@ -60,7 +60,7 @@ class _Closed(io.StringIO):
 def _report_once(error: HeedfulError) -> None:
     """Print an error; of several processes on a machine, only the first prints one that all of them have."""
     rank = os.environ.get("LOCAL_RANK", "0")
-    if error.told or (error.exit_code == 2 and rank.isdigit() and rank != "0"):
+    if error.reported or (error.exit_code == 2 and rank.isdigit() and rank != "0"):
         time.sleep(5)  # torchrun ends all when one ends: the first has to print before
     else:
         _report(str(error), newlines=error.multiline)

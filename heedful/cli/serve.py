@@ -13,7 +13,7 @@ from heedful.cli.output import log
 from heedful.errors import ConfigError, install_command
 
 if TYPE_CHECKING:
-    from heedful.serve.shelf import Shelf
+    from heedful.serve.http.models import ModelRegistry
 
 __all__ = ["serve"]
 
@@ -88,12 +88,11 @@ def serve(
     """
     begun = time.perf_counter()
     try:
-        from heedful.serve.cors import check_origins
+        from heedful.serve.http.models import ModelRegistry
+        from heedful.serve.http.security import check_origins
+        from heedful.serve.http.server import bind, fit_open_files, is_loopback, log_stream, run, url_of
+        from heedful.serve.http.service import TranslationService
         from heedful.serve.limits import Limits
-        from heedful.serve.logs import log_stream
-        from heedful.serve.server import address, bound, fit_open_files, loopback, run
-        from heedful.serve.service import Service
-        from heedful.serve.shelf import Shelf
     except ImportError as error:
         if error.name and error.name.split(".")[0] not in ("fastapi", "uvicorn", "pydantic", "starlette", "httptools"):
             raise
@@ -111,7 +110,7 @@ def serve(
         queue=queue,
         batch_tokens=batch_tokens,
         batch_rows=batch_rows,
-        lanes=lanes,
+        batches=lanes,
         wait=wait,
         drain=drain,
         connections=connections,
@@ -125,27 +124,27 @@ def serve(
     token = os.environ.get(TOKEN, "")
     if not (token.isascii() and token.isprintable()):
         raise ConfigError(f"{TOKEN}: a token may only have printable ASCII characters")
-    with log_stream(), bound(host, port) as listening:  # before models are loaded, which takes longer
-        if not loopback(host) and not token:
+    with log_stream(), bind(host, port) as listening:  # before models are loaded, which takes longer
+        if not is_loopback(host) and not token:
             log(f"{host} is reachable from other machines, without a token: set {TOKEN} to require one")
         limits = fit_open_files(limits, log)
-        shelf = Shelf.open(models, device)
-        threads = threads or _threads(shelf)
-        service = Service(shelf, limits, threads, processes)
+        registry = ModelRegistry.open(models, device)
+        threads = threads or _threads(registry)
+        service = TranslationService(registry, limits, threads, processes)
 
         def ready() -> None:
-            from heedful.serve.memory import memory
+            from heedful.serve.engine.processes import memory
 
             took, size = time.perf_counter() - begun, memory() / 2**20
-            log(f"serving {', '.join(service.shelf)} at {address(listening)} ({took:.1f} s, {size:,.0f} MiB)")
+            log(f"serving {', '.join(registry)} at {url_of(listening)} ({took:.1f} s, {size:,.0f} MiB)")
 
         run(service, listening, host, token=token, hosts=allow_host or (), origins=origins, ready=ready)
 
 
-def _threads(shelf: Shelf) -> int:
+def _threads(registry: ModelRegistry) -> int:
     """Return the fastest number of threads for the first model; 0: as many as PyTorch takes."""
-    from heedful.serve.examples import EXAMPLES, example
+    from heedful.serve.http.models import EXAMPLES, example
     from heedful.translator.threads import measured_serving_threads
 
-    _, translator = shelf.find(None)
+    _, translator = registry.find(None)
     return measured_serving_threads(translator, example(translator) or EXAMPLES[2])

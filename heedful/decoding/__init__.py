@@ -1,7 +1,7 @@
 """Decoding: greedy, beam search, sampling and continuous batching, over the models' protocol only."""
 
 from heedful.decoding.beam import Finished, beam, beam_steps
-from heedful.decoding.flow import Flow
+from heedful.decoding.continuous_batching import ContinuousBatch
 from heedful.decoding.rules import (
     PENALTIES,
     Decoding,
@@ -16,11 +16,11 @@ from heedful.decoding.steps import DecodeStep, Sampler, argmax, decode_steps, gr
 
 __all__ = [
     "PENALTIES",
+    "ContinuousBatch",
     "DecodeStep",
     "Decoding",
     "DecodingKeywords",
     "Finished",
-    "Flow",
     "Hypothesis",
     "Rules",
     "Sampler",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypedDict
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from heedful.errors import ConfigError, NotFiniteError, check_value, choose
@@ -231,6 +232,33 @@ class Rules:
         """Keep some sentences."""
         self.limits, self.prefixes = self.limits[rows], self.prefixes[rows]
         self.shortest = int(self.limits.min()) if len(self.limits) else 0
+
+    def join(self, other: Rules) -> None:
+        """Append the sentences of other rules."""
+        self._fit_prefixes(other)
+        self.limits, self.prefixes = torch.cat([self.limits, other.limits]), torch.cat([self.prefixes, other.prefixes])
+        self.shortest = min(self.shortest, other.shortest)
+
+    def put(self, rows: Tensor, other: Rules) -> None:
+        """Replace some sentences by those of other rules."""
+        self._fit_prefixes(other)
+        self.limits = self.limits.index_copy(0, rows, other.limits)
+        self.prefixes = self.prefixes.index_copy(0, rows, other.prefixes)
+        self.shortest = min(self.shortest, other.shortest)
+
+    def _fit_prefixes(self, other: Rules) -> None:
+        """Pad the prefixes of both to the same length."""
+        self.forced = other.forced = max(self.forced, other.forced)
+        for each in (self, other):
+            each.prefixes = F.pad(each.prefixes, (0, self.forced - each.prefixes.shape[1]), value=-1)
+
+    def advance(self) -> None:
+        """Make the next position the first one, for sentences that are at different positions."""
+        self.limits = self.limits - 1
+        self.shortest -= 1
+        if self.forced:
+            self.forced -= 1
+            self.prefixes = self.prefixes[:, 1:]
 
     def apply(self, scores: Tensor, tokens: Tensor) -> Tensor:
         """Set the scores of forbidden tokens to -∞, in place.  scores (R, V), tokens (R, t), those decoded so far.

@@ -15,7 +15,17 @@ from heedful.decoding.rules import Decoding, Hypothesis, Rules, best, log_probs_
 from heedful.models import Memory, NeedWeights, Seq2Seq
 from heedful.text import END, START
 
-__all__ = ["DecodeStep", "Sampler", "TokenChooser", "argmax", "decode_steps", "greedy", "sample"]
+__all__ = [
+    "DecodeStep",
+    "NextTokens",
+    "Sampler",
+    "TokenChooser",
+    "argmax",
+    "decode_steps",
+    "greedy",
+    "next_tokens",
+    "sample",
+]
 
 
 class DecodeStep(NamedTuple):
@@ -88,6 +98,32 @@ def _entropy(ids: Sequence[int]) -> list[int]:
     return list(np.frombuffer(sha256(np.asarray(ids, dtype=np.int64).tobytes()).digest(), dtype=np.uint32))
 
 
+class NextTokens(NamedTuple):
+    """The next token of each row, as a tensor (R,) and as a list, its log-probability, and whether the limit cut."""
+
+    tokens: Tensor
+    ids: list[int]
+    log_probs: list[float]
+    cut: list[bool]
+
+
+def next_tokens(scores: Tensor, chosen: Tensor, last: Tensor | None) -> NextTokens:
+    """Return the `chosen` tokens (R,), but `</s>` in the `last` position of a sentence, and where scores are NaN.
+
+    scores (R, V) are the log-probabilities, `last` (R,) is None if no sentence is in its last position.
+    """
+    cut = None
+    if last is not None:
+        cut = last & (chosen != END)
+        chosen = chosen.masked_fill(cut, END)
+    values = scores.gather(1, chosen[:, None])[:, 0].tolist()
+    ids = chosen.tolist()
+    if not_numbers := [i for i, value in enumerate(values) if value != value]:
+        ids = [END if i in not_numbers else token for i, token in enumerate(ids)]
+        chosen = torch.tensor(ids, device=scores.device)
+    return NextTokens(chosen, ids, values, [False] * len(ids) if cut is None else cut.tolist())
+
+
 def decode_steps(
     model: Seq2Seq,
     memory: Memory,
@@ -111,22 +147,14 @@ def decode_steps(
     for t in range(rules.capacity):
         hidden, state, weights = model.step(y, state, memory, need_weights)
         scores = rules.apply(log_probs_(model.logits(hidden[:, -1])), tokens[:, :t])
-        chosen, cut = choose(scores, rows, t), None
-        if (last := rules.last(t)) is not None:
-            cut = last & (chosen != END)
-            chosen = chosen.masked_fill(cut, END)
-        values = scores.gather(1, chosen[:, None])[:, 0].tolist()
-        ids = chosen.tolist()
-        if not_numbers := [i for i, value in enumerate(values) if value != value]:
-            ids = [END if i in not_numbers else token for i, token in enumerate(ids)]
-            chosen = torch.tensor(ids, device=device)
+        chosen, ids, values, cut = next_tokens(scores, choose(scores, rows, t), rules.last(t))
         finished = []
-        for i, (row, token, value) in enumerate(zip(rows, ids, values, strict=True)):
+        for row, token, value, short in zip(rows, ids, values, cut, strict=True):
             history[row][0].append(token)
             history[row][1].append(value)
             if token == END:
                 ended, scored = history[row]
-                finished.append((row, Hypothesis(tuple(ended), tuple(scored), cut is not None and bool(cut[i]))))
+                finished.append((row, Hypothesis(tuple(ended), tuple(scored), short)))
         yield DecodeStep(rows, ids, values, None if weights is None else weights[:, :, :, 0], finished)
         if t == tokens.shape[1]:
             tokens = torch.cat([tokens, tokens], dim=1)

@@ -19,17 +19,19 @@ from heedful.draw.picture import (
     HUES,
     Entry,
     Kept,
+    Labels,
     Picture,
-    Terms,
     cut,
     decimal,
     heading,
     isolate,
     keep,
+    labels_of,
     legend,
     message,
     notes,
-    terms,
+    rect,
+    text_at,
     width_of,
 )
 from heedful.trace import END, Trace
@@ -104,13 +106,13 @@ def picture(trace: Trace, title: str = "", width: float = WIDEST, mass: float = 
         body.append(f'<g transform="translate(8 {decimal(y)})">{part}</g>')
         y += high + 26
     some_empty = bool((drawn.sum(0) == 0).any())
-    key, key_height = legend(_entries(terms(trace), some_empty, len(rows) > 1), 8, y - 6, spread)
+    key, key_height = legend(_entries(labels_of(trace), some_empty, len(rows) > 1), 8, y - 6, spread)
     thin = bool((drawn.sum(1) < mass * weights.sum(1) - 1e-3).any())
     lines = _caption(trace, kept, mass, thin, limited)
     below, below_height = notes(lines, y - 6 + key_height, spread + 16)
     description = f"{_describe(trace, drawn)}. {'; '.join(lines)}"
     height = y - 6 + key_height + below_height + 6
-    return Picture(spread + 16, height, title or terms(trace).title, description, "\n".join([*body, key, *below]))
+    return Picture(spread + 16, height, title or labels_of(trace).title, description, "\n".join([*body, key, *below]))
 
 
 def _drawn(
@@ -254,21 +256,20 @@ def _path(high: float, low: float, wide: float, ends: tuple[float, float]) -> st
 def _bar(place: _Place, y: float, kind: str) -> str:
     """Return the bar of a word; an empty one if it has no ribbons."""
     wide, kind = (place.wide, kind) if place.wide else (10.0, "e")
-    x = decimal(place.x - wide / 2)
-    return f'<rect class="{kind}" x="{x}" y="{decimal(y)}" width="{decimal(wide)}" height="{decimal(BAR)}" rx="1"/>'
+    return rect((place.x - wide / 2, y), (wide, BAR), kind, ' rx="1"')
 
 
 def _word(word: str, place: _Place, y: float, has_ribbons: bool) -> str:
     kind = "m" if has_ribbons and word != END else "m t"
-    return f'<text class="{kind}" x="{decimal(place.x)}" y="{decimal(y)}">{isolate(word)}</text>'
+    return text_at(place.x, y, isolate(word), kind)
 
 
 def _left_out(x: float, y: float) -> str:
     """Return the … for left out words, hidden from screen readers: the description has all words."""
-    return f'<text class="m t" aria-hidden="true" x="{decimal(x)}" y="{decimal(y)}">{LEFT_OUT}</text>'
+    return text_at(x, y, LEFT_OUT, "m t", ' aria-hidden="true"')
 
 
-def _entries(names: Terms, some_empty: bool, several: bool) -> list[Entry]:
+def _entries(names: Labels, some_empty: bool, several: bool) -> list[Entry]:
     """Return the legend: widths of ribbons, and the meaning of an empty bar and of … if there are any."""
     samples, x = [], 0.0
     for share in (1.0, 0.5, 0.1):
@@ -277,8 +278,7 @@ def _entries(names: Terms, some_empty: bool, several: bool) -> list[Entry]:
         x += wide + 5
     entries = [Entry("".join(samples), x - 5, f"{names.one} 100, 50 and 10 %")]
     if some_empty:
-        empty = f'<rect class="e" x="0" y="5" width="10" height="{decimal(BAR)}" rx="1"/>'
-        entries.append(Entry(empty, 10, "no ribbon"))
+        entries.append(Entry(_bar(_Place(5, 0), 5, "e"), 10, "no ribbon"))
     if several:
         entries.append(Entry(_left_out(7, 10), 14, "words left out in this row"))
     return entries
@@ -290,7 +290,7 @@ def _caption(trace: Trace, kept: Kept, mass: float, thin: bool, limited: bool) -
     `thin`: some word has ribbons for less than `mass`, since others are too thin. `limited`: some word would have more
     than `FEW` ribbons.
     """
-    names, least = terms(trace), f"{100 * LEAST:.0f}\u00a0%"
+    names, least = labels_of(trace), f"{100 * LEAST:.0f}\u00a0%"
     if mass < 1:
         share = f"{100 * mass:.0f}\u00a0%"
         drawn = f"ribbons: the largest {names.one}s of each target word, up to {share} of its {names.all}"
@@ -309,4 +309,4 @@ def _describe(trace: Trace, drawn: NDArray[np.float32]) -> str:
         largest = sorted(np.flatnonzero(row).tolist(), key=lambda s: -float(row[s]))
         listed = ", ".join(f"{sources[s]} {round(100 * float(row[s]))} %" for s in largest)
         entries.append(f"{word.text}: {listed or 'none'}")
-    return f"Largest {terms(trace).one}s of each target word. " + "; ".join(entries)
+    return f"Largest {labels_of(trace).one}s of each target word. " + "; ".join(entries)

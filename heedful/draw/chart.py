@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from heedful.draw.picture import Entry, Picture, clean, cut, decimal, heading, legend, number, width_of
+from heedful.draw.picture import Entry, Picture, clean, cut, decimal, heading, legend, number, rect, text_at, width_of
 from heedful.errors import DataError
 
 __all__ = ["Series", "bars", "lines", "log_ticks", "rows", "swatch", "ticks"]
@@ -62,13 +62,10 @@ def lines(
     scale = math.log10 if log_y else float
     x_at, y_at = _scale(x_ticks, frame.left, frame.right), _scale([scale(t) for t in y_ticks], frame.bottom, frame.top)
     body = [*head, *_levels(frame, y_ticks, lambda y: y_at(scale(y)))]
-    for tick in x_ticks:
-        at = f'x="{decimal(x_at(tick))}" y="{decimal(frame.bottom + 18)}"'
-        body.append(f'<text class="q m" {at}>{_tick_label(tick)}</text>')
+    body += [text_at(x_at(tick), frame.bottom + 18, _tick_label(tick), "q m") for tick in x_ticks]
     for i, one in enumerate(series):
         body.append(_line(i, one, [(x_at(x), y_at(scale(y))) for x, y in zip(one.x, one.y, strict=True)]))
-    middle = decimal((frame.left + frame.right) / 2)
-    body.append(f'<text class="q m" x="{middle}" y="{decimal(frame.bottom + 38)}">{clean(x_label)}</text>')
+    body.append(text_at((frame.left + frame.right) / 2, frame.bottom + 38, clean(x_label), "q m"))
     ends = "; ".join(f"{one.name}: {number(one.y[-1])} at {number(one.x[-1])}" for one in series if one.x)
     return str(Picture(width, frame.bottom + 48, title, f"{y_label} by {x_label}. {ends}", "\n".join(body)))
 
@@ -89,11 +86,10 @@ def bars(groups: Sequence[str], series: Sequence[tuple[str, Sequence[float]]], t
         middle = frame.left + (g + 0.5) * each
         for i, (name, values) in enumerate(series):
             x, y = middle + (i - len(series) / 2) * wide, y_at(values[g])
-            label = f'<text class="q m" x="{decimal(x + wide / 2)}" y="{decimal(y - 6)}">{number(values[g])}</text>'
+            label = text_at(x + wide / 2, y - 6, number(values[g]), "q m")
             drawn = _bar(i, x + 1.5, y, wide - 3, frame.bottom - y)
             body.append(f"<g><title>{clean(f'{group}, {name}: {number(values[g])}')}</title>{drawn}{label}</g>")
-        at = f'x="{decimal(middle)}" y="{decimal(frame.bottom + 19)}"'
-        body.append(f'<text class="m" {at}>{clean(cut(group, each - 4))}</text>')
+        body.append(text_at(middle, frame.bottom + 19, clean(cut(group, each - 4)), "m"))
     body.append(f'<path class="l" d="M{decimal(frame.left)} {decimal(frame.bottom)}H{decimal(frame.right)}"/>')
     return str(Picture(width, frame.bottom + 32, title, _description(groups, series, y_label), "\n".join(body)))
 
@@ -108,12 +104,10 @@ def rows(groups: Sequence[str], series: Sequence[tuple[str, Sequence[float]]], t
     x_at = _scale((0.0, most), left, NARROW - 46)
     y, body = top + 14, list(head)
     for g, group in enumerate(groups):
-        at = f'x="{decimal(left - 8)}" y="{decimal(y + 9 * len(series) + 4)}"'
-        body.append(f'<text class="r" {at}>{clean(cut(group, 120))}</text>')
+        body.append(text_at(left - 8, y + 9 * len(series) + 4, clean(cut(group, 120)), "r"))
         for i, (_, values) in enumerate(series):
-            drawn = _bar(i, left, y + 18 * i, x_at(values[g]) - left, 15)
-            at = f'x="{decimal(x_at(values[g]) + 6)}" y="{decimal(y + 18 * i + 12)}"'
-            body.append(f'{drawn}<text class="q" {at}>{number(values[g])}</text>')
+            value = text_at(x_at(values[g]) + 6, y + 18 * i + 12, number(values[g]), "q")
+            body.append(_bar(i, left, y + 18 * i, x_at(values[g]) - left, 15) + value)
         y += 18 * len(series) + 14
     return str(Picture(NARROW, y, title, _description(groups, series, label), "\n".join(body)))
 
@@ -153,7 +147,7 @@ def _head(title: str, label: str, entries: Sequence[Entry], width: float) -> tup
     top = height + 12
     key, height = legend(entries, 8, top, width - 16)
     top += height + 16
-    return [*titles, key, f'<text class="q" x="8" y="{decimal(top)}">{clean(label)}</text>'], top
+    return [*titles, key, text_at(8, top, clean(label), "q")], top
 
 
 def _frame(top: float, y_ticks: Sequence[float], width: float) -> _Frame:
@@ -164,14 +158,12 @@ def _frame(top: float, y_ticks: Sequence[float], width: float) -> _Frame:
 
 def _levels(frame: _Frame, y_ticks: Sequence[float], y_at: Callable[[float], float]) -> list[str]:
     """Return the horizontal lines, with their numbers at the left."""
-    found = []
-    for tick in y_ticks:
-        y = y_at(tick)
-        found.append(
-            f'<path class="l" d="M{decimal(frame.left)} {decimal(y)}H{decimal(frame.right)}"/>'
-            f'<text class="q r" x="{decimal(frame.left - 7)}" y="{decimal(y + 4)}">{_tick_label(tick)}</text>'
-        )
-    return found
+    left, right = decimal(frame.left), decimal(frame.right)
+    return [
+        f'<path class="l" d="M{left} {decimal(y_at(tick))}H{right}"/>'
+        + text_at(frame.left - 7, y_at(tick) + 4, _tick_label(tick), "q r")
+        for tick in y_ticks
+    ]
 
 
 def _scale(marks: Sequence[float], start: float, end: float) -> Callable[[float], float]:
@@ -202,9 +194,8 @@ def _line_symbol(i: int) -> str:
 
 def _bar(i: int, x: float, y: float, wide: float, high: float) -> str:
     """Return a bar: pale with an outline, full, or striped, so that series differ without colour."""
-    at = f'x="{decimal(x)}" y="{decimal(y)}" width="{decimal(wide)}" height="{decimal(high)}"'
     kind = i % 3
-    box = f'<rect class="b{" p" if kind != 1 else ""}" {at} rx="1.5"/>'
+    box = rect((x, y), (wide, high), "b" if kind == 1 else "b p", ' rx="1.5"')
     if kind == 2 and high >= 0.5:  # stripes are a wide dashed line; one of length 0 would be drawn as a line
         middle, low = decimal(x + wide / 2), decimal(y + high)
         box += (
@@ -216,9 +207,7 @@ def _bar(i: int, x: float, y: float, wide: float, high: float) -> str:
 
 def _empty(title: str) -> str:
     message = "There is no data to draw."
-    body = (
-        f'<text class="h" x="8" y="20">{clean(cut(title, 380, 15))}</text><text class="q" x="8" y="44">{message}</text>'
-    )
+    body = text_at(8, 20, clean(cut(title, 380, 15)), "h") + text_at(8, 44, message, "q")
     return str(Picture(400, 58, title, message, body))
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heedful.draw import svg
-from heedful.draw.picture import Picture, decimal, heading, message, notes
+from heedful.draw.picture import Picture, decimal, heading, message, notes, text_at
 from heedful.trace import Trace
 
 __all__ = ["ChosenHead", "choose_head", "picture"]
@@ -51,11 +51,9 @@ def picture(trace: Trace, title: str = "", layer: int | None = None, head: int |
     body, y = heading(title, width)
     y += TOP
     for n, head_ in enumerate(each):
-        x = LEFT + n * pitch + cell * S / 2
-        body.append(f'<text class="q m" x="{decimal(x)}" y="{decimal(y - 8)}">head {head_}</text>')
+        body.append(text_at(LEFT + n * pitch + cell * S / 2, y - 8, f"head {head_}", "q m"))
     for layer_ in layers:
-        middle = y + cell * T / 2 + 4
-        body.append(f'<text class="q r" x="{decimal(LEFT - 10)}" y="{decimal(middle)}">layer {layer_}</text>')
+        body.append(text_at(LEFT - 10, y + cell * T / 2 + 4, f"layer {layer_}", "q r"))
         for n, head_ in enumerate(each):
             at, name = (LEFT + n * pitch, y), f"layer {layer_}, head {head_}"
             body.append(_small(maps[layer_, head_][:, order], at, cell, name, one == (layer_, head_)))

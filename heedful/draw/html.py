@@ -17,7 +17,7 @@ from typing import Any
 
 from heedful.config import __version__
 from heedful.draw import heads, svg
-from heedful.draw.picture import FONTS, clean, terms
+from heedful.draw.picture import FONTS, clean, labels_of
 from heedful.draw.trace_codec import MAX_BYTES, encode_trace
 from heedful.draw.views import View
 from heedful.errors import ConfigError, DataError
@@ -45,7 +45,7 @@ def page(
     are read from the weights by default: one sequence for each trace.
     """
     drawn = figure(traces, view, names, alarms)
-    heading = clean(title or terms(traces[0]).title)
+    heading = clean(title or labels_of(traces[0]).title)
     body = f"<h1>{heading}</h1>\n{_texts(traces, names)}{drawn}<script>{script()}</script>\n"
     return document(heading, body, policy(), style(), __version__, "heedful-page")
 

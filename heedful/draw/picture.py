@@ -33,20 +33,22 @@ __all__ = [
     "RIBBONS",
     "Entry",
     "Kept",
+    "Labels",
     "Picture",
-    "Terms",
     "clean",
     "cut",
     "decimal",
     "heading",
     "isolate",
     "keep",
+    "labels_of",
     "legend",
     "message",
     "notes",
     "number",
+    "rect",
     "stack",
-    "terms",
+    "text_at",
     "width_of",
     "wrap",
 ]
@@ -238,6 +240,18 @@ def wrap(text: str, width: float, size: float = 14) -> list[str]:
     return lines
 
 
+def text_at(x: float, y: float, content: str, kind: str = "", more: str = "") -> str:
+    """Return a text element; `content` is clean, `kind` are CSS classes, and `more` other attributes."""
+    classes = f' class="{kind}"' if kind else ""
+    return f'<text{classes}{more} x="{decimal(x)}" y="{decimal(y)}">{content}</text>'
+
+
+def rect(corner: tuple[float, float], size: tuple[float, float], kind: str, more: str = "") -> str:
+    """Return a rectangle; `kind` are CSS classes, and `more` other attributes."""
+    (x, y), (width, height) = (map(decimal, pair) for pair in (corner, size))
+    return f'<rect class="{kind}" x="{x}" y="{y}" width="{width}" height="{height}"{more}/>'
+
+
 def legend(entries: Sequence[Entry], x: float, y: float, width: float) -> tuple[str, float]:
     """Return the entries from (x, y) on, as many on a line as fit, and the height of all."""
     parts, across, down = [], 0.0, 0.0
@@ -247,9 +261,7 @@ def legend(entries: Sequence[Entry], x: float, y: float, width: float) -> tuple[
         if across and across + needed - 16 > width:
             across, down = 0.0, down + ROW
         at = f'transform="translate({decimal(x + across)} {decimal(y + down)})"'
-        parts.append(
-            f'<g {at}>{entry.symbol}<text class="q" x="{decimal(entry.width + 7)}" y="11">{clean(text)}</text></g>'
-        )
+        parts.append(f"<g {at}>{entry.symbol}{text_at(entry.width + 7, 11, clean(text), 'q')}</g>")
         across += needed
     return "\n".join(parts), (down + ROW if parts else 0.0)
 
@@ -276,7 +288,7 @@ def number(value: float) -> str:
     return "99.9" if text == "100" and value < 100 else text
 
 
-class Terms(NamedTuple):
+class Labels(NamedTuple):
     """What the numbers of a trace are called: one of them, all of them, and the title of a figure."""
 
     one: str
@@ -284,11 +296,11 @@ class Terms(NamedTuple):
     title: str
 
 
-def terms(trace: Trace) -> Terms:
-    """Return what the numbers of a trace are called: weights, or shares where they are not attention."""
+def labels_of(trace: Trace) -> Labels:
+    """Return the labels of a trace: weights, or shares where the numbers are not attention."""
     if trace.readout.attention:
-        return Terms("weight", "weight", "Attention weights")
-    return Terms("share", "shares", "Influence of source words")
+        return Labels("weight", "weight", "Attention weights")
+    return Labels("share", "shares", "Influence of source words")
 
 
 class Kept(NamedTuple):
@@ -325,8 +337,7 @@ def keep(weights: NDArray[np.float32], mass: float = 1.0, least: float = 0.0, mo
 def heading(title: str, width: float, line: int = LINE) -> tuple[list[str], float]:
     """Return a title on as many lines as it needs, each `line` high, and the height of all."""
     lines = wrap(title, width - 16, 15)
-    texts = [f'<text class="h" x="8" y="{20 + line * i}">{clean(text)}</text>' for i, text in enumerate(lines)]
-    return texts, float(line * len(lines))
+    return [text_at(8, 20 + line * i, clean(text), "h") for i, text in enumerate(lines)], float(line * len(lines))
 
 
 def notes(texts: Sequence[str], y: float, width: float) -> tuple[list[str], float]:
@@ -336,16 +347,15 @@ def notes(texts: Sequence[str], y: float, width: float) -> tuple[list[str], floa
     """
     lines = wrap("\u00a0· ".join(texts), width - 16, 12)
     isolated = ("".join(isolate(part) for part in re.split(r"([\s']+)", line)) for line in lines)
-    found = [f'<text class="q" x="8" y="{decimal(y + 11 + NOTE * i)}">{line}</text>' for i, line in enumerate(isolated)]
-    return found, float(NOTE * len(lines))
+    return [text_at(8, y + 11 + NOTE * i, line, "q") for i, line in enumerate(isolated)], float(NOTE * len(lines))
 
 
 def message(trace: Trace, title: str) -> Picture:
     """Return the picture of a trace without weights: a line that says so."""
     text = NO_WORDS if trace.source.tokens == (END,) else NO_WEIGHTS
     body, y = heading(title, 400)
-    body.append(f'<text class="q" x="8" y="{decimal(y + 20)}">{text}</text>')
-    return Picture(400, y + 34, title or terms(trace).title, text, "\n".join(body))
+    body.append(text_at(8, y + 20, text, "q"))
+    return Picture(400, y + 34, title or labels_of(trace).title, text, "\n".join(body))
 
 
 def stack(pictures: Sequence[Picture], title: str, default_title: str) -> Picture:

@@ -9,17 +9,19 @@ from numpy.typing import NDArray
 
 from heedful.draw.picture import (
     Entry,
+    Labels,
     Picture,
-    Terms,
     cut,
     decimal,
     heading,
     isolate,
     keep,
+    labels_of,
     legend,
     message,
     notes,
-    terms,
+    rect,
+    text_at,
     width_of,
 )
 from heedful.errors import DataError
@@ -59,6 +61,9 @@ class _Grid(NamedTuple):
     def bottom(self) -> float:
         return self.y + self.rows * self.high
 
+    def baseline(self, row: int) -> float:
+        return self.y + (row + 0.5) * self.high + 0.35 * self.font
+
 
 def heatmap(
     trace: Trace, title: str = "", gold: frozenset[tuple[int, int]] | None = None, confidence: bool = True
@@ -86,19 +91,7 @@ def picture(
     for source, target in sorted(gold or ()):
         if not (0 <= source < S and 0 <= target < T):
             raise DataError(f"gold link {source}-{target}: there are {S} source and {T} target words")
-    return _draw(
-        trace, weights, title, gold, trace.confidences() if confidence else None, which or trace.readout_caption
-    )
-
-
-def _draw(
-    trace: Trace,
-    weights: NDArray[np.float32],
-    title: str,
-    gold: frozenset[tuple[int, int]] | None,
-    confidences: tuple[float, ...] | None,
-    which: str,
-) -> Picture:
+    which = which or trace.readout_caption
     sources, targets = [w.text for w in trace.source.words], [w.text for w in trace.target.words]
     description, kept = f"{_describe(trace, weights)}. {which.capitalize()}", keep(weights, least=VISIBLE)
     if trace.source.right_to_left:  # the first word is at the right
@@ -111,22 +104,21 @@ def _draw(
     slanted = longest + 8 > WIDEST_CELL or len(across) * max(wide, longest + 8) > WIDEST_GRID
     overhang = max((i + 0.5) * wide + width_of(w, font) * SLANT for i, w in enumerate(across)) if slanted else 0.0
     wide = wide if slanted else max(wide, longest + 8)
-    width = max(NARROWEST, left + len(sources) * wide + (84 if confidences else 14), left + overhang + 14)
+    width = max(NARROWEST, left + len(sources) * wide + (84 if confidence else 14), left + overhang + 14)
     body, top = heading(title, width)
     head = top + (longest * SLANT + 26 if slanted else font + 16)
     grid = _Grid(left, head, wide, high, len(targets), len(sources), font, slanted)
-    names = terms(trace)
-    key, key_height = legend(
-        _entries(names, gold is not None, confidences is not None), 8, grid.bottom + 18, width - 16
-    )
+    names = labels_of(trace)
+    key, key_height = legend(_entries(names, gold is not None, confidence), 8, grid.bottom + 18, width - 16)
     hidden = kept.caption(f"cells under {100 * VISIBLE:.0f}\u00a0%", names.all)
     below, below_height = notes([which, hidden, *warnings(trace)], grid.bottom + 18 + key_height, width)
     body += [
-        _background(grid),
+        # numbers are readable on it on a page of any colour
+        rect((grid.x, grid.y), (grid.right - grid.x, grid.bottom - grid.y), "g"),
         *_words(grid, across, down),
-        *_confidences(grid, confidences),
+        *(_confidences(grid, trace.confidences()) if confidence else ()),
         *(_row(grid, t, sources, targets[t], weights[t]) for t in range(grid.rows)),
-        *_lines(grid),
+        _lines(grid),
         *(_outline(grid, source, target) for source, target in sorted(gold or ())),
         key,
         *below,
@@ -141,41 +133,22 @@ def _sizes(rows: int, columns: int) -> tuple[float, float, float]:
     return (14, 38, 30) if most <= 16 else (14, 30, 25) if most <= 80 else (12, 18, 18)
 
 
-def _background(grid: _Grid) -> str:
-    """Return the background of the cells, so that numbers are readable on a page of any colour."""
-    at = f'x="{decimal(grid.x)}" y="{decimal(grid.y)}"'
-    wide, high = decimal(grid.right - grid.x), decimal(grid.bottom - grid.y)
-    return f'<rect class="g" {at} width="{wide}" height="{high}"/>'
-
-
 def _words(grid: _Grid, across: list[str], down: list[str]) -> list[str]:
     """Return the words of both sides."""
-    texts = []
+    texts, size = [], f' font-size="{grid.font}"'
     for s, word in enumerate(across):
-        x, y = grid.x + (s + 0.5) * grid.wide, decimal(grid.y - 9)
-        rotated = f'transform="translate({decimal(x + 2)} {y}) rotate(-45)"'
-        place = rotated if grid.slanted else f'class="m" x="{decimal(x)}" y="{y}"'
-        texts.append(f'<text font-size="{grid.font}" {place}>{isolate(word)}</text>')
-    for t, word in enumerate(down):
-        at = f'x="{decimal(grid.x - 9)}" y="{_line(grid, t)}"'
-        texts.append(f'<text class="r" font-size="{grid.font}" {at}>{isolate(word)}</text>')
-    return texts
+        x, y = grid.x + (s + 0.5) * grid.wide, grid.y - 9
+        rotated = f' transform="translate({decimal(x + 2)} {decimal(y)}) rotate(-45)"'
+        slanted = f"<text{size}{rotated}>{isolate(word)}</text>"
+        texts.append(slanted if grid.slanted else text_at(x, y, isolate(word), "m", size))
+    return texts + [text_at(grid.x - 9, grid.baseline(t), isolate(word), "r", size) for t, word in enumerate(down)]
 
 
-def _confidences(grid: _Grid, confidences: tuple[float, ...] | None) -> list[str]:
+def _confidences(grid: _Grid, confidences: tuple[float, ...]) -> list[str]:
     """Return the column of confidences."""
-    if confidences is None:
-        return []
-    texts = [f'<text class="q" x="{decimal(grid.right + 10)}" y="{decimal(grid.y - 9)}">confidence</text>']
-    for t, share in enumerate(confidences):
-        at = f'x="{decimal(grid.right + 44)}" y="{_line(grid, t)}"'
-        texts.append(f'<text class="q r" {at}>{100 * share:.0f} %</text>')
-    return texts
-
-
-def _line(grid: _Grid, t: int) -> str:
-    """Return the baseline of a row."""
-    return decimal(grid.y + (t + 0.5) * grid.high + 0.35 * grid.font)
+    texts = [text_at(grid.right + 10, grid.y - 9, "confidence", "q")]
+    rows = enumerate(confidences)
+    return texts + [text_at(grid.right + 44, grid.baseline(t), f"{100 * share:.0f} %", "q r") for t, share in rows]
 
 
 def _row(grid: _Grid, t: int, sources: list[str], target: str, weights: NDArray[np.float32]) -> str:
@@ -192,45 +165,41 @@ def _row(grid: _Grid, t: int, sources: list[str], target: str, weights: NDArray[
             f"<title>{word} → {isolate(sources[s])} {round(100 * weight)} %</title></path>"
         )
         if numbers and weight >= NUMBER:
-            at = f'x="{decimal((s + 0.5) * grid.wide)}" y="{decimal(grid.high / 2 + 4)}"'
-            parts.append(f'<text class="{_number(weight)}" {at}>{round(100 * weight)}</text>')
+            middle = (s + 0.5) * grid.wide, grid.high / 2 + 4
+            parts.append(text_at(*middle, str(round(100 * weight)), _number_class(weight)))
     return "".join(parts) + "</g>"
 
 
-def _number(weight: float) -> str:
+def _number_class(weight: float) -> str:
     """Return the CSS classes of the number of a cell, by the shade behind it."""
     return "n" + " y" * (weight >= HEAVY) + " f" * (weight >= FULL)
 
 
-def _lines(grid: _Grid) -> list[str]:
+def _lines(grid: _Grid) -> str:
     """Return the lines between the cells, as one path."""
-    across = "".join(
-        f"M{decimal(grid.x)} {decimal(grid.y + t * grid.high)}H{decimal(grid.right)}" for t in range(grid.rows + 1)
-    )
-    down = "".join(
-        f"M{decimal(grid.x + s * grid.wide)} {decimal(grid.y)}V{decimal(grid.bottom)}" for s in range(grid.columns + 1)
-    )
-    return [f'<path class="l" pointer-events="none" d="{across}{down}"/>']
+    left, right, top, bottom = map(decimal, (grid.x, grid.right, grid.y, grid.bottom))
+    across = "".join(f"M{left} {decimal(grid.y + t * grid.high)}H{right}" for t in range(grid.rows + 1))
+    down = "".join(f"M{decimal(grid.x + s * grid.wide)} {top}V{bottom}" for s in range(grid.columns + 1))
+    return f'<path class="l" pointer-events="none" d="{across}{down}"/>'
 
 
 def _outline(grid: _Grid, source: int, target: int) -> str:
-    x, y = grid.x + source * grid.wide + 1.5, grid.y + target * grid.high + 1.5
-    at = f'x="{decimal(x)}" y="{decimal(y)}" width="{decimal(grid.wide - 3)}" height="{decimal(grid.high - 3)}"'
-    return f'<rect class="o" pointer-events="none" {at} rx="3"/>'
+    corner = grid.x + source * grid.wide + 1.5, grid.y + target * grid.high + 1.5
+    return rect(corner, (grid.wide - 3, grid.high - 3), "o", ' pointer-events="none" rx="3"')
 
 
-def _entries(names: Terms, gold: bool, confidence: bool) -> list[Entry]:
+def _entries(names: Labels, gold: bool, confidence: bool) -> list[Entry]:
     """Return the legend: shades, and the outline and the column at the right if there are any."""
     boxes = []
     for i, share in enumerate((0, 25, 50, 75, 100)):
         box = f"M{30 * i} -1h30v16h-30z"
         boxes.append(
             f'<path class="c" fill-opacity="{share / 100}" d="{box}"/><path class="l" d="{box}"/>'
-            f'<text class="{_number(share / 100)}" x="{30 * i + 15}" y="11">{share}</text>'
+            + text_at(30 * i + 15, 11, str(share), _number_class(share / 100))
         )
     entries = [Entry("".join(boxes), 150, f"{names.one} in per cent")]
     if gold:
-        entries.append(Entry('<rect class="o" x="1" y="0" width="24" height="14" rx="3"/>', 26, "gold link"))
+        entries.append(Entry(rect((1, 0), (24, 14), "o", ' rx="3"'), 26, "gold link"))
     return [*entries, Entry("", -7, "confidence: probability of the word")] if confidence else entries
 
 
@@ -241,4 +210,4 @@ def _describe(trace: Trace, weights: NDArray[np.float32]) -> str:
         f"{word.text}: {sources[s]} {round(100 * float(row[s]))} %"
         for word, row, s in zip(trace.target.words, weights, best, strict=True)
     )
-    return f"Largest {terms(trace).one} of each target word. " + "; ".join(entries)
+    return f"Largest {labels_of(trace).one} of each target word. " + "; ".join(entries)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from heedful.draw import braid, heads, svg
-from heedful.draw.picture import Picture, stack, terms
+from heedful.draw.picture import Picture, labels_of, stack
 from heedful.errors import ConfigError, DataError, choose
 from heedful.files import read_json, write_whole
 from heedful.trace import Trace
@@ -70,7 +70,7 @@ def picture(traces: Sequence[Trace], how: View | None = None, title: str = "", n
         raise DataError(f"{len(names)} names for {len(traces)} traces")
     single = len(traces) == 1
     pictures = [VIEWS[how.name](t, title if single else name, how) for t, name in zip(traces, names, strict=True)]
-    titles = dict.fromkeys(terms(trace).title for trace in traces)
+    titles = dict.fromkeys(labels_of(trace).title for trace in traces)
     return stack(pictures, title, " and ".join(titles).capitalize())
 
 

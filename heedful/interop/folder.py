@@ -1,14 +1,14 @@
-"""A model is a folder, safe to load from a stranger.
+"""The folder of a model, safe to load from a stranger.
 
 `model.safetensors` holds the weights, `tokenizer.json` (or `source.tokenizer.json` and `target.tokenizer.json`) the
 vocabularies, and `config.json` the settings, a format version, the other files' checksums and its own: SHA-256 of all
-else in it. `config.json` is renamed into place last: a reader sees a whole model or none. There is no pickle.
+else in it. `config.json` is renamed into place last: a reader sees a complete model or none. There is no pickle.
 
-A folder is read in the order in which its files tell the size of each other: `config.json`, the vocabularies, and then
-weights, which may have as many bytes as a model with these settings and vocabularies has, and no more.
+Files are read in an order in which the size of each is known before: `config.json`, the vocabularies, and then the
+weights, whose size follows from the settings and the vocabularies.
 
-`readout.json`, where there is one, says how links between words are read from the model's weights. It is found out
-after the model was written, and may be written by hand, so that it stands beside the list of files, not in it.
+`readout.json`, if there is one, says how links between words are read from the attention weights. It is selected after
+the model is written, and may be edited, so it is not in the list of files.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ FORMAT = 1
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 OLD_READOUT = "readout.old.json"
 JOINT, SOURCE, TARGET = "tokenizer.json", "source.tokenizer.json", "target.tokenizer.json"
-# A checkpoint has these, too.
+# Only in checkpoints.
 OPTIMIZER, BEST, RUN = "optimizer.safetensors", "best.safetensors", "run.json"
 AVERAGE, RECENT = "average.safetensors", "recent.safetensors"
 KNOWN = {WEIGHTS, JOINT, SOURCE, TARGET, OPTIMIZER, BEST, RUN, AVERAGE, RECENT}
@@ -87,9 +87,9 @@ logger = logging.getLogger("heedful.interop.folder")
 
 @dataclass(frozen=True)
 class Parts:
-    """What a model folder holds; `notes` tell where the weights come from, `readout` how links are read from it.
+    """The content of a model folder; `notes` are about the training, `readout` says how links are read.
 
-    Without a read-out, it is the usual one for such a model; `fault` is what is wrong with the file that should say it.
+    Without a read-out, the usual one for such a model is used; `fault` is the error of a damaged read-out file.
     """
 
     config: Config
@@ -102,15 +102,15 @@ class Parts:
 
 
 def holds_model(path: Path) -> bool:
-    """Whether a folder holds a finished model."""
+    """Whether a folder has a finished model."""
     return (path / CONFIG).is_file()
 
 
 def write_model(path: Path, parts: Parts, extra: Mapping[str, bytes] | None = None) -> None:
     """Write a model folder; `extra` files are listed with it.
 
-    A read-out that is there was measured with the weights that are there: it stays with the same, and with others it is
-    set aside as `readout.old.json`, if it was chosen.
+    A read-out in the folder belongs to the weights in the folder. If these change, it is renamed `readout.old.json`, or
+    removed if it is the usual one.
     """
     files = {WEIGHTS: pack(parts.model.state_dict()), **(extra or {})}
     if parts.config.text.joint:
@@ -118,13 +118,13 @@ def write_model(path: Path, parts: Parts, extra: Mapping[str, bytes] | None = No
     else:
         files[SOURCE], files[TARGET] = parts.source.dump().encode(), parts.target.dump().encode()
     make_folder(path)
-    # Without its config a folder is no model: a reader never sees a mixture of the old one and the new one.
+    # A folder without its config is not a model: a reader never sees a mixture of the old one and the new one.
     with writing(path):
         stays = (path / READOUT).is_file() and _holds(path / WEIGHTS, files[WEIGHTS])
         (path / CONFIG).unlink(missing_ok=True)
         if (path / READOUT).is_file() and not stays:
-            there, _ = read_readout(path, parts.config)
-            if there is not None and there.is_usual(parts.config.model):
+            old, _ = read_readout(path, parts.config)
+            if old is not None and old.is_usual(parts.config.model):
                 (path / READOUT).unlink()
             else:
                 (path / READOUT).replace(path / OLD_READOUT)
@@ -143,13 +143,13 @@ def write_model(path: Path, parts: Parts, extra: Mapping[str, bytes] | None = No
 
 
 def checksum(head: Mapping[str, Any]) -> str:
-    """Return the checksum of what a `config.json` holds, however it is laid out: all but the checksum itself."""
+    """Return the checksum of the content of a `config.json`, without the checksum itself, in any layout."""
     rest = {key: value for key, value in head.items() if key != CHECKSUM}
     return sha256(json.dumps(rest, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def _holds(path: Path, content: bytes) -> bool:
-    """Whether a file has just this content."""
+    """Whether a file has exactly this content."""
     try:
         return path.stat().st_size == len(content) and read_bytes(path, len(content), "it") == content
     except OSError:
@@ -157,7 +157,7 @@ def _holds(path: Path, content: bytes) -> bool:
 
 
 def set_aside(path: Path) -> Path:
-    """Move a model that is to be replaced into a folder of its own inside `path`, and return that folder."""
+    """Move the model in `path` into a subfolder, and return that."""
     number = 1
     while (aside := path / f"earlier-{number}").exists():
         number += 1
@@ -182,15 +182,15 @@ def about(path: Path) -> dict[str, Any]:
         raise ModelError(f"{path}: there is no such model folder{hub}")
     if not (path / CONFIG).exists():
         unfinished = (path / "checkpoints").is_dir()
-        hint = "; its training was not finished: go on with heedful train --resume" if unfinished else ""
-        raise ModelError(f"{path}: this folder holds no model (there is no {CONFIG}){hint}")
+        hint = "; its training was not finished: resume it" if unfinished else ""
+        raise ModelError(f"{path}: this folder has no model (there is no {CONFIG}){hint}")
     try:
         head = read_json(path / CONFIG, limit=SETTINGS)
     except OSError as error:
         raise ModelError(f"{path / CONFIG}: cannot be read ({error.strerror})") from None
     if isinstance(head, dict) and isinstance(kind := head.get("model_type"), str):
         raise ModelError(
-            f"{path / CONFIG}: this is a model of the type '{kind:.60}'; of others' models only marian is read"
+            f"{path / CONFIG}: this is a model of the type '{kind:.60}'; of other formats only marian is supported"
         )
     if not isinstance(head, dict) or type(head.get("format")) is not int or head["format"] < 1:
         raise ModelError(f"{path / CONFIG}: this is not the config of a heedful model (it has no format number)")
@@ -204,19 +204,19 @@ def about(path: Path) -> dict[str, Any]:
     _check_notes(head["notes"], path / CONFIG)
     if CHECKSUM in head and head[CHECKSUM] != checksum(head):
         raise ModelError(
-            f"{path / CONFIG}: its checksum is not that of what it says; the file is damaged or changed. If it was "
-            f"changed on purpose, take '{CHECKSUM}' out of it"
+            f"{path / CONFIG}: the checksum does not match; the file is damaged or changed. If it was changed on "
+            f"purpose, remove '{CHECKSUM}' from it"
         )
     return head
 
 
 def read_model(path: Path, device: torch.device | None = None) -> Parts:
-    """Read a model folder; anything in it that is not as it should be is a `ModelError`."""
+    """Read a model folder; raises ModelError if anything in it is damaged."""
     return ModelFolder(path).parts(device)
 
 
 class ModelFolder:
-    """A model folder whose settings and vocabularies were read, which tell how large its other files may be."""
+    """A model folder with its settings and vocabularies; they limit the size of its other files."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.head = path, about(path)
@@ -224,7 +224,7 @@ class ModelFolder:
             if name not in KNOWN:
                 raise ModelError(f"{path / CONFIG}: '{name!a}' is not a file of a model")
         if CHECKSUM not in self.head:
-            logger.warning("%s: has no checksum of its own, as it was written or changed without one", path / CONFIG)
+            logger.warning("%s: no checksum in it, so changes are not detected", path / CONFIG)
         try:
             self.config = Config.build(self.head["config"])
             joint = self.config.text.joint
@@ -233,16 +233,16 @@ class ModelFolder:
                 raise ModelError(f"{', '.join(sorted(missing))} is not listed in {CONFIG}")
             self.source = self._codec(names[0])
             self.target = self.source if joint else self._codec(names[1])
-            # Built without memory first, so that absurd settings cost nothing.
+            # Built on the meta device first, so that absurd settings take no memory.
             with torch.device("meta"):
                 self.model = build(self.config.model, len(self.source), len(self.target))
         except HeedfulError as error:
             raise ModelError(self._in_folder(error)) from None
 
     def _in_folder(self, error: HeedfulError) -> str:
-        """Return an error with the name of the folder, if it does not begin with that already."""
-        said = str(error)
-        return said if said.startswith(printable(str(self.path))) else f"{self.path}: {said}"
+        """Return the message of an error with the path of the folder, if it does not begin with it."""
+        message = str(error)
+        return message if message.startswith(printable(str(self.path))) else f"{self.path}: {message}"
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -255,37 +255,37 @@ class ModelFolder:
             model = _fill(self.model, self.tensors(WEIGHTS))
         except HeedfulError as error:
             raise ModelError(self._in_folder(error)) from None
-        with memory_guard(f"opening {self.path}", "use --device cpu"):
+        with memory_guard(f"opening {self.path}", "choose the device cpu"):
             read = read_readout(self.path, self.config)
             return Parts(self.config, model.to(device).eval(), self.source, self.target, self.head["notes"], *read)
 
     def tensors(self, name: str, copies: int = 1) -> dict[str, Tensor]:
-        """Return the tensors of a listed file, which may hold each weight of the model so many times."""
+        """Return the tensors of a listed file, which may have `copies` of each weight."""
         weights = self.model.state_dict()
         numbers = sum(weight.numel() for weight in weights.values())
         limit = copies * (WIDEST * numbers + HEADER[1] * len(weights)) + HEADER[0]
         return unpack(self.content(name, limit, f"{name} of a model with these settings"), name)
 
     def content(self, name: str, limit: int, what: str) -> bytes:
-        """Return the content of a listed file, held to its size, its checksum and a limit."""
+        """Return the content of a listed file; raises ModelError if size, limit or checksum are violated."""
         path, facts = self.path / name, self.head["files"][name]
         size = facts.get("bytes") if isinstance(facts, dict) else None
         if type(size) is not int or size < 0:
-            raise ModelError(f"{self.path / CONFIG}: it does not say how many bytes {name} has")
+            raise ModelError(f"{self.path / CONFIG}: the size of {name} is missing")
         try:
             with open_plain(path) as file:
-                found = os.fstat(file.fileno()).st_size
-                if found != size:
-                    raise ModelError(f"{path}: has {found} bytes, expected {size}; the file is truncated or changed")
+                actual = os.fstat(file.fileno()).st_size
+                if actual != size:
+                    raise ModelError(f"{path}: has {actual} bytes, expected {size}; the file is truncated or changed")
                 if size > limit:
                     raise ModelError(f"{path}: has {megabytes(size)}; {what} has at most {megabytes(limit)}")
                 content = file.read(size)
         except NotPlainError as error:
             raise ModelError(f"{path}: {error.strerror}") from None
         except OSError as error:
-            raise ModelError(f"{path}: cannot be read ({error.strerror}); the model is not whole") from None
+            raise ModelError(f"{path}: cannot be read ({error.strerror}); the model is incomplete") from None
         if sha256(content).hexdigest() != facts.get("sha256"):
-            raise ModelError(f"{path}: its checksum is not the one in {CONFIG}; the file is damaged or changed")
+            raise ModelError(f"{path}: the checksum is not the one in {CONFIG}; the file is damaged or changed")
         return content
 
     def _codec(self, name: str) -> Codec:
@@ -299,17 +299,17 @@ class ModelFolder:
 
 
 def write_readout(path: Path, readout: Readout) -> None:
-    """Write the read-out of a model into its folder; one that was there is replaced."""
+    """Write the read-out of a model into its folder."""
     write_whole(path / READOUT, _json(readout.plain()))
 
 
 def _json(record: Mapping[str, Any]) -> bytes:
-    """Return a record as JSON; what is not UTF-8 in the name of a file, as Python has it, is escaped."""
+    """Return a record as JSON; bytes of file names that are not UTF-8 are escaped."""
     return (json.dumps(record, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
 
 
 def _check_notes(notes: Mapping[str, Any], path: Path) -> None:
-    """Hold the notes to what a run writes: numbers, the scores of a validation or none, the name of its `init`."""
+    """Raise ModelError unless the notes are numbers, the scores of a validation or None, and the name `init`."""
     scores = notes.get("validation")
     if scores is not None and not (isinstance(scores, dict) and {"loss", "accuracy"} <= scores.keys()):
         raise ModelError(f"{path}: the notes' validation is {scores!r:.100}, expected its scores; the file is damaged")
@@ -318,8 +318,9 @@ def _check_notes(notes: Mapping[str, Any], path: Path) -> None:
     values = {key: value for key, value in notes.items() if key not in ("validation", "init")} | (scores or {})
     for key, value in values.items():
         if not isinstance(value, int | float):
-            said = f"'{key:.100}' in the notes is {value!r:.100}, expected a number"
-            raise ModelError(f"{path}: {said}; the file is damaged")
+            raise ModelError(
+                f"{path}: '{key:.100}' in the notes is {value!r:.100}, expected a number; the file is damaged"
+            )
 
 
 def pack(tensors: Mapping[str, Tensor]) -> bytes:
@@ -334,13 +335,14 @@ def unpack(content: bytes, name: str) -> dict[str, Tensor]:
 
 
 def _fill(model: Network, weights: dict[str, Tensor]) -> Network:
-    """Give a model that was built without memory its weights."""
+    """Load weights into a model on the meta device; raises ModelError if they do not match."""
     wanted = {name: tuple(t.shape) for name, t in model.state_dict().items()}
     for name in sorted(wanted.keys() | weights.keys()):
-        there = tuple(weights[name].shape) if name in weights else None
-        if there != wanted.get(name):
-            found, expected = there or "no place", wanted.get(name) or "none of that name"
-            raise ModelError(f"{WEIGHTS}: '{name}' has {'shape ' * bool(there)}{found}, expected {expected}")
+        if name not in wanted or name not in weights:
+            problem = "is missing" if name in wanted else "is not a weight of this model"
+            raise ModelError(f"{WEIGHTS}: '{name}' {problem}")
+        if (shape := tuple(weights[name].shape)) != wanted[name]:
+            raise ModelError(f"{WEIGHTS}: '{name}' has shape {shape}, expected {wanted[name]}")
         if not weights[name].is_floating_point():
             raise ModelError(f"{WEIGHTS}: '{name}' holds {weights[name].dtype}, expected floating point numbers")
         check_finite(f"{WEIGHTS}: '{name}'", weights[name])
@@ -349,7 +351,7 @@ def _fill(model: Network, weights: dict[str, Tensor]) -> Network:
 
 
 def check_finite(name: str, weight: Tensor) -> None:
-    """Raise ModelError if a weight, as float32, has numbers that are infinite or not a number."""
+    """Raise ModelError if a weight, as float32, has values that are infinite or not a number."""
     finite = torch.isfinite(weight.float())
     if not finite.all():
         bad = finite.numel() - int(finite.sum())

@@ -34,9 +34,9 @@ NAME = re.compile(rf"({PART}/{PART})(?:@({PART}(?:/{PART})*))?", re.ASCII)
 
 
 def open_parts(path: str | Path, device: torch.device, warn: Callable[[str], None] | None = None) -> Parts:
-    """Return the model of a folder, heedful's own or Marian's, or of a name on the hub.
+    """Return the model in a folder, heedful's or Marian's, or with a name on the hub.
 
-    Raises ModelError for a damaged read-out, unless there is `warn` to report it to.
+    Raises ModelError for a damaged read-out, or calls `warn` instead.
     """
     folder = fetch(str(path)) if str(path).startswith(HUB) else Path(path)
     parts = read_marian(folder, device) if is_marian(folder) else read_model(folder, device)
@@ -48,23 +48,23 @@ def open_parts(path: str | Path, device: torch.device, warn: Callable[[str], Non
 
 
 def fetch(name: str) -> Path:
-    """Return the folder of `hf:ORG/NAME` or `hf:ORG/NAME@REVISION`, fetched if it is not in the hub's cache yet.
+    """Return the folder of `hf:ORG/NAME` or `hf:ORG/NAME@REVISION`, downloaded if it is not in the hub's cache.
 
-    Only the files of a Marian model are fetched, and of its weights those in safetensors if there are any.
+    Only the files of a Marian model are downloaded, and only one file of weights, safetensors if there is one.
     """
-    found = NAME.fullmatch(name.removeprefix(HUB))
-    if found is None:
+    match = NAME.fullmatch(name.removeprefix(HUB))
+    if match is None:
         raise ModelError(
             f"'{name}' is not the name of a model on the hub; expected hf:ORG/NAME or hf:ORG/NAME@REVISION"
         )
-    repository, revision = found.groups()
+    repository, revision = match.groups()
     try:
         from huggingface_hub import snapshot_download
         from huggingface_hub.errors import HFValidationError
     except ImportError:
         raise ModelError(
-            f"{name}: huggingface_hub is needed to fetch this and is not installed; "
-            f"get it with: {install_command('opus')}"
+            f"{name}: huggingface_hub is needed to download it and is not installed; "
+            f"install it with: {install_command('opus')}"
         ) from None
     try:
         folder = Path(snapshot_download(repository, revision=revision, allow_patterns=[*SMALL, SAFE]))
@@ -73,16 +73,16 @@ def fetch(name: str) -> Path:
     except HFValidationError as error:
         raise ModelError(f"{name}: this is not a name on the hub ({_first(error)})") from None
     except OSError as error:
-        raise ModelError(f"{name}: cannot be fetched: {_why(error)}") from None
-    except Exception as error:  # what the connection may raise depends on the version of the hub's package
-        raise ModelError(f"{name}: cannot be fetched ({type(error).__name__}: {_first(error)})") from None
+        raise ModelError(f"{name}: cannot be downloaded: {_why(error)}") from None
+    except Exception as error:  # the errors of a connection depend on the version of huggingface_hub
+        raise ModelError(f"{name}: cannot be downloaded ({type(error).__name__}: {_first(error)})") from None
     if not (folder / CONFIG).exists():
-        raise ModelError(f"{name}: there is no {CONFIG} in this repository, so it holds no Marian model")
+        raise ModelError(f"{name}: there is no {CONFIG} in this repository, so it has no Marian model")
     return folder
 
 
 def _why(error: OSError) -> str:
-    """Return what went wrong, in words."""
+    """Return the reason of an error."""
     from huggingface_hub.errors import (
         GatedRepoError,
         HfHubHTTPError,
@@ -94,20 +94,20 @@ def _why(error: OSError) -> str:
 
     match error:
         case GatedRepoError():
-            return "its owner asks for permission first; see its page on huggingface.co"
+            return "access must be requested on its page on huggingface.co"
         case RepositoryNotFoundError():
             return "there is no such model on huggingface.co, or it is private"
         case RevisionNotFoundError():
-            return "it has no such revision (what stands after the @)"
+            return "it has no such revision (the part after @)"
         case OfflineModeIsEnabled():
-            return "the hub's package is set to stay offline (HF_HUB_OFFLINE), and the model is not in its cache"
+            return "HF_HUB_OFFLINE is set, and the model is not in the cache"
         case HfHubHTTPError():
             return f"huggingface.co answered: {_first(error)}"
         case LocalEntryNotFoundError():
-            return "huggingface.co cannot be reached, and the model is not in the cache of an earlier time"
+            return "huggingface.co cannot be reached, and the model is not in the cache"
     return f"{error.strerror or _first(error)}; is huggingface.co reachable, and is there room on the disk?"
 
 
 def _first(error: Exception) -> str:
-    """Return the first line of what an error says."""
+    """Return the first line of an error."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)

@@ -1,8 +1,8 @@
-"""Reading a Marian or Opus-MT model as `transformers` saves it.
+"""Reading a Marian or Opus-MT model as `transformers` saves it, and Marian's names for files, settings and weights.
 
-Its ids are put into our order: `<pad>` 0, `<unk>` 1, `<s>` 2, `</s>` 3, then all other tokens in theirs. Marian has no
-`<s>` as a rule and begins a sentence with `<pad>`: then our `<s>` is a copy of that row. Nothing in the folder is ever
-executed: a `pytorch_model.bin` is unpickled with `weights_only`, which builds tensors and nothing else.
+Token ids are reordered: `<pad>` 0, `<unk>` 1, `<s>` 2, `</s>` 3, then all other tokens in Marian's order. Marian
+usually has no `<s>` and begins a sentence with `<pad>`: then `<s>` is a copy of that row. Nothing in the folder
+is executed: a `pytorch_model.bin` is unpickled with `weights_only`, which only builds tensors.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ __all__ = [
     "TARGET_VOCABULARY",
     "TOKENIZER",
     "VOCABULARY",
-    "Marian",
-    "Vocabulary",
+    "MarianConfig",
+    "MarianVocabulary",
     "content",
     "embeddings",
     "is_marian",
@@ -58,12 +58,12 @@ SOURCE_SPM, TARGET_SPM = "source.spm", "target.spm"
 VOCABULARY, TARGET_VOCABULARY = "vocab.json", "target_vocab.json"
 
 BIAS = "final_logits_bias"
-# Sinusoids, which are worked out; old files hold them all the same.
+# Sinusoids, which are computed; old files have them too.
 POSITIONS = ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight")
 
 
 def is_marian(path: Path) -> bool:
-    """Whether a folder holds a Marian model: its `config.json` says so."""
+    """Whether a folder has a Marian model, by its `config.json`."""
     try:
         return bool(json_object(path / CONFIG).get("model_type") == "marian")
     except ModelError:
@@ -71,10 +71,10 @@ def is_marian(path: Path) -> bool:
 
 
 def read_marian(path: Path, device: torch.device | None = None) -> Parts:
-    """Read a Marian folder; anything in it that is not as it should be is a `ModelError`."""
-    given = json_object(path / CONFIG)
+    """Read a Marian folder; raises ModelError if anything in it is damaged or not supported."""
+    plain = json_object(path / CONFIG)
     try:
-        settings = Marian.build(given)
+        settings = MarianConfig.build(plain)
     except HeedfulError as error:
         raise ModelError(f"{path / CONFIG}: {error}") from None
     source, target = vocabularies(path, settings)
@@ -82,7 +82,7 @@ def read_marian(path: Path, device: torch.device | None = None) -> Parts:
     target_codec = _codec(path / TARGET_SPM, target.tokens)
     joint = (source_codec.model, source_codec.tokens) == (target_codec.model, target_codec.tokens)
     config = _config(path / CONFIG, settings, joint, max(len(source.tokens), len(target.tokens)))
-    # Built without memory first, so that absurd settings cost nothing.
+    # Built on the meta device first, so that absurd settings take no memory.
     with torch.device("meta"):
         model = build(config.model, len(source.tokens), len(target.tokens))
     file, weights = _weights(path, _limit(model, config, settings))
@@ -91,7 +91,7 @@ def read_marian(path: Path, device: torch.device | None = None) -> Parts:
     except HeedfulError as error:
         raise ModelError(f"{file}: {error}") from None
     readout, fault = read_readout(path, config)
-    with memory_guard(f"opening {path}", "use --device cpu"):
+    with memory_guard(f"opening {path}", "choose the device cpu"):
         model = model.to(device).eval()
     return Parts(config, model, source_codec, source_codec if joint else target_codec, readout=readout, fault=fault)
 
@@ -104,11 +104,11 @@ def _codec(path: Path, tokens: Sequence[str]) -> SentencePieces:
         raise ModelError(f"{path}: {error}") from None
 
 
-def _config(path: Path, settings: Marian, joint: bool, size: int) -> Config:
-    """Return our settings for theirs."""
+def _config(path: Path, settings: MarianConfig, joint: bool, size: int) -> Config:
+    """Return heedful's settings for Marian's."""
     text = {"kind": "sentencepiece", "size": size, "joint": joint, "max_length": settings.max_position_embeddings}
     try:
-        config = Config.build({"model": {"family": "transformer", **settings.ours()}, "text": text})
+        config = Config.build({"model": {"family": "transformer", **settings.model_settings()}, "text": text})
         assert isinstance(config.model, TransformerConfig)
         _ = config.model.channels
     except HeedfulError as error:
@@ -116,7 +116,7 @@ def _config(path: Path, settings: Marian, joint: bool, size: int) -> Config:
     return config
 
 
-# What a model has to be; the older settings among these are no longer written.
+# Settings with the only supported values; older files have some that are no longer written.
 FIXED = {
     "is_encoder_decoder": True,
     "tie_word_embeddings": True,
@@ -132,8 +132,8 @@ ACTIVATIONS = {"swish": "silu", "silu": "silu", "relu": "relu", "gelu": "gelu"}
 EXPECTED = {int: "a whole number of at least 0", float: "a number", bool: "true or false", str: "a word"}
 
 
-class Marian(NamedTuple):
-    """Settings under their own names, with the values that `transformers` gives to those that are not there."""
+class MarianConfig(NamedTuple):
+    """Marian's settings under their own names, with the defaults of `transformers`."""
 
     vocab_size: int = 58101
     decoder_vocab_size: int = 0
@@ -156,37 +156,37 @@ class Marian(NamedTuple):
     decoder_start_token_id: int | None = 58100
 
     @classmethod
-    def build(cls, given: Mapping[str, Any]) -> Marian:
-        """Check what stands in a `config.json`."""
+    def build(cls, given: Mapping[str, Any]) -> MarianConfig:
+        """Return the settings of a `config.json`; raises ModelError for values that are not supported."""
         if given.get("model_type") != "marian":
             raise ModelError(f"model_type is {given.get('model_type')!r:.100}, expected 'marian'")
         for key, wanted in FIXED.items():
             if given.get(key, wanted) is not wanted:
-                raise ModelError(f"{key} is {given[key]!r:.100}; only models with {key}={wanted!r} can be read")
+                raise ModelError(f"{key} is {given[key]!r:.100}; only models with {key}={wanted!r} are supported")
         values: dict[str, Any] = {
             key: _value(key, given[key], default) for key, default in cls._field_defaults.items() if key in given
         }
-        found = cls(**values)
-        found = found._replace(decoder_vocab_size=found.decoder_vocab_size or found.vocab_size)
+        settings = cls(**values)
+        settings = settings._replace(decoder_vocab_size=settings.decoder_vocab_size or settings.vocab_size)
         for what in ("attention_heads", "ffn_dim"):
-            encoder, decoder = getattr(found, f"encoder_{what}"), getattr(found, f"decoder_{what}")
+            encoder, decoder = getattr(settings, f"encoder_{what}"), getattr(settings, f"decoder_{what}")
             if encoder != decoder:
-                raise ModelError(f"encoder_{what} is {encoder} and decoder_{what} is {decoder}; they have to be equal")
-        if found.activation_function not in ACTIVATIONS:
+                raise ModelError(f"encoder_{what} is {encoder} and decoder_{what} is {decoder}; they must be equal")
+        if settings.activation_function not in ACTIVATIONS:
             allowed = ", ".join(sorted(ACTIVATIONS))
-            raise ModelError(f"activation_function is '{found.activation_function:.100}', expected one of {allowed}")
-        if found.share_encoder_decoder_embeddings and found.decoder_vocab_size != found.vocab_size:
+            raise ModelError(f"activation_function is '{settings.activation_function:.100}', expected one of {allowed}")
+        if settings.share_encoder_decoder_embeddings and settings.decoder_vocab_size != settings.vocab_size:
             raise ModelError(
-                f"vocab_size is {found.vocab_size} and decoder_vocab_size is {found.decoder_vocab_size}, "
-                "which cannot share their word vectors (share_encoder_decoder_embeddings)"
+                f"vocab_size is {settings.vocab_size} and decoder_vocab_size is {settings.decoder_vocab_size}, "
+                "which cannot share their embeddings (share_encoder_decoder_embeddings)"
             )
-        return found
+        return settings
 
-    def ours(self) -> dict[str, object]:
-        """Return the settings of our model."""
+    def model_settings(self) -> dict[str, object]:
+        """Return the settings of heedful's model."""
         return {
             "layers": self.encoder_layers,
-            # Ours takes 0 for as many as the encoder's: a decoder without layers would become another model.
+            # 0 would mean as many as the encoder has; -1 is not allowed and raises an error.
             "decoder_layers": self.decoder_layers or -1,
             "width": self.d_model,
             "heads": self.encoder_attention_heads,
@@ -203,7 +203,7 @@ class Marian(NamedTuple):
 
 
 def _value(key: str, value: object, default: object) -> object:
-    """Return a value of the default's kind, or refuse it."""
+    """Return a value; raises ModelError if it has not the type of the default."""
     if key == "decoder_vocab_size" and value is None:
         return 0
     if key == "eos_token_id" and isinstance(value, list) and len(value) == 1:
@@ -215,15 +215,15 @@ def _value(key: str, value: object, default: object) -> object:
     return value
 
 
-class Vocabulary(NamedTuple):
-    """Tokens in our order, and at each of our ids the id that Marian has for it."""
+class MarianVocabulary(NamedTuple):
+    """Tokens in heedful's order, and Marian's id of each."""
 
     tokens: tuple[str, ...]
     order: tuple[int, ...]
 
 
-def vocabularies(path: Path, settings: Marian) -> tuple[Vocabulary, Vocabulary]:
-    """Read the vocabularies of source and target, which are one as a rule."""
+def vocabularies(path: Path, settings: MarianConfig) -> tuple[MarianVocabulary, MarianVocabulary]:
+    """Read the vocabularies of source and target, which are usually the same."""
     names = _names(path / VOCABULARY, settings.vocab_size)
     if not _separate(path):
         if settings.decoder_vocab_size != settings.vocab_size:
@@ -231,14 +231,14 @@ def vocabularies(path: Path, settings: Marian) -> tuple[Vocabulary, Vocabulary]:
             raise ModelError(f"{path}: {CONFIG} has {sizes}, but there is no {TARGET_VOCABULARY}")
         both = _order(path / VOCABULARY, names, settings)
         return both, both
-    loose = settings._replace(pad_token_id=None)  # one number, and <pad> may have two
+    loose = settings._replace(pad_token_id=None)  # there is one number, but <pad> may have two ids
     source = _order(path / VOCABULARY, names, loose._replace(eos_token_id=None, decoder_start_token_id=None))
     target_path = path / TARGET_VOCABULARY
     target = _order(target_path, _names(target_path, settings.decoder_vocab_size), loose)
     if settings.share_encoder_decoder_embeddings and source.order != target.order:
         raise ModelError(
-            f"{path}: the two languages share their word vectors (share_encoder_decoder_embeddings), but {VOCABULARY} "
-            f"and {TARGET_VOCABULARY} do not have the special tokens in the same places"
+            f"{path}: the two languages share their embeddings (share_encoder_decoder_embeddings), but {VOCABULARY} "
+            f"and {TARGET_VOCABULARY} have different ids of special tokens"
         )
     if settings.pad_token_id not in (source.order[0], target.order[0]):
         raise ModelError(f"{path / CONFIG}: pad_token_id is {settings.pad_token_id}, which is not <pad>")
@@ -247,9 +247,8 @@ def vocabularies(path: Path, settings: Marian) -> tuple[Vocabulary, Vocabulary]:
 
 def _separate(path: Path) -> bool:
     """Whether the target language has a vocabulary of its own."""
-    if (path / TOKENIZER).exists() and isinstance(said := json_object(path / TOKENIZER).get("separate_vocabs"), bool):
-        return said
-    return (path / TARGET_VOCABULARY).exists()
+    separate = json_object(path / TOKENIZER).get("separate_vocabs") if (path / TOKENIZER).exists() else None
+    return separate if isinstance(separate, bool) else (path / TARGET_VOCABULARY).exists()
 
 
 def _names(path: Path, size: int) -> list[str]:
@@ -264,30 +263,30 @@ def _names(path: Path, size: int) -> list[str]:
     return sorted(ids, key=ids.__getitem__)
 
 
-def _order(path: Path, names: Sequence[str], settings: Marian) -> Vocabulary:
-    """Put a vocabulary into our order; an id in the settings that is None may be any."""
-    places = {name: i for i, name in enumerate(names)}
-    if missing := [name for name in ("<pad>", "<unk>", "</s>") if name not in places]:
+def _order(path: Path, names: Sequence[str], settings: MarianConfig) -> MarianVocabulary:
+    """Return a vocabulary in heedful's order; an id in the settings that is None is not checked."""
+    ids = {name: i for i, name in enumerate(names)}
+    if missing := [name for name in ("<pad>", "<unk>", "</s>") if name not in ids]:
         raise ModelError(f"{path}: there is no token {missing[0]}")
-    pad, unknown, end = (places[name] for name in ("<pad>", "<unk>", "</s>"))
-    for key, name, there in (("pad_token_id", "<pad>", pad), ("eos_token_id", "</s>", end)):
-        if getattr(settings, key) not in (None, there):
-            raise ModelError(f"{path}: {name} has the id {there}, but {CONFIG} says {key} {getattr(settings, key)}")
-    start = places.get("<s>", pad) if settings.decoder_start_token_id is None else settings.decoder_start_token_id
+    pad, unknown, end = (ids[name] for name in ("<pad>", "<unk>", "</s>"))
+    for key, name, own in (("pad_token_id", "<pad>", pad), ("eos_token_id", "</s>", end)):
+        if getattr(settings, key) not in (None, own):
+            raise ModelError(f"{path}: {name} has the id {own}, but {CONFIG} says {key} {getattr(settings, key)}")
+    start = ids.get("<s>", pad) if settings.decoder_start_token_id is None else settings.decoder_start_token_id
     if start >= len(names):
         raise ModelError(f"{path}: has {len(names)} tokens, but {CONFIG} says decoder_start_token_id {start}")
-    # A sentence that begins with a token of its own has it under our name; any other is copied and stays, too.
+    # A start token <s> gets our id; any other start token is copied and keeps its place.
     taken = {pad, unknown, end} | ({start} if names[start] == "<s>" else set())
     rest = [i for i in range(len(names)) if i not in taken]
     others = [names[i] for i in rest]
-    if "<s>" in others:  # a token like others, which never comes from text: only its name is taken
-        free = next(name for n in range(1, len(names) + 2) if (name := "<s>" + "_" * n) not in places)
+    if "<s>" in others:  # a usual token, which never comes from text: it is renamed
+        free = next(name for n in range(1, len(names) + 2) if (name := "<s>" + "_" * n) not in ids)
         others[others.index("<s>")] = free
-    return Vocabulary((*SPECIALS, *others), (pad, unknown, start, end, *rest))
+    return MarianVocabulary((*SPECIALS, *others), (pad, unknown, start, end, *rest))
 
 
-def _limit(model: Network, config: Config, settings: Marian) -> int:
-    """Return how many bytes the weights of a model may have: tables of word vectors may be there four times."""
+def _limit(model: Network, config: Config, settings: MarianConfig) -> int:
+    """Return the limit of the weights in bytes; embeddings may be in the file four times."""
     weights = list(model.state_dict().values())
     tables = 4 * (settings.vocab_size + settings.decoder_vocab_size + 1) * settings.d_model
     positions = 2 * config.text.max_length * settings.d_model
@@ -296,7 +295,7 @@ def _limit(model: Network, config: Config, settings: Marian) -> int:
 
 
 def _weights(path: Path, limit: int) -> tuple[Path, dict[str, Tensor]]:
-    """Read the file of weights, of at most so many bytes: safetensors if it is there."""
+    """Read the file of weights, safetensors if there is one, of at most `limit` bytes."""
     what = f"the weights of a model as {CONFIG} describes it"
     if (path / SAFE).exists() or not (path / BIN).exists():
         return path / SAFE, unpack(content(path / SAFE, limit, what), str(path / SAFE))
@@ -309,21 +308,21 @@ def _weights(path: Path, limit: int) -> tuple[Path, dict[str, Tensor]]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch's, about its own past
-            found = torch.load(file, map_location="cpu", weights_only=True)
-    except (Exception, RecursionError) as error:  # a damaged file, or one that would have run code: of all kinds
+            weights = torch.load(file, map_location="cpu", weights_only=True)
+    except (Exception, RecursionError) as error:  # of any kind: a damaged file, or one that would run code
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise ModelError(f"{path / BIN}: these are not plain weights, and nothing else is loaded ({reason})") from None
-    if not isinstance(found, dict):
-        raise ModelError(f"{path / BIN}: expected weights by name, found {type(found).__name__}")
-    for name, weight in found.items():
+    if not isinstance(weights, dict):
+        raise ModelError(f"{path / BIN}: expected weights by name, found {type(weights).__name__}")
+    for name, weight in weights.items():
         if not isinstance(name, str) or not isinstance(weight, Tensor) or not _plain(weight):
-            said = repr(name[:80]) if isinstance(name, str) else f"a name of type {type(name).__name__}"
-            raise ModelError(f"{path / BIN}: {said} is not a plain tensor")
-    return path / BIN, dict(found)
+            shown = repr(name[:80]) if isinstance(name, str) else f"a name of type {type(name).__name__}"
+            raise ModelError(f"{path / BIN}: {shown} is not a plain tensor")
+    return path / BIN, dict(weights)
 
 
 def _plain(weight: Tensor) -> bool:
-    """Whether a tensor is in memory as a whole: one number could pose as billions otherwise."""
+    """Whether all elements of a tensor are in memory: with strides of 0, one number could appear as billions."""
     if weight.layout != torch.strided or weight.device.type != "cpu" or weight.is_quantized:
         return False
     return weight.numel() * weight.element_size() <= weight.untyped_storage().nbytes()
@@ -332,11 +331,11 @@ def _plain(weight: Tensor) -> bool:
 def _fill(
     model: Network,
     config: object,
-    settings: Marian,
-    sides: tuple[Vocabulary, Vocabulary],
+    settings: MarianConfig,
+    sides: tuple[MarianVocabulary, MarianVocabulary],
     weights: Mapping[str, Tensor],
 ) -> Network:
-    """Give a model that was built without memory its weights."""
+    """Load Marian's weights into a model on the meta device; raises ModelError if they do not match."""
     assert isinstance(config, TransformerConfig)
     source, target = sides
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
@@ -349,7 +348,7 @@ def _fill(
     for ours, names in embeddings(settings.share_encoder_decoder_embeddings).items():
         side, rows = (source, S) if ours == "source.weight" else (target, T)
         filled[ours] = _same(left, names, (rows, D))[list(side.order)]
-    # transformers itself takes a missing bias for zeros.
+    # transformers also replaces a missing bias by zeros.
     bias = _take(left, BIAS, (1, T)) if BIAS in left else torch.zeros(1, T)
     filled["b_o"] = bias[0, list(target.order)]
     for ours, names in layers(config):
@@ -362,7 +361,7 @@ def _fill(
 
 
 def _take(weights: dict[str, Tensor], name: str, shape: tuple[int, ...]) -> Tensor:
-    """Take a weight of a known shape out of those that are left."""
+    """Remove a weight of a known shape from those that are left, and return it."""
     if name not in weights:
         raise ModelError(f"there is no weight '{name}'")
     weight = weights.pop(name)
@@ -375,17 +374,17 @@ def _take(weights: dict[str, Tensor], name: str, shape: tuple[int, ...]) -> Tens
 
 
 def _same(weights: dict[str, Tensor], names: Sequence[str], shape: tuple[int, ...]) -> Tensor:
-    """Take a weight that a file may have under several names."""
-    there = [name for name in names if name in weights] or [names[0]]
-    values = [_take(weights, name, shape) for name in there]
-    for name, value in zip(there, values, strict=True):
+    """Remove a weight that a file may have under several names, and return it."""
+    present = [name for name in names if name in weights] or [names[0]]
+    values = [_take(weights, name, shape) for name in present]
+    for name, value in zip(present, values, strict=True):
         if not torch.equal(value, values[0]):
-            raise ModelError(f"'{name}' is not the same as '{there[0]}', as the settings say")
+            raise ModelError(f"'{name}' is not the same as '{present[0]}', as the settings say")
     return values[0]
 
 
 def embeddings(shared: bool) -> dict[str, tuple[str, ...]]:
-    """Return, for each of our tables of word vectors, the names of which a file has one, or several with one value."""
+    """Return Marian's names of each of heedful's embeddings; a file has one of them, or several with equal values."""
     source, target = "model.encoder.embed_tokens.weight", ("model.decoder.embed_tokens.weight", "lm_head.weight")
     if shared:
         return {"embedding.weight": ("model.shared.weight", source, *target)}
@@ -393,7 +392,7 @@ def embeddings(shared: bool) -> dict[str, tuple[str, ...]]:
 
 
 def layers(config: TransformerConfig) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield our name for each weight of a layer, and those of theirs that stand in it one below the other."""
+    """Yield heedful's name of each weight of a layer, and Marian's names of the weights that are concatenated in it."""
     for side, depth in (("encoder", config.layers), ("decoder", config.depth)):
         attentions = {"inside": "self_attn", "across": "encoder_attn"}
         if side == "encoder":
@@ -412,19 +411,19 @@ def layers(config: TransformerConfig) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def content(path: Path, limit: int, what: str) -> bytes:
-    """Return what a plain file of at most so many bytes holds; `what` it is, is for the message."""
+    """Return the content of a plain file of at most `limit` bytes; `what` is its kind, for the error."""
     try:
         return read_bytes(path, limit, what)
     except NotPlainError as error:
         raise ModelError(f"{path}: {error.strerror}") from None
     except OSError as error:
-        raise ModelError(f"{path}: cannot be read ({error.strerror}); the Marian model is not whole") from None
+        raise ModelError(f"{path}: cannot be read ({error.strerror}); the Marian model is incomplete") from None
 
 
 def json_object(path: Path, vocabulary: bool = False) -> dict[str, Any]:
-    """Return the JSON object in a file of settings, or in that of a vocabulary, which may be far larger."""
+    """Return the JSON object in a file of settings, or of a vocabulary, which may be far larger."""
     limit, what = (max_json(), "a JSON file (HEEDFUL_MAX_JSON)") if vocabulary else (SETTINGS, "a file of settings")
-    found = parse_json(content(path, limit, what), str(path))
-    if not isinstance(found, dict):
-        raise ModelError(f"{path}: expected a JSON object, found {type(found).__name__}")
-    return found
+    value = parse_json(content(path, limit, what), str(path))
+    if not isinstance(value, dict):
+        raise ModelError(f"{path}: expected a JSON object, found {type(value).__name__}")
+    return value

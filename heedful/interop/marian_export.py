@@ -33,21 +33,21 @@ from heedful.text.sentencepiece import SentencePieces
 
 __all__ = ["write_marian"]
 
-NEVER = -1e9  # the bias of <s>: it has no share among the words that can follow, as it has none here
+NEVER = -1e9  # the bias of <s>, which is never predicted
 
 
 def write_marian(path: Path, parts: Parts) -> None:
-    """Write a Marian folder; a model that Marian cannot be is refused with the setting that stands in the way."""
+    """Write a Marian folder; raises ConfigError with the setting that Marian does not support."""
     config = _marian(parts.config)
     source, target = parts.source, parts.target
     if not isinstance(source, SentencePieces) or not isinstance(target, SentencePieces):
-        raise ConfigError("the vocabularies are not SentencePiece's (text.kind), which Marian needs")
+        raise ConfigError("text.kind is not sentencepiece, which Marian needs")
     if (path / CONFIG).exists() or path.is_file():
-        raise ConfigError(f"{path}: there is a model already; choose another folder")
+        raise ConfigError(f"{path}: there is already a model, or a file; choose another folder")
     weights = {name: tensor.detach().float().cpu() for name, tensor in parts.model.state_dict().items()}
     separate = source.tokens != target.tokens
     tables = [weights[name] for name in embeddings(config.tied == "all")]
-    # As a rule Marian begins a sentence with <pad>; where our <s> says the same, nothing has to be added.
+    # Marian usually begins a sentence with <pad>; if <s> has the same embedding, no token is added.
     alike = [torch.equal(table[START], table[PAD]) for table in tables]
     orders = [_order(len(table), separate, all(alike)) for table in tables]
     files = {
@@ -65,12 +65,12 @@ def write_marian(path: Path, parts: Parts) -> None:
         write_whole(path / name, content)
     if parts.readout is not None:
         write_readout(path, parts.readout)
-    # Last: without its config a folder is no model.
+    # Last: a folder without its config is not a model.
     write_whole(path / CONFIG, _json(_settings(parts.config, config, orders)))
 
 
 def _marian(config: Config) -> TransformerConfig:
-    """Return the settings of a model that Marian can be."""
+    """Return the settings of the model; raises ConfigError for those that Marian does not support."""
     model = config.model
     if not isinstance(model, TransformerConfig):
         raise ConfigError(f"model.family is {config.family}; a Marian model is a transformer")
@@ -88,10 +88,9 @@ def _marian(config: Config) -> TransformerConfig:
 
 
 def _order(size: int, separate: bool, alike: bool) -> list[int]:
-    """Return at each of Marian's ids the one that we have for it.
+    """Return heedful's id of each of Marian's ids.
 
-    As Opus-MT has it: `</s>` 0, `<unk>` 1, and `<pad>` last. With two vocabularies `<pad>` is 2, since one number has
-    to do for both.
+    As in Opus-MT: `</s>` 0, `<unk>` 1, and `<pad>` last. With two vocabularies `<pad>` is 2, as both need the same id.
     """
     start = [] if alike else [START]
     rest = range(len(SPECIALS), size)
@@ -106,20 +105,20 @@ def _weights(
     config: TransformerConfig, weights: Mapping[str, Tensor], orders: Sequence[Sequence[int]]
 ) -> dict[str, Tensor]:
     """Return the weights under Marian's names."""
-    found = {}
+    renamed = {}
     for (ours, names), order in zip(embeddings(config.tied == "all").items(), orders, strict=True):
-        found[names[0]] = weights[ours][list(order)]
+        renamed[names[0]] = weights[ours][list(order)]
     bias = weights["b_o"].clone() if config.bias else torch.zeros(len(weights["embedding.weight"]))
     bias[START] = NEVER
-    found[BIAS] = bias[None, list(orders[-1])]
+    renamed[BIAS] = bias[None, list(orders[-1])]
     for ours, names in layers(config):
         for name, part in zip(names, weights[ours].chunk(len(names)), strict=True):
-            found[name] = part.contiguous()
-    return found
+            renamed[name] = part.contiguous()
+    return renamed
 
 
 def _special(order: Sequence[int]) -> dict[str, int]:
-    """Return the ids that generation needs to know."""
+    """Return the ids of special tokens for generation."""
     pad, end = order.index(PAD), order.index(END)
     start = order.index(START) if START in order else pad
     return {
@@ -159,7 +158,7 @@ def _settings(config: Config, model: TransformerConfig, orders: Sequence[Sequenc
 
 
 def _generation(config: Config, order: Sequence[int]) -> dict[str, object]:
-    """Return how `generate` is to write: as we do by default, with what can never be written ruled out."""
+    """Return the settings of `generate`: greedy, without tokens that are never predicted."""
     special = _special(order)
     never = sorted({special["pad_token_id"], special["decoder_start_token_id"]})
     return {

@@ -1,10 +1,9 @@
-"""What may be in a `pytorch_model.bin` before `torch.load` is allowed to look at it.
+"""Checks of a `pytorch_model.bin` before `torch.load` reads it.
 
-`weights_only` keeps torch from running code, not from taking memory or time. The file is a zip archive whose members
-lie there as they are, one after the other, and one of them is a pickle that names the others. So a member that is
-packed, or members that lie over each other, are refused: a zip archive of 3 MB can unpack to any size. In the pickle a
-tuple that is used again is refused: tuples of tuples of tuples, each twice, take for ever to be hashed. What cannot be
-checked is refused, too.
+`weights_only` prevents torch from running code, but not from taking memory or time. The file is a zip archive of
+uncompressed members, one of which is a pickle that names the others. Compressed or overlapping members raise an error:
+a zip archive of 3 MB can unpack to any size. So does a tuple that the pickle uses twice: nested tuples, each used
+twice, take exponential time to hash. A file that cannot be checked raises an error too.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from heedful.errors import ModelError
 __all__ = ["check_pickle"]
 
 MEMBERS = 100_000
-PICKLES = 5  # one after the other, in files of before 2020
-PICKLE = 64_000_000  # bytes of the pickle, which holds names and shapes only
+PICKLES = 5  # concatenated, in files of before 2020
+PICKLE = 64_000_000  # bytes of the pickle, which has names and shapes only
 PUTS = ("BINPUT", "LONG_BINPUT", "PUT", "MEMOIZE")
 GETS = ("BINGET", "LONG_BINGET", "GET")
 KEEP = (*PUTS, "PROTO", "FRAME")  # opcodes that leave the stack as it is
-# Opcodes after which something other than a tuple lies on top of the stack. After any other there may be a tuple:
-# `MARK SETITEMS`, for one, changes nothing.
+# Opcodes after which the top of the stack is not a tuple. After any other it may be one: `MARK SETITEMS`, for example,
+# changes nothing.
 NO_TUPLE = frozenset(
     (
         *("NONE", "NEWTRUE", "NEWFALSE", "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4"),
@@ -37,8 +36,8 @@ NO_TUPLE = frozenset(
 
 
 def check_pickle(content: bytes) -> None:
-    """Raise ModelError for what the weights of a model never are, and for what cannot be checked."""
-    if not content.startswith(b"PK\x03\x04"):  # what torch wrote until 2020: several pickles, then the numbers
+    """Raise ModelError for a file that is not plain weights, or cannot be checked."""
+    if not content.startswith(b"PK\x03\x04"):  # written by torch until 2020: several pickles, then the numbers
         _check_opcodes(content[:PICKLE], PICKLES)
         return
     _check_end(content)
@@ -51,11 +50,11 @@ def check_pickle(content: bytes) -> None:
             for member in members:
                 total += member.file_size
                 if member.compress_type != zipfile.ZIP_STORED or member.compress_size != member.file_size:
-                    raise ModelError(f"its member {member.filename!r:.80} is packed, which torch never does")
+                    raise ModelError(f"its member {member.filename!r:.80} is compressed, which torch never does")
                 if total > len(content):
                     raise ModelError("its members are larger than the file; the file is damaged")
             for member in members:
-                # torch finds data.PKL, too; and a name may stand in the archive in two ways.
+                # torch also reads data.PKL; and the archive has two names of each member.
                 if ".pkl" in (member.filename + member.orig_filename).casefold():
                     if member.file_size > PICKLE:
                         raise ModelError(f"its pickle has {member.file_size:,} bytes; at most {PICKLE:,} are read")
@@ -65,9 +64,9 @@ def check_pickle(content: bytes) -> None:
 
 
 def _check_end(content: bytes) -> None:
-    """Raise ModelError unless the list of members stands where the archive says, with nothing behind it.
+    """Raise ModelError unless the list of members is where the archive says, with nothing after it.
 
-    Python and torch look for it in different ways: in an archive with two of them, each would read another one.
+    Python and torch search for it in different ways: with two lists in an archive, each could read another one.
     """
     end = len(content) - 22
     if end < 0 or content[end : end + 4] != b"PK\x05\x06":
@@ -89,7 +88,7 @@ def _check_end(content: bytes) -> None:
 
 
 def _check_opcodes(content: bytes, count: int) -> None:
-    """Raise ModelError if a tuple is used again, in so many pickles, one after the other."""
+    """Raise ModelError if a tuple is used twice in any of `count` concatenated pickles."""
     file = io.BytesIO(content)
     try:
         for _ in range(count):
@@ -103,7 +102,7 @@ def _check_opcodes(content: bytes, count: int) -> None:
 def _check_one(file: io.BytesIO) -> None:
     tuples: set[int] = set()
     memo: set[int] = set()
-    last = ""  # the last opcode that may have changed what lies on top of the stack
+    last = ""  # the last opcode that may have changed the top of the stack
     for opcode, argument, _ in pickletools.genops(file):
         name = opcode.name
         if name in PUTS:
@@ -116,6 +115,6 @@ def _check_one(file: io.BytesIO) -> None:
         elif name in GETS and int(argument or 0) in tuples:
             raise ModelError("its pickle uses a tuple twice, which weights never do")
         elif name == "DUP":
-            raise ModelError("its pickle copies what is on its stack, which weights never do")
+            raise ModelError("its pickle duplicates the top of its stack, which weights never do")
         if name not in KEEP:
             last = name

@@ -125,7 +125,7 @@ class _Carrier:
         return None
 
     def _keep_all(self, chains: list[Chain | None], tails: list[Chain | None], points: list[Point]) -> None:
-        """Place the elements that have no word by links: at the target word with the largest weight on their words."""
+        """Give every element a place that has none by links: the word with the most attention on its words."""
         seen = {i for t, word in enumerate(self.alignment.target) for i in chains[t] or ()}
         seen |= {
             i for t, word in enumerate(self.alignment.target) if _core(word).end < word.end for i in tails[t] or ()
@@ -147,12 +147,11 @@ class _Carrier:
             seen |= set(self.marked.chain(i))
 
     def _most(self, words: Sequence[int]) -> int:
-        """Return the target word with the largest weight on some source words; without weights, that in the same place."""
-        weights = self.alignment.weights_on(words)
-        count = len(self.alignment.target)
-        return (
-            int(weights.argmax()) if weights.any() else min(count - 1, words[0] * count // len(self.alignment.source))
-        )
+        """Return the target word with the most attention on some source words, or else the one in the same place."""
+        weights, count = self.alignment.attention_to(words), len(self.alignment.target)
+        if weights.any():
+            return int(weights.argmax())
+        return min(count - 1, words[0] * count // len(self.alignment.source))
 
     def _places(self, points: Sequence[Point]) -> dict[tuple[int, int], list[_Atom]]:
         """Return the points at each place of each target word."""
@@ -348,11 +347,11 @@ class Part:
     whole: Alignment | JoinedAlignment | None = None
     firsts: tuple[int, int] = (0, 0)
 
-    def weights_on(self, source: Sequence[int]) -> NDArray[np.float32]:
-        """Return the sum of the weights of each target word on some source words.  (target words,)."""
+    def attention_to(self, source: Sequence[int]) -> NDArray[np.float32]:
+        """Return the attention of each target word to some source words.  (target words,)."""
         x, y = self.firsts
         assert self.whole is not None
-        return self.whole.looked([x + s for s in source])[y : y + len(self.target)]
+        return self.whole.attention_to([x + s for s in source])[y : y + len(self.target)]
 
 
 def parts(marked: Marked, alignment: Alignment | JoinedAlignment | None, target: str) -> Iterator[Part]:

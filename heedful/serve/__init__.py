@@ -1,3 +1,6 @@
-"""The service: models behind HTTP, and the page that shows where they look. Everything here needs the extra `serve`."""
+"""Serving models over HTTP: `engine` translates the sentences of many requests together, `http` is the web service.
+
+Everything here needs the extra `serve`.
+"""
 
 __all__: list[str] = []

@@ -1,32 +1,48 @@
-"""What a service allows: each limit has a number and a clear answer when it is reached."""
+"""The limits of a service, and the errors raised when one is reached."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from heedful.errors import ConfigError
+from heedful.errors import ConfigError, HeedfulError
 
-__all__ = ["Limits"]
+__all__ = ["Limits", "OverloadedError", "TooLargeError"]
 
 ZERO = ("wait", "drain", "connections_per_address")  # limits that may be 0
+
+
+class TooLargeError(HeedfulError):
+    """A request exceeds a limit: the `field` at fault, and for a list the `allowed` number of items."""
+
+    def __init__(self, message: str, field: str = "", allowed: int | None = None) -> None:
+        super().__init__(message)
+        self.field, self.allowed = field, allowed
+
+
+class OverloadedError(HeedfulError):
+    """Too much work is queued; retry `after` so many seconds."""
+
+    def __init__(self, message: str, after: int) -> None:
+        super().__init__(f"{message}; ask again in {after} s")
+        self.after = after
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
     """What a service allows, and how it shares its time.
 
-    Of a request: `chars` of a text, `items` (texts or pairs), `sentences` in all, `body` bytes, `beam` (and n_best),
-    `cells` of its figures (tokens of a text times those of its translation), `png_cells` of one that is drawn as PNG
-    (words times words), and `seconds` until it is given up. Of the
-    service: `requests` that are worked on or wait, and sentences that wait, `queue`, where a request counts for at most
-    `batch_rows`, so that none can fill it alone. Sentences are decoded together as long as they have at most
-    `batch_tokens` tokens, of the source and of a prefix, times the width of the beam, and at most `lanes` batches take
-    turns; a sentence waits at most `wait` seconds for company, or for those before it to make room. `drain` is how many
-    seconds there are to finish when the service is stopped.
+    Per request: `chars` per text, `items` (texts or pairs), `sentences` in all, `body` bytes, `beam` (and n_best),
+    `cells` of its figures (source tokens × target tokens), `png_cells` of a PNG (source words × target words), and
+    `seconds` until it is abandoned.
 
-    Of connections: how many may be open, `connections`, and of one address, `connections_per_address` (0: any number).
-    In seconds: how long one may be `idle`, and how long all of a header, `header_seconds`, and all of a body,
-    `body_seconds`, may take to arrive.
+    Of the engine: `requests` that run or wait, and queued sentences, `queue`, where a request counts for at most
+    `batch_rows`, so that none can fill the queue alone. A batch has at most `batch_rows` sentences and `batch_tokens`
+    tokens (source and prefix, padded, times the beam width), and at most `batches` static batches take turns. A
+    sentence waits at most `wait` seconds for others to join it, or for room in a batch. `drain` is the number of
+    seconds to finish running requests at shutdown.
+
+    Of connections: `connections` in all, `connections_per_address` (0: no limit), seconds that one may be `idle`, and
+    seconds for a whole header, `header_seconds`, and a whole body, `body_seconds`.
     """
 
     chars: int = 20_000
@@ -41,7 +57,7 @@ class Limits:
     queue: int = 1_000
     batch_tokens: int = 4_096
     batch_rows: int = 64
-    lanes: int = 3
+    batches: int = 3
     wait: float = 0.02
     drain: float = 30.0
     connections: int = 1_000
@@ -51,14 +67,14 @@ class Limits:
     body_seconds: float = 30.0
 
     def __post_init__(self) -> None:
-        """Refuse what would let nothing through."""
+        """Raise ConfigError for a limit that is no number, or would let nothing through."""
         for each in fields(self):
             value = getattr(self, each.name)
             if isinstance(value, bool) or not isinstance(value, int | float):
-                raise ConfigError(f"the limit {each.name} is {value!r}; it is a number")
-            # NaN is over nothing.
+                raise ConfigError(f"the limit {each.name} is {value!r}; expected a number")
+            # NaN fails every comparison.
             if not value >= 0 or (value == 0 and each.name not in ZERO) or value > 10**12:
                 least = "of 0 or more" if each.name in ZERO else "above 0"
-                raise ConfigError(f"the limit {each.name} is {value}; it is a number {least}")
+                raise ConfigError(f"the limit {each.name} is {value}; expected a number {least}")
             if each.type == "int" and value != int(value):
-                raise ConfigError(f"the limit {each.name} is {value}; it is a whole number")
+                raise ConfigError(f"the limit {each.name} is {value}; expected a whole number")

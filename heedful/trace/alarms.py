@@ -255,9 +255,7 @@ class AlarmRates:
     def lines(self) -> list[str]:
         """Return a line for each kind: how often it was raised, and whether it is shown."""
         if min(self.wrong, self.right) < ENOUGH:
-            return [
-                f"all are shown: {self.wrong:,} wrong and {self.right:,} right translations are too few to judge by"
-            ]
+            return [f"all are shown: {self.wrong:,} wrong and {self.right:,} right translations are too few to compare"]
         lines = []
         for kind, wrong, right in self.raised:
             rates = f"{wrong / self.wrong:.1%} of wrong and {right / self.right:.1%} of right translations"

@@ -49,7 +49,7 @@ class Alignment:
         """The links without their weights, as `heedful.alignment` scores them."""
         return frozenset((link.source, link.target) for link in self.links)
 
-    def looked(self, source: Sequence[int]) -> NDArray[np.float32]:
+    def attention_to(self, source: Sequence[int]) -> NDArray[np.float32]:
         """Return the attention of each target word to some source words.  (target words,)."""
         total: NDArray[np.float32] = self.weights[:, source].sum(1)
         return total
@@ -125,15 +125,15 @@ class JoinedAlignment:
         """The links in the Pharaoh format."""
         return " ".join(f"{link.source}-{link.target}" for link in self.links)
 
-    def looked(self, source: Sequence[int]) -> NDArray[np.float32]:
+    def attention_to(self, source: Sequence[int]) -> NDArray[np.float32]:
         """Return the attention of each target word to some source words.  (target words,)."""
         total = np.zeros(len(self.target), dtype=np.float32)
-        words: dict[int, list[int]] = {}  # by the part that they are in
+        words: dict[int, list[int]] = {}  # by their part
         for s in source:
             words.setdefault(bisect_right(self.firsts, s, key=lambda first: first[0]) - 1, []).append(s)
-        for at, mine in words.items():
-            part, (x, y) = self.parts[at], self.firsts[at]
-            total[y : y + len(part.target)] = part.looked([s - x for s in mine])
+        for i, own in words.items():
+            part, (x, y) = self.parts[i], self.firsts[i]
+            total[y : y + len(part.target)] = part.attention_to([s - x for s in own])
         return total
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -196,23 +196,15 @@ class Readout:
         if not isinstance(plain, Mapping) or (strange := sorted(set(plain) - names)):
             unknown = f": unknown keys {', '.join(map(repr, strange))[:200]}" if isinstance(plain, Mapping) else ""
             raise DataError(f"{where}: this is not a read-out{unknown}; its keys are {', '.join(sorted(names))}")
+        readers: dict[str, Callable[[Any], Any]] = {
+            "layer": lambda value: None if value is None else whole_number(value, "layer"),
+            "heads": lambda value: tuple(whole_number(head, "heads") for head in listed(value, "heads")),
+            "threshold": lambda value: number(value, "threshold"),
+            "alarms": lambda value: None if value is None else AlarmRates.build(value),
+            **dict.fromkeys(("norms", "attention", "even"), bool),
+        }
         try:
-            layer = plain.get("layer")
-            return cls(
-                None if layer is None else whole_number(layer, "layer"),
-                tuple(whole_number(head, "heads") for head in listed(plain.get("heads", ()), "heads")),
-                str(plain.get("step", "same")),
-                bool(plain.get("norms", False)),
-                str(plain.get("end", "stop")),
-                str(plain.get("marks", "keep")),
-                number(plain.get("threshold", 1.0), "threshold"),
-                str(plain.get("symmetry", "none")),
-                str(plain.get("chosen", "")),
-                str(plain.get("label", "")),
-                bool(plain.get("attention", True)),
-                bool(plain.get("even", False)),
-                None if plain.get("alarms") is None else AlarmRates.build(plain["alarms"]),
-            )
+            return cls(**{name: readers.get(name, str)(value) for name, value in plain.items()})
         except DataError as error:
             raise DataError(f"{where}: this is not a read-out: {error}") from None
         except ConfigError as error:

@@ -34,11 +34,11 @@ __all__ = [
 LOG = logging.getLogger("heedful.training")
 
 SAMPLE_WIDTH = 200  # characters of a sample that are shown at most
-RESUME = "--resume (in Python, resume=True)"
+RESUME = "resume=True"
 
 
 class Sample(NamedTuple):
-    """A held-out sentence, its translation in the data, and the model's."""
+    """A held-out sentence, its reference, and the model's output."""
 
     source: str
     reference: str
@@ -66,11 +66,11 @@ class Progress(NamedTuple):
 
 
 class Validation(NamedTuple):
-    """Scores on held-out pairs: loss per token, share of tokens right; BLEU, and chrF if it decides, of greedy output.
+    """Scores on held-out pairs: loss per token, accuracy; BLEU, and chrF if it is the metric, of greedy output.
 
-    Where the loss decides (training.metric=loss), nothing is translated, and there is no BLEU. Where links guide
-    attention, `links` is the share of the tokens so taught that look most where they should. `samples` are
-    some of the pairs with the model's translations.
+    With training.metric=loss nothing is translated, and there is no BLEU. With guided attention, `links` is the share
+    of linked tokens whose largest weight is on a linked source token. `samples` are some of the pairs with the model's
+    translations.
     """
 
     step: int
@@ -97,9 +97,9 @@ class Validation(NamedTuple):
         return [first, *texts]
 
     def better_than(self, other: Validation | None, metric: str = "bleu") -> bool:
-        """Whether this is the better one: by the metric, then by loss. BLEU under 1 is chance, and counts as 0.
+        """Whether this one is better: by the metric, then by loss. BLEU under 1 counts as 0.
 
-        What has no finite loss is never the better one.
+        One without a finite loss is never better.
         """
         return math.isfinite(self.loss) and (other is None or self._rank(metric) > other._rank(metric))
 
@@ -182,7 +182,7 @@ class LoggingReporter(Reporter):
 
 
 MOST = 1_000_000_000  # bytes; a run of a million steps writes some 50 MB
-RECORD = 100_000  # bytes of a record, which has some hundred
+RECORD = 100_000  # bytes of a record; usually some hundred
 
 
 class MetricsFile:
@@ -197,17 +197,14 @@ class MetricsFile:
         self.board = _board(out, step)
 
     def _drop_after(self, step: int) -> None:
-        """Drop the records after a step, and what is none; a file that is far too large is put aside."""
+        """Drop the records after a step and damaged lines; a file that is far too large is renamed."""
         if self.path.stat().st_size > MOST:
-            aside = self.path.with_name("metrics.damaged.jsonl")
+            damaged = self.path.with_name("metrics.damaged.jsonl")
             logging.getLogger("heedful").warning(
-                "%s has more than %s, more than metrics ever have; it was renamed %s, and the curve begins anew",
-                self.path,
-                megabytes(MOST),
-                aside.name,
+                "%s is larger than %s and was renamed %s", self.path, megabytes(MOST), damaged.name
             )
             with writing(self.path):
-                self.path.replace(aside)
+                self.path.replace(damaged)
             write_whole(self.path, b"")
             return
         partial = self.path.with_name(f".{self.path.name}.partial")
@@ -227,13 +224,13 @@ class MetricsFile:
         try:
             record = json.loads(line)
             return int(record["step"]) <= step and not record.get("final")
-        # A line cut short when the run was killed, or something else.
+        # A line that was not completed when the run was killed, or damage.
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             return False
 
     def validations(self) -> list[Validation]:
-        """Return the validations so far; what is not a whole record of one is passed over."""
-        found = []
+        """Return the validations so far; incomplete records are skipped."""
+        validations = []
         for line in read_metrics(self.path):
             record = json.loads(line)  # an object with a step: others were dropped when the file was opened
             names = {
@@ -243,8 +240,8 @@ class MetricsFile:
             scores = {name: record.get(key) for name, key in names.items()}
             numbers = {name: value for name, value in scores.items() if type(value) in (int, float)}
             if {"step", "loss", "accuracy"} <= numbers.keys():
-                found.append(Validation(**numbers))
-        return found
+                validations.append(Validation(**numbers))
+        return validations
 
     def write(self, record: dict[str, Any]) -> None:
         """Append one record."""
@@ -260,7 +257,7 @@ class MetricsFile:
 
 
 def read_metrics(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a `metrics.jsonl`; one that is too long for a record is damaged, and left out with a warning.
+    """Yield the lines of a `metrics.jsonl`; a line that is too long for a record is skipped with a warning.
 
     Raises DataError if the file cannot be read, or is far too large.
     """
@@ -275,7 +272,10 @@ def read_metrics(path: Path) -> Iterator[bytes]:
                     yield line
                     continue
                 logging.getLogger("heedful").warning(
-                    "%s, line %d: longer than %s, which no record is; it was left out", path, number, megabytes(RECORD)
+                    "%s, line %d: skipped, as it is longer than %s, the limit of a record",
+                    path,
+                    number,
+                    megabytes(RECORD),
                 )
                 while line and not line.endswith(b"\n"):
                     line = file.readline(1 << 20)
@@ -283,7 +283,7 @@ def read_metrics(path: Path) -> Iterator[bytes]:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from None
 
 
-def _board(out: Path, step: int) -> Any:  # noqa: ANN401  (a class of a package that need not be there)
+def _board(out: Path, step: int) -> Any:  # noqa: ANN401  (a class of an optional package)
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:

@@ -27,7 +27,6 @@ from heedful.data.cache import Array
 from heedful.decoding import greedy, length_limit
 from heedful.errors import DiskError, HeedfulError, ModelError, NewerFormatError, printable
 from heedful.files import max_json, parse_json, whole_folder, writing
-from heedful.interop import HUB
 from heedful.interop.folder import (
     AVERAGE,
     BEST,
@@ -40,6 +39,7 @@ from heedful.interop.folder import (
     write_model,
     write_readout,
 )
+from heedful.interop.hub import HUB
 from heedful.metrics import bleu, chrf
 from heedful.models import Network
 from heedful.models.device import memory_guard
@@ -68,11 +68,11 @@ __all__ = [
 ]
 
 
-# Returns the read-out of a model with its alarms measured on validation pairs, or None where that is not possible:
-# given the model, its device, the pairs and the tokens in a batch.
+# Return the read-out of a model with its alarms measured on validation pairs, or None if that is not possible, from the
+# model, its device, the pairs and the tokens in a batch.
 MeasureAlarms = Callable[[Parts, torch.device, Sequence[tuple[str, str]], int], Readout | None]
 Tensors = dict[str, Tensor]
-MOMENTS = 4  # of each weight, that an optimizer may remember; AdamW has two, and the number of steps
+MOMENTS = 4  # tensors of an optimizer for each weight at most; AdamW has two, and the number of steps
 
 
 @dataclass(frozen=True)
@@ -129,8 +129,8 @@ def save(out: Path, checkpoint: Checkpoint, keep: int) -> None:
 
 def folders(out: Path) -> list[Path]:
     """Return the checkpoint folders of a run, newest first, complete or not."""
-    found = [p for p in (out / "checkpoints").glob("*") if p.is_dir() and p.name.isdecimal()]
-    return sorted(found, key=lambda p: int(p.name), reverse=True)
+    paths = [p for p in (out / "checkpoints").glob("*") if p.is_dir() and p.name.isdecimal()]
+    return sorted(paths, key=lambda p: int(p.name), reverse=True)
 
 
 def newest(out: Path) -> tuple[Checkpoint | None, dict[Path, str]]:
@@ -144,7 +144,7 @@ def newest(out: Path) -> tuple[Checkpoint | None, dict[Path, str]]:
         try:
             return _read(path), damaged
         except NewerFormatError as error:
-            error.args = (f"{error}, or begin a run in another folder",)
+            error.args = (f"{error}, or start a run in another folder",)
             raise
         except HeedfulError as error:
             damaged[path] = str(error)
@@ -152,12 +152,12 @@ def newest(out: Path) -> tuple[Checkpoint | None, dict[Path, str]]:
 
 
 def tidy(out: Path, damaged: Iterable[Path]) -> None:
-    """Rename damaged checkpoints, so that they are not taken for the newest, and remove partial ones."""
+    """Rename damaged checkpoints, so that they are not resumed, and remove partial ones."""
     with writing(out):
         for path in damaged:
-            aside = path.with_name(f"{path.name}.damaged")
-            shutil.rmtree(aside, ignore_errors=True)
-            path.rename(aside)
+            renamed = path.with_name(f"{path.name}.damaged")
+            shutil.rmtree(renamed, ignore_errors=True)
+            path.rename(renamed)
     for partial in (out / "checkpoints").glob(".*.partial"):
         shutil.rmtree(partial, ignore_errors=True)
 
@@ -168,10 +168,10 @@ def naming_last_checkpoint(out: Path) -> Iterator[None]:
     try:
         yield
     except DiskError as error:
-        left = "there is no checkpoint yet"
-        if found := folders(out):
-            left = f"the checkpoint of step {int(found[0].name):,} is whole: make room, then go on with {RESUME}"
-        error.args = (f"{error}; {left}",)
+        hint = "there is no checkpoint yet"
+        if paths := folders(out):
+            hint = f"the checkpoint of step {int(paths[0].name):,} is complete: make room, then continue with {RESUME}"
+        error.args = (f"{error}; {hint}",)
         raise
 
 
@@ -179,12 +179,12 @@ def _read(path: Path) -> Checkpoint:
     folder = ModelFolder(path)
     files = folder.head["files"]
     if missing := {RUN, OPTIMIZER} - files.keys():
-        raise ModelError(f"{path}: not a checkpoint, as it has no {' and no '.join(sorted(missing))}")
+        raise ModelError(f"{path}: not a checkpoint: it has no {' and no '.join(sorted(missing))}")
     run = parse_json(folder.content(RUN, max_json(), "a JSON file (HEEDFUL_MAX_JSON)"), str(path / RUN))
     try:
         position = _position(run.pop("position"))
         optimizer = folder.tensors(OPTIMIZER, MOMENTS)
-        _check_shapes(optimizer, folder.shapes, OPTIMIZER, alone=True)
+        _check_shapes(optimizer, folder.shapes, OPTIMIZER, scalars=True)
         return Checkpoint(
             folder.parts(),
             optimizer,
@@ -202,7 +202,7 @@ def _read(path: Path) -> Checkpoint:
 
 
 def _position(plain: dict[str, Any]) -> Position:
-    """Return where a run stands; what is no number is a ValueError."""
+    """Return the position of a run; raises ValueError for a value that is not a number."""
     best = plain.pop("best")
     if not all(type(number) is int and 0 <= number < 2**53 for number in plain.values()):
         raise ValueError(f"its position is {plain!s:.100}, expected whole numbers")
@@ -221,26 +221,26 @@ def _weights(folder: ModelFolder, name: str) -> dict[str, Tensor]:
 
 
 def _check_shapes(
-    tensors: dict[str, Tensor], shapes: dict[str, tuple[int, ...]], name: str, *, alone: bool = False
+    tensors: dict[str, Tensor], shapes: dict[str, tuple[int, ...]], name: str, *, scalars: bool = False
 ) -> None:
-    """Raise ModelError for tensors, named KIND.WEIGHT, without the shape of the weight; `alone` allows a scalar."""
+    """Raise ModelError for tensors, named KIND.WEIGHT, that have not the shape of the weight; `scalars` are allowed."""
     for key, tensor in tensors.items():
         wanted, shape = shapes.get(key.partition(".")[2]), tuple(tensor.shape)
         if wanted is None:
             raise ModelError(f"{name}: '{key.partition('.')[2]:.80}' is not a weight of this model")
-        if shape != wanted and not (alone and shape == ()):
+        if shape != wanted and not (scalars and shape == ()):
             raise ModelError(f"{name}: '{key}' has shape {shape}, expected {wanted}")
 
 
 def _several(folder: ModelFolder) -> tuple[dict[str, Tensor], ...]:
-    """Return several sets of weights, packed with a number before each name."""
+    """Return several sets of weights, saved with a number before each name."""
     tensors = folder.tensors(RECENT, max(1, folder.config.training.average))
     _check_shapes(tensors, folder.shapes, RECENT)
-    found: dict[int, dict[str, Tensor]] = {}
+    sets: dict[int, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
         number, _, rest = name.partition(".")
-        found.setdefault(int(number), {})[rest] = tensor
-    return tuple(found[number] for number in sorted(found))
+        sets.setdefault(int(number), {})[rest] = tensor
+    return tuple(sets[number] for number in sorted(sets))
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer, names: list[str]) -> dict[str, Tensor]:
@@ -263,7 +263,7 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, names: list[str], tensor
 class Validator:
     """Validates a model on the same pairs each time; of several processes, each takes its share of the batches.
 
-    Where the loss is the metric, only the samples are translated: translating takes most of a validation's time.
+    With the loss as metric, only the samples are translated: translating takes most of the time.
     """
 
     def __init__(
@@ -278,7 +278,7 @@ class Validator:
     ) -> None:
         self.pairs = pairs
         self.references = [p.target for p in pairs]
-        # Neither the shortest nor the longest, and the same ones every time.
+        # Neither the shortest nor the longest, and the same every time.
         order = sorted(range(len(pairs)), key=lambda row: (len(pairs[row].source), row))
         self.samples = sorted({order[len(order) // 3], order[2 * len(order) // 3]}) if order else []
         self.batches = batches
@@ -295,8 +295,9 @@ class Validator:
         outputs: dict[int, str] = {}
         for rows in self.rows:
             batch = self.batches.batch(rows).to(self.device)
-            found = loss(model, batch)
-            sums[:3] += torch.tensor([float(found.mean) * found.tokens, float(found.right), found.tokens])
+            batch_loss = loss(model, batch)
+            tokens = batch_loss.tokens
+            sums[:3] += torch.tensor([float(batch_loss.mean) * tokens, float(batch_loss.right), tokens])
             if self.guide is not None:
                 sums[3:] += torch.stack(agreement(model, batch, self.guide)).cpu()
             if self.metric != "loss":
@@ -322,8 +323,8 @@ class Validator:
         """Yield the greedy translation of each row."""
         keep = batch.x != 0
         memory = model.encode(batch.x, keep)
-        found = greedy(model, memory, [length_limit(n) for n in keep.sum(1).tolist()])
-        for row, hypothesis in zip(rows, found, strict=True):
+        hypotheses = greedy(model, memory, [length_limit(n) for n in keep.sum(1).tolist()])
+        for row, hypothesis in zip(rows, hypotheses, strict=True):
             yield int(row), self.target.decode(hypothesis.ids)
 
 
@@ -370,9 +371,8 @@ class Checkpointer:
     def keep_initial(self, position: Position, reporter: Reporter, metrics: MetricsFile | None) -> Position:
         """Validate the pretrained model that the run begins with: if no validation is better, it is the result.
 
-        Not where links guide the run: that model was not trained on them, and the read-out of the result names heads
-        that were not guided.
-        It is the first checkpoint, too, so that the run can be resumed without the pretrained model.
+        Not with guided attention: the read-out of the result names heads that the pretrained model did not guide. The
+        model is saved as a checkpoint, so that the run can be resumed without the pretrained model.
         """
         position = self.validated(position, reporter, metrics)
         if self.guided:
@@ -385,15 +385,15 @@ class Checkpointer:
     def validated(self, position: Position, reporter: Reporter, metrics: MetricsFile | None) -> Position:
         """Validate the model, keep its weights if it is the best so far, and return the new position."""
         with self._averaged():
-            found = self._measure(position.step)
-            better = found.better_than(position.best, self.config.metric)
+            validation = self._measure(position.step)
+            better = validation.better_than(position.best, self.config.metric)
             weights = self._weights() if better or self.config.average > 1 else {}
         if self.config.average > 1:
             self.recent.append(weights)
-        report_validation(found, better, reporter, metrics)
+        report_validation(validation, better, reporter, metrics)
         if better:
             self.best = weights
-            return replace(position, best=found, without_better=0, waited=0)
+            return replace(position, best=validation, without_better=0, waited=0)
         waited = position.waited + 1
         halve = self.config.decay == "plateau" and waited >= self.config.plateau
         return replace(
@@ -404,7 +404,7 @@ class Checkpointer:
         )
 
     def save(self, position: Position) -> None:
-        """Write a checkpoint, unless that of this step is written."""
+        """Write a checkpoint, unless this step has one."""
         if position.step != self.saved:
             self.processes.share(lambda: self._write(position))
         self.saved = position.step
@@ -413,22 +413,22 @@ class Checkpointer:
         average = self.training_step.average
         optimizer = optimizer_tensors(self.training_step.optimizer, self.names)
         averaged = None if average is None else dict(zip(self.names, average.values, strict=True))
-        kept = Checkpoint(self.parts, optimizer, position, self.run, self.best, averaged, tuple(self.recent))
-        save(self.out, kept, self.config.keep)
+        checkpoint = Checkpoint(self.parts, optimizer, position, self.run, self.best, averaged, tuple(self.recent))
+        save(self.out, checkpoint, self.config.keep)
 
     def finish(self, reason: str, position: Position, reporter: Reporter, metrics: MetricsFile | None) -> RunOutcome:
         """Write the best weights as the run's model.
 
-        The last weights of a finished run are validated too, and the average of the last validations' weights. That is
-        not part of the checkpoint, so a run that is made longer later is the same as one planned with that length.
+        The last weights of a finished run are validated too, and the average of the last validations' weights. These
+        are not part of the checkpoint, so a run that is extended later equals one planned with that length.
         """
         best, weights = position.best, self.best
         for candidate in self._candidates(reason, position):
             with self._holding(candidate):
-                found = self._measure(position.step)
-            if better := found.better_than(best, self.config.metric):
-                best, weights = found, candidate
-            report_validation(found, better, reporter, metrics, final=True)
+                validation = self._measure(position.step)
+            if better := validation.better_than(best, self.config.metric):
+                best, weights = validation, candidate
+            report_validation(validation, better, reporter, metrics, final=True)
         if position.step:
             notes = {
                 "step": best.step if best else position.step,
@@ -438,18 +438,18 @@ class Checkpointer:
             }
             with self._holding(weights or self._last()):
                 self.processes.share(lambda: write_model(self.out, replace(self.parts, notes=notes)))
-                if reason != "interrupted":  # whoever stops a run does not want to wait
+                if reason != "interrupted":  # so that Ctrl-C does not take long
                     self.processes.share(lambda: self._add_alarm_rates(reporter))
         return RunOutcome(reason, position.step, best)
 
     def _add_alarm_rates(self, reporter: Reporter) -> None:
         """Measure the alarms of the model that was written, and add them to its read-out.
 
-        The model is written already: a failure, as on a device without memory for it, is only logged. A read-out that
-        was selected for these weights before is kept.
+        An error, such as memory that runs out, is only logged: the model is complete without. A read-out that was
+        selected for these weights before is kept.
         """
-        there, _ = read_readout(self.out, self.parts.config)
-        if self.measure_alarms is None or not (there is None or there == self.parts.readout):
+        saved, _ = read_readout(self.out, self.parts.config)
+        if self.measure_alarms is None or not (saved is None or saved == self.parts.readout):
             return
         pairs = [(pair.source, pair.target) for pair in self.valid_pairs]
         try:
@@ -461,7 +461,7 @@ class Checkpointer:
             write_readout(self.out, readout)
 
     def _candidates(self, reason: str, position: Position) -> Iterator[Tensors]:
-        """Yield weights that were not validated yet."""
+        """Yield weights that are not validated yet."""
         if reason == "steps" and position.step % self.config.valid_every:
             yield self._last()
         if reason != "interrupted" and len(self.recent) > 1:
@@ -477,22 +477,22 @@ class Checkpointer:
             return self._weights()
 
     def _weights(self) -> Tensors:
-        """Return a copy of the weights on the CPU: there may be many copies."""
+        """Return a copy of the weights on the CPU."""
         return {name: tensor.detach().to("cpu", copy=True) for name, tensor in self.model.state_dict().items()}
 
     @contextmanager
     def _holding(self, weights: Tensors) -> Iterator[None]:
-        """Give the model other weights inside the block."""
-        kept = self._weights()
+        """Load other weights into the model inside the block."""
+        own = self._weights()
         self.model.load_state_dict(weights)
         try:
             yield
         finally:
-            self.model.load_state_dict(kept)
+            self.model.load_state_dict(own)
 
     @contextmanager
     def _averaged(self) -> Iterator[None]:
-        """Give the model the moving average of its weights inside the block, if there is one."""
+        """Load the moving average of the weights, if there is one, into the model inside the block."""
         average = self.training_step.average
         if average is None:
             yield
@@ -505,15 +505,15 @@ class Checkpointer:
 
 
 def report_validation(
-    found: Validation, better: bool, reporter: Reporter, metrics: MetricsFile | None, final: bool = False
+    validation: Validation, better: bool, reporter: Reporter, metrics: MetricsFile | None, final: bool = False
 ) -> None:
     """Report scores; those at the end of a run are marked `final`, as a longer run does not have them."""
-    reporter.validated(found, better)
+    reporter.validated(validation, better)
     if metrics is not None:
-        scores = {f"valid_{k}": v for k, v in found.plain().items() if k != "step"}
-        metrics.write({"step": found.step, **scores, "best": better, **({"final": True} if final else {})})
+        scores = {f"valid_{k}": v for k, v in validation.plain().items() if k != "step"}
+        metrics.write({"step": validation.step, **scores, "best": better, **({"final": True} if final else {})})
 
 
 def _model_name(init: str) -> str:
-    """Return the name of a pretrained model for others to read: a path on this machine tells them nothing."""
+    """Return the name of a pretrained model without the path on this machine."""
     return init if init.startswith(HUB) else Path(init).name

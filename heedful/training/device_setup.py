@@ -1,4 +1,4 @@
-"""Where a run computes: the device, its precision and threads, and what to do when memory runs out."""
+"""The device of a run, its precision and threads, and errors when memory runs out."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 STEPS = 2  # measured together, with batches of the most usual size
-SAMPLE = 50  # batches among which these are looked for
+SAMPLE = 50  # batches from which these are chosen
 FEW = 4  # pairs in the quick trial
 TRIAL = """
 import time, torch
@@ -68,7 +68,7 @@ class DeviceSetup:
 
     @property
     def fixed(self) -> bool:
-        """Whether batches are padded to a few shapes, so that a captured step can be replayed."""
+        """Whether batches are padded to a few shapes, so that CUDA graphs can be replayed."""
         return self.device.type == "cuda"
 
     def __str__(self) -> str:
@@ -78,7 +78,7 @@ class DeviceSetup:
 
 @contextmanager
 def restoring_torch_state() -> Iterator[None]:
-    """Restore what a run changes for the whole process: the random state, threads, the current GPU."""
+    """Restore the random state, threads and current GPU of the process after a run."""
     threads = torch.get_num_threads()
     used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     device = torch.cuda.current_device() if used else 0
@@ -92,9 +92,9 @@ def restoring_torch_state() -> Iterator[None]:
 
 
 def choose_device(config: TrainingConfig, processes: Processes = ALONE, before: Sequence[object] = ()) -> DeviceSetup:
-    """Choose the device and its precision; raises ConfigError for what is not available.
+    """Choose the device and its precision; raises ConfigError if they are not available.
 
-    `before` are the kind of device and the choice of bf16 in the run that is resumed: on the same kind it stays.
+    `before` are the kind of device and the choice of bf16 of the run that is resumed, kept on the same kind of device.
     """
     if config.threads:
         torch.set_num_threads(config.threads)
@@ -108,26 +108,26 @@ def choose_device(config: TrainingConfig, processes: Processes = ALONE, before: 
         return DeviceSetup(device, config.precision == "bf16", processes)
     if len(before) == 2 and before[0] == device.type:
         return DeviceSetup(device, bool(before[1]), processes)
-    # It is measured: all processes use the result of the first one.
+    # Measured in the first process, for all.
     return DeviceSetup(device, processes.share(lambda: faster_in_bf16(device)), processes)
 
 
 @contextmanager
 def model_guard(what: str) -> Iterator[None]:
-    """Turn running out of memory into an error that says how to make the model smaller."""
+    """Raise DeviceMemoryError with advice for a smaller model if memory runs out."""
     with memory_guard(what, "make it smaller (model.width, model.layers, text.size)"):
         yield
 
 
 @contextmanager
 def batch_guard(what: str, config: TrainingConfig) -> Iterator[None]:
-    """Turn running out of memory into an error that says how to make batches smaller."""
+    """Raise DeviceMemoryError with advice for smaller batches if memory runs out."""
     with memory_guard(what, smaller_batches(config)):
         yield
 
 
 def smaller_batches(config: TrainingConfig) -> str:
-    """Return the advice how to make batches smaller."""
+    """Return advice for smaller batches."""
     return f"lower training.batch_tokens (now {config.batch_tokens}) and raise training.accumulate"
 
 
@@ -138,7 +138,7 @@ def choose_threads(
 
     `training.threads` decides, then `before` (the number that the resumed run began with), then the environment
     (OMP_NUM_THREADS). Otherwise the number is measured with a copy of the model. Weights, random numbers and the order
-    of the data stay as they are, so that the run has the same bits as one that was told the number.
+    of the data do not change, so the run has the same bits as one with this number in its settings.
     """
     config = parts.config.training
     if config.threads or device_setup.device.type != "cpu" or device_setup.processes.world > 1:
@@ -154,19 +154,19 @@ def choose_threads(
     some = [plan[at] for at in np.unique(np.linspace(0, len(plan) - 1, SAMPLE).astype(int))]
     rows = sorted(some, key=data.batches.tokens)[len(some) // 2 :][:STEPS]
     with torch.random.fork_rng(devices=()), batch_guard("measuring threads", config):
-        found = fastest_threads(_steps(training_step, data, rows), _steps(training_step, data, [rows[0][:FEW]]))
-    torch.set_num_threads(found.threads)
+        fastest = fastest_threads(_steps(training_step, data, rows), _steps(training_step, data, [rows[0][:FEW]]))
+    torch.set_num_threads(fastest.threads)
     tokens = sum(map(data.batches.tokens, rows))
-    speeds = ", ".join(f"{tokens / seconds:,.0f} with {number}" for number, seconds in sorted(found.seconds.items()))
+    speeds = ", ".join(f"{tokens / seconds:,.0f} with {number}" for number, seconds in sorted(fastest.seconds.items()))
     reporter.log(
-        f"using {found.threads} thread{'s' * (found.threads > 1)}: target tokens/s measured here and now are {speeds} "
+        f"using {fastest.threads} thread{'s' * (fastest.threads > 1)}: measured target tokens/s are {speeds} "
         "(training.threads sets the number)"
     )
-    return found.threads
+    return fastest.threads
 
 
 def _steps(training_step: TrainingStep, data: TrainingData, rows: list[Array]) -> Callable[[], None]:
-    """Return what takes one step for each of some batches, at a rate of 0."""
+    """Return a function that takes one step for each of some batches, at a rate of 0."""
 
     def work() -> None:
         for some in rows:

@@ -1,7 +1,7 @@
-"""Distributed training: the rank of this process, and what processes exchange.
+"""Distributed training: the rank of this process, and communication between processes.
 
-`torchrun -m heedful train …` starts the processes and sets the rank of each in its environment. With one process
-everything here works too, at no cost.
+`torchrun -m heedful train …` starts the processes and sets the rank of each in its environment. With one
+process, no communication takes place.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from heedful.training.callbacks import RESUME
 
 __all__ = ["ALONE", "Processes", "StopSignal", "joined"]
 
-Thing = TypeVar("Thing")
+Value = TypeVar("Value")
 JOINING = timedelta(hours=1)  # machines may be started one by one
-# A process that dies closes its connections, which is noticed at once. A timeout is needed only for one that vanishes:
-# short in a step, where all do the same, long while one prepares or writes for all.
+# A process that dies closes its connections, which the others notice at once. A timeout is needed only for a machine
+# that vanishes: short in a step, where all compute, long while one process prepares or writes for all.
 STEP, PREPARING = timedelta(minutes=10), timedelta(days=1)
 
 
@@ -64,51 +64,51 @@ class Processes:
             return flag
         return bool(self.add_up(torch.tensor([float(flag)])).item())
 
-    def gather(self, thing: Any) -> list[Any]:  # noqa: ANN401
+    def gather(self, value: Any) -> list[Any]:  # noqa: ANN401
         """Return the value of each process, in the order of ranks."""
         if self.world == 1:
-            return [thing]
-        found: list[Any] = [None] * self.world
+            return [value]
+        values: list[Any] = [None] * self.world
         with self.together():
-            dist.all_gather_object(found, thing, group=self.patient)
-        return found
+            dist.all_gather_object(values, value, group=self.patient)
+        return values
 
-    def share(self, make: Callable[[], Thing]) -> Thing:
-        """Return what `make` gives in the first process, in all. If it fails, all fail, and the first reports why."""
+    def share(self, make: Callable[[], Value]) -> Value:
+        """Return the first process's result of `make` in all. If it fails, all fail, and the first reports why."""
         if self.world == 1:
             return make()
-        found: list[Any] = [_made(make) if self.first else None]
+        results: list[Any] = [_result(make) if self.first else None]
         with self.together():
-            dist.broadcast_object_list(found, group=self.patient, device=torch.device("cpu"))
-        if isinstance(found[0], HeedfulError):
-            found[0].told = not self.first
-            raise found[0]
-        return found[0]  # type: ignore[no-any-return]
+            dist.broadcast_object_list(results, group=self.patient, device=torch.device("cpu"))
+        if isinstance(results[0], HeedfulError):
+            results[0].reported = not self.first
+            raise results[0]
+        return results[0]  # type: ignore[no-any-return]
 
-    def in_turn(self, make: Callable[[], Thing]) -> Thing:
-        """Call `make` in the first process before all others, which may find what it left on disk."""
-        made: list[Thing] = []
-        self.share(lambda: made.append(make()))
-        return made[0] if made else make()
+    def in_turn(self, make: Callable[[], Value]) -> Value:
+        """Call `make` in the first process, then in all others, which may use what it wrote to disk."""
+        results: list[Value] = []
+        self.share(lambda: results.append(make()))
+        return results[0] if results else make()
 
     def agree(self, facts: Mapping[str, object]) -> None:
         """Raise ConfigError if facts differ between processes, as on a machine with other files."""
-        known = self.gather(dict(facts))
-        for rank, theirs in enumerate(known):
+        gathered = self.gather(dict(facts))
+        for rank, theirs in enumerate(gathered):
             for what, value in theirs.items():
-                if value != known[0][what]:
+                if value != gathered[0][what]:
                     raise ConfigError(
                         f"process {rank} of {self.world} has another {what} than process 0 ({_short(value)} and "
-                        f"{_short(known[0][what])}); all machines need the same command, the same pairs and one folder "
-                        "for the model that all of them see"
+                        f"{_short(gathered[0][what])}); all machines need the same command, the same pairs and a "
+                        "shared folder for the model"
                     )
 
     @contextmanager
     def together(self, working: bool = False) -> Iterator[None]:
         """Raise WorkerError if another process is lost.
 
-        An exchange fails for no other reason. With `working`, this process computes as well, and its other errors are
-        left as they are.
+        Communication fails for no other reason. With `working`, this process also computes, and its other errors are
+        raised unchanged.
         """
         try:
             yield
@@ -117,7 +117,7 @@ class Processes:
                 raise
             raise WorkerError(
                 f"process {self.rank} of {self.world}: another process of this run has died or cannot be reached; "
-                f"the last checkpoint is whole: start again with {RESUME}, or let torchrun do it (--max-restarts)"
+                f"the last checkpoint is complete: start again with {RESUME}, or set max-restarts of torchrun"
             ) from None
 
 
@@ -129,7 +129,7 @@ class StopSignal:
 
     def __init__(self, stop: Callable[[], bool], processes: Processes, step: int) -> None:
         self.stop, self.processes = stop, processes
-        self.asked, self.when, self.next = step, time.perf_counter(), step
+        self.last, self.when, self.next = step, time.perf_counter(), step
 
     def __call__(self, step: int) -> bool:
         """Whether the run should stop before another step."""
@@ -138,16 +138,16 @@ class StopSignal:
         if step < self.next:
             return False
         now = time.perf_counter()
-        seconds = (now - self.when) / max(1, step - self.asked)
-        told = torch.tensor([float(self.stop()), seconds if self.processes.first else 0.0], dtype=torch.float64)
-        stop, seconds = self.processes.add_up(told).tolist()
-        # The first process's clock decides for all when to exchange again; the first step is no measure.
-        self.next = step + (max(1, min(100, int(1 / max(seconds, 1e-3)))) if step > self.asked else 1)
-        self.asked, self.when = step, now
+        seconds = (now - self.when) / max(1, step - self.last)
+        values = torch.tensor([float(self.stop()), seconds if self.processes.first else 0.0], dtype=torch.float64)
+        stop, seconds = self.processes.add_up(values).tolist()
+        # The first process's clock decides when to exchange again; the first step is too slow to measure.
+        self.next = step + (max(1, min(100, int(1 / max(seconds, 1e-3)))) if step > self.last else 1)
+        self.last, self.when = step, now
         return bool(stop)
 
 
-def _made(make: Callable[[], Thing]) -> Thing | HeedfulError:
+def _result(make: Callable[[], Value]) -> Value | HeedfulError:
     try:
         return make()
     except HeedfulError as error:
@@ -159,9 +159,9 @@ def _short(value: object) -> str:
 
 
 def _lost(error: RuntimeError) -> bool:
-    """Whether an error comes from the exchange between processes.
+    """Whether an error comes from communication between processes.
 
-    NCCL and the store have classes of their own. Gloo has none, but names the place in its source that has failed.
+    NCCL and the store have their own classes. Gloo has none, but names its source file.
     """
     return isinstance(error, dist.DistError) or "/gloo/" in str(error).replace("\\", "/")
 
@@ -194,21 +194,21 @@ def _new_name(store: Any, me: Processes) -> str:  # noqa: ANN401  (a class that 
     """Agree on a new prefix for this attempt in the store.
 
     When torchrun restarts the processes it keeps its store, with the addresses of those that died; a process that
-    reads one of these never finds the others. So the first process draws a name, and answers each of the others.
+    reads one of these never connects. So the first process draws a name, and answers each of the others.
     """
-    mine = uuid4().hex
+    own = uuid4().hex
     if me.first:
-        store.set("heedful", mine)
+        store.set("heedful", own)
         for rank in range(1, me.world):
-            store.set(f"{mine}/{rank}", store.get(f"{mine}/{rank}/asks"))
-        return mine
+            store.set(f"{own}/{rank}", store.get(f"{own}/{rank}/asks"))
+        return own
     end = time.monotonic() + JOINING.total_seconds()
     while time.monotonic() < end:
         name: str = store.get("heedful").decode()
-        store.set(f"{name}/{me.rank}/asks", mine)
-        with suppress(dist.DistStoreError):  # nobody answers: the name is of an earlier attempt
+        store.set(f"{name}/{me.rank}/asks", own)
+        with suppress(dist.DistStoreError):  # no answer: the name is of an earlier attempt
             store.wait([f"{name}/{me.rank}"], timedelta(seconds=1))
-            if store.get(f"{name}/{me.rank}").decode() == mine:
+            if store.get(f"{name}/{me.rank}").decode() == own:
                 return name
         time.sleep(0.01)
     raise dist.DistStoreError("timed out")

@@ -1,4 +1,4 @@
-"""What a run takes: memory and time, measured with a few steps; when it will stop improving; whether its pairs suffice.
+"""Estimates of a run: its memory and time by a few steps, the step at which it stops, and whether its pairs suffice.
 
 The rules for the last two were fitted to 34 runs: seven corpora (Tatoeba French, German and Hindi to English, Multi30k
 English to German, Hindi Visual Genome, the embedded grammar with short and long sentences), 300 to 30,000 pairs of
@@ -29,15 +29,15 @@ from heedful.training.step import TrainingStep
 
 __all__ = ["Estimate", "estimate", "expected_steps", "too_little_data"]
 
-WARM, MEASURED = 4, 12  # times that a GPU meets a batch before it counts, and steps that count
-LONGEST = 30.0  # seconds after the first step, the largest; no further one is begun then, but one always counts
+WARM, MEASURED = 4, 12  # repetitions of a batch on a GPU before it is measured, and measured steps
+LONGEST = 30.0  # seconds after the first step, at which measuring ends; at least one step is measured
 # The best validation of the 21 runs with fewer than 5,000 pairs came at step 3,000 (the median; half of them between
 # 2,000 and 6,000). Of the 13 runs with 7,954 to 30,000 pairs, 11 used all of their 5,000 steps, the others 4,000 and
 # 4,750.
 FEW_PAIRS = 5_000
 BEST_STEP = 3_000
 MANY_PAIRS, ALL_STEPS = 50_000, 5_000
-# How often a word comes on average, on the side where that is less. All 15 runs up to 4.7 stayed under 14 BLEU on test
+# How often a word occurs on average, on the side where that is less. All 15 runs up to 4.7 stayed under 14 BLEU on test
 # sentences; 18 of the 19 runs from 5.7 up reached 16 to 99. The other one, with 8, had 300 pairs, as few as
 # the six others that stayed under 6.
 WORD_COUNT = 5.0
@@ -46,9 +46,9 @@ LEAST_PAIRS = 500
 
 @dataclass(frozen=True)
 class Estimate:
-    """What was counted, and what was measured: seconds a step, tokens a second, bytes at most.
+    """Counts of a run, and measured values: seconds per step, tokens per second, peak memory in bytes.
 
-    `bytes_kept` are those of the best weights and of a checkpoint that is written, in the CPU's memory.
+    `bytes_kept` are the best weights and a checkpoint that is being written, in CPU memory.
     """
 
     pairs: int
@@ -73,24 +73,24 @@ class Estimate:
 
     @property
     def seconds_per_epoch(self) -> float:
-        """How long all pairs take once."""
+        """The time of one epoch."""
         return self.seconds_per_step * self.steps_per_epoch
 
     @property
     def expected_seconds(self) -> float | None:
-        """How long the steps take until such a run usually stops, if that is known."""
+        """The time until similar runs usually stop, if that is known."""
         return None if self.expected_steps is None else self.seconds_per_step * self.expected_steps
 
     @property
     def seconds(self) -> float:
-        """How long all steps take, validation and checkpoints not counted; patience may end a run before."""
+        """The time of all steps, without validations and checkpoints; patience may end a run earlier."""
         return self.seconds_per_step * self.steps
 
 
 def estimate(parts: Parts, data: TrainingData, device_setup: DeviceSetup, reporter: Reporter, threads: int) -> Estimate:
-    """Train for a few steps, the first of them with the largest batch, and throw the weights away; say so.
+    """Measure a few steps, the first with the largest batch; the trained weights are discarded.
 
-    `threads` is the number that PyTorch uses, for the report.
+    `threads` is the number that PyTorch uses, for the result.
     """
     config = parts.config.training
     model = parts.model.to(device_setup.device).train()
@@ -104,22 +104,22 @@ def estimate(parts: Parts, data: TrainingData, device_setup: DeviceSetup, report
     reporter.log(f"measuring {len(chosen)} steps, the first with the largest batch")
     times: list[float] = []
     tokens: list[int] = []
-    known = 0.0
+    first_done = 0.0
     with batch_guard("trying the largest batch", config), fast_products(device_setup.device), closing(training_step):
         for at in chosen:
-            if len(times) > 1 and time.perf_counter() - known > LONGEST:
-                reporter.log(f"{len(times)} steps are measured; that is enough for steps as slow as these")
+            if len(times) > 1 and time.perf_counter() - first_done > LONGEST:
+                reporter.log(f"{len(times)} steps are measured, enough for steps as slow as these")
                 break
             rows = [plan[(at + offset) % len(plan)] for offset in range(config.accumulate)]
             tokens.append(sum(data.batches.tokens(part) for part in rows))
-            for _ in range(WARM if device_setup.fixed else 1):  # as often as it takes until a step is recorded
+            for _ in range(WARM if device_setup.fixed else 1):  # until the step is captured as a CUDA graph
                 begin = time.perf_counter()
                 batches = [data.batches.batch(part, fixed=device_setup.fixed).to(device_setup.device) for part in rows]
                 training_step(batches, tokens[-1], 1, 0.0)
                 training_step.read()
                 spent = time.perf_counter() - begin
             times.append(spent)
-            known = known or time.perf_counter()
+            first_done = first_done or time.perf_counter()
             reporter.preparing(len(times), "step measured" if len(times) == 1 else "steps measured")
     seconds = sum(times[1:])
     return Estimate(
@@ -141,7 +141,7 @@ def estimate(parts: Parts, data: TrainingData, device_setup: DeviceSetup, report
 
 
 def _peak_memory(device: torch.device) -> int:
-    """Return the most bytes that were in use so far: on the device, or for the CPU in this process."""
+    """Return the peak memory in bytes: of the device, or of this process for the CPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     try:
@@ -153,16 +153,16 @@ def _peak_memory(device: torch.device) -> int:
 
 
 def _kept_memory(model: nn.Module, config: TrainingConfig) -> int:
-    """Return the bytes of what is kept besides the steps: copies of the weights, and a checkpoint that is written."""
+    """Return the bytes of copies of the weights and of a checkpoint that is being written."""
     size = sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values())
     recent = config.average if config.average > 1 else 0
     copies = 1 + recent  # the best weights, those of the last validations
-    checkpoint = 3 + copies + int(config.ema > 0)  # the model, what AdamW remembers, these copies, the moving average
+    checkpoint = 3 + copies + int(config.ema > 0)  # the model, two moments of AdamW, these copies, the moving average
     return int(size * (copies + checkpoint))
 
 
 def expected_steps(config: Config, pairs: int) -> int | None:
-    """Return the step at which such a run will probably stop, or None where nothing similar was measured."""
+    """Return the step at which a run will probably stop, or None if no similar run was measured."""
     training = config.training
     if config.family != "rnn" or training.metric != "bleu":
         return None
@@ -172,7 +172,7 @@ def expected_steps(config: Config, pairs: int) -> int | None:
 
 
 def too_little_data(pairs: int, sides: Mapping[str, Iterable[str]]) -> str:
-    """Return why pairs are probably too few to learn to translate from, or nothing; `sides` are their texts by name."""
+    """Return a warning if there are probably too few pairs, or ""; `sides` are their texts by name."""
     if pairs > MANY_PAIRS:
         return ""
     counts = {name: count_texts(texts) for name, texts in sides.items()}
@@ -181,10 +181,10 @@ def too_little_data(pairs: int, sides: Mapping[str, Iterable[str]]) -> str:
     if pairs >= LEAST_PAIRS and often[name] >= WORD_COUNT:
         return ""
     if often[name] < WORD_COUNT:
-        fact = f"a {name} word comes {often[name]:.1f} times on average, and 5 to 10 times are needed"
+        fact = f"a {name} word occurs {often[name]:.1f} times on average, and 5 to 10 times are needed"
     else:
         fact = f"{LEAST_PAIRS} are the least for the simplest language"
     return (
-        f"{pairs:,} pairs are probably too few to learn from: {fact}. Expect a BLEU under 14 on new sentences. Add "
-        "pairs, keep to one narrow kind of text, or begin with a trained model (--init; in Python, init=…)"
+        f"{pairs:,} pairs are probably too few: {fact}. Expect a BLEU under 14 on new sentences. Add "
+        "pairs, restrict them to one kind of text, or begin with a pretrained model (init)"
     )

@@ -1,14 +1,13 @@
-"""Guided attention (Chen et al. 2016, Garg et al. 2019): an auxiliary loss that teaches attention given word links.
+"""Guided attention (Chen et al. 2016, Garg et al. 2019): an auxiliary loss that teaches attention from word links.
 
 For a target token t with links, a_tj is 1 / n for the n source tokens j that it is linked to, and 0 for others. A token
-without links, in a pair that has some, is to attend to the source's `</s>`, which a read-out takes for a word without
-links again. The loss is the cross-entropy -Σ_j a_tj log α_tj with the weights of chosen heads. It is summed over the
-tokens that are taught and divided by all target tokens, as the cross-entropy of the tokens is, so that neither depends
-on how tokens are put into batches.
+without links, in a pair that has some, attends to the source's `</s>`, which a read-out reads as no link. The loss is
+the cross-entropy -Σ_j a_tj log α_tj with the weights of chosen heads. It is summed over the tokens that are taught and
+divided by all target tokens, as the cross-entropy of the tokens is, so that neither depends on the batches.
 
-A Transformer's step that reads y_t knows for which token it attends, the one that writes it has to guess: that one
-makes three times as many errors (docs/guide/guided.md). An RNN has one attention only, and its context writes the
-token; so it is guided at that step.
+A Transformer's step that reads y_t knows for which token it attends. The step that predicts it does not, and makes
+three times as many errors (docs/guide/guided.md). The context of an RNN predicts the token, so it is guided at that
+step.
 """
 
 from __future__ import annotations
@@ -32,15 +31,15 @@ if TYPE_CHECKING:
 
 __all__ = ["GuidedAttention", "agreement", "guided_attention", "links_loss", "target_weights"]
 
-THRESHOLD = 0.3  # of the largest weight of a word, from which on another is a link, too
-LEAST = 1e-30  # of a weight: its logarithm and the gradient of that are finite in fp32
+THRESHOLD = 0.3  # of the largest weight of a word, from which another weight is a link too
+LEAST = 1e-30  # weight: its logarithm and the gradient of that are finite in fp32
 
 
 @dataclass(frozen=True)
 class GuidedAttention:
     """The weight of the loss, and what it teaches: one layer, its first heads, and at which step.
 
-    With `late`, the step that reads a token is guided, one after the step that writes it. With `ends`, words without
+    With `late`, the step that reads a token is guided, one after the step that predicts it. With `ends`, words without
     links attend to `</s>`; otherwise they are ignored.
     """
 
@@ -64,9 +63,9 @@ class GuidedAttention:
 
     @property
     def readout(self) -> Readout:
-        """How links are read from a model that was trained so: from the weights that were guided.
+        """The read-out of a model that was trained with this loss: the weights that were guided.
 
-        A word with several links has its weight spread over them, hence the threshold.
+        The weight of a word with several links is spread over them, hence the threshold.
         """
         heads, step = tuple(range(1, self.heads + 1)), "next" if self.late else "same"
         return Readout((self.look.layer or 0) + 1, heads, step, threshold=THRESHOLD, chosen="guided by given links")
@@ -77,10 +76,10 @@ class GuidedAttention:
 
 
 def guided_attention(config: Config, weight: float) -> GuidedAttention:
-    """Return how given links guide a model with such settings; raises ConfigError for a model that cannot be guided."""
+    """Return the loss for a model with these settings; raises ConfigError for a model that cannot be guided."""
     training, model = config.training, config.model
     if isinstance(model, FixedConfig):
-        raise ConfigError("links guide attention, but model.family=fixed has none; choose rnn or transformer")
+        raise ConfigError("links guide attention, but model.family=fixed has no attention; choose rnn or transformer")
     layers, heads = (model.depth, model.heads) if isinstance(model, TransformerConfig) else (1, 1)
     for name, wanted, most in (("layer", training.guided_layer, layers), ("heads", training.guided_heads, heads)):
         if wanted > most:
@@ -99,30 +98,30 @@ def target_weights(links: Tensor, x: Tensor, y: Tensor, guide: GuidedAttention) 
     ignored. If the step that reads a token is guided, they stand one step later.
     """
     B, T, S = *y.shape, x.shape[1]
-    flat = torch.zeros(B * T * S + 1, device=links.device)  # the last is for places that are none
+    flat = torch.zeros(B * T * S + 1, device=links.device)  # the last is for padding of links
     wanted = flat.index_fill(0, links, 1.0)[:-1].view(B, T, S)
     if guide.ends:
         linked = wanted.sum(-1) > 0
-        alone = ~linked & linked.any(1, keepdim=True) & (y != PAD) & (y != END)
-        wanted = wanted + (alone[:, :, None] & (x == END)[:, None, :])
-    if guide.late:  # the last token is </s>, which is taught nothing and not read
+        unlinked = ~linked & linked.any(1, keepdim=True) & (y != PAD) & (y != END)
+        wanted = wanted + (unlinked[:, :, None] & (x == END)[:, None, :])
+    if guide.late:  # the last token is </s>, which has no links and is not read
         wanted = F.pad(wanted[:, :-1], (0, 0, 1, 0))
     return wanted / wanted.sum(-1, keepdim=True).clamp(min=1.0)
 
 
 def links_loss(weights: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the cross-entropy of all tokens that are taught, summed, and how many there are.
+    """Return the cross-entropy of all tokens that are taught, summed, and their number.
 
     weights (P·B, heads, T, S): P passes over the same sentences, whose mean is taken, as that of the heads;
     wanted (B, T, S).
     """
     passes = weights.shape[0] // wanted.shape[0]
-    seen = weights.float().clamp(min=LEAST).log().mean(1).view(passes, *wanted.shape).mean(0)
-    return -(wanted * seen).sum(), wanted.sum()
+    log_weights = weights.float().clamp(min=LEAST).log().mean(1).view(passes, *wanted.shape).mean(0)
+    return -(wanted * log_weights).sum(), wanted.sum()
 
 
 def agreement(model: Network, batch: Batch, guide: GuidedAttention) -> tuple[Tensor, Tensor]:
-    """Return how many tokens that are taught look most where they should, and how many there are."""
+    """Return how many taught tokens have their largest weight on a linked source token, and the number of all."""
     memory = model.encode(batch.x, batch.x != 0)
     y = batch.y[:, :-1]
     weights = model.step(y, model.start(memory, y.shape[1]), memory, guide.look).weights

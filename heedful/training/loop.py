@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from shlex import quote
 from types import FrameType
 from typing import Any
 
@@ -59,10 +58,10 @@ __all__ = [
     "run_training",
 ]
 
-FEW = 10  # updates that tell how fast a run is
+FEW = 10  # updates after which the speed of a run is known
 PREFETCH = 4  # updates whose batches are made while the device is busy with earlier ones
 STOPPING = "stopping after this step and writing a checkpoint (again to stop at once)"
-# Ctrl-C, a polite kill, and (not on Windows) the closing of the terminal.
+# Ctrl-C, kill, and (not on Windows) a closed terminal.
 CAUGHT = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
@@ -92,7 +91,7 @@ class RunningMetrics:
         self.auxiliary: dict[str, tuple[float, float]] = {}
 
     def count(self, tokens: int) -> None:
-        """Count one update of so many tokens."""
+        """Count one update with this number of tokens."""
         self.tokens += tokens
         self.updates += 1
 
@@ -112,7 +111,7 @@ class RunningMetrics:
         return time.perf_counter() - self.shown > 2
 
     def pause(self) -> None:
-        """Leave out the time since `add`."""
+        """Do not count the time since `add`."""
         self.begin = time.perf_counter()
 
     def read(self, step: int, epoch: int, rate: float) -> Progress:
@@ -158,7 +157,7 @@ class TrainingRun:
         self.position = checkpoint.position
 
     def go(self, stop: Callable[[], bool]) -> RunOutcome:
-        """Train until steps or patience are used up, or `stop` says so; leave a checkpoint and the best model."""
+        """Train until steps or patience are used up, or `stop` returns True; write a checkpoint and the best model."""
         metrics = MetricsFile(self.out, self.position.step) if self.processes.first else None
         if metrics is not None and self.position.step:
             self.reporter.resumed(metrics.validations())
@@ -210,7 +209,7 @@ class TrainingRun:
             running.pause()
 
     def _expected(self) -> int | None:
-        """Return the step at which the run will probably end; it does not before its patience is used up."""
+        """Return the step at which the run will probably end: not before its patience is used up."""
         if self.expected is None:
             return None
         best = self.position.best.step if self.position.best else 0
@@ -228,32 +227,32 @@ class TrainingRun:
         expected = self._expected()
         usual = ""
         if expected is not None and expected < self.config.steps:
-            usual = f"; such runs usually end by step {expected:,} ({_time(seconds * (expected - self.position.step))})"
+            usual = f"; usually runs end by step {expected:,} ({_time(seconds * (expected - self.position.step))})"
         self.reporter.log(
-            f"at this speed {left:,} more steps take {_time(seconds * left)}, besides validations{usual}; it ends "
-            "sooner when nothing gets better (training.patience), and Ctrl-C leaves the best model so far"
+            f"at this speed {left:,} more steps take {_time(seconds * left)}, without validations{usual}; the run "
+            "stops earlier if validations do not improve (training.patience), and Ctrl-C keeps the best model so far"
         )
 
     def _batches(self) -> Iterator[UpdateBatches]:
-        """Yield the batches of every update from here on."""
+        """Yield the batches of every update from the current position."""
         batches, rank, world = self.data.batches, self.processes.rank, self.processes.world
         epoch, number = self.position.epoch, self.position.batch
         plan = batches.epoch(epoch)
         while True:
-            begun, rows, made, tokens = epoch, [], [], 0
+            first, rows, batched, tokens = epoch, [], [], 0
             for _ in range(self.config.accumulate):
                 if number == len(plan):
                     epoch, number = epoch + 1, 0
                     plan = batches.epoch(epoch)
                 rows.append(plan[number])
                 batch = batches.batch(plan[number], epoch, rank=rank, world=world, fixed=self.fixed)
-                made.append(batch.pin() if self.device_setup.device.type == "cuda" else batch)
+                batched.append(batch.pin() if self.device_setup.device.type == "cuda" else batch)
                 tokens += batch.tokens if world == 1 else batches.tokens(plan[number], epoch)
                 number += 1
-            yield UpdateBatches(made, rows, tokens, begun, (epoch, number))
+            yield UpdateBatches(batched, rows, tokens, first, (epoch, number))
 
     def _over(self, stop: Callable[[int], bool]) -> str:
-        """Return why the run is over, or nothing."""
+        """Return why the run is over, or ""."""
         if self.position.without_better >= self.config.patience:
             return "patience"
         if self.position.step >= self.config.steps:
@@ -281,14 +280,13 @@ class TrainingRun:
     def _not_finite(self, step: int) -> None:
         work = self.recent.get(step)
         rows = [int(row) for part in work.rows for row in part] if work else []
-        places = [self.data.corpus.where(row) for row in rows]
-        some = ", ".join(places[:5]) + (f" and {len(places) - 5} more" if len(places) > 5 else "")
+        pairs = [self.data.corpus.where(row) for row in rows]
+        some = ", ".join(pairs[:5]) + (f" and {len(pairs) - 5} more" if len(pairs) > 5 else "")
         epoch = f", in epoch {work.epoch + 1} on the batch of {some}" if work else ""
         clip = f"lower training.clip (now {self.config.clip})" if self.config.clip else "set training.clip=1"
         raise NotFiniteError(
-            f"step {step}: the loss or its gradient is not finite{epoch}. The weights were left as they were, and "
-            f"earlier checkpoints are whole. Lower training.rate (now {self.config.rate}), {clip}, "
-            "or look at these pairs"
+            f"step {step}: the loss or its gradient is not finite{epoch}. The weights were not updated, and earlier "
+            f"checkpoints are intact. Lower training.rate (now {self.config.rate}), {clip}, or check these pairs"
         )
 
 
@@ -309,37 +307,37 @@ def run_training(
     preset: str = "auto",
     measure_alarms: MeasureAlarms | None = None,
 ) -> RunOutcome:
-    """Start a run in the folder `out`, or resume the one that is there; `inputs` and `init` are recorded with it.
+    """Start a run in the folder `out`, or resume the one in it; `inputs` and `init` are recorded with it.
 
     `measure_alarms` measures the alarms of the finished model on the validation pairs, for its read-out.
     """
     with joined() as processes:
         reporter = (reporter or LoggingReporter()) if processes.first else Reporter()
-        # After a process died, torchrun runs the same command again: then it means to go on.
+        # After a process died, torchrun runs the same command again: the run is resumed.
         again = processes.any(processes.restarts > 0)  # not everywhere: each machine counts its own
         resume = resume or processes.share(lambda: again and bool(folders(out)))
         checkpoint, damaged = processes.in_turn(lambda: _find(out, reporter)) if resume else (None, {})
         processes.agree({"checkpoint": checkpoint and checkpoint.position.step})
         if not resume:
-            processes.share(lambda: _refuse_taken(out))
+            processes.share(lambda: _check_free(out))
         if not inputs.training:
             inputs = replace(_recorded(out, checkpoint), strict=inputs.strict)
         elif resume and checkpoint is None:
-            reporter.log(f"{out} holds no whole checkpoint: starting over")
+            reporter.log(f"{out} has no complete checkpoint: starting a new run")
         resumed = None if checkpoint is None else (out, checkpoint)
-        with reporting_interrupt(reporter.log, _standing(out, checkpoint)):
+        with reporting_interrupt(reporter.log, _state(out, checkpoint)):
             setup = set_up(inputs, settings, processes, reporter, init, preset, resumed)
             reporter.log(_summary(setup.parts, setup.device_setup))
             before = None if checkpoint is None else checkpoint.run.get("threads")
             threads = choose_threads(setup.parts, setup.data, setup.device_setup, reporter, before)
         processes.agree(_facts(setup))
-        with ExitStack() as held:
-            processes.share(lambda: held.enter_context(locked(out / "checkpoints")))
+        with ExitStack() as stack:
+            processes.share(lambda: stack.enter_context(locked(out / "checkpoints")))
             processes.share(lambda: _clear(out, resume, checkpoint is None, damaged, reporter))
             record = {
                 "inputs": inputs.absolute(),
                 "digest": setup.data.digest,
-                "init": setup.origin,
+                "init": setup.init,
                 "numbers": [setup.device_setup.device.type, setup.device_setup.bf16],
                 "threads": threads if setup.device_setup.device.type == "cpu" else None,
             }
@@ -358,7 +356,7 @@ def estimate_run(
 ) -> Estimate:
     """Estimate what a run takes from a few steps; only the cache of the data is written."""
     reporter = reporter or LoggingReporter()
-    with reporting_interrupt(reporter.log, "nothing was tried"):
+    with reporting_interrupt(reporter.log, "nothing was measured"):
         setup = set_up(inputs, settings, ALONE, reporter, preset=preset)
         reporter.log(_summary(setup.parts, setup.device_setup))
         threads = choose_threads(setup.parts, setup.data, setup.device_setup, reporter)
@@ -368,68 +366,70 @@ def estimate_run(
 def _clear(out: Path, resume: bool, new: bool, damaged: dict[Path, str], reporter: Reporter) -> None:
     """Prepare the folder of a run that holds its lock."""
     if not resume:
-        _refuse_taken(out)  # by a run that was quicker
+        _check_free(out)  # again: another run may have started in it
     tidy(out, damaged)
     if new and holds_model(out):
-        reporter.log(f"the model that was in {out} is kept in {set_aside(out)}")
+        reporter.log(f"the model that was in {out} is now in {set_aside(out)}")
 
 
-def _refuse_taken(out: Path) -> None:
-    """Raise ConfigError for a folder that holds a model or a run: neither is ever overwritten."""
+def _check_free(out: Path) -> None:
+    """Raise ConfigError for a folder with a model or a run: neither is ever overwritten."""
     if out.exists() and not out.is_dir():
         raise ConfigError(f"{out}: this is a file, expected a folder to write the model to")
     if holds_model(out) and not folders(out):
-        raise ConfigError(f"{out}: this folder already holds a model, and no checkpoint to go on from; {_another(out)}")
+        raise ConfigError(f"{out}: this folder already has a model, and no checkpoint to resume from; {_another(out)}")
     if holds_model(out):
         raise ConfigError(
-            f"{out}: this folder already holds a model; choose another one, or add {RESUME} to train it on"
+            f"{out}: this folder already has a model; choose another one, or continue its training with {RESUME}"
         )
     if folders(out):
-        raise ConfigError(f"{out}: an unfinished run is in this folder; add {RESUME} to go on, or choose another one")
+        raise ConfigError(
+            f"{out}: an unfinished run is in this folder; continue it with {RESUME}, or choose another folder"
+        )
 
 
 def _another(out: Path) -> str:
-    """Return the advice how to continue from a finished model."""
-    return f"choose another folder; to begin with this model there, add --init {quote(str(out))} (in Python, init=…)"
+    """Return how to continue from a finished model."""
+    return f"choose another folder; set init={str(out)!r} to begin with this model"
 
 
 def _find(out: Path, reporter: Reporter) -> tuple[Checkpoint | None, dict[Path, str]]:
-    """Return the checkpoint to resume from, if a whole one is there, and newer ones that are damaged; log both."""
+    """Return the newest complete checkpoint, if there is one, and newer ones that are damaged; log both."""
     checkpoint, damaged = newest(out)
     for reason in damaged.values():
-        reporter.log(f"passed over a checkpoint that is not whole: {reason}")
+        reporter.log(f"skipped a damaged checkpoint: {reason}")
     if checkpoint is not None:
         reporter.log(f"resuming from step {checkpoint.position.step:,}")
     return checkpoint, damaged
 
 
 def _recorded(out: Path, checkpoint: Checkpoint | None) -> Inputs:
-    """Return where the run in a folder took its pairs from."""
+    """Return the inputs of the run in a folder; raises ConfigError or DataError if they are not available."""
     inputs = None if checkpoint is None else Inputs.recorded(checkpoint.run.get("inputs") or {})
     if inputs is None and not (out / "checkpoints").is_dir():
         hint = f", only a model; {_another(out)}" if holds_model(out) else ""
-        raise ConfigError(f"{out} holds no run to go on with{hint}")
+        raise ConfigError(f"{out} has no run to resume{hint}")
     if inputs is None:
-        raise ConfigError(f"{out} holds no whole checkpoint that says where its pairs are; name them again")
+        raise ConfigError(f"{out} has no complete checkpoint that names the files of its pairs; name them again")
     if inputs.piped and sys.stdin.isatty():
-        raise ConfigError(f"the run in {out} took its pairs from standard input; pipe them in again")
+        raise ConfigError(f"the run in {out} read its pairs from standard input; pipe them in again")
     if missing := inputs.missing:
         raise DataError(
-            f"{', '.join(missing)}: there is no such file, and the run in {out} took its pairs from there; if they are "
-            f"elsewhere now, name them all again: heedful train PAIRS … --out {quote(str(out))} --resume"
+            f"{', '.join(missing)}: there is no such file, and the run in {out} read its pairs from it; if the pairs "
+            "have moved, name all their files again when resuming"
         )
     return inputs
 
 
-def _standing(out: Path, checkpoint: Checkpoint | None) -> str:
+def _state(out: Path, checkpoint: Checkpoint | None) -> str:
     """Return the state of a run that is stopped before its first step, in words."""
-    if checkpoint is None:
-        return "nothing was begun that could be lost"
-    return f"the run in {out} stands where it stood, after step {checkpoint.position.step:,}"
+    return (
+        "no step was done" if checkpoint is None else f"the run in {out} is still at step {checkpoint.position.step:,}"
+    )
 
 
 def _facts(setup: RunSetup) -> dict[str, object]:
-    """Return what has to be the same in all processes."""
+    """Return the facts that must be the same in all processes."""
     settings = {f"{s}.{k}": v for s, values in setup.parts.config.plain().items() for k, v in values.items()}
     return {"device": setup.device_setup.device.type, **settings, "set of sentence pairs": setup.data.digest}
 
@@ -451,19 +451,19 @@ class Signals:
         return self.received != 0
 
     def catch(self, number: int, frame: FrameType | None) -> None:
-        """Remember the first signal; on the second, do not wait."""
+        """Remember the first signal; raise KeyboardInterrupt on the second."""
         if self.received:
             raise KeyboardInterrupt
         self.received = number
 
 
 @contextmanager
-def reporting_interrupt(log: Callable[[str], None], stands: str) -> Iterator[None]:
-    """Log what Ctrl-C leaves behind before the first step; `stands` describes the run."""
+def reporting_interrupt(log: Callable[[str], None], state: str) -> Iterator[None]:
+    """Log the state of the run if Ctrl-C stops it before the first step."""
     try:
         yield
     except KeyboardInterrupt:
-        log(f"stopped before the first step: {stands}; pairs that are prepared already stay in the cache")
+        log(f"stopped before the first step: {state}; prepared pairs stay in the cache")
         raise
 
 
@@ -471,7 +471,7 @@ def reporting_interrupt(log: Callable[[str], None], stands: str) -> Iterator[Non
 def catch_signals(log: Callable[[str], None] | None = None) -> Iterator[Signals]:
     """Catch Ctrl-C and similar signals during a run, and log the first one.
 
-    Outside the main thread, where Python forbids it, do nothing.
+    Does nothing outside the main thread, where Python does not allow it.
     """
     signals = Signals()
     if threading.current_thread() is not threading.main_thread():
@@ -482,12 +482,12 @@ def catch_signals(log: Callable[[str], None] | None = None) -> Iterator[Signals]
     def handler(number: int, frame: FrameType | None) -> None:
         signals.catch(number, frame)
         if log is not None:
-            # In a thread of its own: the signal may have come in the middle of printing, which cannot be re-entered.
+            # In a thread: the signal may interrupt printing, which is not re-entrant.
             message = threading.Thread(target=log, args=(STOPPING,), name="heedful-stopping")
             messages.append(message)
             message.start()
 
-    caught = [n for n in CAUGHT if n == signal.SIGINT or signal.getsignal(n) is not signal.SIG_IGN]  # nohup wants it so
+    caught = [n for n in CAUGHT if n == signal.SIGINT or signal.getsignal(n) is not signal.SIG_IGN]  # as nohup does
     before = {number: signal.signal(number, handler) for number in caught}
     try:
         yield signals

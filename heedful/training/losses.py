@@ -33,12 +33,12 @@ __all__ = [
 
 
 class DecoderOutputs(NamedTuple):
-    """What an auxiliary loss is computed from: the batch, and what the decoder gave for it by teacher forcing.
+    """The inputs of an auxiliary loss: the batch, and the decoder's outputs for it by teacher forcing.
 
     x (B, S) are source tokens, y (B, T) the tokens to predict; 0 is padding. hidden (P·B, T, D) are the decoder's
-    outputs, which `model.logits` takes, and weights (P·B, L, H, T, S) its attention to the source, if a loss asks for
-    it; P is 2 with R-Drop, which runs the batch twice, otherwise 1. links (N,) are the positions of given links in
-    an array (B, T, S), flattened, if the pairs have links.
+    outputs, the inputs of `model.logits`, and weights (P·B, L, H, T, S) its attention to the source, if a loss needs
+    it; P is 2 with R-Drop, which runs the batch twice, otherwise 1. links (N,) are the positions of links in a
+    flattened array (B, T, S), if the pairs have links.
     """
 
     model: Network
@@ -49,7 +49,7 @@ class DecoderOutputs(NamedTuple):
     links: Tensor | None
 
     def attention(self, look: NeedWeights) -> Tensor | None:
-        """Return the attention weights that a loss asked for: those of one layer, or of all."""
+        """Return the attention weights that a loss needs: those of one layer, or of all."""
         if self.weights is None or look.layer is None or self.weights.shape[1] == 1:
             return self.weights
         return self.weights[:, look.layer : look.layer + 1]
@@ -60,7 +60,7 @@ class AuxiliaryLoss(Protocol):
 
     @property
     def weight(self) -> float:
-        """What it is multiplied by."""
+        """The factor of the loss in the total."""
         ...
 
     @property
@@ -73,7 +73,7 @@ class AuxiliaryLoss(Protocol):
         ...
 
 
-# What builds each auxiliary loss from the settings and its weight. A run has those with a weight above 0.
+# The functions that build each auxiliary loss from the settings and its weight. A run uses those with a weight above 0.
 # To add one, see CONTRIBUTING.md, "Add a loss".
 AUXILIARY: dict[str, Callable[[Config, float], AuxiliaryLoss]] = {
     "guided": guided_attention,
@@ -139,16 +139,16 @@ def _in_parts(
 ) -> tuple[Tensor, Tensor]:
     """Return weights_i · loss_i, and which tokens had the best score.  scores (N, V) -> (N,) each.
 
-    The gradient is written over the scores; when nobody learns from it, as in a validation, there is no need for it.
+    The gradient is written over the scores, unless `learning` is False, as in a validation.
     """
     losses = scores.new_empty(len(scores))
     right = torch.empty(len(scores), dtype=torch.bool, device=scores.device)
-    passes = 2 if rdrop else 1  # of R-Drop both are worked on together
-    s, out, hit, tokens, heavy = (t.view(passes, -1, *t.shape[1:]) for t in (scores, losses, right, tokens, weights))
+    passes = 2 if rdrop else 1  # with R-Drop, both are computed together
+    s, out, hit, tokens, factors = (t.view(passes, -1, *t.shape[1:]) for t in (scores, losses, right, tokens, weights))
     rows = ROWS if scores.device.type == "cpu" else s.shape[1]
     for begin in range(0, s.shape[1], rows):
         part = slice(begin, begin + rows)
-        _part(s[:, part], tokens[:, part], heavy[:, part], smoothing, rdrop, out[:, part], hit[:, part], learning)
+        _part(s[:, part], tokens[:, part], factors[:, part], smoothing, rdrop, out[:, part], hit[:, part], learning)
     return losses * weights, right
 
 
@@ -162,7 +162,7 @@ def _part(
     right: Tensor,
     learning: bool,
 ) -> None:
-    """Work out losses, and the gradient over the scores.  s (P, n, V), tokens (P, n), weights (P, n), P passes."""
+    """Compute losses, and the gradient over the scores.  s (P, n, V), tokens (P, n), weights (P, n), P passes."""
     V = s.shape[-1]
     index = tokens[..., None]
     picked = s.gather(-1, index)
@@ -179,10 +179,10 @@ def _part(
         difference = log_p[0] - log_p[1]
         apart = torch.stack([(p[0] * difference).sum(-1), -(p[1] * difference).sum(-1)])  # KL(p¹‖p²), KL(p²‖p¹)
         losses += rdrop / 4 * apart.sum(0)
-        # d/ds¹ J = ½(p¹(log p¹ - log p² - KL(p¹‖p²)) + p¹ - p²), and the other way round.
+        # d/ds¹ J = ½(p¹(log p¹ - log p² - KL(p¹‖p²)) + p¹ - p²), and with both exchanged.
         signs = torch.stack([difference, -difference])
         pull = p * (signs - apart[..., None]) + (p - p.flip(0))
-        s.add_(pull, alpha=rdrop / 2)  # J stands, halved, in the rows of both passes
+        s.add_(pull, alpha=rdrop / 2)  # half of J is in the rows of each pass
     else:
         s.exp_()
     if smoothing:
@@ -196,11 +196,11 @@ def cross_entropy(
 ) -> tuple[Tensor, Tensor]:
     """Return Σ_i weights_i · loss_i, and which tokens had the best score.  scores (N, V), tokens, weights (N,).
 
-    loss_i = (1 - ε)(-log p_i) + ε · mean over the vocabulary of -log p. The scores must be finite, and are
-    written over. A token of weight 0 costs nothing. A tie for the best counts as right.
+    loss_i = (1 - ε)(-log p_i) + ε · mean over the vocabulary of -log p. The scores must be finite; they are
+    overwritten. A token of weight 0 has no loss. A tie for the best score counts as right.
 
     With R-Drop (Liang et al. 2021) the first and the second half of the rows are two passes over the same tokens with
-    different dropout, and each row's loss grows by α/2 · J, J = ½(KL(p¹‖p²) + KL(p²‖p¹)): half of what the paper has,
+    different dropout, and each row's loss grows by α/2 · J, J = ½(KL(p¹‖p²) + KL(p²‖p¹)): half of the paper's,
     as everything here is the mean of the two passes.
     """
     # Half precision is too coarse for PyTorch's sums; and a gradient in fp16 could vanish.

@@ -32,15 +32,15 @@ __all__ = ["Inputs", "PairSets", "TrainingData", "learn_codecs", "open_pairs", "
 VERSION = 1
 LEARNED = 1_000_000  # pairs that vocabularies are learned from at most
 COUNTED = 500_000  # pairs that are counted to choose their size
-# A set that somebody chose for validation stays as it is, but for what cannot be a pair.
+# Validation pairs are kept as they are, except for empty ones.
 WHOLE = DataConfig(max_characters=10**9, max_ratio=1e9, duplicates="keep")
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """The sentence pairs to learn from and, if given, those for validation; `strict`: all must be clean already.
+    """The training pairs and, if there are any, the validation pairs; with `strict`, all must be clean already.
 
-    Without any, they are those of the run that is resumed.
+    Without training pairs, they are those of the run that is resumed.
     """
 
     training: tuple[PairFile | PairList, ...]
@@ -49,16 +49,16 @@ class Inputs:
 
     def __post_init__(self) -> None:
         if self._paths().count("-") > 1:
-            raise ConfigError("standard input (-) can be read only once; put one of the two into a file")
+            raise ConfigError("standard input (-) can be read only once; use a file for one of the inputs")
 
     @property
     def piped(self) -> bool:
-        """Whether something comes from standard input."""
+        """Whether any input is standard input."""
         return "-" in self._paths()
 
     @property
     def linked(self) -> bool:
-        """Whether links between words were given with the pairs to learn from."""
+        """Whether the training pairs have links between words."""
         return any(file.links not in ("", None) for file in self.training)
 
     @property
@@ -67,12 +67,12 @@ class Inputs:
         return [path for path in self._paths() if path != "-" and not Path(path).exists()]
 
     def check(self) -> None:
-        """Raise DataError for files that are missing or cannot be opened: the last one is read long after the first."""
+        """Raise DataError for files that are missing or cannot be opened, before the first one is read."""
         for path in self._paths():
             check_there(Path(path))
 
     def absolute(self) -> dict[str, Any]:
-        """Return the inputs with full paths, for the record; nothing for pairs in memory."""
+        """Return the inputs with absolute paths, for the record; {} for pairs in memory."""
         if len(self._files()) < len(self.training) + len(self.valid):
             return {}
         sides = {"training": self.training, "valid": self.valid}
@@ -80,7 +80,7 @@ class Inputs:
 
     @classmethod
     def recorded(cls, record: Mapping[str, Any]) -> Inputs | None:
-        """Return the inputs that a record is of, if it is of files."""
+        """Return the inputs of a record, if they are files."""
         if not record.get("training"):
             return None
         training, valid = (tuple(PairFile(**file) for file in record[side]) for side in ("training", "valid"))
@@ -94,28 +94,28 @@ class Inputs:
 
 
 def _absolute(file: PairFile) -> PairFile:
-    given = (file.path, file.target, file.links)
-    path, target, links = (name if name in ("", "-") else str(Path(name).resolve()) for name in given)
+    names = (file.path, file.target, file.links)
+    path, target, links = (name if name in ("", "-") else str(Path(name).resolve()) for name in names)
     return replace(file, path=path, target=target, links=links)
 
 
 @dataclass(frozen=True)
 class PairSets:
-    """The pairs to learn from and those for validation, on disk; their checksum, to recognise them."""
+    """The training pairs and the validation pairs, on disk, and their checksum."""
 
     training: StoreRows
     held: StoreRows
     digest: str
 
     @property
-    def pairs(self) -> int:
-        """How many pairs there are to learn from."""
+    def count(self) -> int:
+        """The number of training pairs."""
         return len(self.training)
 
 
 @dataclass(frozen=True)
 class TrainingData:
-    """Token ids and batches to learn from, pairs and batches for validation, and the checksum of the pairs.
+    """Token ids and batches for training, pairs and batches for validation, and the checksum of the pairs.
 
     `losses` are the auxiliary losses of the run by name.
     """
@@ -129,26 +129,26 @@ class TrainingData:
 
     @property
     def guide(self) -> GuidedAttention | None:
-        """How links between words guide attention, if there are any."""
-        found = self.losses.get("guided")
-        return found if isinstance(found, GuidedAttention) else None
+        """The loss of guided attention, if there are links."""
+        guided = self.losses.get("guided")
+        return guided if isinstance(guided, GuidedAttention) else None
 
 
 def open_pairs(inputs: Inputs, config: Config, reporter: Reporter) -> PairSets:
-    """Read and clean the pairs, or map them from the cache; log what was found and which are held out."""
+    """Read and clean the pairs, or map them from the cache; log the report and which are held out."""
     began = time.perf_counter()
-    store, known = open_store(inputs.training, config.data, reporter.log, reporter.preparing)
+    store, cached = open_store(inputs.training, config.data, reporter.log, reporter.preparing)
     if inputs.strict:
         store.report.check_clean()
     for line in store.report.lines():
         reporter.log(line)
-    if known:
+    if cached:
         reporter.log(f"these pairs are read from the cache ({time.perf_counter() - began:.1f} s)")
     most = config.training.valid_pairs
     if inputs.valid:
         training = StoreRows(store, store.split.first, "first")
         held = _validation(inputs, reporter)
-        _log_given(training, held, most, reporter.log)
+        _log_validation(training, held, most, reporter.log)
         held = replace(held, rows=held.rows[:most])
     else:
         training, held = _held_out(store, most, reporter.log)
@@ -158,25 +158,24 @@ def open_pairs(inputs: Inputs, config: Config, reporter: Reporter) -> PairSets:
 
 
 def _held_out(store: Store, most: int, log: Callable[[str], None]) -> tuple[StoreRows, StoreRows]:
-    """Return the pairs to learn from and those held out, and log how many."""
-    found = store.split
-    if not len(found.training):
+    """Return the training pairs and the held-out pairs; log their numbers."""
+    split = store.split
+    if not len(split.training):
         raise DataError(
-            f"too few different sentences to hold some out for validation ({found.distinct} different "
-            f"pair{'s' if found.distinct != 1 else ''}); give more pairs, or pairs for validation: --valid FILE "
-            "(in Python, valid=…)"
+            f"too few different sentences to hold some out for validation ({split.distinct} different "
+            f"pair{'s' if split.distinct != 1 else ''}); add more pairs, or pairs for validation (valid)"
         )
-    training, held = StoreRows(store, found.training, "training"), StoreRows(store, found.held[:most], "held")
+    training, held = StoreRows(store, split.training, "training"), StoreRows(store, split.held[:most], "held")
     _show_first(training, log)
-    log(f"{len(training):,} pairs to learn from, {len(held):,} held out for validation")
-    if aside := len(found.first) - len(training) - len(held):
-        share = f"{aside:,} more pairs ({aside / len(found.first):.1%}) are not learned from"
-        log(f"{share}: held out too, or with a sentence of a held-out pair; --valid FILE uses all")
+    log(f"{len(training):,} pairs for training, {len(held):,} held out for validation")
+    if unused := len(split.first) - len(training) - len(held):
+        share = f"{unused:,} more pairs ({unused / len(split.first):.1%}) are not used"
+        log(f"{share}: held out too, or with a sentence of a held-out pair; with validation pairs (valid) all are used")
     return training, held
 
 
 def _validation(inputs: Inputs, reporter: Reporter) -> StoreRows:
-    """Return the pairs that were given for validation."""
+    """Return the validation pairs of the inputs."""
     store, _ = open_store(inputs.valid, WHOLE, reporter.log, reporter.preparing)
     if inputs.strict:
         store.report.check_clean()
@@ -186,24 +185,24 @@ def _validation(inputs: Inputs, reporter: Reporter) -> StoreRows:
     return StoreRows(store, store.split.first, "first")
 
 
-def _log_given(training: StoreRows, valid: StoreRows, most: int, log: Callable[[str], None]) -> None:
+def _log_validation(training: StoreRows, valid: StoreRows, most: int, log: Callable[[str], None]) -> None:
     _show_first(training, log)
     if len(valid) > most:
         log(f"validation uses the first {most:,} of {len(valid):,} pairs (training.valid_pairs)")
     sources = valid.store.hashes.sources[valid.rows[:most]]
-    learned = training.store.hashes.sources
-    both = int(among(sources, learned[among(learned, sources)]).sum())
-    overlap = f" ({both:,} of their sources are also in training: scores on them flatter)" if both else ""
-    log(f"{len(training):,} pairs to learn from, {len(sources):,} for validation{overlap}")
+    trained = training.store.hashes.sources
+    both = int(among(sources, trained[among(trained, sources)]).sum())
+    overlap = f" ({both:,} of their sources are also in training, so scores are too high)" if both else ""
+    log(f"{len(training):,} pairs for training, {len(sources):,} for validation{overlap}")
 
 
 def _show_first(pairs: StoreRows, log: Callable[[str], None]) -> None:
-    """Log the first pair: a wrong column is seen at once."""
+    """Log the first pair, which shows a wrong column at once."""
     log("the first pair: " + " → ".join(shorten(side, 60, placeholder=" …") for side in pairs[0][:2]))
 
 
 def _digest(*sides: StoreRows) -> str:
-    """Return a checksum of pairs and links, to recognise them when a run is resumed, wherever they are then."""
+    """Return a checksum of pairs and links, to compare them when a run is resumed."""
     total = sha256()
     for chosen in sides:
         hashes = chosen.store.hashes.pairs
@@ -217,20 +216,20 @@ def _digest(*sides: StoreRows) -> str:
     return total.hexdigest()
 
 
-def learn_codecs(found: PairSets, config: Config, reporter: Reporter) -> tuple[Codec, Codec]:
-    """Learn the vocabularies of source and target, or one for both; those of the same pairs are in the cache."""
-    text, store = config.text, found.training.store
+def learn_codecs(pairs: PairSets, config: Config, reporter: Reporter) -> tuple[Codec, Codec]:
+    """Learn the vocabularies of source and target, or one for both, or read them from the cache."""
+    text, store = config.text, pairs.training.store
     key = None
     if store.key is not None:
         which = text.kind, text.size, text.joint, version("tokenizers")
-        key = key_of("vocabularies", VERSION, store.key, found.training.name, which)
+        key = key_of("vocabularies", VERSION, store.key, pairs.training.name, which)
 
     def fill(writer: Writer) -> None:
-        pairs = _some(found.training, LEARNED)
-        if len(pairs) < found.pairs:
-            reporter.log(f"vocabularies are learned from {len(pairs):,} of the pairs, evenly spread")
+        sample = _some(pairs.training, LEARNED)
+        if len(sample) < pairs.count:
+            reporter.log(f"vocabularies are learned from {len(sample):,} of the pairs, evenly spread")
         for name, sides in vocabularies.items():
-            writer.add(name, _learn(pairs, sides, text, found.pairs, reporter).dump().encode())
+            writer.add(name, _learn(sample, sides, text, pairs.count, reporter).dump().encode())
 
     vocabularies = {"both": (0, 1)} if text.joint else {"source": (0,), "target": (1,)}
     arrays, _ = stored(key, fill, reporter.log)
@@ -254,26 +253,26 @@ def _texts(pairs: StoreRows, sides: Sequence[int], reporter: Reporter) -> Iterat
 
 
 def _some(pairs: StoreRows, most: int) -> StoreRows:
-    """Return pairs, or so many of them, evenly spread."""
+    """Return at most `most` of the pairs, evenly spread."""
     if len(pairs) <= most:
         return pairs
     return replace(pairs, rows=pairs.rows[np.arange(most) * len(pairs) // most])
 
 
-def prepare(found: PairSets, codecs: tuple[Codec, Codec], config: Config, reporter: Reporter) -> TrainingData:
-    """Cut all pairs into tokens, or map those from the cache; pairs over the length limit are logged and left out."""
+def prepare(pairs: PairSets, codecs: tuple[Codec, Codec], config: Config, reporter: Reporter) -> TrainingData:
+    """Tokenize all pairs, or map their tokens from the cache; pairs over the length limit are logged and left out."""
     began = time.perf_counter()
     most = config.text.max_length
-    tokens = tokenize(found.training, codecs, config.text, config.training.seed, reporter.log, reporter.preparing)
-    _log_left_out(tokens.left_out, found.pairs, tokens.longest, "pairs", most, reporter.log)
+    tokens = tokenize(pairs.training, codecs, config.text, config.training.seed, reporter.log, reporter.preparing)
+    _log_left_out(tokens.left_out, pairs.count, tokens.longest, "pairs", most, reporter.log)
     if tokens.cached:
         reporter.log(f"their tokens are read from the cache ({time.perf_counter() - began:.1f} s)")
-    pairs = [found.held[row] for row in range(len(found.held))]
-    ids = [codec.ids([pair[side] for pair in pairs]) for side, codec in enumerate(codecs)]
+    held = [pairs.held[row] for row in range(len(pairs.held))]
+    ids = [codec.ids([pair[side] for pair in held]) for side, codec in enumerate(codecs)]
     longest = [max(len(x), len(y)) for x, y in zip(*ids, strict=True)]
     short = [row for row, length in enumerate(longest) if length <= most]
-    _log_left_out(len(pairs) - len(short), len(pairs), max(longest), "validation pairs", most, reporter.log)
-    losses = auxiliary_losses(config, found.training.store.linked)
+    _log_left_out(len(held) - len(short), len(held), max(longest), "validation pairs", most, reporter.log)
+    losses = auxiliary_losses(config, pairs.training.store.linked)
     guide = losses.get("guided")
     if not isinstance(guide, GuidedAttention):
         tokens.corpus.links = None
@@ -281,38 +280,31 @@ def prepare(found: PairSets, codecs: tuple[Codec, Codec], config: Config, report
         reporter.log(f"links between words guide attention: {guide}")
         if guide.ends and tokens.corpus.links is not None:
             _log_unlinked(*tokens.corpus.links.unlinked(), reporter.log)
-    pairs, kept = [pairs[row] for row in short], replace(found.held, rows=found.held.rows[short])
+    held, rows = [held[row] for row in short], pairs.held.rows[short]
     links = None
-    if guide is not None and found.held.store.linked:
-        links = _links(kept, pairs, codecs)
+    if guide is not None and pairs.held.store.linked:
+        words = [word_sizes(codec, [pair[side] for pair in held]) for side, codec in enumerate(codecs)]
+        links = CorpusLinks.of(pairs.held.store.links(rows), *words)
     elif guide is not None:
-        reporter.log(
-            "the pairs for validation have no links: how well they are learned is not measured (--valid-links)"
-        )
+        reporter.log("the validation pairs have no links (valid_links): agreement with links is not measured")
     valid = Corpus.of(*([side[row] for row in short] for side in ids), links=links)
     return TrainingData(
-        tokens.corpus, _batches(tokens.corpus, config), pairs, _batches(valid, config), found.digest, losses
+        tokens.corpus, _batches(tokens.corpus, config), held, _batches(valid, config), pairs.digest, losses
     )
 
 
-def _links(chosen: StoreRows, pairs: Sequence[Pair], codecs: tuple[Codec, Codec]) -> CorpusLinks:
-    """Return the links of pairs for validation."""
-    words = [word_sizes(codec, [pair[side] for pair in pairs]) for side, codec in enumerate(codecs)]
-    return CorpusLinks.of(chosen.store.links(chosen.rows), *words)
-
-
 def _log_unlinked(without: int, words: int, log: Callable[[str], None]) -> None:
-    """Log how many words are taught that they belong to nothing: of links that are not whole, that teaches wrongly."""
+    """Log how many target words have no links: if links are only missing, teaching them to attend to </s> is wrong."""
     if without:
         verbs = ("has", "is") if without == 1 else ("have", "are")
         log(
-            f"{without:,} of {words:,} target words in pairs with links {verbs[0]} none and {verbs[1]} taught to look "
-            "at </s>; if their links are only missing: --set training.guided_unlinked=free"
+            f"{without:,} of {words:,} target words in pairs with links {verbs[0]} none and {verbs[1]} taught to "
+            "attend to </s>; if their links are only missing, set training.guided_unlinked=free"
         )
 
 
 def _log_left_out(count: int, total: int, longest: int, what: str, most: int, log: Callable[[str], None]) -> None:
-    """Log how many pairs are too long; raise DataError when all are."""
+    """Log how many pairs are too long; raise DataError if all are."""
     if count == total:
         raise DataError(f"all {what} have a side of more than {most} tokens; raise text.max_length")
     if count:

@@ -1,6 +1,6 @@
-"""What a run shows: a live line with the learning curve in a terminal or a notebook, plain lines elsewhere.
+"""Display of a run: a status line and the learning curve in a terminal or a notebook, plain lines elsewhere.
 
-Messages go through the logger `heedful.training`; `showing` prints them where nothing else does.
+Messages go to the logger `heedful.training`; `showing` prints them if no other handler does.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ __all__ = [
 ]
 
 MINUTE = 60.0
-BAR = 10  # columns of a bar at least; with less room there is none
+BAR = 10  # columns of a progress bar at least; with less room there is no bar
 NOTEBOOK_WIDTH = 100
 
 
 class TimeLeft:
-    """How long the steps that are left will take, by the time that the steps so far took, validations included."""
+    """The time for the remaining steps, from the time of the steps so far, validations included."""
 
     def __init__(self) -> None:
         self.begin, self.first = 0.0, 0
 
     def __call__(self, progress: Progress) -> str:
-        """Return the time left in words, or nothing after the first report."""
+        """Return the time left as text, or "" after the first report."""
         now = time.monotonic()
         if not self.first:
             self.begin, self.first = now, progress.step
@@ -57,25 +57,25 @@ class TimeLeft:
 
 
 class Curve:
-    """How loss and BLEU went: the loss until there are validations to draw."""
+    """The learning curve: validation BLEU, or the loss until there are two validations."""
 
     def __init__(self) -> None:
         self.losses: list[tuple[float, float]] = []
         self.scores: list[tuple[float, float]] = []
 
     def add(self, validation: Validation) -> None:
-        """Take the score of a validation, if it has one."""
+        """Add the BLEU of a validation, if it has one."""
         if validation.bleu is not None:
             self.scores.append((validation.step, validation.bleu))
 
     def lines(self, width: int) -> list[str]:
-        """Return the picture for a terminal of some width."""
-        some, title = (self.scores, "validation BLEU") if len(self.scores) > 1 else (self.losses, "loss")
-        return curve(some, title, min(width - 1, 72), 6) if len(some) > 1 else []
+        """Return the curve for a terminal of this width."""
+        points, title = (self.scores, "validation BLEU") if len(self.scores) > 1 else (self.losses, "loss")
+        return curve(points, title, min(width - 1, 72), 6) if len(points) > 1 else []
 
 
 def status_line(progress: Progress, left: str, width: int) -> str:
-    """Return how a run stands on one line of at most `width` columns. The time left is always there and whole."""
+    """Return the progress on one line of at most `width` columns; the time left is never shortened."""
     parts = [f"step {progress.step:,}/{progress.steps:,}", f"loss {progress.loss:.3f}"]
     parts += [f"{name} {value:.3f}" for name, value in progress.losses.items()]
     parts += [f"accuracy {progress.accuracy:.1%}", f"{progress.tokens_per_second:,.0f} tokens/s"]
@@ -91,7 +91,7 @@ def status_line(progress: Progress, left: str, width: int) -> str:
     return "  ".join([*parts, *end])
 
 
-class _Drawn(LoggingReporter):
+class _LiveReporter(LoggingReporter):
     """A status line over the learning curve; messages scroll above."""
 
     def __init__(self) -> None:
@@ -100,19 +100,19 @@ class _Drawn(LoggingReporter):
         self.text = ""
 
     def picture(self, width: int) -> list[str]:
-        """Return what is drawn."""
+        """Return the lines to draw."""
         if self.at is None:
             return [self.text[:width]] if self.text else []
         return [status_line(self.at, self.text, width), *self.curve.lines(width)]
 
     def progress(self, progress: Progress) -> None:
-        """Move the line."""
+        """Update the status line."""
         self.at, self.text = progress, self.left(progress)
         self.curve.losses.append((progress.step, progress.loss))
         self.draw()
 
     def preparing(self, done: int, what: str) -> None:
-        """Show how far the preparing is."""
+        """Show how many items are prepared."""
         self.text = f"{done:,} {printable(what, newlines=False)}"
         self.draw()
 
@@ -122,22 +122,22 @@ class _Drawn(LoggingReporter):
         self.curve.add(validation)
 
     def resumed(self, earlier: Sequence[Validation]) -> None:
-        """Begin the curve with the validations that the run has had."""
+        """Begin the curve with the earlier validations of the run."""
         super().resumed(earlier)
         for validation in earlier:
             self.curve.add(validation)
 
     def draw(self) -> None:
-        """Show the picture as it is now."""
+        """Show the current lines."""
 
     def close(self) -> None:
-        """Take the line away and leave the curve."""
+        """Remove the status line and keep the curve."""
 
 
-class TerminalReporter(_Drawn):
+class TerminalReporter(_LiveReporter):
     """The status line in a terminal, drawn on a `rich` console."""
 
-    def __init__(self, console: Any) -> None:  # noqa: ANN401  (rich is loaded when it is needed)
+    def __init__(self, console: Any) -> None:  # noqa: ANN401  (rich is imported when it is needed)
         from rich.live import Live as Region
 
         super().__init__()
@@ -149,22 +149,22 @@ class TerminalReporter(_Drawn):
     def _render(self) -> Any:  # noqa: ANN401
         from rich.text import Text
 
-        width = self.console.width - len("^C") - 1  # which the terminal writes behind the last line
+        width = self.console.width - len("^C") - 1  # which the terminal echoes after the last line
         return Text("\n".join(self.picture(width)), no_wrap=True, overflow="crop")
 
     def draw(self) -> None:
-        """Begin to draw; then it is drawn four times a second."""
+        """Start the live region, which is redrawn four times a second."""
         if not self.region.is_started:
             self.region.start()
 
     def close(self) -> None:
-        """Take the line away and leave the curve."""
+        """Remove the status line and keep the curve."""
         self.region.stop()
         for line in self.curve.lines(self.console.width):
             self.console.print(line, markup=False, highlight=False)
 
 
-class NotebookReporter(_Drawn):
+class NotebookReporter(_LiveReporter):
     """The status line as an output of a notebook cell that is updated in place, about once a second."""
 
     def __init__(self) -> None:
@@ -196,7 +196,7 @@ class NotebookReporter(_Drawn):
 
 
 class LineReporter(LoggingReporter):
-    """Plain lines: messages, validations, and now and then how the run stands."""
+    """Plain lines: messages, validations, and the progress every few seconds."""
 
     def __init__(self, every: float = 10.0) -> None:
         self.every = every
@@ -204,7 +204,7 @@ class LineReporter(LoggingReporter):
         self.left = TimeLeft()
 
     def progress(self, progress: Progress) -> None:
-        """Log how the run stands, unless that was done a moment ago."""
+        """Log the progress, at most once in `every` seconds."""
         now = time.monotonic()
         left = self.left(progress)
         if self.last and now - self.last < self.every:
@@ -217,7 +217,7 @@ class LineReporter(LoggingReporter):
         )
 
     def preparing(self, done: int, what: str) -> None:
-        """Log how far the preparing is, now and then."""
+        """Log how many items are prepared, at most once in `every` seconds."""
         now = time.monotonic()
         if now - max(self.begin, self.last) >= self.every:
             self.last = now
@@ -253,7 +253,7 @@ class _WithCallback(Reporter):
         self.shown.resumed(earlier)
 
     def progress(self, progress: Progress) -> None:
-        """Show how the run stands, and call the function or `on_step`."""
+        """Show the progress, and call the function or `on_step`."""
         self.shown.progress(progress)
         self.last = progress
         if self.function:
@@ -271,7 +271,7 @@ class _WithCallback(Reporter):
 
 
 class _Printer(logging.Handler):
-    """Prints the library's messages: on stderr, or in a notebook on stdout, where stderr is red."""
+    """Prints the library's messages: on stderr, or on stdout in a notebook, where stderr is red."""
 
     def __init__(self, notebook: bool) -> None:
         super().__init__()
@@ -289,16 +289,16 @@ def in_notebook() -> bool:
 
 
 def terminal() -> bool:
-    """Whether stderr is a terminal that can be drawn on."""
+    """Whether stderr is a terminal with cursor control."""
     return sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
 
 @contextmanager
 def showing(verbose: bool, callback: Callable[[Progress], object] | Callback | None = None) -> Iterator[Reporter]:
-    """Give what `heedful.train` tells about a run: a bar, or a line a minute, and the callback.
+    """Return the reporter of `heedful.train`: a status line, or a line a minute, and the callback.
 
-    Not `verbose`, nothing is shown, and messages go to `logging` alone. Where logging is set up to show them, they are
-    not printed twice.
+    Without `verbose` nothing is shown, and messages go to `logging` only. Messages that a handler of the program shows
+    are not printed twice.
     """
     notebook = in_notebook()
     shown: Reporter = LoggingReporter()
@@ -323,7 +323,7 @@ def showing(verbose: bool, callback: Callable[[Progress], object] | Callback | N
     try:
         yield shown if callback is None else _WithCallback(shown, callback)
     finally:
-        if isinstance(shown, _Drawn):
+        if isinstance(shown, _LiveReporter):
             shown.close()
         if handler is not None:
             logger.removeHandler(handler)
@@ -348,7 +348,7 @@ DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 def curve(
     points: Sequence[tuple[float, float]], title: str, width: int = 60, height: int = 8, ascii_only: bool = False
 ) -> list[str]:
-    """Return the lines of a picture: the title with the last value, the curve with its highest and lowest, the ends.
+    """Return the lines of a plot: the title with the last value, the curve with its maximum and minimum, the ends.
 
     >>> for line in curve([(0, 1), (50, 3), (100, 2)], "BLEU", width=16, height=2, ascii_only=True): print(line)
     BLEU 2.00
@@ -371,23 +371,23 @@ def curve(
     lines = [f"{title} {labels[2]}"]
     for number, cell in enumerate(cells):
         label = labels[0] if number == 0 else labels[1] if number == height - 1 else ""
-        drawn = "".join((" *"[bit > 0]) if ascii_only else chr(0x2800 + bit) if bit else " " for bit in cell)
-        lines.append(f"{label:>{margin - 2}} {'|' if ascii_only else '│'}{drawn}".rstrip())
+        line = "".join((" *"[bit > 0]) if ascii_only else chr(0x2800 + bit) if bit else " " for bit in cell)
+        lines.append(f"{label:>{margin - 2}} {'|' if ascii_only else '│'}{line}".rstrip())
     first, last = f"{xs[0]:,.0f}", f"{xs[-1]:,.0f}"
     return [*lines, " " * margin + first + last.rjust(max(len(last) + 1, columns // across - len(first)))]
 
 
 def _values(points: Sequence[tuple[float, float]], columns: int, begin: float, span: float) -> list[float]:
     """Return the value in the middle of each column, on straight lines between the points."""
-    found, at = [], 0
+    values, at = [], 0
     for column in range(columns):
         x = begin + span * column / max(columns - 1, 1)
         while at + 2 < len(points) and points[at + 1][0] < x:
             at += 1
         (x0, y0), (x1, y1) = points[at], points[min(at + 1, len(points) - 1)]
         share = min(1.0, max(0.0, (x - x0) / (x1 - x0))) if x1 > x0 else 1.0
-        found.append(y0 + share * (y1 - y0))
-    return found
+        values.append(y0 + share * (y1 - y0))
+    return values
 
 
 def _number(value: float) -> str:

@@ -20,8 +20,8 @@ import torch
 
 from heedful.config import MODELS, Config, TransformerConfig, section_of
 from heedful.errors import ConfigError, DataError, choose, known_arguments
-from heedful.interop import HUB, open_parts
 from heedful.interop.folder import Parts
+from heedful.interop.hub import HUB, open_parts
 from heedful.models import build, pack_weights
 from heedful.text import SPECIALS, UNKNOWN, Codec
 from heedful.text.size import check_size
@@ -52,11 +52,11 @@ Settings = Mapping[str, Mapping[str, object]]
 # What a resumed run may change: how long it runs, what it leaves behind, and where it computes.
 CHANGEABLE = {"steps", "patience", "checkpoint_every", "keep", "log_every", "device", "threads", "precision", "capture"}
 
-# What the weights do not depend on: a model may be trained on with other values.
+# Settings that weights do not depend on: a run that begins with a pretrained model may change them.
 FREE = {"model.dropout", "model.attention_dropout", "model.inner_dropout", "text.max_length"}
-UNKNOWN_SHARE = 0.01  # of all tokens, above which it is logged
-COUNTED = 100_000  # pairs in which they are counted
-SAMPLE = 2000  # pairs that are searched for examples of them
+UNKNOWN_SHARE = 0.01  # of all tokens, above which unknown tokens are logged
+COUNTED = 100_000  # pairs in which unknown tokens are counted
+SAMPLE = 2000  # pairs in which examples of them are searched
 
 
 def with_keywords(settings: Settings, keywords: Mapping[str, object], function: Callable[..., object]) -> Settings:
@@ -78,12 +78,12 @@ def with_keywords(settings: Settings, keywords: Mapping[str, object], function: 
 
 @dataclass(frozen=True)
 class RunSetup:
-    """A model, the data to train it on, the device, and the pretrained model that it begins with, if any."""
+    """A model, its training data, the device, and the name of the pretrained model that it begins with, if any."""
 
     parts: Parts
     data: TrainingData
     device_setup: DeviceSetup
-    origin: str | None = None
+    init: str | None = None
 
 
 def set_up(
@@ -95,72 +95,72 @@ def set_up(
     preset: str = "auto",
     resumed: tuple[Path, Checkpoint] | None = None,
 ) -> RunSetup:
-    """Set up a new run, or one that is resumed; raises ConfigError for what cannot work before the pairs are read."""
+    """Set up a new run, or resume one; raises ConfigError for wrong settings before the pairs are read."""
     if processes.world > 1 and inputs.piped:
         raise ConfigError("standard input (-) cannot be read by several processes; put the pairs into a file")
-    origin = None if init is None else _full_name(init)
-    begun = None
+    name = None if init is None else _full_name(init)
+    pretrained = None
     if resumed is not None:
-        origin = _same_origin(*resumed, origin)
+        name = _same_init(*resumed, name)
         config = _resumed(*resumed, settings)
     elif init is not None:
-        begun = open_pretrained(init, settings, reporter.log)
-        config = begun.config
+        pretrained = open_pretrained(init, settings, reporter.log)
+        config = pretrained.config
     else:
-        config, _ = fit(settings, 0, preset)  # once more when it is known how many pairs there are
+        config, _ = fit(settings, 0, preset)  # again when the number of pairs is known
         _check_vocabularies(config)
-    _check_losses(config, inputs.linked, settings, preset if resumed is None and begun is None else None)
+    _check_losses(config, inputs.linked, settings, preset if resumed is None and pretrained is None else None)
     device_setup = choose_device(config.training, processes, resumed[1].run.get("numbers") or () if resumed else ())
-    _try(config)
+    _check_model(config)
     processes.in_turn(inputs.check)
-    found = processes.in_turn(lambda: open_pairs(inputs, config, reporter))
+    pairs = processes.in_turn(lambda: open_pairs(inputs, config, reporter))
     if resumed is not None:
-        parts = _same_pairs(*resumed, found, config)
-    elif begun is not None and origin is not None:
-        parts = begun
-        reporter.log(_beginning(origin, settings, config))
+        parts = _same_pairs(*resumed, pairs, config)
+    elif pretrained is not None:
+        parts = pretrained
+        reporter.log(_beginning(str(name), settings, config))
     else:
-        config, why = fit(settings, found.pairs, preset, device_setup.device.type)
+        config, why = fit(settings, pairs.count, preset, device_setup.device.type)
         _check_vocabularies(config)
-        _try(config)
-        auxiliary_losses(config, inputs.linked)  # raises ConfigError for what the model cannot have
+        _check_model(config)
+        auxiliary_losses(config, inputs.linked)  # raises ConfigError for losses that the model cannot have
         reporter.log(why)
-        texts = {name: found.training.texts(side) for side, name in enumerate(("source", "target"))}
-        if few := processes.share(lambda: too_little_data(found.pairs, texts)):
+        texts = {side: pairs.training.texts(number) for number, side in enumerate(("source", "target"))}
+        if few := processes.share(lambda: too_little_data(pairs.count, texts)):
             reporter.warn(few)
-        parts = _new(config, found, processes, reporter)
-    data = processes.in_turn(lambda: prepare(found, (parts.source, parts.target), parts.config, reporter))
+        parts = _new(config, pairs, processes, reporter)
+    data = processes.in_turn(lambda: prepare(pairs, (parts.source, parts.target), parts.config, reporter))
     if data.guide is not None:
         parts = replace(parts, readout=data.guide.readout)
-    if begun is not None and origin is not None:
-        _log_unknown(data, (parts.source, parts.target), origin, reporter.log)
-    return RunSetup(parts, data, device_setup, origin)
+    if pretrained is not None:
+        _log_unknown(data, (parts.source, parts.target), str(name), reporter.log)
+    return RunSetup(parts, data, device_setup, name)
 
 
-def _try(config: Config) -> None:
-    """Find out what cannot work before the pairs are read: widths that do not fit."""
+def _check_model(config: Config) -> None:
+    """Raise ConfigError for a model that cannot be built, such as one with widths that do not fit."""
     with torch.device("meta"):
         build(config.model, len(SPECIALS), len(SPECIALS))
 
 
 def _check_losses(config: Config, linked: bool, settings: Settings, preset: str | None) -> None:
-    """Raise ConfigError for losses that the model cannot have; with `preset`, for no model that it may choose."""
+    """Raise ConfigError for losses that the model cannot have; with `preset`, if no model it may choose can."""
     if preset is None:
         auxiliary_losses(config, linked)
         return
     presets = [name for name in PRESETS if name != "none"] if preset == "auto" else [preset]
-    wrong = []
+    errors = []
     for name, device in product(presets, ("cpu", "cuda")):
         try:
             auxiliary_losses(fit(settings, 0, name, device)[0], linked)
             return
         except ConfigError as error:
-            wrong.append(error)
-    raise wrong[0]
+            errors.append(error)
+    raise errors[0]
 
 
 def _check_vocabularies(config: Config) -> None:
-    """Refuse vocabularies without room, and one table of word vectors for two that happen to be of the same size."""
+    """Raise ConfigError for vocabularies that are too small, and for shared embeddings of two vocabularies."""
     check_size(config.text)
     if isinstance(config.model, TransformerConfig) and config.model.tied == "all" and not config.text.joint:
         raise ConfigError(
@@ -168,9 +168,9 @@ def _check_vocabularies(config: Config) -> None:
         )
 
 
-def _new(config: Config, found: PairSets, processes: Processes, reporter: Reporter) -> Parts:
-    """Return an untrained model with vocabularies learned from the pairs, by the first process for all."""
-    texts = processes.share(lambda: [codec.dump() for codec in learn_codecs(found, config, reporter)])
+def _new(config: Config, pairs: PairSets, processes: Processes, reporter: Reporter) -> Parts:
+    """Return an untrained model with vocabularies learned from the pairs by the first process."""
+    texts = processes.share(lambda: [codec.dump() for codec in learn_codecs(pairs, config, reporter)])
     source = Codec.parse(texts[0])
     target = source if config.text.joint else Codec.parse(texts[1])
     config = replace(config, text=replace(config.text, size=config.text.size or max(len(source), len(target))))
@@ -179,29 +179,29 @@ def _new(config: Config, found: PairSets, processes: Processes, reporter: Report
         return Parts(config, build(config.model, len(source), len(target)), source, target)
 
 
-def _same_pairs(out: Path, checkpoint: Checkpoint, found: PairSets, config: Config) -> Parts:
-    """Return the model of a checkpoint, if the pairs are those that it was trained on."""
-    if checkpoint.run.get("digest") != found.digest:
+def _same_pairs(out: Path, checkpoint: Checkpoint, pairs: PairSets, config: Config) -> Parts:
+    """Return the model of a checkpoint; raises DataError if it was trained on other pairs."""
+    if checkpoint.run.get("digest") != pairs.digest:
         raise DataError(
-            f"the sentence pairs are not those that the run in {out} began with; give it the same ones, "
+            f"the sentence pairs are not those that the run in {out} began with; use the same pairs, "
             "or start a new run in another folder"
         )
     return replace(checkpoint.parts, config=config, notes={})
 
 
-def _same_origin(out: Path, checkpoint: Checkpoint, given: str | None) -> str | None:
-    """Return where the run began, which nobody can change any more."""
+def _same_init(out: Path, checkpoint: Checkpoint, init: str | None) -> str | None:
+    """Return the pretrained model that the run began with; raises ConfigError for another one."""
     recorded: str | None = checkpoint.run.get("init")
-    if given not in (None, recorded):
-        there = f"with the weights of {recorded}" if recorded else "with new weights"
-        raise ConfigError(f"the run in {out} began {there}; it is resumed without --init (in Python, init)")
+    if init not in (None, recorded):
+        began = f"with the weights of {recorded}" if recorded else "with new weights"
+        raise ConfigError(f"the run in {out} began {began}; leave out init when resuming")
     return recorded
 
 
-def _beginning(origin: str, settings: Settings, config: Config) -> str:
+def _beginning(init: str, settings: Settings, config: Config) -> str:
     rate = config.training.rate
-    hint = f"; training.rate is {rate}, as for new weights: a lower one keeps more of what the model knows"
-    return f"beginning with the weights of {origin}{'' if 'rate' in settings.get('training', {}) else hint}"
+    hint = f"; training.rate is {rate}, as for new weights: a lower one keeps more of what the model has learned"
+    return f"beginning with the weights of {init}{'' if 'rate' in settings.get('training', {}) else hint}"
 
 
 def _resumed(out: Path, checkpoint: Checkpoint, settings: Settings) -> Config:
@@ -210,8 +210,8 @@ def _resumed(out: Path, checkpoint: Checkpoint, settings: Settings) -> Config:
     wanted = {section: dict(values) for section, values in before.items()}
     family = settings.get("model", {}).get("family", before["model"]["family"])
     if family != before["model"]["family"]:
-        there = before["model"]["family"]
-        raise ConfigError(f"the run in {out} trains a model of the family {there}, which cannot become {family}")
+        own = before["model"]["family"]
+        raise ConfigError(f"the run in {out} trains a model of the family {own}, which cannot become {family}")
     for section, values in settings.items():
         wanted.setdefault(section, {}).update(values)
     config = Config.build(wanted)
@@ -231,19 +231,19 @@ def _resumed(out: Path, checkpoint: Checkpoint, settings: Settings) -> Config:
 
 
 def _full_name(init: str | Path) -> str:
-    """Return the full name of a model for the record: a name on the hub, or a full path."""
+    """Return the name of a model for the record: a name on the hub, or an absolute path."""
     return str(init) if str(init).startswith(HUB) else str(Path(init).resolve())
 
 
 def open_pretrained(
     init: str | Path, settings: Mapping[str, Mapping[str, object]], log: Callable[[str], None] | None = None
 ) -> Parts:
-    """Open the model that a run begins with; its settings `model` and `text` stay, `training` is that of the run.
+    """Open a pretrained model, which keeps its settings `model` and `text`, with the run's settings `training`.
 
-    A damaged read-out is only logged: training needs none.
+    A damaged read-out is only logged: training does not need it.
     """
     parts = open_parts(init, torch.device("cpu"), log)
-    pack_weights(parts.model, decoding=False)  # as a run that is resumed has it: other products round differently
+    pack_weights(parts.model, decoding=False)  # as in a resumed run: other products round differently
     config = _settings(parts.config, settings, init)
     model = parts.model
     if config.model != parts.config.model:
@@ -254,7 +254,7 @@ def open_pretrained(
 
 
 def _settings(before: Config, settings: Mapping[str, Mapping[str, object]], init: str | Path) -> Config:
-    """Return the model's settings with the changes that its weights allow."""
+    """Return the model's settings with the changes that its weights allow; raises ConfigError for others."""
     kept = {section: before.plain()[section] for section in ("model", "text")}
     family = choose("model", str(settings.get("model", {}).get("family", before.family)), MODELS)
     if family != before.family:
@@ -276,7 +276,7 @@ def _settings(before: Config, settings: Mapping[str, Mapping[str, object]], init
 
 
 def _log_unknown(data: TrainingData, codecs: tuple[Codec, Codec], name: str, log: Callable[[str], None]) -> None:
-    """Log the share of tokens that the vocabularies do not have, if it is more than 1%."""
+    """Log the share of tokens that are not in the vocabularies, if it is more than 1%."""
     rows = np.arange(0, len(data.corpus), max(1, len(data.corpus) // COUNTED))
     for number, side in enumerate(("source", "target")):
         ids, lengths = getattr(data.corpus, side).rows(rows, 0)
@@ -289,16 +289,16 @@ def _log_unknown(data: TrainingData, codecs: tuple[Codec, Codec], name: str, log
 
 
 def _unknown(codec: Codec, texts: Sequence[str]) -> list[str]:
-    """Return the pieces that a vocabulary most often does not know."""
-    found: Counter[str] = Counter()
+    """Return the five most frequent pieces that are not in a vocabulary."""
+    pieces: Counter[str] = Counter()
     for text, encoded in zip(texts, codec.encode_all(texts), strict=True):
         spans = zip(encoded.ids, encoded.spans, strict=True)
-        found.update(text[start:end] for index, (start, end) in spans if index == UNKNOWN)
-    return [piece for piece, _ in found.most_common(5)]
+        pieces.update(text[start:end] for index, (start, end) in spans if index == UNKNOWN)
+    return [piece for piece, _ in pieces.most_common(5)]
 
 
 class Preset(NamedTuple):
-    """The pairs that it is for, less than so many; the family that does best with them, and settings for each."""
+    """Settings for fewer than `pairs` pairs: the best family, and settings common to all or special to each."""
 
     pairs: float
     family: str
@@ -308,7 +308,7 @@ class Preset(NamedTuple):
 
     @property
     def steps(self) -> int:
-        """Updates at most."""
+        """The limit of updates."""
         return Config.build({"training": self.common.get("training", {})}).training.steps
 
 
@@ -383,8 +383,8 @@ PRESETS = {
     ),
 }
 
-# A CPU learns from a hundredth of the words in the same time. What its products cost there is the vocabulary and the
-# width, so both are small; a Transformer of that size is half as fast as an RNN. No more steps than an evening has.
+# A CPU trains on a hundredth of the tokens in the same time. Most of it is for products with the vocabulary and the
+# width, so both are small; a Transformer of that size is half as fast as an RNN. The steps take at most an evening.
 SMALL_RNN: Settings = {
     "model": {"width": 256, "embedding": 256, "tied": True, "dropout": 0.3},
     "training": {"warmup": 300},
@@ -407,12 +407,12 @@ ON_CPU = {
 
 
 def fit(settings: Settings, pairs: int, name: str = "auto", device: str = "cpu") -> tuple[Config, str]:
-    """Return all settings for so many pairs on a kind of device, and what was chosen, in words."""
+    """Return all settings for a number of pairs on a kind of device, and a message with those of the preset."""
     choose("preset", name, ("auto", *PRESETS))
     for section, values in settings.items():
         if not isinstance(values, Mapping):
             raise ConfigError(
-                f"settings are given by section, as in {{'training': {{'steps': 500}}}}, but '{section}' is {values!r}"
+                f"expected settings by section, as in {{'training': {{'steps': 500}}}}, but '{section}' is {values!r}"
             )
     if name == "auto":
         name = next(name for name, preset in PRESETS.items() if pairs < preset.pairs)
@@ -423,38 +423,38 @@ def fit(settings: Settings, pairs: int, name: str = "auto", device: str = "cpu")
     for layer in (preset.common, own):
         for section, values in layer.items():
             chosen.setdefault(section, {}).update(values)
-    asked = {(section, key) for section, values in settings.items() for key in values}
-    # Ties and joint vocabularies go together: who says one of them says both.
-    if ("text", "joint") in asked or ("model", "tied") in asked:
+    explicit = {(section, key) for section, values in settings.items() for key in values}
+    # Ties and joint vocabularies go together: if one is set, the preset sets neither.
+    if ("text", "joint") in explicit or ("model", "tied") in explicit:
         chosen.get("model", {}).pop("tied", None)
         chosen.get("text", {}).pop("joint", None)
     kept = {
-        section: {key: value for key, value in values.items() if (section, key) not in asked}
+        section: {key: value for key, value in values.items() if (section, key) not in explicit}
         for section, values in chosen.items()
     }
     merged = {section: {**kept.get(section, {}), **settings.get(section, {})} for section in {**kept, **settings}}
     words = ", ".join(f"{section}.{key}={value}" for section, values in kept.items() for key, value in values.items())
     if name == "none":
-        return Config.build(merged), f"no preset: what is not set has its default{because}"
+        return Config.build(merged), f"no preset: all other settings have their defaults{because}"
     where = " on a CPU" if name in ON_CPU and device == "cpu" else ""
     return Config.build(merged), f"preset '{name}' for {pairs:,} pairs{where}: {words or 'the defaults'}{because}"
 
 
-def _family(asked: Mapping[str, object], preferred: str) -> tuple[str, str]:
-    """Return the family that was asked for, or the preferred one, or one that has the settings asked for, and why."""
-    if "family" in asked:
-        return choose("model", str(asked["family"]), MODELS), ""
-    having = [name for name in ("rnn", "fixed", "transformer") if _builds(name, asked)]
+def _family(model: Mapping[str, object], preferred: str) -> tuple[str, str]:
+    """Return the family that is set, or the preferred one, or one that has the explicit settings, and why."""
+    if "family" in model:
+        return choose("model", str(model["family"]), MODELS), ""
+    having = [name for name in ("rnn", "fixed", "transformer") if _builds(name, model)]
     if preferred in having or not having:
         return preferred, ""
-    lacking = ", ".join(f"model.{key}" for key, value in asked.items() if not _builds(preferred, {key: value}))
+    lacking = ", ".join(f"model.{key}" for key, value in model.items() if not _builds(preferred, {key: value}))
     return having[0], f"; the family is {having[0]}, not {preferred}, because of {lacking}"
 
 
-def _builds(family: str, asked: Mapping[str, object]) -> bool:
-    """Whether a family has such settings, and allows such values."""
+def _builds(family: str, model: Mapping[str, object]) -> bool:
+    """Whether a family has these settings and allows their values."""
     try:
-        Config.build({"model": {"family": family, **asked}})
+        Config.build({"model": {"family": family, **model}})
     except ConfigError:
         return False
     return True

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from heedful.alignment.links import Links
+from heedful.alignment.links import Links, align_trace
 from heedful.alignment.statistical import MOST_CELLS, both_directions, eflomal_directions
 from heedful.alignment.symmetrize import HEURISTICS, DirectedLinks, symmetrize
 from heedful.errors import ConfigError, choose
+from heedful.trace import Trace
 from heedful.trace.alignment import Alignment, Link
 from heedful.trace.readout import Readout, Weights
 
@@ -22,6 +23,7 @@ __all__ = [
     "METHODS",
     "AlignedPairs",
     "align",
+    "align_traces",
     "check_reverse",
     "combine",
     "usual_symmetry",
@@ -140,6 +142,11 @@ def _align_by_model(
         if progress is not None:
             progress(len(pairs[first : first + CHUNK]))
     return AlignedPairs(links, used, skipped, alignments)
+
+
+def align_traces(traces: Sequence[Trace], spaced: bool = True) -> list[Alignment]:
+    """Return the links of traces by their read-outs, each direction by itself."""
+    return [align_trace(trace, replace(trace.readout, symmetry="none"), spaced) for trace in traces]
 
 
 def combine(forward: Alignment, backward: Alignment, how: str) -> Alignment:

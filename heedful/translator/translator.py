@@ -13,11 +13,10 @@ from typing import Any, TypeVar, Unpack, cast, overload
 import numpy as np
 import torch
 
-from heedful.alignment.links import align_trace
 from heedful.decoding import Decoding, DecodingKeywords, batch_by_length, length_limit
 from heedful.decoding.ensemble import Ensemble
 from heedful.errors import ConfigError, DataError, ModelError, check_value, choose, guessing, known_arguments
-from heedful.interop import open_parts
+from heedful.interop import HUB, is_marian, open_parts
 from heedful.interop.folder import Parts, holds_model, write_model
 from heedful.models import Memory, NeedWeights, Network, pack_weights
 from heedful.models.device import memory_guard, pick, using_threads
@@ -28,7 +27,7 @@ from heedful.text.segments import READ, Segment, read_rule, segments
 from heedful.trace import Text, Trace
 from heedful.trace.alignment import Alignment
 from heedful.trace.readout import SYMMETRIES, Readout
-from heedful.translator.aligning import check_reverse, combine, usual_symmetry, wrong_way
+from heedful.translator.aligning import align_traces, check_reverse, combine, usual_symmetry, wrong_way
 from heedful.translator.pipeline import AttentionReader, DecodePipeline, TokenAttention, readout_of
 from heedful.translator.threads import measured_threads
 from heedful.translator.translation import Token, Translation
@@ -77,7 +76,10 @@ def load(
     """
     chosen = pick(device)
     if isinstance(path, str | Path):
-        return Translator(open_parts(path, chosen, warn), chosen, threads=threads)
+        translator = Translator(open_parts(path, chosen, warn), chosen, threads=threads)
+        if str(path).startswith(HUB) or is_marian(Path(path)):
+            translator.family = "marian"
+        return translator
     members = [open_parts(each, chosen, warn) for each in path]
     if not members:
         raise ConfigError("an ensemble needs at least one model")
@@ -110,6 +112,7 @@ class Translator:
     ) -> None:
         self.parts = parts
         self.config = parts.config
+        self.family: str = parts.config.family  # or "marian"
         expected = "a whole number from 1 to 4096, or 0 for PyTorch's own choice"
         check_value("threads", threads, int, range(4097).__contains__, expected)
         self.threads = threads
@@ -362,14 +365,14 @@ class Translator:
         if reverse is not None:
             check_reverse(self, reverse, sources, targets)
         traces = self.reread(sources, targets, batch_tokens=batch_tokens)
-        forward = [align_trace(trace, replace(trace.readout, symmetry="none"), spaced) for trace in traces]
+        forward = align_traces(traces, spaced)
         if reverse is None:
             return forward
         how = symmetry or usual_symmetry(self.readout, reverse.readout)
         if how == "none":
             return forward
         traces = reverse.reread(targets, sources, batch_tokens=batch_tokens)
-        backward = [align_trace(trace, None, spaced) for trace in traces]
+        backward = align_traces(traces, spaced)
         return [combine(one, other, how) for one, other in zip(forward, backward, strict=True)]
 
     def influence(self, source: str, target: str, way: str = "leave-one-out") -> Trace:

@@ -41,7 +41,7 @@ def test_version_and_help(heedful_cli: Run) -> None:
 def test_train_translate_evaluate_info(heedful_cli: Run, pairs: Path, tmp_path: Path) -> None:
     code, out, err = heedful_cli("train", pairs, "--out", tmp_path / "m", *FAST)
     assert (code, out) == (0, "")
-    assert "pairs to learn from" in err
+    assert "pairs for training" in err
     assert "all steps done, after step 4" in err
     assert (tmp_path / "m" / "model.safetensors").exists()
     code, out, _ = heedful_cli("translate", tmp_path / "m", "a b", "c")
@@ -151,7 +151,7 @@ def test_a_recipe_gives_way_to_options(heedful_cli: Run, pairs: Path, tmp_path: 
         "train", pairs, "--out", tmp_path / "m", "--recipe", recipe, "--cell", "rnn", "--set", "model.embedding=4"
     )
     assert done.err.startswith(f"settings of {recipe}\n")
-    assert "no preset: what is not set has its default\n" in done.err
+    assert "no preset: all other settings have their defaults\n" in done.err
     assert "preset '" not in done.err
     model = json.loads(heedful_cli("info", tmp_path / "m", "--json").out)["config"]["model"]
     assert (model["width"], model["cell"], model["embedding"]) == (6, "rnn", 4)
@@ -241,7 +241,7 @@ def test_no_pairs_at_all(heedful_cli: Run, tmp_path: Path) -> None:
     assert "no sentence pairs" in err
     code, _, err = heedful_cli("train", "--out", tmp_path / "m", "--resume")
     assert code == 2
-    assert "holds no run to go on with" in err
+    assert "has no run to resume" in err
 
 
 def test_an_unknown_verb_gets_a_guess(heedful_cli: Run) -> None:
@@ -253,7 +253,8 @@ def test_an_unknown_verb_gets_a_guess(heedful_cli: Run) -> None:
 def test_an_out_folder_with_a_model(heedful_cli: Run, pairs: Path, tiny: Path) -> None:
     code, _, err = heedful_cli("train", pairs, "--out", tiny, *FAST)
     assert code == 2
-    assert "already holds a model; choose another one, or add --resume" in err
+    assert "already has a model" in err
+    assert "resume" in err
 
 
 def test_an_out_folder_with_a_model_and_nothing_to_resume(
@@ -262,14 +263,11 @@ def test_an_out_folder_with_a_model_and_nothing_to_resume(
     alone = tmp_path / "m"
     shutil.copytree(tiny, alone, ignore=shutil.ignore_patterns("checkpoints"))
     before = {path: path.read_bytes() for path in alone.iterdir()}
-    way = f"choose another folder; to begin with this model there, add --init {alone} (in Python, init=…)"
     code, _, err = heedful_cli("train", pairs, "--out", alone, *FAST)
-    assert (code, err) == (
-        2,
-        f"heedful: {alone}: this folder already holds a model, and no checkpoint to go on from; {way}\n",
-    )
+    assert (code, err.startswith(f"heedful: {alone}: this folder already has a model, and no checkpoint")) == (2, True)
+    assert f"init='{alone}'" in err
     code, _, err = heedful_cli("train", "--out", alone, "--resume")
-    assert (code, err) == (2, f"heedful: {alone} holds no run to go on with, only a model; {way}\n")
+    assert (code, err.startswith(f"heedful: {alone} has no run to resume, only a model; ")) == (2, True)
     assert {path: path.read_bytes() for path in alone.iterdir()} == before
     assert heedful_cli("train", pairs, "--out", tmp_path / "other", "--init", alone, "--steps", 1).code == 0
 
@@ -289,7 +287,7 @@ def test_not_a_model(heedful_cli: Run, pairs: Path, tmp_path: Path, verb: str) -
     arguments = {"translate": ["a"], "evaluate": [pairs], "info": []}[verb]
     code, out, err = heedful_cli(verb, tmp_path, *arguments)
     assert (code, out) == (2, "")
-    assert f"{tmp_path}: this folder holds no model" in err
+    assert f"{tmp_path}: this folder has no model" in err
 
 
 def test_stdin_that_is_not_utf8(heedful_cli: Run, tiny: Path) -> None:

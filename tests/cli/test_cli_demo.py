@@ -79,7 +79,7 @@ def test_a_demo_that_is_stopped_leaves_no_process_behind(
         stderr=subprocess.PIPE,
     )
     deadline = time.monotonic() + 300
-    while not (out / "fixed.log").exists() or b"pairs to learn from" not in (out / "fixed.log").read_bytes():
+    while not (out / "fixed.log").exists() or b"pairs for training" not in (out / "fixed.log").read_bytes():
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -116,7 +116,7 @@ def test_validation_pairs_in_any_format(heedful_cli: Run, tmp_path: Path, kind: 
         "train", tmp_path / "p.data", "--format", "csv", *ways[kind], "--out", tmp_path / "m", *FAST
     )
     assert code == 0, err
-    assert "pairs to learn from, 7 for validation" in err
+    assert "pairs for training, 7 for validation" in err
 
 
 def test_a_run_from_stdin_is_resumed_from_stdin(heedful_cli: Run, tmp_path: Path) -> None:
@@ -209,6 +209,6 @@ def test_the_same_column_twice(heedful_cli: Run, tmp_path: Path, columns: str) -
 
 def test_nothing_to_go_on_with(heedful_cli: Run, tmp_path: Path) -> None:
     code, _, err = heedful_cli("train", "--out", tmp_path / "m", "--resume")
-    assert (code, "holds no run to go on with" in err) == (2, True)
+    assert (code, "has no run to resume" in err) == (2, True)
     code, _, err = heedful_cli("train", "--out", tmp_path / "m", "--resume", "--preset", "small")
     assert (code, "--preset is for a new run" in err) == (2, True)

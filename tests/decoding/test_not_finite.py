@@ -9,7 +9,7 @@ import torch
 from random_translators import random_parts, random_translator
 
 import heedful
-from heedful.decoding import Decoding, Flow
+from heedful.decoding import ContinuousBatch, Decoding
 from heedful.errors import ModelError, NotFiniteError
 from heedful.interop.folder import read_model, write_model
 from heedful.text import END
@@ -73,7 +73,7 @@ def test_scores_that_overflow_are_a_clear_error(name: str, how: Decoding) -> Non
 
 
 def test_one_that_overflows_does_not_touch_the_others() -> None:
-    """Its place in the flow is not given to the next, who would read what is not a number behind a mask."""
+    """Its place in the batch is not given to the next, who would read what is not a number behind a mask."""
     translator, plain = overflowing(), random_translator("transformer", kind="word")
     model = translator.parts.model
 
@@ -85,15 +85,15 @@ def test_one_that_overflows_does_not_touch_the_others() -> None:
         x = torch.tensor([[*each, *[0] * (max(map(len, ids)) - len(each))] for each in ids])
         return model.encode(x, x != 0)
 
-    flow = Flow(model)
+    batch = ContinuousBatch(model)
     with torch.inference_mode():
-        flow.join(memory("a b c", "g", "d e f"), [0, 1, 2], [9, 9, 9], [(), (), ()])
-        found = dict(flow.step())
+        batch.join(memory("a b c", "g", "d e f"), [0, 1, 2], [9, 9, 9], [(), (), ()])
+        found = dict(batch.step())
         assert not found[1].finite
         assert found[1].ids == (END,)
-        flow.join(memory("h"), [3], [9], [()])
-        while len(flow):
-            found |= dict(flow.step())
+        batch.join(memory("h"), [3], [9], [()])
+        while len(batch):
+            found |= dict(batch.step())
     assert all(found[row].finite for row in (0, 2, 3))
     for row, text in ((0, "a b c"), (2, "d e f"), (3, "h")):
         wanted = plain.translate(text, Decoding(max_length=8)).text

@@ -98,14 +98,14 @@ RESPONSE = SimpleNamespace(headers={}, request=None, status_code=500)
     ("error", "says"),
     [
         (errors.RepositoryNotFoundError("x", response=RESPONSE), "there is no such model on huggingface.co"),
-        (errors.GatedRepoError("x", response=RESPONSE), "its owner asks for permission"),
+        (errors.GatedRepoError("x", response=RESPONSE), "access must be requested"),
         (errors.RevisionNotFoundError("x", response=RESPONSE), "it has no such revision"),
         (
             errors.HfHubHTTPError("500 Server Error\nmore", response=RESPONSE),
             "huggingface.co answered: 500 Server Error$",
         ),
         (errors.LocalEntryNotFoundError("x"), "huggingface.co cannot be reached, and the model is not in the cache"),
-        (errors.OfflineModeIsEnabled("x"), "stay offline .HF_HUB_OFFLINE."),
+        (errors.OfflineModeIsEnabled("x"), "HF_HUB_OFFLINE is set"),
         (ConnectionError("no route\nto host"), "no route; is huggingface.co reachable"),
         (OSError(28, "No space left on device"), "No space left on device"),
         (RuntimeError("client closed"), r"\(RuntimeError: client closed\)"),
@@ -116,9 +116,9 @@ def test_what_may_go_wrong(put: Callable[[Any], None], error: Exception, says: s
         raise error
 
     put(fail)
-    with pytest.raises(ModelError, match=f"^{NAME}: cannot be fetched.*{says}"):
+    with pytest.raises(ModelError, match=f"^{NAME}: cannot be downloaded.*{says}"):
         fetch(NAME)
-    with pytest.raises(ModelError, match="cannot be fetched"):
+    with pytest.raises(ModelError, match="cannot be downloaded"):
         heedful.load(NAME, "cpu")
 
 

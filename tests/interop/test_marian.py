@@ -233,7 +233,7 @@ def refused(folder: Path, match: str) -> None:
         (
             "decoder_attention_heads",
             2,
-            "encoder_attention_heads is 4 and decoder_attention_heads is 2; they have to be eq",
+            "encoder_attention_heads is 4 and decoder_attention_heads is 2; they must be eq",
         ),
         ("encoder_ffn_dim", 47, "encoder_ffn_dim is 47 and decoder_ffn_dim is 48"),
         ("d_model", 33, "model.width is 33, which 4 heads"),
@@ -249,7 +249,7 @@ def refused(folder: Path, match: str) -> None:
         ("scale_embedding", 1, "scale_embedding is 1, expected true or false"),
         ("dropout", "much", "dropout is 'much', expected a number"),
         ("dropout", 7, "model.dropout is '7'"),
-        ("normalize_before", True, "only models with normalize_before=False can be read"),
+        ("normalize_before", True, "only models with normalize_before=False are supported"),
         ("static_position_embeddings", False, "static_position_embeddings"),
         ("tie_word_embeddings", False, "only models with tie_word_embeddings=True"),
         ("vocab_size", 3, "vocab_size is 3 and decoder_vocab_size is"),
@@ -271,7 +271,7 @@ def test_settings_that_cannot_be(folder: Path, setting: str, value: object, says
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_that_is_missing(folder: Path, name: str) -> None:
     (folder / name).unlink()
-    refused(folder, f"{name}: cannot be read .No such file or directory.; the Marian model is not whole")
+    refused(folder, f"{name}: cannot be read .No such file or directory.; the Marian model is incomplete")
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -203,18 +203,18 @@ def test_a_recurrent_model_is_refused(tiny: Path, tmp_path: Path) -> None:
 def test_other_vocabularies_than_the_settings_say(tmp_path: Path) -> None:
     parts = untrained()
     word = Codec.train(["a b c"], Config.build({"text": {"kind": "word"}}).text)
-    with pytest.raises(ConfigError, match="not SentencePiece's"):
+    with pytest.raises(ConfigError, match="text.kind is not sentencepiece"):
         write_marian(tmp_path / "m", replace(parts, target=word))
 
 
 def test_a_model_that_is_there_stays(tiny: Path, tmp_path: Path) -> None:
     there = Path(shutil.copytree(tiny, tmp_path / "m"))
     before = {p.name: p.read_bytes() for p in there.iterdir() if p.is_file()}
-    with pytest.raises(ConfigError, match="there is a model already; choose another folder"):
+    with pytest.raises(ConfigError, match="choose another folder"):
         write_marian(there, untrained())
     assert {p.name: p.read_bytes() for p in there.iterdir() if p.is_file()} == before
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match="there is a model already"):
+    with pytest.raises(ConfigError, match="choose another folder"):
         write_marian(tmp_path / "file", untrained())
     with pytest.raises(DiskError, match="cannot be written"):
         write_marian(tmp_path / "file" / "m", untrained())
@@ -257,7 +257,7 @@ def test_convert_refuses(heedful_cli: Callable[..., Any], opus: Made, tiny: Path
     for args, says in (
         ((tiny, "--out", tmp_path / "x", "--to", "marian"), "model.family is rnn"),
         ((tiny, "--out", tmp_path / "x", "--to", "mariam"), "Did you mean 'marian'?"),
-        ((opus.path, "--out", tiny), "there is a model already; choose another folder"),
+        ((opus.path, "--out", tiny), "choose another folder"),
         ((tmp_path / "nowhere", "--out", tmp_path / "x"), "there is no such model folder"),
     ):
         done = heedful_cli("convert", *args)

@@ -36,7 +36,7 @@ def packed(kind: int, content: bytes = b"\0" * 50_000_000) -> bytes:
 def test_a_packed_archive() -> None:
     content = packed(zipfile.ZIP_DEFLATED)
     assert len(content) < 1_000_000
-    with pytest.raises(ModelError, match="'archive/data/0' is packed"):
+    with pytest.raises(ModelError, match="'archive/data/0' is compressed"):
         check_pickle(content)
 
 

@@ -17,11 +17,11 @@ import pytest
 from conftest import TINY, copies
 
 import heedful
-from heedful.serve.app import build
+from heedful.serve.http.app import build
+from heedful.serve.http.models import ModelRegistry
+from heedful.serve.http.server import Server, bind, uvicorn_config
+from heedful.serve.http.service import TranslationService
 from heedful.serve.limits import Limits
-from heedful.serve.server import Server, bound, configured
-from heedful.serve.service import Service
-from heedful.serve.shelf import Shelf
 
 Visit = Callable[..., Any]
 
@@ -71,10 +71,10 @@ class Running:
         return f"http://127.0.0.1:{self.port}/"
 
     def start(self) -> None:
-        listening = bound("127.0.0.1", self.port)
+        listening = bind("127.0.0.1", self.port)
         self.port = listening.getsockname()[1]
-        service = Service(Shelf(self.models), Limits(**self.limits), 1)
-        config = configured(build(service, self.token), service)
+        service = TranslationService(ModelRegistry(self.models), Limits(**self.limits), 1)
+        config = uvicorn_config(build(service, self.token), service)
         config.timeout_graceful_shutdown = 1
         self.server = Server(config, service)
         self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [listening]}, daemon=True)

@@ -16,9 +16,9 @@ from random_translators import random_translator
 from running import Running, post, running
 
 from heedful.decoding import Decoding
+from heedful.serve.engine.request import prepare
+from heedful.serve.http.schemas import Alignments, AlignRequest, Item, Models, Problem, TranslateRequest, Translations
 from heedful.serve.limits import Limits
-from heedful.serve.schemas import Alignments, Item, Models, Pairs, Problem, Translate, Translations
-from heedful.serve.work import prepare
 from heedful.text.codec import Codec
 
 MODELS = {name: random_translator(name) for name in ("transformer", "rnn", "fixed")}
@@ -101,7 +101,7 @@ def test_a_prefix_has_its_budget() -> None:
     prepared = prepare("m", translator, ["A b! C", "d"], Decoding(), "C A")
     assert calls == ["C A"]
     tokens = len(encode("C A").ids) - 1
-    plain = [len(segment.encoded.ids) for segment in prepared.found]
+    plain = [len(segment.encoded.ids) for segment in prepared.segments]
     assert [prepared.size(i) for i in range(3)] == [plain[0] + tokens, plain[1], plain[2] + tokens]
 
 
@@ -247,10 +247,10 @@ def test_what_is_wrong_is_said(service: Running, body: object, status: int, fiel
 @pytest.mark.parametrize(
     ("kind", "body"),
     [
-        (Translate, {"text": [1] * 10_000}),
-        (Translate, {"text": "a", **{f"x{i}": i for i in range(10_000)}}),
-        (Pairs, {"pairs": [{}] * 10_000}),
-        (Pairs, {"pairs": [{f"x{i}": i for i in range(10_000)}]}),
+        (TranslateRequest, {"text": [1] * 10_000}),
+        (TranslateRequest, {"text": "a", **{f"x{i}": i for i in range(10_000)}}),
+        (AlignRequest, {"pairs": [{}] * 10_000}),
+        (AlignRequest, {"pairs": [{f"x{i}": i for i in range(10_000)}]}),
     ],
 )
 def test_few_faults_are_looked_for(kind: type[BaseModel], body: dict[str, object]) -> None:
@@ -331,13 +331,13 @@ def test_answers_are_what_openapi_says(service: Running) -> None:
 @pytest.mark.parametrize("path", ["translate", "stream", "align", "figure"])
 def test_a_request_has_one_deadline(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with running({"m": random_translator("rnn")}) as service:
-        calls, until = [], service.service.until
+        calls, until = [], service.service.new_deadline
 
         def counted() -> float:
             calls.append(until())
             return calls[-1]
 
-        monkeypatch.setattr(service.service, "until", counted)
+        monkeypatch.setattr(service.service, "new_deadline", counted)
         pairs = {"pairs": [{"source": "a b", "target": "A"}]}
         assert post(service.url, f"/v1/{path}", pairs if path == "align" else {"text": "a b"})[0] == 200
         assert len(calls) == 1
@@ -348,7 +348,7 @@ def test_waiting_to_look_at_a_body_counts_in_the_time_of_its_request(monkeypatch
         await asyncio.sleep(1000)
 
     with running({"m": random_translator("rnn")}, Limits(seconds=0.3)) as service:
-        monkeypatch.setattr(service.service, "away", never)
+        monkeypatch.setattr(service.service, "in_thread", never)
         assert post(service.url, "/v1/translate", {"text": "a, " * 3000})[0] == 504
         assert service.service.active == 0
 

@@ -9,7 +9,6 @@ import socket
 import threading
 import time
 import weakref
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,38 +16,16 @@ from urllib.parse import urlsplit
 import pytest
 import torch
 from random_translators import random_translator
-from running import Running, running
+from running import Running, running, slow, until
 
 from heedful.client import Client, ServiceError
 from heedful.decoding import Decoding
 from heedful.errors import ConfigError, DataError
-from heedful.serve.lanes import Batch
+from heedful.serve.engine.batches import StaticBatch
 from heedful.serve.limits import Limits
-from heedful.translator import Translator
 
 LETTERS = "abcdefgh"
 LONG = "Bead cafe deaf face! "  # a sentence
-
-
-def slow(name: str = "transformer", seconds: float = 0.005) -> Translator:
-    """A translator that takes its time for every step, however many sentences are in it."""
-    translator = random_translator(name)
-    model = translator.parts.model
-    step = model.step
-
-    def slowly(*arguments: object, **named: object) -> object:
-        time.sleep(seconds)
-        return step(*arguments, **named)
-
-    model.step = slowly  # type: ignore[method-assign]
-    return translator
-
-
-def until(holds: Callable[[], bool], seconds: float = 10) -> None:
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, "it did not come about"
-        time.sleep(0.01)
 
 
 def test_each_gets_its_own_answer() -> None:
@@ -73,8 +50,8 @@ def test_each_gets_its_own_answer() -> None:
         list(pool.map(one, range(60)))
         assert service.service.metrics.rows.sum > len(service.service.metrics.rows.counts)
         assert max(i for i, count in enumerate(service.service.metrics.rows.counts) if count) > 0, "nothing was batched"
-        assert service.service.batcher.waiting == service.service.active == 0
-        assert not service.service.batcher.desk.lanes
+        assert service.service.engine.waiting == service.service.active == 0
+        assert not service.service.engine.scheduler.batches
 
 
 def test_a_long_text_does_not_hold_up_short_ones() -> None:
@@ -85,7 +62,7 @@ def test_a_long_text_does_not_hold_up_short_ones() -> None:
         alone = time.perf_counter() - alone
         other = Client(service.url, timeout=120)
         long = pool.submit(other.translate, LONG * 60)
-        until(lambda: service.service.batcher.waiting > 0)
+        until(lambda: service.service.engine.waiting > 0)
         begun = time.perf_counter()
         service.client.translate("a b")
         took = time.perf_counter() - begun
@@ -107,7 +84,7 @@ def _gone(service: Running, path: str, body: dict[str, object], read: int = 0) -
         if read:
             assert sent.recv(read)
         else:
-            until(lambda: bool(service.service.batcher.desk.lanes))
+            until(lambda: bool(service.service.engine.scheduler.batches))
 
 
 @pytest.mark.parametrize(("path", "read"), [("/v1/translate", 0), ("/v1/stream", 300)])
@@ -116,7 +93,7 @@ def test_who_goes_away_costs_nothing_more(path: str, read: int, beam: int) -> No
     with running({"m": slow(seconds=0.02)}) as service:
         _gone(service, path, {"text": LONG * 20, "beam": beam}, read)
         until(lambda: service.service.active == 0)
-        until(lambda: not service.service.batcher.desk.lanes and not service.service.batcher.waiting)
+        until(lambda: not service.service.engine.scheduler.batches and not service.service.engine.waiting)
         steps = service.service.metrics.steps
         assert steps < 40  # all of it would be over a hundred
         time.sleep(0.1)
@@ -132,7 +109,7 @@ def test_time_is_up() -> None:
             service.client.translate(LONG * 5)
         assert caught.value.status == 504
         assert time.perf_counter() - begun < 3
-        until(lambda: not service.service.batcher.desk.lanes and not service.service.batcher.waiting, 3)
+        until(lambda: not service.service.engine.scheduler.batches and not service.service.engine.waiting, 3)
         steps = service.service.metrics.steps
         time.sleep(0.15)
         assert service.service.metrics.steps == steps
@@ -142,7 +119,7 @@ def test_time_is_up() -> None:
 
 
 def test_the_queue_is_full() -> None:
-    limits = Limits(queue=3, batch_rows=1, lanes=1, requests=50)
+    limits = Limits(queue=3, batch_rows=1, batches=1, requests=50)
     with running({"m": slow(seconds=0.02)}, limits) as service, ThreadPoolExecutor(12) as pool:
 
         def one(_: int) -> int:
@@ -169,13 +146,13 @@ def test_the_queue_is_full() -> None:
 
 
 def test_who_was_let_in_is_not_refused_later() -> None:
-    limits = Limits(queue=2, batch_rows=1, lanes=1)
+    limits = Limits(queue=2, batch_rows=1, batches=1)
     with running({"m": slow(seconds=0.01)}, limits) as service, ThreadPoolExecutor(4) as pool:
         events = service.client.stream("A! B! C!")
         seen = [next(events)[0], next(events)[0]]
         others = [Client(service.url, patience=0) for _ in range(4)]
         asked = [pool.submit(other.translate, [f"a {i}", "b", "c", "d"], beam=2) for i, other in enumerate(others)]
-        until(lambda: service.service.batcher.desk.queue.load(1) >= 2)
+        until(lambda: service.service.engine.scheduler.queue.load(1) >= 2)
         with pytest.raises(ServiceError, match="sentences wait already") as caught:
             next(others[0].stream("A!"))
         assert caught.value.status == 429, "it is refused before it begins"
@@ -195,7 +172,7 @@ def test_one_request_does_not_fill_the_queue() -> None:
     with running({"m": slow(seconds=0.002)}, limits) as service, ThreadPoolExecutor(1) as pool:
         other = Client(service.url, timeout=60)
         long = pool.submit(other.translate, LONG * 40)
-        until(lambda: service.service.batcher.waiting > 12)
+        until(lambda: service.service.engine.waiting > 12)
         assert service.client.translate("a b")["text"]
         assert long.result()["text"]
         with pytest.raises(DataError, match="61 sentences; 60 are allowed"):
@@ -274,7 +251,7 @@ def test_what_is_read_again_has_a_budget(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_it_is_not_ready_without_its_thread() -> None:
     with running({"m": random_translator("rnn")}) as service:
         assert service.client.ready()
-        service.service.batcher.close()
+        service.service.engine.close()
         assert not service.client.ready()
 
 
@@ -287,14 +264,14 @@ def test_limits_that_let_nothing_through() -> None:
 @pytest.mark.parametrize("ask", [{"beam": 4}, {"beam": 4, "trace": True}])
 def test_what_was_written_is_not_kept(ask: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that waits keeps nothing of its last batch: a beam over long texts is hundreds of megabytes."""
-    kept: list[weakref.ref[Batch]] = []
-    begin = Batch.__init__
+    kept: list[weakref.ref[StaticBatch]] = []
+    begin = StaticBatch.__init__
 
-    def noted(batch: Batch, *arguments: Any, **named: Any) -> None:
+    def noted(batch: StaticBatch, *arguments: Any, **named: Any) -> None:
         begin(batch, *arguments, **named)
         kept.append(weakref.ref(batch))
 
-    monkeypatch.setattr(Batch, "__init__", noted)
+    monkeypatch.setattr(StaticBatch, "__init__", noted)
     with running({"m": random_translator("transformer")}, Limits(seconds=60)) as service:
         assert service.client.translate("bead cafe deaf face " * 5, **ask)["text"] is not None
 

@@ -18,17 +18,18 @@ import pytest
 pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
 from random_translators import random_translator
-from running import Running, running
+from running import Running, running, until
 from uvicorn import Config
 from uvicorn.server import ServerState
 
 from heedful.errors import ConfigError
-from heedful.serve import bodies, connections, refusals, server
-from heedful.serve.bodies import Bodies
-from heedful.serve.connections import ReceiveRate, address_key
+from heedful.serve.http import bodies, connections, flow_control, metrics, server
+from heedful.serve.http.bodies import Bodies
+from heedful.serve.http.connections import address_key
+from heedful.serve.http.errors import HttpProblem
+from heedful.serve.http.flow_control import ReceiveRate
+from heedful.serve.http.metrics import Refusals
 from heedful.serve.limits import Limits
-from heedful.serve.problems import Trouble
-from heedful.serve.refusals import Refusals
 
 GET = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
 POST = b"POST /v1/translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -87,13 +88,6 @@ class Peer:
         while len(body) < length:
             body += self.socket.recv(length - len(body))
         return int(head.split()[1]), body
-
-
-def until(holds: Callable[[], bool], seconds: float = 20) -> None:
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, "it did not come about"
-        time.sleep(0.01)
 
 
 def status(answer: bytes) -> int:
@@ -202,7 +196,7 @@ def test_who_is_being_answered_makes_no_room(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(connections, "EVICTABLE", 0)
     with serving(connections=1) as service, Peer(service) as peer:
         begun, go = asyncio.Event(), asyncio.Event()
-        monkeypatch.setattr(service.service, "finish", _waits(begun, go, service.service.finish))
+        monkeypatch.setattr(service.service, "translate", _waits(begun, go, service.service.translate))
         peer.send(POST + b"Content-Length: 15\r\n\r\n" + TEXT)
         until(begun.is_set)
         with Peer(service) as other:
@@ -292,7 +286,7 @@ def test_pipelined_requests_are_answered_in_turn() -> None:
 def test_pipelined_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     begun, go = asyncio.Event(), asyncio.Event()
     with serving() as service:
-        monkeypatch.setattr(service.service, "finish", _waits(begun, go, service.service.finish))
+        monkeypatch.setattr(service.service, "translate", _waits(begun, go, service.service.translate))
         with Peer(service) as peer:
             peer.send(POST + b"Content-Length: 15\r\n\r\n" + TEXT)
             until(begun.is_set)
@@ -348,7 +342,7 @@ def test_the_time_of_a_body_is_a_total() -> None:
 def test_places_are_checked_when_a_body_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     begun, go = asyncio.Event(), asyncio.Event()
     with serving(requests=1) as service, Peer(service) as slow, Peer(service) as first:
-        monkeypatch.setattr(service.service, "finish", _waits(begun, go, service.service.finish))
+        monkeypatch.setattr(service.service, "translate", _waits(begun, go, service.service.translate))
         slow.send(POST + b"Content-Length: 15\r\n\r\n" + TEXT[:7])
         until(lambda: len(service.service.bodies.open) == 1)
         first.send(POST + b"Content-Length: 15\r\n\r\n" + TEXT)
@@ -383,7 +377,7 @@ def test_the_memory_of_bodies_is_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
             await more(number, 0, end=True)
         found = await asyncio.gather(*tasks, return_exceptions=True)
         assert (every.used, len(every.open)) == (0, 0)
-        return [(one.status, one.reason) if isinstance(one, Trouble) else len(one) for one in found]  # type: ignore[arg-type]
+        return [(one.status, one.reason) if isinstance(one, HttpProblem) else len(one) for one in found]  # type: ignore[arg-type]
 
     assert asyncio.run(several()) == [10, (503, "body_memory"), 50, 40, 10]
 
@@ -396,7 +390,7 @@ def test_the_memory_of_whole_requests_is_bounded(monkeypatch: pytest.MonkeyPatch
     request = POST + b"Content-Length: 1000\r\n\r\n" + body
     with serving(body=1_000) as service, Peer(service) as first, Peer(service) as second, Peer(service) as third:
         there = service.service
-        monkeypatch.setattr(there, "finish", _waits(begun, go, there.finish))
+        monkeypatch.setattr(there, "translate", _waits(begun, go, there.translate))
         first.send(request)
         until(begun.is_set)
         held = sum(there.bodies.held.values())
@@ -418,7 +412,7 @@ def test_a_request_that_is_alone_always_fits(monkeypatch: pytest.MonkeyPatch) ->
     every = Bodies(Limits(body=10))
     held = every.hold(1_000)
     held.tokens(1_000)
-    with pytest.raises(Trouble) as caught:
+    with pytest.raises(HttpProblem) as caught:
         every.hold(1)
     assert (caught.value.status, caught.value.reason) == (429, "request_memory")
     held.release()
@@ -448,9 +442,9 @@ def test_a_body_whose_time_is_up_can_still_be_refused(why: str, monkeypatch: pyt
         return tuple(await asyncio.gather(late, others[1], return_exceptions=True))
 
     late, other = asyncio.run(both())
-    assert isinstance(late, Trouble)
+    assert isinstance(late, HttpProblem)
     assert late.status == 408
-    assert other == b"1" if why == "room" else isinstance(other, Trouble)
+    assert other == b"1" if why == "room" else isinstance(other, HttpProblem)
 
 
 @pytest.mark.parametrize("expect", [b"", b"Expect: 100-continue\r\n"])
@@ -753,7 +747,7 @@ def test_every_reason_is_in_the_docs() -> None:
     from conftest import ROOT
 
     text = (ROOT / "docs/guide/deploy.md").read_text(encoding="utf-8")
-    assert [reason for reason in refusals.REASONS if f"`{reason}`" not in text] == []
+    assert [reason for reason in metrics.REASONS if f"`{reason}`" not in text] == []
 
 
 class Resource:
@@ -833,7 +827,7 @@ def test_what_an_address_sends_is_counted_by_its_rate() -> None:
 
 
 def test_addresses_that_sent_nothing_lately_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "ADDRESSES", 3)
+    monkeypatch.setattr(flow_control, "ADDRESSES", 3)
     rate = ReceiveRate(rate=100, burst=50)
     for key in "abc":
         rate.charge(key, 100, 0.0)
@@ -846,7 +840,7 @@ def test_addresses_that_sent_nothing_lately_are_forgotten(monkeypatch: pytest.Mo
 def test_a_connection_is_not_read_for_a_second_at_most() -> None:
     """Whoever has gone away meanwhile is noticed then."""
     rate = ReceiveRate(rate=100, burst=50)
-    assert rate.charge("a", 10**9, 0.0) == pytest.approx(connections.RECEIVE_PAUSE)
+    assert rate.charge("a", 10**9, 0.0) == pytest.approx(flow_control.RECEIVE_PAUSE)
 
 
 def test_who_sends_too_much_is_read_later_and_nobody_else() -> None:

@@ -19,15 +19,15 @@ from random_translators import random_translator
 from running import Running, post, running
 
 from heedful.errors import DataError, WorkerError
-from heedful.serve import drawing
-from heedful.serve.drawing import DrawingBusyError, DrawingPool, DrawRequest
+from heedful.serve.engine import drawing
+from heedful.serve.engine.drawing import DrawingPool, DrawRequest, OverloadedError
 from heedful.serve.limits import Limits
 from heedful.trace import Trace
 
 # A drawing process that does what the title says, and draws in no time.
 FAKE = """
 import os, time
-from heedful.serve import drawing
+from heedful.serve.engine import drawing
 class Panic(BaseException): pass
 def draw(request):
     kind, _, value = request.title.partition(" ")
@@ -111,11 +111,11 @@ def test_who_gives_up_frees_the_process_and_the_queue_is_bounded(
             await asyncio.sleep(0.01)
         waits = [asyncio.ensure_future(pool.draw(DrawRequest(one, "heatmap", "svg", f"{i}"))) for i in range(2)]
         await asyncio.sleep(0)
-        with pytest.raises(DrawingBusyError):
+        with pytest.raises(OverloadedError):
             await pool.draw(DrawRequest(one, "heatmap", "svg", "y"))
         monkeypatch.setattr(drawing, "WAITING", 10)
-        pool.pace = 3.0  # seconds for a figure: there are two before
-        with pytest.raises(DrawingBusyError) as caught:
+        pool.seconds = 3.0  # seconds for a figure: there are two before
+        with pytest.raises(OverloadedError) as caught:
             await pool.draw(DrawRequest(one, "heatmap", "svg", "y"), within=5.0)
         assert caught.value.after == 6
         waits[0].cancel()
@@ -156,7 +156,7 @@ def test_dropped_figures_do_not_wait_and_bytes_are_bounded(
         assert not last.done()
         monkeypatch.setattr(drawing, "WAITING", 10)
         monkeypatch.setattr(drawing, "WAITING_BYTES", 3 * size - 1)
-        with pytest.raises(DrawingBusyError, match="no memory"):
+        with pytest.raises(OverloadedError, match="no memory"):
             await ask("d")
         long.cancel()
         assert (await last).split()[1] == b"c"

@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 from random_translators import random_translator
 from running import Running, post, running
 
+from heedful.serve.http.app import SMALL
+from heedful.serve.http.security import count_values
 from heedful.serve.limits import Limits
-from heedful.serve.routes import SMALL
-from heedful.serve.structure import values
 from heedful.text.codec import Codec, Encoded
 
 MOST = 0.1  # seconds of the processor's time
@@ -67,7 +67,7 @@ class Beat:
 @contextmanager
 def beating() -> Iterator[tuple[Running, Beat]]:
     with running({"m": random_translator("transformer", max_length=64)}, Limits(seconds=60)) as service:
-        yield service, Beat(service.service.batcher.desk.loop)
+        yield service, Beat(service.service.engine.scheduler.loop)
 
 
 def test_nothing_blocks_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,5 +160,5 @@ def test_values_are_counted_as_they_are_parsed(value: object) -> None:
 
     for ascii_only in (True, False):
         body = json.dumps(value, ensure_ascii=ascii_only).encode("utf-8", "backslashreplace")
-        assert values(body, 10**6) == count(value)
-        assert values(body, 2) == min(count(value), 3)
+        assert count_values(body, 10**6) == count(value)
+        assert count_values(body, 2) == min(count(value), 3)

@@ -19,7 +19,7 @@ from conftest import ROOT
 from random_translators import random_folder, random_translator
 from running import running
 
-from heedful.serve.logs import KEPT, LogStream, log_stream
+from heedful.serve.http.server import LOG_BUFFER, LogStream, log_stream
 
 
 def read(descriptor: int) -> str:
@@ -43,9 +43,9 @@ def test_a_full_disk() -> None:
 def test_a_pipe_that_nobody_reads_blocks_nobody() -> None:
     out, into = os.pipe()
     stream = LogStream(into)
-    for number in range(3 * KEPT // 1_000):  # more than the pipe and the stream keep
+    for number in range(3 * LOG_BUFFER // 1_000):  # more than the pipe and the stream keep
         stream.write(f"{number:0999}\n")
-    assert stream._kept <= KEPT
+    assert stream._kept <= LOG_BUFFER
     found = b""
     while b"could not be written" not in found or b"more" not in found:
         stream.write("more\n")  # lost as long as the stream is full

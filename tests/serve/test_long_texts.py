@@ -11,7 +11,7 @@ from running import running
 
 from heedful.client import ServiceError
 from heedful.errors import DataError
-from heedful.serve import routes
+from heedful.serve.http import app
 from heedful.serve.limits import Limits
 from heedful.trace import Trace
 from heedful.trace.alignment import JoinedAlignment
@@ -49,7 +49,7 @@ def test_joined_alignments_are_those_of_the_whole() -> None:
     joined = JoinedAlignment(tuple(part.alignment for part in whole.sentences), whole.starts)
     assert [link[:2] for link in joined.links] == [link[:2] for link in whole.alignment.links]
     for chosen in ([0], [1, 2, 7], range(len(joined.source))):
-        np.testing.assert_allclose(joined.looked(chosen), whole.alignment.looked(chosen), atol=1e-5)
+        np.testing.assert_allclose(joined.attention_to(chosen), whole.alignment.attention_to(chosen), atol=1e-5)
 
 
 def test_a_figure_has_a_largest() -> None:
@@ -63,7 +63,7 @@ def test_a_figure_has_a_largest() -> None:
 
 
 def test_what_comes_after_decoding_has_to_be_done_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(routes, "item", lambda *_: time.sleep(1) or {})
+    monkeypatch.setattr(app, "item", lambda *_: time.sleep(1) or {})
     with running({"m": random_translator("rnn")}, Limits(seconds=0.4)) as service:
         with pytest.raises(ServiceError, match="took longer than 0.4 s") as caught:
             service.client.translate("a", alignments=True)

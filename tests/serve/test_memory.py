@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from heedful.serve import memory as module
-from heedful.serve.memory import Trimmer, memory
+from heedful.serve.engine import processes as module
+from heedful.serve.engine.processes import Trimmer, memory
 
 
 def test_trims_are_rare_and_only_when_there_is_more_than_at_the_least(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,7 +48,7 @@ def test_trims_are_rare_and_only_when_there_is_more_than_at_the_least(monkeypatc
 def test_what_is_free_is_given_back() -> None:
     """Many blocks, too small to be mapped by themselves, are freed under one that is still in use."""
     program = """
-from heedful.serve.memory import Trimmer, memory
+from heedful.serve.engine.processes import Trimmer, memory
 trim = Trimmer()
 if trim.trim is None:
     print("no malloc_trim")

@@ -12,8 +12,7 @@ import re
 import shutil
 import socket
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
 from conftest import ROOT
 from random_translators import random_translator
-from running import Running, running
+from running import Running, running, until
 
 from heedful.client import Client
 from heedful.serve.limits import Limits
@@ -93,13 +92,6 @@ def reachable(port: int) -> bool:
     return True
 
 
-def until(holds: Callable[[], bool], seconds: float = 20) -> None:
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, "it did not come about"
-        time.sleep(0.01)
-
-
 def statuses(place: tuple[str, int], data: bytes) -> list[int]:
     """Send bytes; return the statuses of what is answered until the connection is closed."""
     with socket.create_connection(place, 20) as peer:
@@ -121,14 +113,14 @@ def test_nginx_passes_on_what_is_asked(tmp_path: Path, monkeypatch: pytest.Monke
     with proxied(tmp_path) as (service, host, port), Client(f"http://{host}:{port}", patience=0) as client:
         assert client.translate("a b") == service.client.translate("a b")
         # Events come while the rest of the stream is still to be written.
-        go, finish = asyncio.Event(), service.service.finish
+        go, finish = asyncio.Event(), service.service.translate
 
         async def held(*arguments: Any) -> Any:
             while not go.is_set():
                 await asyncio.sleep(0.01)
             return await finish(*arguments)
 
-        monkeypatch.setattr(service.service, "finish", held)
+        monkeypatch.setattr(service.service, "translate", held)
         events = client.stream("a b")
         assert next(events)[0] == "start"
         go.set()

@@ -132,7 +132,7 @@ def test_there_is_a_bound(folder: Path) -> None:
 @pytest.mark.parametrize("path", ["align", "figure", "items"])
 def test_nothing_else_is_left_hanging(path: str, folder: Path) -> None:
     """What waits for the thread that writes, or for another one, is told so, too; and the process ends."""
-    code = "import sys, time, heedful.translator as t, heedful.serve.routes as r, heedful.cli; "
+    code = "import sys, time, heedful.translator as t, heedful.serve.http.app as r, heedful.cli; "
     code += "slow = lambda *a, **k: time.sleep(60); "
     code += "r.item = slow" if path == "items" else "t.Translator.reread = slow"
     code += "; heedful.cli.main()"

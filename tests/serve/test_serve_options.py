@@ -8,7 +8,7 @@ from dataclasses import fields
 from heedful.cli.serve import serve
 from heedful.serve.limits import Limits
 
-NAMES = {"beam": "max_beam"}  # --beam is how to decode, elsewhere
+NAMES = {"beam": "max_beam", "batches": "lanes"}  # --beam is a setting of decoding
 
 
 def test_every_limit_has_an_option_with_the_same_default() -> None:

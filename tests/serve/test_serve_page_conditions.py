@@ -15,8 +15,8 @@ import browsing
 import pytest
 from page_service import Running, Visit, browser, done, plain, said, saved, service, trained, visit, word
 
-from heedful.serve.examples import EXAMPLES, example
-from heedful.serve.page import parts
+from heedful.serve.http.models import EXAMPLES, example
+from heedful.serve.http.static import page_files
 from heedful.text import Codec
 
 __all__ = ["browser", "service", "visit"]  # fixtures
@@ -27,7 +27,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 def test_the_page_is_small_and_names_nothing_outside() -> None:
-    found = parts()
+    found = page_files()
     size = sum(len(body) for body, _ in found.values())
     assert size < ROOM
     for document in ("guide/serve.md", "lab/performance.md"):  # which say how much it is

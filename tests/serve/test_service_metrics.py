@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from heedful.serve.metrics import REQUESTS, Histogram, Metrics
+from heedful.serve.engine.metrics import Histogram
+from heedful.serve.http.metrics import REQUEST_SECONDS, ServiceMetrics
 
 NAME = "heedful_request_seconds"
 
 
-def numbers(metrics: Metrics) -> dict[str, float]:
+def numbers(metrics: ServiceMetrics) -> dict[str, float]:
     """By name and labels; a number that is given twice is none."""
     lines = [line for line in metrics.text({}).splitlines() if not line.startswith("#")]
     found = {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
@@ -36,14 +37,14 @@ def test_a_histogram_by_hand() -> None:
 
 
 def test_each_route_has_its_own_times() -> None:
-    metrics = Metrics()
+    metrics = ServiceMetrics()
     for route, status, seconds in (
         ("/v1/translate", 200, 0.03),
         ("/v1/translate", 504, 30.01),
         ("/v1/stream", 200, 2.0),
         ("/health", 200, 0.001),
     ):
-        metrics.request(route, status, seconds)
+        metrics.count_request(route, status, seconds)
     found = numbers(metrics)
     assert found[f'{NAME}_count{{route="/v1/translate"}}'] == 2
     assert found[f'{NAME}_sum{{route="/v1/translate"}}'] == pytest.approx(30.04)
@@ -56,4 +57,4 @@ def test_each_route_has_its_own_times() -> None:
     assert found[f'{NAME}_count{{route="/v1/stream"}}'] == 1
     assert f"{NAME}_count" not in found
     assert metrics.text({}).count(f"# TYPE {NAME} histogram") == 1
-    assert list(REQUESTS) == sorted(set(REQUESTS))
+    assert list(REQUEST_SECONDS) == sorted(set(REQUEST_SECONDS))

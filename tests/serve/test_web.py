@@ -16,8 +16,8 @@ from random_translators import random_translator
 from running import Running, running
 
 from heedful.errors import ConfigError
-from heedful.serve import swagger
-from heedful.serve.cors import check_origins
+from heedful.serve.http.security import check_origins
+from heedful.serve.http.static import docs_files
 
 SITE = "https://example.org"
 
@@ -164,7 +164,7 @@ def test_swagger_ui_needs_no_network_and_takes_the_token(service: Running, brows
 
 
 def test_swagger_ui_is_only_its_own_files(service: Running) -> None:
-    assert set(swagger.assets()) == {"index.html", "docs.js", "docs.css", "swagger-ui-bundle.js", "swagger-ui.css"}
+    assert set(docs_files()) == {"index.html", "docs.js", "docs.css", "swagger-ui-bundle.js", "swagger-ui.css"}
     for path in ("/docs/../page.py", "/docs/%2e%2e/page.py", "/docs/..%2fpage.py", "/docs/none.js"):
         assert ask(service, "GET", path)[0] == 404
     status, headers, body = ask(service, "GET", "/docs")

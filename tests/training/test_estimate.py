@@ -66,7 +66,7 @@ def test_slow_steps_are_said_and_are_fewer(monkeypatch: pytest.MonkeyPatch, seco
     assert " weights, " in heard.said[at - 1]
     steps = [done for done, what in heard.done if what == ("step measured" if done == 1 else "steps measured")]
     assert steps == list(range(1, measured + 1))
-    short = [] if measured == 13 else [f"{measured} steps are measured; that is enough for steps as slow as these"]
+    short = [] if measured == 13 else [f"{measured} steps are measured, enough for steps as slow as these"]
     assert heard.said[at + 1 :] == short
 
 

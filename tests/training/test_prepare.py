@@ -77,22 +77,19 @@ def test_pairs_are_held_out_by_their_hash():
     found, said = opened(PairList(PAIRS))
     wanted = split(hashes(*zip(*PAIRS, strict=True)), duplicates=False)
     assert texts(found) == tuple([PAIRS[row] for row in rows] for rows in (wanted.training, wanted.held))
-    assert found.pairs == len(wanted.training)
+    assert found.count == len(wanted.training)
     assert said == [
         "read 300 pairs",
         "the first pair: number 0 is 0 → NUMBER 0 IS 0",
-        f"{len(wanted.training)} pairs to learn from, {len(wanted.held)} held out for validation",
+        f"{len(wanted.training)} pairs for training, {len(wanted.held)} held out for validation",
     ]
 
 
 def test_what_is_aside_is_said():
     found, said = opened(PairList(PAIRS), settings=config(training={"valid_pairs": 2}))
-    aside = len(PAIRS) - found.pairs - 2
+    aside = len(PAIRS) - found.count - 2
     assert len(found.held) == 2
-    assert said[-1] == (
-        f"{aside} more pairs ({aside / 300:.1%}) are not learned from: held out too, or with a sentence of a held-out "
-        "pair; --valid FILE uses all"
-    )
+    assert said[-1].startswith(f"{aside} more pairs ({aside / 300:.1%}) are not used: held out too, or")
 
 
 def test_pairs_for_validation_stay_as_they_are():
@@ -109,26 +106,22 @@ def test_pairs_for_validation_stay_as_they_are():
         "validation:   valid:4: 'number 2 is 4' → ''",
         "the first pair: number 0 is 0 → NUMBER 0 IS 0",
         "validation uses the first 3 of 4 pairs (training.valid_pairs)",
-        "300 pairs to learn from, 3 for validation (1 of their sources are also in training: scores on them flatter)",
+        "300 pairs for training, 3 for validation (1 of their sources are also in training, so scores are too high)",
     ]
 
 
 def test_too_few_pairs_to_hold_some_out():
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(DataError, match=r"too few .*\(2 different pairs\).* \(valid\)"):
         opened(PairList([("a", "b"), ("a", "b"), ("a", "c")]))
-    assert str(caught.value) == (
-        "too few different sentences to hold some out for validation (2 different pairs); "
-        "give more pairs, or pairs for validation: --valid FILE (in Python, valid=…)"
-    )
 
 
 def test_strict_refuses_pairs_that_are_not_clean(tmp_path):
     opened(write(tmp_path / "clean.tsv"), strict=True)
-    with pytest.raises(DataError, match="--strict"):
+    with pytest.raises(DataError, match="strict"):
         opened(write(tmp_path / "again.tsv", [*PAIRS, PAIRS[0]]), strict=True)
-    with pytest.raises(DataError, match="--strict"):
+    with pytest.raises(DataError, match="strict"):
         opened(write(tmp_path / "again.tsv", [*PAIRS, PAIRS[0]]), strict=True)  # now from the cache
-    with pytest.raises(DataError, match="--strict"):
+    with pytest.raises(DataError, match="strict"):
         opened(write(tmp_path / "clean.tsv"), valid=[PairList([("a ", "b")])], strict=True)
 
 
@@ -167,7 +160,7 @@ def test_batches_hold_the_pairs():
     found, _ = opened(PairList(PAIRS))
     data, _ = all_of(found)
     codecs = learn_codecs(found, config(), Reporter())
-    assert len(data.corpus) == found.pairs
+    assert len(data.corpus) == found.count
     seen = []
     for rows in data.batches.epoch(0):
         batch = data.batches.batch(rows)

@@ -97,7 +97,7 @@ def test_r_drop_is_for_gpus() -> None:
 
 
 def test_by_name() -> None:
-    assert fit({}, 30_000, "none") == (Config(), "no preset: what is not set has its default")
+    assert fit({}, 30_000, "none") == (Config(), "no preset: all other settings have their defaults")
     assert fit({}, 10, "large", "cuda")[0].training.batch_tokens == 16_384
     with pytest.raises(ConfigError, match="unknown preset 'smal'; choose one of .* Did you mean 'small'"):
         fit({}, 10, "smal")
@@ -106,5 +106,5 @@ def test_by_name() -> None:
 
 @pytest.mark.parametrize("settings", [{"steps": 5}, {"training.steps": 5}])
 def test_settings_without_sections(settings: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=r"settings are given by section, as in .* but '.*steps' is 5"):
+    with pytest.raises(ConfigError, match=r"expected settings by section, as in .* but '.*steps' is 5"):
         fit(settings, 100)

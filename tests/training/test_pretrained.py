@@ -180,7 +180,7 @@ def test_a_crash_before_the_first_checkpoint_needs_the_origin_again(
         go(tmp_path / "m", tiny)
     monkeypatch.undo()
     ear = go(tmp_path / "m", tiny, resume=True)
-    assert any("starting over" in s for s in ear.said)
+    assert any("starting a new run" in s for s in ear.said)
     assert (tmp_path / "m" / "model.safetensors").read_bytes() == whole
 
 
@@ -190,9 +190,9 @@ def test_a_resumed_run_cannot_begin_elsewhere(tiny: Path, tmp_path: Path, monkey
     go(tmp_path / "n", None, text=TINY["text"], model=TINY["model"], training={"steps": 3})
     monkeypatch.chdir(tiny.parent)
     assert go(tmp_path / "m", tiny.name, resume=True, training={"steps": 4}).steps == [4]
-    with pytest.raises(ConfigError, match=r"began with the weights of .*; it is resumed without --init"):
+    with pytest.raises(ConfigError, match=r"began with the weights of .*; leave out init when resuming"):
         go(tmp_path / "m", tmp_path / "other", resume=True)
-    with pytest.raises(ConfigError, match="began with new weights; it is resumed without --init"):
+    with pytest.raises(ConfigError, match="began with new weights; leave out init when resuming"):
         go(tmp_path / "n", tiny, resume=True)
 
 

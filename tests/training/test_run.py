@@ -51,7 +51,7 @@ def test_a_crash_at_any_step_changes_nothing(whole: bytes, tmp_path: Path, step:
     ear = go(tmp_path / "m", resume=True)
     assert weights(tmp_path / "m") == whole
     resumed = (step - 1) // 10 * 10
-    assert any(("starting over" if resumed == 0 else f"resuming from step {resumed}") in said for said in ear.said)
+    assert any(("starting a new run" if resumed == 0 else f"resuming from step {resumed}") in said for said in ear.said)
     assert ear.steps == list(range(resumed + 1, 41))
 
 
@@ -160,7 +160,7 @@ def test_with_no_whole_checkpoint_it_starts_over_and_says_so(whole: bytes, tmp_p
         elif (checkpoint / name).exists():
             (checkpoint / name).write_bytes(b"{}")
     ear = go(tmp_path / "m", resume=True)
-    assert any("holds no whole checkpoint: starting over" in said for said in ear.said)
+    assert any("has no complete checkpoint: starting a new run" in said for said in ear.said)
     assert weights(tmp_path / "m") == whole
 
 
@@ -287,7 +287,7 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(
 def test_a_folder_that_holds_a_model_is_refused_and_left_alone(tmp_path: Path) -> None:
     go(tmp_path / "m", training={"steps": 2})
     before = {p: p.read_bytes() for p in (tmp_path / "m").rglob("*") if p.is_file()}
-    with pytest.raises(ConfigError, match="already holds a model"):
+    with pytest.raises(ConfigError, match="already has a model"):
         go(tmp_path / "m")
     assert {p: p.read_bytes() for p in (tmp_path / "m").rglob("*") if p.is_file()} == before
 
@@ -295,7 +295,7 @@ def test_a_folder_that_holds_a_model_is_refused_and_left_alone(tmp_path: Path) -
 def test_a_folder_that_holds_an_unfinished_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Crash):
         go(tmp_path / "m", Ear(crash_at=12))
-    with pytest.raises(ConfigError, match="unfinished run is in this folder; add --resume"):
+    with pytest.raises(ConfigError, match="unfinished run is in this folder; continue it with resume=True"):
         go(tmp_path / "m")
 
 
@@ -304,7 +304,7 @@ def test_a_model_without_checkpoints_is_kept_aside_when_its_run_starts_over(whol
     before = weights(tmp_path / "m")
     shutil.rmtree(tmp_path / "m" / "checkpoints")
     ear = go(tmp_path / "m", resume=True)
-    assert any("holds no whole checkpoint: starting over" in said for said in ear.said)
+    assert any("has no complete checkpoint: starting a new run" in said for said in ear.said)
     assert any(said.endswith("earlier-1") for said in ear.said)
     assert weights(tmp_path / "m") == whole
     assert weights(tmp_path / "m" / "earlier-1") == before
@@ -359,7 +359,7 @@ def test_a_crash_while_the_model_is_replaced_leaves_none_or_a_whole_one(
     if (tmp_path / "m" / "config.json").exists():
         assert heedful.load(tmp_path / "m", "cpu")
     else:
-        with pytest.raises(ModelError, match="heedful train --resume"):
+        with pytest.raises(ModelError, match="its training was not finished: resume it"):
             heedful.load(tmp_path / "m", "cpu")
     go(tmp_path / "m", resume=True, training={"steps": 40})
     assert weights(tmp_path / "m") == whole
@@ -459,7 +459,7 @@ def test_given_validation_pairs_are_used_and_overlap_is_said(tmp_path: Path, cap
     valid = [("a b", "A B"), ("q q q", "Q Q Q")]
     heedful.train(copies(), tmp_path / "m", valid=valid, settings=small(training={"steps": 2}), verbose=False)
     assert (
-        "289 pairs to learn from, 2 for validation (1 of their sources are also in training: scores on them flatter)"
+        "289 pairs for training, 2 for validation (1 of their sources are also in training, so scores are too high)"
         in caplog.messages
     )
 

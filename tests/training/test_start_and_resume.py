@@ -83,10 +83,9 @@ def test_pairs_that_have_moved(tmp_path: Path, heedful_cli: Cli) -> None:
     moved = Path(shutil.move(pairs, tmp_path / "elsewhere" / "renamed.tsv"))
     done = heedful_cli("train", "--out", out, "--resume", "--steps", 3)
     assert done.code == 2
-    assert done.err.splitlines()[-1] == (
-        f"heedful: {pairs}: there is no such file, and the run in {out} took its pairs from there; if they are "
-        f"elsewhere now, name them all again: heedful train PAIRS … --out {out} --resume"
-    )
+    last = done.err.splitlines()[-1]
+    assert last.startswith(f"heedful: {pairs}: there is no such file, and the run in {out} ")
+    assert "name all their files again" in last
     done = heedful_cli("train", moved, "--valid", valid, "--out", out, "--resume", "--steps", 3)
     assert (done.code, "resuming from step 2" in done.err) == (0, True)
     assert heedful_cli("train", "--out", out, "--resume", "--steps", 4).code == 0  # and the new place is recorded
@@ -99,16 +98,16 @@ def test_without_a_whole_checkpoint_the_pairs_have_to_be_named(tmp_path: Path, h
         (checkpoint / "model.safetensors").write_bytes(b"cut")
     done = heedful_cli("train", "--out", out, "--resume")
     assert done.code == 2
-    assert "holds no whole checkpoint that says where its pairs are; name them again" in done.err
-    assert "starting over" not in done.err
+    assert "has no complete checkpoint that names the files of its pairs; name them again" in done.err
+    assert "starting a new run" not in done.err
 
 
 def test_what_to_do_is_said_for_python_too(tmp_path: Path) -> None:
     with pytest.raises(Crash):
         go(tmp_path / "m", Ear(crash_at=12))
-    with pytest.raises(ConfigError, match=r"add --resume \(in Python, resume=True\) to go on"):
+    with pytest.raises(ConfigError, match=r"continue it with resume=True"):
         go(tmp_path / "m")
-    with pytest.raises(DataError, match=r"\(1 different pair\); give more pairs, or .* \(in Python, valid=…\)"):
+    with pytest.raises(DataError, match=r"\(1 different pair\).* \(valid\)"):
         heedful.train([("a", "b")] * 3, tmp_path / "n")
 
 
@@ -126,18 +125,15 @@ def test_ctrl_c_while_pairs_are_prepared(tmp_path: Path) -> None:
     ear = Impatient()
     with pytest.raises(KeyboardInterrupt):
         go(tmp_path / "m", ear)
-    assert ear.said[-1] == (
-        "stopped before the first step: nothing was begun that could be lost; "
-        "pairs that are prepared already stay in the cache"
-    )
+    assert ear.said[-1].startswith("stopped before the first step: no step was done; ")
     assert not (tmp_path / "m").exists()
     go(tmp_path / "m", training={"steps": 2})
     with pytest.raises(KeyboardInterrupt):
         go(tmp_path / "m", ear, resume=True)
-    assert f"the run in {tmp_path / 'm'} stands where it stood, after step 2;" in ear.said[-1]
+    assert f"the run in {tmp_path / 'm'} is still at step 2;" in ear.said[-1]
     with pytest.raises(KeyboardInterrupt):
         estimate_run(Inputs((PairList(copies()),)), small(), reporter=ear)
-    assert "nothing was tried" in ear.said[-1]
+    assert "nothing was measured" in ear.said[-1]
 
 
 def test_ctrl_c_while_pairs_are_prepared_on_the_command_line(
@@ -149,7 +145,7 @@ def test_ctrl_c_while_pairs_are_prepared_on_the_command_line(
     monkeypatch.setattr("heedful.training.setup.open_pairs", interrupted)
     done = train(heedful_cli, write_pairs(tmp_path / "pairs.tsv", copies()), "--out", tmp_path / "m")
     assert (done.code, done.out) == (130, "")
-    assert done.err.startswith("stopped before the first step: nothing was begun")
+    assert done.err.startswith("stopped before the first step: no step was done")
 
 
 # ---- how long it takes
@@ -172,5 +168,5 @@ def test_a_long_run_says_once_how_long_it_takes(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr("heedful.training.loop.time", SimpleNamespace(perf_counter=tick))
     (words,) = said("long", steps=100_000)
     assert words.startswith("at this speed 99,990 more steps take ")
-    assert words.endswith("Ctrl-C leaves the best model so far")
+    assert words.endswith("Ctrl-C keeps the best model so far")
     assert said("short", steps=40) == []
