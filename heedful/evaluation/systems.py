@@ -113,16 +113,16 @@ def read_test_set(
     """Read sentences with references: from files with columns, or from parallel files, line by line.
 
     `columns` are those of the source and of its references, numbers from 1 or names; `format_` is tsv, csv or jsonl, by
-    default what a file's name says. `report` is called with the name of a file and a message about it.
+    default by the name of a file. `report` is called with the name of a file and a message about it.
     """
     if pairs and (source or references):
         raise ConfigError("give either pairs, or source and references, not both")
     if bool(source) != bool(references):
-        raise ConfigError("source and references belong together; only one of them was given")
+        raise ConfigError("source and references go together; only one of them was given")
     if source and references:
         return TestSet((str(source), *map(str, references)), _kept(_parallel(source, references))).checked()
     if not pairs:
-        raise ConfigError("no sentences were given; name files of pairs, or of source and references")
+        raise ConfigError("no sentences: name files of pairs, or of source and references")
     lines = _kept(line for path in pairs for line in _columns(path, columns, format_, report))
     return TestSet(tuple(map(str, pairs)), lines).checked()
 
