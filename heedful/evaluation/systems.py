@@ -238,8 +238,6 @@ def run(
 
     `translator` is the system's model, if it is open already.
     """
-    from heedful.translator.aligning import wrong_way
-
     lines, rows = test_set.lines, test_set.rows
     notes: list[tuple[str, ...]] = [()] * len(lines)
     if system.translations is not None:
@@ -251,7 +249,7 @@ def run(
         texts = [text.strip() if line.measured else "" for text, line in zip(system.translations, lines, strict=True)]
     else:
         translator = translator or system.model()
-        if why := wrong_way(translator, [row.source for row in rows], [row.references[0] for row in rows]):
+        if why := translator.wrong_way([row.source for row in rows], [row.references[0] for row in rows]):
             raise DataError(f"{system.name}: {why}; swap sources and references, or take another model")
         done: list[heedful.Translation] = []
         with progress(f"translating with {system.name}", len(rows)) as count:
