@@ -23,7 +23,7 @@ from heedful.config import Config
 from heedful.data import Batch, Batches, read_lines
 from heedful.data.batches import prefetch
 from heedful.data.corpus import Corpus
-from heedful.fused.triton import usable
+from heedful.fused.triton.policy import usable
 from heedful.models import build
 from heedful.text import START, Codec
 from heedful.training.step import TrainingStep
