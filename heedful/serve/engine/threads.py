@@ -36,8 +36,7 @@ class EncoderThread(SupervisedThread):
     name = "encoder thread"
 
     def __init__(self, scheduler: Scheduler, threads: int) -> None:
-        super().__init__(scheduler)
-        self.threads = threads
+        super().__init__(scheduler, threads)
         self.unsent: list[WorkerClient] = []  # with messages about dropped sentences
         self.share = TimeShare()
         self.turns = 0  # of heavy work
@@ -46,10 +45,6 @@ class EncoderThread(SupervisedThread):
         self.finished: list[list[FinishedSentence]] = []  # by what is read at once
         self.task: ModelTask | None = None
         self.slicing = False  # whether the next slice of the chunked encoding has its turn
-
-    def again(self) -> EncoderThread:
-        """Return another one."""
-        return EncoderThread(self.scheduler, self.threads)
 
     def recover(self) -> None:
         """Give back what it has taken."""
@@ -66,15 +61,8 @@ class EncoderThread(SupervisedThread):
         if task is not None:
             scheduler.requeue_task(task)
 
-    @torch.inference_mode()
-    def run(self) -> None:
-        """Encode until the engine is closed."""
-        torch.set_num_threads(self.threads)  # of this thread
-        while self._wait():
-            self._turn()
-
-    def _wait(self) -> bool:
-        """Wait until there is something to do; False when it has to end. No local keeps anything of the last turn."""
+    def wait(self) -> bool:
+        """Wait until there is something to encode or read, and take it."""
         scheduler = self.scheduler
         with scheduler.lock:
             self.rest()
@@ -102,7 +90,7 @@ class EncoderThread(SupervisedThread):
                 self.scheduler.metrics.cancelled += len(dropped)
                 self.scheduler.release(batch, dropped)
 
-    def _turn(self) -> None:
+    def turn(self) -> None:
         """Do what was taken: first light requests, then a piece of heavy work."""
         unsent, self.unsent = self.unsent, []
         for worker in unsent:  # not under the lock: sending may block
@@ -241,14 +229,9 @@ class DecoderThread(SupervisedThread):
     name = "decoder thread"
 
     def __init__(self, scheduler: Scheduler, threads: int) -> None:
-        super().__init__(scheduler)
-        self.threads = threads
+        super().__init__(scheduler, threads)
         self.share, self.turns = TimeShare(), 0
         self.joining: list[tuple[LocalGreedyBatch, list[Sentence], Memory]] = []  # taken, and not in their batch yet
-
-    def again(self) -> DecoderThread:
-        """Return another one."""
-        return DecoderThread(self.scheduler, self.threads)
 
     def recover(self) -> None:
         """Have all sentences decoded again: in the middle of a step, no state can be used."""
@@ -265,15 +248,8 @@ class DecoderThread(SupervisedThread):
         for each in batches:
             scheduler.requeue_batch(each)
 
-    @torch.inference_mode()
-    def run(self) -> None:
-        """Decode until the engine is closed."""
-        torch.set_num_threads(self.threads)
-        while self._wait():
-            self._turn()
-
-    def _wait(self) -> bool:
-        """Wait until there is something to do; False when it has to end. No local keeps anything of the last turn."""
+    def wait(self) -> bool:
+        """Wait until there is something to decode."""
         scheduler = self.scheduler
         with scheduler.lock:
             self.rest()
@@ -286,7 +262,7 @@ class DecoderThread(SupervisedThread):
             self.joining, scheduler.encoded = scheduler.encoded, []
         return True
 
-    def _turn(self) -> None:
+    def turn(self) -> None:
         """Let sentences join, and take one step of every batch that is due."""
         scheduler = self.scheduler
         while self.joining and not self.replaced:
