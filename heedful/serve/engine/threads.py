@@ -1,4 +1,4 @@
-"""The threads of an engine: one encodes, one decodes, and one receives what the worker process has decoded.
+"""The threads of an engine: one encodes, and one decodes.
 
 Encoding has a thread of its own, so that new sentences do not hold up those that are being decoded. Sentences that
 arrive while it encodes are encoded together afterwards: the more there is to do, the more is done at once. Heavy
@@ -8,11 +8,7 @@ ones.
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable
-
-import torch
 
 from heedful.models import Memory
 from heedful.serve.engine.batches import ChunkedEncoding, FinishedSentence, LocalGreedyBatch, RunningBatch
@@ -20,11 +16,10 @@ from heedful.serve.engine.queue import SLICE, TimeShare
 from heedful.serve.engine.request import EngineRequest, Sentence
 from heedful.serve.engine.scheduler import ModelTask, Picked, Scheduler, client_error
 from heedful.serve.engine.supervisor import SupervisedThread
-from heedful.serve.engine.worker import StepReport
 from heedful.serve.engine.worker_client import WorkerClient
 from heedful.translator.pipeline import DecodedToken
 
-__all__ = ["DecoderThread", "EncoderThread", "WorkerListener"]
+__all__ = ["DecoderThread", "EncoderThread"]
 
 TOKENS_AT_ONCE = 4  # tokens of streams that are reported at once
 TOKENS_PAUSE = 0.002  # seconds before the next ones are
@@ -344,38 +339,3 @@ class DecoderThread(SupervisedThread):
                 time.sleep(TOKENS_PAUSE)
             for on_token, token in reports[first : first + TOKENS_AT_ONCE]:
                 scheduler.in_loop(on_token, token)
-
-
-class WorkerListener:
-    """Receives what the worker process has decoded, in a thread."""
-
-    def __init__(self, scheduler: Scheduler, worker: WorkerClient, digests: Callable[[], dict[str, str]]) -> None:
-        self.scheduler, self.worker, self.digests = scheduler, worker, digests
-
-    def start(self) -> None:
-        """Start the thread."""
-        threading.Thread(target=self.run, name="heedful-listener", daemon=True).start()
-
-    def run(self) -> None:
-        """Receive reports until the process is gone; then requeue the sentences that it had."""
-        try:
-            self.worker.listen(self.digests, self._receive)
-        finally:
-            self.worker.give_up()
-            with self.scheduler.lock:
-                batches = [] if self.scheduler.closed else self._batches()
-            for batch in batches:
-                self.scheduler.requeue_batch(batch)
-            self.worker.gone = True  # now it may be replaced
-
-    @torch.inference_mode()
-    def _receive(self, report: StepReport) -> None:
-        with self.scheduler.lock:
-            for rows in report.rows:
-                self.scheduler.metrics.count_step(rows)
-            finished = {batch: batch.receive(report) for batch in self._batches()}
-        for batch, sentences in finished.items():
-            self.scheduler.finish(batch, sentences)
-
-    def _batches(self) -> list[RunningBatch]:
-        return [batch for batch in self.scheduler.batches if batch.worker is self.worker]
