@@ -99,10 +99,10 @@ def layer_type(cell: str, U: Tensor) -> type[Layer]:
     return KERNEL_LAYERS[cell] if cell in KERNEL_LAYERS and by_kernels(U) else LAYERS[cell]
 
 
-def joinable(spec: DecoderSpec, given: Tensors) -> bool:
+def joinable(spec: DecoderSpec, tensors: Tensors) -> bool:
     """Whether kernels take the steps, and something besides its layer reads the state that queries."""
-    others = "W_q" in given or "a" in given
-    return bool(spec.query) and others and by_kernels(given["U0"]) and attention_by_kernels(given["keys"])
+    others = "W_q" in tensors or "a" in tensors
+    return bool(spec.query) and others and by_kernels(tensors["U0"]) and attention_by_kernels(tensors["keys"])
 
 
 def _own_precision(device: torch.device) -> AbstractContextManager[Any]:
@@ -119,7 +119,7 @@ def unrolled_decoder(spec: DecoderSpec, tensors: Tensors) -> DecoderOutput:
     U{l}, b_U{l}; from the second layer on also W{l}, b_W{l}, and drop{l} (T, B, D), which multiplies the state below;
     s{l} and, for the LSTM, m{l} (B, D): the first states;
     keys (B, S, A), values (B, S, E), keep (B, S); for the additive score W_q (A, D) and v (A,);
-    W_a (D, D+E), b_a (D,), a (B, D): a_t = tanh(W_a[s_t; c_t] + b_a), and what stands for a_0;
+    W_a (D, D+E), b_a (D,), a (B, D): a_t = tanh(W_a[s_t; c_t] + b_a), and a_0;
     W_fed: the weights of what is fed into the lowest layer: a_{t-1} if there is one, else c_t.
     """
     names, dtype = tuple(tensors), tensors["U0"].dtype
@@ -135,28 +135,28 @@ def unrolled_decoder(spec: DecoderSpec, tensors: Tensors) -> DecoderOutput:
 
 
 class UnrolledDecoder:
-    """A decoder over T steps: made of what was given, and for the backward pass of what the forward pass has saved.
+    """A decoder over T steps, made of its tensors and, for the backward pass, of what the forward pass has saved.
 
     A step is a list of parts, each with its forward and its backward; the backward pass takes them in reverse.
     """
 
-    def __init__(self, spec: DecoderSpec, given: Tensors, saved: list[Tensor] | None = None) -> None:
-        self.spec, self.given = spec, given
-        self.T, self.B = given["x"].shape[:2]
-        self.joined = self._joined() if joinable(spec, given) else None
+    def __init__(self, spec: DecoderSpec, tensors: Tensors, saved: list[Tensor] | None = None) -> None:
+        self.spec, self.tensors = spec, tensors
+        self.T, self.B = tensors["x"].shape[:2]
+        self.joined = self._joined() if joinable(spec, tensors) else None
         buffers = None if saved is None else list(saved)
         self.layers = [self._layer(number, buffers) for number in range(spec.layers)]
         self.top = self.layers[-1]
-        self.W = [self.top.arrange(given[f"W{number}"][None]) for number in range(spec.layers)]
+        self.W = [self.top.arrange(tensors[f"W{number}"][None]) for number in range(spec.layers)]
         self.attention = self._attention(buffers) if spec.query else None
-        self.mix = self._mix(buffers) if "a" in given else None
+        self.mix = self._mix(buffers) if "a" in tensors else None
         self.below = [self._below(number) for number in range(1, spec.layers)]
-        self.feed = self._feed() if "W_fed" in given else None
+        self.feed = self._feed() if "W_fed" in tensors else None
 
     def _joined(self) -> JoinedProducts:
-        U, late = self.given[f"U{self.spec.layers - 1}"], self.spec.query == "after"
-        others = {"q": self.given["W_q"]} if "W_q" in self.given else {}
-        others |= {"a": self.given["W_a"][:, : U.shape[1]]} if "a" in self.given else {}
+        U, late = self.tensors[f"U{self.spec.layers - 1}"], self.spec.query == "after"
+        others = {"q": self.tensors["W_q"]} if "W_q" in self.tensors else {}
+        others |= {"a": self.tensors["W_a"][:, : U.shape[1]]} if "a" in self.tensors else {}
         return JoinedProducts(layer_type(self.spec.cell, U), U, others, late, (self.T, self.B))
 
     def _gates(self, number: int) -> Tensor | None:
@@ -164,13 +164,13 @@ class UnrolledDecoder:
         return self.joined.gates if self.joined is not None and number == self.spec.layers - 1 else None
 
     def _layer(self, number: int, buffers: list[Tensor] | None) -> Layer:
-        given, spec = self.given, self.spec
-        U = given[f"U{number}"][None]
+        tensors, spec = self.tensors, self.spec
+        U = tensors[f"U{number}"][None]
         kind = layer_type(spec.cell, U)
         if buffers is not None:
             return kind(U, *[buffers.pop(0) for _ in range(1 + len(spec.states))])
-        bias = (given[f"b_W{number}"][None], given[f"b_U{number}"][None])
-        first = tuple(given[f"{side}{number}"][None] for side in spec.states)
+        bias = (tensors[f"b_W{number}"][None], tensors[f"b_U{number}"][None])
+        first = tuple(tensors[f"{side}{number}"][None] for side in spec.states)
         return kind.allocate(self.T, U, bias, first, self._gates(number))
 
     def _querying(self, states: Tensor) -> Tensor:
@@ -178,38 +178,38 @@ class UnrolledDecoder:
         return states[0, :-1] if self.spec.query == "before" else states[0, 1:]
 
     def _attention(self, buffers: list[Tensor] | None) -> AttentionSteps:
-        keys, values = self.given["keys"], self.given["values"]
-        memory = (keys, values, self.given["keep"])
+        keys, values = self.tensors["keys"], self.tensors["values"]
+        memory = (keys, values, self.tensors["keep"])
         if buffers is None:
             saved = AttentionSteps.allocate(self.T, keys, values, None if self.joined is None else self.joined.q)
         else:
             saved = tuple(buffers.pop(0) for _ in range(3))
         s, kernels = self._querying(self.top.s), attention_by_kernels(keys)
-        if "v" not in self.given:
+        if "v" not in self.tensors:
             return (KernelDot if kernels else DotSteps)(memory, s, saved, self.spec.scale)
         kind = JoinedAdditive if self.joined is not None else KernelAdditive if kernels else AdditiveSteps
-        return kind(memory, s, saved, (self.given["W_q"], self.given["v"]))
+        return kind(memory, s, saved, (self.tensors["W_q"], self.tensors["v"]))
 
     def _mixed(self) -> Tensor:
         """Return a buffer for the attentional states, or for their gradients: (T+1, B, D)."""
         if self.joined is not None:
             return self.joined.others["a"]
-        return self.given["a"].new_empty(self.T + 1, *self.given["a"].shape)
+        return self.tensors["a"].new_empty(self.T + 1, *self.tensors["a"].shape)
 
     def _mix(self, buffers: list[Tensor] | None) -> Mix:
         a = self._mixed() if buffers is None else buffers.pop(0)
         if buffers is None:
-            a[0] = self.given["a"]
+            a[0] = self.tensors["a"]
         assert self.attention is not None
         kind = Mix if self.joined is None else JoinedMix
-        return kind(a, self.given["W_a"], self.given["b_a"], self.top.s[0, 1:], self.attention.c)
+        return kind(a, self.tensors["W_a"], self.tensors["b_a"], self.top.s[0, 1:], self.attention.c)
 
     def _below(self, number: int) -> Feed:
-        lower, drop = self.layers[number - 1], self.given.get(f"drop{number}")
+        lower, drop = self.layers[number - 1], self.tensors.get(f"drop{number}")
         return Feed(self.layers[number], self.W[number], lower.s[0, 1:], drop)
 
     def _feed(self) -> Feed:
-        W = self.top.arrange(self.given["W_fed"][None])
+        W = self.top.arrange(self.tensors["W_fed"][None])
         if self.mix is not None:
             return Feed(self.layers[0], W, self.mix.a[:-1])
         assert self.attention is not None
@@ -240,7 +240,7 @@ class UnrolledDecoder:
 
     @property
     def saved(self) -> list[Tensor]:
-        """What the backward pass needs besides what was given."""
+        """What the backward pass needs besides the tensors."""
         of_layers = [tensor for layer in self.layers for tensor in layer.saved[1:]]
         of_attention = () if self.attention is None else self.attention.saved
         return [*of_layers, *of_attention, *(() if self.mix is None else (self.mix.a,))]
@@ -248,13 +248,13 @@ class UnrolledDecoder:
     def forward(self) -> tuple[Tensor, ...]:
         """Take all steps. Return s, c, α and a where there are any, then the last states, layer by layer."""
         lowest = self.layers[0]
-        lowest.project(self.given["x"][None], self.W[0])
+        lowest.project(self.tensors["x"][None], self.W[0])
         for upper in self.layers[1:]:
             upper.gates.copy_(upper.bias)
         if self.joined is not None:
             lowest.add_bias(slice(None))
             lowest.bias_missing = False
-            self.joined.begin_forward(self.top.s[0], None if self.mix is None else self.given["b_a"])
+            self.joined.begin_forward(self.top.s[0], None if self.mix is None else self.tensors["b_a"])
         parts = [forward for forward, _ in self._step()]
         for t in range(self.T):
             for forward in parts:
@@ -265,7 +265,7 @@ class UnrolledDecoder:
         return *outputs, *(side[0, -1].clone() for layer in self.layers for side in layer.saved[2:])
 
     def backward(self, gradients: list[Tensor | None]) -> Tensors:
-        """Take all steps back: from the gradients of the outputs to those of what was given."""
+        """Run the backward pass: from the gradients of the outputs to those of the tensors."""
         sides = [[torch.zeros_like(side) for side in layer.saved[2:]] for layer in self.layers]
         ds = sides[-1][0]
         _add(ds[0, 1:], gradients.pop(0))
@@ -296,20 +296,20 @@ class UnrolledDecoder:
 
     def _gradients(self) -> Tensors:
         """Compute what is computed for all steps at once."""
-        lowest, found = self.layers[0], Tensors()
-        found["x"], found["W0"] = lowest.dx(self.W[0])[0], lowest.dW(self.given["x"][None])[0]
-        found |= {f"W{number}": feed.dW() for number, feed in enumerate(self.below, 1)}
+        lowest, gradients = self.layers[0], Tensors()
+        gradients["x"], gradients["W0"] = lowest.dx(self.W[0])[0], lowest.dW(self.tensors["x"][None])[0]
+        gradients |= {f"W{number}": feed.dW() for number, feed in enumerate(self.below, 1)}
         for number, layer in enumerate(self.layers):
-            found[f"U{number}"] = layer.dU()[0]
-            found[f"b_W{number}"], found[f"b_U{number}"] = (b[0] for b in layer.db())
+            gradients[f"U{number}"] = layer.dU()[0]
+            gradients[f"b_W{number}"], gradients[f"b_U{number}"] = (b[0] for b in layer.db())
             for name, side in zip(self.spec.states, (layer.ds, layer.dm), strict=False):
-                found[f"{name}{number}"] = side[0, 0]  # type: ignore[index]
+                gradients[f"{name}{number}"] = side[0, 0]  # type: ignore[index]
         if self.attention is not None:
-            found |= {"keys": self.attention.d_keys(), "values": self.attention.d_values()}
-            found |= self.attention.d_weights_of_score()
-        found |= {} if self.mix is None else self.mix.gradients()
-        found |= {} if self.feed is None else {"W_fed": self.feed.dW()}
-        return found
+            gradients |= {"keys": self.attention.d_keys(), "values": self.attention.d_values()}
+            gradients |= self.attention.d_weights_of_score()
+        gradients |= {} if self.mix is None else self.mix.gradients()
+        gradients |= {} if self.feed is None else {"W_fed": self.feed.dW()}
+        return gradients
 
 
 def _add(into: Tensor, gradient: Tensor | None) -> None:
@@ -342,10 +342,10 @@ class _Decode(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: _Context, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         n = len(ctx.names)
-        given = dict(zip(ctx.names, ctx.saved_tensors[:n], strict=True))
-        with _own_precision(given["x"].device):
-            found = UnrolledDecoder(ctx.spec, given, list(ctx.saved_tensors[n:])).backward(list(gradients))
-        return None, None, *(found.get(name) for name in ctx.names)
+        tensors = dict(zip(ctx.names, ctx.saved_tensors[:n], strict=True))
+        with _own_precision(tensors["x"].device):
+            results = UnrolledDecoder(ctx.spec, tensors, list(ctx.saved_tensors[n:])).backward(list(gradients))
+        return None, None, *(results.get(name) for name in ctx.names)
 
 
 @no_compile

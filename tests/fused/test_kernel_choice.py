@@ -49,7 +49,7 @@ def test_the_gradient_of_the_reference() -> None:
 def test_on_the_cpu_an_open_choice_is_the_reference(monkeypatch: pytest.MonkeyPatch, switch: str | None) -> None:
     _switch(monkeypatch, switch)
     assert path("cpu") == ("cpu", "reference", "kernels are for CUDA devices")
-    assert path("cpu", "reference") == ("cpu", "reference", "asked for")
+    assert path("cpu", "reference") == ("cpu", "reference", "set by how")
     ways = paths("cpu")
     assert [way.operation for way in ways] == [one.name for one in policy.OPERATIONS]
     assert {way.way for way in ways} == {"reference"}

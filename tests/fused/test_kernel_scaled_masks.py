@@ -74,7 +74,7 @@ def test_a_mask_has_two_axes_at_least() -> None:
 def test_the_sums_of_a_kernel_that_anybody_put_there_are_not_taken() -> None:
     q = torch.randn(1, 2, 5, 8)
     caught = Caught()
-    caught.found = Fused("fused", torch.zeros(1, 2, 5))
+    caught.result = Fused("fused", torch.zeros(1, 2, 5))
     assert caught.of(q) == (None, "fused")
 
 

@@ -1,8 +1,9 @@
-"""One token for every hypothesis: the Transformer's decoder with as few operations as possible.
+"""The Transformer with as few operations as possible: an encoder, a decoder for one token, and packed weights.
 
-`DecoderLayer` in `heedful.models.transformer` is the definition. One token at a time the products are small, and the
-time goes into calling them. So all weights are looked up once, a state is (R, D) instead of (R, 1, D), the scale and
-the mask of the scores are part of their product, and nothing is kept that nobody asked for.
+`EncoderLayer`, `DecoderLayer` and `MultiHead.keys` in `heedful.models.transformer` are the definition. The products of
+a short sentence, or of one token, are small, and most time goes into calling them. So the weights are gathered once, a
+state is (R, D) instead of (R, 1, D), the scale and the mask of the scores are part of their product, and no attention
+weights are kept.
 """
 
 from __future__ import annotations

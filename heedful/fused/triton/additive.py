@@ -12,7 +12,7 @@ Q or K was made smaller to fit into fp32 and the other side could tell (the bits
 from q and k themselves, with an exponential for every element: exact, and several times slower.
 
 The kernels give the weights and their gradients; the context is a product of PyTorch's. To `torch.compile` the kernels
-are two operations whose inside it does not look into. The definition is `heedful.attention.additive_attend`.
+are two opaque operations. The definition is `heedful.attention.additive_attend`.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -76,7 +76,7 @@ def additive_attend(
     anything is), the context is of the values' type; autocast changes neither.
 
     `how`: "kernel" for the kernels, which never hold (B, T, S, A), "reference" for the definition, "auto" for the
-    kernels where `policy.path` says so.
+    kernels where `policy.path` decides so.
     """
     sizes = check_shapes(q=(q, "B T A"), k=(k, "B S A"), v=(v, "A"), values=(values, "B S D"))
     tensors = {"q": q, "k": k, "v": v, "values": values}
@@ -85,8 +85,8 @@ def additive_attend(
             raise ShapeError(f"{name} is of {x.dtype}, expected one of {', '.join(map(str, FLOATS))}")
     keep = fit(tensors, keep, [sizes[axis] for axis in "BTS"])
     way = "reference" if how == "auto" and unfit(q, k, v) else path(q.device, how).way
-    found = (fitted_attend if way == "kernel" else attention.additive_attend)(q, k, v, values, keep)
-    return found if weights else (found[0], None)
+    context, alpha = (fitted_attend if way == "kernel" else attention.additive_attend)(q, k, v, values, keep)
+    return context, alpha if weights else None
 
 
 def kernel_attend(q: Tensor, k: Tensor, v: Tensor, values: Tensor, keep: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -132,16 +132,16 @@ def unfit(q: Tensor, k: Tensor, v: Tensor) -> str:
 
 
 def fit(tensors: dict[str, Tensor], keep: Tensor | None, shape: Sequence[int]) -> Tensor | None:
-    """Refuse what is not on one device, and a mask that does not fit; return it for every pair: (B, T, S)."""
+    """Check devices and mask; return the mask for every pair: (B, T, S)."""
     places = {name: x.device for name, x in [*tensors.items(), *([] if keep is None else [("keep", keep)])]}
     if len(set(places.values())) > 1:
         raise ShapeError(f"all have to be on one device; given {', '.join(f'{n} on {d}' for n, d in places.items())}")
     if keep is None:
         return None
     if keep.dtype != torch.bool:
-        raise ShapeError(f"keep is of {keep.dtype}, expected torch.bool: True where may be looked")
+        raise ShapeError(f"keep is of {keep.dtype}, expected torch.bool: True where may be attended to")
     whole = keep[:, None] if keep.dim() == 2 else keep
-    if whole.dim() != 3 or any(found not in (1, size) for found, size in zip(whole.shape, shape, strict=True)):
+    if whole.dim() != 3 or any(size not in (1, full) for size, full in zip(whole.shape, shape, strict=True)):
         raise ShapeError(f"keep has shape {tuple(keep.shape)}, expected (B, S) or (B, T, S) for scores {tuple(shape)}")
     return whole.expand(*shape)
 

@@ -47,7 +47,7 @@ class Kernel(JitFunction):
 
     def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., Any]:
         """Return what launches the kernel, grid[0] · grid[1] · … times side by side."""
-        # Said aloud: what Triton does when nothing is said changes with its version.
+        # Explicit, because Triton's default changes with its version.
         return partial(self.jit()[grid], enable_fp_fusion=True)
 
 
@@ -78,7 +78,7 @@ R = TypeVar("R")
 def no_compile(function: Callable[P, R]) -> Callable[P, R]:
     """Make torch.compile leave a function as it is.
 
-    `torch.compiler.disable` does that, but loads the whole compiler; here it is asked only where somebody compiles.
+    `torch.compiler.disable` does that, but loads the whole compiler; here it is called only while compiling.
     """
     disabled: list[Callable[P, R]] = []
 

@@ -1,7 +1,7 @@
-"""Which way an operation is computed, by kernels in Triton or by the reference in PyTorch's own operations, and why.
+"""Whether an operation is computed by kernels in Triton or by the reference in PyTorch's own operations, and why.
 
-This is the one place where it is decided. Left open (`how="auto"`), it is the kernels on a CUDA device where Triton
-works, unless HEEDFUL_KERNELS is `off`. A caller that insists (`how="kernel"`) gets them or an error.
+This is decided here only. With `how="auto"` it is the kernels on a CUDA device where Triton works, unless
+HEEDFUL_KERNELS is `off`; with `how="kernel"`, the kernels or an error.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WAYS = ("auto", "kernel", "reference")
 
 
 class Operation(NamedTuple):
-    """Something that kernels can do: its name, when it is done, where its reference stands, and what limits them."""
+    """An operation with kernels: its name, when it is used, where its reference is, and what limits the kernels."""
 
     name: str
     when: str
@@ -48,7 +48,7 @@ OPERATIONS = (
 
 
 class Path(NamedTuple):
-    """Which way is gone on a device, "kernel" or "reference", and why."""
+    """Which implementation is used on a device, "kernel" or "reference", and why."""
 
     device: str
     way: str
@@ -64,47 +64,46 @@ class Way(NamedTuple):
 
 
 def path(device: torch.device | str, how: str = "auto", unfit: str = "") -> Path:
-    """Return which way is gone on a device when somebody says `how`: auto, kernel or reference.
+    """Return which implementation is used on a device; `how` is auto, kernel or reference.
 
-    `unfit` says why kernels cannot work with what was given, if so. Kernels that were asked for and cannot run are an
-    error.
+    `unfit` is why kernels cannot take these tensors, or "". Raises ConfigError for `how="kernel"` if they cannot run.
     """
     choose("way (how)", how, WAYS)
     place = str(device)
     if how == "reference":
-        return Path(place, how, "asked for")
+        return Path(place, how, "set by how")
     if how == "auto" and (off := _switched_off(place)):
         return Path(place, "reference", off)
     if missing := _missing(place) or unfit:
         if how == "kernel":
             raise ConfigError(f"kernels cannot run on {place}: {missing}; choose how='auto' or how='reference'")
         return Path(place, "reference", missing)
-    return Path(place, "kernel", "asked for" if how == "kernel" else "Triton works there")
+    return Path(place, "kernel", "set by how" if how == "kernel" else "Triton works there")
 
 
 def paths(device: torch.device | str | None = None) -> list[Way]:
-    """Return for every operation which way it takes on a device when the choice is left open, and why.
+    """Return for every operation which implementation is used on a device with `how="auto"`, and why.
 
-    By itself it is the first CUDA device, or the CPU where there is none.
+    The device is by default the first CUDA device, or the CPU where there is none.
     """
-    found = path(device or ("cuda:0" if torch.cuda.is_available() else "cpu"))
-    return [Way(one.name, found.way, f"{_told(one, found.way)} ({found.why})") for one in OPERATIONS]
+    chosen = path(device or ("cuda:0" if torch.cuda.is_available() else "cpu"))
+    return [Way(one.name, chosen.way, f"{_usage(one, chosen.way)} ({chosen.why})") for one in OPERATIONS]
 
 
-def _told(one: Operation, way: str) -> str:
-    """Say when an operation is done, and by what if not by kernels."""
+def _usage(one: Operation, way: str) -> str:
+    """Return when an operation is used, and by what it is computed if not by kernels."""
     if way == "reference":
         return f"{one.when}; {one.otherwise}"
     return f"{one.when} {one.only}, else {one.otherwise}" if one.only else one.when
 
 
 def usable(x: Tensor) -> bool:
-    """Whether kernels can and may work on this tensor, when nobody said how: see `path`."""
+    """Whether kernels are used for this tensor with `how="auto"`: see `path`."""
     return x.is_cuda and path(x.device).way == "kernel"
 
 
 def _switched_off(place: str) -> str:
-    """Why the choice falls on the reference before anything is tried, or nothing."""
+    """Return why the reference is used before anything is tried, or ""."""
     off = choose(SWITCH, os.environ.get(SWITCH, "on"), ("on", "off")) == "off"
     if not place.startswith("cuda"):
         return "kernels are for CUDA devices"
@@ -112,7 +111,7 @@ def _switched_off(place: str) -> str:
 
 
 def _missing(place: str) -> str:
-    """What keeps kernels from running on a device, or nothing."""
+    """Return why kernels cannot run on a device, or ""."""
     if not _installed():
         return "Triton is not installed"
     if interpreted():
@@ -122,20 +121,20 @@ def _missing(place: str) -> str:
     return "" if _work_on(torch.device(place)) else "Triton does not work there"
 
 
-# torch.compile asks once and takes the answer for good, rather than look inside; to say so by its own decorator,
+# torch.compile calls it once and takes the result as constant. Its own decorator for that,
 # torch.compiler.assume_constant_result, would load the compiler, which takes seconds.
 _missing._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 @cache
 def _installed() -> bool:
-    """Whether Triton is there; looked up once, since decoding asks at every step."""
+    """Whether Triton is installed; cached, since decoding needs it at every step."""
     return find_spec("triton") is not None
 
 
 @cache
 def _work_on(device: torch.device) -> bool:
-    """Find out with a kernel that does next to nothing: Triton needs a C compiler, too, and not too old a GPU."""
+    """Run a minimal kernel to check: Triton needs a C compiler, too, and not too old a GPU."""
     if not _installed():
         return False
     try:
@@ -143,11 +142,11 @@ def _work_on(device: torch.device) -> bool:
         with torch.cuda.device(device):
             _trial[(1,)](one)
         return one.item() == 1
-    except Exception as error:  # whatever it is, there is another way
+    except Exception as error:  # whatever it is, the reference can be used
         reason = " ".join(str(error).split())[:200]
         warnings.warn(
             f"Triton's kernels do not work here ({type(error).__name__}: {reason}); PyTorch's own operations are "
-            f"used, which are slower. {SWITCH}=off says nothing of it.",
+            f"used, which are slower. {SWITCH}=off turns this warning off.",
             RuntimeWarning,
             stacklevel=3,
         )

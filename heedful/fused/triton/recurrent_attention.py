@@ -174,7 +174,7 @@ def _rows(memory: Tensor) -> Tensor:
 
 
 def _check(memory: tuple[Tensor, Tensor, Tensor], v: Tensor | None, room: Mapping[str, tuple[Tensor, Sizes]]) -> None:
-    """Refuse what does not fit together."""
+    """Raise ShapeError for tensors that do not fit together."""
     keys, values, keep = memory
     B, S, A = keys.shape
     sizes = {"keys": (keys, (B, S, A)), "values": (values, (B, S, values.shape[-1])), "keep": (keep, (B, S)), **room}
@@ -237,7 +237,7 @@ class AttendSteps:
         return self.dq, self.de
 
     def backward(self, t: int, ds: Tensor) -> None:
-        """Take query t back, from `dc[t]` to `de[t]`, and `dq[t]` if v is given; otherwise ds gets scale · dq.
+        """Run query t backward, from `dc[t]` to `de[t]`, and `dq[t]` if v is given; otherwise ds gets scale · dq.
 
         ds (B, A) in one piece.
         """

@@ -51,23 +51,23 @@ def steppable(x: Tensor) -> bool:
 
 def pitch(name: str, rows: Tensor) -> int:
     """Return how many numbers lie from one row to the next.  rows (…, W): the rows may be parts of wider ones."""
-    found, before = 0, 1
+    step, before = 0, 1
     even = rows.shape[-1] <= 1 or rows.stride(-1) == 1
     for size, stride in reversed(list(zip(rows.shape[:-1], rows.stride()[:-1], strict=True))):
         if size > 1:
-            found = found or stride
-            even = even and stride == found * before
+            step = step or stride
+            even = even and stride == step * before
         before *= size
     if rows.numel() and not even:
         raise ShapeError(f"{name} has strides {rows.stride()} for {tuple(rows.shape)}: its rows must follow evenly")
-    return found or rows.shape[-1]
+    return step or rows.shape[-1]
 
 
 def counted(*widths: int) -> tuple[int, ...]:
     """Return widths and strides counted in a unit of 4 or 1, and the unit.
 
-    Triton asks of a number only whether it is a multiple of 16. Where all are multiples of 4, as 1,000 is, a kernel
-    that multiplies by 4 itself can fetch 16 bytes at once, too.
+    Triton distinguishes numbers only by whether they are multiples of 16. Where all are multiples of 4, as 1,000 is, a
+    kernel that multiplies by 4 itself can fetch 16 bytes at once, too.
     """
     unit = 1 if any(width % 4 for width in widths) else 4
     return *(width // unit for width in widths), unit

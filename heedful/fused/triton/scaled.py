@@ -1,7 +1,7 @@
 """Scaled dot-product attention by PyTorch's fastest fused kernel, with exact weights that can be read afterwards.
 
 The output is that of `scaled_dot_product_attention`, bit for bit. Every fused kernel behind it also finds the
-log-sum-exp of each row, which PyTorch keeps for the backward pass and shows to nobody: it is caught where the call
+log-sum-exp of each row, which PyTorch keeps for the backward pass and does not return: it is caught where the call
 reaches the kernel, and with it any weight is one product away.
 """
 
@@ -45,11 +45,11 @@ class Fused(NamedTuple):
 
 
 class Caught(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Inside it, `found` is what the last fused kernel gave; nothing if PyTorch took its operations one by one."""
+    """A mode in which `result` is that of the last fused kernel; None if PyTorch ran separate operations."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.found: Fused | None = None
+        self.result: Fused | None = None
 
     def __torch_dispatch__(
         self,
@@ -58,7 +58,7 @@ class Caught(TorchDispatchMode):  # type: ignore[no-untyped-call]
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:  # noqa: ANN401
-        """Run an operation, and look at what the fused ones return."""
+        """Run an operation, and keep the log-sum-exp of fused ones."""
         kwargs = kwargs or {}
         if func is _aten.scaled_dot_product_attention.default:
             # In inference mode it comes whole.
@@ -66,12 +66,12 @@ class Caught(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 return func.decompose(*args, **kwargs)
         if func not in _FUSED:
             return func(*args, **kwargs)
-        backend, asked = _FUSED[func]
-        if asked is not None:
-            args = (*args[:asked], True, *args[asked + 1 :])
-        found = func(*args, **kwargs)
-        self.found = Fused(backend, found[1])
-        return found
+        backend, need_lse = _FUSED[func]
+        if need_lse is not None:
+            args = (*args[:need_lse], True, *args[need_lse + 1 :])
+        outputs = func(*args, **kwargs)
+        self.result = Fused(backend, outputs[1])
+        return outputs
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -83,14 +83,14 @@ class Caught(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
         `rows` says how many queries the call had, if not all of q.
         """
-        if self.found is None:
+        if self.result is None:
             return None, "math"
-        backend, lse = self.found
+        backend, lse = self.result
         B, H, T = *q.shape[:2], q.shape[2] if rows is None else rows
         if backend == "efficient":
             lse = lse[..., :T]  # which is filled up to a multiple of 32
         rounded = q.is_cuda and q.dtype == torch.float32 and products_are_rounded()
-        # Of one that anybody may put in PyTorch's place nobody knows what it calls a log-sum-exp.
+        # The log-sum-exp of a backend that was registered by others may mean something else.
         if lse.numel() != B * H * T or rounded or backend == "fused":
             return None, backend
         return lse.detach().reshape(B, H, T), backend
@@ -126,7 +126,7 @@ def scaled_attend(
         output = output if empty is None else output.masked_fill(empty[..., None], 0.0)
     weights = ScaledWeights(scores, lse, backend, how)
     if how != "auto":
-        weights.by_kernels()  # so that a `how` that cannot be is said here, not when somebody reads
+        weights.by_kernels()  # so that an impossible `how` is an error here, not when weights are read
     return output, weights
 
 
@@ -138,7 +138,7 @@ def _attended(
     calls: list[tuple[Caught, int]] = []
     for some in _slabs(q, k, values, mask, causal):
         if torch.compiler.is_compiling():
-            # The compiler sees plain PyTorch; the log-sum-exp is found when somebody reads.
+            # The compiler sees plain PyTorch; the log-sum-exp is computed when weights are read.
             outputs.append(_sdpa(*some, scale))
             continue
         with Caught() as caught:
@@ -149,10 +149,10 @@ def _attended(
 
 def _joined(calls: list[tuple[Caught, int]], q: Tensor) -> tuple[Tensor | None, str]:
     """Return the log-sum-exp of all calls, unless one has none, and the backend.  q (B, H, T, C) -> (B, H, T)."""
-    found = [caught.of(q, rows) for caught, rows in calls]
-    backend = found[-1][1] if found else "compiled"
-    sums = [lse for lse, _ in found if lse is not None]
-    if len(sums) < max(1, len(found)):
+    results = [caught.of(q, rows) for caught, rows in calls]
+    backend = results[-1][1] if results else "compiled"
+    sums = [lse for lse, _ in results if lse is not None]
+    if len(sums) < max(1, len(results)):
         return None, backend
     return sums[0] if len(sums) == 1 else torch.cat(sums, 2), backend
 
@@ -230,7 +230,7 @@ def _alike(q: Tensor, k: Tensor, values: Tensor) -> bool:
 
 
 def _check(q: Tensor, k: Tensor, values: Tensor, keep: Tensor | None, mask: Tensor | None, causal: bool) -> None:
-    """Refuse what does not fit together, in words."""
+    """Raise an error for arguments that do not fit together."""
     for name, x in (("q", q), ("k", k), ("values", values)):
         if x.dim() != 4:
             raise ShapeError(f"{name} has shape {tuple(x.shape)}, expected (B, heads, positions, channels): 4 axes")
@@ -247,7 +247,7 @@ def _check(q: Tensor, k: Tensor, values: Tensor, keep: Tensor | None, mask: Tens
         if x.dtype != q.dtype and _autocast(q) == q.dtype:
             raise ConfigError(f"{name} is {x.dtype}, but q is {q.dtype}; give them one type, or use autocast")
     if mask is not None and (keep is not None or causal):
-        raise ConfigError("mask stands for itself: put what keep or causal would say into it, or leave it out")
+        raise ConfigError("mask cannot be combined with keep or causal; merge them into one mask")
     if keep is not None and (tuple(keep.shape) != (B, S) or keep.dtype != torch.bool):
         raise ShapeError(f"keep is {tuple(keep.shape)} of {keep.dtype}, expected (B={B}, S={S}) of torch.bool")
     if mask is not None:
@@ -310,11 +310,11 @@ class ScaledWeights:
         """Return the memory that is held, as address and bytes, so that what several calls share is counted once."""
         s = self.scores
         held = (s.q, s.k, s.bias, s.mask, s.level, self._lse)
-        found = [x.untyped_storage() for x in held if x is not None]
-        return {x.data_ptr(): x.nbytes() for x in found}
+        storages = [x.untyped_storage() for x in held if x is not None]
+        return {x.data_ptr(): x.nbytes() for x in storages}
 
     def block(self, rows: Places = ALL, columns: Places = ALL, heads: Places = ALL) -> Tensor:
-        """Return the weights of some rows, columns and heads: all of them only if asked for.  -> (B, h, t, s)."""
+        """Return the weights of some rows, columns and heads: by default all of them.  -> (B, h, t, s)."""
         B, H, T, S = self.shape
         at = [_places(x, n, name) for x, n, name in ((heads, H, "heads"), (rows, T, "rows"), (columns, S, "columns"))]
         with torch.no_grad():
@@ -330,11 +330,11 @@ class ScaledWeights:
         return total / H
 
     def summary(self, top: int = 0) -> Summary:
-        """Return received weight, entropy and, if asked for, the top positions, from one pass over all weights."""
+        """Return received weight, entropy and, with `top`, the top positions, from one pass over all weights."""
         if top < 0:
-            raise ConfigError(f"the top {top} positions were asked for; it takes a number of at least 0")
+            raise ConfigError(f"top is {top}, expected a whole number of at least 0")
         with torch.no_grad():
-            lse = self._ready_lse()  # before it is asked who reads: it may be found that the kernels cannot
+            lse = self._ready_lse()  # first, because it may rule out the kernels
             if self.by_kernels(top):
                 return scaled_kernels.summary(self.scores, lse, top)
             return scaled_plain.summary(self.scores, lse, top)
@@ -350,10 +350,10 @@ class ScaledWeights:
     def top(self, count: int = 8) -> Top:
         """Return for every query the positions with the largest weights, and the mass they cover."""
         if count < 1:
-            raise ConfigError(f"the top {count} positions were asked for; it takes a number of at least 1")
-        found = self.summary(count).top
-        assert found is not None
-        return found
+            raise ConfigError(f"count is {count}, expected a whole number of at least 1")
+        top = self.summary(count).top
+        assert top is not None
+        return top
 
     def by_norms(self, norms: Tensor) -> ScaledWeights:
         """Return the weights by what they let through, α‖v_j‖ as shares of each row.  norms (B, H or G, S).
