@@ -126,7 +126,10 @@ class Client:
     def translate(
         self, text: str | Sequence[str], **options: Unpack[TranslateOptions]
     ) -> dict[str, Any] | list[dict[str, Any]]:
-        """Translate a text, or many at once; each translation is an `Item` of docs/guide/http-api.md."""
+        """Translate a text, or many at once; each translation is an `Item` of docs/guide/http-api.md.
+
+        The options are `model`, `beam`, `n_best`, `prefix`, `alignments`, `markup` and `trace`.
+        """
         known_arguments("Client.translate", options, TranslateOptions.__annotations__)
         body = {"text": text if isinstance(text, str) else list(text), **options}
         records = self._json("POST", "/v1/translate", "translations", body)
