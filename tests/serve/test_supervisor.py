@@ -22,10 +22,10 @@ from heedful.decoding import ContinuousBatch
 from heedful.errors import ModelError
 from heedful.serve.engine import supervisor as supervision
 from heedful.serve.engine.batches import GreedyBatch, RunningBatch
+from heedful.serve.engine.engine import EncoderThread
 from heedful.serve.engine.request import Sentence
 from heedful.serve.engine.scheduler import Scheduler
 from heedful.serve.engine.supervisor import Backoff, SupervisedThread, Supervisor
-from heedful.serve.engine.threads import EncoderThread
 from heedful.serve.http import service as service_module
 from heedful.serve.limits import Limits
 from heedful.text.codec import Codec
