@@ -9,6 +9,7 @@ file (a pipe, a device) raise an error before they are read, with the file, the 
 | a JSON file | 64 MB, 10⁶ objects and lists, 10⁶ members of objects, 5·10⁶ values | `HEEDFUL_MAX_JSON`, in bytes |
 | settings: `config.json`, `readout.json` | 1 MB | |
 | a recipe (TOML) | 1 MB | |
+| `metrics.jsonl` | 1 GB, 0.1 MB a line | |
 | a gzip file | 250 times its size, from 8 MB on | unpack it first |
 | weights | what their header and the model's settings declare | |
 
@@ -20,6 +21,7 @@ from __future__ import annotations
 import errno
 import io
 import json
+import logging
 import os
 import re
 import select
@@ -42,6 +44,7 @@ except ImportError:  # not on Windows
 __all__ = [
     "JSON",
     "LINE",
+    "METRICS",
     "SETTINGS",
     "NotPlainError",
     "Unpacked",
@@ -60,6 +63,7 @@ __all__ = [
     "portions",
     "read_bytes",
     "read_json",
+    "read_metrics",
     "too_many",
     "whole_folder",
     "write_whole",
@@ -68,6 +72,8 @@ __all__ = [
 
 LINE, JSON = 10_000_000, 64_000_000  # bytes, unless the environment sets them
 SETTINGS = 1_000_000  # bytes of JSON that holds settings
+METRICS = 1_000_000_000  # bytes of a metrics.jsonl; a run of a million steps writes some 50 MB
+RECORD = 100_000  # bytes of a record of metrics; usually some hundred
 # Parsed JSON takes far more memory than its text: 64 MB of [] are 1.6 GB. A vocabulary of 10⁶ tokens has as many
 # members and, with merges, as many lists.
 CONTAINERS, MEMBERS, VALUES = 1_000_000, 1_000_000, 5_000_000
@@ -309,6 +315,33 @@ def lines(file: IO[bytes], name: str, error: type[HeedfulError] = DataError) -> 
                 "(HEEDFUL_MAX_LINE, in bytes); is this a file of text?"
             )
         yield line
+
+
+def read_metrics(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a `metrics.jsonl`; a line that is too long for a record is skipped with a warning.
+
+    Raises DataError if the file cannot be read, or is far too large.
+    """
+    try:
+        with open_plain(path) as file:
+            if (size := os.fstat(file.fileno()).st_size) > METRICS:
+                raise DataError(f"{path}: has {megabytes(size)}; metrics may have at most {megabytes(METRICS)}")
+            number = 0
+            while line := file.readline(RECORD + 1):
+                number += 1
+                if len(line) <= RECORD:
+                    yield line
+                    continue
+                logging.getLogger("heedful").warning(
+                    "%s, line %d: skipped, as it is longer than %s, the limit of a record",
+                    path,
+                    number,
+                    megabytes(RECORD),
+                )
+                while line and not line.endswith(b"\n"):
+                    line = file.readline(1 << 20)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
 
 
 class Unpacked(io.RawIOBase):

@@ -26,8 +26,8 @@ def convert(
     A folder in Marian's format can be loaded by the package transformers, with the same output. The model has to be a
     transformer with model.norm=post and text.kind=sentencepiece.
     """
-    from heedful.interop import write_marian
     from heedful.interop.folder import holds_model, write_model
+    from heedful.interop.marian_export import write_marian
 
     choose("format", to, ("heedful", "marian"))
     if holds_model(out):

@@ -35,11 +35,10 @@ from heedful.evaluation.page import (
     tenth,
 )
 from heedful.evaluation.systems import AnySystem, Pairs, ProgressBar, System, SystemOutput, TestSet, no_progress, run
-from heedful.files import write_whole
+from heedful.files import read_metrics, write_whole
 from heedful.metrics.scores import LengthTable
 from heedful.metrics.sentence_stats import METRICS
 from heedful.metrics.significance import RESAMPLES, SEED, Difference, Interval, differences, intervals
-from heedful.training.callbacks import read_metrics
 
 __all__ = ["EvaluationReport", "ReportedSentence", "SystemResult", "report", "report_page"]
 

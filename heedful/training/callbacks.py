@@ -8,15 +8,13 @@ from __future__ import annotations
 import json
 import logging
 import math
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import shorten
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
-from heedful.errors import DataError
-from heedful.files import megabytes, open_plain, write_whole, writing
+from heedful.files import METRICS, megabytes, read_metrics, write_whole, writing
 
 __all__ = [
     "RESUME",
@@ -28,7 +26,6 @@ __all__ = [
     "RunOutcome",
     "Sample",
     "Validation",
-    "read_metrics",
 ]
 
 LOG = logging.getLogger("heedful.training")
@@ -181,10 +178,6 @@ class LoggingReporter(Reporter):
             LOG.info("%s", f"{len(earlier)} earlier validations, the last at step {earlier[-1].step:,}: {earlier[-1]}")
 
 
-MOST = 1_000_000_000  # bytes; a run of a million steps writes some 50 MB
-RECORD = 100_000  # bytes of a record; usually some hundred
-
-
 class MetricsFile:
     """Appends records; when a run is resumed, records after its checkpoint are dropped first."""
 
@@ -198,10 +191,10 @@ class MetricsFile:
 
     def _drop_after(self, step: int) -> None:
         """Drop the records after a step and damaged lines; a file that is far too large is renamed."""
-        if self.path.stat().st_size > MOST:
+        if self.path.stat().st_size > METRICS:
             damaged = self.path.with_name("metrics.damaged.jsonl")
             logging.getLogger("heedful").warning(
-                "%s is larger than %s and was renamed %s", self.path, megabytes(MOST), damaged.name
+                "%s is larger than %s and was renamed %s", self.path, megabytes(METRICS), damaged.name
             )
             with writing(self.path):
                 self.path.replace(damaged)
@@ -254,33 +247,6 @@ class MetricsFile:
                         group = "valid/" + name.removeprefix("valid_") if name.startswith("valid_") else f"train/{name}"
                         self.board.add_scalar(group, value, record["step"])
                 self.board.flush()
-
-
-def read_metrics(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a `metrics.jsonl`; a line that is too long for a record is skipped with a warning.
-
-    Raises DataError if the file cannot be read, or is far too large.
-    """
-    try:
-        with open_plain(path) as file:
-            if (size := os.fstat(file.fileno()).st_size) > MOST:
-                raise DataError(f"{path}: has {megabytes(size)}; metrics may have at most {megabytes(MOST)}")
-            number = 0
-            while line := file.readline(RECORD + 1):
-                number += 1
-                if len(line) <= RECORD:
-                    yield line
-                    continue
-                logging.getLogger("heedful").warning(
-                    "%s, line %d: skipped, as it is longer than %s, the limit of a record",
-                    path,
-                    number,
-                    megabytes(RECORD),
-                )
-                while line and not line.endswith(b"\n"):
-                    line = file.readline(1 << 20)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
 
 
 def _board(out: Path, step: int) -> Any:  # noqa: ANN401  (a class of an optional package)

@@ -289,6 +289,6 @@ def test_damage_in_the_metrics_does_not_prevent_going_on(
     assert [name.name for name in tmp_path.glob("*metrics*")] == ["metrics.jsonl"]
     assert "line 2: skipped" in caplog.text
     assert "line 5: skipped" in caplog.text
-    monkeypatch.setattr(metrics_module, "MOST", 50)
+    monkeypatch.setattr(metrics_module, "METRICS", 50)
     assert metrics_module.MetricsFile(tmp_path, 2).validations() == []
     assert (tmp_path / "metrics.damaged.jsonl").read_text(encoding="utf-8").splitlines() == good[:2]
