@@ -72,8 +72,7 @@ __all__ = [
 
 LINE, JSON = 10_000_000, 64_000_000  # bytes, unless the environment sets them
 SETTINGS = 1_000_000  # bytes of JSON that holds settings
-METRICS = 1_000_000_000  # bytes of a metrics.jsonl; a run of a million steps writes some 50 MB
-RECORD = 100_000  # bytes of a record of metrics; usually some hundred
+METRICS, RECORD = 1_000_000_000, 100_000  # bytes of metrics.jsonl (50 MB in a million steps), and of a record
 # Parsed JSON takes far more memory than its text: 64 MB of [] are 1.6 GB. A vocabulary of 10⁶ tokens has as many
 # members and, with merges, as many lists.
 CONTAINERS, MEMBERS, VALUES = 1_000_000, 1_000_000, 5_000_000

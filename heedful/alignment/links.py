@@ -1,8 +1,10 @@
-"""From attention weights to links: the one rule that says which source words a target word is linked to.
+"""Links between words: the Pharaoh format, and the one rule that gives links from attention weights.
 
-A target word is linked to each source word that has at least `threshold` times the largest weight of its row. The
-read-out (`heedful.trace.Readout`) says what else counts: `even`, `marks` and `end`. Weights are between words, with one
-column more for the source's `</s>`.
+In the Pharaoh format a line is a sentence pair, and each link is `source-target`, counted from 0.
+
+The rule: a target word is linked to each source word that has at least `threshold` times the largest weight of its row.
+The read-out (`heedful.trace.Readout`) adds the conditions `even`, `marks` and `end`. Weights are between words, with a
+last column for the source's `</s>`.
 """
 
 from __future__ import annotations
@@ -88,7 +90,7 @@ class WordCells:
     """The cells of weights between words, of many sentence pairs, as one flat array.
 
     Cells run pair by pair, target word by target word, and over the source words, with `</s>` as the last of each row.
-    Each pair is given by two arrays that say which words are punctuation, of the source and of the target.
+    A pair is two arrays of flags: which words are punctuation, of the source and of the target.
     """
 
     def __init__(self, pairs: Sequence[tuple[Flags, Flags]]) -> None:
@@ -110,8 +112,8 @@ class WordCells:
         """Return the weights that are compared.  (cells,) -> (cells,).
 
         With `even`, each weight is divided by what its source word received in all rows of the pair, plus EVEN: a word
-        that every row attends to, such as a full stop, says little. EVEN keeps a word that hardly receives anything
-        from winning by that. With `marks="apart"`, a weight between a word and a punctuation mark is 0.
+        that every row attends to, such as a full stop, is no evidence of a link. EVEN keeps a word that hardly
+        receives anything from winning by that. With `marks="apart"`, a weight between a word and punctuation is 0.
         """
         if readout.even:
             sums = np.bincount(self.columns, weights=weights) + EVEN
@@ -150,7 +152,7 @@ class WordCells:
 def link_words(weights: Numbers, readout: Readout, source: Flags, target: Flags) -> Links:
     """Return the links of one pair.  weights (target words, source words + 1), the last column `</s>`.
 
-    `source` and `target` say which words are punctuation.
+    `source` and `target` are flags of the words that are punctuation.
 
     >>> weights, words = np.array([[0.7, 0.1, 0.2], [0.3, 0.4, 0.3]]), np.zeros(2, bool)
     >>> [sorted(link_words(weights, Readout(threshold=share), words, words)) for share in (1.0, 0.5)]

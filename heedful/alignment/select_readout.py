@@ -40,7 +40,7 @@ __all__ = [
 THRESHOLDS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2)
 GROWN = 4  # places (layer, step, norms) whose heads are combined
 TIE = 1e-9  # error rates that differ by less are equal
-GOLD = "gold links"  # the name of reference links made by people
+GOLD = "gold links"  # the name of manual reference links
 FEWEST = 20  # pairs with links, below which a selection from hundreds of read-outs is chance
 ROWS = 10  # read-outs in the text table
 NAMES, WIDTHS = ("layer", "heads", "step", "norms", "end", "marks", "even", "threshold"), (5, 10, 4, 5, 4, 5, 4, 9)
@@ -56,7 +56,7 @@ class PairWeights(NamedTuple):
     """The weights between the words of one pair, read in every way.
 
     `weights` (2, 2, L, H, target words, source words + 1) are those of both steps, raw and by norms, with `</s>` last.
-    `source` and `target` say which words are punctuation.
+    `source` and `target` are flags of the words that are punctuation.
     """
 
     weights: Weights
@@ -275,7 +275,7 @@ def _grow(table: WeightTable, gold: GoldCells, best: MeasuredReadout) -> list[Me
 
 
 class ReferenceLinks(NamedTuple):
-    """The links that read-outs are measured against, and whose they are: GOLD, or another name.
+    """The links that read-outs are measured against, and their name: GOLD, or another.
 
     `reverse` are the links of a model for the other direction, flipped, if they are to be combined with.
     """

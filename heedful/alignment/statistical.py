@@ -128,7 +128,7 @@ def _train(pairs: Cooccurrence, lexicon: TranslationTable, progress: OnProgress)
                     jumps[side] = jumps[side].plus(more.jumps[side])
                 progress(len(batch.rows))
             model = _AlignmentModel(
-                (lexicon.given(0, counts), lexicon.given(1, counts)),
+                (lexicon.conditional(0, counts), lexicon.conditional(1, counts)),
                 (_shares(empty[0]), _shares(empty[1])),
                 _jumps(number, jumps),
             )
@@ -195,7 +195,7 @@ class TranslationTable:
         alike = (of[0] == of[1]) & long[pairs.source]
         self.prior = np.where(same[pairs.source] == pairs.target, SAME_WORD, np.where(alike, SAME_STEM, 0.0))
 
-    def given(self, side: int, counts: Counts) -> NDArray[np.float32]:
+    def conditional(self, side: int, counts: Counts) -> NDArray[np.float32]:
         """Return the probability of each word pair's other word, given its word on `side` (0 source, 1 target)."""
         counts = counts + self.prior
         other = 1 - side

@@ -21,7 +21,7 @@ NEIGHBOURS = (*SIDES, (-1, -1), (-1, 1), (1, -1), (1, 1))
 
 
 def symmetrize(forward: Links, reverse: Links, how: str = "grow-diag-final-and") -> Links:
-    """Return one set of links for a sentence pair; both are given as (source word, target word).
+    """Return one set of links for a sentence pair; both are (source word, target word).
 
     In `forward` every target word has at most one link, in `reverse` every source word. `how` is one of HEURISTICS:
     `forward` or `reverse` alone; `intersection`; `union`; `grow-diag` (Koehn, Och and Marcu 2003) starts from the

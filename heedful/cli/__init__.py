@@ -1,4 +1,4 @@
-"""The command line: one file per verb. Results go to stdout, everything else to stderr."""
+"""The command line: one file per command. Results go to stdout, everything else to stderr."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from heedful.errors import HeedfulError, printable
 
 __all__ = ["main"]
 
-# A path that cannot be: the user's mistake. Anything else the system refuses is not.
-THEIRS = {errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.ELOOP}
+# Errors of a wrong path are the user's mistake; other errors of the system are not.
+USER_ERRORS = {errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.ELOOP}
 
 
 def main() -> None:
     """Run `heedful`: 0 done, 2 the user's mistake, 1 anything else, 130 for Ctrl-C."""
-    # What was closed before the start is None: nothing can be written there, and messages go nowhere.
+    # A stream that was closed before the start is None: writing results fails, and messages are dropped.
     streams = underlying(sys.stdout or _Closed()), underlying(sys.stderr or io.StringIO())
     for stream in streams:
         if isinstance(stream, io.TextIOWrapper):
@@ -33,7 +33,7 @@ def main() -> None:
 
         app()
     except HeedfulError as error:
-        _say_once(error)
+        _report_once(error)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
@@ -41,7 +41,7 @@ def main() -> None:
         if error.filename is None:
             _leave_stdout(error)
         _report(f"{error.filename}: {error.strerror}")
-        sys.exit(2 if error.errno in THEIRS else 1)
+        sys.exit(2 if error.errno in USER_ERRORS else 1)
     finally:
         try:
             sys.stdout.flush()
@@ -50,30 +50,30 @@ def main() -> None:
 
 
 class _Closed(io.StringIO):
-    """Standard output that was closed: what is written there fails, as it would for any other program."""
+    """Closed standard output: writing fails, as for any other program."""
 
     def write(self, text: str) -> int:
-        """Refuse."""
+        """Raise OSError."""
         raise OSError(errno.EBADF, os.strerror(errno.EBADF))
 
 
-def _say_once(error: HeedfulError) -> None:
-    """Say what was wrong; of several processes on a machine, only the first speaks of what all of them found."""
+def _report_once(error: HeedfulError) -> None:
+    """Print an error; of several processes on a machine, only the first prints one that all of them have."""
     rank = os.environ.get("LOCAL_RANK", "0")
     if error.reported or (error.exit_code == 2 and rank.isdigit() and rank != "0"):
-        time.sleep(5)  # whoever started them ends all when one ends: the first must have spoken by then
+        time.sleep(5)  # torchrun ends all when one ends: the first has to print before
     else:
         _report(str(error), newlines=error.multiline)
 
 
 def _report(message: str, newlines: bool = False) -> None:
-    """Print an error; a line break in it comes from data, such as a file name, unless `newlines` says otherwise."""
+    """Print an error; without `newlines`, line breaks are escaped: they come from data, such as a file name."""
     print(f"heedful: {printable(message, newlines)}", file=sys.stderr)
 
 
 def _leave_stdout(error: OSError) -> None:
-    """Say that results could not be written; when the reader has gone away (`| head`), say nothing."""
+    """Print that results could not be written, and exit; print nothing if the reader has closed the pipe (`| head`)."""
     if error.errno != errno.EPIPE:
         _report(f"the output cannot be written ({error.strerror})")
-    sys.stdout = io.StringIO()  # nothing more can be written there, not even when Python ends
+    sys.stdout = io.StringIO()  # so that Python does not flush it at exit
     sys.exit(1)

@@ -62,10 +62,11 @@ def compare(
     batch_tokens: options.BatchTokens = 4096,
     json: options.Json = False,
 ) -> None:
-    """Compare two systems: which is better, and the sentences where A is worst relative to B.
+    """Compare two systems on test sentences.
 
-    Words that differ are coloured, or in [brackets] where there is no colour. Exchange A and B to see where A is best.
-    For other decoding options, write translations with `heedful evaluate --save` and compare the files.
+    Prints which is better by each metric, and the sentences where A is worst relative to B. Words that differ are
+    coloured, or in [brackets] where there is no colour. Exchange A and B to see where A is best. For other decoding
+    options, write translations with `heedful evaluate --save` and compare the files.
     """
     from heedful.evaluation.compare import SENTENCE_METRICS
     from heedful.evaluation.evaluate import check_test

@@ -21,10 +21,11 @@ def convert(
     out: Annotated[Path, typer.Option(metavar="DIR", help="The folder to write.", show_default=False)],
     to: Annotated[str, typer.Option(metavar="heedful|marian", help="The format to write.")] = "heedful",
 ) -> None:
-    """Convert a model: from Marian's format to heedful's, or the other way.
+    """Convert a model to another format.
 
-    A folder in Marian's format can be loaded by the package transformers, with the same output. The model has to be a
-    transformer with model.norm=post and text.kind=sentencepiece.
+    From Marian's format to heedful's, or the other way. A folder in Marian's format can be loaded by the package
+    transformers, with the same output. The model has to be a transformer with model.norm=post and
+    text.kind=sentencepiece.
     """
     from heedful.interop.folder import holds_model, write_model
     from heedful.interop.marian_export import write_marian

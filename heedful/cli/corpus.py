@@ -32,10 +32,10 @@ def corpus(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Print sentence pairs of the embedded corpus as TSV: source, target, and the requested columns.
+    """Print sentence pairs of the embedded corpus.
 
-    Links are in the Pharaoh format, source word-target word; antecedents are pronoun-noun, both words of the source.
-    Words are separated by white space and counted from 0.
+    They are TSV: source, target, and the requested columns. Links are in the Pharaoh format, source word-target word;
+    antecedents are pronoun-noun, both words of the source. Words are separated by white space and counted from 0.
     """
     from heedful.alignment import text
     from heedful.data.hindi import DIRECTIONS, generate

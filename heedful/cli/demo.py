@@ -31,11 +31,11 @@ def demo(
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="The seed of all random numbers.")] = 1,
     ascii_only: Ascii = False,
 ) -> None:
-    """Train three models side by side and compare them, in minutes, with nothing to download.
+    """Train three models side by side and compare them.
 
-    Generates Hindi–English sentence pairs with a grammar, trains a recurrent model with a fixed context, one with
-    attention, and a Transformer, and evaluates them on sentences that are not in the training data, with their
-    attention weights. Writes the models and a report, report.html.
+    It takes minutes, with nothing to download. Generates Hindi–English sentence pairs with a grammar, trains a
+    recurrent model with a fixed context, one with attention, and a Transformer, and evaluates them on sentences that
+    are not in the training data, with their attention weights. Writes the models and a report, report.html.
     """
     from heedful.demo.run import run
     from heedful.demo.training import FAST, FULL

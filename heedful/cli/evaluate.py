@@ -83,11 +83,12 @@ def evaluate(
     batch_tokens: options.BatchTokens = 4096,
     json: options.Json = False,
 ) -> None:
-    """Translate test sentences and score the translations: BLEU, chrF, TER and exact match, by source length.
+    """Translate test sentences and score the translations.
 
-    Scores come with 95 % confidence intervals by the bootstrap. --against tests for each metric whether another system
-    is better or worse. A file of translations can take the place of any model: a line for each line of the test set.
-    Every line is translated as one sentence. What the numbers mean: `docs/guide/evaluate.md`.
+    The scores are BLEU, chrF, TER and exact match, by source length, with 95 % confidence intervals by the bootstrap.
+    --against tests for each metric whether another system is better or worse. A file of translations can take the place
+    of any model: a line for each line of the test set. Every line is translated as one sentence. What the numbers mean:
+    `docs/guide/evaluate.md`.
     """
     from heedful.evaluation.evaluate import check_test, difference_table
 

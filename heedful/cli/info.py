@@ -23,7 +23,10 @@ ModelOrNot = Annotated[
 
 
 def info(model: ModelOrNot = None, *, json: Json = False) -> None:
-    """Print what a model folder contains, after checking it; or the devices and kernels of this machine."""
+    """Describe a model folder, or this machine.
+
+    A model is checked, and described with its settings and files; this machine by its devices and kernels.
+    """
     if model is None:
         machine = _machine()
         print_json(machine) if json else print(_machine_text(machine))

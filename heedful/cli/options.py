@@ -214,10 +214,8 @@ def check_direction(
     model: Path, translator: heedful.Translator, pairs: Sequence[tuple[str, str]], columns: str | None = ""
 ) -> None:
     """Raise DataError for a model that translates the other way; `columns` is None if there is no such option."""
-    from heedful.translator.aligning import wrong_way
-
     whole = [pair for pair in pairs if all(pair)]
-    if why := wrong_way(translator, [x for x, _ in whole], [y for _, y in whole]):
+    if why := translator.wrong_way([x for x, _ in whole], [y for _, y in whole]):
         first, _, second = (columns or "1,2").partition(",")
         other = f"--columns {second.strip()},{first.strip()}" + (f" in place of {columns}" if columns else "")
         how = "" if columns is None or "," in second else f" (in a file of pairs: {other})"

@@ -1,7 +1,7 @@
 """What commands print: results on stdout, messages on stderr, both with control characters escaped.
 
 `main` wraps both streams in `EscapedStream`, so that whatever is printed, by typer, a warning or a traceback as well,
-cannot steer the terminal. What draws with escape sequences of its own uses `terminal_console`, or `write_colours`.
+cannot control the terminal. Code that draws with escape sequences uses `terminal_console`, or `write_colours`.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def underlying(stream: TextIO) -> TextIO:
 
 
 class _StderrHandler(logging.Handler):
-    """Prints log records on what is stderr at that time; debug records with the name of their logger."""
+    """Prints log records on the current stderr; debug records with the name of their logger."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -126,9 +126,9 @@ HANDLER = _StderrHandler()
 
 
 def set_up_logging(quiet: bool = False, verbose: bool = False) -> None:
-    """Print the library's log records and Python's warnings on stderr, as much of them as was asked for.
+    """Print the library's log records and Python's warnings on stderr.
 
-    `quiet` leaves errors only; `verbose` adds debug records, such as the device, threads and timings.
+    `quiet` prints errors only; `verbose` adds debug records, such as the device, threads and timings.
     """
     level = logging.ERROR if quiet else logging.DEBUG if verbose else logging.INFO
     for name in ("heedful", "py.warnings"):
@@ -178,7 +178,7 @@ def print_translation(text: str, end: str = "\n", flush: bool = False) -> None:
 
 
 def write_colours(text: str) -> None:
-    """Print a text with escape sequences of our own on stdout; whatever came from data must be escaped already."""
+    """Print a text with escape sequences on stdout; text from data must be escaped already."""
     print(text, file=underlying(sys.stdout))
 
 
@@ -207,7 +207,7 @@ EVERY = 10.0  # seconds between plain lines
 
 @contextmanager
 def progress_bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Give a function that is told how many more are done; what is quick leaves no trace."""
+    """Show a progress bar, or a line every ten seconds; give a function that adds a number of items done."""
     if not shows_progress():
         yield _lines(what, total)
         return
@@ -238,9 +238,9 @@ def _lines(what: str, total: int) -> Callable[[int], None]:
 
 
 class LineProgress:
-    """How many lines of standard input are translated, their rate, and when all of them will be.
+    """Progress of translating standard input: the number of lines, their rate, and the time left.
 
-    The bar goes by bytes, as nobody knows how many lines a file has; for a pipe there is no bar and no end.
+    The bar counts bytes, as the number of lines is not known; for a pipe there is no bar.
     """
 
     def __init__(self, bar: Progress | None = None, size: int | None = None) -> None:
@@ -249,7 +249,7 @@ class LineProgress:
             self.task = bar.add_task("", total=size, numbers="")
 
     def inside(self, lines: Sequence[str]) -> Callable[[int, int], None] | None:
-        """Return what takes how many of how many sentences of these lines are done."""
+        """Return a callback for the progress within these lines: sentences done, and their total."""
         if self.bar is None:
             return None
         size = _bytes(lines)
@@ -263,7 +263,7 @@ class LineProgress:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Take the bar away while results are printed on the same terminal."""
+        """Hide the bar while results are printed on the same terminal."""
         if self.bar is None or not sys.stdout.isatty():
             yield
             return
@@ -280,7 +280,7 @@ class LineProgress:
 
 @contextmanager
 def line_progress(size: int | None) -> Iterator[LineProgress]:
-    """Give the progress of lines that have `size` bytes together, None if nobody knows; nothing without a terminal."""
+    """Give the progress of lines of `size` bytes in all, None if unknown; it shows nothing without a terminal."""
     if not shows_progress():
         yield LineProgress()
         return
@@ -294,7 +294,7 @@ def line_progress(size: int | None) -> Iterator[LineProgress]:
         console=terminal_console(),
         refresh_per_second=4,
         transient=True,
-        redirect_stdout=False,  # results go there, perhaps to a file: rich must not take them
+        redirect_stdout=False,  # results are written there, perhaps to a file
         speed_estimate_period=120,
     ) as bar:
         yield LineProgress(bar, size)

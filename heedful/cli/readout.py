@@ -42,15 +42,15 @@ def readout(
     batch_tokens: options.BatchTokens = 4096,
     json: options.Json = False,
 ) -> None:
-    """Select how links are read from a model's attention, and save that in its folder as readout.json.
+    """Select how links are read from a model's attention.
 
-    All layers and heads are tried, reading at the same or the next step, weights raw or by norms, and every link rule.
-    The read-out with the lowest alignment error rate is selected: against gold links with --gold; otherwise against
-    the links of the --reverse model; otherwise against those of the statistical aligner, which learns from all PAIRS
-    and needs many. Every other pair is held out: the selection is made on one half and measured on both. An existing
-    readout.json is only replaced by a better one, and nothing is saved with fewer than 20 pairs that have links.
-    Without --gold, the new read-out has to be better on the held-out half by two standard errors of the difference,
-    and by at least one point.
+    The result is saved in the model's folder as readout.json. All layers and heads are tried, reading at the same or
+    the next step, weights raw or by norms, and every link rule. The read-out with the lowest alignment error rate is
+    selected: against gold links with --gold; otherwise against the links of the --reverse model; otherwise against
+    those of the statistical aligner, which learns from all PAIRS and needs many. Every other pair is held out: the
+    selection is made on one half and measured on both. An existing readout.json is only replaced by a better one, and
+    nothing is saved with fewer than 20 pairs that have links. Without --gold, the new read-out has to be better on the
+    held-out half by two standard errors of the difference, and by at least one point.
 
     Up to 500 sources are also translated, to measure how often each alarm is raised for wrong and for right
     translations. The rates are saved with the read-out; alarms that are near chance for this model are not shown.

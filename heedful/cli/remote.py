@@ -46,14 +46,14 @@ class RemoteOptions(NamedTuple):
         return "--n-best" if self.n_best > 1 else "--alignments" if self.alignments else ""
 
 
-def translate_remotely(given: RemoteOptions, lines: Iterable[str], stream: bool, progress: LineProgress) -> None:
+def translate_remotely(request: RemoteOptions, lines: Iterable[str], stream: bool, progress: LineProgress) -> None:
     """Translate lines by a server and print the results; its token is in HEEDFUL_TOKEN."""
     token = os.environ.get("HEEDFUL_TOKEN", "")
     notes = Notes(here=None)
-    with heedful.Client(given.url, token, patience=given.patience, waits=_Retrying()) as client:
+    with heedful.Client(request.url, token, patience=request.patience, waits=_Retrying()) as client:
         if stream:
             for number, line in enumerate(lines, 1):
-                notes.add(_stream(client, given, number, line))
+                notes.add(_stream(client, request, number, line))
                 debug(f"line {number:,} is done")
             notes.log()
             return
@@ -61,31 +61,31 @@ def translate_remotely(given: RemoteOptions, lines: Iterable[str], stream: bool,
 
         def sent() -> Iterator[str]:
             for number, line in enumerate(lines, 1):
-                if given.html and given.columns and not given.json:
-                    check_columns(line, f"line {number:,}", given.columns)
+                if request.html and request.columns and not request.json:
+                    check_columns(line, f"line {number:,}", request.columns)
                 breaks.append("\n" in line)
                 yield line
 
         items = client.translate_lines(
             sent(),
-            batch=given.batch,
+            batch=request.batch,
             progress=progress.add,
-            model=given.name,
-            beam=given.beam,
-            n_best=given.n_best,
-            prefix=given.prefix,
-            alignments=given.alignments or given.show,
-            markup=given.html,
-            trace=given.show,
+            model=request.name,
+            beam=request.beam,
+            n_best=request.n_best,
+            prefix=request.prefix,
+            alignments=request.alignments or request.show,
+            markup=request.html,
+            trace=request.show,
         )
         for item in items:
             has_breaks = breaks.popleft()
             notes.add(item.get("notes") or ())
-            with progress.paused(), _naming(given.url):
-                if given.json:
-                    _print_json(_record(item) if given.show else item)
+            with progress.paused(), _naming(request.url):
+                if request.json:
+                    _print_json(_record(item) if request.show else item)
                 else:
-                    _print(item, given, has_breaks)
+                    _print(item, request, has_breaks)
         notes.log()
 
 
@@ -134,24 +134,24 @@ def _record(item: dict[str, Any]) -> dict[str, Any]:
     return record
 
 
-def _print(item: dict[str, Any], given: RemoteOptions, breaks: bool) -> None:
+def _print(item: dict[str, Any], request: RemoteOptions, breaks: bool) -> None:
     for rank, one in enumerate(item.get("alternatives") or [item], 1):
-        if given.html and not given.columns:
+        if request.html and not request.columns:
             text = printed_markup(one["markup"], breaks)
         else:  # the source has no line breaks or tabs, so that of the markup only its text can have any
-            text = one_line(one["markup"] if given.html else one["text"]).strip()
-        if given.columns:
+            text = one_line(one["markup"] if request.html else one["text"]).strip()
+        if request.columns:
             text = text.replace("\t", " ")
-        if given.n_best > 1 and one["words"]:
+        if request.n_best > 1 and one["words"]:
             rank_score = one["score"] if one.get("rank_score") is None else one["rank_score"]
             text = f"{rank}\t{rank_score:.4f}\t{text}"
-        if given.alignments and one["words"]:
+        if request.alignments and one["words"]:
             if one.get("alignment") is None:
                 raise DataError("the answer has no links: the model has no attention; leave out --alignments")
             text += f"\t{one['alignment']['pharaoh']}"
         print_translation(text, flush=True)
-        if given.show:
-            _show(one, given.ascii_only)
+        if request.show:
+            _show(one, request.ascii_only)
 
 
 def _show(one: dict[str, Any], ascii_only: bool) -> None:
@@ -166,13 +166,13 @@ def _show(one: dict[str, Any], ascii_only: bool) -> None:
         print()
 
 
-def _stream(client: heedful.Client, given: RemoteOptions, number: int, line: str) -> list[str]:
+def _stream(client: heedful.Client, request: RemoteOptions, number: int, line: str) -> list[str]:
     """Print words as they are decoded, and with --show the attention at the end; return the notes."""
     whole = shown = ""
     translation: dict[str, Any] = {}
     try:
-        for name, record in client.stream(line, model=given.name, prefix=given.prefix):
-            if name == "token" and given.json:
+        for name, record in client.stream(line, model=request.name, prefix=request.prefix):
+            if name == "token" and request.json:
                 with _naming(client.url):
                     _print_json({"line": number, **record})
             elif name == "token" and record["text"]:
@@ -187,11 +187,11 @@ def _stream(client: heedful.Client, given: RemoteOptions, number: int, line: str
             elif name == "done":
                 translation = record["translation"]
     finally:
-        if not given.json:
+        if not request.json:
             print(flush=True)  # also after half a line
     with _naming(client.url):
-        if given.show and given.json:
+        if request.show and request.json:
             _print_json({"line": number, **_record(translation)})
-        elif given.show:
-            _show(translation, given.ascii_only)
+        elif request.show:
+            _show(translation, request.ascii_only)
     return translation.get("notes") or []

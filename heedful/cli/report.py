@@ -41,11 +41,11 @@ def report(
     batch_tokens: options.BatchTokens = 4096,
     json: options.Json = False,
 ) -> None:
-    """Write an HTML page about models on a test set: scores, lengths, links, learning curves, the worst sentences.
+    """Write an HTML report about models on a test set.
 
-    Scores come with confidence intervals; with several models, each is tested against the first. The sentences are
-    those with the lowest chrF of the first, with the translation and the attention of each model. The page is one file
-    that needs no network.
+    It has scores, scores by length, links, learning curves and the worst sentences. Scores come with confidence
+    intervals; with several models, each is tested against the first. The sentences are those with the lowest chrF of
+    the first, with the translation and the attention of each model. The page is one file that needs no network.
     """
     if len(models) < 2:
         raise ConfigError("name at least one model and then the file of test sentences: heedful report MODEL test.tsv")

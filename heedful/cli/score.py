@@ -29,10 +29,11 @@ def score(
     batch_tokens: options.BatchTokens = 4096,
     json: options.Json = False,
 ) -> None:
-    """Score existing translations: print the log-probability, a tab, and the confidence of each pair.
+    """Score existing translations.
 
-    The confidence is exp of the mean log-probability of the tokens. A pair with an empty side, or too long for the
-    model, gives a blank line. --json prints one object a line, with the confidence of each word.
+    Prints the log-probability, a tab, and the confidence of each pair. The confidence is exp of the mean
+    log-probability of the tokens. A pair with an empty side, or too long for the model, gives a blank line. --json
+    prints one object a line, with the confidence of each word.
     """
     with options.name_options():
         rows = options.pair_rows(options.pair_files(pairs, source, target, columns, format_))

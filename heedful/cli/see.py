@@ -77,7 +77,7 @@ def see(
     threads: options.Threads = 0,
     json: options.Json = False,
 ) -> None:
-    """Show the attention weights of a translation, or the self-attention within the source.
+    """Show the attention weights of a translation.
 
     In a heat map every row is a target word, every column a source word, and the shade is the weight. The braid has the
     source above, the translation below, and ribbons as wide as the weight. --view heads has every head of every layer.

@@ -81,10 +81,10 @@ def serve(
     device: Device = "auto",
     threads: Threads = 0,
 ) -> None:
-    """Serve models over HTTP, with a web page that shows their attention.
+    """Serve models over HTTP, with a web page.
 
-    If the environment has HEEDFUL_TOKEN, requests need that token (Authorization: Bearer TOKEN).
-    The API, limits and metrics: `docs/guide/serve.md`.
+    The page shows the attention of each translation. If the environment has HEEDFUL_TOKEN, requests need that token
+    (Authorization: Bearer TOKEN). The API, limits and metrics: `docs/guide/serve.md`.
     """
     begun = time.perf_counter()
     try:

@@ -153,7 +153,7 @@ def method_notes(signatures: Mapping[str, str], test: str, resamples: int, seed:
     tests = {"randomisation": f"approximate randomisation, {TRIALS:,} trials", "bootstrap": "paired bootstrap"}
     return (
         *(f"{METRICS[name] + ':':<6}{text}" for name, text in signatures.items()),
-        "all of NFC text; of TER, lower is better",
+        "all scores are of NFC text; lower TER is better",
         *([f"intervals: bootstrap, {resamples:,} resamples, seed {seed}"] if resamples else []),
         *([f"p: {tests[test]}, seed {seed}"] if test else []),
     )

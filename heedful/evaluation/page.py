@@ -337,7 +337,7 @@ def percent(value: float) -> str:
 
 
 def tenth(value: float) -> str:
-    """Return a percentage that stands in a column: always one digit after the point.
+    """Return a percentage for a column: always one digit after the point.
 
     >>> tenth(97.25), tenth(100)
     ('97.2\\xa0%', '100.0\\xa0%')

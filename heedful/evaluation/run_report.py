@@ -328,7 +328,7 @@ def _other(model: ModelResult, gap: Contrast) -> str:
     for other, row in zip((gap.fixed, gap.attending), gap.long, strict=True):
         places[_ahead(gap.metric, (row, long))].append(other.title)
     words = {1: "clearly better than", 0: "not clearly different from", -1: "clearly worse than"}
-    stands = [f"{words[place]} {listed(names)}" for place, names in places.items() if names]
+    comparisons = [f"{words[place]} {listed(names)}" for place, names in places.items() if names]
     mine, theirs = model.scores.total, gap.attending.scores.total
     if gap.metric == "exact":
         scores = f"{model.title} got {values[0]} of the longest and {values[1]} of the shortest exactly right"
@@ -336,7 +336,7 @@ def _other(model: ModelResult, gap: Contrast) -> str:
     else:
         scores = f"{model.title} reached BLEU {values[0]} on the longest and {values[1]} on the shortest"
         whole = f"On all test sentences it reached {number(mine.bleu)}, {gap.attending.title} {number(theirs.bleu)}."
-    return f"{scores}: on the longest {listed(stands)}. {whole}"
+    return f"{scores}: on the longest {listed(comparisons)}. {whole}"
 
 
 LONG = 20  # words; of longer sentences, only the first has its figure unfolded
@@ -569,7 +569,7 @@ def _example(example: ExampleResult, report: RunReport, width: int, ascii_only: 
         lines += textwrap.wrap(
             f"  {name:<{indent - 2}}{text}", width, subsequent_indent=" " * indent, break_long_words=False
         )
-    title = f"attention weights of {titles.get(example.traced, example.traced)}:"
+    title = f"attention weights of the model “{titles.get(example.traced, example.traced)}”:"
     return "\n".join([*lines, "", title, heatmap(example.trace, width=width, ascii_only=ascii_only)])
 
 

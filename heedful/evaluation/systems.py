@@ -113,16 +113,16 @@ def read_test_set(
     """Read sentences with references: from files with columns, or from parallel files, line by line.
 
     `columns` are those of the source and of its references, numbers from 1 or names; `format_` is tsv, csv or jsonl, by
-    default what a file's name says. `report` is called with the name of a file and a message about it.
+    default by the name of a file. `report` is called with the name of a file and a message about it.
     """
     if pairs and (source or references):
         raise ConfigError("give either pairs, or source and references, not both")
     if bool(source) != bool(references):
-        raise ConfigError("source and references belong together; only one of them was given")
+        raise ConfigError("source and references go together; only one of them was given")
     if source and references:
         return TestSet((str(source), *map(str, references)), _kept(_parallel(source, references))).checked()
     if not pairs:
-        raise ConfigError("no sentences were given; name files of pairs, or of source and references")
+        raise ConfigError("no sentences: name files of pairs, or of source and references")
     lines = _kept(line for path in pairs for line in _columns(path, columns, format_, report))
     return TestSet(tuple(map(str, pairs)), lines).checked()
 
@@ -238,8 +238,6 @@ def run(
 
     `translator` is the system's model, if it is open already.
     """
-    from heedful.translator.aligning import wrong_way
-
     lines, rows = test_set.lines, test_set.rows
     notes: list[tuple[str, ...]] = [()] * len(lines)
     if system.translations is not None:
@@ -251,7 +249,7 @@ def run(
         texts = [text.strip() if line.measured else "" for text, line in zip(system.translations, lines, strict=True)]
     else:
         translator = translator or system.model()
-        if why := wrong_way(translator, [row.source for row in rows], [row.references[0] for row in rows]):
+        if why := translator.wrong_way([row.source for row in rows], [row.references[0] for row in rows]):
             raise DataError(f"{system.name}: {why}; swap sources and references, or take another model")
         done: list[heedful.Translation] = []
         with progress(f"translating with {system.name}", len(rows)) as count:

@@ -1,11 +1,11 @@
-"""Tags and placeholders placed where their words went.
+"""Place tags and placeholders in a translation, by the word links.
 
-What stays is written as it was, and between it runs of text, each with its own translation. In a run, every target word
-has the inline tags of the source words that it is linked to; a word, or a mark, without links has those that its
-neighbours on both sides have. Tags are then written around runs of words that share them, outer ones first, so that
-what comes out is well-formed whatever the links are: where words of one tag went apart, the tag is repeated.
-Placeholders and empty tags go beside the word that they stood beside, or stay at the end of their sentence. No tag is
-lost, and nothing of the text, which is escaped: a translation brings no tags of its own.
+Block tags are copied unchanged, and between them are runs of text, each with its own translation. In a run, every
+target word gets the inline tags of the source words that it is linked to; a word without links, or punctuation, gets
+those that its neighbours on both sides share. Tags are then written around consecutive words that share them, outer
+ones first, so that the output is well-formed whatever the links are: if the words of a tag are apart, the tag is
+repeated. Placeholders and empty tags are placed beside the word that they were next to, or at the end of their
+sentence. No tag and no text is lost, and text is escaped: a translation cannot add tags.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from heedful.trace.alignment import Alignment, JoinedAlignment, Link
 __all__ = ["Part", "carry", "parts"]
 
 Chain = frozenset[int]
-NOTHING = "\u200b"  # it is not seen, and no white space to HTML
-BEFORE, INSIDE, AFTER = range(3)  # a word; between the word and the marks after it; after both
+NOTHING = "\u200b"  # invisible, and not white space in HTML
+BEFORE, INSIDE, AFTER = range(3)  # a word; between the word and the punctuation after it; after both
 
 
 class _Atom(NamedTuple):
-    """A piece of the output: text with the tags around it, None where these are not known; or a point as it is."""
+    """A piece of the output: text with the elements around it, None if unknown; or a point."""
 
     text: str
     chain: Chain | None
@@ -42,7 +42,7 @@ class _Atom(NamedTuple):
 
 
 class _Core(NamedTuple):
-    """Where a word begins and ends without the marks around it; marks alone are a word."""
+    """The span of a word without the punctuation around it, unless it is only punctuation."""
 
     start: int
     end: int
@@ -51,9 +51,9 @@ class _Core(NamedTuple):
 def carry(marked: Marked, alignment: Alignment | JoinedAlignment | None, target: str) -> str:
     """Return a translation of `marked.text` with the tags and placeholders of the source, as HTML.
 
-    `alignment` is between the words of the two; without one, which a model without attention cannot give, tags that
-    stood around everything in a run do so again, and all others are empty at its end, with the placeholders. A run
-    that must not become empty, and does, has a zero-width space.
+    `alignment` is between the words of the two texts. Without one (the model has no attention), tags around a whole run
+    are kept around it, and all others are written empty at its end, with the placeholders. A run that must not be
+    empty, but is, gets a zero-width space.
     """
     out = []
     for run, part in zip(marked.runs, parts(marked, alignment, target), strict=True):
@@ -69,7 +69,7 @@ def carry(marked: Marked, alignment: Alignment | JoinedAlignment | None, target:
 
 @dataclass
 class _Carrier:
-    """What is known of a run: the tags of each source word, and where each target word came from."""
+    """The state of one run: the elements around each source word, and the links of each target word."""
 
     marked: MarkupRun
     alignment: Part
@@ -111,10 +111,10 @@ class _Carrier:
         """Return the elements that hold some of the characters `start:end`."""
         last = bisect_right(self.starts, start) - 1
         # What holds a character is the element that began last before it, or something that this is in.
-        found = [i for i in self.marked.chain(last) if self.marked.elements[i].end > start]
+        around = [i for i in self.marked.chain(last) if self.marked.elements[i].end > start]
         more = range(last + 1, bisect_left(self.starts, end))
-        found += islice((i for i in more if self.marked.elements[i].end > self.starts[i]), DEEPEST)
-        return frozenset(found[:DEEPEST])
+        around += islice((i for i in more if self.marked.elements[i].end > self.starts[i]), DEEPEST)
+        return frozenset(around[:DEEPEST])
 
     def _tail(self, partners: Sequence[int]) -> Chain | None:
         """Return the tags of the marks after a target word: those of the marks after its source words, if any."""
@@ -156,7 +156,7 @@ class _Carrier:
     def _places(self, points: Sequence[Point]) -> dict[tuple[int, int], list[_Atom]]:
         """Return the points at each place of each target word."""
         starts = [word.start for word in self.alignment.source]
-        found: dict[tuple[int, int], list[_Atom]] = {}
+        placed: dict[tuple[int, int], list[_Atom]] = {}
         last: tuple[Point, tuple[int, int]] | None = None  # the placeholder before, and its place
         for point in points:
             atom = _Atom(point.raw, frozenset(self.marked.chain(point.parent)), point)
@@ -165,14 +165,14 @@ class _Carrier:
             else:
                 place = self._at_end(point, starts) or self._place(point.at, starts)
             last = (point, place) if point.spaces else None
-            found.setdefault(place, []).append(atom)
-        return found
+            placed.setdefault(place, []).append(atom)
+        return placed
 
     def _at_end(self, point: Point, starts: Sequence[int]) -> tuple[int, int] | None:
-        """Return the place of a placeholder that stays at the end of its sentence; None where it goes with a word.
+        """Return the place of a placeholder at an end of its sentence; None if it is placed by a word.
 
-        One that stood last, with a space before it, has no word to go before: it stays last. One that stood first goes
-        before the word that followed it, if that has a link, and otherwise stays first.
+        The last one, after a space, has no word to precede, and stays last. The first one precedes the word that
+        followed it, if that has a link, and otherwise stays first.
         """
         following = bisect_left(starts, point.at)
         first, last = self._sentence(following), self._sentence(following - 1)
@@ -193,11 +193,11 @@ class _Carrier:
     def _sentence(self, word: int) -> tuple[range, range] | None:
         """Return the sentence that a source word is in, if its translation has words."""
         number = bisect_right(self.alignment.sentences, word, key=lambda sides: sides[0].start) - 1
-        found = self.alignment.sentences[number] if number >= 0 else None
-        return found if found and word in found[0] and found[1] else None
+        sentence = self.alignment.sentences[number] if number >= 0 else None
+        return sentence if sentence and word in sentence[0] and sentence[1] else None
 
     def _place(self, at: int, starts: Sequence[int]) -> tuple[int, int]:
-        """Return the target word, and where at it, that goes with a place in the source.
+        """Return the target word, and the place at it, for a place in the source.
 
         A point that closes a word, `word<br>`, stays behind it; others go before the word that follows. Where that has
         no links, the nearest one before it has, or after it.
@@ -236,7 +236,7 @@ def _is_letter(character: str) -> bool:
 
 
 def _filled(marked: MarkupRun, atoms: Sequence[_Atom]) -> list[_Atom]:
-    """Give what has no links the tags that both its neighbours have; beyond the ends are those of the source's ends."""
+    """Give atoms without links the elements that both neighbours share; the ends have those of the source's ends."""
     text = marked.text
     first, last = len(text) - len(text.lstrip()), len(text.rstrip())
     begin = frozenset(i for i, e in enumerate(marked.elements) if e.start <= first < e.end)
@@ -253,7 +253,7 @@ def _filled(marked: MarkupRun, atoms: Sequence[_Atom]) -> list[_Atom]:
 
 
 def _unlinked(marked: MarkupRun, target: str) -> list[_Atom]:
-    """Return a translation that nothing is known of."""
+    """Return the atoms of a translation without links."""
     size = len(marked.text.strip())
     around = frozenset(i for i, e in enumerate(marked.elements) if size and e.end - e.start >= size)
     points = list(marked.points)
@@ -268,9 +268,9 @@ def _unlinked(marked: MarkupRun, target: str) -> list[_Atom]:
 
 
 def _settled(marked: MarkupRun, atoms: Sequence[_Atom]) -> list[_Atom]:
-    """Take tags off where they cannot stand: a link in a link, which ends the outer one, or too many in each other.
+    """Remove tags that cannot be nested: a link in a link, which ends the outer one, or too many levels.
 
-    What then stands nowhere is written empty behind the word that it was taken off.
+    An element that is then nowhere is written empty after the word that it was removed from.
     """
     alone = {i: e.close.lower() for i, e in enumerate(marked.elements) if e.close.lower() in ("</a>", "</nobr>")}
     settled: list[_Atom] = []
@@ -302,7 +302,7 @@ def _settled(marked: MarkupRun, atoms: Sequence[_Atom]) -> list[_Atom]:
 
 
 def _written(marked: MarkupRun, atoms: Sequence[_Atom]) -> str:
-    """Write tags around runs of atoms that share them, and the space that placeholders had around them."""
+    """Write tags around consecutive atoms that share them, and the spaces around placeholders."""
     out: list[str] = []
     opened: list[int] = []
     last, wants = "", False  # the last character, and whether a space has to follow it
@@ -315,8 +315,8 @@ def _written(marked: MarkupRun, atoms: Sequence[_Atom]) -> str:
             same += 1
         out += [marked.elements[i].close for i in reversed(opened[same:])]
         spaces = atom.point.spaces if atom.point else None
-        asks = spaces[0] if spaces else wants and not atom.point and not _joins(atom.text[0])
-        if asks and last and not last.isspace():
+        needs_space = spaces[0] if spaces else wants and not atom.point and not _joins(atom.text[0])
+        if needs_space and last and not last.isspace():
             out.append(" ")
         out += [marked.elements[i].open for i in wanted[same:]]
         out.append(atom.text if atom.point else html.escape(atom.text.replace("\0", "\ufffd"), quote=False))
@@ -334,7 +334,7 @@ def _joins(character: str) -> bool:
 
 @dataclass(frozen=True)
 class Part:
-    """What a run became: its text, and the words and links of both, counted from their beginnings.
+    """The translation of a run: its text, and the words and links of both, counted from their beginnings.
 
     `sentences` are the source words and the target words of each of its sentences, as far as they are known.
     """
@@ -355,10 +355,10 @@ class Part:
 
 
 def parts(marked: Marked, alignment: Alignment | JoinedAlignment | None, target: str) -> Iterator[Part]:
-    """Yield what each run became; a run without words is as it was, whatever the translation of nothing is.
+    """Yield the translation of each run; a run without words is unchanged.
 
-    Lines of a text are translated apart, and each stays a line. Where that is not so, since a text was read as one
-    sentence, or a model has written a line break, runs get as many words as are linked to them.
+    Lines are translated one by one, and each stays a line. If that does not hold, because a text was translated as one
+    sentence or the model wrote a line break, runs get as many words as are linked to them.
     """
     if not marked.text.strip():
         yield from (Part(run.text) for run in marked.runs)
@@ -377,7 +377,7 @@ def parts(marked: Marked, alignment: Alignment | JoinedAlignment | None, target:
 
 
 def _by_lines(marked: Marked, target: str) -> list[tuple[int, int]]:
-    """Return where the translation of each line of the runs begins and ends; nothing where lines are not kept."""
+    """Return the span of the translation of each line of the runs; [] if the lines are not kept."""
     counts = [marked.runs[i].text.count("\n") + 1 for i in marked.lines]
     lines = target.split("\n")
     if len(counts) > 1 and len(lines) != sum(counts):
@@ -421,7 +421,7 @@ class _AlignmentSlices:
         self.sentences = list(pairwise([*firsts, over]))
 
     def part(self, source: tuple[int, int], target: tuple[int, int]) -> Part:
-        """Return what is between the characters `source` and `target`."""
+        """Return the part between the characters `source` and `target`."""
         a, b = (bisect_left(self.sources, at) for at in source)
         c, d = (bisect_left(self.targets, at) for at in target)
         mine = self.links[bisect_left(self.linked, a) : bisect_left(self.linked, b)]

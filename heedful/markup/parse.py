@@ -1,13 +1,13 @@
-"""From a text with tags to the text alone, and what stood where.
+"""Parse HTML into runs of text, with their tags and placeholders apart.
 
-Two kinds of tags are told apart. Inline tags, `<b>`, `<a>`, `<span>` and those that HTML does not know, go with their
-words: they are taken out of a run of text and put around the words of its translation. All others, `<p>`, `<li>`,
-`<br>`, `<table>`, `<script>` …, stay: they are written as they were, in the same order, and what is between two of them
-is a run. So whatever a browser makes of the tags that stay, it makes of those in the output, and inline tags that are
-opened and closed within a run change nothing of it, wherever they are put there.
+There are two kinds of tags. Inline tags, `<b>`, `<a>`, `<span>` and those that HTML does not define, move with their
+words: they are removed from a run of text and put around the words of its translation. All others, `<p>`, `<li>`,
+`<br>`, `<table>`, `<script>` …, stay: they are copied unchanged, in the same order, and the text between two of them is
+a run. So a browser parses the tags that stay as it did in the source, and inline tags that are opened and closed
+within a run do not change that, wherever they are placed in it.
 
-Inline tags stay, too, where that does not hold: in a paragraph in which one is not closed, or is closed outside it.
-Character references are read, what is no tag is text, and what cannot be read in one way only is kept as it is.
+Inline tags stay, too, if they are not opened and closed in the same paragraph. Character references are decoded, `<`
+without a tag is text, and source that is ambiguous is copied unchanged.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["DEEPEST", "Element", "Marked", "MarkupRun", "Point", "parse"]
 
 
 class Element(NamedTuple):
-    """A tag with its end around the characters `start:end` of a run; `parent` is the number of what it is in."""
+    """An inline element around the characters `start:end` of a run; `parent` is the index of the element around it."""
 
     open: str
     close: str
@@ -36,9 +36,10 @@ class Element(NamedTuple):
 
 
 class Point(NamedTuple):
-    """What stands between two characters: a placeholder, an empty tag, a comment.
+    """A placeholder, an empty tag or a comment between two characters.
 
-    `spaces` says on which sides of a placeholder there was white space, or the end of the run; others have none.
+    `spaces` are flags: whether there is white space, or the end of the run, before and after a placeholder; None for
+    other points.
     """
 
     raw: str
@@ -49,11 +50,11 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True)
 class MarkupRun:
-    """Text between two tags that stay, without the tags in it, and these.
+    """The text between two tags that stay, and its inline tags and points.
 
-    Elements are in the order in which they begin, points as they come. `before` is what is written before it as it was;
-    `start` is the character of the whole text that it begins at. `needed` says that the tags around it depend on its
-    text, so that the run must not become empty.
+    Elements are in the order of their starts, points in that of the source. `before` is copied unchanged before the
+    run; `start` is its first character in the whole text. `needed`: the tags around the run depend on its text, so
+    that its translation must not be empty.
     """
 
     text: str
@@ -64,7 +65,7 @@ class MarkupRun:
     needed: bool = False
 
     def chain(self, element: int) -> tuple[int, ...]:
-        """Return the numbers of an element and of all that it is in, the outermost first."""
+        """Return the indices of an element and of all around it, the outermost first."""
         numbers = []
         while element >= 0:
             numbers.append(element)
@@ -74,9 +75,9 @@ class MarkupRun:
 
 @dataclass(frozen=True)
 class Marked:
-    """A text without its tags, a line for each run that has words; the runs; and what is written after the last.
+    """The text without tags, a line for each run that has words; the runs; and what follows the last one.
 
-    `notes` say what was not read, and is kept as it was.
+    `notes` describe source that was not parsed, and is copied unchanged.
     """
 
     text: str
@@ -86,7 +87,7 @@ class Marked:
 
     @property
     def lines(self) -> tuple[int, ...]:
-        """The numbers of the runs that are lines of the text: those with words; where there are none, the first."""
+        """The indices of the runs that are lines of the text: those with words, or the first if none has any."""
         return tuple(i for i, run in enumerate(self.runs) if run.text.strip()) or (0,)
 
 
@@ -107,7 +108,7 @@ STAYS = VOID.union(
         "table tbody td template textarea tfoot th thead title tr ul video xmp",
     )
 ).difference(EMPTY_INLINE)
-# What may stand before the body of a document.
+# Elements that are allowed before the body of a document.
 OF_HEAD = frozenset(
     re.findall(r"\S+", "base basefont bgsound head html link meta noframes noscript script style template title")
 )
@@ -136,9 +137,9 @@ def _note(source: str, at: int, why: str, what: str) -> str:
 
 @dataclass
 class _Open:
-    """An inline tag that waits for its end: its number in the run, and how many points there were when it began there.
+    """An open inline tag: its index in the run, and the number of points when it began there.
 
-    `written` says whether something was in it before, in this run or in another.
+    `written`: it had content before, in this run or in another.
     """
 
     raw: str
@@ -150,7 +151,7 @@ class _Open:
 
 @dataclass
 class _Runs:
-    """The runs so far, and the one that is being read."""
+    """The runs so far, and the one that is being parsed."""
 
     parts: list[str] = field(default_factory=list)  # of a run, as are elements and points
     raws: list[str] = field(default_factory=list)  # the parts as they were written
@@ -168,31 +169,31 @@ class _Runs:
 
     @property
     def nothing(self) -> bool:
-        """Whether nothing but white space and comments has been read."""
+        """Whether nothing but white space and comments was parsed."""
         return not (self.runs or self.before or self.elements or self.stack or self.solid)
 
     @property
     def inner(self) -> int:
-        """The number of the tag that what comes stands in, or -1."""
+        """The index of the innermost open tag, or -1."""
         return self.stack[-1].number if self.stack else -1
 
     def add(self, text: str, raw: str) -> None:
-        """Take text."""
+        """Add text."""
         self.raws.append(raw)
         self.parts.append(text)
         self.solid = self.size + len(text.rstrip()) if text.strip() else self.solid
         self.size += len(text)
 
     def point(self, raw: str, placeholder: bool = False) -> None:
-        """Take what stands between two characters."""
+        """Add a point."""
         self.points.append(Point(raw, self.size, self.inner, (True, True) if placeholder else None))
 
     def begin(self, raw: str, name: str) -> None:
-        """Take an inline tag."""
+        """Open an inline tag."""
         self._open(_Open(raw, name))
 
     def end(self, name: str) -> None:
-        """Take the end of an inline tag that is open; formatting ones in it that were not closed begin again."""
+        """Close an open inline tag; formatting tags in it that were not closed are opened again."""
         again = []
         while self.stack[-1].name != name:
             formatting = self.stack[-1].name in FORMATTING
@@ -203,12 +204,12 @@ class _Runs:
             self._open(one)
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close all open tags."""
         while self.stack:
             self._close(whole=True)
 
     def cut(self, title: bool = False) -> None:
-        """End the run; inline tags that are open begin again in the next. `title`: it is the text of one."""
+        """End the run; open inline tags are opened again in the next. `title`: it is the text of a <title>."""
         again = [self._close() for _ in range(len(self.stack))]
         text = "".join(self.parts)
         if self.points or self.elements or text.strip():
@@ -232,14 +233,14 @@ class _Runs:
         self.stack.append(one)
 
     def _close(self, whole: bool = False) -> _Open:
-        """End the innermost tag; `whole`: it does not begin again."""
+        """Close the innermost tag; `whole`: it is not opened again."""
         top = self.stack.pop()
         element = self.elements[top.number] = self.elements[top.number]._replace(end=self.size)
         bare = top.number == len(self.elements) - 1 and top.points == len(self.points)
         if bare and element.start >= self.solid and (top.written or not whole):
-            self.elements.pop()  # what is in it comes, or has been
+            self.elements.pop()  # it has content elsewhere
         elif bare and element.start == element.end:
-            # Nothing is in it: it stands between two characters, as a whole.
+            # Without content it is a point.
             self.elements.pop()
             self.point(element.open + element.close)
         else:
@@ -248,7 +249,7 @@ class _Runs:
 
 
 class _RunReader:
-    """Reads tokens into runs."""
+    """Parses tokens into runs."""
 
     def __init__(self, source: str, tokens: Sequence[MarkupToken]) -> None:
         self.source = source
@@ -301,7 +302,7 @@ class _RunReader:
         return token.kind not in (Kind.TEXT, Kind.COMMENT)
 
     def _stay(self, token: MarkupToken) -> None:
-        """Write a token as it is."""
+        """Copy a token unchanged."""
         end = token.end
         if token.kind is Kind.START and token.name in ("pre", "listing"):  # a line break after it is none
             end = next((end + len(mark) for mark in ("\r\n", "\n", "\r") if self.source.startswith(mark, end)), end)
@@ -336,7 +337,7 @@ class _RunReader:
             self.in_body |= token.kind in (Kind.START, Kind.WHOLE) and token.name not in OF_HEAD
 
     def _read_group(self, group: Sequence[MarkupToken], last: bool) -> None:
-        """Read what stands between two tags that stay, without these; inline tags stay if they are not well-formed."""
+        """Parse the tokens between two tags that stay; inline tags stay if they are not well-formed."""
         moves = self._well_formed(group, last)
         for token in group:
             raw = self.source[token.start : token.end]

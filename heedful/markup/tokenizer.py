@@ -2,7 +2,7 @@
 
 The standard's tokenizer is followed in what decides where a token begins and ends: quoted and unquoted attribute
 values, comments, bogus comments (`<?php … ?>`, `<![CDATA[ … ]]>`), and the elements whose content is no markup
-(`<script>`, `<style>`, `<title>`, …). Attribute values are never looked into: a tag is copied as it was written.
+(`<script>`, `<style>`, `<title>`, …). Attribute values are not parsed: a tag is copied unchanged.
 
 Three things depend on where a browser would put an element, and so on more than the tokens: `<svg>` and `<math>`,
 whose content has rules of its own; `<noscript>`, which is text where scripts may run and markup where not; and elements
@@ -33,7 +33,7 @@ VOID = _names(
 )
 # Elements whose content is text up to their end tag.
 RAW = _names("script style textarea title xmp iframe noembed noframes")
-# Tags that end <svg> and <math> where they stand in one.
+# Tags that end an <svg> or <math> around them.
 BREAKOUT = _names(
     "b big blockquote body br center code dd div dl dt em embed font h1 h2 h3 h4 h5 h6 head hr i img li listing menu "
     "meta nobr ol p pre ruby s small span strong strike sub sup table tt u ul var"
@@ -78,8 +78,8 @@ class Kind(Enum):
 class MarkupToken(NamedTuple):
     """A token, `source[start:end]`.
 
-    `name` is that of the tag, in small letters, and for REST the reason. `slash` says that a tag ends in `/>`,
-    `fixed` that it may be in a `<select>`. `inner` has the tags in a `<noscript>`, the parts of a `<title>`, and the
+    `name` is that of the tag, in lower case, and for REST the reason. `slash`: a tag ends in `/>`;
+    `fixed`: it may be in a `<select>`. `inner` has the tags in a `<noscript>`, the parts of a `<title>`, and the
     tag in a text that never ends.
     """
 
@@ -112,7 +112,7 @@ def tokenize(source: str) -> list[MarkupToken]:
         if token is None:
             at += 1
             continue
-        if token.kind is Kind.TEXT:  # with all that stands in it
+        if token.kind is Kind.TEXT:  # with all its content
             cut = token
             break
         add_text(token.start)
@@ -150,13 +150,13 @@ def _character(reference: re.Match[str]) -> str:
 
 
 class _Scanner:
-    """Reads tokens at given places of a source."""
+    """Scans tokens at places of a source."""
 
     def __init__(self, source: str) -> None:
         self.source = source
         self.size = len(source)
         self.select = False  # we may be in a <select>
-        self.code_stop = 0  # behind the last ?> that was looked for; the size if there is none
+        self.code_stop = 0  # after the last ?> that was searched; the size if there is none
 
     def element(self, at: int) -> MarkupToken | None:
         """Return the token at a `<`, a tag with its content where that is no markup; None where the `<` is text."""
@@ -226,15 +226,15 @@ class _Scanner:
         if name == "script":
             begin = self._script_end(at)
         else:
-            found = RAW_ENDS[name].search(self.source, at)
-            begin = found.start() if found else -1
+            match = RAW_ENDS[name].search(self.source, at)
+            begin = match.start() if match else -1
         tag = self.tag(begin) if begin >= 0 else None
         return tag if tag and tag.kind is Kind.END else None
 
     def foreign_end(self, token: MarkupToken) -> int:
         """Return where an `<svg>` or `<math>` ends; 0 where it is not well-formed, and its end may be elsewhere."""
         source, at = self.source, token.end
-        stack: list[tuple[str, str]] = [(token.name, token.name)]  # names, and whose they are: svg, math or html
+        stack: list[tuple[str, str]] = [(token.name, token.name)]  # names, and their namespace: svg, math or html
         while stack:
             if len(stack) > DEEPEST:
                 return 0
@@ -363,7 +363,7 @@ class _Scanner:
         at, depth = token.end, 1
         while depth and (at := self.source.find("<", at)) >= 0:
             if self.source[at + 1 : at + 9].translate(LOWER) == "template":
-                inner = self.tag(at)  # without its content: they may stand in each other a thousand deep
+                inner = self.tag(at)  # without its content: they may be nested a thousand deep
                 assert inner is not None
                 if inner.name == "template" and inner.kind is Kind.START:
                     depth, at = depth + 1, inner.end

@@ -98,7 +98,7 @@ def differences(
 ) -> dict[str, Difference]:
     """Compare two systems on the same sentences, by metric.
 
-    The interval is that of the difference. `test` says where p comes from: `randomisation` exchanges the translations
+    The interval is that of the difference. `test` is the significance test: `randomisation` exchanges the translations
     of random sentences (10,000 times), `bootstrap` draws sentences. Without resamples there is no interval, and only
     the randomisation can be done.
     """

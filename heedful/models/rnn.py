@@ -19,13 +19,12 @@ from heedful.attention import FusedScore, Score, attend, build_score
 from heedful.config import CELLS as CELL_NAMES
 from heedful.config import FixedConfig, RecurrentConfig, Registry, RnnConfig
 from heedful.errors import ConfigError
-from heedful.fused.triton import additive_attend, attend_step, attendable, gru_cell, lstm_cell, usable
+from heedful.fused.triton import additive_attend, attend_step, attendable, gru_cell, lstm_cell, steppable, usable
 from heedful.fused.triton.additive import unfit
 from heedful.fused.unrolled import (
     DecoderOutput,
     DecoderSpec,
     Tensors,
-    by_kernels,
     reverse_sentences,
     unrolled_decoder,
     unrolled_encoder,
@@ -48,6 +47,7 @@ __all__ = [
     "Recurrent",
     "RecurrentState",
     "Stack",
+    "by_kernels",
     "gru",
     "initialise",
     "lstm",
@@ -56,6 +56,11 @@ __all__ = [
 ]
 
 CellState = tuple[Tensor, ...]  # (s,), or (s, m) for the LSTM with its cell state m; each (B, D)
+
+
+def by_kernels(x: Tensor) -> bool:
+    """Whether kernels take a step of decoding on this tensor."""
+    return x.is_cuda and steppable(x)
 
 
 def rnn(x: Tensor, u: Tensor, state: CellState) -> CellState:

@@ -44,18 +44,18 @@ class GuidedAttention:
     """
 
     weight: float
-    look: NeedWeights
+    need_weights: NeedWeights
     heads: int
     late: bool
     ends: bool = True
 
     def __str__(self) -> str:
-        where = f"layer {(self.look.layer or 0) + 1}, {self.heads} head{'s' * (self.heads > 1)}"
+        where = f"layer {(self.need_weights.layer or 0) + 1}, {self.heads} head{'s' * (self.heads > 1)}"
         return f"{where}, training.guided={self.weight:g}"
 
     def __call__(self, outputs: DecoderOutputs) -> tuple[Tensor, Tensor]:
         """Return the loss summed over the tokens that links teach, and their number."""
-        weights = outputs.attention(self.look)
+        weights = outputs.attention(self.need_weights)
         if weights is None or outputs.links is None:
             zero = outputs.hidden.new_zeros(())
             return zero, zero
@@ -68,7 +68,9 @@ class GuidedAttention:
         The weight of a word with several links is spread over them, hence the threshold.
         """
         heads, step = tuple(range(1, self.heads + 1)), "next" if self.late else "same"
-        return Readout((self.look.layer or 0) + 1, heads, step, threshold=THRESHOLD, chosen="guided by given links")
+        return Readout(
+            (self.need_weights.layer or 0) + 1, heads, step, threshold=THRESHOLD, chosen="guided by given links"
+        )
 
     def guided_heads(self, weights: Tensor) -> Tensor:
         """Return the weights of the guided heads.  (B, 1, H, T, S) -> (B, heads, T, S)."""
@@ -124,7 +126,7 @@ def agreement(model: Network, batch: Batch, guide: GuidedAttention) -> tuple[Ten
     """Return how many taught tokens have their largest weight on a linked source token, and the number of all."""
     memory = model.encode(batch.x, batch.x != 0)
     y = batch.y[:, :-1]
-    weights = model.step(y, model.start(memory, y.shape[1]), memory, guide.look).weights
+    weights = model.step(y, model.start(memory, y.shape[1]), memory, guide.need_weights).weights
     if weights is None or batch.links is None:
         return torch.zeros(()), torch.zeros(())
     wanted = target_weights(batch.links, batch.x, batch.y[:, 1:], guide)

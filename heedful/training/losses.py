@@ -48,11 +48,11 @@ class DecoderOutputs(NamedTuple):
     weights: Tensor | None
     links: Tensor | None
 
-    def attention(self, look: NeedWeights) -> Tensor | None:
+    def attention(self, need_weights: NeedWeights) -> Tensor | None:
         """Return the attention weights that a loss needs: those of one layer, or of all."""
-        if self.weights is None or look.layer is None or self.weights.shape[1] == 1:
+        if self.weights is None or need_weights.layer is None or self.weights.shape[1] == 1:
             return self.weights
-        return self.weights[:, look.layer : look.layer + 1]
+        return self.weights[:, need_weights.layer : need_weights.layer + 1]
 
 
 class AuxiliaryLoss(Protocol):
@@ -64,7 +64,7 @@ class AuxiliaryLoss(Protocol):
         ...
 
     @property
-    def look(self) -> NeedWeights | None:
+    def need_weights(self) -> NeedWeights | None:
         """The attention weights that it needs; None: none."""
         ...
 
@@ -101,8 +101,8 @@ def _weights(config: Config) -> dict[str, float]:
 
 def attention_needed(losses: Iterable[AuxiliaryLoss]) -> NeedWeights | None:
     """Return the attention weights that losses need together: those of one layer, or of all if they differ."""
-    needed = {loss.look for loss in losses} - {None}
-    if len({look.self_attention for look in needed if look is not None}) > 1:
+    needed = {loss.need_weights for loss in losses} - {None}
+    if len({need_weights.self_attention for need_weights in needed if need_weights is not None}) > 1:
         raise ConfigError("losses of self-attention and of attention to the source cannot be combined")
     return needed.pop() if len(needed) == 1 else NeedWeights() if needed else None
 

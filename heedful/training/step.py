@@ -80,7 +80,7 @@ class ModelWithLoss(nn.Module):
         super().__init__()
         self.model, self.smoothing, self.rdrop = model, smoothing, rdrop
         self.auxiliary = dict(auxiliary or {})
-        self.look = attention_needed(self.auxiliary.values())
+        self.need_weights = attention_needed(self.auxiliary.values())
 
     def forward(self, x: Tensor, y: Tensor, share: Tensor, links: Tensor | None = None) -> tuple[Tensor, ...]:
         """Return the total loss, the tokens predicted correctly, and auxiliary losses.  x (B, S), y (B, T).
@@ -97,7 +97,7 @@ class ModelWithLoss(nn.Module):
         x, y = x.repeat(passes, 1), y.repeat(passes, 1)
         memory = self.model.encode(x, x != 0)
         state = self.model.start(memory, y.shape[1] - 1)
-        hidden, _, weights = self.model.step(y[:, :-1], state, memory, self.look)
+        hidden, _, weights = self.model.step(y[:, :-1], state, memory, self.need_weights)
         targets = y[:, 1:]
         keep = targets != 0
         if x.device.type == "cpu":

@@ -268,6 +268,10 @@ class Translator:
         spans = zip(encoded.ids, encoded.spans, strict=True)
         return whole(text, (span for index, span in spans if index == UNKNOWN))
 
+    def wrong_way(self, sources: Sequence[str], targets: Sequence[str]) -> str:
+        """Return why the model seems to translate in the other direction, by its vocabularies; "" if it does not."""
+        return wrong_way(self, sources, targets)
+
     def too_long(self, source: str, target: str = "") -> str:
         """Return why a pair of sentences has too many tokens to be encoded at once, or "".
 

@@ -97,8 +97,8 @@ def test_rare_words_follow_their_stems():
     lexicon = TranslationTable(pairs, x.vocabulary, y.vocabulary)
     names = [(x.vocabulary[s], y.vocabulary[t]) for s, t in zip(pairs.source, pairs.target, strict=True)]
     counts = np.array([float(s.startswith("walk") and t in ("laufend", "laufte")) for s, t in names])
-    share = dict(zip(names, lexicon.given(0, counts).tolist(), strict=True))
+    share = dict(zip(names, lexicon.conditional(0, counts).tolist(), strict=True))
     assert share["walks", "laufen"] > 2 * share["walks", "heim"]
     assert share["berlin", "berlin"] > 2 * share["berlin", "oslo"]
-    back = dict(zip(names, lexicon.given(1, counts).tolist(), strict=True))
+    back = dict(zip(names, lexicon.conditional(1, counts).tolist(), strict=True))
     assert back["berlin", "berlin"] > 2 * back["paris", "berlin"]

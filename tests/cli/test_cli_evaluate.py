@@ -86,7 +86,7 @@ def test_the_table(heedful_cli: Run, pairs: Path, tmp_path: Path) -> None:
     assert total == ["all", "40", *(f"{wanted[name]:.1f}" for name in ("bleu", "chrf", "ter")), "65.0"]
     assert re.search(r"^95 % from +\d+\.\d +\d+\.\d +\d+\.\d +\d+\.\d$", out, re.MULTILINE)
     assert f"TER:  nrefs:1|case:lc|tok:tercom|norm:no|punct:yes|asian:no|version:{sacrebleu.__version__}" in table
-    assert "all of NFC text; of TER, lower is better" in table
+    assert "all scores are of NFC text; lower TER is better" in table
     assert table[-1] == "intervals: bootstrap, 1,000 resamples, seed 12345"
     assert max(map(len, table)) <= 80
     few = heedful_cli("evaluate", file, pairs, "--resamples", "0").out

@@ -65,7 +65,7 @@ def test_sentences_and_what_became_of_them() -> None:
         "  fixed context       I am eating food  [right]",
         "  additive attention  I am eating food  [right]",
     ]
-    assert lines[at + 5 : at + 7] == ["", "attention weights of additive attention:"]
+    assert lines[at + 5 : at + 7] == ["", "attention weights of the model “additive attention”:"]
     at = lines.index("सीता किताब नहीं पढ़ रही है")
     assert lines[at + 1 : at + 5] == [
         "(negation; it was not in the training data)",

@@ -27,10 +27,10 @@ class AttendFirst:
     """-log α_t1 of every target token: all of them are to attend to the first source token."""
 
     weight: float
-    look: NeedWeights = FIRST_LAYER
+    need_weights: NeedWeights = FIRST_LAYER
 
     def __call__(self, outputs: DecoderOutputs) -> tuple[Tensor, Tensor]:
-        weights = outputs.attention(self.look)
+        weights = outputs.attention(self.need_weights)
         assert weights is not None
         keep = outputs.y != 0
         passes = len(weights) // len(outputs.y)

@@ -82,8 +82,8 @@ def test_which_layer_and_heads():
 
     one = found("transformer")
     assert one is not None
-    assert (one.look, one.heads, one.late) == (NeedWeights(layer=2), 1, True)
-    assert found("transformer", guided_step="same") == GuidedAttention(one.weight, one.look, 1, False)
+    assert (one.need_weights, one.heads, one.late) == (NeedWeights(layer=2), 1, True)
+    assert found("transformer", guided_step="same") == GuidedAttention(one.weight, one.need_weights, 1, False)
     assert found("rnn") == GuidedAttention(one.weight, NeedWeights(layer=0), 1, False)
     other = found("transformer", guided_layer=4, guided_heads=0, guided_step="next", guided=2)
     assert other == GuidedAttention(2.0, NeedWeights(layer=3), 4, True)
@@ -144,7 +144,7 @@ def plain_loss(model: Network, batch: Batch, guide: GuidedAttention) -> tuple[Te
         model.logits(hidden).flatten(0, 1), batch.y[:, 1:].flatten(), ignore_index=0, reduction="sum"
     )
     links = torch.zeros((), dtype=torch.float64)
-    layer = guide.look.layer or 0
+    layer = guide.need_weights.layer or 0
     for row, number in enumerate(batch.rows):
         for token, linked in taught(number, guide.ends).items():
             alpha = weights[row, layer if weights.shape[1] > 1 else 0, : guide.heads, token + guide.late]
