@@ -308,8 +308,11 @@ def test_what_is_slow_does_not_hang(monkeypatch: pytest.MonkeyPatch) -> None:
         def recover(self) -> None:
             pass
 
-        def again(self) -> Worker:
-            return Worker(self.scheduler)
+        def wait(self) -> bool:
+            return False
+
+        def turn(self) -> None:
+            pass
 
     worker = Worker(None)  # type: ignore[arg-type]
     worker.start()

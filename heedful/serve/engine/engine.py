@@ -20,7 +20,7 @@ from heedful.serve.engine.processes import memory
 from heedful.serve.engine.request import EngineRequest
 from heedful.serve.engine.scheduler import ModelTask, Scheduler
 from heedful.serve.engine.supervisor import Supervisor
-from heedful.serve.engine.threads import DecoderThread, EncoderThread, WorkerListener
+from heedful.serve.engine.threads import DecoderThread, EncoderThread
 from heedful.serve.engine.worker_client import WorkerClient
 from heedful.serve.limits import Limits
 
@@ -65,7 +65,7 @@ class Engine:
             self.scheduler.worker, closed = worker, self.scheduler.closed
         if closed:
             worker.close()
-        WorkerListener(self.scheduler, worker, self.digests).start()
+        worker.listen(self.scheduler, self.digests)
 
     def submit(self, request: EngineRequest) -> None:
         """Queue the sentences of a request."""

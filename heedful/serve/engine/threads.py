@@ -1,4 +1,4 @@
-"""The threads of an engine: one encodes, one decodes, and one receives what the worker process has decoded.
+"""The threads of an engine: one encodes, and one decodes.
 
 Encoding has a thread of its own, so that new sentences do not hold up those that are being decoded. Sentences that
 arrive while it encodes are encoded together afterwards: the more there is to do, the more is done at once. Heavy
@@ -8,11 +8,7 @@ ones.
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable
-
-import torch
 
 from heedful.models import Memory
 from heedful.serve.engine.batches import ChunkedEncoding, FinishedSentence, LocalGreedyBatch, RunningBatch
@@ -20,11 +16,10 @@ from heedful.serve.engine.queue import SLICE, TimeShare
 from heedful.serve.engine.request import EngineRequest, Sentence
 from heedful.serve.engine.scheduler import ModelTask, Picked, Scheduler, client_error
 from heedful.serve.engine.supervisor import SupervisedThread
-from heedful.serve.engine.worker import StepReport
 from heedful.serve.engine.worker_client import WorkerClient
 from heedful.translator.pipeline import DecodedToken
 
-__all__ = ["DecoderThread", "EncoderThread", "WorkerListener"]
+__all__ = ["DecoderThread", "EncoderThread"]
 
 TOKENS_AT_ONCE = 4  # tokens of streams that are reported at once
 TOKENS_PAUSE = 0.002  # seconds before the next ones are
@@ -36,8 +31,7 @@ class EncoderThread(SupervisedThread):
     name = "encoder thread"
 
     def __init__(self, scheduler: Scheduler, threads: int) -> None:
-        super().__init__(scheduler)
-        self.threads = threads
+        super().__init__(scheduler, threads)
         self.unsent: list[WorkerClient] = []  # with messages about dropped sentences
         self.share = TimeShare()
         self.turns = 0  # of heavy work
@@ -46,10 +40,6 @@ class EncoderThread(SupervisedThread):
         self.finished: list[list[FinishedSentence]] = []  # by what is read at once
         self.task: ModelTask | None = None
         self.slicing = False  # whether the next slice of the chunked encoding has its turn
-
-    def again(self) -> EncoderThread:
-        """Return another one."""
-        return EncoderThread(self.scheduler, self.threads)
 
     def recover(self) -> None:
         """Give back what it has taken."""
@@ -66,15 +56,8 @@ class EncoderThread(SupervisedThread):
         if task is not None:
             scheduler.requeue_task(task)
 
-    @torch.inference_mode()
-    def run(self) -> None:
-        """Encode until the engine is closed."""
-        torch.set_num_threads(self.threads)  # of this thread
-        while self._wait():
-            self._turn()
-
-    def _wait(self) -> bool:
-        """Wait until there is something to do; False when it has to end. No local keeps anything of the last turn."""
+    def wait(self) -> bool:
+        """Wait until there is something to encode or read, and take it."""
         scheduler = self.scheduler
         with scheduler.lock:
             self.rest()
@@ -102,7 +85,7 @@ class EncoderThread(SupervisedThread):
                 self.scheduler.metrics.cancelled += len(dropped)
                 self.scheduler.release(batch, dropped)
 
-    def _turn(self) -> None:
+    def turn(self) -> None:
         """Do what was taken: first light requests, then a piece of heavy work."""
         unsent, self.unsent = self.unsent, []
         for worker in unsent:  # not under the lock: sending may block
@@ -241,14 +224,9 @@ class DecoderThread(SupervisedThread):
     name = "decoder thread"
 
     def __init__(self, scheduler: Scheduler, threads: int) -> None:
-        super().__init__(scheduler)
-        self.threads = threads
+        super().__init__(scheduler, threads)
         self.share, self.turns = TimeShare(), 0
         self.joining: list[tuple[LocalGreedyBatch, list[Sentence], Memory]] = []  # taken, and not in their batch yet
-
-    def again(self) -> DecoderThread:
-        """Return another one."""
-        return DecoderThread(self.scheduler, self.threads)
 
     def recover(self) -> None:
         """Have all sentences decoded again: in the middle of a step, no state can be used."""
@@ -265,15 +243,8 @@ class DecoderThread(SupervisedThread):
         for each in batches:
             scheduler.requeue_batch(each)
 
-    @torch.inference_mode()
-    def run(self) -> None:
-        """Decode until the engine is closed."""
-        torch.set_num_threads(self.threads)
-        while self._wait():
-            self._turn()
-
-    def _wait(self) -> bool:
-        """Wait until there is something to do; False when it has to end. No local keeps anything of the last turn."""
+    def wait(self) -> bool:
+        """Wait until there is something to decode."""
         scheduler = self.scheduler
         with scheduler.lock:
             self.rest()
@@ -286,7 +257,7 @@ class DecoderThread(SupervisedThread):
             self.joining, scheduler.encoded = scheduler.encoded, []
         return True
 
-    def _turn(self) -> None:
+    def turn(self) -> None:
         """Let sentences join, and take one step of every batch that is due."""
         scheduler = self.scheduler
         while self.joining and not self.replaced:
@@ -368,38 +339,3 @@ class DecoderThread(SupervisedThread):
                 time.sleep(TOKENS_PAUSE)
             for on_token, token in reports[first : first + TOKENS_AT_ONCE]:
                 scheduler.in_loop(on_token, token)
-
-
-class WorkerListener:
-    """Receives what the worker process has decoded, in a thread."""
-
-    def __init__(self, scheduler: Scheduler, worker: WorkerClient, digests: Callable[[], dict[str, str]]) -> None:
-        self.scheduler, self.worker, self.digests = scheduler, worker, digests
-
-    def start(self) -> None:
-        """Start the thread."""
-        threading.Thread(target=self.run, name="heedful-listener", daemon=True).start()
-
-    def run(self) -> None:
-        """Receive reports until the process is gone; then requeue the sentences that it had."""
-        try:
-            self.worker.listen(self.digests, self._receive)
-        finally:
-            self.worker.give_up()
-            with self.scheduler.lock:
-                batches = [] if self.scheduler.closed else self._batches()
-            for batch in batches:
-                self.scheduler.requeue_batch(batch)
-            self.worker.gone = True  # now it may be replaced
-
-    @torch.inference_mode()
-    def _receive(self, report: StepReport) -> None:
-        with self.scheduler.lock:
-            for rows in report.rows:
-                self.scheduler.metrics.count_step(rows)
-            finished = {batch: batch.receive(report) for batch in self._batches()}
-        for batch, sentences in finished.items():
-            self.scheduler.finish(batch, sentences)
-
-    def _batches(self) -> list[RunningBatch]:
-        return [batch for batch in self.scheduler.batches if batch.worker is self.worker]
