@@ -63,7 +63,7 @@ class HindiExample(NamedTuple):
     """A sentence in both languages, the links between its words (Hindi, English), and what its pronouns mean.
 
     Words are what white space separates, counted from 0. `hindi_antecedents` and `english_antecedents` are pairs of
-    a pronoun's position and that of the noun it stands for.
+    a pronoun's position and that of the noun it refers to.
     """
 
     hindi: str
@@ -87,7 +87,7 @@ def generate(
     max_words: int = LONGEST,
     count_english: bool = False,
 ) -> Iterator[HindiExample]:
-    """Yield different sentences for ever, of so many Hindi (or English) words."""
+    """Yield different sentences without end, with this number of Hindi (or English) words."""
     choose("split", split, SPLITS)
     _check(min_words, max_words)
     random = Random(f"{seed} {split}")
@@ -112,7 +112,7 @@ def generate(
 def pairs(
     count: int, seed: int = 1, split: str = "train", min_words: int = SHORTEST, max_words: int = LONGEST
 ) -> list[tuple[str, str]]:
-    """Return so many different (Hindi, English) sentences, as `heedful.train` takes them."""
+    """Return `count` different (Hindi, English) sentences, for `heedful.train`."""
     return [(e.hindi, e.english) for e in islice(generate(seed, split, min_words, max_words), count)]
 
 
@@ -126,7 +126,7 @@ def _check(low: int, high: int) -> None:
 
 @cache
 def kept() -> dict[frozenset[str], str]:
-    """Return the combinations that are kept for a split, by the keys of their two words."""
+    """Return the split of each combination that is kept for one, by the keys of its two words."""
     words = lexicon()
     people = (*words.names, *words.tagged("person", "animal"))
     relations = (
@@ -134,29 +134,29 @@ def kept() -> dict[frozenset[str], str]:
         ({a.key: {n.key for n in words.nouns if a.fits(n)} for a in words.adjectives}, 50, 75),
         ({v.key: {n.key for n in people if v.animals or n.has("person")} for v in words.verbs}, 30, 45),
     )
-    found: dict[frozenset[str], str] = {}
+    combinations: dict[frozenset[str], str] = {}
     for partners, test, valid in relations:
         for key, others in partners.items():
-            # A word with few partners would lose what it is learned from.
+            # A word with few partners would have too few training sentences.
             for other in others if len(others) >= FEW else ():
                 digest = blake2b("\t".join(sorted((key, other))).encode(), digest_size=8).digest()
                 number = int.from_bytes(digest, "big") % 1000
                 if number < valid:
-                    found[frozenset((key, other))] = "test" if number < test else "valid"
-    return found
+                    combinations[frozenset((key, other))] = "test" if number < test else "valid"
+    return combinations
 
 
 @cache
 def _apart(split: str) -> dict[str, frozenset[str]]:
-    """Return for each word those that may not stand in one sentence of the split with it."""
+    """Return for each word those that may not be in one sentence of the split with it."""
     others = {"train": ("valid", "test"), "valid": ("test",), "test": ()}[split]
-    found: dict[str, set[str]] = {}
+    apart: dict[str, set[str]] = {}
     for pair, its in kept().items():
         if its in others:
             one, other = pair
-            found.setdefault(one, set()).add(other)
-            found.setdefault(other, set()).add(one)
-    return {key: frozenset(value) for key, value in found.items()}
+            apart.setdefault(one, set()).add(other)
+            apart.setdefault(other, set()).add(one)
+    return {key: frozenset(value) for key, value in apart.items()}
 
 
 def _allowed(s: Speaker, split: str) -> bool:
@@ -165,7 +165,7 @@ def _allowed(s: Speaker, split: str) -> bool:
 
 
 def _belongs(s: Speaker, split: str) -> bool:
-    """Whether a sentence has a combination that is kept for its split; to train on, any sentence will do."""
+    """Whether a sentence has a combination that is kept for its split; always for training."""
     return split == "train" or any(kept().get(frozenset(pair)) == split for pair in s.relations)
 
 
@@ -181,7 +181,7 @@ def _sentence(random: Random, split: str, low: int, high: int, count_english: bo
 
 
 def _attempt(s: Speaker, split: str, wanted: int, count_english: bool) -> Clause | None:
-    """Return a sentence of about the wanted length, or nothing if it would not come."""
+    """Return a sentence of about the wanted length, or None."""
     when = s.weigh(TIMES)
     single = wanted <= 14 and s.chance(0.25)
     made: Clause | None = alone(s, _rich(wanted)) if single else unit(s, when, _rich(wanted), wanted)
@@ -197,7 +197,7 @@ def _size(made: Clause, count_english: bool) -> int:
 
 
 def _longer(s: Speaker, made: Clause, when: str, split: str, room: int, count_english: bool) -> Clause | None:
-    """Join another statement that fits and is allowed, if one is found soon."""
+    """Join another statement that fits and is allowed; None if ten attempts fail."""
     before = len(s.relations), len(s.used), len(s.antecedents)
     size = _size(made, count_english)
     for _ in range(10):
@@ -211,19 +211,19 @@ def _longer(s: Speaker, made: Clause, when: str, split: str, room: int, count_en
 
 @cache
 def _lengths(low: int, high: int) -> dict[int, float]:
-    """Return how often each length is drawn: most sentences are short, some very long."""
+    """Return the weight of each length: most sentences are short, some very long."""
     return {n: 1.0 if n <= 12 else 0.5 if n <= 20 else 0.25 if n <= 30 else 0.15 for n in range(low, high + 1)}
 
 
 def _rich(room: int) -> float:
-    """Return how much is said besides what is needed."""
+    """Return the probability of optional parts."""
     return 0.05 if room < 4 else 0.3 if room < 7 else 0.6 if room < 12 else 0.9
 
 
 def _example(hindi: Phrase, english: Phrase, antecedents: list[tuple[int, int]]) -> HindiExample:
-    """Write down words and links."""
-    at_hindi, at_english = _places(hindi), _places(english)
-    links = {(i, j) for idea, places in at_hindi.items() for i in places for j in at_english.get(idea, ())}
+    """Return the words as text, and their links."""
+    at_hindi, at_english = _positions(hindi), _positions(english)
+    links = {(i, j) for idea, positions in at_hindi.items() for i in positions for j in at_english.get(idea, ())}
     text = " ".join(w.text for w in english)
     return HindiExample(
         " ".join(w.text for w in hindi),
@@ -234,21 +234,21 @@ def _example(hindi: Phrase, english: Phrase, antecedents: list[tuple[int, int]])
     )
 
 
-def _places(phrase: Phrase) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = {}
+def _positions(phrase: Phrase) -> dict[int, list[int]]:
+    positions: dict[int, list[int]] = {}
     for i, word in enumerate(phrase):
         for idea in word.ideas:
-            found.setdefault(idea, []).append(i)
-    return found
+            positions.setdefault(idea, []).append(i)
+    return positions
 
 
-# Joining words; `same`: both clauses speak of the same time.
+# Conjunctions.
 JOINS = {"और": "and", "लेकिन": "but", "क्योंकि": "because", "इसलिए": "so"}
 TIMES = {"present": 3.0, "past": 4, "future": 2}
 
 
 def alone(s: Speaker, rich: float) -> Clause:
-    """Return a sentence that stands by itself: a question or a command."""
+    """Return a question or a command."""
     plan = ClausePlan(s.weigh(TIMES), rich)
     kind = s.weigh({"question": 5.0, "being": 1.5, "many": 0.5, "command": 3})
     match kind:
@@ -300,7 +300,7 @@ def because_it(s: Speaker, plan: ClausePlan) -> Clause:
     who = nominal(s, animal, bare("the"), described=adjectives(s, animal, plan.rich / 2))
     what = nominal(s, noun, bare("the"))
     mine = s.chance(0.5)
-    meant, said = (who, s.pick(of_animal)) if mine else (what, s.pick(of_place))
+    meant, trait = (who, s.pick(of_animal)) if mine else (what, s.pick(of_place))
     tense = {"past": s.pick(["past", "past", "could", "wanted"]), "present": s.pick(["progressive", "can", "want"])}
     when = "past" if past else "present"
     first = clause(
@@ -309,15 +309,15 @@ def because_it(s: Speaker, plan: ClausePlan) -> Clause:
     it = replace(pronominal(s, "it", meant.agreement.feminine), heads=meant.heads)
     s.antecedents.append((it.idea, meant.idea))
     degree = "बहुत ज़्यादा" if s.chance(0.7) else ""
-    second = quality(s, ClausePlan(when, 0.0, it, polarity="positive"), said=said, degree=degree)
-    s.relate(said.key, meant.keys[0])
+    second = quality(s, ClausePlan(when, 0.0, it, polarity="positive"), trait=trait, degree=degree)
+    s.relate(trait.key, meant.keys[0])
     i = s.idea()
     hindi = first.hindi + words("क्योंकि", i) + second.hindi
     return Clause(hindi, first.english + words("because", i) + second.english, it)
 
 
 def _only(one: Noun, other: Noun) -> list[Adjective]:
-    """Return the adjectives that are said of one noun and not of the other."""
+    """Return the adjectives that fit one noun and not the other."""
     return [a for a in lexicon().adjectives if a.fits(one) and not a.fits(other)]
 
 
