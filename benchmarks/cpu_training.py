@@ -34,8 +34,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from heedful.config import ModelConfig, RnnConfig, TextConfig, TrainingConfig, TransformerConfig
-from heedful.data import Batch, Batches, Corpus, read_lines
-from heedful.data.corpus import Flat
+from heedful.data import read_lines
+from heedful.data.batches import Batch, Batches
+from heedful.data.corpus import Corpus, Flat
 from heedful.models import build
 from heedful.models.transformer import positions
 from heedful.text import START, Codec

@@ -20,8 +20,8 @@ from pathlib import Path
 import torch
 
 from heedful.config import Config
-from heedful.data import Batch, Batches, read_lines
-from heedful.data.batches import prefetch
+from heedful.data import read_lines
+from heedful.data.batches import Batch, Batches, prefetch
 from heedful.data.corpus import Corpus
 from heedful.fused.triton.policy import usable
 from heedful.models import build

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.config import ModelConfig, RnnConfig, TransformerConfig
-from heedful.data import Batch
+from heedful.data.batches import Batch
 from heedful.draw import chart
 from heedful.models import Network, build
 from heedful.training.step import loss

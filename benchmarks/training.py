@@ -19,6 +19,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import torch
@@ -26,7 +27,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from heedful.config import RnnConfig, TextConfig
-from heedful.data import Batch, Batches, Corpus, read_lines
+from heedful.data import read_lines
+from heedful.data.batches import Batch, Batches
+from heedful.data.corpus import Corpus
 from heedful.models import Network, build
 from heedful.text import START, Codec
 from heedful.training.step import loss
@@ -181,7 +184,7 @@ def main() -> None:
     args = options.parse_args()
     torch.set_num_threads(args.threads)
     batches = read(args.data, args.tokens)
-    chosen = [batches.batch(rows) for rows in batches.epoch(0)[: args.batches]]
+    chosen = [batches.batch(rows) for rows in islice(batches.epoch(0), args.batches)]
     for kind in args.cells.split(","):
         kinds = contestants(kind, chosen[0])
         speeds = race(kinds, chosen, args.rounds)

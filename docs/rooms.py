@@ -11,6 +11,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+import heedful
+
 __all__ = ["first_sentence", "imported_rooms", "order", "picture"]
 
 ROOT = Path(__file__).parent.parent
@@ -32,7 +34,7 @@ def order() -> list[str]:
 
 
 def imported_rooms() -> dict[str, set[str]]:
-    """Return for every room the other rooms that its files import."""
+    """Return for every room the other rooms that its files import, also through `import heedful`."""
     found: dict[str, set[str]] = {room: set() for room in order()}
     for path in sorted((ROOT / "heedful").rglob("*.py")):
         room = path.relative_to(ROOT / "heedful").parts[0].removesuffix(".py")
@@ -45,6 +47,8 @@ def imported_rooms() -> dict[str, set[str]]:
                 names = [f"heedful.{alias.name}" for alias in node.names] if whole else [node.module]
             elif isinstance(node, ast.Import):
                 names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "heedful":  # heedful.load
+                names = [heedful._LAZY.get(node.attr, f"heedful.{node.attr}")]
             rooms = {name.split(".")[1] for name in names if name.startswith("heedful.")}
             found[room] |= (rooms & set(found)) - {room}
     return found

@@ -1,11 +1,11 @@
-"""A client of a service that `heedful serve` runs: the same translations, over HTTP, with patience.
+"""A client of `heedful serve`: the same translations, over HTTP, with retries.
 
-It needs nothing but Python. A request that the service has no room for (429), or that meets it while it starts or stops
-(503, or nobody listening), is asked again after a while: as long as the service says, or twice as long each time.
+It needs only the standard library. A request that is refused because the service is busy (429), or starts or stops
+(503, or no connection), is repeated after the time that the service names, or after twice as long each time.
 
-A service is not trusted: an answer has at most `MAX_ANSWER` bytes, and no more values than a JSON file may have
-(`heedful.files`); it has to be there, whole, within `timeout` seconds; it is checked before it is returned. Redirects
-are not followed, so that a token is sent to the given address only.
+A service is not trusted: a response has at most `MAX_RESPONSE` bytes, and no more values than a JSON file may have
+(`heedful.files`); it has to arrive within `timeout` seconds; it is checked before it is returned. Redirects are not
+followed, so that a token is sent to the given address only.
 """
 
 from __future__ import annotations
@@ -22,26 +22,38 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any, NamedTuple, cast, overload
+from typing import Any, TypedDict, Unpack, cast, overload
 from urllib.parse import urlsplit
 
-from heedful.errors import ConfigError, DataError, HeedfulError, MachineError, guessing
+from heedful.errors import ConfigError, DataError, HeedfulError, MachineError, guessing, known_arguments
 from heedful.files import too_many
 
-__all__ = ["MAX_ANSWER", "Client", "ServiceError", "TooMuch"]
+__all__ = ["MAX_RESPONSE", "Client", "ServiceError", "TooMuch", "TranslateOptions"]
 
-MAX_ANSWER = 64_000_000  # bytes of an answer, or of all events of a stream
-MAX_PROBLEM = 65_536  # bytes of an answer that is an error
+MAX_RESPONSE = 64_000_000  # bytes of a response, or of all events of a stream
+MAX_PROBLEM = 65_536  # bytes of a response that is an error
 MAX_MESSAGE = 500  # characters of an error that are passed on
 MAX_PAUSE = 3600.0  # seconds that a service may ask to wait
-AGAIN = (429, 502, 503)
+RETRIED = (429, 502, 503)
 Waits = Callable[[HeedfulError, float], object]
 FIRST, LONGEST = 0.2, 10.0  # seconds between two tries
 PHARAOH = re.compile(r"(\d{1,9}-\d{1,9}( \d{1,9}-\d{1,9})*)?", re.ASCII)
 
 
+class TranslateOptions(TypedDict, total=False):
+    """The options of `Client.translate`; see docs/guide/http-api.md."""
+
+    model: str | None
+    beam: int
+    n_best: int
+    prefix: str | None
+    alignments: bool
+    markup: bool
+    trace: bool
+
+
 class ServiceError(MachineError):
-    """A service that cannot be reached, or has no answer: `status` is that of HTTP, 0 where there was none."""
+    """A service that cannot be reached, or has no response: `status` is that of HTTP, 0 where there was none."""
 
     def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)
@@ -57,11 +69,11 @@ class TooMuch(DataError):
 
 
 class Client:
-    """Asks a service: `Client("http://localhost:8000").translate("…")`.
+    """A client of a service: `Client("http://localhost:8000").translate("…")`.
 
-    `timeout` is how many seconds an answer may take; `patience`, how long all tries together may. `waits` is told why
-    a request has to be asked again, once, and for how many seconds it will be. A client may be used by several threads
-    at once; connections stay open until `close`.
+    A response may take `timeout` seconds, all tries together `patience` seconds. `waits` is called once before a
+    request is repeated, with the reason and the seconds left. A client may be used by several threads at once;
+    connections stay open until `close`.
     """
 
     @guessing
@@ -75,94 +87,57 @@ class Client:
             parts, port = urlsplit(""), -1
         plain = url.isprintable() and parts.path.isascii() and not set(" ?#") & set(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or port == -1 or not plain:
-            raise ConfigError(f"{url!r} is no address of a service; expected http://localhost:8000, say")
+            raise ConfigError(f"{url!r} is not the address of a service; expected for example http://localhost:8000")
         if parts.username is not None:
-            raise ConfigError("the address of a service has no user name or password; services take a token")
+            raise ConfigError("the address of a service cannot have a user name or password; use a token")
         if not (timeout > 0 and patience >= 0):
             raise ConfigError(f"timeout is {timeout} and patience {patience}; expected seconds")
         if not (token.isascii() and token.isprintable()):
-            raise ConfigError("a token is made of letters, digits and marks of ASCII")
+            raise ConfigError("a token may only have printable ASCII characters")
         self.url, self.token, self.timeout, self.patience = url.rstrip("/"), token, timeout, patience
         self._parts, self._waits = parts, waits
-        self._free: deque[_Connection] = deque()  # open, and used by nobody
+        self._free: deque[_Connection] = deque()  # open and not in use
 
     def __repr__(self) -> str:
         return f"Client({self.url!r})"
 
     def models(self) -> list[dict[str, Any]]:
-        """Return what there is to say of each model of the service, the default first."""
-        found = self._json("GET", "/v1/models", "models")
+        """Return the description of each model of the service, the default first."""
+        records = self._json("GET", "/v1/models", "models")
         with self._checking():
-            for i, model in enumerate(found):
+            for i, model in enumerate(records):
                 _text(model, "name", f"models[{i}]")
-        return found
+        return records
 
     def ready(self) -> bool:
-        """Whether the service takes requests now."""
+        """Whether the service accepts requests."""
         connection = self._connection()
         try:
-            return self._sent(connection, "GET", "/ready", None).status == 200
-        except (OSError, UnicodeError, http.client.HTTPException, _WrongAnswerError):
+            return self._send(connection, "GET", "/ready", None).status == 200
+        except (OSError, UnicodeError, http.client.HTTPException, _InvalidResponseError):
             return False
         finally:
             connection.close()
 
     @overload
-    def translate(  # type: ignore[overload-overlap]  # a str is a sequence of str, too
-        self,
-        text: str,
-        *,
-        model: str | None = None,
-        beam: int = 1,
-        n_best: int = 1,
-        prefix: str | None = None,
-        alignments: bool = False,
-        markup: bool = False,
-        trace: bool = False,
-    ) -> dict[str, Any]: ...
+    def translate(self, text: str, **options: Unpack[TranslateOptions]) -> dict[str, Any]: ...  # type: ignore[overload-overlap]
     @overload
+    def translate(self, text: Sequence[str], **options: Unpack[TranslateOptions]) -> list[dict[str, Any]]: ...
     def translate(
-        self,
-        text: Sequence[str],
-        *,
-        model: str | None = None,
-        beam: int = 1,
-        n_best: int = 1,
-        prefix: str | None = None,
-        alignments: bool = False,
-        markup: bool = False,
-        trace: bool = False,
-    ) -> list[dict[str, Any]]: ...
-    @guessing
-    def translate(
-        self,
-        text: str | Sequence[str],
-        *,
-        model: str | None = None,
-        beam: int = 1,
-        n_best: int = 1,
-        prefix: str | None = None,
-        alignments: bool = False,
-        markup: bool = False,
-        trace: bool = False,
+        self, text: str | Sequence[str], **options: Unpack[TranslateOptions]
     ) -> dict[str, Any] | list[dict[str, Any]]:
-        """Translate a text, or many at once; each translation is an `Item` of docs/guide/http-api.md."""
-        asked = {
-            "text": text if isinstance(text, str) else list(text),
-            "model": model,
-            "beam": beam,
-            "n_best": n_best,
-            "prefix": prefix,
-            "alignments": alignments,
-            "markup": markup,
-            "trace": trace,
-        }
-        found = self._json("POST", "/v1/translate", "translations", asked)
+        """Translate a text, or many at once; each translation is an `Item` of docs/guide/http-api.md.
+
+        The options are `model`, `beam`, `n_best`, `prefix`, `alignments`, `markup` and `trace`.
+        """
+        known_arguments("Client.translate", options, TranslateOptions.__annotations__)
+        body = {"text": text if isinstance(text, str) else list(text), **options}
+        records = self._json("POST", "/v1/translate", "translations", body)
         with self._checking():
-            _check_count(found, 1 if isinstance(text, str) else len(text))
-            for i, item in enumerate(found):
-                _check_item(item, f"translations[{i}]", _Expected(n_best, alignments, markup))
-        return found[0] if isinstance(text, str) else found
+            _check_count(records, 1 if isinstance(text, str) else len(text))
+            for i, item in enumerate(records):
+                _check_item(item, f"translations[{i}]", options)
+        return records[0] if isinstance(text, str) else records
 
     def translate_lines(
         self,
@@ -170,7 +145,7 @@ class Client:
         *,
         batch: int = 32,
         progress: Callable[[list[str]], object] | None = None,
-        **options: Any,  # noqa: ANN401
+        **options: Unpack[TranslateOptions],
     ) -> Iterator[dict[str, Any]]:
         """Yield the translation of each line, `batch` of them in a request; `options` are those of `translate`.
 
@@ -204,26 +179,26 @@ class Client:
 
     @guessing
     def align(self, pairs: Sequence[tuple[str, str]], *, model: str | None = None) -> list[dict[str, Any]]:
-        """Return which words of given pairs belong together."""
-        asked = {"pairs": [{"source": x, "target": y} for x, y in pairs], "model": model}
-        found = self._json("POST", "/v1/align", "alignments", asked)
+        """Return the links between the words of sentence pairs."""
+        body = {"pairs": [{"source": x, "target": y} for x, y in pairs], "model": model}
+        records = self._json("POST", "/v1/align", "alignments", body)
         with self._checking():
-            _check_count(found, len(pairs))
-            for i, links in enumerate(found):
+            _check_count(records, len(pairs))
+            for i, links in enumerate(records):
                 _check_links(links, f"alignments[{i}]")
-        return found
+        return records
 
     @guessing
     def stream(
         self, text: str, *, model: str | None = None, prefix: str | None = None
     ) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield the events of a translation while it is written: start, token …, done, each with its record."""
-        asked = {"text": text, "model": model, "prefix": prefix}
-        connection, answer = self._connection(), None
+        """Yield the events of a translation while it is decoded: start, token …, done, each with its record."""
+        body = {"text": text, "model": model, "prefix": prefix}
+        connection, response = self._connection(), None
         try:
-            answer = self._asked(connection, "POST", "/v1/stream", asked)
-            self._check_type(answer, "text/event-stream")
-            for name, record in _events(answer):
+            response = self._request(connection, "POST", "/v1/stream", body)
+            self._check_type(response, "text/event-stream")
+            for name, record in _events(response):
                 if name == "error":
                     raise self._refusal(record.get("status"), record)
                 _check_event(name, record)
@@ -236,11 +211,11 @@ class Client:
             raise ServiceError(f"{self.url}: nothing came for {self.timeout:g} s") from None
         except (OSError, http.client.HTTPException) as error:
             raise ServiceError(f"{self.url}: the service broke off ({_why(error)})") from None
-        except _WrongAnswerError as error:
-            raise self._wrong(error) from None
+        except _InvalidResponseError as error:
+            raise self._invalid(error) from None
         finally:
-            if answer is not None:  # one with `Connection: close` is no longer the connection's
-                answer.close()
+            if response is not None:  # one with `Connection: close` is no longer the connection's
+                response.close()
             connection.close()
 
     def close(self) -> None:
@@ -254,73 +229,73 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _json(self, method: str, path: str, name: str, asked: object = None) -> list[dict[str, Any]]:
-        """Return the list of objects that an answer has by some name."""
+    def _json(self, method: str, path: str, name: str, body: object = None) -> list[dict[str, Any]]:
+        """Return the list of objects with this name in a response."""
         try:
             connection = self._free.pop()
         except IndexError:
             connection = self._connection()
         whole = False
         try:
-            answer = self._asked(connection, method, path, asked)
-            self._check_type(answer, "application/json")
-            found = _parse(_read(answer, MAX_ANSWER)).get(name)
-            if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
-                raise _WrongAnswerError(f"it has no list of {name}")
+            response = self._request(connection, method, path, body)
+            self._check_type(response, "application/json")
+            records = _parse(_read(response, MAX_RESPONSE)).get(name)
+            if not isinstance(records, list) or not all(isinstance(one, dict) for one in records):
+                raise _InvalidResponseError(f"it has no list of {name}")
             whole = True
         except TimeoutError:
             raise ServiceError(f"{self.url}: no whole answer within {self.timeout:g} s") from None
         except (OSError, http.client.HTTPException) as error:
             raise ServiceError(f"{self.url}: the service broke off ({_why(error)})") from None
-        except _WrongAnswerError as error:
-            raise self._wrong(error) from None
+        except _InvalidResponseError as error:
+            raise self._invalid(error) from None
         finally:
             if whole:
                 self._free.append(connection)
             else:
                 connection.close()
-        return found
+        return records
 
-    def _asked(self, connection: _Connection, method: str, path: str, asked: object) -> http.client.HTTPResponse:
-        """Ask until there is an answer, or patience ends; what is asked changes nothing, and so may be asked twice."""
-        body = None if asked is None else json.dumps(asked, ensure_ascii=False).encode("utf-8", "backslashreplace")
+    def _request(self, connection: _Connection, method: str, path: str, record: object) -> http.client.HTTPResponse:
+        """Send a request until there is a response, or patience ends: requests change nothing, and may be repeated."""
+        body = None if record is None else json.dumps(record, ensure_ascii=False).encode("utf-8", "backslashreplace")
         until, wait = time.monotonic() + self.patience, FIRST
         while True:
             used = connection.sock is not None
             try:
-                answer = self._sent(connection, method, path, body)
-                if answer.status == 200:
-                    return answer
-                after = _seconds(answer.headers.get("Retry-After"))
-                trouble = self._problem(answer)
-                if not answer.isclosed():  # there is more than was read
+                response = self._send(connection, method, path, body)
+                if response.status == 200:
+                    return response
+                after = _seconds(response.headers.get("Retry-After"))
+                failure = self._problem(response)
+                if not response.isclosed():  # there is more than was read
                     connection.close()
-                if answer.status not in AGAIN:
-                    raise trouble
+                if response.status not in RETRIED:
+                    raise failure
             except TimeoutError:
                 connection.close()
                 raise ServiceError(f"{self.url}: no answer within {self.timeout:g} s") from None
-            except _WrongAnswerError as error:
+            except _InvalidResponseError as error:
                 connection.close()
-                raise self._wrong(error) from None
+                raise self._invalid(error) from None
             except (OSError, UnicodeError, http.client.HTTPException) as error:
                 connection.close()
                 if used and isinstance(error, ConnectionError):  # closed since the last request: open another one
                     continue
-                trouble, after = self._unreached(error), None
+                failure, after = self._unreached(error), None
             pause = wait * random.uniform(0.5, 1.5) if after is None else max(after, FIRST) * random.uniform(1.0, 1.2)
             if time.monotonic() + pause > until:
-                raise trouble from None
+                raise failure from None
             if wait == FIRST and self._waits is not None:
-                self._waits(trouble, until - time.monotonic())
+                self._waits(failure, until - time.monotonic())
             time.sleep(pause)
             wait = min(2 * wait, LONGEST)
 
-    def _sent(self, connection: _Connection, method: str, path: str, body: bytes | None) -> http.client.HTTPResponse:
+    def _send(self, connection: _Connection, method: str, path: str, body: bytes | None) -> http.client.HTTPResponse:
         headers = {"Accept": "application/json, text/event-stream"}
         headers |= {"Content-Type": "application/json"} if body is not None else {}
         headers |= {"Authorization": f"Bearer {self.token}"} if self.token else {}
-        connection.until, connection.left = time.monotonic() + self.timeout, MAX_ANSWER
+        connection.until, connection.left = time.monotonic() + self.timeout, MAX_RESPONSE
         connection.request(method, self._parts.path.rstrip("/") + path, body, headers)
         return connection.getresponse()
 
@@ -328,22 +303,23 @@ class Client:
         kind = _SecureConnection if self._parts.scheme == "https" else _Connection
         return kind(self._parts.hostname or "", self._parts.port, timeout=self.timeout)
 
-    def _problem(self, answer: http.client.HTTPResponse) -> HeedfulError:
-        """Return the error that an answer other than 200 is."""
-        if 300 <= answer.status < 400:
-            place = str(answer.headers.get("Location", ""))[:MAX_MESSAGE]
+    def _problem(self, response: http.client.HTTPResponse) -> HeedfulError:
+        """Return the error of a response that is not 200."""
+        if 300 <= response.status < 400:
+            place = str(response.headers.get("Location", ""))[:MAX_MESSAGE]
             return ServiceError(
-                f"{self.url}: it redirects to {place!r}, which is not followed; give the address itself", answer.status
+                f"{self.url}: it redirects to {place!r}, which is not followed; give the address itself",
+                response.status,
             )
-        content = _read(answer, MAX_PROBLEM, whole=False)
+        content = _read(response, MAX_PROBLEM, whole=False)
         try:
             problem = _parse(content)
-        except _WrongAnswerError:
+        except _InvalidResponseError:
             problem = {"detail": content[:200].decode("utf-8", "replace")}
-        return self._refusal(answer.status, problem)
+        return self._refusal(response.status, problem)
 
     def _refusal(self, status: object, problem: dict[str, Any]) -> HeedfulError:
-        """Return the error that a problem is: the asker's mistake, or the service's."""
+        """Return the error of a problem: a mistake of the client, or the service's."""
         status = status if type(status) is int else 0
         texts = (problem.get(name) for name in ("detail", "title"))
         message = next((text for text in texts if isinstance(text, str) and text.strip()), "")
@@ -355,44 +331,46 @@ class Client:
         return DataError(message) if status in (400, 404, 415, 422) else ServiceError(message, status)
 
     def _unreached(self, error: Exception) -> HeedfulError:
-        """Return the error of a service that cannot be reached; raise it if asking again cannot help."""
-        trouble = ServiceError(f"{self.url}: the service cannot be reached ({_why(error)})")
+        """Return the error of a service that cannot be reached; raise it if a retry cannot help."""
+        failure = ServiceError(f"{self.url}: the service cannot be reached ({_why(error)})")
         if isinstance(error, http.client.HTTPException) and not isinstance(error, OSError):
-            said = str(error)[:100]
-            raise ServiceError(f"{self.url}: this is no heedful service: no answer of HTTP ({said!r})") from None
+            message = str(error)[:100]
+            raise ServiceError(
+                f"{self.url}: this is no heedful service: its response is not HTTP ({message!r})"
+            ) from None
         if isinstance(error, UnicodeError | ssl.SSLError):
-            raise trouble from None
-        return trouble
+            raise failure from None
+        return failure
 
-    def _check_type(self, answer: http.client.HTTPResponse, expected: str) -> None:
-        """Refuse an answer that says itself that it is something else."""
-        given = answer.headers.get("Content-Type")
-        if given is not None and str(given).partition(";")[0].strip().lower() != expected:
-            raise _WrongAnswerError(f"its type is {str(given)[:100]!r}, expected {expected}")
+    def _check_type(self, response: http.client.HTTPResponse, expected: str) -> None:
+        """Raise an error for another Content-Type."""
+        kind = response.headers.get("Content-Type")
+        if kind is not None and str(kind).partition(";")[0].strip().lower() != expected:
+            raise _InvalidResponseError(f"its type is {str(kind)[:100]!r}, expected {expected}")
 
     @contextmanager
     def _checking(self) -> Iterator[None]:
-        """Say whose answer is wrong."""
+        """Name the service whose response is not valid."""
         try:
             yield
-        except _WrongAnswerError as error:
-            raise self._wrong(error) from None
+        except _InvalidResponseError as error:
+            raise self._invalid(error) from None
 
-    def _wrong(self, error: _WrongAnswerError) -> ServiceError:
-        return ServiceError(f"{self.url}: this is no heedful service, or one that is broken: its answer: {error}", 200)
+    def _invalid(self, error: _InvalidResponseError) -> ServiceError:
+        return ServiceError(f"{self.url}: this is no heedful service, or a broken one: its response: {error}", 200)
 
 
-class _WrongAnswerError(Exception):
-    """An answer that is not what a heedful service sends."""
+class _InvalidResponseError(Exception):
+    """A response that no heedful service sends."""
 
 
 class _Connection(http.client.HTTPConnection):
-    """A connection on which nothing is waited for after `until`, and no more read than `left` bytes."""
+    """A connection with a deadline, `until`, and at most `left` more bytes to read."""
 
-    until, left = math.inf, MAX_ANSWER
+    until, left = math.inf, MAX_RESPONSE
 
     def connect(self) -> None:
-        """Connect, and read from then on until the deadline only."""
+        """Connect, and apply the deadline to all reads."""
         super().connect()
         self.sock = cast(Any, _TimedSocket(self.sock, self))
 
@@ -402,7 +380,7 @@ class _SecureConnection(_Connection, http.client.HTTPSConnection):
 
 
 class _TimedSocket:
-    """What http.client needs of a socket, each call no longer than until the deadline of its connection."""
+    """The part of a socket that http.client uses; no call lasts beyond the deadline of its connection."""
 
     def __init__(self, sock: Any, connection: _Connection) -> None:  # noqa: ANN401  (a socket, plain or TLS)
         self._sock, self.connection = sock, connection
@@ -426,7 +404,7 @@ class _TimedSocket:
 
 
 class _BoundedReader(io.RawIOBase):
-    """Reads from a socket; head, chunks and trailers of an answer count as well as its content."""
+    """Reads from a socket; head, chunks and trailers of a response count as well as its content."""
 
     def __init__(self, raw: Any, sock: _TimedSocket) -> None:  # noqa: ANN401  (socket.SocketIO)
         self._raw, self._sock = raw, sock
@@ -439,7 +417,7 @@ class _BoundedReader(io.RawIOBase):
         count = self._raw.readinto(buffer)
         self._sock.connection.left -= count or 0
         if self._sock.connection.left < 0:
-            raise _WrongAnswerError(f"it has more than {MAX_ANSWER:,} bytes")
+            raise _InvalidResponseError(f"it has more than {MAX_RESPONSE:,} bytes")
         return cast("int | None", count)
 
     def close(self) -> None:
@@ -447,21 +425,21 @@ class _BoundedReader(io.RawIOBase):
         super().close()
 
 
-def _read(answer: http.client.HTTPResponse, limit: int, whole: bool = True) -> bytes:
-    """Return at most so many bytes of an answer; one that is not `whole` in them is refused if it has to be."""
+def _read(response: http.client.HTTPResponse, limit: int, whole: bool = True) -> bytes:
+    """Return at most `limit` bytes of a response; raise IncompleteRead if it has to be `whole` and is not."""
     try:
-        content = answer.read(limit)
+        content = response.read(limit)
     except ValueError:  # the size of a chunk is negative
         raise http.client.IncompleteRead(b"") from None
-    if answer.length and whole:  # http.client says nothing of bytes that did not come
-        raise http.client.IncompleteRead(b"", answer.length)
+    if response.length and whole:  # http.client does not report missing bytes
+        raise http.client.IncompleteRead(b"", response.length)
     return content
 
 
-def _events(answer: http.client.HTTPResponse) -> Iterator[tuple[str, dict[str, Any]]]:
+def _events(response: http.client.HTTPResponse) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield server-sent events."""
     name, data = "", list[bytes]()
-    for line in answer:
+    for line in response:
         field, _, value = line.rstrip(b"\r\n").partition(b":")
         value = value.removeprefix(b" ")
         if field == b"event":
@@ -475,23 +453,23 @@ def _events(answer: http.client.HTTPResponse) -> Iterator[tuple[str, dict[str, A
 
 
 def _parse(content: bytes) -> dict[str, Any]:
-    """Return the object that JSON is.
+    """Return an object from JSON.
 
-    What Python makes of JSON takes up to 25 times its size, so values are counted before they are parsed.
+    Parsed JSON takes up to 25 times its size, so values are counted before they are parsed.
     """
     try:
         text = content.decode("utf-8")
         del content  # 64 MB
         if many := too_many(text):
-            raise _WrongAnswerError(f"it has more than {many} (HEEDFUL_MAX_JSON allows more)")
-        found = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
+            raise _InvalidResponseError(f"it has more than {many} (HEEDFUL_MAX_JSON allows more)")
+        record = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
     except RecursionError:
-        raise _WrongAnswerError("it is nested too deeply") from None
+        raise _InvalidResponseError("it is nested too deeply") from None
     except ValueError as error:
-        raise _WrongAnswerError(f"it is not JSON ({str(error)[:100]})") from None
-    if not isinstance(found, dict):
-        raise _WrongAnswerError(f"it is not an object of JSON, but {_short(found)}")
-    return found
+        raise _InvalidResponseError(f"it is not JSON ({str(error)[:100]})") from None
+    if not isinstance(record, dict):
+        raise _InvalidResponseError(f"it is not an object of JSON, but {_short(record)}")
+    return record
 
 
 def _refuse_constant(name: str) -> float:
@@ -504,21 +482,13 @@ def _finite(text: str) -> float:
     return number
 
 
-def _check_count(found: Sequence[object], count: int) -> None:
-    if len(found) != count:
-        raise _WrongAnswerError(f"{count} results were asked for, and {len(found)} came")
+def _check_count(records: Sequence[object], count: int) -> None:
+    if len(records) != count:
+        raise _InvalidResponseError(f"{count} results were asked for, and {len(records)} came")
 
 
-class _Expected(NamedTuple):
-    """What was asked for of each translation."""
-
-    n_best: int = 1
-    alignments: bool = False
-    markup: bool = False
-
-
-def _check_item(item: dict[str, Any], where: str, expected: _Expected, inner: bool = False) -> None:
-    """Refuse a translation that lacks what every translation has, or has it in another type."""
+def _check_item(item: dict[str, Any], where: str, options: TranslateOptions, inner: bool = False) -> None:
+    """Raise an error for a translation with a missing field, or one of another type."""
     for name in ("source", "text"):
         _text(item, name, where)
     for name in ("score", "confidence"):
@@ -528,76 +498,78 @@ def _check_item(item: dict[str, Any], where: str, expected: _Expected, inner: bo
         for name in ("start", "end", "confidence"):
             _number(word, name, f"{where}.words[{i}]")
     if item.get("notes") is not None and not all(isinstance(note, str) for note in _list(item, "notes", where)):
-        raise _WrongAnswerError(f"{where}.notes has something other than texts")
-    if item.get("markup") is not None or expected.markup:
+        raise _InvalidResponseError(f"{where}.notes has something other than texts")
+    if item.get("markup") is not None or options.get("markup"):
         _text(item, "markup", where)
     if item.get("rank_score") is not None:
         _number(item, "rank_score", where)
-    if "alignment" not in item and expected.alignments:  # null where a model does not look at the source
-        raise _WrongAnswerError(f"{where}.alignment is missing, and was asked for")
+    if "alignment" not in item and options.get("alignments"):  # null for a model without attention
+        raise _InvalidResponseError(f"{where}.alignment is missing, and was asked for")
     if item.get("alignment") is not None:
         _check_links(item["alignment"], f"{where}.alignment")
     if not isinstance(item.get("figure"), dict | None):
-        raise _WrongAnswerError(f"{where}.figure is {_short(item['figure'])}, expected an object")
+        raise _InvalidResponseError(f"{where}.figure is {_short(item['figure'])}, expected an object")
     if item.get("alternatives") is not None and not inner:
         others = _objects(item, "alternatives", where)
-        most = expected.n_best if expected.n_best > 1 else 0
+        most = n if (n := options.get("n_best", 1)) > 1 else 0
         if len(others) > most:
-            raise _WrongAnswerError(f"{where}.alternatives are {len(others):,}, expected at most {most:,}")
+            raise _InvalidResponseError(f"{where}.alternatives are {len(others):,}, expected at most {most:,}")
         for i, other in enumerate(others):
-            _check_item(other, f"{where}.alternatives[{i}]", expected, inner=True)
+            _check_item(other, f"{where}.alternatives[{i}]", options, inner=True)
             _number(other, "rank_score", f"{where}.alternatives[{i}]")
 
 
 def _check_links(links: object, where: str) -> None:
     if not isinstance(links, dict):
-        raise _WrongAnswerError(f"{where} is {_short(links)}, expected an object")
+        raise _InvalidResponseError(f"{where} is {_short(links)}, expected an object")
     _text(links, "pharaoh", where)
     if not PHARAOH.fullmatch(links["pharaoh"]):
-        raise _WrongAnswerError(f"{where}.pharaoh is {_short(links['pharaoh'])}, expected links such as 0-0 1-2")
+        raise _InvalidResponseError(f"{where}.pharaoh is {_short(links['pharaoh'])}, expected links such as 0-0 1-2")
     for name in ("source_words", "target_words", "links"):
         if not all(isinstance(one, list) and len(one) == 3 for one in _list(links, name, where)):
-            raise _WrongAnswerError(f"{where}.{name} has something other than lists of 3")
+            raise _InvalidResponseError(f"{where}.{name} has something other than lists of 3")
 
 
 def _check_event(name: str, record: dict[str, Any]) -> None:
     if name == "token":
         _text(record, "text", name)
         if type(record.get("start")) is not int or record["start"] < 0:
-            raise _WrongAnswerError(f"{name}.start is {_short(record.get('start'))}, expected a whole number from 0")
+            raise _InvalidResponseError(
+                f"{name}.start is {_short(record.get('start'))}, expected a whole number from 0"
+            )
     elif name == "done":
         if not isinstance(record.get("translation"), dict):
-            raise _WrongAnswerError(f"done.translation is {_short(record.get('translation'))}, expected an object")
-        _check_item(record["translation"], "done.translation", _Expected())
+            raise _InvalidResponseError(f"done.translation is {_short(record.get('translation'))}, expected an object")
+        _check_item(record["translation"], "done.translation", {})
 
 
 def _text(record: dict[str, Any], name: str, where: str) -> None:
     if not isinstance(record.get(name), str):
-        raise _WrongAnswerError(f"{where}.{name} is {_short(record.get(name))}, expected a text")
+        raise _InvalidResponseError(f"{where}.{name} is {_short(record.get(name))}, expected a text")
 
 
 def _number(record: dict[str, Any], name: str, where: str) -> None:
     value = record.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e300:
-        raise _WrongAnswerError(f"{where}.{name} is {_short(value)}, expected a number")
+        raise _InvalidResponseError(f"{where}.{name} is {_short(value)}, expected a number")
 
 
 def _list(record: dict[str, Any], name: str, where: str) -> list[Any]:
     value = record.get(name)
     if not isinstance(value, list):
-        raise _WrongAnswerError(f"{where}.{name} is {_short(value)}, expected a list")
+        raise _InvalidResponseError(f"{where}.{name} is {_short(value)}, expected a list")
     return value
 
 
 def _objects(record: dict[str, Any], name: str, where: str) -> list[dict[str, Any]]:
-    found = _list(record, name, where)
-    if not all(isinstance(one, dict) for one in found):
-        raise _WrongAnswerError(f"{where}.{name} has something other than objects")
-    return found
+    records = _list(record, name, where)
+    if not all(isinstance(one, dict) for one in records):
+        raise _InvalidResponseError(f"{where}.{name} has something other than objects")
+    return records
 
 
 def _short(value: object) -> str:
-    """Return a value of JSON in a few words; what is large or nested is only named."""
+    """Return a short description of a JSON value."""
     if value is None or isinstance(value, bool | float):
         return json.dumps(value)
     if isinstance(value, int):
@@ -608,7 +580,7 @@ def _short(value: object) -> str:
 
 
 def _seconds(header: str | None) -> float | None:
-    """Return the seconds of a Retry-After header; a date, or nonsense, is none.
+    """Return the seconds of a Retry-After header; None for a date or anything else.
 
     >>> _seconds("2"), _seconds("soon"), _seconds("-1"), _seconds(None)
     (2.0, None, None, None)

@@ -332,7 +332,13 @@ class TrainingConfig:
 
 
 RECIPE = 1_000_000  # bytes at most
-SECTIONS = ("model", "data", "text", "training")
+# The class of each section; that of the model follows from its family.
+SECTIONS: dict[str, type[Any] | None] = {
+    "model": None,
+    "data": DataConfig,
+    "text": TextConfig,
+    "training": TrainingConfig,
+}
 
 
 @dataclass(frozen=True)
@@ -368,31 +374,18 @@ class Config:
         plain = {name: _mapping(settings.get(name)) for name in SECTIONS}
         model = dict(plain["model"])
         family = choose("model", str(model.pop("family", "rnn")), MODELS)
-        return cls(
-            model=_section("model", MODELS[family], model, f" of the model '{family}'"),
-            data=_section("data", DataConfig, plain["data"]),
-            text=_section("text", TextConfig, plain["text"]),
-            training=_section("training", TrainingConfig, plain["training"]),
-        )
+        others = {name: _section(name, kind, plain[name]) for name, kind in SECTIONS.items() if kind is not None}
+        return cls(_section("model", MODELS[family], model, f" of the model '{family}'"), **others)
 
     def plain(self) -> dict[str, dict[str, object]]:
         """Return nested dicts for `build`."""
-        return {
-            "model": {"family": self.family, **dataclasses.asdict(self.model)},
-            "data": dataclasses.asdict(self.data),
-            "text": dataclasses.asdict(self.text),
-            "training": dataclasses.asdict(self.training),
-        }
+        plain = {name: dataclasses.asdict(getattr(self, name)) for name in SECTIONS}
+        return {**plain, "model": {"family": self.family, **plain["model"]}}
 
 
 def section_of() -> dict[str, str]:
     """Return the section of each setting; no name is in two sections. `model` is the family of the model."""
-    kinds: dict[str, list[type[Any]]] = {
-        "data": [DataConfig],
-        "text": [TextConfig],
-        "training": [TrainingConfig],
-        "model": list(MODELS.values()),
-    }
+    kinds = {name: list(MODELS.values()) if kind is None else [kind] for name, kind in SECTIONS.items()}
     named = {f.name: name for name, classes in kinds.items() for kind in classes for f in dataclasses.fields(kind)}
     return {"model": "model", **named}
 

@@ -9,6 +9,7 @@ file (a pipe, a device) raise an error before they are read, with the file, the 
 | a JSON file | 64 MB, 10⁶ objects and lists, 10⁶ members of objects, 5·10⁶ values | `HEEDFUL_MAX_JSON`, in bytes |
 | settings: `config.json`, `readout.json` | 1 MB | |
 | a recipe (TOML) | 1 MB | |
+| `metrics.jsonl` | 1 GB, 0.1 MB a line | |
 | a gzip file | 250 times its size, from 8 MB on | unpack it first |
 | weights | what their header and the model's settings declare | |
 

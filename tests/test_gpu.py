@@ -152,7 +152,7 @@ def test_recorded_updates_of_three_batches_and_of_one_alone(kind: str) -> None:
     from small_runs import pad
 
     from heedful.config import RnnConfig, TrainingConfig, TransformerConfig
-    from heedful.data import Batch
+    from heedful.data.batches import Batch
     from heedful.models import build
     from heedful.training.step import TrainingStep
 

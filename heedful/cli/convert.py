@@ -27,8 +27,8 @@ def convert(
     transformers, with the same output. The model has to be a transformer with model.norm=post and
     text.kind=sentencepiece.
     """
-    from heedful.interop import write_marian
     from heedful.interop.folder import holds_model, write_model
+    from heedful.interop.marian_export import write_marian
 
     choose("format", to, ("heedful", "marian"))
     if holds_model(out):

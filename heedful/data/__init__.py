@@ -1,43 +1,10 @@
-"""Pairs from files, held-out pairs, batches; the embedded corpus is `heedful.data.hindi`."""
+"""Sentence pairs: reading (`files`, `formats`), cleaning, caching (`store`), token ids (`corpus`) and `batches`.
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+The embedded corpus is `heedful.data.hindi`. This module loads neither torch nor numpy.
+"""
 
 from heedful.data.cleaning import Cleaned, CleaningReport, clean
 from heedful.data.files import decode, read_lines
 from heedful.data.formats import Pair, PairFile, PairList, Raw, sides
 
-if TYPE_CHECKING:
-    from heedful.data.batches import Batch, Batches, EpochPlan
-    from heedful.data.corpus import Corpus
-
-__all__ = [
-    "Batch",
-    "Batches",
-    "Cleaned",
-    "CleaningReport",
-    "Corpus",
-    "EpochPlan",
-    "Pair",
-    "PairFile",
-    "PairList",
-    "Raw",
-    "clean",
-    "decode",
-    "read_lines",
-    "sides",
-]
-
-
-def __getattr__(name: str) -> Any:  # noqa: ANN401
-    """Load torch only when batches are asked for, and numpy only for a corpus: pairs do without."""
-    if name == "Corpus":
-        from heedful.data.corpus import Corpus
-
-        return Corpus
-    if name not in ("Batch", "Batches", "EpochPlan"):
-        raise AttributeError(f"module 'heedful.data' has no attribute '{name}'")
-    from heedful.data import batches
-
-    return getattr(batches, name)
+__all__ = ["Cleaned", "CleaningReport", "Pair", "PairFile", "PairList", "Raw", "clean", "decode", "read_lines", "sides"]

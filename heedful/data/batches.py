@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from queue import Empty, Queue
 from threading import Event, Thread
-from typing import TYPE_CHECKING, NamedTuple, TypeVar, overload
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -73,7 +73,7 @@ class Batch:
         return replace(self, x=tensors[0], y=tensors[1], links=tensors[2] if len(tensors) > 2 else None)
 
 
-class EpochPlan(Sequence[Array]):
+class EpochPlan:
     """The batches of an epoch in their order; each is an array of rows of the corpus."""
 
     def __init__(self, rows: Array, cuts: Array, order: Array) -> None:
@@ -82,15 +82,10 @@ class EpochPlan(Sequence[Array]):
     def __len__(self) -> int:
         return len(self.order)
 
-    @overload
-    def __getitem__(self, index: int) -> Array: ...
+    def __iter__(self) -> Iterator[Array]:
+        return (self[index] for index in range(len(self)))
 
-    @overload
-    def __getitem__(self, index: slice) -> list[Array]: ...
-
-    def __getitem__(self, index: int | slice) -> Array | list[Array]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
+    def __getitem__(self, index: int) -> Array:
         at = self.order[index]
         return self.rows[self.cuts[at] : self.cuts[at + 1]].astype(np.int64)
 

@@ -18,22 +18,12 @@ from heedful.errors import DataError
 
 __all__ = ["CHANGED", "DROPPED", "REASONS", "Cleaned", "CleaningReport", "clean", "clean_text"]
 
-# The words for one pair, and for several.
 DROPPED = {
-    "blank line": ("blank line", "blank lines"),
-    "empty side": ("pair with an empty side", "pairs with an empty side"),
-    "too long": (
-        "pair with a side of too many characters (data.max_characters)",
-        "pairs with a side of too many characters (data.max_characters)",
-    ),
-    "length ratio": (
-        "pair with one side many times as long as the other (data.max_ratio)",
-        "pairs with one side many times as long as the other (data.max_ratio)",
-    ),
-    "duplicate": (
-        "repeated pair (data.duplicates=keep keeps it)",
-        "repeated pairs (data.duplicates=keep keeps them)",
-    ),
+    "blank line": "a blank line",
+    "empty side": "an empty side",
+    "too long": "a side has too many characters (data.max_characters)",
+    "length ratio": "one side is many times as long as the other (data.max_ratio)",
+    "duplicate": "repeated (data.duplicates=keep keeps it)",
 }
 CHANGED = {
     "byte order mark": "removed a byte order mark",
@@ -140,10 +130,8 @@ class CleaningReport:
             raise DataError(f"{name}: no sentence pair is left; {dropped}")
 
     def _line(self, reason: str) -> str:
-        count = self.counts[reason]
-        if reason in DROPPED:
-            return f"dropped {count:,} {DROPPED[reason][count > 1]}"
-        return f"cleaned {count:,} pair{'s' * (count > 1)}: {CHANGED[reason]}"
+        count, action = self.counts[reason], "dropped" if reason in DROPPED else "cleaned"
+        return f"{action} {count:,} pair{'s' * (count > 1)}: {(DROPPED | CHANGED)[reason]}"
 
     def _count(self, reason: str) -> bool:
         """Count one more, and return whether an example is wanted."""

@@ -7,7 +7,18 @@ from collections.abc import Sequence
 
 from heedful.errors import ConfigError, DataError, nearest
 
-__all__ = ["find", "guess", "ids_first", "no_guess", "parse_columns", "positions", "some", "surely_names", "usual"]
+__all__ = [
+    "find",
+    "guess",
+    "ids_first",
+    "no_guess",
+    "parse_columns",
+    "positions",
+    "shortened",
+    "some",
+    "surely_names",
+    "usual",
+]
 
 # Usual names of the two sides, where they are not languages.
 USUAL = (
@@ -128,18 +139,18 @@ def no_guess(names: Sequence[str], where: str, what: str = "columns") -> DataErr
     """Return the error for names among which source and target cannot be guessed."""
     if len(names) < 2:
         return DataError(
-            f"{where}: expected {what} for source and target with their names, found only '{_short(names[0])}'"
+            f"{where}: expected {what} for source and target with their names, found only '{shortened(names[0])}'"
         )
     if len(names) == 2:
         return DataError(
-            f"{where}: '{_short(names[0])}' and '{_short(names[1])}' may be a header or a pair; set columns to the two "
-            "names if they are a header, and columns='1,2' if they are a pair"
+            f"{where}: '{shortened(names[0])}' and '{shortened(names[1])}' may be a header or a pair; set columns to "
+            "the two names if they are a header, and columns='1,2' if they are a pair"
         )
     pair = f"; if this is a pair and not a header, such as columns='{len(names) - 1},{len(names)}'"
     pair = "" if what == "fields" or surely_names(names[-2:]) else pair
     return DataError(
         f"{where}: the {what} are {some(names)}; choose those of source and target, "
-        f"such as columns='{_short(names[-2])},{_short(names[-1])}'{pair}"
+        f"such as columns='{shortened(names[-2])},{shortened(names[-1])}'{pair}"
     )
 
 
@@ -150,8 +161,9 @@ def some(names: Sequence[str]) -> str:
     'en, hi'
     """
     more = f" and {len(names) - 20:,} more" if len(names) > 20 else ""
-    return ", ".join(map(_short, names[:20])) + more
+    return ", ".join(map(shortened, names[:20])) + more
 
 
-def _short(text: str, length: int = 40) -> str:
+def shortened(text: str, length: int = 60) -> str:
+    """Return a text of at most `length` characters, with `…` for the rest."""
     return text if len(text) <= length else text[: length - 1] + "…"

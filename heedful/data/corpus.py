@@ -237,7 +237,9 @@ def tokenize(
     key = pairs.store.key
     if key is not None:
         key = key_of("tokens", VERSION, key, pairs.name, dumps, config.max_length, config.regularise)
-    job = _Tokenizer(str(pairs.store.folder), dumps, config.max_length, config.regularise > 0, pairs.store.linked)
+    job = _Tokenizer(
+        str(pairs.store.arrays.folder), dumps, config.max_length, config.regularise > 0, pairs.store.linked
+    )
 
     def fill(writer: Writer) -> None:
         lexicons = _write(writer, job, pairs.rows, [len(codec) for codec in codecs], progress)

@@ -20,7 +20,18 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from heedful.data.columns import find, guess, ids_first, no_guess, parse_columns, positions, some, surely_names, usual
+from heedful.data.columns import (
+    find,
+    guess,
+    ids_first,
+    no_guess,
+    parse_columns,
+    positions,
+    shortened,
+    some,
+    surely_names,
+    usual,
+)
 from heedful.data.files import BOM, called, is_packed, opened, raw_lines, read_lines
 from heedful.errors import ConfigError, DataError, choose
 from heedful.files import check_depth, has_hole, lines, max_line, megabytes, open_plain, portions, writing
@@ -166,19 +177,9 @@ class Readable:
     copy: PairFile | PairList
     originals: dict[str, str]
 
-    @property
-    def name(self) -> str:
-        """The source's name for messages with a line number."""
-        return self.file.name
-
-    @property
-    def full_name(self) -> str:
-        """Its name for errors."""
-        return self.file.full_name
-
     def rows(self, log: Callable[[str], None] | None = None) -> Iterator[Raw]:
         """Yield all pairs; errors and messages name the original."""
-        return self._named(self.copy.rows(log and (lambda message: log(f"{self.name}: {message}"))))
+        return self._named(self.copy.rows(log and (lambda message: log(f"{self.file.name}: {message}"))))
 
     def links(self) -> Iterator[str] | None:
         """Return the lines of links, one for each pair; None if the pairs have no links."""
@@ -203,7 +204,7 @@ class Readable:
         contents = [_digest(Path(path)) if path else "" for path in (self.copy.path, self.copy.target)]
         kind = self.copy.format or format_of(self.copy.path)
         links = [_digest(Path(self.copy.links))] if self.copy.links else []
-        return [self.name, kind, self.copy.columns, *contents, *links]
+        return [self.file.name, kind, self.copy.columns, *contents, *links]
 
     def stamps(self) -> dict[str, tuple[int, int, int] | None]:
         """Return inode, size and time of each file, for `check_unchanged`."""
@@ -455,7 +456,7 @@ def _json_cells(path: Path, wanted: Sequence[str], log: Callable[[str], None]) -
         for field, cell in zip(names, cells, strict=True):
             if not isinstance(cell, str):
                 if cell is not None:
-                    raise DataError(f"{where}: field '{field}' is {_short(json.dumps(cell))}, expected a string")
+                    raise DataError(f"{where}: field '{field}' is {shortened(json.dumps(cell))}, expected a string")
                 cells = tuple("" if c is None else c for c in cells)
             elif "\\u" in line:
                 _check_surrogates(cell, field, where)
@@ -477,9 +478,11 @@ def _object(line: str, where: str, first: bool) -> Any:  # noqa: ANN401  (what J
             else str(error) or "nested too deeply"
         )
         more = "; expected an object on each line" if first else ""
-        raise DataError(f"{where}: this is not JSON ({reason}): '{_short(line)}'{more}") from None
+        raise DataError(f"{where}: this is not JSON ({reason}): '{shortened(line)}'{more}") from None
     if not isinstance(record, dict):
-        raise DataError(f'{where}: expected an object such as {{"source": "…", "target": "…"}}, found: {_short(line)}')
+        raise DataError(
+            f'{where}: expected an object such as {{"source": "…", "target": "…"}}, found: {shortened(line)}'
+        )
     return record
 
 
@@ -520,10 +523,6 @@ def _check_surrogates(cell: str, field: str, where: str) -> None:
     except UnicodeEncodeError as error:
         half = f"\\u{ord(cell[error.start]):04x}"
         raise DataError(f"{where}: field '{field}' has the lone surrogate {half}, which is not text") from None
-
-
-def _short(text: str, length: int = 60) -> str:
-    return text if len(text) <= length else text[: length - 1] + "…"
 
 
 def subsample(rows: Iterable[tuple[str, str]], most: int) -> list[tuple[str, str]]:

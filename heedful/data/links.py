@@ -67,9 +67,8 @@ class LinkLines:
 
     def __init__(self, file: Readable) -> None:
         links = file.file.links
-        self.in_file = isinstance(links, str)
-        self.name = called(links) if isinstance(links, str) and links else f"the links of {file.full_name}"
-        self.pairs, self.lines, self.read = file.full_name, file.links(), 0
+        self.name = called(links) if isinstance(links, str) and links else f"the links of {file.file.full_name}"
+        self.pairs, self.lines, self.read = file.file.full_name, file.links(), 0
 
     def take(self, count: int) -> LinkChunk | None:
         """Return the lines of the next pairs; None if the pairs have no links.
@@ -80,11 +79,9 @@ class LinkLines:
             return None
         first, some = self.read + 1, list(islice(self.lines, count))
         self.read += len(some)
-        if len(some) < count and not self.in_file:
-            raise DataError(f"{self.name}: {self.read:,} entries, but more pairs; use '' for a pair without links")
         if len(some) < count:
             raise DataError(
-                f"{self.name} ends after line {self.read:,}, but {self.pairs} has more pairs; expected a line for each "
+                f"{self.name}: only {self.read:,} lines, but more pairs in {self.pairs}; expected a line for each "
                 "pair (a blank one for a pair without links, or for a blank line) and none for a header"
             )
         return LinkChunk(self.name, first, some)
@@ -93,11 +90,8 @@ class LinkLines:
         """Raise DataError if there are more lines than pairs."""
         if self.lines is None or next(self.lines, None) is None:
             return
-        if not self.in_file:
-            raise DataError(f"{self.name}: more entries than the {self.read:,} pairs; expected one for each pair")
         raise DataError(
-            f"{self.name}, line {self.read + 1:,}: there is no pair for these links; {self.pairs} ends after "
-            f"{self.read:,}"
+            f"{self.name}, line {self.read + 1:,}: no pair for these links; {self.read:,} pairs in {self.pairs}"
         )
 
 

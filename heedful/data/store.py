@@ -163,11 +163,6 @@ class Store:
         return cast("str | None", self.head["key"])
 
     @property
-    def folder(self) -> Path:
-        """The folder on disk."""
-        return self.arrays.folder
-
-    @property
     def linked(self) -> bool:
         """Whether any pairs have links."""
         return bool(self.head.get("linked"))
@@ -301,7 +296,7 @@ def _chunks(files: Sequence[Readable], reports: Sequence[CleaningReport]) -> Ite
     for number, file in enumerate(files):
         rows, lines = file.rows(reports[number].notes.append), LinkLines(file)
         for some in portions(rows, CHUNK, CHARACTERS, _characters):
-            yield _Chunk(number, file.name, lines.take(len(some)), *zip(*some, strict=True))
+            yield _Chunk(number, file.file.name, lines.take(len(some)), *zip(*some, strict=True))
         lines.end()
 
 
@@ -332,10 +327,10 @@ def _fill(
             progress(sum(report.read for report in reports), "pairs read and cleaned")
     report = CleaningReport()
     for one, file in zip(reports, files, strict=True):
-        one.check_not_empty(file.full_name)
+        one.check_not_empty(file.file.full_name)
         report.add(one)
     bounds = np.cumsum(counts).tolist()
-    writer.head = {"key": key, "names": [file.name for file in files], "bounds": bounds, "report": asdict(report)}
+    writer.head = {"key": key, "names": [file.file.name for file in files], "bounds": bounds, "report": asdict(report)}
     if linked:
         writer.head["linked"] = True
     _choose(writer, config, report)

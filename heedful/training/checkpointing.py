@@ -22,7 +22,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from heedful.data import Batch, Batches, Pair
+from heedful.data import Pair
+from heedful.data.batches import Batch, Batches
 from heedful.data.cache import Array
 from heedful.decoding import greedy, length_limit
 from heedful.errors import DiskError, HeedfulError, ModelError, NewerFormatError, printable

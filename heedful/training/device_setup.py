@@ -30,13 +30,12 @@ from heedful.training.prepare import TrainingData
 from heedful.training.step import TrainingStep
 
 __all__ = [
+    "SMALLER_MODEL",
     "DeviceSetup",
-    "batch_guard",
     "check_bf16",
     "choose_device",
     "choose_threads",
     "faster_in_bf16",
-    "model_guard",
     "restoring_torch_state",
     "smaller_batches",
 ]
@@ -56,6 +55,8 @@ def best(kind):
     return min(times)
 print(best(torch.float32) / best(torch.bfloat16))
 """
+
+SMALLER_MODEL = "make it smaller (model.width, model.layers, text.size)"  # advice if memory runs out
 
 
 @dataclass(frozen=True)
@@ -112,20 +113,6 @@ def choose_device(config: TrainingConfig, processes: Processes = ALONE, before: 
     return DeviceSetup(device, processes.share(lambda: faster_in_bf16(device)), processes)
 
 
-@contextmanager
-def model_guard(what: str) -> Iterator[None]:
-    """Raise DeviceMemoryError with advice for a smaller model if memory runs out."""
-    with memory_guard(what, "make it smaller (model.width, model.layers, text.size)"):
-        yield
-
-
-@contextmanager
-def batch_guard(what: str, config: TrainingConfig) -> Iterator[None]:
-    """Raise DeviceMemoryError with advice for smaller batches if memory runs out."""
-    with memory_guard(what, smaller_batches(config)):
-        yield
-
-
 def smaller_batches(config: TrainingConfig) -> str:
     """Return advice for smaller batches."""
     return f"lower training.batch_tokens (now {config.batch_tokens}) and raise training.accumulate"
@@ -153,7 +140,7 @@ def choose_threads(
     plan = data.batches.epoch(0)
     some = [plan[at] for at in np.unique(np.linspace(0, len(plan) - 1, SAMPLE).astype(int))]
     rows = sorted(some, key=data.batches.tokens)[len(some) // 2 :][:STEPS]
-    with torch.random.fork_rng(devices=()), batch_guard("measuring threads", config):
+    with torch.random.fork_rng(devices=()), memory_guard("measuring threads", smaller_batches(config)):
         fastest = fastest_threads(_steps(training_step, data, rows), _steps(training_step, data, [rows[0][:FEW]]))
     torch.set_num_threads(fastest.threads)
     tokens = sum(map(data.batches.tokens, rows))

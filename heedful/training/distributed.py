@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from textwrap import shorten
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -98,8 +97,8 @@ class Processes:
             for what, value in theirs.items():
                 if value != gathered[0][what]:
                     raise ConfigError(
-                        f"process {rank} of {self.world} has another {what} than process 0 ({_short(value)} and "
-                        f"{_short(gathered[0][what])}); all machines need the same command, the same pairs and a "
+                        f"process {rank} of {self.world} has another {what} than process 0 ({value!s:.40} and "
+                        f"{gathered[0][what]!s:.40}); all machines need the same command, the same pairs and a "
                         "shared folder for the model"
                     )
 
@@ -133,8 +132,6 @@ class StopSignal:
 
     def __call__(self, step: int) -> bool:
         """Whether the run should stop before another step."""
-        if self.processes.world == 1:
-            return self.stop()
         if step < self.next:
             return False
         now = time.perf_counter()
@@ -152,10 +149,6 @@ def _result(make: Callable[[], Value]) -> Value | HeedfulError:
         return make()
     except HeedfulError as error:
         return error
-
-
-def _short(value: object) -> str:
-    return shorten(str(value), 40, placeholder=" …")
 
 
 def _lost(error: RuntimeError) -> bool:

@@ -20,10 +20,10 @@ from torch import nn
 
 from heedful.config import Config, TrainingConfig
 from heedful.interop.folder import Parts
-from heedful.models.device import fast_products
+from heedful.models.device import fast_products, memory_guard
 from heedful.text.size import count_texts
 from heedful.training.callbacks import Reporter
-from heedful.training.device_setup import DeviceSetup, batch_guard
+from heedful.training.device_setup import DeviceSetup, smaller_batches
 from heedful.training.prepare import TrainingData
 from heedful.training.step import TrainingStep
 
@@ -105,7 +105,8 @@ def estimate(parts: Parts, data: TrainingData, device_setup: DeviceSetup, report
     times: list[float] = []
     tokens: list[int] = []
     first_done = 0.0
-    with batch_guard("trying the largest batch", config), fast_products(device_setup.device), closing(training_step):
+    memory = memory_guard("trying the largest batch", smaller_batches(config))
+    with memory, fast_products(device_setup.device), closing(training_step):
         for at in chosen:
             if len(times) > 1 and time.perf_counter() - first_done > LONGEST:
                 reporter.log(f"{len(times)} steps are measured, enough for steps as slow as these")

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from heedful.config import Config, FixedConfig, TransformerConfig
-from heedful.data import Batch
+from heedful.data.batches import Batch
 from heedful.errors import ConfigError
 from heedful.models import NeedWeights, Network
 from heedful.text import END, PAD

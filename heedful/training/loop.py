@@ -16,8 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from heedful.data import Batch
-from heedful.data.batches import prefetch
+from heedful.data.batches import Batch, prefetch
 from heedful.data.cache import Array
 from heedful.errors import ConfigError, DataError, DiskError, NotFiniteError
 from heedful.files import locked
@@ -35,9 +34,9 @@ from heedful.training.checkpointing import (
     tidy,
 )
 from heedful.training.device_setup import (
+    SMALLER_MODEL,
     DeviceSetup,
     choose_threads,
-    model_guard,
     restoring_torch_state,
     smaller_batches,
 )
@@ -140,7 +139,7 @@ class TrainingRun:
         self.processes = device_setup.processes
         self.config = parts.config.training
         self.fixed, self.remedy = device_setup.fixed, smaller_batches(self.config)
-        with model_guard("moving the model to the device"):
+        with memory_guard("moving the model to the device", SMALLER_MODEL):
             parts = replace(parts, model=parts.model.to(device_setup.device).train())
         self.training_step = TrainingStep(
             parts.model, self.config, device_setup.device, device_setup.bf16, self.processes, data.losses

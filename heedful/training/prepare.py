@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from heedful.config import Config, DataConfig, TextConfig
-from heedful.data import Batches, Corpus, Pair, PairFile, PairList
+from heedful.data import Pair, PairFile, PairList
+from heedful.data.batches import Batches
 from heedful.data.cache import Writer, key_of, stored
-from heedful.data.corpus import tokenize
+from heedful.data.corpus import Corpus, tokenize
 from heedful.data.files import check_there
 from heedful.data.links import CorpusLinks, word_sizes
 from heedful.data.store import CHUNK, Store, StoreRows, among, open_store

@@ -345,36 +345,32 @@ def clock(seconds: float) -> str:
 DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 
 
-def curve(
-    points: Sequence[tuple[float, float]], title: str, width: int = 60, height: int = 8, ascii_only: bool = False
-) -> list[str]:
+def curve(points: Sequence[tuple[float, float]], title: str, width: int = 60, height: int = 8) -> list[str]:
     """Return the lines of a plot: the title with the last value, the curve with its maximum and minimum, the ends.
 
-    >>> for line in curve([(0, 1), (50, 3), (100, 2)], "BLEU", width=16, height=2, ascii_only=True): print(line)
+    >>> for line in curve([(0, 1), (50, 3), (100, 2)], "BLEU", width=16, height=2): print(line)
     BLEU 2.00
-    3.00 |   *******
-    1.00 |***
+    3.00 │  ⢀⡠⠊⠑⠒⠤⢄⡀
+    1.00 │⡠⠔⠁      ⠈
           0      100
     """
     xs, ys = [x for x, _ in points], [y for _, y in points]
     low, high = min(ys), max(ys)
     labels = [_number(value) for value in (high, low, ys[-1])]
     margin = max(map(len, labels[:2])) + 2
-    across, down = (1, 1) if ascii_only else (2, 4)
-    columns, rows = max(4, width - margin) * across, height * down
+    columns, rows = max(4, width - margin) * 2, height * 4  # of dots, 2 by 4 in a braille character
     span = (xs[-1] - xs[0]) or 1.0
-    cells = [[0] * (columns // across) for _ in range(height)]
+    cells = [[0] * (columns // 2) for _ in range(height)]
     for column, value in enumerate(_values(points, columns, xs[0], span)):
         row = round((high - value) / ((high - low) or 1.0) * (rows - 1))
-        bit = 1 if ascii_only else DOTS[column % 2][row % 4]
-        cells[row // down][column // across] |= bit
+        cells[row // 4][column // 2] |= DOTS[column % 2][row % 4]
     lines = [f"{title} {labels[2]}"]
     for number, cell in enumerate(cells):
         label = labels[0] if number == 0 else labels[1] if number == height - 1 else ""
-        line = "".join((" *"[bit > 0]) if ascii_only else chr(0x2800 + bit) if bit else " " for bit in cell)
-        lines.append(f"{label:>{margin - 2}} {'|' if ascii_only else '│'}{line}".rstrip())
+        line = "".join(chr(0x2800 + bits) if bits else " " for bits in cell)
+        lines.append(f"{label:>{margin - 2}} │{line}".rstrip())
     first, last = f"{xs[0]:,.0f}", f"{xs[-1]:,.0f}"
-    return [*lines, " " * margin + first + last.rjust(max(len(last) + 1, columns // across - len(first)))]
+    return [*lines, " " * margin + first + last.rjust(max(len(last) + 1, columns // 2 - len(first)))]
 
 
 def _values(points: Sequence[tuple[float, float]], columns: int, begin: float, span: float) -> list[float]:

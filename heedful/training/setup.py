@@ -23,11 +23,12 @@ from heedful.errors import ConfigError, DataError, choose, known_arguments
 from heedful.interop.folder import Parts
 from heedful.interop.hub import HUB, open_parts
 from heedful.models import build, pack_weights
+from heedful.models.device import memory_guard
 from heedful.text import SPECIALS, UNKNOWN, Codec
 from heedful.text.size import check_size
 from heedful.training.callbacks import Reporter
 from heedful.training.checkpointing import Checkpoint
-from heedful.training.device_setup import DeviceSetup, choose_device, model_guard
+from heedful.training.device_setup import SMALLER_MODEL, DeviceSetup, choose_device
 from heedful.training.distributed import Processes
 from heedful.training.estimate import too_little_data
 from heedful.training.losses import auxiliary_losses
@@ -175,7 +176,7 @@ def _new(config: Config, pairs: PairSets, processes: Processes, reporter: Report
     target = source if config.text.joint else Codec.parse(texts[1])
     config = replace(config, text=replace(config.text, size=config.text.size or max(len(source), len(target))))
     torch.manual_seed(config.training.seed)
-    with model_guard("building the model"):
+    with memory_guard("building the model", SMALLER_MODEL):
         return Parts(config, build(config.model, len(source), len(target)), source, target)
 
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from heedful.config import TrainingConfig
-from heedful.data import Batch
+from heedful.data.batches import Batch
 from heedful.fused.bf16_weights import Bf16Weights
 from heedful.models import Network
 from heedful.training.cuda_graphs import GraphedFunction

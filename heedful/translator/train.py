@@ -15,7 +15,8 @@ from heedful.data.links import as_lines
 from heedful.errors import ConfigError, DataError
 from heedful.interop.folder import Parts
 from heedful.trace.readout import Readout
-from heedful.training import Callback, Inputs, Progress, run_training
+from heedful.training import Callback, Inputs, Progress
+from heedful.training.loop import run_training
 from heedful.training.progress import showing
 from heedful.training.setup import Settings, with_keywords
 from heedful.translator import Translator, load

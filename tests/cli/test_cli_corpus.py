@@ -127,7 +127,7 @@ def test_mistakes(heedful_cli: Run, options: list[object], message: str) -> None
 def test_more_than_there_are(heedful_cli: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     few = list(islice(generate(1, max_words=2), 5))
     drawn = iter(few * 300)
-    monkeypatch.setattr("heedful.data.hindi.sentences._sentence", lambda *_: next(drawn))
+    monkeypatch.setattr("heedful.data.hindi._sentence", lambda *_: next(drawn))
     code, out, err = heedful_cli("corpus", "hindi", "--max-words", 2, "--pairs", 6)
     assert (code, len(out.splitlines())) == (2, 5)
     assert err == (

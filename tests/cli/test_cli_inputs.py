@@ -76,7 +76,7 @@ def test_what_is_cleaned_is_said(heedful_cli: Run, tmp_path: Path) -> None:
     lines = err.splitlines()
     assert "cleaned 1 pair: replaced tabs, no-break and other spaces by plain spaces" in lines
     assert "  p.tsv:61: 'a\\xa0b'" in lines
-    assert "dropped 1 pair with an empty side" in lines
+    assert "dropped 1 pair: an empty side" in lines
     assert "  p.tsv:62: 'c' → ''" in lines
 
 

@@ -238,7 +238,7 @@ def test_a_pause_that_is_nonsense(header: str) -> None:
 
 
 def test_an_endless_answer_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_module, "MAX_ANSWER", 200_000)
+    monkeypatch.setattr(client_module, "MAX_RESPONSE", 200_000)
     head = b"HTTP/1.1 200 OK\r\nContent-Type: {}\r\n\r\n"
     plain, stream = (head.replace(b"{}", kind) for kind in (b"application/json", b"text/event-stream"))
     part = b"x" * 65536
@@ -416,7 +416,7 @@ def test_values_are_counted_before_they_are_parsed(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(client_module.json, "loads", parsed)
     content = b'{"translations": [], "x": [' + b"[]," * 2_000_000 + b"[]]}"
-    with pytest.raises(client_module._WrongAnswerError, match="objects and lists"):
+    with pytest.raises(client_module._InvalidResponseError, match="objects and lists"):
         client_module._parse(content)
     with pytest.raises(AssertionError):
         client_module._parse(json.dumps({"text": "[" * 2_000_000}).encode())  # brackets of a text are no lists

@@ -122,13 +122,13 @@ def test_what_is_said():
     report.drop("duplicate", "q.tsv:7", "मैं", "I")
     assert report.lines() == [
         "read 6 pairs, kept 2",
-        "dropped 1 blank line",
+        "dropped 1 pair: a blank line",
         "  p.tsv:2",
-        "dropped 1 pair with an empty side",
+        "dropped 1 pair: an empty side",
         "  p.tsv:3: 'c' → ''",
-        "dropped 1 pair with one side many times as long as the other (data.max_ratio)",
+        "dropped 1 pair: one side is many times as long as the other (data.max_ratio)",
         f"  p.tsv:5: '{'f' * 40}…' → 'g'",
-        "dropped 1 repeated pair (data.duplicates=keep keeps it)",
+        "dropped 1 pair: repeated (data.duplicates=keep keeps it)",
         "  q.tsv:7: 'मैं' → 'I'",
         "cleaned 1 pair: removed a byte order mark",
         "  p.tsv:1: '\\ufeffa'",
@@ -145,7 +145,7 @@ def test_what_is_said():
 def test_three_examples_and_all_counts():
     report = cleaned(*[("a", "")] * 1234).report
     assert report.lines()[1:] == [
-        "dropped 1,234 pairs with an empty side",
+        "dropped 1,234 pairs: an empty side",
         *(f"  p.tsv:{i}: 'a' → ''" for i in (1, 2, 3)),
     ]
 
@@ -170,8 +170,8 @@ def test_strict_refuses_all_of_it():
         ([("", ""), ("a", "")], "no pair has both a source and a target (1 have one empty side)"),
         (
             [("a", ""), ("a" * 99, "b")],
-            "no sentence pair is left; dropped 1 pair with an empty side; "
-            "dropped 1 pair with one side many times as long as the other (data.max_ratio)",
+            "no sentence pair is left; dropped 1 pair: an empty side; "
+            "dropped 1 pair: one side is many times as long as the other (data.max_ratio)",
         ),
     ],
 )
@@ -184,7 +184,6 @@ def test_nothing_is_left(pairs, words):
 
 def test_every_reason_has_its_words():
     assert (*DROPPED, *CHANGED) == REASONS
-    assert all(single != several for single, several in DROPPED.values())
     report = CleaningReport(100)
     for reason in DROPPED:
         report.drop(reason, "p:1", "a", "b")

@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heedful.config import DataConfig, TextConfig
-from heedful.data import Batches, PairFile, PairList, Raw, clean
+from heedful.data import PairFile, PairList, Raw, clean
 from heedful.data import store as store_module
+from heedful.data.batches import Batches
 from heedful.data.corpus import tokenize
 from heedful.data.links import CorpusLinks, LinkChunk, as_lines, clean_links, word_sizes
 from heedful.data.store import Store, StoreRows, open_store
@@ -110,8 +111,8 @@ def test_links_from_a_pipe(tmp_path):
         ("0-0 0-9\n0-1\n", r"links.txt, line 1: the link '0-9' points past the end of the target, which has . words?, "
          r"counted from 0$"),
         ("0-0\n0:0\n", r"links.txt, line 2: expected links such as '0-0 1-2', .* found '0:0'"),
-        ("0-0\n", r"links.txt ends after line 1, but .*pairs.tsv has more pairs"),
-        ("0-0\n\n0-0\n", r"links.txt, line 3: there is no pair for these links; .*pairs.tsv ends after 2"),
+        ("0-0\n", r"links.txt: only 1 lines, but more pairs in .*pairs.tsv"),
+        ("0-0\n\n0-0\n", r"links.txt, line 3: no pair for these links; 2 pairs in .*pairs.tsv"),
     ],
 )  # fmt: skip
 def test_wrong_links_are_refused_with_their_line(links, wanted, tmp_path):

@@ -152,7 +152,7 @@ def test_pairs_in_memory_are_not_kept():
     pairs = PairList([("a", "b"), ("c", "d")])
     store, _ = opened(pairs)
     assert store.key is None
-    folder = store.folder
+    folder = store.arrays.folder
     assert folder.exists()
     chosen = StoreRows(store, store.split.first)
     del store

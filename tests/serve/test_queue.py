@@ -13,11 +13,11 @@ from random_translators import random_translator
 pytest.importorskip("fastapi")
 
 from heedful.decoding import Decoding
+from heedful.serve.engine.engine import DecoderThread, EncoderThread
 from heedful.serve.engine.metrics import EngineMetrics
 from heedful.serve.engine.queue import RequestQueue, startable
 from heedful.serve.engine.request import EngineRequest, prepare
 from heedful.serve.engine.scheduler import ModelTask, Scheduler
-from heedful.serve.engine.threads import DecoderThread, EncoderThread
 from heedful.serve.engine.worker import decode
 from heedful.serve.limits import Limits
 

@@ -22,10 +22,10 @@ from heedful.decoding import ContinuousBatch
 from heedful.errors import ModelError
 from heedful.serve.engine import supervisor as supervision
 from heedful.serve.engine.batches import GreedyBatch, RunningBatch
+from heedful.serve.engine.engine import EncoderThread
 from heedful.serve.engine.request import Sentence
 from heedful.serve.engine.scheduler import Scheduler
 from heedful.serve.engine.supervisor import Backoff, SupervisedThread, Supervisor
-from heedful.serve.engine.threads import EncoderThread
 from heedful.serve.http import service as service_module
 from heedful.serve.limits import Limits
 from heedful.text.codec import Codec
@@ -308,8 +308,11 @@ def test_what_is_slow_does_not_hang(monkeypatch: pytest.MonkeyPatch) -> None:
         def recover(self) -> None:
             pass
 
-        def again(self) -> Worker:
-            return Worker(self.scheduler)
+        def wait(self) -> bool:
+            return False
+
+        def turn(self) -> None:
+            pass
 
     worker = Worker(None)  # type: ignore[arg-type]
     worker.start()

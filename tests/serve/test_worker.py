@@ -52,7 +52,7 @@ def test_when_it_is_gone_the_service_writes_itself(tiny: Path, caplog: pytest.Lo
     with with_worker(tiny, Limits(batch_rows=4)) as (service, worker), ThreadPoolExecutor(1) as pool:
         os.kill(worker.process.pid, signal.SIGSTOP)  # so that it has sentences when it dies
         asked = pool.submit(service.client.translate, [LONG, "a b", "c", "d e f", "g h", "a"])
-        until(lambda: sum(len(lane.live) for lane in service.service.engine.scheduler.batches) == 4)
+        until(lambda: sum(len(batch.live) for batch in service.service.engine.scheduler.batches) == 4)
         worker.process.kill()
         wanted = [one.text for one in local.translate([LONG, "a b", "c", "d e f", "g h", "a"])]
         assert [item["text"] for item in asked.result()] == wanted

@@ -66,7 +66,7 @@ def test_who_leaves_while_the_reader_reads_is_stopped(tiny: Path, monkeypatch: p
         busy = threading.Event()
         with ThreadPoolExecutor(1) as pool:
             asked = pool.submit(ask, service.url, {"text": "a b"})
-            until(lambda: any(lane.live for lane in engine.scheduler.batches), 5)
+            until(lambda: any(batch.live for batch in engine.scheduler.batches), 5)
             # The reader has something else to do when the time of the request is up.
             loop = engine.scheduler.loop
             loop.call_soon_threadsafe(lambda: asyncio.ensure_future(engine.call(lambda: busy.wait(1.0)), loop=loop))
@@ -83,11 +83,11 @@ def test_padding_counts_in_what_flows() -> None:
         scheduler, most, sizes = service.service.engine.scheduler, [], []
         count = RunningBatch.count
 
-        def counted(lane: RunningBatch, *given: object) -> None:
-            count(lane, *given)
-            if lane.sizes:
-                sizes.append(max(lane.sizes))
-                most.append(lane.rows * max(lane.sizes))
+        def counted(batch: RunningBatch, *given: object) -> None:
+            count(batch, *given)
+            if batch.sizes:
+                sizes.append(max(batch.sizes))
+                most.append(batch.rows * max(batch.sizes))
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(RunningBatch, "count", counted)

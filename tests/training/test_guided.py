@@ -18,7 +18,8 @@ from torch import Tensor
 import heedful
 from heedful.alignment import parse
 from heedful.config import Config, RnnConfig, TrainingConfig, TransformerConfig
-from heedful.data import Batch, Batches, Corpus
+from heedful.data.batches import Batch, Batches
+from heedful.data.corpus import Corpus
 from heedful.data.links import CorpusLinks
 from heedful.errors import ConfigError, DataError
 from heedful.models import NeedWeights, Network, build
@@ -439,8 +440,8 @@ def test_links_of_pairs_for_validation(heedful_cli, tmp_path):
     again = heedful_cli("train", "--resume", "--out", tmp_path / "with", "--steps", 10)
     assert "% of the links" in again.err  # the record knows of them
     for lines, words in (
-        (links[200:259], "valid.txt ends after line 59, but"),
-        (links[200:], "valid.txt, line 61: there is no pair for these links"),
+        (links[200:259], "valid.txt: only 59 lines, but"),
+        (links[200:], "valid.txt, line 61: no pair for these links"),
         ([*links[200:259], "0-99"], "valid.txt, line 60: the link '0-99' points past the end of the target"),
     ):
         more = ["0-0"] * (words.count("61"))
@@ -460,9 +461,9 @@ def test_links_of_pairs_for_validation_in_python(tmp_path):
     assert "valid_links" in (tmp_path / "m" / "metrics.jsonl").read_text()
     with pytest.raises(ConfigError, match="valid_links are the links of valid"):
         heedful.train(pairs[:100], tmp_path / "n", valid_links=links[100:], **given)
-    with pytest.raises(DataError, match="^the links of the validation pairs: 19 entries, but more pairs"):
+    with pytest.raises(DataError, match="^the links of the validation pairs: only 19 lines, but more pairs"):
         heedful.train(pairs[:100], tmp_path / "n", links=links[:100], valid_links=links[101:], **given)
-    with pytest.raises(DataError, match="^the links of the pairs: more .* than the 100 pairs"):
+    with pytest.raises(DataError, match="^the links of the pairs, line 101: .* 100 pairs"):
         heedful.train(pairs[:100], tmp_path / "n", links=links, **given)
 
 

@@ -11,7 +11,7 @@ import torch
 from small_runs import pad
 
 from heedful.config import FixedConfig, RecurrentConfig, RnnConfig
-from heedful.data import Batch
+from heedful.data.batches import Batch
 from heedful.decoding import greedy
 from heedful.models import Network, build
 from heedful.observe import read_attention

@@ -8,7 +8,7 @@ import torch
 from small_runs import pad
 
 from heedful.config import RnnConfig, TrainingConfig
-from heedful.data import Batch
+from heedful.data.batches import Batch
 from heedful.models import build
 from heedful.training.step import learning_rate, loss
 

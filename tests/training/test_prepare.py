@@ -102,7 +102,7 @@ def test_pairs_for_validation_stay_as_they_are():
     assert said == [
         "read 300 pairs",
         "validation: read 5 pairs, kept 4",
-        "validation: dropped 1 pair with an empty side",
+        "validation: dropped 1 pair: an empty side",
         "validation:   valid:4: 'number 2 is 4' → ''",
         "the first pair: number 0 is 0 → NUMBER 0 IS 0",
         "validation uses the first 3 of 4 pairs (training.valid_pairs)",

@@ -11,7 +11,7 @@ from small_runs import pad
 from torch.nn import functional as F
 
 from heedful.config import RnnConfig, TrainingConfig, TransformerConfig
-from heedful.data import Batch
+from heedful.data.batches import Batch
 from heedful.models import NeedWeights, Network, build
 from heedful.training.step import TrainingStep, loss, mean_weights
 

@@ -1,4 +1,4 @@
-"""Clauses around a verb: statements, questions, commands."""
+"""Clauses: statements, questions and commands with a verb, and clauses with है (be, have, like)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Clause(NamedTuple):
 
 @dataclass(frozen=True)
 class ClausePlan:
-    """What is decided about a clause beforehand; what is not is left to chance."""
+    """The fixed parts of a clause; all others are drawn at random."""
 
     when: str
     rich: float = 0.5
@@ -47,8 +47,8 @@ class ClausePlan:
     object: NounPhrase | None = None
     verb: Verb | None = None
     tense: str = ""
-    plain: bool = False  # nothing besides what the verb needs
-    goal: bool = True  # whether to say where one goes
+    plain: bool = False  # only the complements that the verb needs
+    goal: bool = True  # whether a verb of motion has its goal
     polarity: str = ""  # positive, negative
 
 
@@ -81,19 +81,19 @@ NOTHING = Complement((), ())
 # बैठा है is "is sitting", and बैठ रहा है is "is sitting down": of sitting one says less here.
 SITTING = {"progressive": "habitual", "perfect": "habitual", "was": "past", "had": "past"}
 ALONE = ("sleep", "bathe")  # one does it without company
-# What may befall one; all other tenses have something to do with wanting.
+# Tenses of events that need no will; all others express will.
 EVENTS = ("habitual", "progressive", "perfect", "past", "was", "used", "had", "began", "future", "if")
 
 
 @cache
 def _adverbs(kind: str) -> tuple[_Adverb, ...]:
-    found = (_Adverb(h, e, k, frozenset(fits.split())) for h, e, k, fits in rows("adverbs.txt", 4))
-    return tuple(a for a in found if a.kind == kind)
+    adverbs = (_Adverb(h, e, k, frozenset(fits.split())) for h, e, k, fits in rows("adverbs.txt", 4))
+    return tuple(a for a in adverbs if a.kind == kind)
 
 
 @dataclass(frozen=True)
 class _ClauseParts:
-    """A clause before its words are put in order; `taken` is what the verb takes."""
+    """A clause before its words are ordered; `taken` are the complements of the verb."""
 
     verb: Verb
     tense: str
@@ -105,7 +105,7 @@ class _ClauseParts:
     negative: int | None
 
     def hindi(self, asked: Phrase = ()) -> Phrase:
-        """Return the Hindi clause; a question word stands right before the verb."""
+        """Return the Hindi clause; a question word is right before the verb."""
         lead, tail = hindi_group(self.verb, self.tense, self.who.agreement, self.taken.agreement, self.v, self.t)
         no = () if self.negative is None else words("नहीं", self.negative)
         taken = _without_food(self.verb, self.tense, self.taken.hindi)
@@ -172,12 +172,12 @@ def command(s: Speaker, rich: float) -> Clause:
 
 
 def _what(w: int) -> NounPhrase:
-    """Return क्या as an object; its English stands at the front."""
+    """Return क्या as an object; its English is at the front."""
     return NounPhrase(HindiAgreement(), en.Person(3, False), words("क्या", w), (), (), (), (), w)
 
 
 def _parts(s: Speaker, plan: ClausePlan) -> _ClauseParts:
-    """Choose all there is to choose about a clause."""
+    """Choose all parts of a clause."""
     verb, tense, who = _choose(s, plan)
     v, t = s.idea(), s.idea()
     nowhere = verb.frame == "goal" and not plan.goal
@@ -192,7 +192,7 @@ def _parts(s: Speaker, plan: ClausePlan) -> _ClauseParts:
 
 
 def _choose(s: Speaker, plan: ClausePlan) -> tuple[Verb, str, NounPhrase]:
-    """Choose verb, tense and subject, and remember that they stand together."""
+    """Choose verb, tense and subject, and record that they occur together."""
     tense = plan.tense or s.weigh(_tenses(plan.when))
     if plan.verb and lexicon().needs_dative(plan.verb) and not _dative(tense):
         tense = s.weigh(_tenses(plan.when, dative=False))
@@ -217,7 +217,7 @@ def _dative(tense: str) -> bool:
 
 
 def _verb(s: Speaker, plan: ClausePlan, willed: bool = False, dative: bool = True) -> Verb:
-    """Choose a verb: one for the object, if that is given; one for the subject; one that needs little, for brevity.
+    """Choose a verb: for the object, if the plan has one; for the subject; with few complements, for short sentences.
 
     Without `dative`, one that can do without an object with को.
     """
@@ -246,7 +246,7 @@ def _cased(verb: Verb, tense: str, who: NounPhrase) -> Phrase:
 
 
 def _without_food(verb: Verb, tense: str, hindi: Phrase) -> Phrase:
-    """Return what stands before the verb; one says मुझे खाना पसंद है, not खाना खाना."""
+    """Return the words before the verb: मुझे खाना पसंद है, not खाना खाना."""
     return () if tense in ("love", "loved") and verb.nominal == "खाना" else hindi
 
 
@@ -264,29 +264,29 @@ def _purpose(s: Speaker, goal: Complement, who: NounPhrase, rich: float, dative:
 
 
 def _choose_adverbs(s: Speaker, verb: Verb, tense: str, who: NounPhrase, plan: ClausePlan) -> _Adverbs:
-    """Choose what else is said."""
+    """Choose adverbs of time, place, company and manner."""
     if plan.plain or verb.base == "live":
         return _Adverbs(NOTHING, NOTHING, NOTHING, NOTHING, ())
     time = where = company = how = NOTHING
     mid: Phrase = ()
     often = tense == "habitual" and s.chance(0.5 * plan.rich)
     if often:
-        adverb = _said(s, s.pick(_adverbs("often")))
+        adverb = _adverb(s, s.pick(_adverbs("often")))
         time, mid = Complement(adverb.hindi, ()), adverb.english
     elif (times := [a for a in _adverbs("time") if tense in a.fits]) and s.chance(0.6 * plan.rich):
-        time = _said(s, s.pick(times))
+        time = _adverb(s, s.pick(times))
     if verb.frame in ("alone", "done", "object") and s.chance(0.35 * plan.rich):
-        where = _said(s, s.pick(_adverbs("where")))
+        where = _adverb(s, s.pick(_adverbs("where")))
         if s.chance(0.75):
             where = place(s, s.pick([n for n in lexicon().tagged("in") if n.has("place")]), "in", plan.rich / 2, who)
     if verb.frame in ("alone", "done", "goal") and verb.base not in ALONE and s.chance(0.25 * plan.rich):
         company = companion(s, who, plan.rich)
     if (hows := [a for a in _adverbs("how") if verb.base in a.fits]) and s.chance(0.4 * plan.rich):
-        how = _said(s, s.pick(hows))
+        how = _adverb(s, s.pick(hows))
     return _Adverbs(time, where, company, how, mid)
 
 
-def _said(s: Speaker, adverb: _Adverb) -> Complement:
+def _adverb(s: Speaker, adverb: _Adverb) -> Complement:
     i = s.idea()
     return Complement(words(adverb.hindi, i), words(adverb.english, i))
 
@@ -321,7 +321,7 @@ def quality(
     ask: bool = False,
     *,
     compared: bool = False,
-    said: Adjective | None = None,
+    trait: Adjective | None = None,
     degree: str = "",
 ) -> Clause:
     """Return that somebody or something is as an adjective says: बीमार, बहुत लंबा, सीता से लंबा."""
@@ -333,7 +333,7 @@ def quality(
         for a in lexicon().adjectives
         if _fits(a, who) and a not in who.described and (a.comparative or not compared) and (a.changes or not hidden)
     ]
-    a = said or s.pick(fitting)
+    a = trait or s.pick(fitting)
     s.use(a.key)
     for key in who.keys:
         s.relate(a.key, key)
@@ -391,7 +391,7 @@ def _things() -> tuple[Noun, ...]:
 
 
 def _fits(a: Adjective, who: NounPhrase) -> bool:
-    """Whether an adjective is said of a subject; a pronoun is a person, `it` and both an animal."""
+    """Whether an adjective fits a subject; a pronoun is a person, `it` an animal too."""
     if not who.heads:
         return "person" in a.of and (who.pronoun is None or who.pronoun.subject != "it" or "animal" in a.of)
     return all(a.fits(n) for n in who.heads)
@@ -421,16 +421,16 @@ def _clause(
     english: tuple[Phrase, Group, Phrase],
     who: NounPhrase | None = None,
 ) -> Clause:
-    """Return a clause, sometimes negative; नहीं stands between the two parts of the Hindi."""
+    """Return a clause, sometimes negative; नहीं is between the two parts of the Hindi."""
     who_is_asked = ask and who is not None and who.subject[0].text == "I"
     negative = s.idea() if not plan.polarity and not who_is_asked and s.chance(0.15) else None
     asked = s.idea() if ask else None
     no = () if negative is None else words("नहीं", negative)
     question = () if asked is None else words("क्या", asked)
-    said, group, rest = english
+    who_words, group, rest = english
     return Clause(
         question + hindi[0] + no + hindi[1],
-        arrange(said, group, rest, negative=negative, whether=asked),
+        arrange(who_words, group, rest, negative=negative, whether=asked),
         None if ask else who,
     )
 

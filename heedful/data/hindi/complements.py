@@ -1,4 +1,4 @@
-"""What a verb takes with it: objects, goals, places, purposes; and what may be said besides: when, how, with whom."""
+"""Complements of a verb: subjects, objects, goals, places, purposes, companions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = ["Complement", "adjectives", "companion", "complement", "definite", "p
 
 
 class Complement(NamedTuple):
-    """What stands before the verb in Hindi and after it in English, and what a verb after ने agrees with."""
+    """The words before the verb in Hindi and after it in English, and the agreement of a verb after ने."""
 
     hindi: Phrase
     english: Phrase
@@ -44,7 +44,7 @@ def adjectives(s: Speaker, head: Noun, rich: float) -> list[Adjective]:
 
 
 def subject(s: Speaker, visible: bool, rich: float, *, animals: bool = False, things: bool = False) -> NounPhrase:
-    """Return a subject; `visible`: the Hindi verb shows its gender, so that वह can be told to be he or she.
+    """Return a subject; `visible`: the Hindi verb shows its gender, so that वह is known to be he or she.
 
     `animals` and `things` say whether it may be one.
     """
@@ -80,10 +80,10 @@ def _again(s: Speaker, before: NounPhrase) -> NounPhrase:
         name = "she" if before.agreement.feminine else "he"
     else:
         name = "it"
-    found = replace(pronominal(s, name, before.agreement.feminine), heads=before.heads)
+    pronoun = replace(pronominal(s, name, before.agreement.feminine), heads=before.heads)
     if len(before.heads) <= 1:
-        s.antecedents.append((found.idea, before.idea))
-    return found
+        s.antecedents.append((pronoun.idea, before.idea))
+    return pronoun
 
 
 def _pronoun(s: Speaker, visible: bool) -> NounPhrase:
@@ -180,11 +180,11 @@ def complement(
     user: NounPhrase,
     v: int,
     rich: float,
-    given: NounPhrase | None = None,
+    chosen: NounPhrase | None = None,
     *,
     dative: bool = True,
 ) -> Complement:
-    """Return what a verb takes; `given` is an object chosen beforehand.
+    """Return the complement of a verb; `chosen` is an object that the plan has.
 
     Without `dative` no object takes को: its subject does, and उसे मुझे ढूँढ़ना है leaves open who looks for whom.
     """
@@ -204,13 +204,13 @@ def complement(
     if not dative and verb.frame in ("object", "state"):
         nouns = tuple(n for n in nouns if not n.has("person", "animal"))
     noun = s.pick(nouns)
-    if verb.frame in ("object", "state") and (given or not noun.has("person", "animal")):
-        o = given or thing(s, noun, user, rich)
+    if verb.frame in ("object", "state") and (chosen or not noun.has("person", "animal")):
+        o = chosen or thing(s, noun, user, rich)
         _related(s, verb, o)
         return Complement(o.direct + nominal_word, particle + o.object, o.agreement)
     if verb.frame == "to":
         return _gift(s, verb, noun, user, rich)
-    o = given or (person(s, user, rich) if noun.has("person") else definite(s, noun, rich, user))
+    o = chosen or (person(s, user, rich) if noun.has("person") else definite(s, noun, rich, user))
     _related(s, verb, o)
     gendered = HindiAgreement(3, False, verb.nominal_gender == "f")
     # A postposition goes with the English particle (talk to, wait for), or with the noun.
@@ -234,7 +234,7 @@ def _related(s: Speaker, verb: Verb, o: NounPhrase) -> None:
 
 
 def _gift(s: Speaker, verb: Verb, noun: Noun, user: NounPhrase, rich: float) -> Complement:
-    """Return what is given, and to whom."""
+    """Return the object and the receiver."""
     o, receiver, to = thing(s, noun, user, rich), person(s, user, rich / 2), s.idea()
     _related(s, verb, o)
     english = o.object + words("to", to) + receiver.object

@@ -35,7 +35,7 @@ class Noun:
 
 @dataclass(frozen=True, eq=False)
 class Adjective:
-    """An adjective, its comparative or nothing, and the tags of the nouns it is said of."""
+    """An adjective, its comparative or "", and the tags of the nouns that it fits."""
 
     hindi: str
     english: str
@@ -53,7 +53,7 @@ class Adjective:
         return self.hindi.endswith(("ा", "आ"))
 
     def fits(self, noun: Noun) -> bool:
-        """Whether one says it of this noun."""
+        """Whether it fits a noun."""
         return not self.of.isdisjoint(noun.tags)
 
 
@@ -101,7 +101,7 @@ class HindiLexicon:
 
     @cache  # noqa: B019
     def fitting(self, noun: Noun) -> tuple[Adjective, ...]:
-        """Return the adjectives that are said of a noun."""
+        """Return the adjectives that fit a noun."""
         return tuple(a for a in self.adjectives if a.fits(noun))
 
     @cache  # noqa: B019

@@ -1,4 +1,4 @@
-"""Noun phrases in both languages at once: pronouns, names, nouns with what stands before them."""
+"""Phrases in both languages at once: random choices (`Speaker`), pronouns, names, nouns with their determiners."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def words(text: str, *ideas: int) -> Phrase:
 
 
 class Speaker:
-    """Makes the choices of one sentence and remembers them.
+    """Makes the random choices of one sentence and records them.
 
     Only `Random.random` is used: its numbers are the same in every version of Python.
     """
@@ -63,9 +63,9 @@ class Speaker:
     def __init__(self, random: Random) -> None:
         self._random = random
         self._ideas = count()
-        self.relations: list[tuple[str, str]] = []  # keys of words that stand in a relation: verb and object, …
+        self.relations: list[tuple[str, str]] = []  # keys of related words: verb and object, …
         self.used: list[str] = []  # keys of all words
-        self.antecedents: list[tuple[int, int]] = []  # the idea of a pronoun, and of what it means
+        self.antecedents: list[tuple[int, int]] = []  # the idea of a pronoun, and of its antecedent
         self.previous: NounPhrase | None = None  # the subject of the clause before
 
     def idea(self) -> int:
@@ -81,7 +81,7 @@ class Speaker:
         return options[int(self._random.random() * len(options))]
 
     def weigh(self, options: Mapping[T, float]) -> T:
-        """Return one of the options, as likely as its weight."""
+        """Return one of the options with a probability by its weight."""
         left = self._random.random() * math.fsum(options.values())
         for option, weight in options.items():
             left -= weight
@@ -94,11 +94,11 @@ class Speaker:
         return low + int(self._random.random() * (high - low + 1))
 
     def use(self, *keys: str) -> None:
-        """Remember that words are used."""
+        """Record that words are used."""
         self.used.extend(keys)
 
     def relate(self, one: str, other: str) -> None:
-        """Remember that two words stand in a relation."""
+        """Record that two words are related."""
         self.relations.append((one, other))
 
 
@@ -196,14 +196,14 @@ class Determiner(NamedTuple):
 def pronouns() -> dict[str, Pronoun]:
     """Return the pronouns by name: I, we, you, You (आप), he, she, it, they, who, जो, जो+ (plural)."""
     names = ("I", "we", "you", "You", "he", "she", "it", "they", "who", "जो", "जो+")
-    found = {}
+    pronouns = {}
     for name, row in zip(names, rows("pronouns.txt", 9), strict=True):
         direct, agent, dative, owner, oblique, gender, hindi, english, person = row
         agreement = HindiAgreement(int(hindi[0]), hindi[1] == "p", gender == "f")
         one, other, whose = english.split()
         forms = (direct, agent, dative, owner, oblique, gender, agreement, one, other, whose)
-        found[name] = Pronoun(*forms, Person(int(person[0]), person[1] == "p"))
-    return found
+        pronouns[name] = Pronoun(*forms, Person(int(person[0]), person[1] == "p"))
+    return pronouns
 
 
 def pronominal(s: Speaker, name: str, feminine: bool | None = None, idea: int | None = None) -> NounPhrase:

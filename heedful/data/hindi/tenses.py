@@ -1,29 +1,4 @@
-"""Verb groups: what a tense, an aspect or a modal makes of a verb, in Hindi and in English.
-
-| name | Hindi | English | when | subject |
-|---|---|---|---|---|
-| habitual | खाता है | eats | present | direct |
-| progressive | खा रहा है | is eating | present | direct |
-| perfect | खाया है | has eaten | present | with ने |
-| can | खा सकता है | can eat | present | direct |
-| want | खाना चाहता है | wants to eat | present | direct |
-| must | खाना है | has to eat | present | with को |
-| should | खाना चाहिए | should eat | present | with को |
-| love | खाना पसंद है | loves to eat | present | with को |
-| past | खाया | ate | past | with ने |
-| was | खा रहा था | was eating | past | direct |
-| used | खाता था | used to eat | past | direct |
-| had | खाया था | had eaten | past | with ने |
-| could | खा सकता था | could eat | past | direct |
-| wanted | खाना चाहता था | wanted to eat | past | direct |
-| needed | खाना पड़ा | had to eat | past | with को |
-| began | खाने लगा | began to eat | past | direct |
-| loved | खाना पसंद था | loved to eat | past | with को |
-| future | खाएगा | will eat | future | direct |
-| able | खा सकेगा | will be able to eat | future | direct |
-| forced | खाना पड़ेगा | will have to eat | future | with को |
-| if | खाएगा | eats | future | direct |
-"""
+"""Verb groups: the forms of a verb in each tense, aspect or modal, in Hindi and in English."""
 
 from __future__ import annotations
 
@@ -46,27 +21,28 @@ class Tense(NamedTuple):
     often: float = 1.0
 
 
+# `if` (खाएगा, eats) is besides these: the future after अगर, which English has in the present.
 TENSES = {
-    "habitual": Tense("present", often=3),
-    "progressive": Tense("present", often=3),
-    "perfect": Tense("present", "agent"),
-    "can": Tense("present"),
-    "want": Tense("present"),
-    "must": Tense("present", "dative"),
-    "should": Tense("present", "dative"),
-    "love": Tense("present", "dative"),
-    "past": Tense("past", "agent", often=4),
-    "was": Tense("past", often=2),
-    "used": Tense("past"),
-    "had": Tense("past", "agent"),
-    "could": Tense("past", often=0.5),
-    "wanted": Tense("past"),
-    "needed": Tense("past", "dative"),
-    "began": Tense("past", often=0.5),
-    "loved": Tense("past", "dative", often=0.5),
-    "future": Tense("future", often=4),
-    "able": Tense("future"),
-    "forced": Tense("future", "dative"),
+    "habitual": Tense("present", often=3),  # खाता है, eats
+    "progressive": Tense("present", often=3),  # खा रहा है, is eating
+    "perfect": Tense("present", "agent"),  # खाया है, has eaten
+    "can": Tense("present"),  # खा सकता है, can eat
+    "want": Tense("present"),  # खाना चाहता है, wants to eat
+    "must": Tense("present", "dative"),  # खाना है, has to eat
+    "should": Tense("present", "dative"),  # खाना चाहिए, should eat
+    "love": Tense("present", "dative"),  # खाना पसंद है, loves to eat
+    "past": Tense("past", "agent", often=4),  # खाया, ate
+    "was": Tense("past", often=2),  # खा रहा था, was eating
+    "used": Tense("past"),  # खाता था, used to eat
+    "had": Tense("past", "agent"),  # खाया था, had eaten
+    "could": Tense("past", often=0.5),  # खा सकता था, could eat
+    "wanted": Tense("past"),  # खाना चाहता था, wanted to eat
+    "needed": Tense("past", "dative"),  # खाना पड़ा, had to eat
+    "began": Tense("past", often=0.5),  # खाने लगा, began to eat
+    "loved": Tense("past", "dative", often=0.5),  # खाना पसंद था, loved to eat
+    "future": Tense("future", often=4),  # खाएगा, will eat
+    "able": Tense("future"),  # खा सकेगा, will be able to eat
+    "forced": Tense("future", "dative"),  # खाना पड़ेगा, will have to eat
 }
 
 

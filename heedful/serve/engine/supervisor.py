@@ -14,6 +14,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import torch
+
 from heedful.serve.engine.processes import Trimmer
 
 if TYPE_CHECKING:
@@ -60,8 +62,8 @@ class SupervisedThread(ABC):
 
     name = "thread"
 
-    def __init__(self, scheduler: Scheduler) -> None:
-        self.scheduler = scheduler
+    def __init__(self, scheduler: Scheduler, threads: int = 1) -> None:
+        self.scheduler, self.threads = scheduler, threads  # PyTorch's, of this thread
         self.replaced = False
         self.since: float | None = None  # when it began its current piece of work
         self.longest = 0.0  # seconds that a piece took so far
@@ -77,17 +79,28 @@ class SupervisedThread(ABC):
         except BaseException:
             log.exception("the %s failed", self.name)
 
-    @abstractmethod
+    @torch.inference_mode()
     def run(self) -> None:
-        """Work until `over`."""
+        """Work until the engine is closed, or the thread is replaced."""
+        torch.set_num_threads(self.threads)
+        while self.wait():
+            self.turn()
+
+    @abstractmethod
+    def wait(self) -> bool:
+        """Wait for work, and take it; return False when the thread has to end."""
+
+    @abstractmethod
+    def turn(self) -> None:
+        """Do the work that was taken; no local of `run` and `wait` keeps anything of it."""
 
     @abstractmethod
     def recover(self) -> None:
         """Give back its work; called when it is dead or `replaced`."""
 
-    @abstractmethod
     def again(self) -> SupervisedThread:
         """Return another one that does the same."""
+        return type(self)(self.scheduler, self.threads)
 
     @property
     def over(self) -> bool:

@@ -13,8 +13,10 @@ from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import torch
+
 from heedful.models import Memory
-from heedful.serve.engine.batches import FinishedSentence, GreedyBatch, StepResult
+from heedful.serve.engine.batches import FinishedSentence, GreedyBatch, RunningBatch, StepResult
 from heedful.serve.engine.processes import IdleTimer, activity, spawn
 from heedful.serve.engine.request import Sentence
 from heedful.serve.engine.worker import AddSentences, DropSentences, StepReport, pack
@@ -52,31 +54,55 @@ class WorkerClient:
         arguments = str(threads), json.dumps(dict(models))
         self.process, self.connection = spawn("heedful.serve.engine.worker", *arguments, ours=ours, theirs=theirs)
 
-    def listen(self, digests: Callable[[], dict[str, str]], receive: Callable[[StepReport], None]) -> None:
-        """Call `receive` with each report until the process is gone; `digests` are those of the models here."""
-        why = ""
+    def listen(self, scheduler: Scheduler, digests: Callable[[], dict[str, str]]) -> None:
+        """Receive reports in a thread; when the process is gone, requeue its sentences.
+
+        `digests` are those of the models here.
+        """
+
+        def run() -> None:
+            try:
+                self._receive(scheduler, digests)
+            finally:
+                self.give_up()
+                with scheduler.lock:
+                    batches = [] if scheduler.closed else self._batches(scheduler)
+                for batch in batches:
+                    scheduler.requeue_batch(batch)
+                self.gone = True  # now it may be replaced
+
+        threading.Thread(target=run, name="heedful-listener", daemon=True).start()
+
+    @torch.inference_mode()
+    def _receive(self, scheduler: Scheduler, digests: Callable[[], dict[str, str]]) -> None:
         try:
             if self.connection.recv() != digests():
                 self.mismatched = True
                 raise ValueError("it has loaded other weights: the folder of a model was written anew")
             self.reported, self.ready = time.monotonic(), True
             while True:
-                report = self.connection.recv()
+                report: StepReport = self.connection.recv()
                 self.reported = time.monotonic()
-                receive(report)
+                with scheduler.lock:
+                    for rows in report.rows:
+                        scheduler.metrics.count_step(rows)
+                    finished = {batch: batch.receive(report) for batch in self._batches(scheduler)}
+                for batch, sentences in finished.items():
+                    scheduler.finish(batch, sentences)
         except (EOFError, OSError):
             pass
         except Exception as error:
-            why = f" ({error})"
-        self.ready = False
-        self.process.kill()
+            self.why = f" ({error})"
+        self.give_up()
         self.process.wait()
-        self.why = why
         if self.mismatched and not self.closed:
-            logging.getLogger("heedful.serve").warning(
-                "there is no decoding process%s: the service decodes by itself; restart it to serve the new weights",
-                why,
+            message = (
+                "there is no decoding process%s: the service decodes by itself; restart it to serve the new weights"
             )
+            logging.getLogger("heedful.serve").warning(message, self.why)
+
+    def _batches(self, scheduler: Scheduler) -> list[RunningBatch]:
+        return [batch for batch in scheduler.batches if batch.worker is self]
 
     def send(self, message: AddSentences | DropSentences) -> None:
         """Send a message; a process that does not read it is given up."""

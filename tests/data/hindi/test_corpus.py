@@ -18,14 +18,14 @@ from heedful.data.hindi import (
     SPLITS,
     HindiExample,
     SentenceSide,
+    _example,
     generate,
+    kept,
     pairs,
-    sentences,
 )
 from heedful.data.hindi.clauses import ClausePlan, clause
 from heedful.data.hindi.lexicon import lexicon, rows
 from heedful.data.hindi.phrases import NUMERALS, Speaker, pronominal
-from heedful.data.hindi.sentences import _example, kept
 from heedful.errors import ConfigError
 
 # Of the first 200 pairs of seed 7, with their links. A change of the grammar changes it: write the new one down.
@@ -83,7 +83,7 @@ def test_a_split_that_is_none():
 
 def test_an_end_is_said_to_be_one(monkeypatch):
     example = next(generate(1))
-    monkeypatch.setattr(sentences, "_sentence", lambda *_: example)  # as if there were no other
+    monkeypatch.setattr("heedful.data.hindi._sentence", lambda *_: example)  # as if there were no other
     with pytest.raises(ConfigError, match="after 1 sentences of 3 to 9 words for train, no new one came up"):
         take(2, 1, "train", 3, 9)
 
