@@ -116,7 +116,7 @@ def general(q: Tensor, k: Tensor, W: Tensor) -> Tensor:
 def additive(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Bahdanau's score, e_tj = v · tanh(q_t + k_j).  q (B, T, A), k (B, S, A), v (A,) -> (B, T, S).
 
-    q is W s and k is U h, projected beforehand: k once for a sentence, not once for a step.
+    q is W s and k is U h, the projections: k is computed once for a sentence, not at every step.
     """
     # The full check, with its message, takes longer than a step of decoding can spare.
     if not (q.dim() == k.dim() == 3 and q.shape[0] == k.shape[0] and q.shape[2:] == k.shape[2:] == v.shape):

@@ -28,8 +28,8 @@ __all__ = [
 ]
 
 PENALTIES = ("gnmt", "length", "none")
-# Tokens that may be asked for: a model that never ends writes as many, and the work may grow with their square. The
-# longest sentence that is encoded at once, 2,048 tokens, has 4,116 by default.
+# The limit of min_length and max_length: a model may never end, and the time may grow with the square of the length.
+# The longest sentence that is encoded, 2,048 tokens, has a limit of 4,116 by default.
 LONGEST = 10_000
 BLOCK = 64
 
@@ -147,7 +147,7 @@ class Hypothesis(NamedTuple):
     It was cut short if `</s>` is in the last position allowed and would not have been chosen there freely: it was not
     drawn, or another token was more probable.
 
-    Where a model computes NaN, the sentence ends at once, with NaN for its last log-probability; `check` raises an
+    Where a model computes NaN, the sentence ends there, with NaN for its last log-probability; `check` raises an
     error for such a hypothesis.
     """
 

@@ -31,7 +31,7 @@ __all__ = [
 class DecodeStep(NamedTuple):
     """One step: for each sentence still going, its number, its new token, and the log-probability of that.
 
-    `weights` (sentences, L, H, S) are attention weights, if they were asked for and the model has attention; `finished`
+    `weights` (sentences, L, H, S) are attention weights, if requested and the model has attention; `finished`
     are the hypotheses that end with this step, by number.
     """
 

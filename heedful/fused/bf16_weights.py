@@ -1,4 +1,4 @@
-"""Copies in bf16 of the weights that products read, all rounded at once.
+"""Copies in bf16 of the weights of matrix products, all rounded by one operation.
 
 Autocast rounds each weight by a kernel of its own, and takes each gradient back to fp32 by another: 160 in a step of a
 Transformer with 4 + 4 layers, of a microsecond or two each. Here both are done for all weights together, with the same
@@ -34,7 +34,7 @@ class Bf16Weights:
         with torch.no_grad():
             torch._foreach_copy_(self.copies, self.weights)
         for copy in self.copies:
-            copy.grad = None  # of a step that did not come to its end
+            copy.grad = None  # of a step that was interrupted
         return torch.func.functional_call(self.learner, self.named, inputs)  # type: ignore[no-any-return]
 
     def set_gradients(self) -> None:
@@ -47,4 +47,4 @@ class Bf16Weights:
         for (weight, _), gradient in zip(pairs, gradients, strict=True):
             weight.grad = gradient
         for copy in self.copies:
-            copy.grad = None  # what was recorded may use its memory for something else
+            copy.grad = None  # a captured CUDA graph may reuse its memory

@@ -53,7 +53,7 @@ BETWEEN = re.compile(r"[\t\n\f\r /]*")  # attributes
 ATTRIBUTE = re.compile(r"=?[^\t\n\f\r />=]*")
 EQUALS = re.compile(r"[\t\n\f\r ]*=[\t\n\f\r ]*")
 UNQUOTED = re.compile(r"[^\t\n\f\r >]*")
-COMMENT_AT_ONCE, COMMENT_END = re.compile("-?>"), re.compile("--!?>")
+EMPTY_COMMENT, COMMENT_END = re.compile("-?>"), re.compile("--!?>")
 RAW_ENDS = {name: re.compile(rf"</{name}(?=[\t\n\f\r />])", re.ASCII | re.IGNORECASE) for name in (*RAW, "noscript")}
 SCRIPT_MARKS = re.compile(r"-->|<!--|<(/?)script(?=[\t\n\f\r />])", re.ASCII | re.IGNORECASE)
 REFERENCE = re.compile(r"&(?:#([0-9]+);?|#[xX]([0-9a-fA-F]+);?|([A-Za-z][A-Za-z0-9]{0,31};?))")
@@ -96,7 +96,7 @@ def tokenize(source: str) -> list[MarkupToken]:
     """Return the tokens of a source, which cover it without a gap."""
     scanner = _Scanner(source)
     tokens: list[MarkupToken] = []
-    at = begin = kept = 0  # where to look on, where the text begins, and up to where it is kept
+    at = begin = kept = 0  # where to go on, where the text begins, and up to where it is kept
     cut: MarkupToken | None = None  # a tag that never ends
 
     def add_text(end: int) -> None:
@@ -211,7 +211,7 @@ class _Scanner:
             return self._to_angle(Kind.COMMENT, at, at + 2) if after else None
         if following == "!":
             if source.startswith("--", at + 2):
-                over = COMMENT_AT_ONCE.match(source, at + 4) or COMMENT_END.search(source, at + 4)
+                over = EMPTY_COMMENT.match(source, at + 4) or COMMENT_END.search(source, at + 4)
                 return (
                     MarkupToken(Kind.COMMENT, at, over.end())
                     if over
@@ -326,7 +326,7 @@ class _Scanner:
             if mark[0] == "-->":
                 depth = 0
             elif mark[0] == "<!--":
-                depth, at = max(depth, 1), at - 2  # <!--> is over at once
+                depth, at = max(depth, 1), at - 2  # <!--> ends there
             elif not mark[1]:
                 depth = 2 if depth else 0
             elif depth == 2:

@@ -90,7 +90,7 @@ class NeedWeights:
     """A request for attention weights, which are neither returned nor kept without one.
 
     `step` returns those over the source; with `self_attention`, those of the decoder's self-attention instead. `layer`,
-    from 0 on, selects one layer of the decoder: weights (R, 1, H, n, S). Guided training asks for one, so that the
+    from 0 on, selects one layer of the decoder: weights (R, 1, H, n, S). Guided training needs one, so that the
     other layers stay fast.
     """
 
@@ -113,7 +113,7 @@ class Seq2Seq(Protocol):
     """One protocol for every model. One step of T tokens equals T steps of one token, to rounding.
 
     A state has R = B rows, one for each sentence of the memory, or R = B·K: K hypotheses for each, side by side. They
-    attend to the same sentence, which is not copied: attention gets K queries at once.
+    attend to the same sentence, which is not copied: attention gets K queries.
     """
 
     def encode(self, x: Tensor, keep: Tensor, need_weights: NeedWeights | None = None) -> Memory:

@@ -1,4 +1,4 @@
-"""Attention of given translations: they are decoded again with teacher forcing, in one batch, and weights are kept."""
+"""The attention of existing translations: they are decoded with teacher forcing, in one batch, with weights."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from heedful.trace.readout import Readout, Weights
 
 __all__ = ["AttentionReading", "read_attention"]
 
-POSITIONS = 1024  # whose scores of all tokens are computed at once
+POSITIONS = 1024  # of a block of logits
 
 
 class AttentionReading(NamedTuple):
     """The attention of one sentence: weights (L, H, T, S) or None, and the log-probability of each token (T,).
 
-    If asked for: `after` (L, H, S), the weights of the step that reads `</s>`; and `norms` (L, H, S), the length of the
+    Optional: `after` (L, H, S), the weights of the step that reads `</s>`; and `norms` (L, H, S), the length of the
     vector that each head takes from each source token.
     """
 
@@ -46,7 +46,7 @@ def read_attention(
     after: bool = False,
     norms: bool = False,
 ) -> list[AttentionReading]:
-    """Decode given target sentences, each ending with `</s>`, and return the attention of each, without padding.
+    """Decode target sentences, each ending with `</s>`, and return the attention of each, without padding.
 
     Without `weights`, only the log-probabilities of the tokens. Row t of the weights is from the step that writes y_t
     and reads y_{t-1}; with `after` the model reads `</s>` as well, so that there is a row of the step that reads y_t
@@ -88,7 +88,7 @@ def read_attention(
 
 
 def _log_probs_of(logits: Tensor, tokens: Tensor) -> Tensor:
-    """Return the log-probabilities of given tokens.  logits (R, T, V), tokens (R, T) -> (R, T)."""
+    """Return the log-probabilities of tokens.  logits (R, T, V), tokens (R, T) -> (R, T)."""
     logits = logits.float()
     logits[..., START] = -torch.inf  # as in decoding: `<s>` follows nothing
     return logits.gather(-1, tokens[..., None])[..., 0] - logits.logsumexp(-1)

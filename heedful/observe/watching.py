@@ -176,7 +176,7 @@ def _checked(only: object, last: object, each: object, after: str, copy: object,
         raise ConfigError(f"copy={copy!r}: True or False")
     patterns = (only,) if isinstance(only, str) else tuple(only) if isinstance(only, Iterable) else ()
     if not patterns or not all(isinstance(pattern, str) for pattern in patterns):
-        raise ConfigError(f"only={only!r}: the name of a module, or several; * stands for anything")
+        raise ConfigError(f"only={only!r}: the name of a module, or several; * matches anything")
     return patterns
 
 
@@ -207,7 +207,7 @@ class _Inside(threading.local):
     def hooks(self, name: str, module: nn.Module) -> tuple[Callable[..., None], Callable[..., None]]:
         """Return what is called before and after a module runs.
 
-        Functions, which a deep copy of the model shares; so they look whether it is the module that they were made for.
+        A deep copy of the model shares these functions, so they check that the module is the one they were made for.
         """
         made_for = weakref.ref(module)
 

@@ -134,10 +134,10 @@ class DecodePipeline:
             raise ConfigError(f"the prefix '{text}' has {size} tokens, more than max_length, {self.how.max_length}")
         return encoded.ids[:-1]
 
-    def encode(self, encoded: Sequence[Encoded], look: NeedWeights | None = None) -> Memory:
+    def encode(self, encoded: Sequence[Encoded], need_weights: NeedWeights | None = None) -> Memory:
         """Run the encoder on sentences."""
         x = torch.from_numpy(pad([e.ids for e in encoded])).to(self.device)
-        return self.parts.model.encode(x, x != PAD, look)
+        return self.parts.model.encode(x, x != PAD, need_weights)
 
     def _decode(
         self, memory: Memory, ids: list[tuple[int, ...]], prefixes: list[tuple[int, ...]]
@@ -398,8 +398,8 @@ class BatchProgress(NamedTuple):
 class DecodeBatch:
     """Segments with the same settings that are decoded together, a step at a time, so that a service can interleave.
 
-    Iterating runs a step; `stop` removes a segment. With `look` and a beam of 1, every token is reported as soon as it
-    is decided. Without a `memory` the segments are encoded here. The result of a segment does not depend on the others.
+    Iterating runs a step; `stop` removes a segment. With `stream` and a beam of 1, every token is reported when it is
+    decoded. Without a `memory` the segments are encoded here. The result of a segment does not depend on the others.
     """
 
     def __init__(
@@ -407,10 +407,10 @@ class DecodeBatch:
         pipeline: DecodePipeline,
         segments: Sequence[Segment],
         prefixes: Sequence[tuple[int, ...]],
-        look: bool = False,
+        stream: bool = False,
         memory: Memory | None = None,
     ) -> None:
-        self.pipeline, self.segments, self.prefixes, self.look = pipeline, list(segments), list(prefixes), look
+        self.pipeline, self.segments, self.prefixes, self.stream = pipeline, list(segments), list(prefixes), stream
         self.stopped: set[int] = set()
         self._stopped_samples: set[int] = set()
         with torch.inference_mode():
@@ -440,12 +440,12 @@ class DecodeBatch:
         rules = Rules([self.limits[b] for b in rows], self.pipeline.device, how, [self.prefixes[b] for b in rows])
         sources = [self.segments[b].encoded.ids for b in rows]
         choose = Sampler(how, sources, [i for _ in self.segments for i in range(n)]) if how.sample else argmax
-        need_weights = NeedWeights() if self.look else None
+        need_weights = NeedWeights() if self.stream else None
         samples: list[dict[int, Hypothesis]] = [{} for _ in self.segments]
         for step in decode_steps(self.pipeline.parts.model, memory, rules, choose, need_weights, self._stopped_samples):
             wrote, over = [], []
             for at, (row, token, value) in enumerate(zip(step.rows, step.ids, step.log_probs, strict=True)):
-                if self.look and value == value:  # NaN is reported at the end
+                if self.stream and value == value:  # NaN is reported at the end
                     weights = None if step.weights is None else step.weights[at].float().cpu().numpy()
                     wrote.append(DecodedToken(rows[row], token, value, weights))
             for row, hypothesis in step.finished:

@@ -95,7 +95,7 @@ def scaled(kernel, q, C, MASK, CAUSAL, BIAS, top=0):
         constants |= {"COUNT": top, "K": power_of_2(top), "R": scaled_kernels.QUERIES, "CHUNK": scaled_kernels.CHUNK}
         constants |= {"CHANNELS": given.sizes[1], "TOGETHER": scaled_kernels.together(power_of_2(top), given.sizes[1])}
         constants |= {"KEYS": given.keys, "GROUP": scaled_kernels.GROUP}
-        tried(name, scaled_kernels._look, pointers, constants, num_warps=1)
+        tried(name, scaled_kernels._search, pointers, constants, num_warps=1)
 
 # A mask of 3 is one of numbers in fp32 beside a narrower q.
 for kernel, q, C, MASK, CAUSAL, BIAS, top in (

@@ -73,7 +73,7 @@ def test_the_cpu_at_the_same_sizes(name: str) -> None:
 
 def test_a_device_with_little_shared_memory_is_not_for_wide_heads(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
     """101,376 bytes are those of compute capability 8.6 and 8.9; fp32 of 200 channels needs 106,496."""
-    monkeypatch.setattr(scaled_kernels, "_has", lambda place: 101_376)
+    monkeypatch.setattr(scaled_kernels, "_available", lambda place: 101_376)
     wide, narrow = (torch.zeros(1, 1, 2, C, device=device) for C in (200, 128))
     assert scaled_attend(narrow, narrow, narrow, how="kernel")[1].by_kernels()
     assert scaled_attend(wide.half(), wide.half(), wide.half(), how="kernel")[1].by_kernels()

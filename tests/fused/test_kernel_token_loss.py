@@ -161,7 +161,7 @@ def test_scaled(device: str, n: int, kind: torch.dtype) -> None:
 
 def test_what_does_not_fit_is_refused(device: str) -> None:
     scores, words, weights = (t.to(device) for t in example(3, 5, torch.float32))
-    with pytest.raises(ShapeError, match=r"given \(3, 5\) of torch.float64, \(3,\) and \(3,\)"):
+    with pytest.raises(ShapeError, match=r"got \(3, 5\) of torch.float64, \(3,\) and \(3,\)"):
         token_losses(scores.double(), words, weights)
     with pytest.raises(ShapeError, match="even.*R-Drop"):
         token_losses(scores, words, weights, 0.1, 1.0)

@@ -1,7 +1,7 @@
-"""Whether an operation is computed by kernels in Triton or by the reference in PyTorch's own operations, and why.
+"""Decides whether an operation is computed by Triton kernels or by the reference in PyTorch operations, and why.
 
-This is decided here only. With `how="auto"` it is the kernels on a CUDA device where Triton works, unless
-HEEDFUL_KERNELS is `off`; with `how="kernel"`, the kernels or an error.
+With `how="auto"` it is the kernels on a CUDA device where Triton works, unless HEEDFUL_KERNELS is `off`; with
+`how="kernel"`, the kernels or an error.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ OPERATIONS = (
     Operation("residual_norm", "training", "heedful.models.transformer", "in bf16 or fp16"),
     Operation("relu_dropout", "training", "heedful.models.transformer", "in bf16 or fp16"),
     Operation("recurrence", "training and decoding", "heedful.fused.cpu.recurrence"),
-    Operation("additive_attend", "all queries at once", "heedful.attention.additive_attend"),
+    Operation("additive_attend", "all queries in one call", "heedful.attention.additive_attend"),
     Operation("scaled_attend", "reading weights", "heedful.fused.triton.scaled_plain"),
 )
 
@@ -103,7 +103,7 @@ def usable(x: Tensor) -> bool:
 
 
 def _switched_off(place: str) -> str:
-    """Return why the reference is used before anything is tried, or ""."""
+    """Return why the reference is used without a trial, or ""."""
     off = choose(SWITCH, os.environ.get(SWITCH, "on"), ("on", "off")) == "off"
     if not place.startswith("cuda"):
         return "kernels are for CUDA devices"
@@ -135,14 +135,12 @@ def _installed() -> bool:
 @cache
 def _work_on(device: torch.device) -> bool:
     """Run a minimal kernel to check: Triton needs a C compiler, too, and not too old a GPU."""
-    if not _installed():
-        return False
     try:
         one = torch.zeros(1, device=device)
         with torch.cuda.device(device):
             _trial[(1,)](one)
         return one.item() == 1
-    except Exception as error:  # whatever it is, the reference can be used
+    except Exception as error:  # of any kind: the reference is used
         reason = " ".join(str(error).split())[:200]
         warnings.warn(
             f"Triton's kernels do not work here ({type(error).__name__}: {reason}); PyTorch's own operations are "

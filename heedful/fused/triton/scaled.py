@@ -1,8 +1,8 @@
 """Scaled dot-product attention by PyTorch's fastest fused kernel, with exact weights that can be read afterwards.
 
-The output is that of `scaled_dot_product_attention`, bit for bit. Every fused kernel behind it also finds the
-log-sum-exp of each row, which PyTorch keeps for the backward pass and does not return: it is caught where the call
-reaches the kernel, and with it any weight is one product away.
+The output is that of `scaled_dot_product_attention`, bit for bit. Every fused kernel behind it also computes the
+log-sum-exp of each row, which PyTorch keeps for the backward pass and does not return. A dispatch mode catches it, and
+with it any weight is one product away.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from heedful.fused.triton import scaled_kernels, scaled_plain
 from heedful.fused.triton.policy import path
 from heedful.fused.triton.scaled_plain import Index, Scores, Summary, Top, products_are_rounded
 
-__all__ = ["Caught", "Fused", "Places", "ScaledWeights", "scaled_attend", "scaled_scores"]
+__all__ = ["Caught", "Fused", "Positions", "ScaledWeights", "scaled_attend", "scaled_scores"]
 
-MASKS = 1 << 26  # bytes of a causal mask with padding that are held at once
+MASKS = 1 << 26  # bytes of a causal mask with padding
 KINDS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 _aten = torch.ops.aten
-# The kernels, with the place of the argument that says whether the log-sum-exp is wanted, if there is one.
+# The kernels, with the index of the argument that requests the log-sum-exp, if there is one.
 _FUSED = {
     _aten._scaled_dot_product_flash_attention.default: ("flash", None),
     _aten._scaled_dot_product_efficient_attention.default: ("efficient", 4),
@@ -38,14 +38,14 @@ _FUSED = {
 
 
 class Fused(NamedTuple):
-    """What a fused kernel gave besides the output: its name, and the log-sum-exp as it has it."""
+    """The name of a fused kernel, and the log-sum-exp that it returned."""
 
     backend: str
     lse: Tensor
 
 
 class Caught(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """A mode in which `result` is that of the last fused kernel; None if PyTorch ran separate operations."""
+    """A dispatch mode: `result` is that of the last fused kernel, None if PyTorch ran separate operations."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -61,7 +61,7 @@ class Caught(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Run an operation, and keep the log-sum-exp of fused ones."""
         kwargs = kwargs or {}
         if func is _aten.scaled_dot_product_attention.default:
-            # In inference mode it comes whole.
+            # In inference mode it is not decomposed yet.
             with self:
                 return func.decompose(*args, **kwargs)
         if func not in _FUSED:
@@ -75,22 +75,22 @@ class Caught(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """No: PyTorch would wrap `__torch_dispatch__`, for which it loads its whole compiler at the first call."""
+        """Return False: otherwise PyTorch wraps `__torch_dispatch__`, and loads its compiler at the first call."""
         return False
 
     def of(self, q: Tensor, rows: int | None = None) -> tuple[Tensor | None, str]:
-        """Return the log-sum-exp, if it is what the weights need, and the backend.  q (B, H, T, C) -> (B, H, T).
+        """Return the log-sum-exp, or None if weights cannot be computed from it, and the backend.  (B, H, T).
 
-        `rows` says how many queries the call had, if not all of q.
+        `rows` is the number of queries of the call, if not all of q (B, H, T, C).
         """
         if self.result is None:
             return None, "math"
         backend, lse = self.result
         B, H, T = *q.shape[:2], q.shape[2] if rows is None else rows
         if backend == "efficient":
-            lse = lse[..., :T]  # which is filled up to a multiple of 32
+            lse = lse[..., :T]  # it is padded to a multiple of 32
         rounded = q.is_cuda and q.dtype == torch.float32 and products_are_rounded()
-        # The log-sum-exp of a backend that was registered by others may mean something else.
+        # "fused" is a backend of another package: its log-sum-exp may be defined otherwise.
         if lse.numel() != B * H * T or rounded or backend == "fused":
             return None, backend
         return lse.detach().reshape(B, H, T), backend
@@ -109,18 +109,18 @@ def scaled_attend(
 ) -> tuple[Tensor, ScaledWeights]:
     """Return softmax(scale·q·k)·values, with its weights.  q (B, H, T, C), k, values (B, G, S, C) -> (B, H, T, C).
 
-    G divides H: H/G heads share keys and values. `keep` (B, S) is True for what may be attended to; `causal` lets
-    position t attend to 0..t (top left, as PyTorch has it, also where T ≠ S), `mask` is a mask of one's own as
-    `scaled_dot_product_attention` takes it, instead of both. `scale` is 1/√C if not given. `how` says what reads the
-    weights later: "auto" takes kernels where they can and may be used, "reference" never, "kernel" or an error.
+    G divides H: H/G heads share keys and values. `keep` (B, S) is True for positions to attend to; with `causal`,
+    query t attends to positions 0..t (top left, as in PyTorch, also where T ≠ S); `mask` is a mask as in
+    `scaled_dot_product_attention`, instead of both. `scale` is 1/√C by default. `how` is what computes the weights
+    later: "auto" kernels where they are usable, "reference" PyTorch, "kernel" the kernels or an error.
     A row with nothing to attend to gives zeros.
     """
     if keep is not None or mask is not None or not _alike(q, k, values):
         _check(q, k, values, keep, mask, causal)
-    # First of all, so that a GPU is at work while Python sees to the rest.
-    output, calls = _attended(q, k, values, _mask(mask, keep), causal, scale)
+    # First, so that the GPU works while Python goes on.
+    output, calls = _call_attention(q, k, values, mask if keep is None else keep[:, None, None, :], causal, scale)
     scores = scaled_scores(q, k, scale=scale, causal=causal, mask=mask, keep=keep)
-    lse, backend = _joined(calls, scores.q)
+    lse, backend = _join_lse(calls, scores.q)
     if keep is not None or mask is not None or not k.shape[2]:
         empty = scores.empty()
         output = output if empty is None else output.masked_fill(empty[..., None], 0.0)
@@ -130,15 +130,15 @@ def scaled_attend(
     return output, weights
 
 
-def _attended(
+def _call_attention(
     q: Tensor, k: Tensor, values: Tensor, mask: Tensor | None, causal: bool, scale: float | None
 ) -> tuple[Tensor, list[tuple[Caught, int]]]:
-    """Return the output, and what was caught of every call of PyTorch's attention, with its queries: mostly one."""
+    """Return the output, and for each call of PyTorch's attention (mostly one) what was caught and its queries."""
     outputs: list[Tensor] = []
     calls: list[tuple[Caught, int]] = []
     for some in _slabs(q, k, values, mask, causal):
         if torch.compiler.is_compiling():
-            # The compiler sees plain PyTorch; the log-sum-exp is computed when weights are read.
+            # No dispatch mode while compiling; the log-sum-exp is computed when weights are read.
             outputs.append(_sdpa(*some, scale))
             continue
         with Caught() as caught:
@@ -147,7 +147,7 @@ def _attended(
     return outputs[0] if len(outputs) == 1 else torch.cat(outputs, 2), calls
 
 
-def _joined(calls: list[tuple[Caught, int]], q: Tensor) -> tuple[Tensor | None, str]:
+def _join_lse(calls: list[tuple[Caught, int]], q: Tensor) -> tuple[Tensor | None, str]:
     """Return the log-sum-exp of all calls, unless one has none, and the backend.  q (B, H, T, C) -> (B, H, T)."""
     results = [caught.of(q, rows) for caught, rows in calls]
     backend = results[-1][1] if results else "compiled"
@@ -166,7 +166,7 @@ def scaled_scores(
     mask: Tensor | None = None,
     keep: Tensor | None = None,
 ) -> Scores:
-    """Return what the weights of a call are made of, typed as autocast has it.  keep (B, S), mask (…, T, S)."""
+    """Return the scores of a call, in the type of autocast.  keep (B, S), mask (…, T, S)."""
     kind = _autocast(q)
     bias = None if keep is None else torch.zeros(keep.shape, device=keep.device).masked_fill_(~keep, -torch.inf)
     return Scores(
@@ -180,17 +180,13 @@ def scaled_scores(
 
 
 def _autocast(x: Tensor) -> torch.dtype:
-    """Return the type that attention has this in: of q, k, values and of numbers to add, autocast says it."""
+    """Return the type in which attention takes a tensor: autocast's for floating-point ones."""
     device = x.device.type
     if not x.is_floating_point() or x.dtype == torch.float64:
         return x.dtype
     if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
         return torch.get_autocast_dtype(device)
     return x.dtype
-
-
-def _mask(mask: Tensor | None, keep: Tensor | None) -> Tensor | None:
-    return mask if keep is None else keep[:, None, None, :]
 
 
 def _slabs(
@@ -201,27 +197,27 @@ def _slabs(
     if mask is None or not causal:
         yield q, k, values, mask, causal
         return
-    # Both at once PyTorch has not; a mask that says both is T × S, so it is made for some queries at a time, and for
-    # no more keys than they see.
+    # PyTorch takes either a mask or is_causal. A mask with both is T × S, so it is made for some queries at a time, and
+    # only for the keys that they attend to.
     rows = max(1, MASKS // max(1, B * S))
     for begin in range(0, T, rows):
         end = min(T, begin + rows)
-        seen = min(S, end)
-        past = torch.arange(seen, device=q.device) <= torch.arange(begin, end, device=q.device)[:, None]
-        yield q[:, :, begin:end], k[:, :, :seen], values[:, :, :seen], mask[..., :seen] & past, False
+        last = min(S, end)
+        past = torch.arange(last, device=q.device) <= torch.arange(begin, end, device=q.device)[:, None]
+        yield q[:, :, begin:end], k[:, :, :last], values[:, :, :last], mask[..., :last] & past, False
 
 
 def _sdpa(q: Tensor, k: Tensor, values: Tensor, mask: Tensor | None, causal: bool, scale: float | None) -> Tensor:
     group = q.shape[1] // k.shape[1]
     if group > 1 and mask is not None and q.is_cuda:
-        # No fused kernel has both a mask and shared keys.
+        # No fused kernel supports both a mask and shared keys.
         k, values = k.repeat_interleave(group, 1), values.repeat_interleave(group, 1)
         group = 1
     return F.scaled_dot_product_attention(q, k, values, mask, 0.0, causal, scale=scale, enable_gqa=group > 1)
 
 
 def _alike(q: Tensor, k: Tensor, values: Tensor) -> bool:
-    """Whether all is as it mostly is, so that no words are needed: they take longer than the call."""
+    """Whether all shapes and types match, as in most calls: `_check` would take longer than the call."""
     if not (q.dim() == k.dim() == values.dim() == 4 and q.dtype == k.dtype == values.dtype and q.dtype in KINDS):
         return False
     B, H, _, C = q.shape
@@ -230,14 +226,14 @@ def _alike(q: Tensor, k: Tensor, values: Tensor) -> bool:
 
 
 def _check(q: Tensor, k: Tensor, values: Tensor, keep: Tensor | None, mask: Tensor | None, causal: bool) -> None:
-    """Raise an error for arguments that do not fit together."""
+    """Raise ShapeError or ConfigError for arguments that do not match."""
     for name, x in (("q", q), ("k", k), ("values", values)):
         if x.dim() != 4:
             raise ShapeError(f"{name} has shape {tuple(x.shape)}, expected (B, heads, positions, channels): 4 axes")
     sizes = check_shapes(q=(q, "B H T C"), k=(k, "B G S C"), values=(values, "B G S D"))
     B, H, T, S, G = (sizes[letter] for letter in "BHTSG")
     if not G or H % G:
-        raise ShapeError(f"q has {H} heads and k has {G}: every head of k has to serve the same number of heads of q")
+        raise ShapeError(f"q has {H} heads and k has {G}: the heads of q must be a multiple of those of k")
     for name, other in (("k", k), ("values", values), ("keep", keep), ("mask", mask)):
         if other is not None and other.device != q.device:
             raise ConfigError(f"{name} is on {other.device}, but q on {q.device}; move them to one device")
@@ -260,16 +256,16 @@ def _check(q: Tensor, k: Tensor, values: Tensor, keep: Tensor | None, mask: Tens
             )
 
 
-Places = slice | int | Sequence[int] | Tensor
+Positions = slice | int | Sequence[int] | Tensor
 ALL = slice(None)
 
 
 class ScaledWeights:
-    """The weights of one call, (B, H, T, S) in all, of which none is kept: q, k and the log-sum-exp are.
+    """The weights of one call, (B, H, T, S), computed when they are read from q, k and the log-sum-exp.
 
-    `backend` is what gave the output: "flash", "efficient", "cudnn", "flash for the CPU", "math" (PyTorch's own
-    operations one by one), or "compiled", when a compiler chose. Weights are fp32 (fp64 where q is), from before
-    dropout. A row with nothing to attend to gives zeros. `how` says what reads them: "auto", "kernel" or "reference".
+    `backend` is what computed the output: "flash", "efficient", "cudnn", "flash for the CPU", "math" (PyTorch's own
+    separate operations), or "compiled" (chosen by a compiler). Weights are fp32 (fp64 where q is), from before
+    dropout. A row with nothing to attend to gives zeros. `how` is what computes them: "auto", "kernel" or "reference".
     """
 
     def __init__(self, scores: Scores, lse: Tensor | None, backend: str, how: str = "auto") -> None:
@@ -289,12 +285,12 @@ class ScaledWeights:
         return lse if self.scores.level is None else lse + self.scores.level
 
     def _ready_lse(self) -> Tensor:
-        """Return the log-sum-exp of the scores as they are read, less the level of their row."""
+        """Return the log-sum-exp of the scores, less the level of their row."""
         self._check()
         if not self._ready:
             with torch.no_grad():
-                self._lse = self._found() if self._lse is None else self._given(self._lse)
-                if scaled_plain.far(self.scores, self._lse):
+                self._lse = self._computed() if self._lse is None else self._with_empty_rows(self._lse)
+                if scaled_plain.needs_level(self.scores, self._lse):
                     self.scores = scaled_plain.levelled(self.scores)
                     self._lse = scaled_plain.log_sum_exp(self.scores)
             self._ready = True
@@ -303,25 +299,25 @@ class ScaledWeights:
 
     @property
     def memory(self) -> int:
-        """How many bytes are held: all of what q, k, masks and the log-sum-exp are parts of."""
+        """How many bytes are held: the whole storages of q, k, masks and the log-sum-exp."""
         return sum(self.storages().values())
 
     def storages(self) -> dict[int, int]:
-        """Return the memory that is held, as address and bytes, so that what several calls share is counted once."""
+        """Return the storages that are held, bytes by address, so that those shared by several calls count once."""
         s = self.scores
         held = (s.q, s.k, s.bias, s.mask, s.level, self._lse)
         storages = [x.untyped_storage() for x in held if x is not None]
         return {x.data_ptr(): x.nbytes() for x in storages}
 
-    def block(self, rows: Places = ALL, columns: Places = ALL, heads: Places = ALL) -> Tensor:
+    def block(self, rows: Positions = ALL, columns: Positions = ALL, heads: Positions = ALL) -> Tensor:
         """Return the weights of some rows, columns and heads: by default all of them.  -> (B, h, t, s)."""
         B, H, T, S = self.shape
-        at = [_places(x, n, name) for x, n, name in ((heads, H, "heads"), (rows, T, "rows"), (columns, S, "columns"))]
+        at = [_index(x, n, name) for x, n, name in ((heads, H, "heads"), (rows, T, "rows"), (columns, S, "columns"))]
         with torch.no_grad():
             lse = self._ready_lse()[:, at[0]][:, :, at[1], None]
             return self.scores.tile(slice(0, B), at[0], at[1], at[2]).sub_(lse).exp_()
 
-    def mean(self, rows: Places = ALL, columns: Places = ALL) -> Tensor:
+    def mean(self, rows: Positions = ALL, columns: Positions = ALL) -> Tensor:
         """Return the mean over heads of a block, one head at a time.  -> (B, t, s)."""
         H = self.shape[1]
         total = self.block(rows, columns, 0)[:, 0]
@@ -330,7 +326,7 @@ class ScaledWeights:
         return total / H
 
     def summary(self, top: int = 0) -> Summary:
-        """Return received weight, entropy and, with `top`, the top positions, from one pass over all weights."""
+        """Return received weight, entropy and, with `top`, the top positions, computed in one pass."""
         if top < 0:
             raise ConfigError(f"top is {top}, expected a whole number of at least 0")
         with torch.no_grad():
@@ -356,9 +352,9 @@ class ScaledWeights:
         return top
 
     def by_norms(self, norms: Tensor) -> ScaledWeights:
-        """Return the weights by what they let through, α‖v_j‖ as shares of each row.  norms (B, H or G, S).
+        """Return the weights times the norms of the values, normalised in each row.  norms (B, H or G, S).
 
-        α_j n_j / Σ_i α_i n_i is a softmax, too, of scores + log n: so it can be read in all the same ways.
+        α_j n_j / Σ_i α_i n_i is the softmax of scores + log n, so all methods apply to it.
         """
         B, H, _, S = self.shape
         wanted = {(B, heads, S) for heads in (1, self.scores.k.shape[1], H)}
@@ -382,19 +378,19 @@ class ScaledWeights:
         return ScaledWeights(moved, lse.to(device), self.backend, self.how)
 
     def by_kernels(self, top: int = 0) -> bool:
-        """Whether kernels in Triton read the weights, the top with them; an error if they have to and cannot."""
+        """Whether Triton kernels compute the weights, and `top` positions; raise ConfigError if `how` requires it."""
         unfit = scaled_kernels.unfit(self.scores)
         if top > scaled_kernels.MOST_TOP:
-            unfit = f"the kernels look for at most {scaled_kernels.MOST_TOP} positions, not {top}"
+            unfit = f"the kernels find at most {scaled_kernels.MOST_TOP} top positions, not {top}"
         return path(self.scores.q.device, self.how, unfit).way == "kernel"
 
-    def _found(self) -> Tensor:
+    def _computed(self) -> Tensor:
         if self.by_kernels():
             return scaled_kernels.log_sum_exp(self.scores)
         return scaled_plain.log_sum_exp(self.scores)
 
-    def _given(self, lse: Tensor) -> Tensor:
-        """Return the log-sum-exp that a backend gave; what it says of a row with nothing to attend to differs."""
+    def _with_empty_rows(self, lse: Tensor) -> Tensor:
+        """Return the log-sum-exp of a backend with +inf for rows with nothing to attend to, where backends differ."""
         empty = self.scores.empty()
         lse = lse.to(self.scores.kind).contiguous()
         return lse if empty is None else lse.masked_fill(empty, torch.inf)
@@ -402,28 +398,28 @@ class ScaledWeights:
     def _check(self) -> None:
         if self._versions is not None and self._versions != _versions(self.scores):
             raise ConfigError(
-                "q, k or the mask were written to after the call, so that its weights cannot be read any more; read "
-                "them earlier, or let them be copied (watch(…, copy=True))"
+                "q, k or the mask were written to after the call, so that its weights cannot be read; read them "
+                "earlier, or copy the tensors (watch(…, copy=True))"
             )
 
 
 def _versions(scores: Scores) -> tuple[int, ...]:
-    """Return how often tensors were written to, of those that count it."""
+    """Return the version counters of the tensors that have one."""
     held = (scores.q, scores.k, scores.bias, scores.mask)
     return tuple(x._version for x in held if x is not None and not x.is_inference())
 
 
-def _places(given: Places, size: int, name: str) -> Index:
-    """Return places along an axis as a slice or as numbers."""
-    if isinstance(given, slice):
-        if given.step is None or given.step > 0:
-            return given
-        # PyTorch's slices do not go backwards.
-        return torch.tensor(range(*given.indices(size)), dtype=torch.int64)
-    at = torch.as_tensor(given).reshape(-1)
+def _index(positions: Positions, size: int, name: str) -> Index:
+    """Return positions along an axis as a slice or as a tensor."""
+    if isinstance(positions, slice):
+        if positions.step is None or positions.step > 0:
+            return positions
+        # PyTorch has no slices with a negative step.
+        return torch.tensor(range(*positions.indices(size)), dtype=torch.int64)
+    at = torch.as_tensor(positions).reshape(-1)
     at = at if at.numel() else at.long()  # an empty list would be one of floats
     if at.dtype == torch.bool or at.is_floating_point() or at.is_complex():
-        raise ConfigError(f"{name} are given by whole numbers or a slice, not by {at.dtype}")
+        raise ConfigError(f"{name} is of {at.dtype}, expected whole numbers or a slice")
     if at.numel() and not (-size <= int(at.min()) and int(at.max()) < size):
-        raise ShapeError(f"{name} {int(at.min())} to {int(at.max())} were asked for, but there are {size}")
+        raise ShapeError(f"{name} {int(at.min())} to {int(at.max())} are out of range; there are {size}")
     return at.long() % max(1, size)

@@ -1,16 +1,14 @@
-"""One pass over all weights of scaled dot-product attention, P = exp(scale·q·k − lse): none of them is ever stored.
+"""One pass over all weights of scaled dot-product attention, P = exp(scale·q·k − lse), without storing them.
 
-A program has one block of keys and goes through the queries. Per tile it needs sums over both of its sides; one of
-them costs an addition for each weight (what positions receive: tiles are added up, and their columns summed only at the
-end), the other a sum of what a thread holds anyway (−Σ p·log p of a row, over this block: written to a buffer and added
-up by PyTorch). No atomic additions: the same bits every time. For the top, the largest score of every group of `GROUP`
-keys is written, too; `_look` looks only into the groups where these are largest. The buffers stay under `BUFFER`
-numbers each: queries come in slabs.
+A program of `_pass` has one block of keys and loops over the queries. The weight that a position receives is summed
+over the tiles, and over their rows at the end; Σ p·log p of a row over this block is written to a buffer, which PyTorch
+sums. There are no atomic additions, so the result is deterministic. For the top positions, the largest score of every
+group of `GROUP` keys is written, too. Each buffer has at most `BUFFER` elements: queries are processed in slabs.
 
-The `count` largest weights of a query lie in the `count` groups with the largest maxima. Only those groups are looked
-into: 8 groups of 16 keys for the top 8, whatever the length. A program is one warp, and has one query. Scores are
-compared as integers in the same order, whose maximum over a warp is one instruction; where it stands is the smallest
-place that has it, so that of equal ones the first is named.
+The `count` largest weights of a query are in the `count` groups with the largest maxima. `_search` computes only those
+groups again: 8 groups of 16 keys for the top 8, for any length. A program is one warp with one query. Scores are
+compared as integers in the same order, whose maximum over a warp is one instruction; of equal ones the first position
+is taken.
 
 The definition is `scaled_plain`.
 """
@@ -21,7 +19,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -38,9 +35,7 @@ __all__ = [
     "GROUP",
     "MOST_TOP",
     "KernelInputs",
-    "TopSearch",
     "log_sum_exp",
-    "on_device",
     "slabs",
     "summary",
     "together",
@@ -48,17 +43,17 @@ __all__ = [
 ]
 
 ROWS = 64  # slabs are multiples of it
-GROUP = 16  # keys of which the largest score is kept for the top
-BUFFER = 1 << 24  # numbers in each buffer: 64 MiB
-MOST = 65_535  # queries of a slab: programs along the second axis of a grid
+GROUP = 16  # keys of which `_pass` writes the largest score
+BUFFER = 1 << 24  # elements of each buffer: 64 MiB
+MOST = 65_535  # queries of a slab: the limit of a grid's second axis
 LOG2E = 1.4426950408889634
 WIDEST = 256  # channels per head
-MOST_TOP = 16  # positions that are searched for at once
-QUERIES = 1  # of a program that searches
-CHUNK = 512  # groups that are compared at once
-FETCHED = 2048  # channels of keys that are fetched at once
-# Bytes of shared memory, as compiled for compute capability 8.6 and 9.0: up to 64 channels, beyond, and of fp32 beyond
-# 128.
+MOST_TOP = 16  # positions in a search
+QUERIES = 1  # of a program of `_search`
+CHUNK = 512  # groups that are compared together
+FETCHED = 2048  # elements of keys that are loaded together
+# Bytes of shared memory, as compiled for compute capability 8.6 and 9.0: up to 64 channels, more than 64, and more than
+# 128 in fp32.
 SHARED = (73728, 90112, 106496)
 
 
@@ -69,11 +64,11 @@ def _tile(
 ) -> tl.tensor:  # fmt: skip
     """log2 of the weights of a tile, -1e30 or less for 0.  q (R, C), k (C, N), level (R,), b (N,) -> (R, N)."""
     if MASK:
-        # Where the product begins, not added to it afterwards: so the mask is brought into the layout of the product,
-        # and not the product into that of the mask, which makes every sum over a row far dearer.
-        there = (rows < T)[:, None] & (columns < S)[None, :]
+        # The mask is the initial value of the product, not added afterwards: so it is converted to the layout of the
+        # product, and not the product to that of the mask, which makes every sum over a row far slower.
+        valid = (rows < T)[:, None] & (columns < S)[None, :]
         at = rows.to(tl.int64)[:, None] * mt + columns.to(tl.int64)[None, :] * ms
-        m = tl.load(mask + at, there, 0)
+        m = tl.load(mask + at, valid, 0)
         low = -1e30 / factor
         if MASK == 1:
             m = tl.where(m != 0, 0.0, low)
@@ -86,10 +81,10 @@ def _tile(
     if BIAS:
         z += b[None, :]
     if EDGE:
-        there = (columns < S)[None, :]
+        valid = (columns < S)[None, :]
         if CAUSAL:
-            there &= columns[None, :] <= rows[:, None]
-        z = tl.where(there, z, -1e30)
+            valid &= columns[None, :] <= rows[:, None]
+        z = tl.where(valid, z, -1e30)
     return z
 
 
@@ -119,8 +114,8 @@ def _pass(
     if BIAS:
         b = tl.load(bias + sentence * bb + head * bh + columns, columns < S, -1e30)
     total = tl.zeros([ROWS, KEYS], tl.float32)
-    # Rows before `start` see none of these keys; from `plain` on they see all of them, up to `full` in whole tiles.
-    # Those need no masks; the others, which are few, are taken first.
+    # Rows before `start` attend to none of these keys, rows from `plain` on to all of them; up to `full` they are whole
+    # tiles. Whole tiles without a mask run in the second loop; the others, which are few, in the first.
     start, plain = begin, begin
     if CAUSAL:
         start = tl.maximum(begin, first // ROWS * ROWS)
@@ -129,14 +124,14 @@ def _pass(
         plain = end
     full = begin + slab // ROWS * ROWS
     ahead = tl.cdiv(tl.maximum(plain - start, 0), ROWS)
-    tail = tl.where((plain <= full) & (full < end), 1, 0)
+    rest = tl.where((plain <= full) & (full < end), 1, 0)
     r = tl.arange(0, ROWS)
     g = tl.arange(0, KEYS // GROUP)
     q += r.to(tl.int64)[:, None] * qt + c[None, :]
     tops += r.to(tl.int64)[:, None] * groups + g[None, :]
-    for whole in tl.static_range(2):
-        for i in range(0, (full - plain) // ROWS if whole else ahead + tail):
-            if whole:
+    for unmasked in tl.static_range(2):
+        for i in range(0, (full - plain) // ROWS if unmasked else ahead + rest):
+            if unmasked:
                 t = plain + i * ROWS
                 qs = tl.load(q + t.to(tl.int64) * qt, (c < C)[None, :], 0.0)
                 level = tl.load(lse + t + r)
@@ -145,26 +140,42 @@ def _pass(
                 qs = tl.load(q + t.to(tl.int64) * qt, (t + r < end)[:, None] & (c < C)[None, :], 0.0)
                 level = tl.load(lse + t + r, t + r < end, float("inf"))
             rows = t + r
-            # A row with nothing to attend to: finite, so that 0 · z is 0.
+            # Finite for a row with nothing to attend to, so that 0 · z is 0.
             level = tl.where(level == float("inf"), 1e30, level * 1.4426950408889634)
             z = _tile(
-                qs, kt, level, b, mask, rows, columns, mt, ms, T, S, factor, CAUSAL, BIAS, MASK, whole == 0, PRECISION
+                qs,
+                kt,
+                level,
+                b,
+                mask,
+                rows,
+                columns,
+                mt,
+                ms,
+                T,
+                S,
+                factor,
+                CAUSAL,
+                BIAS,
+                MASK,
+                unmasked == 0,
+                PRECISION,
             )
             p = tl.exp2(z)
             total += p
-            there = rows < end
-            if whole:
+            valid = rows < end
+            if unmasked:
                 tl.store(parts + rows, tl.sum(p * z, 1))
             else:
-                tl.store(parts + rows, tl.sum(p * z, 1), there)
+                tl.store(parts + rows, tl.sum(p * z, 1), valid)
             if TOP:
-                # Not 16 keys side by side, but those that one thread holds of the product.
+                # A group is not 16 adjacent keys, but those that one thread holds of the product.
                 best = tl.max(tl.max(tl.reshape(z, [ROWS, KEYS // 64, 8, 4, 2]), 4), 2)
                 best = tl.reshape(best, [ROWS, KEYS // GROUP])
-                if whole:
+                if unmasked:
                     tl.store(tops + t.to(tl.int64) * groups, best)
                 else:
-                    tl.store(tops + t.to(tl.int64) * groups, best, there[:, None])
+                    tl.store(tops + t.to(tl.int64) * groups, best, valid[:, None])
     place = received + pair * S + columns
     tl.store(place, tl.load(place, columns < S, 0.0) + tl.sum(total, 0), columns < S)
 
@@ -200,25 +211,25 @@ def _sums(
         higher = tl.maximum(top, tl.max(z, 1))
         mass = mass * tl.exp2(top - higher) + tl.sum(tl.exp2(z - higher[:, None]), 1)
         top = higher
-    found = (top + tl.log2(mass)) * 0.6931471805599453
-    # What is not a number is no row with nothing to attend to.
+    log_sum = (top + tl.log2(mass)) * 0.6931471805599453
+    # A row with NaN is not empty.
     nothing = (top <= -1e29) & (mass == mass)
-    tl.store(lse + pair * T + rows, tl.where(nothing, float("inf"), found), rows < T)
+    tl.store(lse + pair * T + rows, tl.where(nothing, float("inf"), log_sum), rows < T)
 
 
 class KernelInputs:
-    """Scores as kernels take them: pointers, strides and what is compiled in."""
+    """The arguments of the kernels for some scores: pointers, strides and constants."""
 
     def __init__(self, scores: Scores) -> None:
         B, H, T, S = scores.shape
         self.q, self.k = (x if x.stride(-1) == 1 else x.contiguous() for x in (scores.q, scores.k))
         if not self.q.is_cuda:
-            # Triton's interpreter takes the bits of bf16 for integers when it multiplies matrices.
+            # Triton's interpreter reads bf16 as integers in matrix products.
             self.q, self.k = self.q.float(), self.k.float()
         mask, bias = scores.mask, scores.bias
         self.bias = self.q if bias is None else (bias.float() * LOG2E).clamp(min=LOW).contiguous()
         spread = self.bias.expand(B, H, S).stride()[:2] if bias is not None else (0, 0)
-        # A byte for each: Triton has no pointer to booleans that it can load from everywhere.
+        # As bytes: Triton cannot load booleans everywhere.
         self.mask = self.q if mask is None else mask.view(torch.uint8) if mask.dtype == torch.bool else mask
         along = (0, 0, 0, 0) if mask is None else self.mask.expand(B, H, T, S).stride()
         self.strides = (*self.q.stride()[:3], *self.k.stride()[:3], *spread, *along)
@@ -226,22 +237,17 @@ class KernelInputs:
         C = self.q.shape[-1]
         kind = 0 if mask is None else 1 if mask.dtype == torch.bool else 2
         self.compiled = (C, scores.causal, bias is not None, kind)
-        # Rows and keys of a tile: what registers hold. tf32 would round factors of fp32 to 11 bits.
+        # Rows and keys of a tile that fits into registers. tf32 would round factors of fp32 to 11 bits.
         wide = scores.q.dtype == torch.float32
         self.rows, self.keys = (32, 64) if wide else (64, 128) if C <= 128 else (64, 64)
-        # Tiles that are on their way at once: of wide ones, shared memory holds but one.
+        # Tiles that are loaded ahead: shared memory holds only one wide tile.
         self.stages = 1 if C > 128 else 3
         self.registers = _registers(str(self.q.device)) if not wide and C <= 64 else None
         self.sizes = ("ieee" if wide else "tf32", max(16, power_of_2(C)))
 
 
-def on_device(x: Tensor) -> AbstractContextManager[Any]:
-    """Make a tensor's device the one that kernels are launched on."""
-    return torch.cuda.device(x.device) if x.is_cuda else nullcontext()
-
-
 def unfit(scores: Scores) -> str:
-    """Return why these scores are not for the kernels, or nothing."""
+    """Return why the kernels cannot take these scores, or ""."""
     if scores.level is not None:
         return "the kernels take no mask that makes every score of a row very low or very high"
     if not scores.scale:
@@ -251,8 +257,8 @@ def unfit(scores: Scores) -> str:
     C = scores.q.shape[-1]
     if C > WIDEST:
         return f"the kernels take heads of at most {WIDEST} channels"
-    needed, there = _shared(C, scores.q.dtype), _has(str(scores.q.device))
-    return f"{needed:,} bytes of shared memory are needed, and there are {there:,}" if needed > there else ""
+    needed, available = _shared(C, scores.q.dtype), _available(str(scores.q.device))
+    return f"{needed:,} bytes of shared memory are needed, {available:,} available" if needed > available else ""
 
 
 def _shared(C: int, kind: torch.dtype) -> int:
@@ -260,53 +266,49 @@ def _shared(C: int, kind: torch.dtype) -> int:
     return SHARED[0 if C <= 64 else 2 if C > 128 and kind == torch.float32 else 1]
 
 
-def _has(place: str) -> int:
+@cache
+def _properties(device: str) -> Any:  # noqa: ANN401  (PyTorch's type)
+    return torch.cuda.get_device_properties(device)
+
+
+def _available(device: str) -> int:
     """Return how many bytes of shared memory a program may have on a device; the interpreter has no limit."""
-    if not place.startswith("cuda"):
+    if not device.startswith("cuda"):
         return SHARED[-1]
-    return _asked(place)
+    return int(getattr(_properties(device), "shared_memory_per_block_optin", SHARED[-1]))
 
 
-@cache
-def _asked(place: str) -> int:
-    return int(getattr(torch.cuda.get_device_properties(place), "shared_memory_per_block_optin", SHARED[-1]))
+def _registers(device: str) -> int | None:
+    """Return the limit of registers for a thread of `_pass`, or None.
 
-
-def _registers(place: str) -> int | None:
-    """Return how many registers a thread of the pass may have at most, or None for any.
-
-    On compute capability 9 three programs are on a multiprocessor at once with 168, and nothing is spilled in the loop.
-    Elsewhere it would be (compiled for 8.6 and 12.0), and it was not measured.
+    On compute capability 9, with 168, three programs run on a multiprocessor together, and the loop spills nothing. On
+    others it would spill (compiled for 8.6 and 12.0), and it was not measured.
     """
-    return 168 if place.startswith("cuda") and _generation(place) == 9 else None
+    return 168 if device.startswith("cuda") and _properties(device).major == 9 else None
 
 
-@cache
-def _generation(place: str) -> int:
-    return int(torch.cuda.get_device_capability(place)[0])
-
-
-# torch.compile asks once, as of `policy._missing`.
-for _asking in (_has, _registers):
-    _asking._dynamo_marked_constant = True  # type: ignore[attr-defined]
+# torch.compile takes their results as constants, as that of `policy._missing`.
+for _function in (_available, _registers):
+    _function._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def log_sum_exp(scores: Scores) -> Tensor:
     """Return log Σ_j exp(scores_tj), +inf for a row with nothing to attend to.  (B, H, T)."""
     B, H, T, S = scores.shape
     lse = torch.full((B, H, T), torch.inf, device=scores.q.device)
-    given = KernelInputs(scores)
+    inputs = KernelInputs(scores)
     if lse.numel() and S:
-        with on_device(lse):
-            _sums[(B * H, -(-T // given.rows))](
-                given.q, given.k, lse, given.bias, given.mask, H, T, S, *given.strides, given.group, given.factor,
-                *given.compiled, *given.sizes, given.rows, 64, num_warps=4, num_stages=given.stages,
+        with torch.cuda.device_of(lse):
+            _sums[(B * H, -(-T // inputs.rows))](
+                inputs.q, inputs.k, lse, inputs.bias, inputs.mask, H, T, S, *inputs.strides,
+                inputs.group, inputs.factor, *inputs.compiled, *inputs.sizes, inputs.rows, 64,
+                num_warps=4, num_stages=inputs.stages,
             )  # fmt: skip
     return lse
 
 
 def slabs(B: int, H: int, T: int, columns: int) -> Iterator[tuple[int, int]]:
-    """Yield from which query to which the buffers are filled at once, with so many numbers for each query and head."""
+    """Yield the first and last query of each slab; the buffers have `columns` elements for each query and head."""
     most = min(BUFFER // max(1, B * H * columns), MOST)
     rows = max(ROWS, most // ROWS * ROWS)
     for begin in range(0, T, rows):
@@ -314,37 +316,47 @@ def slabs(B: int, H: int, T: int, columns: int) -> Iterator[tuple[int, int]]:
 
 
 def summary(scores: Scores, lse: Tensor, count: int = 0) -> Summary:
-    """Go once over all weights.  lse (B, H, T) in fp32; `count` positions with the largest weights, 0 for none."""
+    """Summarise all weights in one pass.  lse (B, H, T) in fp32; `count` positions with the largest weights, or 0."""
     B, H, T, S = scores.shape
     device = scores.q.device
     received = torch.zeros(B, H, S, device=device)
     sums: list[Tensor] = []
-    found = None
     if count:
-        found = TopSearch(scores, count)
-    given, lse = KernelInputs(scores), lse.contiguous()
-    n = -(-S // given.keys)
-    groups = n * (given.keys // GROUP)
+        positions = torch.empty(B, H, T, count, dtype=torch.int64, device=device)
+        weights = torch.empty(B, H, T, count, device=device)
+        if not S:  # otherwise all of it is written
+            positions.fill_(-1)
+            weights.zero_()
+    inputs, lse = KernelInputs(scores), lse.contiguous()
+    n = -(-S // inputs.keys)
+    groups = n * (inputs.keys // GROUP)
     for begin, end in slabs(B, H, T, groups if count else n) if B * H * S else ():
         slab = end - begin
         parts = torch.empty(B, H, n, slab, device=device)
         tops = torch.empty(B, H, slab, groups, device=device) if count else parts
         if scores.causal:
-            # What no program goes through.
+            # Blocks above the diagonal are not computed.
             parts.zero_()
             if count:
                 tops.fill_(LOW)
-        with on_device(lse):
+        with torch.cuda.device_of(lse):
             _pass[(B * H, n)](
-                given.q, given.k, lse, given.bias, given.mask, received, parts, tops, H, T, S, begin, end,
-                *given.strides, given.group, given.factor, *given.compiled, count > 0, *given.sizes,
-                given.rows, given.keys, GROUP, num_warps=4, num_stages=given.stages, maxnreg=given.registers,
+                inputs.q, inputs.k, lse, inputs.bias, inputs.mask, received, parts, tops, H, T, S, begin, end,
+                *inputs.strides, inputs.group, inputs.factor, *inputs.compiled, count > 0, *inputs.sizes,
+                inputs.rows, inputs.keys, GROUP, num_warps=4, num_stages=inputs.stages, maxnreg=inputs.registers,
             )  # fmt: skip
         sums.append(parts.sum(2))
-        if found is not None:
-            found.look(given, lse, tops, begin, end)
-        del parts, tops  # before the next ones are made
-    top = None if found is None else found.top()
+        if count:
+            K, channels = power_of_2(count), inputs.sizes[1]
+            with torch.cuda.device_of(lse):
+                _search[(B * H, -(-slab // QUERIES))](
+                    inputs.q, inputs.k, lse, inputs.bias, inputs.mask, tops,
+                    positions, weights, H, T, S, begin, end,
+                    groups, *inputs.strides, inputs.group, inputs.factor, *inputs.compiled, count,
+                    K, QUERIES, CHUNK, channels, together(K, channels), inputs.keys, GROUP, num_warps=1,
+                )  # fmt: skip
+        del parts, tops  # before the next ones are allocated
+    top = Top(positions, weights, weights.sum(-1)) if count else None
     if not sums:
         return Summary(received, torch.zeros(B, H, T, device=device), top)
     entropy = sums[0] if len(sums) == 1 else torch.cat(sums, 2)
@@ -359,7 +371,7 @@ def _ordered(z) -> tl.tensor:
 
 
 @kernel("T", "S", "H", "begin", "end", "groups", "bb", "bh", "group")
-def _look(
+def _search(
     q, k, lse, bias, mask, tops, positions, weights, H, T, S, begin, end, groups,
     qb, qh, qt, kb, kh, ks, bb, bh, mb, mh, mt, ms, group, factor,
     C: tl.constexpr, CAUSAL: tl.constexpr, BIAS: tl.constexpr, MASK: tl.constexpr, COUNT: tl.constexpr,
@@ -369,11 +381,11 @@ def _look(
     pair = tl.program_id(0).to(tl.int64)
     sentence, head = pair // H, pair % H
     rows = begin + tl.program_id(1) * R + tl.arange(0, R)
-    here = rows < end
+    active = rows < end
     LOWEST: tl.constexpr = -0x80000000
     NOWHERE: tl.constexpr = 0x7FFFFFFF
     slot = tl.arange(0, K)[None, :]
-    # The groups with the largest maxima, largest first; `least` is the last of them.
+    # The groups with the largest maxima, in descending order; `least` is the last of them.
     tops += (pair * (end - begin) + rows - begin) * groups
     best = tl.full([R, K], LOWEST, tl.int32)
     where = tl.full([R, K], NOWHERE, tl.int32)
@@ -383,7 +395,7 @@ def _look(
         last = tl.minimum(groups, ((begin + (tl.program_id(1) + 1) * R - 1) // KEYS + 1) * (KEYS // GROUP))
     for first in range(0, last, CHUNK):
         g = first + tl.arange(0, CHUNK)[None, :]
-        x = tl.load(tops[:, None] + g, here[:, None] & (g < last), 0.0)
+        x = tl.load(tops[:, None] + g, active[:, None] & (g < last), 0.0)
         x = tl.where(g < last, _ordered(x), LOWEST)
         if tl.max((tl.max(x, 1) > least).to(tl.int32), 0) > 0:
             merged = tl.full([R, K], LOWEST, tl.int32)
@@ -399,39 +411,39 @@ def _look(
                 best = tl.where(where == at, LOWEST, best)
             best = merged
             where = places
-    # Their keys: those that one thread of `_pass` held.
+    # Their keys: those that one thread of `_pass` had.
     per: tl.constexpr = KEYS // GROUP
     g = where // per * KEYS + (where % per) // 4 * 64 + (where % 4) * 2
     g = tl.where(best == LOWEST, S, g)
     member = tl.arange(0, GROUP)
     member = member // 2 * 8 + member % 2
     columns = tl.reshape(g[:, :, None] + member[None, None, :], [R, K * GROUP])
-    there = here[:, None] & (columns < S)
+    valid = active[:, None] & (columns < S)
     q += sentence * qb + head * qh
     k += sentence * kb + (head // group) * kh
-    # Some keys at a time, all channels of each: threads side by side read whole lines of the cache, each line once.
+    # Some keys at a time with all channels, so that adjacent threads read whole cache lines.
     PARTS: tl.constexpr = K * GROUP // TOGETHER
     c = tl.arange(0, CHANNELS)
     at = tl.minimum(rows, end - 1).to(tl.int64)[:, None] * qt + c[None, :]
     a = tl.load(q + at, (c < C)[None, :], 0.0).to(tl.float32)
     part = tl.arange(0, PARTS)[None, :, None]
-    apart = tl.reshape(g, [R, PARTS, K // PARTS])
+    groups_by_part = tl.reshape(g, [R, PARTS, K // PARTS])
     s = tl.zeros([R, PARTS, TOGETHER], tl.float32)
     for n in tl.static_range(PARTS):
-        some = tl.sum(tl.where(part == n, apart, 0), 1)
-        some = tl.minimum(tl.reshape(some[:, :, None] + member[None, None, :], [R, TOGETHER]), S - 1)
-        at = some.to(tl.int64)[:, :, None] * ks + c[None, None, :]
+        keys_of_part = tl.sum(tl.where(part == n, groups_by_part, 0), 1)
+        keys_of_part = tl.minimum(tl.reshape(keys_of_part[:, :, None] + member[None, None, :], [R, TOGETHER]), S - 1)
+        at = keys_of_part.to(tl.int64)[:, :, None] * ks + c[None, None, :]
         key = tl.load(k + at, (c < C)[None, None, :], 0.0)
         s = tl.where(part == n, tl.sum(a[:, None, :] * key.to(tl.float32), 2)[:, None, :], s)
     s = tl.reshape(s, [R, K * GROUP])
-    level = tl.load(lse + pair * T + rows, here, float("inf"))
+    level = tl.load(lse + pair * T + rows, active, float("inf"))
     level = tl.where(level == float("inf"), 1e30, level * 1.4426950408889634)
     z = s * factor - level[:, None]
     if BIAS:
-        z += tl.load(bias + sentence * bb + head * bh + columns, there, -1e30)
+        z += tl.load(bias + sentence * bb + head * bh + columns, valid, -1e30)
     if MASK:
         at = rows.to(tl.int64)[:, None] * mt + columns.to(tl.int64) * ms
-        m = tl.load(mask + sentence * mb + head * mh + at, there, 0)
+        m = tl.load(mask + sentence * mb + head * mh + at, valid, 0)
         if MASK == 1:
             z = tl.where(m != 0, z, -1e30)
         else:
@@ -439,47 +451,19 @@ def _look(
             z = tl.where(m <= -1e30, -1e30, z + m * 1.4426950408889634)
     if CAUSAL:
         z = tl.where(columns <= rows[:, None], z, -1e30)
-    x = tl.where(there, _ordered(z), LOWEST)
+    x = tl.where(valid, _ordered(z), LOWEST)
     out = (pair * T + rows) * COUNT
     for j in tl.static_range(COUNT):
         largest = tl.max(x, 1)
         at = tl.min(tl.where(x == largest[:, None], columns, NOWHERE), 1)
         best_z = (largest ^ ((largest >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
-        # Not >, which would hide what is not a number.
+        # Not >, which would be False for NaN.
         none = (largest == LOWEST) | (best_z <= -1e29)
-        tl.store(positions + out + j, tl.where(none, -1, at).to(tl.int64), here)
-        tl.store(weights + out + j, tl.where(none, 0.0, tl.exp2(best_z)), here)
+        tl.store(positions + out + j, tl.where(none, -1, at).to(tl.int64), active)
+        tl.store(weights + out + j, tl.where(none, 0.0, tl.exp2(best_z)), active)
         x = tl.where(columns == at[:, None], LOWEST, x)
 
 
 def together(K: int, channels: int) -> int:
-    """Return how many keys of K groups are fetched at once: at least one group."""
+    """Return how many keys of K groups are loaded together: at least one group."""
     return min(K * GROUP, max(GROUP, FETCHED // channels))
-
-
-class TopSearch:
-    """The top of all queries, filled slab by slab."""
-
-    def __init__(self, scores: Scores, count: int) -> None:
-        B, H, T, S = scores.shape
-        self.scores, self.count = scores, count
-        self.positions = torch.empty(B, H, T, count, dtype=torch.int64, device=scores.q.device)
-        self.weights = torch.empty(B, H, T, count, device=scores.q.device)
-        if not S:  # otherwise all of it is written
-            self.positions.fill_(-1)
-            self.weights.zero_()
-
-    def look(self, given: KernelInputs, lse: Tensor, tops: Tensor, begin: int, end: int) -> None:
-        """Find the top of some queries.  tops (B, H, end - begin, groups)."""
-        B, H, T, S = self.scores.shape
-        K = power_of_2(self.count)
-        with on_device(lse):
-            _look[(B * H, -(-(end - begin) // QUERIES))](
-                given.q, given.k, lse, given.bias, given.mask, tops, self.positions, self.weights, H, T, S, begin, end,
-                tops.shape[-1], *given.strides, given.group, given.factor, *given.compiled, self.count,
-                K, QUERIES, CHUNK, given.sizes[1], together(K, given.sizes[1]), given.keys, GROUP, num_warps=1,
-            )  # fmt: skip
-
-    def top(self) -> Top:
-        """Return what was found."""
-        return Top(self.positions, self.weights, self.weights.sum(-1))

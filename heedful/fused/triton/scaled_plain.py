@@ -1,7 +1,7 @@
 """Weights of scaled dot-product attention from q, k and the log-sum-exp, P = exp(scale·q·k − lse): plain PyTorch.
 
-The definition that the kernels are tested against, and what runs wherever they do not. Nothing larger than a block of
-`ELEMENTS` scores (on a GPU `ON_DEVICE`) is ever held.
+The definition that the kernels are tested against; it runs wherever they do not. Scores are computed in blocks of at
+most `ELEMENTS` (on a GPU `ON_DEVICE`).
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ __all__ = [
     "Top",
     "blocks",
     "exact_products",
-    "far",
     "levelled",
     "log_sum_exp",
+    "needs_level",
     "pack",
     "products_are_rounded",
     "summary",
     "unpack",
 ]
 
-ELEMENTS = 1 << 20  # scores that are held at once
-ON_DEVICE = 1 << 23  # the same where a block costs a dozen launches
+ELEMENTS = 1 << 20  # scores of a block
+ON_DEVICE = 1 << 23  # the same on a GPU, where a block costs a dozen launches
 FAR = 2048.0  # a log-sum-exp beyond it is wrong by more than 6e-5 when it is rounded to fp32
-LOW = -1e30  # a score this low may not be attended to: finite, so that 0 · LOW is 0 and not NaN
+LOW = -1e30  # the score of a masked position: finite, so that 0 · LOW is 0 and not NaN
 Index = slice | Tensor
 
 
 @dataclass(frozen=True)
 class Scores:
-    """What scores are made of.  q (B, H, T, C), k (B, G, S, C), where G divides H: H/G heads share their keys.
+    """The inputs of scores.  q (B, H, T, C), k (B, G, S, C), where G divides H: H/G heads share their keys.
 
-    `causal`: position t looks at 0..t, however long the two sides are, as PyTorch has it. `bias` (B or 1, H or 1, S)
+    `causal`: query t attends to positions 0..t, also where T ≠ S, as in PyTorch. `bias` (B or 1, H or 1, S)
     is added to the scores of a position, -inf where it may not be attended to; `mask` (B or 1, H or 1, T or 1, S or 1)
-    is what `scaled_dot_product_attention` takes: True for what may be attended to, or numbers that are added, where
-    only -inf hides. `level` (B, H, T) is subtracted from all scores of a row once they are whole: see `far`.
+    is as in `scaled_dot_product_attention`: True for positions to attend to, or numbers to add, -inf for a masked one.
+    `level` (B, H, T) is subtracted from all scores of a row: see `needs_level`.
     """
 
     q: Tensor
@@ -63,27 +63,27 @@ class Scores:
 
     @property
     def kind(self) -> torch.dtype:
-        """The type that weights are computed in."""
+        """The type in which weights are computed."""
         return torch.float64 if self.q.dtype == torch.float64 else torch.float32
 
     @property
     def most(self) -> int:
-        """How many scores are held at once."""
+        """How many scores a block may have."""
         return ELEMENTS if self.q.device.type == "cpu" else ON_DEVICE
 
     def wide(self) -> Scores:
-        """Return the same with keys in the type that is computed in, so that many blocks do not convert them again."""
+        """Return the same with keys in `kind`, so that they are not converted for every block."""
         return replace(self, k=self.k.to(self.kind))
 
     def tile(self, batch: slice, heads: Index, rows: Index, columns: Index) -> Tensor:
-        """Return a block of scores, -inf for what may not be attended to.  -> (b, h, t, s)."""
+        """Return a block of scores, -inf for masked positions.  -> (b, h, t, s)."""
         everything = heads == slice(None) if isinstance(heads, slice) else False
         q = self.q[batch][:, heads][:, :, rows].to(self.kind)
         k = self.k[batch][:, :, columns].to(self.kind)
         group = self.q.shape[1] // self.k.shape[1]
         with torch.autocast(q.device.type, enabled=False), exact_products():
             if everything and group > 1:
-                # The heads that share keys are asked together, so that no key is copied.
+                # The queries of heads that share keys are one product, so that no key is copied.
                 b, h, t, c = q.shape
                 s = (q.reshape(b, h // group, group * t, c) @ k.mT).view(b, h, t, -1)
             elif everything:
@@ -123,26 +123,26 @@ class Scores:
         bare = replace(self, q=none, k=self.k.new_zeros(B, 1, S, 1), level=None)
         everything = slice(None)
         if self.mask is None or self.mask.shape[2] == 1:
-            # Rows differ only by how far they see.
+            # Rows differ only in their last position.
             bare = replace(bare, q=bare.q[:, :, :1], causal=False)
-            seen = (bare.tile(everything, everything, everything, everything) > -torch.inf)[:, :, 0].cumsum(-1) > 0
+            any_kept = (bare.tile(everything, everything, everything, everything) > -torch.inf)[:, :, 0].cumsum(-1) > 0
             last = torch.arange(T, device=self.q.device) if self.causal else torch.full((T,), S, device=self.q.device)
-            return ~seen[:, :, last.clamp(max=S - 1)]
-        found = torch.empty(B, H, T, dtype=torch.bool, device=self.q.device)
+            return ~any_kept[:, :, last.clamp(max=S - 1)]
+        empty = torch.empty(B, H, T, dtype=torch.bool, device=self.q.device)
         for batch, rows in blocks(B, H, T, S, self.most):
-            found[batch, :, rows] = (bare.tile(batch, everything, rows, everything) == -torch.inf).all(-1)
-        return found
+            empty[batch, :, rows] = (bare.tile(batch, everything, rows, everything) == -torch.inf).all(-1)
+        return empty
 
 
 def _pick(x: Tensor, axis: int, index: Index) -> Tensor:
-    """Return some places along an axis of what masks; an axis of size 1 stands for all."""
+    """Return some positions along an axis of a mask; an axis of size 1 is broadcast."""
     if x.shape[axis] == 1:
         return x
     return x[(slice(None),) * axis + (index,)]
 
 
 def blocks(B: int, H: int, T: int, S: int, most: int) -> Iterator[tuple[slice, slice]]:
-    """Yield sentences and rows of which all heads together have at most so many scores, or one row."""
+    """Yield slices of sentences and rows with at most `most` scores of all heads, or of one row."""
     rows = min(T, max(1, most // max(1, H * S)))
     sentences = max(1, most // max(1, H * T * S))
     for b in range(0, B, sentences):
@@ -163,17 +163,17 @@ def log_sum_exp(scores: Scores) -> Tensor:
     return lse.masked_fill_(lse == -torch.inf, torch.inf)
 
 
-def far(scores: Scores, lse: Tensor) -> bool:
-    """Whether numbers that were added carry a row so far from 0 that its log-sum-exp rounds away what weights need.
+def needs_level(scores: Scores, lse: Tensor) -> bool:
+    """Whether a mask with numbers moves a row so far from 0 that rounding its log-sum-exp makes weights wrong.
 
-    At -1e9 the next number of fp32 is 64 away: -1e9 + log 7 is -1e9, and seven weights of 1/7 would be 1 each. Then
-    scores are read from the largest of their row (`levelled`).
+    At -1e9 the next number of fp32 is 64 away: -1e9 + log 7 is -1e9, and seven weights of 1/7 would be 1 each. Then the
+    largest score of each row is subtracted (`levelled`).
     """
     if scores.mask is None or not scores.mask.is_floating_point() or scores.level is not None:
         return False
     lost, empty = (lse.abs() > FAR) & (lse != torch.inf), scores.empty()
     if empty is not None:
-        lost |= (lse == torch.inf) & ~empty  # to a kernel what is very low may not be attended to
+        lost |= (lse == torch.inf) & ~empty  # kernels take a very low score as masked
     return bool(lost.any())
 
 
@@ -191,7 +191,7 @@ class Top(NamedTuple):
     """For every query the positions with the largest weights, largest first, of equal ones the first.
 
     `positions` and `weights` (B, H, T, count), `mass` (B, H, T): how much of the row they cover. Where fewer may be
-    looked at, the position is -1 and the weight 0.
+    attended to, the position is -1 and the weight 0.
     """
 
     positions: Tensor
@@ -200,7 +200,7 @@ class Top(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """What one pass over all weights tells: received (B, H, S), entropy (B, H, T) in nats, the top if asked for."""
+    """The result of one pass over all weights: received (B, H, S), entropy (B, H, T) in nats, and the top or None."""
 
     received: Tensor
     entropy: Tensor
@@ -208,7 +208,7 @@ class Summary(NamedTuple):
 
 
 def summary(scores: Scores, lse: Tensor, count: int = 0) -> Summary:
-    """Go once over all weights.  lse (B, H, T); `count` positions with the largest weights, 0 for none."""
+    """Summarise all weights in one pass.  lse (B, H, T); `count` positions with the largest weights, or 0."""
     B, H, T, S = scores.shape
     kind, device = scores.kind, scores.q.device
     received = torch.zeros(B, H, S, dtype=kind, device=device)
@@ -230,7 +230,7 @@ def summary(scores: Scores, lse: Tensor, count: int = 0) -> Summary:
 
 
 def _largest(z: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return places and values of the largest numbers, of equal ones the first.  z (…, S) -> (…, count) each."""
+    """Return positions and values of the largest elements, of equal ones the first.  z (…, S) -> (…, count) each."""
     if z.dtype == torch.float64:
         values, at = z.sort(dim=-1, descending=True, stable=True)
         return at[..., :count], values[..., :count]
@@ -238,7 +238,7 @@ def _largest(z: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def pack(z: Tensor, at: Tensor) -> Tensor:
-    """Return integers in the order of z and, where that is equal, against that of `at`; NaN is the largest."""
+    """Return integers in the order of z, and of descending `at` where z is equal; NaN is the largest."""
     bits = z.contiguous().view(torch.int32)
     ordered = bits ^ ((bits >> 31) & 0x7FFFFFFF)
     return (ordered.long() << 32) | (0x7FFFFFFF - at)
@@ -251,18 +251,18 @@ def unpack(packed: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def products_are_rounded() -> bool:
-    """Whether CUDA may round factors of fp32 to TF32; where that cannot be told, it may."""
+    """Whether CUDA may round factors of fp32 to TF32; True if the setting cannot be read."""
     try:
-        if (said := getattr(torch.backends.cuda.matmul, "fp32_precision", "none")) != "none":
-            return bool(said != "ieee")
+        if (precision := getattr(torch.backends.cuda.matmul, "fp32_precision", "none")) != "none":
+            return bool(precision != "ieee")
         return bool(torch.backends.cuda.matmul.allow_tf32)
-    except Exception:  # whatever it is, it is no reason for attention to fail
+    except Exception:  # attention must not fail because of it
         return True
 
 
 @contextmanager
 def exact_products() -> Iterator[None]:
-    """Keep products of fp32 matrices in fp32; afterwards it is as it was. A compiler that looks on changes nothing."""
+    """Compute products of fp32 matrices in fp32, and restore the setting after; no change while compiling."""
     if torch.compiler.is_compiling() or not products_are_rounded():
         yield
         return

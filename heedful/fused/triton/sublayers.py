@@ -7,11 +7,11 @@ rows: each program sums up its own, and those sums are added by PyTorch.
 `relu_dropout`: dropout(relu(x + b)) by one kernel, and its gradient, with that of b, by another. The output is above 0
 where both let the input through, so the backward pass needs neither x nor the mask.
 
-Dropout masks are Philox numbers, counted by the element, with a key that PyTorch's generator draws on the device, once
-in a pass over the data. A captured step runs the same kernels with the same arguments again, so what is random has to
-come from the device's memory; a replay draws another key, which follows from `torch.manual_seed`, so that a resumed run
-computes the same. The masks of a pass differ by their number, which is added to the key. Nothing is kept for the
-backward pass: the same key, number and element give the same mask again.
+Dropout masks are Philox numbers with the element's index as counter, and a key that PyTorch's generator draws on the
+device once for a forward pass. A captured CUDA graph runs the same kernels with the same arguments again, so the random
+key must come from device memory; a replay draws another key, which follows from `torch.manual_seed`, so that a resumed
+run computes the same. Each mask of a pass has a number, which is added to the key. Nothing is saved for the backward
+pass: the same key, number and element give the same mask.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -28,13 +28,13 @@ from heedful.fused.triton.launch import kernel, part, power_of_2
 if TYPE_CHECKING:
     import triton.language as tl
 
-__all__ = ["DropoutMasks", "relu_dropout", "residual_norm", "stays"]
+__all__ = ["DropoutMasks", "dropout_factor", "relu_dropout", "residual_norm"]
 
-NORM_ELEMENTS = 2048  # that a program works on at once
-NORM_PROGRAMS = 1024  # at most, in the backward pass: so many sums are added up at the end
-RELU_COLUMNS = 1024  # that a program works on at most
+NORM_ELEMENTS = 2048  # of a program's block
+NORM_PROGRAMS = 1024  # at most in the backward pass: PyTorch adds their sums
+RELU_COLUMNS = 1024  # at most in a program's block
 RELU_ELEMENTS = 2048
-RELU_PROGRAMS = 512  # at most for some columns, in the backward pass: so many sums are added up at the end
+RELU_PROGRAMS = 512  # at most for a block of columns in the backward pass: PyTorch adds their sums
 
 
 class DropoutMasks:
@@ -51,10 +51,10 @@ class DropoutMasks:
 
 
 @part
-def stays(key, mask, rows, p, BLOCK: tl.constexpr) -> tl.tensor:
-    """0 for what is left out, 1/(1-p) for what stays.  rows (R,) -> (R, BLOCK)."""
+def dropout_factor(key, mask, rows, p, BLOCK: tl.constexpr) -> tl.tensor:
+    """The dropout factor: 0 with probability p, else 1/(1-p).  rows (R,) -> (R, BLOCK)."""
     quarter = tl.arange(0, BLOCK // 4)
-    # Four numbers come from one count.
+    # Philox returns four numbers for each counter.
     count = rows[:, None] * (BLOCK // 4) + quarter[None, :]
     a, b, c, d = tl.rand4x(tl.load(key) + mask, count)
     drawn = tl.reshape(tl.join(tl.join(a, b), tl.join(c, d)), [rows.shape[0], BLOCK])
@@ -68,23 +68,23 @@ def _norm_forward(
 ) -> None:  # fmt: skip
     rows = tl.program_id(0) * R + tl.arange(0, R)
     c = tl.arange(0, BLOCK)
-    there = (rows < N)[:, None] & (c < D)[None, :]
+    valid = (rows < N)[:, None] & (c < D)[None, :]
     at = rows.to(tl.int64)[:, None] * D + c[None, :]
-    s = tl.load(x + at, there, 0.0).to(tl.float32)
+    s = tl.load(x + at, valid, 0.0).to(tl.float32)
     if ADD:
-        more = tl.load(g + at, there, 0.0).to(tl.float32)
+        more = tl.load(g + at, valid, 0.0).to(tl.float32)
         if DROP:
-            more *= stays(key, mask, rows, p, BLOCK)
-        # What is normalised is what is kept, rounded as it is.
+            more *= dropout_factor(key, mask, rows, p, BLOCK)
+        # The rounded sum is normalised, as it is stored.
         rounded = (s + more).to(total.dtype.element_ty)
-        tl.store(total + at, rounded, there)
+        tl.store(total + at, rounded, valid)
         s = rounded.to(tl.float32)
     mu = tl.sum(s, 1) / D
-    d = tl.where(there, s - mu[:, None], 0.0)
+    d = tl.where(valid, s - mu[:, None], 0.0)
     r = 1 / tl.sqrt(tl.sum(d * d, 1) / D + eps)
     w = tl.load(gamma + c, c < D, 0.0)
     b = tl.load(beta + c, c < D, 0.0)
-    tl.store(n + at, (d * r[:, None] * w[None, :] + b[None, :]).to(n.dtype.element_ty), there)
+    tl.store(n + at, (d * r[:, None] * w[None, :] + b[None, :]).to(n.dtype.element_ty), valid)
     tl.store(mean + rows, mu, rows < N)
     tl.store(rsigma + rows, r, rows < N)
 
@@ -100,25 +100,25 @@ def _norm_backward(
     dbeta = tl.zeros([BLOCK], tl.float32)
     for begin in range(tl.program_id(0) * R, N, tl.num_programs(0) * R):
         rows = begin + tl.arange(0, R)
-        there = (rows < N)[:, None] & (c < D)[None, :]
+        valid = (rows < N)[:, None] & (c < D)[None, :]
         at = rows.to(tl.int64)[:, None] * D + c[None, :]
-        slope = tl.load(dn + at, there, 0.0).to(tl.float32)
+        d_n = tl.load(dn + at, valid, 0.0).to(tl.float32)
         mu = tl.load(mean + rows, rows < N, 0.0)
         r = tl.load(rsigma + rows, rows < N, 0.0)
-        normal = tl.where(there, (tl.load(total + at, there, 0.0).to(tl.float32) - mu[:, None]) * r[:, None], 0.0)
-        dgamma += tl.sum(slope * normal, 0)
-        dbeta += tl.sum(slope, 0)
-        slope *= w[None, :]
-        along = tl.sum(slope * normal, 1) / D
-        level = tl.sum(slope, 1) / D
-        d = (slope - normal * along[:, None] - level[:, None]) * r[:, None]
+        normal = tl.where(valid, (tl.load(total + at, valid, 0.0).to(tl.float32) - mu[:, None]) * r[:, None], 0.0)
+        dgamma += tl.sum(d_n * normal, 0)
+        dbeta += tl.sum(d_n, 0)
+        d_n *= w[None, :]
+        along = tl.sum(d_n * normal, 1) / D
+        level = tl.sum(d_n, 1) / D
+        d = (d_n - normal * along[:, None] - level[:, None]) * r[:, None]
         if PLUS:
-            d += tl.load(dtotal + at, there, 0.0).to(tl.float32)
-        tl.store(dx + at, d.to(dx.dtype.element_ty), there)
+            d += tl.load(dtotal + at, valid, 0.0).to(tl.float32)
+        tl.store(dx + at, d.to(dx.dtype.element_ty), valid)
         if ADD:
             if DROP:
-                d *= stays(key, mask, rows, p, BLOCK)
-            tl.store(dg + at, d.to(dg.dtype.element_ty), there)
+                d *= dropout_factor(key, mask, rows, p, BLOCK)
+            tl.store(dg + at, d.to(dg.dtype.element_ty), valid)
     place = sums + tl.program_id(0).to(tl.int64) * 2 * D + c
     tl.store(place, dgamma, c < D)
     tl.store(place + D, dbeta, c < D)
@@ -198,14 +198,14 @@ def _relu_forward(
 ) -> None:  # fmt: skip
     rows = tl.program_id(0) * R + tl.arange(0, R)
     c = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    there = (rows < N)[:, None] & (c < D)[None, :]
+    valid = (rows < N)[:, None] & (c < D)[None, :]
     at = rows.to(tl.int64)[:, None] * D + c[None, :]
-    s = tl.load(x + at, there, 0.0).to(tl.float32) + tl.load(b + c, c < D, 0.0).to(tl.float32)[None, :]
+    s = tl.load(x + at, valid, 0.0).to(tl.float32) + tl.load(b + c, c < D, 0.0).to(tl.float32)[None, :]
     s = tl.where(s < 0, 0.0, s)  # NaN stays
     if DROP:
         # Rows are counted as if every block of columns were a row of its own.
-        s *= stays(key, mask, rows * tl.num_programs(1) + tl.program_id(1), p, BLOCK)
-    tl.store(y + at, s.to(y.dtype.element_ty), there)
+        s *= dropout_factor(key, mask, rows * tl.num_programs(1) + tl.program_id(1), p, BLOCK)
+    tl.store(y + at, s.to(y.dtype.element_ty), valid)
 
 
 @kernel("N")
@@ -214,12 +214,12 @@ def _relu_backward(dy, y, dx, sums, N, D, p, R: tl.constexpr, BLOCK: tl.constexp
     db = tl.zeros([BLOCK], tl.float32)
     for begin in range(tl.program_id(0) * R, N, tl.num_programs(0) * R):
         rows = begin + tl.arange(0, R)
-        there = (rows < N)[:, None] & (c < D)[None, :]
+        valid = (rows < N)[:, None] & (c < D)[None, :]
         at = rows.to(tl.int64)[:, None] * D + c[None, :]
-        d = tl.load(dy + at, there, 0.0).to(tl.float32) / (1 - p)
-        d = tl.where(tl.load(y + at, there, 0.0).to(tl.float32) > 0, d, 0.0)
+        d = tl.load(dy + at, valid, 0.0).to(tl.float32) / (1 - p)
+        d = tl.where(tl.load(y + at, valid, 0.0).to(tl.float32) > 0, d, 0.0)
         db += tl.sum(d, 0)
-        tl.store(dx + at, d.to(dx.dtype.element_ty), there)
+        tl.store(dx + at, d.to(dx.dtype.element_ty), valid)
     tl.store(sums + tl.program_id(0).to(tl.int64) * D + c, db, c < D)
 
 

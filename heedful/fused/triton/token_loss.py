@@ -1,8 +1,8 @@
 """Cross-entropy with label smoothing, and R-Drop, each row of scores read twice and written once.
 
-The first time the largest score, the log-sum-exp (online: what was summed up is made smaller whenever a larger score
-comes) and the mean are found, the second time the gradient, which is written over the scores. Whatever the type of the
-scores, all sums are in fp32. The pure reference is `heedful.training.losses`.
+The first pass computes the largest score, the log-sum-exp (online: the sum is rescaled whenever the maximum grows) and
+the mean; the second computes the gradient, which overwrites the scores. All sums are in fp32, whatever the type of the
+scores. The reference is `heedful.training.losses`.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 __all__ = ["KINDS", "scaled_", "token_losses"]
 
 KINDS = (torch.float32, torch.bfloat16, torch.float16)
-BLOCK = 4096  # scores of a row that are worked on at once
-PAIR = 2048  # of each of two rows
+BLOCK = 4096  # scores of a block
+PAIR = 2048  # the same for each of two rows
 
 
 @kernel()
-def _alone(
-    scores, tokens, weights, losses, right, V, row_stride, stride, smoothing, LEARN: tl.constexpr, BLOCK: tl.constexpr
+def _single_rows(
+    scores, tokens, weights, losses, best, V, row_stride, stride, smoothing, LEARN: tl.constexpr, BLOCK: tl.constexpr
 ) -> None:
     row = tl.program_id(0).to(tl.int64)
     at = scores + row * row_stride
@@ -40,10 +40,10 @@ def _alone(
             c = begin + columns
             tl.store(at + c * stride, tl.zeros([BLOCK], scores.dtype.element_ty), c < V)
         tl.store(losses + row, 0.0)
-        tl.store(right + row, 0)
+        tl.store(best + row, 0)
     else:
         token = tl.load(tokens + row)
-        # A token that is not there has the score NaN, and so has all that follows: training stops.
+        # A token out of range has the score NaN, and so has the loss: training stops.
         picked = tl.load(at + token * stride, (token >= 0) & (token < V), float("nan")).to(tl.float32)
         top = -float("inf")
         mass = 0.0
@@ -60,7 +60,7 @@ def _alone(
         if smoothing != 0:
             loss -= smoothing * (total / V)
         tl.store(losses + row, weight * loss)
-        tl.store(right + row, picked == top)
+        tl.store(best + row, picked == top)
         for begin in range(0, V if LEARN else 0, BLOCK):
             c = begin + columns
             s = tl.load(at + c * stride, c < V, -float("inf")).to(tl.float32)
@@ -70,8 +70,8 @@ def _alone(
 
 
 @kernel("half")
-def _together(
-    scores, tokens, weights, losses, right, half, V, row_stride, stride, smoothing, rdrop,
+def _row_pairs(
+    scores, tokens, weights, losses, best, half, V, row_stride, stride, smoothing, rdrop,
     LEARN: tl.constexpr, BLOCK: tl.constexpr,
 ) -> None:  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
@@ -87,14 +87,14 @@ def _together(
             tl.store(at_2 + c * stride, tl.zeros([BLOCK], kind), c < V)
         tl.store(losses + row, 0.0)
         tl.store(losses + other, 0.0)
-        tl.store(right + row, 0)
-        tl.store(right + other, 0)
+        tl.store(best + row, 0)
+        tl.store(best + other, 0)
     else:
         token_1, token_2 = tl.load(tokens + row), tl.load(tokens + other)
         picked_1 = tl.load(at_1 + token_1 * stride, (token_1 >= 0) & (token_1 < V), float("nan")).to(tl.float32)
         picked_2 = tl.load(at_2 + token_2 * stride, (token_2 >= 0) & (token_2 < V), float("nan")).to(tl.float32)
-        top_1, mass_1, total_1, apart_1 = -float("inf"), 0.0, 0.0, 0.0
-        top_2, mass_2, total_2, apart_2 = -float("inf"), 0.0, 0.0, 0.0
+        top_1, mass_1, total_1, diff_1 = -float("inf"), 0.0, 0.0, 0.0
+        top_2, mass_2, total_2, diff_2 = -float("inf"), 0.0, 0.0, 0.0
         for begin in range(0, V, BLOCK):
             c = begin + columns
             s_1 = tl.load(at_1 + c * stride, c < V, -float("inf")).to(tl.float32)
@@ -102,23 +102,23 @@ def _together(
             d = tl.where(c < V, s_1 - s_2, 0.0)
             higher_1, higher_2 = tl.maximum(top_1, tl.max(s_1, 0)), tl.maximum(top_2, tl.max(s_2, 0))
             e_1, e_2 = tl.exp(s_1 - higher_1), tl.exp(s_2 - higher_2)
-            less_1, less_2 = tl.exp(top_1 - higher_1), tl.exp(top_2 - higher_2)
-            mass_1, mass_2 = mass_1 * less_1 + tl.sum(e_1, 0), mass_2 * less_2 + tl.sum(e_2, 0)
-            # Σ p¹(s¹ - s²), all but the division: KL(p¹‖p²) is that without lse¹ - lse².
-            apart_1, apart_2 = apart_1 * less_1 + tl.sum(e_1 * d, 0), apart_2 * less_2 + tl.sum(e_2 * d, 0)
+            rescale_1, rescale_2 = tl.exp(top_1 - higher_1), tl.exp(top_2 - higher_2)
+            mass_1, mass_2 = mass_1 * rescale_1 + tl.sum(e_1, 0), mass_2 * rescale_2 + tl.sum(e_2, 0)
+            # Σ p¹(s¹ - s²), before the division by the mass: KL(p¹‖p²) is that minus lse¹ - lse².
+            diff_1, diff_2 = diff_1 * rescale_1 + tl.sum(e_1 * d, 0), diff_2 * rescale_2 + tl.sum(e_2 * d, 0)
             total_1 += tl.sum(tl.where(c < V, s_1, 0.0), 0)
             total_2 += tl.sum(tl.where(c < V, s_2, 0.0), 0)
             top_1, top_2 = higher_1, higher_2
         lse_1, lse_2 = top_1 + tl.log(mass_1) + 0 * picked_1, top_2 + tl.log(mass_2) + 0 * picked_2
         shift = lse_1 - lse_2
-        KL_1, KL_2 = apart_1 / mass_1 - shift, shift - apart_2 / mass_2
-        pull = rdrop / 4 * (KL_1 + KL_2)
-        loss_1 = lse_1 - (1 - smoothing) * picked_1 - smoothing * (total_1 / V) + pull
-        loss_2 = lse_2 - (1 - smoothing) * picked_2 - smoothing * (total_2 / V) + pull
+        KL_1, KL_2 = diff_1 / mass_1 - shift, shift - diff_2 / mass_2
+        kl_term = rdrop / 4 * (KL_1 + KL_2)
+        loss_1 = lse_1 - (1 - smoothing) * picked_1 - smoothing * (total_1 / V) + kl_term
+        loss_2 = lse_2 - (1 - smoothing) * picked_2 - smoothing * (total_2 / V) + kl_term
         tl.store(losses + row, weight_1 * loss_1)
         tl.store(losses + other, weight_2 * loss_2)
-        tl.store(right + row, picked_1 == top_1)
-        tl.store(right + other, picked_2 == top_2)
+        tl.store(best + row, picked_1 == top_1)
+        tl.store(best + other, picked_2 == top_2)
         for begin in range(0, V if LEARN else 0, BLOCK):
             c = begin + columns
             s_1 = tl.load(at_1 + c * stride, c < V, 0.0).to(tl.float32)
@@ -135,7 +135,7 @@ def _together(
 
 
 @kernel("n")
-def _times(x, factor, n, BLOCK: tl.constexpr) -> None:
+def _multiply(x, factor, n, BLOCK: tl.constexpr) -> None:
     f = tl.load(factor).to(tl.float32)
     if f != 1:
         i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -152,34 +152,34 @@ def token_losses(
 ) -> tuple[Tensor, Tensor]:
     """Return weights_i · loss_i, and which tokens scored best.  scores (N, V), tokens, weights (N,) -> (N,) each.
 
-    What is computed is what `heedful.training.losses` says; a row of weight 0 is neither read nor right. When
-    somebody learns from it, the gradient is written over the scores.
+    The definition is `heedful.training.losses`; a row of weight 0 is not read, and counts as not best. With `learning`,
+    the gradient overwrites the scores.
     """
     N, V = scores.shape
     if scores.dtype not in KINDS or tokens.shape != (N,) or weights.shape != (N,) or (rdrop and N % 2):
         raise ShapeError(
-            f"scores (N, V) of fp32, bf16 or fp16, tokens (N,) and weights (N,) are needed, N even with R-Drop; given "
+            "expected scores (N, V) of fp32, bf16 or fp16, tokens (N,) and weights (N,), N even with R-Drop; got "
             f"{tuple(scores.shape)} of {scores.dtype}, {tuple(tokens.shape)} and {tuple(weights.shape)}"
         )
     losses = torch.empty(N, dtype=torch.float32, device=scores.device)
-    right = torch.empty(N, dtype=torch.bool, device=scores.device)
+    best = torch.empty(N, dtype=torch.bool, device=scores.device)
     tokens, weights = tokens.contiguous(), weights.contiguous()
     block = min(power_of_2(V), PAIR if rdrop else BLOCK)
     warps = max(1, min(8, block // 256))
-    given = (scores, tokens, weights, losses, right)
+    tensors = (scores, tokens, weights, losses, best)
     sizes = (V, *scores.stride(), float(smoothing))
     if N and rdrop:
-        _together[(N // 2,)](*given, N // 2, *sizes, float(rdrop), learning, block, num_warps=warps)
+        _row_pairs[(N // 2,)](*tensors, N // 2, *sizes, float(rdrop), learning, block, num_warps=warps)
     elif N:
-        _alone[(N,)](*given, *sizes, learning, block, num_warps=warps)
-    return losses, right
+        _single_rows[(N,)](*tensors, *sizes, learning, block, num_warps=warps)
+    return losses, best
 
 
 def scaled_(x: Tensor, factor: Tensor) -> Tensor:
-    """Multiply by a number on the device, in place; if it is 1, as it mostly is, nothing is read.  x (…), factor ()."""
+    """Multiply by a number on the device, in place; if it is 1, nothing is read or written.  x (…), factor ()."""
     if not x.is_contiguous():
         return x.mul_(factor)
     n = x.numel()
     if n:
-        _times[((n + BLOCK - 1) // BLOCK,)](x, factor, n, BLOCK)
+        _multiply[((n + BLOCK - 1) // BLOCK,)](x, factor, n, BLOCK)
     return x

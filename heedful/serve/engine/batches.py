@@ -162,7 +162,7 @@ class StaticBatch(RunningBatch):
         segments = [request.prepared.segments[i] for request, i in sentences]
         prefixes = [request.prepared.prefixes[i] for request, i in sentences]
         streamed = sentences[0][0].on_token is not None
-        self.decode_batch = DecodeBatch(self.pipeline, segments, prefixes, look=streamed, memory=memory)
+        self.decode_batch = DecodeBatch(self.pipeline, segments, prefixes, stream=streamed, memory=memory)
         self.steps = iter(self.decode_batch)
         self.decoded: Counter[int] = Counter()  # tokens, by row
         self.enter(sentences)
