@@ -29,8 +29,7 @@ from heedful.cli.see import see
 from heedful.cli.serve import serve
 from heedful.cli.train import train
 from heedful.cli.translate import translate
-from heedful.config import __version__
-from heedful.errors import ConfigError
+from heedful.errors import ConfigError, __version__
 
 __all__ = ["HintingCommand", "HintingGroup", "app", "with_verbosity"]
 

@@ -7,7 +7,7 @@ from itertools import compress
 import heedful
 from heedful.cli import options
 from heedful.cli.output import log, print_json
-from heedful.files import portions
+from heedful.data.formats import portions
 
 __all__ = ["score"]
 

@@ -27,8 +27,8 @@ from heedful.cli.output import (
     terminal_console,
     warn,
 )
+from heedful.data.formats import portions
 from heedful.errors import ConfigError, DataError, HeedfulError, printable
-from heedful.files import portions
 
 if TYPE_CHECKING:
     from heedful.markup import Marked

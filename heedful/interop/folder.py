@@ -26,8 +26,8 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from heedful.config import Config, __version__
-from heedful.errors import HeedfulError, ModelError, NewerFormatError, foreign, printable
+from heedful.config import Config
+from heedful.errors import HeedfulError, ModelError, NewerFormatError, __version__, foreign, printable
 from heedful.files import (
     SETTINGS,
     NotPlainError,

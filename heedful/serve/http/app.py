@@ -11,9 +11,8 @@ from typing import Any
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
 
-from heedful.config import __version__
 from heedful.decoding import Decoding, batch_by_length
-from heedful.errors import ConfigError, HeedfulError
+from heedful.errors import ConfigError, HeedfulError, __version__
 from heedful.markup import Marked, parse
 from heedful.serve.engine.admission import IN_TIME
 from heedful.serve.engine.drawing import DrawRequest
