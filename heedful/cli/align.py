@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from heedful.data import PairFile
     from heedful.translator import AlignedPairs
 
-__all__ = ["align", "read_gold_file"]
 
 Rows = Sequence[tuple[str, str]]
 

@@ -31,8 +31,6 @@ from heedful.cli.train import train
 from heedful.cli.translate import translate
 from heedful.errors import ConfigError, __version__
 
-__all__ = ["HintingCommand", "HintingGroup", "app", "with_verbosity"]
-
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print results and errors only.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print more: device, threads, batches, timings.")]
 # In the order of the help. To add one, see CONTRIBUTING.md, "Add a command".

@@ -12,8 +12,6 @@ from heedful.cli.options import Json, log_fault
 from heedful.cli.output import print_json
 from heedful.errors import printable
 
-__all__ = ["info"]
-
 ModelOrNot = Annotated[
     Path | None,
     typer.Argument(

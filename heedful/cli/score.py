@@ -9,8 +9,6 @@ from heedful.cli import options
 from heedful.cli.output import log, print_json
 from heedful.data.formats import portions
 
-__all__ = ["score"]
-
 CHUNK = 1000  # pairs read at once, enough to sort them by length
 CHARACTERS = 1_000_000  # at most in these pairs
 

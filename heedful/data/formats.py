@@ -36,21 +36,6 @@ from heedful.data.files import BOM, called, is_packed, opened, raw_lines, read_l
 from heedful.errors import ConfigError, DataError, choose
 from heedful.files import check_depth, has_hole, lines, max_line, megabytes, open_plain, writing
 
-__all__ = [
-    "FORMATS",
-    "Pair",
-    "PairFile",
-    "PairList",
-    "Raw",
-    "Readable",
-    "format_of",
-    "portions",
-    "readable",
-    "sides",
-    "spread_first",
-    "subsample",
-]
-
 FORMATS = ("tsv", "csv", "jsonl")
 ENDINGS = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
 BLANK = ("", BOM)  # the content of a blank line

@@ -31,18 +31,6 @@ from heedful.files import write_whole
 from heedful.text import Codec
 from heedful.text.counter_rng import spread
 
-__all__ = [
-    "CorpusLinks",
-    "LinkChunk",
-    "LinkLines",
-    "Words",
-    "as_lines",
-    "clean_links",
-    "different",
-    "word_sizes",
-    "write_links",
-]
-
 CHUNK = 100_000  # pairs that `unlinked` counts at once
 
 

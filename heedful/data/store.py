@@ -39,21 +39,6 @@ from heedful.data.workers import in_order
 from heedful.errors import ConfigError, guessing
 from heedful.text.counter_rng import spread
 
-__all__ = [
-    "CHUNK",
-    "Hashes",
-    "ReportCount",
-    "Split",
-    "Store",
-    "StoreRows",
-    "among",
-    "hashes",
-    "open_store",
-    "read_pairs",
-    "sentence_key",
-    "split",
-]
-
 HELD_OUT = np.uint64(int(0.02 * 2**64))
 LARGEST = np.uint64(2**64 - 1)
 BLOCK = 1 << 20  # values that `among` compares at once

@@ -14,19 +14,6 @@ from torch import Tensor
 from heedful.errors import ConfigError, NotFiniteError, check_value, choose
 from heedful.text import END, PAD, START
 
-__all__ = [
-    "PENALTIES",
-    "Decoding",
-    "DecodingKeywords",
-    "Hypothesis",
-    "Rules",
-    "batch_by_length",
-    "best",
-    "length_limit",
-    "log_probs",
-    "log_probs_",
-]
-
 PENALTIES = ("gnmt", "length", "none")
 # Tokens that may be asked for: a model that never ends writes as many, and the work may grow with their square. The
 # longest sentence that is encoded at once, 2,048 tokens, has 4,116 by default.

@@ -24,8 +24,6 @@ from heedful.trace import Trace
 from heedful.trace.alarms import Alarm
 from heedful.trace.alarms import alarms as find_alarms
 
-__all__ = ["document", "figure", "page", "policy", "record", "script", "style"]
-
 SCRIPTS = ("weights", "words", "braid", "heatmap", "bottleneck", "controls", "figure")
 Links = AbstractSet[tuple[int, int]]
 STATIC = 2500  # cells of the largest static picture in a page

@@ -45,31 +45,6 @@ from heedful.models.device import memory_guard
 from heedful.text import Codec
 from heedful.trace.readout import READOUT, Readout, read_readout
 
-__all__ = [
-    "AVERAGE",
-    "BEST",
-    "CONFIG",
-    "FORMAT",
-    "OPTIMIZER",
-    "READOUT",
-    "RECENT",
-    "RUN",
-    "WEIGHTS",
-    "WIDEST",
-    "ModelFolder",
-    "Parts",
-    "about",
-    "check_finite",
-    "checksum",
-    "holds_model",
-    "pack",
-    "read_model",
-    "set_aside",
-    "unpack",
-    "write_model",
-    "write_readout",
-]
-
 FORMAT = 1
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 OLD_READOUT = "readout.old.json"

@@ -30,18 +30,6 @@ from heedful.training.distributed import ALONE, Processes
 from heedful.training.prepare import TrainingData
 from heedful.training.step import TrainingStep
 
-__all__ = [
-    "SMALLER_MODEL",
-    "DeviceSetup",
-    "check_bf16",
-    "choose_device",
-    "choose_threads",
-    "describe_machine",
-    "faster_in_bf16",
-    "restoring_torch_state",
-    "smaller_batches",
-]
-
 STEPS = 2  # measured together, with batches of the most usual size
 SAMPLE = 50  # batches from which these are chosen
 FEW = 4  # pairs in the quick trial

@@ -35,20 +35,6 @@ from heedful.fused.triton.policy import path
 if TYPE_CHECKING:
     import triton.language as tl
 
-__all__ = [
-    "KINDS",
-    "additive_attend",
-    "additive_weights",
-    "exponentials",
-    "fit",
-    "fitted_attend",
-    "kernel_attend",
-    "scores",
-    "slopes",
-    "softmax",
-    "unfit",
-    "unsoftmax",
-]
 
 KINDS = (torch.float32, torch.bfloat16, torch.float16)
 FLOATS = (torch.float64, *KINDS)

@@ -24,7 +24,6 @@ from heedful.fused.triton.recurrent_cells import counted, demand, pitch, tanh
 if TYPE_CHECKING:
     import triton.language as tl
 
-__all__ = ["LONGEST", "AttendSteps", "attend_step", "attendable"]
 
 Sizes = tuple[int, ...]
 LONGEST = 1024  # positions, of which a program has all in registers

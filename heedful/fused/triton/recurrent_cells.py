@@ -25,19 +25,6 @@ from heedful.fused.triton.policy import usable
 if TYPE_CHECKING:
     import triton.language as tl
 
-__all__ = [
-    "KINDS",
-    "GruSteps",
-    "LstmSteps",
-    "counted",
-    "demand",
-    "gru_cell",
-    "lstm_cell",
-    "pitch",
-    "sigma",
-    "steppable",
-    "tanh",
-]
 
 KINDS = (torch.float32, torch.float64)
 BLOCK = 256  # numbers of a row that a program works on

@@ -34,18 +34,6 @@ from heedful.fused.triton.scaled_plain import LOW, Scores, Summary, Top
 if TYPE_CHECKING:
     import triton.language as tl
 
-__all__ = [
-    "GROUP",
-    "MOST_TOP",
-    "KernelInputs",
-    "TopSearch",
-    "log_sum_exp",
-    "on_device",
-    "slabs",
-    "summary",
-    "together",
-    "unfit",
-]
 
 ROWS = 64  # slabs are multiples of it
 GROUP = 16  # keys of which the largest score is kept for the top

@@ -28,7 +28,6 @@ from heedful.fused.triton.launch import kernel, part, power_of_2
 if TYPE_CHECKING:
     import triton.language as tl
 
-__all__ = ["DropoutMasks", "relu_dropout", "residual_norm", "stays"]
 
 NORM_ELEMENTS = 2048  # that a program works on at once
 NORM_PROGRAMS = 1024  # at most, in the backward pass: so many sums are added up at the end

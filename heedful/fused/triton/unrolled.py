@@ -15,17 +15,6 @@ from heedful.fused.cpu.recurrence import AdditiveSteps, DotSteps, GruLayer, Laye
 from heedful.fused.triton.recurrent_attention import AttendSteps
 from heedful.fused.triton.recurrent_cells import GruSteps, LstmSteps
 
-__all__ = [
-    "KERNEL_LAYERS",
-    "JoinedAdditive",
-    "JoinedMix",
-    "JoinedProducts",
-    "KernelAdditive",
-    "KernelDot",
-    "KernelGru",
-    "KernelLstm",
-]
-
 
 class _KernelLayer(Layer):
     """A layer whose gates are computed by one kernel, forward and backward."""

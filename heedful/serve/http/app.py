@@ -34,8 +34,6 @@ from heedful.trace import Trace
 from heedful.translator import Translator
 from heedful.translator.aligning import align_traces, wrong_way
 
-__all__ = ["build"]
-
 SMALL = 1_000  # characters that are cut into tokens in a few milliseconds; more is done in a thread
 LARGE = 100_000  # characters whose tokens take tens of megabytes: only one such request is cut at a time
 PAIRS_AT_ONCE = 8  # pairs that are cut into tokens in one call of a thread
