@@ -29,8 +29,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from heedful.errors import HeedfulError
-from heedful.fused.triton import usable
-from heedful.fused.triton.policy import SWITCH
+from heedful.fused.triton.policy import SWITCH, usable
 from heedful.fused.triton.scaled import ScaledWeights, scaled_attend
 from heedful.fused.triton.scaled_plain import Summary
 

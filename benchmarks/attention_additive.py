@@ -30,8 +30,8 @@ from torch import Tensor
 from heedful.attention import additive, attend
 from heedful.attention import additive_attend as additive_reference
 from heedful.fused.triton import additive as fused
-from heedful.fused.triton import path
 from heedful.fused.triton.launch import kernel
+from heedful.fused.triton.policy import path
 
 if TYPE_CHECKING:
     import triton.language as tl

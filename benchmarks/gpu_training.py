@@ -23,7 +23,7 @@ from heedful.config import Config
 from heedful.data import read_lines
 from heedful.data.batches import Batch, Batches, prefetch
 from heedful.data.corpus import Corpus
-from heedful.fused.triton import usable
+from heedful.fused.triton.policy import usable
 from heedful.models import build
 from heedful.text import START, Codec
 from heedful.training.step import TrainingStep

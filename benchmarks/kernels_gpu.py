@@ -20,8 +20,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from heedful.config import TransformerConfig
-from heedful.fused.triton import DropoutMasks, relu_dropout, residual_norm, token_losses, usable
-from heedful.fused.triton.policy import SWITCH
+from heedful.fused.triton.policy import SWITCH, usable
+from heedful.fused.triton.sublayers import DropoutMasks, relu_dropout, residual_norm
+from heedful.fused.triton.token_loss import token_losses
 from heedful.models import build
 from heedful.training.losses import cross_entropy
 from heedful.training.step import ModelWithLoss

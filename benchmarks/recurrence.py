@@ -26,8 +26,7 @@ from gpu_timing import Work, medians, peak, record
 from torch import Tensor, nn
 
 from heedful.attention import additive, attend, until
-from heedful.fused.triton import usable
-from heedful.fused.triton.policy import SWITCH
+from heedful.fused.triton.policy import SWITCH, usable
 from heedful.fused.unrolled import DecoderSpec, unrolled_decoder
 
 PLAN = DecoderSpec("lstm", 1, "before")

@@ -1,7 +1,7 @@
-"""A recurrent encoder and a recurrent decoder with attention as one operation each, over all steps: what training runs.
+"""A recurrent encoder and a recurrent decoder with attention, each one autograd function over all steps, for training.
 
-They compute what `heedful.models.rnn` says step by step, which tests compare them with, several times faster. The steps
-are in `heedful.fused.cpu.recurrence`; on a GPU they are kernels (`heedful.fused.triton.unrolled`).
+They compute the same as the loops of `heedful.models.rnn`, several times faster. The steps are in
+`heedful.fused.cpu.recurrence`; on a GPU they are kernels (`heedful.fused.triton.unrolled`).
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ from heedful.fused.triton.unrolled import (
 )
 
 Tensors = dict[str, Tensor]
-Part = tuple[Callable[[int], None], Callable[[int], None]]  # of a step: its forward and its backward
+Part = tuple[Callable[[int], None], Callable[[int], None]]  # forward(t) and backward(t) of a part of a step
 
 
 @dataclass(frozen=True)
 class DecoderSpec:
-    """A decoder's cell and layers, the state that queries ("before": s_{t-1}, "after": s_t, "": none), and the scale.
+    """A decoder's cell and number of layers, and its attention.
 
-    `scale` is the factor of the dot product; the additive score has none.
+    `query` is the state that queries: "before" is s_{t-1}, "after" s_t, "" means no attention. `scale` is the factor of
+    the dot product; the additive score has none.
     """
 
     cell: str
@@ -51,7 +52,7 @@ class DecoderSpec:
 
 
 class DecoderOutput(NamedTuple):
-    """s (T, B, D), c (T, B, E), α (T, B, S) and a (T, B, D) where there are any, and the last states of the layers."""
+    """s (T, B, D); c (T, B, E), α (T, B, S) and a (T, B, D), or None; and the last states of the layers."""
 
     s: Tensor
     c: Tensor | None
@@ -70,43 +71,38 @@ class DecoderOutput(NamedTuple):
         return None if self.weights is None else self.weights.transpose(0, 1)[:, None, None]
 
 
-def by_kernels(x: Tensor) -> bool:
-    """Whether kernels take the steps on this tensor."""
-    return x.is_cuda and steppable(x)
-
-
 def attention_by_kernels(keys: Tensor) -> bool:
     """Whether kernels compute attention to these keys.  keys (B, S, A)."""
-    return by_kernels(keys) and attendable(keys.shape[1])
+    return steppable(keys) and attendable(keys.shape[1])
 
 
 def layer_type(cell: str, U: Tensor) -> type[Layer]:
     """Return the layer of a cell for these weights.  U (N, gates·D, D)."""
-    return KERNEL_LAYERS[cell] if cell in KERNEL_LAYERS and by_kernels(U) else LAYERS[cell]
+    return KERNEL_LAYERS[cell] if cell in KERNEL_LAYERS and steppable(U) else LAYERS[cell]
 
 
 def joinable(spec: DecoderSpec, tensors: Tensors) -> bool:
-    """Whether kernels take the steps, and something besides its layer reads the state that queries."""
+    """Whether kernels compute the steps, and other products than the layer's have the querying state as a factor."""
     others = "W_q" in tensors or "a" in tensors
-    return bool(spec.query) and others and by_kernels(tensors["U0"]) and attention_by_kernels(tensors["keys"])
+    return bool(spec.query) and others and steppable(tensors["U0"]) and attention_by_kernels(tensors["keys"])
 
 
 def _own_precision(device: torch.device) -> AbstractContextManager[Any]:
-    """Compute in the weights' precision, also where autocast is on: what sums are added to must not be rounded."""
-    known = torch.amp.is_autocast_available(device.type)
-    return torch.autocast(device.type, enabled=False) if known else nullcontext()
+    """Compute in the weights' precision, also under autocast: the buffers that are added to must not be rounded."""
+    available = torch.amp.is_autocast_available(device.type)
+    return torch.autocast(device.type, enabled=False) if available else nullcontext()
 
 
 @no_compile
 def unrolled_decoder(spec: DecoderSpec, tensors: Tensors) -> DecoderOutput:
-    """Go through T steps. What `tensors` may hold, with l for the layers from 0 on, and PyTorch's order of gates:
+    """Decode T steps. `tensors` may have these names, with l for the layers from 0 on and PyTorch's order of gates:
 
-    x (T, B, K): what the lowest layer reads that is known of all steps; W0, b_W0: the weights of it;
+    x (T, B, K): the input of the lowest layer that is known for all steps; W0, b_W0: its weights;
     U{l}, b_U{l}; from the second layer on also W{l}, b_W{l}, and drop{l} (T, B, D), which multiplies the state below;
     s{l} and, for the LSTM, m{l} (B, D): the first states;
     keys (B, S, A), values (B, S, E), keep (B, S); for the additive score W_q (A, D) and v (A,);
     W_a (D, D+E), b_a (D,), a (B, D): a_t = tanh(W_a[s_t; c_t] + b_a), and a_0;
-    W_fed: the weights of what is fed into the lowest layer: a_{t-1} if there is one, else c_t.
+    W_fed: the weights of the lowest layer for a_{t-1}, if there is one, else for c_t.
     """
     names, dtype = tuple(tensors), tensors["U0"].dtype
     with _own_precision(tensors["x"].device), torch.cuda.device_of(tensors["x"]):  # type: ignore[no-untyped-call]
@@ -121,9 +117,9 @@ def unrolled_decoder(spec: DecoderSpec, tensors: Tensors) -> DecoderOutput:
 
 
 class UnrolledDecoder:
-    """A decoder over T steps, made of its tensors and, for the backward pass, of what the forward pass has saved.
+    """A decoder over T steps, made from its tensors and, for the backward pass, the buffers saved by the forward pass.
 
-    A step is a list of parts, each with its forward and its backward; the backward pass takes them in reverse.
+    A step is a list of parts, each with forward and backward; the backward pass runs them in reverse.
     """
 
     def __init__(self, spec: DecoderSpec, tensors: Tensors, saved: list[Tensor] | None = None) -> None:
@@ -146,7 +142,7 @@ class UnrolledDecoder:
         return JoinedProducts(layer_type(self.spec.cell, U), U, others, late, (self.T, self.B))
 
     def _gates(self, number: int) -> Tensor | None:
-        """Return the buffer for a layer's gates, or for their gradients, if it has to be that one."""
+        """Return the buffer of `JoinedProducts` for a layer's gates, or for their gradients; None if it has none."""
         return self.joined.gates if self.joined is not None and number == self.spec.layers - 1 else None
 
     def _layer(self, number: int, buffers: list[Tensor] | None) -> Layer:
@@ -215,7 +211,7 @@ class UnrolledDecoder:
             if number:
                 parts.append((self.below[number - 1].forward, self.below[number - 1].backward))
             if joined is not None and layer is self.top:
-                parts += [(layer.gate, layer.ungate), (joined.forward_after, joined.backward_after)]
+                parts += [(layer.gate, layer.gate_backward), (joined.forward_after, joined.backward_after)]
             else:
                 parts.append((layer.forward, layer.backward))
         if attention is not None and self.spec.query == "after":
@@ -226,13 +222,13 @@ class UnrolledDecoder:
 
     @property
     def saved(self) -> list[Tensor]:
-        """What the backward pass needs besides the tensors."""
+        """The buffers for the backward pass."""
         of_layers = [tensor for layer in self.layers for tensor in layer.saved[1:]]
         of_attention = () if self.attention is None else self.attention.saved
         return [*of_layers, *of_attention, *(() if self.mix is None else (self.mix.a,))]
 
     def forward(self) -> tuple[Tensor, ...]:
-        """Take all steps. Return s, c, α and a where there are any, then the last states, layer by layer."""
+        """Run all steps. Return s; c, α and a if there are any; then the last states, layer by layer."""
         lowest = self.layers[0]
         lowest.project(self.tensors["x"][None], self.W[0])
         for upper in self.layers[1:]:
@@ -251,7 +247,7 @@ class UnrolledDecoder:
         return *outputs, *(side[0, -1].clone() for layer in self.layers for side in layer.saved[2:])
 
     def backward(self, gradients: list[Tensor | None]) -> Tensors:
-        """Run the backward pass: from the gradients of the outputs to those of the tensors."""
+        """Return the gradients of the tensors from those of the outputs."""
         sides = [[torch.zeros_like(side) for side in layer.saved[2:]] for layer in self.layers]
         ds = sides[-1][0]
         _add(ds[0, 1:], gradients.pop(0))
@@ -281,7 +277,7 @@ class UnrolledDecoder:
         return self._gradients()
 
     def _gradients(self) -> Tensors:
-        """Compute what is computed for all steps at once."""
+        """Return the gradients of the tensors, computed for all steps together after the loop."""
         lowest, gradients = self.layers[0], Tensors()
         gradients["x"], gradients["W0"] = lowest.dx(self.W[0])[0], lowest.dW(self.tensors["x"][None])[0]
         gradients |= {f"W{number}": feed.dW() for number, feed in enumerate(self.below, 1)}
@@ -304,7 +300,7 @@ def _add(into: Tensor, gradient: Tensor | None) -> None:
 
 
 class _Context(FunctionCtx):
-    """What the forward pass leaves for the backward pass."""
+    """The context of the autograd functions below."""
 
     saved_tensors: tuple[Tensor, ...]
     spec: DecoderSpec
@@ -313,7 +309,7 @@ class _Context(FunctionCtx):
 
 
 class _Decode(torch.autograd.Function):
-    """The operation of `unrolled_decoder`."""
+    """The autograd function of `unrolled_decoder`."""
 
     @staticmethod
     def forward(ctx: _Context, spec: DecoderSpec, names: tuple[str, ...], *tensors: Tensor) -> tuple[Tensor, ...]:
@@ -340,12 +336,12 @@ def unrolled_encoder(
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     """Encode sentences in N directions.  x (N, S, B, K), lengths (B,) -> s (N, S, B, D), last states, each (N, B, D).
 
-    `weights` are PyTorch's W (N, gates·D, K), U (N, gates·D, D), b_W and b_U (N, gates·D). The last states are where
-    each sentence ends; for the LSTM the cell state follows.
+    `weights` are PyTorch's W (N, gates·D, K), U (N, gates·D, D), b_W and b_U (N, gates·D). The last states are those
+    at the end of each sentence; for the LSTM the cell state follows.
 
-    Padding is on the right. The direction from right to left gets each sentence reversed within its own length
-    (`reverse_sentences`), so that neither meets padding before the sentence is over; what is computed beyond its end is
-    never used, and gets no gradient. Nothing is packed, and nothing waits for the device.
+    Padding is on the right. For the direction from right to left, each sentence is reversed within its length
+    (`reverse_sentences`), so that padding always comes last; its outputs are not used and get no gradient. Nothing is
+    packed, and nothing synchronises with the device.
     """
     with _own_precision(x.device), torch.cuda.device_of(x):  # type: ignore[no-untyped-call]
         s, *last = _Encode.apply(cell, x.to(weights[0].dtype), *weights, lengths)  # type: ignore[no-untyped-call]
@@ -353,7 +349,7 @@ def unrolled_encoder(
 
 
 class _Encode(torch.autograd.Function):
-    """The operation of `unrolled_encoder`."""
+    """The autograd function of `unrolled_encoder`."""
 
     @staticmethod
     def forward(
@@ -401,7 +397,7 @@ def reverse_sentences(x: Tensor, lengths: Tensor) -> Tensor:
 
 
 class _Reorder(torch.autograd.Function):
-    """Rows in another order that is its own inverse: so the gradient goes the same way."""
+    """Reorder rows by a permutation that is its own inverse, so that the gradient is the same operation."""
 
     @staticmethod
     def forward(ctx: _Context, x: Tensor, rows: Tensor) -> Tensor:

@@ -19,8 +19,10 @@ from heedful.attention import FusedScore, Score, attend, build_score
 from heedful.config import CELLS as CELL_NAMES
 from heedful.config import FixedConfig, RecurrentConfig, Registry, RnnConfig
 from heedful.errors import ConfigError
-from heedful.fused.triton import additive_attend, attend_step, attendable, gru_cell, lstm_cell, steppable, usable
-from heedful.fused.triton.additive import unfit
+from heedful.fused.triton.additive import additive_attend, unfit
+from heedful.fused.triton.policy import usable
+from heedful.fused.triton.recurrent_attention import attend_step, attendable
+from heedful.fused.triton.recurrent_cells import gru_cell, lstm_cell, steppable
 from heedful.fused.unrolled import (
     DecoderOutput,
     DecoderSpec,
@@ -33,11 +35,6 @@ from heedful.models.layers import Dropout, embedding
 from heedful.models.protocol import Memory, NeedWeights, Step
 
 CellState = tuple[Tensor, ...]  # (s,), or (s, m) for the LSTM with its cell state m; each (B, D)
-
-
-def by_kernels(x: Tensor) -> bool:
-    """Whether kernels take a step of decoding on this tensor."""
-    return x.is_cuda and steppable(x)
 
 
 def rnn(x: Tensor, u: Tensor, state: CellState) -> CellState:
@@ -73,7 +70,7 @@ Function = Callable[[Tensor, Tensor, CellState], CellState]
 
 
 class CellKind(NamedTuple):
-    """A cell: its function, how many gates stand side by side in x and u, how many tensors its state has.
+    """A cell: its function, the number of gates in x and u, and the number of tensors in its state.
 
     Without more, it trains and decodes by its function. A fast version is declared: `module` is PyTorch's module of the
     same cell, which `heedful.fused.unrolled` has, too, by the cell's name; `kernel` is the function on a GPU without a
@@ -88,7 +85,7 @@ class CellKind(NamedTuple):
 
     def best(self, *tensors: Tensor) -> Function:
         """Return the function for these tensors: the kernel where kernels are usable, without gradients."""
-        if self.kernel is None or torch.is_grad_enabled() or not by_kernels(tensors[0]):
+        if self.kernel is None or torch.is_grad_enabled() or not steppable(tensors[0]):
             return self.function
         return self.kernel if all(tensor.dtype == tensors[0].dtype for tensor in tensors) else self.function
 
@@ -281,7 +278,7 @@ class Cell(nn.Module):
     """One layer of a decoder: the weights U of the state, and W of each part of the input.
 
     The input is a concatenation, [c_t; y_{t-1}] say; its parts keep weights of their own, because
-    W[c; y] = W_c c + W_y y and the part that is known beforehand need not wait for the loop.
+    W[c; y] = W_c c + W_y y, and parts that are known for all steps are projected before the loop.
     """
 
     def __init__(self, kind: str, parts: tuple[int, ...], D: int) -> None:
@@ -419,7 +416,7 @@ class Recurrent(nn.Module):
         """
         h, keep, k, score = memory.h, memory.keep, memory.keys[0], self.score
         assert score is not None
-        if not torch.is_grad_enabled() and s.dtype == h.dtype == k.dtype and by_kernels(s):
+        if not torch.is_grad_enabled() and s.dtype == h.dtype == k.dtype and steppable(s):
             fused = score.fused()
             if fused is not None and attendable(h.shape[1]):
                 q = s if fused.W is None else F.linear(s, fused.W)
@@ -584,7 +581,7 @@ class Luong(Recurrent):
     def _unrolled(self, e: Tensor, state: RecurrentState, memory: Memory) -> Mixed:
         fused = self.score.fused()
         if state.feed is None and fused is not None and self._all_queries_fit(fused, e, memory):
-            return self._query_at_once(fused, e, state, memory)
+            return self._query_together(fused, e, state, memory)
         more = {}
         if state.feed is not None and self.mix is not None:
             more = {"W_fed": self.stack.weights(1), "a": state.feed, "W_a": self.mix.weight, "b_a": self.mix.bias}
@@ -596,22 +593,21 @@ class Luong(Recurrent):
 
     @staticmethod
     def _all_queries_fit(fused: FusedScore, e: Tensor, memory: Memory) -> bool:
-        """Whether kernels can take all queries at once: those of the additive score."""
+        """Whether kernels can compute all queries in one call: those of the additive score."""
         return fused.v is not None and usable(e) and not unfit(e, memory.keys[0], fused.v)
 
-    def _query_at_once(self, fused: FusedScore, e: Tensor, state: RecurrentState, memory: Memory) -> Mixed:
-        """No context is fed into the next step: all states come first, then all queries together, by kernels."""
+    def _query_together(self, fused: FusedScore, e: Tensor, state: RecurrentState, memory: Memory) -> Mixed:
+        """Compute all states, then all queries by one call of the kernels: no context is fed into the next step."""
         assert fused.W is not None
         assert fused.v is not None
         output = self.unrolled(e, state, {})
         s = output.s.transpose(0, 1)
         q = F.linear(s, fused.W)
         c, weights = additive_attend(q, memory.keys[0], fused.v, memory.h, memory.keep, "kernel")
-        step_weights = None if weights is None else weights[:, None, None]
-        return torch.cat([s, c], dim=-1), None, RecurrentState(output.last), step_weights
+        return torch.cat([s, c], dim=-1), None, RecurrentState(output.last), weights[:, None, None]
 
     def _hidden(self, known: Tensor, mixed: Tensor | None, e: Tensor) -> Tensor:
-        """Return what `logits` takes; when nothing waited for the attentional states, they are made here at once."""
+        """Return what `logits` takes; without input feeding the attentional states are computed here, for all steps."""
         if self.tied or self.mix is None:
             return self.output.hidden(known, e)
         return self.output.hidden(torch.tanh(self.mix(known)) if mixed is None else mixed, e)

@@ -25,7 +25,8 @@ from heedful.attention import attend, causal, mask_bias, scaled
 from heedful.config import TransformerConfig
 from heedful.errors import ConfigError, ShapeError
 from heedful.fused.cpu.transformer import FastDecoder, Packable, cross_keys, fast_encode
-from heedful.fused.triton import DropoutMasks, relu_dropout, residual_norm, usable
+from heedful.fused.triton.policy import usable
+from heedful.fused.triton.sublayers import DropoutMasks, relu_dropout, residual_norm
 from heedful.models.layers import dropout, embedding
 from heedful.models.protocol import Memory, NeedWeights, Step
 
@@ -58,7 +59,7 @@ class Cache:
     def extend(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Add the keys and values of n tokens in a layer; return those of all.  (R, H, n, C) -> (R, H, t, C) each."""
         n, t = k.shape[2], self.length
-        if n == self.capacity:  # all tokens at once
+        if n == self.capacity:  # all tokens in one step
             return k, v
         kv = torch.stack([k, v])
         if torch.is_grad_enabled() or self.with_grad:
@@ -189,11 +190,7 @@ class Stream(NamedTuple):
 
 def _by_kernels(x: Tensor) -> bool:
     """Whether kernels run the sub-layers: where kernels are usable, and products are in a half type."""
-    return _on_gpu(x) and _precision(x) in HALVES
-
-
-def _on_gpu(x: Tensor) -> bool:
-    return x.is_cuda and usable(x)
+    return usable(x) and _precision(x) in HALVES
 
 
 def _precision(x: Tensor) -> torch.dtype:
@@ -477,7 +474,7 @@ class Transformer(Packable):
             all_weights.append(weights)
         _, h = add_and_norm(stream, self.LN_h, self.dropout if self.training else 0.0)
         keys = tuple(part for layer in self.decoder for part in layer.across.keys(h))  # type: ignore[union-attr, operator]
-        # A sentence alone has no padding, as a rule; but to look takes waiting for the device.
+        # One sentence usually has no padding; testing for it synchronises with the device.
         padded = len(x) > 1 or torch.is_grad_enabled() or not bool(keep.all())
         return Memory(h, keep, keys, (), torch.stack(all_weights, dim=1) if need_weights else None, padded)
 
@@ -525,7 +522,7 @@ class Transformer(Packable):
         return F.linear(hidden, W, self.b_o)
 
     def bf16_weights(self) -> list[Tensor]:
-        """Return the weights that training in bf16 may round all at once: those that only the layers' products read."""
+        """Return the weights that bf16 training may round in one operation: those that only layers' products use."""
         products = [(name, module) for name, module in self.named_modules() if isinstance(module, nn.Linear)]
         biases = [module.bias for name, module in products if not name.endswith("W_1")]  # a kernel adds that one
         return [*(module.weight for _, module in products), *biases]

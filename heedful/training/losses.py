@@ -18,7 +18,8 @@ from torch import Tensor
 
 from heedful.config import Config
 from heedful.errors import ConfigError, choose
-from heedful.fused.triton import scaled_, token_losses, usable
+from heedful.fused.triton.policy import usable
+from heedful.fused.triton.token_loss import scaled_, token_losses
 from heedful.models import NeedWeights, Network
 from heedful.training.guided import guided_attention
 

@@ -24,7 +24,8 @@ from heedful.attention import until
 from heedful.config import FixedConfig, ModelConfig, RnnConfig, TransformerConfig
 from heedful.fused.cpu.recurrence import AdditiveSteps, AttentionSteps, DotSteps
 from heedful.fused.cpu.transformer import FastDecoder, fast_encode
-from heedful.fused.triton import attend_step, kernel_attend
+from heedful.fused.triton.additive import kernel_attend
+from heedful.fused.triton.recurrent_attention import attend_step
 from heedful.fused.triton.scaled import scaled_attend
 from heedful.fused.triton.unrolled import JoinedAdditive, KernelAdditive, KernelDot
 from heedful.models import Memory, NeedWeights, Network

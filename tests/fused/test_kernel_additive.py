@@ -15,7 +15,7 @@ from heedful import attention
 from heedful.attention import additive_attend as additive_reference
 from heedful.config import RnnConfig
 from heedful.fused.triton import additive as fused
-from heedful.fused.triton import additive_attend, kernel_attend
+from heedful.fused.triton.additive import additive_attend, kernel_attend
 from heedful.models import NeedWeights, build, rnn
 
 pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")

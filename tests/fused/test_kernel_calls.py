@@ -12,7 +12,8 @@ import torch
 from kernel_device import kernel_device  # noqa: F401  (the fixture `device`, and Triton's interpreter)
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from heedful.fused.triton import additive_weights, policy
+from heedful.fused.triton import policy
+from heedful.fused.triton.additive import additive_weights
 from heedful.fused.triton.launch import Kernel
 from heedful.fused.triton.scaled import scaled_attend
 

@@ -48,16 +48,16 @@ for BT, BS in ((16, 128), (32, 64)):
     print(text.count("rcp.approx.ftz.f32"), text.count("div.full") + text.count("div.rn"), text.count("ex2"))
 for both, kind in ((True, F), (False, "*bf16")):
     constants = {"FAST": True, "BOTH": both, "BN": 8, **SIZES}
-    text = ptx(additive.slopes, tiles | {"dx": kind}, constants, num_warps=1)
+    text = ptx(additive.score_gradients, tiles | {"dx": kind}, constants, num_warps=1)
     print(text.count("rcp.approx.ftz.f32"), text.count("div.full") + text.count("div.rn"), text.count("ex2"))
 for turn, some, x in ((True, True, F), (False, False, "*bf16"), (True, False, "*fp16")):
-    pointers = {"x": x, "seen": "*i1" if some else I, "X": F, "bits": I}
-    ptx(additive.exponentials, pointers, {"SOME": some, "TURN": turn, **SIZES}, num_warps=4)
+    pointers = {"x": x, "kept": "*i1" if some else I, "X": F, "bits": I}
+    ptx(additive.exponentials, pointers, {"SOME": some, "TRANSPOSE": turn, **SIZES}, num_warps=4)
 for some in (True, False):
     pointers = {"e": F, "keep": "*i1" if some else F, "weights": F}
     ptx(additive.softmax, pointers, {"SOME": some, "R": 8, "BLOCK": 128}, num_warps=4)
-pointers = dict.fromkeys(("weights", "slope", "de", "turned"), F)
-ptx(additive.unsoftmax, pointers, {"PAD": PAD, "R": ROWS, "BLOCK": BA}, num_warps=4)
+pointers = dict.fromkeys(("weights", "d_weights", "de", "transposed"), F)
+ptx(additive.softmax_backward, pointers, {"PAD": PAD, "R": ROWS, "BLOCK": BA}, num_warps=4)
 """
 
 SCALED = """

@@ -7,7 +7,8 @@ import torch
 from kernel_device import kernel_device  # noqa: F401  (the fixture `device`)
 from torch import Tensor, nn
 
-from heedful.fused.triton import DropoutMasks, relu_dropout, residual_norm, sublayers
+from heedful.fused.triton import sublayers
+from heedful.fused.triton.sublayers import DropoutMasks, relu_dropout, residual_norm
 
 pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
 NEAR = {torch.float32: {"rtol": 1e-4, "atol": 2e-5}, torch.bfloat16: {"rtol": 2e-2, "atol": 2e-2}}

@@ -59,13 +59,13 @@ def run(
     """All outputs of `unrolled_decoder` and gradients, by name; `back`: whether kernels take the backward pass."""
     leaves = {n: t.to(kind).requires_grad_() if t.is_floating_point() else t for n, t in tensors.items()}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(unrolled, "by_kernels", lambda _: fused)
+        patch.setattr(unrolled, "steppable", lambda _: fused)
         found = outputs(unrolled_decoder(spec, leaves))
         generator = torch.Generator().manual_seed(1)
         wishes = [torch.randn(f.shape, generator=generator, dtype=torch.float64).to(f) for f in found]
         names = [name for name, leaf in leaves.items() if leaf.requires_grad]
         if back is not None:
-            patch.setattr(unrolled, "by_kernels", lambda _: back)
+            patch.setattr(unrolled, "steppable", lambda _: back)
         gradients = torch.autograd.grad(found, [leaves[name] for name in names], wishes)
     results = {f"output {i}": f.detach() for i, f in enumerate(found)}
     return results | {f"gradient of {name}": g for name, g in zip(names, gradients, strict=True)}
@@ -114,7 +114,7 @@ def test_sentences_too_long_for_a_kernel_are_asked_about_otherwise(
 def joined(spec: DecoderSpec, tensors: Tensors) -> bool:
     """Whether kernels take the steps, and one product reads a state."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(unrolled, "by_kernels", lambda _: True)
+        patch.setattr(unrolled, "steppable", lambda _: True)
         return unrolled.joinable(spec, tensors)
 
 
@@ -244,7 +244,7 @@ def test_autocast_does_not_reach_inside(device: str) -> None:
 @pytest.mark.parametrize("way", KINDS)
 def test_a_recorded_pass_computes_the_same(device: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With other numbers in the same places, too."""
-    monkeypatch.setattr(unrolled, "by_kernels", lambda _: True)
+    monkeypatch.setattr(unrolled, "steppable", lambda _: True)
     query, additive = KINDS[way]
     spec = DecoderSpec("lstm", 1, query)
     sizes = {"B": 9, "S": 33, "T": 7, "D": 64, "E": 40, "A": 48}
@@ -286,7 +286,7 @@ def test_how_many_operations_a_step_is(
     monkeypatch.setattr(
         Kernel, "__getitem__", lambda self, grid: lambda *a, **k: launches.append(self.function.__name__)
     )
-    monkeypatch.setattr(unrolled, "by_kernels", lambda _: True)
+    monkeypatch.setattr(unrolled, "steppable", lambda _: True)
     monkeypatch.setattr(recurrence, "span", lambda T, device: T)  # as on a GPU
     monkeypatch.setenv("TRITON_INTERPRET", "1")
 

@@ -12,9 +12,17 @@ from heedful.config import RnnConfig
 from heedful.errors import ConfigError, ShapeError
 from heedful.fused import unrolled
 from heedful.fused.cpu.recurrence import LAYERS
-from heedful.fused.triton import AttendSteps, GruSteps, LstmSteps, attend_step, gru_cell, lstm_cell, steppable
 from heedful.fused.triton import recurrent_attention as attention
-from heedful.fused.triton.recurrent_cells import counted, pitch
+from heedful.fused.triton.recurrent_attention import AttendSteps, attend_step
+from heedful.fused.triton.recurrent_cells import (
+    GruSteps,
+    LstmSteps,
+    gru_cell,
+    in_units,
+    lstm_cell,
+    row_stride,
+    steppable,
+)
 from heedful.fused.triton.unrolled import KernelGru, KernelLstm
 from heedful.fused.unrolled import unrolled_encoder
 from heedful.models import NeedWeights, build, rnn
@@ -84,7 +92,7 @@ def test_a_model_decodes_the_same(
     asked: list[bool] = []
     results = []
     for fused in (False, True):
-        monkeypatch.setattr(rnn, "by_kernels", lambda _, fused=fused: asked.append(fused) or fused)
+        monkeypatch.setattr(rnn, "steppable", lambda _, fused=fused: asked.append(fused) or fused)
         with torch.no_grad():
             memory = model.encode(x, x != 0)
             state = model.start(memory, 2).select(torch.tensor([0, 0, 1, 1], device=device))
@@ -102,7 +110,7 @@ def test_an_encoder_reads_both_ways_by_kernels(device: str, cell: str, monkeypat
     x = torch.randn(2, S, B, 6, dtype=torch.float64, device=device, requires_grad=True)
     results = []
     for fused in (False, True):
-        monkeypatch.setattr(unrolled, "by_kernels", lambda _, fused=fused: fused)
+        monkeypatch.setattr(unrolled, "steppable", lambda _, fused=fused: fused)
         s, last = unrolled_encoder(cell, x, weights, torch.tensor([4, 1, 3], device=device))
         total = s.sin().sum() + sum(side.cos().sum() for side in last)
         results.append([s, *last, *torch.autograd.grad(total, (x, *weights))])
@@ -136,9 +144,9 @@ def test_a_model_learns_what_the_plain_loop_says(
         total = step.hidden.sin().sum() + step.weights.square().sum()
         return [step.hidden, step.weights, *torch.autograd.grad(total, list(model.parameters()), allow_unused=True)]
 
-    monkeypatch.setattr(unrolled, "by_kernels", lambda _: True)
+    monkeypatch.setattr(unrolled, "steppable", lambda _: True)
     found = teach()
-    monkeypatch.setattr(unrolled, "by_kernels", lambda _: False)
+    monkeypatch.setattr(unrolled, "steppable", lambda _: False)
     model.unrolls = lambda *_: False
     for one, other in zip(found, teach(), strict=True):
         assert (one is None) == (other is None)
@@ -148,7 +156,7 @@ def test_a_model_learns_what_the_plain_loop_says(
 
 def test_decoding_in_several_types_goes_the_pure_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels want one type; the definition does not mind."""
-    monkeypatch.setattr(rnn, "by_kernels", lambda _: True)
+    monkeypatch.setattr(rnn, "steppable", lambda _: True)
     kind = rnn.CELLS["lstm"]
     one, other = torch.zeros(1, 4), torch.zeros(1, 1, dtype=torch.bfloat16)
     with torch.no_grad():
@@ -161,14 +169,12 @@ def test_decoding_in_several_types_goes_the_pure_way(monkeypatch: pytest.MonkeyP
 
 def test_where_they_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     U, keys = torch.zeros(1, 4, 1), torch.zeros(1, 3, 2)
-    assert not steppable(U)
+    assert not steppable(U)  # which is not on a GPU
+    assert unrolled.layer_type("lstm", U) is LAYERS["lstm"]
+    assert not unrolled.attention_by_kernels(keys)
     monkeypatch.setattr("heedful.fused.triton.recurrent_cells.usable", lambda _: True)
     assert steppable(U)
     assert not steppable(U.bfloat16())
-    assert not unrolled.by_kernels(U)  # which is not on a GPU
-    assert unrolled.layer_type("lstm", U) is LAYERS["lstm"]
-    assert not unrolled.attention_by_kernels(keys)
-    monkeypatch.setattr(unrolled, "by_kernels", steppable)
     assert unrolled.layer_type("lstm", U) is KernelLstm
     assert unrolled.layer_type("gru", U) is KernelGru
     assert unrolled.layer_type("rnn", U) is LAYERS["rnn"]
@@ -184,20 +190,20 @@ def kept(T: int = 1, B: int = 2, S: int = 3, A: int = 4, E: int = 5) -> tuple[Te
 
 def test_how_far_apart_rows_lie() -> None:
     wide = torch.zeros(2, 3, 4, 10)
-    assert pitch("rows", wide) == 10
-    assert pitch("rows", wide[..., 2:7]) == 10  # parts of wider rows
-    assert pitch("rows", wide[:1, 1:, :, 2:7]) == 10  # of one piece less
-    assert pitch("rows", torch.zeros(2, 3, 1, 12)[..., :5]) == 12
-    pitch("rows", wide[:, :2, :0])  # nothing to be uneven
-    assert pitch("rows", wide[:1, :1, :1, :5]) == 5  # one row alone
+    assert row_stride("rows", wide) == 10
+    assert row_stride("rows", wide[..., 2:7]) == 10  # parts of wider rows
+    assert row_stride("rows", wide[:1, 1:, :, 2:7]) == 10  # of one piece less
+    assert row_stride("rows", torch.zeros(2, 3, 1, 12)[..., :5]) == 12
+    row_stride("rows", wide[:, :2, :0])  # nothing to be uneven
+    assert row_stride("rows", wide[:1, :1, :1, :5]) == 5  # one row alone
     for uneven in (wide[:, :2], wide[..., ::2], wide.transpose(0, 1), wide[:, :, :2]):
         with pytest.raises(ShapeError, match="rows"):
-            pitch("rows", uneven)
+            row_stride("rows", uneven)
 
 
 def test_widths_are_counted_in_fours_where_all_are_multiples() -> None:
-    assert counted(1000, 5000) == (250, 1250, 4)
-    assert counted(1000, 5001) == (1000, 5001, 1)
+    assert in_units(1000, 5000) == (250, 1250, 4)
+    assert in_units(1000, 5001) == (1000, 5001, 1)
 
 
 def test_errors_say_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,7 +225,7 @@ def test_errors_say_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
         GruSteps(gates, s).begin_backward(torch.zeros(1, 2, 8, 3).transpose(2, 3), torch.zeros_like(s))
     with pytest.raises(ShapeError, match="ds .*shape"):
         GruSteps(gates, s).begin_backward(torch.empty_like(gates), s[:, 1:])
-    with pytest.raises(ShapeError, match=r"\(R, 4·D\) and 2 .*\(1, 4\), 1"):
+    with pytest.raises(ShapeError, match=r"\(R, 4·D\) and 2 .*\(1, 4\) and 1"):
         lstm_cell(torch.zeros(1, 4), torch.zeros(1, 4), (torch.zeros(1, 1),))
     keys, values, keep = torch.zeros(2, 3, 4), torch.zeros(2, 3, 5), torch.ones(2, 3, dtype=torch.bool)
     with pytest.raises(ShapeError, match=r"values .*\(2, 4, 5\).*\(2, 3, 5\)"):
@@ -249,7 +255,7 @@ def test_errors_say_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.filterwarnings("ignore")  # the compiler has many of its own
 def test_a_compiled_model_trains_with_them(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """torch.compile goes round the operation; what comes out is the same."""
-    monkeypatch.setattr(unrolled, "by_kernels", lambda _: True)
+    monkeypatch.setattr(unrolled, "steppable", lambda _: True)
     torch.manual_seed(0)
     model = build(RnnConfig(cell="lstm", width=4, embedding=3, dropout=0.0), 9, 9).double().to(device)
     x, y = torch.randint(1, 9, (2, 3), device=device), torch.randint(1, 9, (2, 2), device=device)

@@ -8,8 +8,8 @@ from kernel_device import kernel_device  # noqa: F401  (the fixture `device`)
 from torch import Tensor
 
 from heedful.errors import ShapeError
-from heedful.fused.triton import scaled_, token_losses
 from heedful.fused.triton import token_loss as kernels
+from heedful.fused.triton.token_loss import scaled_, token_losses
 from heedful.training import losses as training
 
 # The interpreter computes with NumPy, which speaks up where a GPU does not; Triton 3.6 has old ways with it.

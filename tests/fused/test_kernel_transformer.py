@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from heedful.config import TransformerConfig
-from heedful.fused.triton import usable
+from heedful.fused.triton.policy import usable
 from heedful.models import build, transformer
 from heedful.training.step import ModelWithLoss
 
@@ -61,7 +61,7 @@ def test_dropout_follows_from_the_seed(device: str, monkeypatch: pytest.MonkeyPa
 
 
 def test_only_training_uses_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transformer, "_on_gpu", lambda _: True)
+    monkeypatch.setattr(transformer, "usable", lambda _: True)
     x = torch.zeros(1, 2, 3, dtype=torch.bfloat16)
     assert transformer.Stream.of(x, training=True).drops is not None
     assert transformer.Stream.of(x, training=False).drops is None
@@ -73,14 +73,14 @@ def test_only_training_uses_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_layers_take_kernels_in_half_types_only(monkeypatch: pytest.MonkeyPatch, kind: torch.dtype) -> None:
     """By autocast, or because x is of one: in fp32 they were slower than without."""
     wide = torch.zeros(1, 2, 3)
-    monkeypatch.setattr(transformer, "_on_gpu", lambda _: True)
+    monkeypatch.setattr(transformer, "usable", lambda _: True)
     assert transformer.Stream.of(wide, training=True).drops is None
     assert transformer.Stream.of(wide.to(kind), training=True).drops is not None
     with torch.autocast("cpu", kind):
         assert transformer.Stream.of(wide, training=True).drops is not None
         with torch.autocast("cpu", enabled=False):
             assert transformer.Stream.of(wide, training=True).drops is None
-    monkeypatch.setattr(transformer, "_on_gpu", lambda _: False)
+    monkeypatch.setattr(transformer, "usable", lambda _: False)
     assert transformer.Stream.of(wide.to(kind), training=True).drops is None
 
 
@@ -102,7 +102,7 @@ def test_a_switch_turns_them_off(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.gpu
 def test_a_recorded_pass_draws_new_masks(device: str) -> None:
     """And the same again after the same seed."""
-    from heedful.fused.triton import DropoutMasks, relu_dropout
+    from heedful.fused.triton.sublayers import DropoutMasks, relu_dropout
 
     x, b = torch.ones(64, 64, device=device), torch.zeros(64, device=device)
 

@@ -116,7 +116,7 @@ def test_kernels_are_not_used_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     from heedful.models import rnn
 
     asked: list[Tensor] = []
-    monkeypatch.setattr(rnn, "by_kernels", lambda s: True)
+    monkeypatch.setattr(rnn, "steppable", lambda s: True)
     monkeypatch.setattr(rnn, "attend_step", lambda q, *rest: asked.append(q) or (q, q))
     for name in ADDED:
         model = filled(RnnConfig(width=4, embedding=3, score=name), V, V)

@@ -1,13 +1,13 @@
-"""The steps of a recurrent layer and of attention, with their gradients written by hand: what training on a CPU runs.
+"""The steps of a recurrent layer and of attention with hand-written gradients, which training on a CPU runs.
 
-`heedful.models.rnn` and `heedful.attention` say what is computed; here it is computed again, in place, in buffers for
-all T steps, and nothing is recorded for autograd. The backward pass computes step by step only what waits for the step
-after it; the gradients of all weights are a few large products over all T·B rows at the end. What grows with T·S·A is
-never kept: the additive score's tanh is computed a second time. `heedful.fused.unrolled` makes operations of these
-steps, `heedful.fused.triton.unrolled` has the same steps by kernels.
+`heedful.models.rnn` and `heedful.attention` are the definition. Here the same is computed in place, in buffers for all
+T steps, without autograd. The backward pass computes step by step only what depends on the next step; the gradients of
+all weights are a few large products over all T·B rows at the end. Nothing of size T·S·A is stored: the additive score's
+tanh is computed again. `heedful.fused.unrolled` makes autograd functions of these steps, and
+`heedful.fused.triton.unrolled` has the same steps by kernels.
 
-N layers go side by side (the two directions of an encoder; 1 for a decoder), each with weights of its own. Every part
-has `forward(t)` and `backward(t)`.
+N layers run in parallel (the two directions of an encoder; 1 for a decoder), each with its own weights. Every part has
+`forward(t)` and `backward(t)`.
 """
 
 from __future__ import annotations
@@ -20,33 +20,32 @@ from torch import Tensor
 
 from heedful.attention import mask_bias
 
-Views = tuple[Tensor, ...]  # what one step sees of some buffers
+Views = tuple[Tensor, ...]  # of one step, into some buffers
 
 
 def span(T: int, device: torch.device) -> int:
-    """Return how many steps are taken together where they need not wait for each other, and no product is computed.
+    """Return how many steps are computed together where they do not depend on each other.
 
-    One on the CPU, where what a step has just written is still in the cache; all where every call has its price.
+    One on the CPU, where the data of a step is still in the cache; all on a GPU, where every launch costs time.
     """
     return 1 if device.type == "cpu" else T
 
 
 def steps(*buffers: Tensor) -> list[Views]:
-    """Return what each step sees of some buffers (N, T, …): cut once, because a cut costs as much as a small sum."""
+    """Return the views of each step into some buffers (N, T, …): made once, since one costs as much as a small sum."""
     return list(zip(*(buffer.unbind(1) for buffer in buffers), strict=True))
 
 
 class Layer(ABC):
     """N layers over T steps.
 
-    `gates` (N, T, B, blocks·D) holds the gates after their functions, `s` (N, T+1, B, D) the states from the first on,
-    and `m` the same for the LSTM's cell states. The blocks from `state` on are what U s is added to; the first
-    `inputs` are what the input's share is added to.
+    `gates` (N, T, B, blocks·D) holds the activated gates, `s` (N, T+1, B, D) the states from s_0 on, `m` the LSTM's
+    cell states. U s is added to the blocks from `state` on, W x to the first `inputs` blocks.
     """
 
-    blocks: ClassVar[int]  # how many numbers are kept for each number of the state
+    blocks: ClassVar[int]
     state: ClassVar[int] = 0  # the first block that U s is added to
-    inputs: ClassVar[int]  # how many blocks the input is added to
+    inputs: ClassVar[int]  # how many blocks W x is added to
 
     bias: Tensor  # (N, 1, 1, blocks·D), in the forward pass
     ds: Tensor  # in the backward pass: the states' gradients, and those of the sums in the gates
@@ -78,7 +77,7 @@ class Layer(ABC):
     ) -> Layer:
         """Return a layer with buffers.  U (N, gates·D, D), bias: of the input and of the state, (N, gates·D).
 
-        first (N, B, D): the first states; gates (N, T, B, blocks·D): the buffer for them, if there is one.
+        first (N, B, D): the first states; gates (N, T, B, blocks·D): their buffer, if it is allocated already.
         """
         N, B, D = first[0].shape
         states = [side.new_empty(N, T + 1, B, D) for side in first]
@@ -87,12 +86,12 @@ class Layer(ABC):
         layer = cls(U, U.new_empty(N, T, B, cls.blocks * D) if gates is None else gates, *states)
         layer.bias = layer.gather_bias(*bias)[:, None, None]
         layer.sums = steps(*layer._parts(layer.gates), layer.s[:, :-1])
-        layer.views = layer.cut()
+        layer.views = layer.step_views()
         return layer
 
     @property
     def saved(self) -> tuple[Tensor, ...]:
-        """What the backward pass needs, in the order in which a layer is made of it."""
+        """The tensors for the backward pass, in the order of the constructor's arguments."""
         return (self.U, self.gates, self.s) if self.m is None else (self.U, self.gates, self.s, self.m)
 
     def gather_bias(self, b_W: Tensor, b_U: Tensor) -> Tensor:
@@ -108,17 +107,17 @@ class Layer(ABC):
         return d
 
     def project(self, x: Tensor, W: Tensor) -> None:
-        """Compute the share of an input that is known of all steps.  x (N, T, B, K), W (N, gates·D, K), arranged."""
-        for side, weights, room in zip(x, W, self.by_input, strict=True):
-            torch.mm(side.flatten(0, 1), weights.t(), out=room.flatten(0, 1))
+        """Compute W x of an input that is known for all steps.  x (N, T, B, K), W (N, gates·D, K), arranged."""
+        for inputs, weights, sums in zip(x, W, self.by_input, strict=True):
+            torch.mm(inputs.flatten(0, 1), weights.t(), out=sums.flatten(0, 1))
         self.bias_missing = True
 
     def add_bias(self, at: slice) -> None:
-        """Add the bias to what was projected for some steps."""
+        """Add the bias to the projected input of some steps."""
         self.by_input[:, at].add_(self._parts(self.bias)[1])
 
     def forward(self, t: int) -> None:
-        """Take step t: from `s[:, t]` to `s[:, t + 1]`."""
+        """Compute step t: `s[:, t + 1]` from `s[:, t]`."""
         if self.bias_missing and t % self.span == 0:
             self.add_bias(slice(t, t + self.span))
         by_state, _, s = self.sums[t]
@@ -126,21 +125,21 @@ class Layer(ABC):
         self.gate(t)
 
     def gate(self, t: int) -> None:
-        """From the sums in the gates of step t to the next state."""
+        """Compute the gates of step t from their sums, and the next state."""
         self.activate(self.views[t])
 
     @abstractmethod
-    def cut(self) -> list[Views]:
-        """Return what `activate` takes, for each step."""
+    def step_views(self) -> list[Views]:
+        """Return the arguments of `activate` for each step."""
 
     @abstractmethod
     def activate(self, views: Views) -> None:
-        """From the sums in the gates to the next state."""
+        """Compute the gates from their sums, and the next state."""
 
     def begin_backward(self, ds: Tensor, dm: Tensor | None = None, d: Tensor | None = None) -> None:
         """Begin the backward pass.  ds, dm (N, T+1, B, D): known gradients of the states; they are added to.
 
-        d (N, T, B, blocks·D): the buffer for the gates' gradients, if there is one.
+        d (N, T, B, blocks·D): the buffer for the gates' gradients, if it is allocated already.
         """
         self.ds, self.dm = ds, dm
         self.d = torch.empty_like(self.gates) if d is None else d
@@ -149,42 +148,42 @@ class Layer(ABC):
         self.prepare_backward()
 
     def prepare_backward(self) -> None:
-        """Allocate the slopes, and cut what `ungate` needs."""
+        """Allocate the derivatives, and make the views for `gate_backward`."""
         N, _, B, width = self.gates.shape
-        self.slope = self.gates.new_empty(N, self.span, B, width)
-        self.slopes_of = [*self._blocks(self.slope).unbind(-2)]
-        known = [*self._blocks(self.gates).unbind(-2)]
+        self.derivative = self.gates.new_empty(N, self.span, B, width)
+        self.by_block = [*self._blocks(self.derivative).unbind(-2)]
+        buffers = [*self._blocks(self.gates).unbind(-2)]
         for states in self.saved[2:]:
-            known += [states[:, :-1], states[:, 1:]]
-        self.spans = list(zip(*(torch.split(buffer, self.span, 1) for buffer in known), strict=True))
-        self.views = self.cut_back()
+            buffers += [states[:, :-1], states[:, 1:]]
+        self.spans = list(zip(*(torch.split(buffer, self.span, 1) for buffer in buffers), strict=True))
+        self.views = self.backward_views()
 
     def backward(self, t: int) -> None:
-        """Take step t back: from `ds[:, t + 1]`, which must be complete, to the gates' gradients and `ds[:, t]`."""
-        self.ungate(t)
+        """Compute the gradients of step t; `ds[:, t + 1]` must be complete. That of s is added to `ds[:, t]`."""
+        self.gate_backward(t)
         d, _, ds = self.sums[t]
         ds.baddbmm_(d, self.U)
 
-    def ungate(self, t: int) -> None:
-        """From the gradient of the state after step t to that of the sums in its gates."""
+    def gate_backward(self, t: int) -> None:
+        """Compute the gradient of the sums in the gates from that of the state after step t."""
         if (t + 1) % self.span == 0:
-            self.slopes(self.spans[t // self.span])
+            self.derivatives(self.spans[t // self.span])
         self.differentiate(t % self.span, self.views[t])
 
     @abstractmethod
-    def slopes(self, known: Views) -> None:
-        """Compute what gradients are multiplied with, for a span.  The blocks; the states before and after."""
+    def derivatives(self, views: Views) -> None:
+        """Compute the derivatives of a span's gates.  `views`: the blocks; the states before and after."""
 
     @abstractmethod
-    def cut_back(self) -> list[Views]:
-        """Return what `differentiate` takes, for each step."""
+    def backward_views(self) -> list[Views]:
+        """Return the arguments of `differentiate` for each step."""
 
     @abstractmethod
     def differentiate(self, i: int, views: Views) -> None:
-        """From the next state's gradient to that of the sums in the gates; the slopes are the i-th."""
+        """Compute the gradient of the sums in the gates from the next state's; i is the step's index in the span."""
 
     def dx(self, W: Tensor) -> Tensor:
-        """Return the gradient of what was projected.  W (N, gates·D, K), arranged -> (N, T, B, K)."""
+        """Return the gradient of the projected input.  W (N, gates·D, K), arranged -> (N, T, B, K)."""
         return torch.bmm(self.d_input.flatten(1, 2), W).view(*self.gates.shape[:3], -1)
 
     def dW(self, x: Tensor) -> Tensor:
@@ -198,7 +197,7 @@ class Layer(ABC):
     def db(self) -> tuple[Tensor, Tensor]:
         """Return the gradients of the biases of the input and of the state: (N, gates·D)."""
         of_state, of_input = self._parts(self.d.sum((1, 2)))
-        # Copies: for some cells both are the same numbers, and autograd would keep one piece of memory for two weights.
+        # Copies: for some cells both are the same tensor, and two weights must not share one gradient.
         return self.restore(of_input, 1).clone(), of_state.clone()
 
 
@@ -207,8 +206,8 @@ class RnnLayer(Layer):
 
     blocks, inputs = 1, 1
 
-    def cut(self) -> list[Views]:
-        """The sum, and room for the state."""
+    def step_views(self) -> list[Views]:
+        """The sum, and the next state."""
         return steps(self.gates, self.s[:, 1:])
 
     def activate(self, views: Views) -> None:
@@ -216,19 +215,19 @@ class RnnLayer(Layer):
         a, s = views
         torch.tanh(a, out=s)
 
-    def slopes(self, known: Views) -> None:
+    def derivatives(self, views: Views) -> None:
         """1 - s²."""
-        _, _, s = known
-        torch.square(s, out=self.slope).neg_().add_(1)
+        _, _, s = views
+        torch.square(s, out=self.derivative).neg_().add_(1)
 
-    def cut_back(self) -> list[Views]:
+    def backward_views(self) -> list[Views]:
         """The gradients of the sum and of the state."""
         return steps(self.d, self.ds[:, 1:])
 
     def differentiate(self, i: int, views: Views) -> None:
         """ds (1 - s²)."""
         d, ds = views
-        torch.mul(ds, self.slope[:, i], out=d)
+        torch.mul(ds, self.derivative[:, i], out=d)
 
 
 class LstmLayer(Layer):
@@ -238,8 +237,8 @@ class LstmLayer(Layer):
     m: Tensor
     dm: Tensor
 
-    def cut(self) -> list[Views]:
-        """i and f together, each gate, the cell state before, and room for both states."""
+    def step_views(self) -> list[Views]:
+        """i and f together, each gate, the cell state before, and both next states."""
         i_f = self.gates[..., : 2 * self.D]
         return steps(i_f, *self._blocks(self.gates).unbind(-2), self.m[:, :-1], self.m[:, 1:], self.s[:, 1:])
 
@@ -254,32 +253,32 @@ class LstmLayer(Layer):
         torch.tanh(m, out=s)
         s.mul_(o)
 
-    def slopes(self, known: Views) -> None:
-        """How much dm changes i, f and g, how much ds changes o, and how much ds changes dm."""
-        i, f, g, o, _, _, before, m = known
-        to_i, to_f, to_g, to_o = self.slopes_of
-        bent = torch.tanh(m)
+    def derivatives(self, views: Views) -> None:
+        """∂m/∂i, ∂m/∂f, ∂m/∂g and ∂s/∂o by the sums in the gates, and ∂s/∂m."""
+        i, f, g, o, _, _, before, m = views
+        to_i, to_f, to_g, to_o = self.by_block
+        tanh_m = torch.tanh(m)
         torch.mul(i, g, out=to_i)
         torch.addcmul(i, to_i, g, value=-1, out=to_g)  # i (1 - g²)
         to_i.addcmul_(to_i, i, value=-1)  # g i (1 - i)
         torch.mul(before, f, out=to_f)
         to_f.addcmul_(to_f, f, value=-1)
-        torch.mul(bent, o, out=to_o)
-        self.to_m = torch.addcmul(o, to_o, bent, value=-1)  # o (1 - tanh² m)
+        torch.mul(tanh_m, o, out=to_o)
+        self.to_m = torch.addcmul(o, to_o, tanh_m, value=-1)  # o (1 - tanh² m)
         to_o.addcmul_(to_o, o, value=-1)
 
-    def cut_back(self) -> list[Views]:
+    def backward_views(self) -> list[Views]:
         """The gradients of i, f and g together, of o, of both states, and of the cell state before; the gate f."""
         d, f = self._blocks(self.d), self._blocks(self.gates)[..., 1, :]
         return steps(d[..., :3, :], d[..., 3, :], self.ds[:, 1:], self.dm[:, 1:], self.dm[:, :-1], f)
 
     def differentiate(self, i: int, views: Views) -> None:
-        """dm += ds o (1 - tanh² m); di, df and dg of dm, do of ds; m_{t-1} gets dm f."""
+        """dm += ds o (1 - tanh² m); di, df and dg from dm, do from ds; dm_{t-1} += dm f."""
         d_ifg, d_o, ds, dm, dm_before, f = views
-        slope = self._blocks(self.slope[:, i])
+        derivative = self._blocks(self.derivative[:, i])
         dm.addcmul_(ds, self.to_m[:, i])
-        torch.mul(slope[..., :3, :], dm[..., None, :], out=d_ifg)
-        torch.mul(slope[..., 3, :], ds, out=d_o)
+        torch.mul(derivative[..., :3, :], dm[..., None, :], out=d_ifg)
+        torch.mul(derivative[..., 3, :], ds, out=d_o)
         dm_before.addcmul_(dm, f)
 
 
@@ -306,12 +305,12 @@ class GruLayer(Layer):
         return torch.cat([r_z, n], dim)
 
     def add_bias(self, at: slice) -> None:
-        """Nothing of the input is in u."""
+        """Add the bias; u, which has no input, is set to it."""
         super().add_bias(at)
         self.gates[:, at, :, 3 * self.D :] = self.bias[..., 3 * self.D :]
 
-    def cut(self) -> list[Views]:
-        """r and z together, each block, the state before, and room for the state."""
+    def step_views(self) -> list[Views]:
+        """r and z together, each block, the state before, and the next state."""
         r_z = self.gates[..., self.D : 3 * self.D]
         return steps(r_z, *self._blocks(self.gates).unbind(-2), self.s[:, :-1], self.s[:, 1:])
 
@@ -322,27 +321,27 @@ class GruLayer(Layer):
         n.addcmul_(r, u).tanh_()
         torch.lerp(n, before, z, out=s)
 
-    def slopes(self, known: Views) -> None:
-        """How much ds changes each block; all of them are multiples of ds."""
-        n, r, z, u, before, _ = known
-        to_n, to_r, to_z, to_u = self.slopes_of
-        free = 1 - z
+    def derivatives(self, views: Views) -> None:
+        """∂s by the sum of each block."""
+        n, r, z, u, before, _ = views
+        to_n, to_r, to_z, to_u = self.by_block
+        one_minus_z = 1 - z
         torch.mul(n, n, out=to_n)
-        torch.addcmul(free, free, to_n, value=-1, out=to_n)  # (1 - z) (1 - n²)
+        torch.addcmul(one_minus_z, one_minus_z, to_n, value=-1, out=to_n)  # (1 - z) (1 - n²)
         torch.mul(to_n, r, out=to_u)
         torch.mul(to_u, u, out=to_r)
         to_r.addcmul_(to_r, r, value=-1)
-        torch.sub(before, n, out=to_z).mul_(free.mul_(z))
+        torch.sub(before, n, out=to_z).mul_(one_minus_z.mul_(z))
 
-    def cut_back(self) -> list[Views]:
+    def backward_views(self) -> list[Views]:
         """The gradients of the blocks, of the state, and of the state before; the gate z."""
         z = self._blocks(self.gates)[..., 2, :]
         return steps(self._blocks(self.d), self.ds[:, 1:], self.ds[:, :-1], z)
 
     def differentiate(self, i: int, views: Views) -> None:
-        """All blocks at once; what ds gives to s_{t-1} directly is ds z."""
+        """All blocks in one product with ds; ds_{t-1} += ds z."""
         d, ds, ds_before, z = views
-        torch.mul(self._blocks(self.slope[:, i]), ds[..., None, :], out=d)
+        torch.mul(self._blocks(self.derivative[:, i]), ds[..., None, :], out=d)
         ds_before.addcmul_(ds, z)
 
 
@@ -352,9 +351,9 @@ LAYERS: dict[str, type[Layer]] = {"rnn": RnnLayer, "lstm": LstmLayer, "gru": Gru
 class AttentionSteps(ABC):
     """Attention of T queries: scores, weights α (T, B, S) and contexts c (T, B, E).
 
-    `s` (T, B, D) are the states that query, `q` (T, B, A) what is compared with the keys (B, S, A); `keep` (B, S) is
-    True where may be attended to. How they are compared is up to the subclasses. A row with nothing to attend to gives
-    zeros, and other positions than those to keep may hold anything.
+    `s` (T, B, D) are the decoder states, `q` (T, B, A) the queries made from them; keys (B, S, A), values (B, S, E);
+    `keep` (B, S) is True for positions to attend to. Subclasses define the score. A row with nothing to attend to gives
+    zeros; masked positions may hold anything, NaN too.
     """
 
     def __init__(self, memory: tuple[Tensor, Tensor, Tensor], s: Tensor, saved: tuple[Tensor, ...]) -> None:
@@ -364,25 +363,25 @@ class AttentionSteps(ABC):
         self.prepare()
 
     def prepare(self) -> None:
-        """Compute what all queries need."""
+        """Mask the keys and values, once for all queries."""
         blocked = ~self.keep[..., None]
         self.keys, self.values = self.keys.masked_fill(blocked, 0), self.values.masked_fill(blocked, 0)
         self.kept, self.bias = self.keep.to(self.keys.dtype), mask_bias(self.keep, self.keys.dtype)
 
     @staticmethod
     def allocate(T: int, keys: Tensor, values: Tensor, q: Tensor | None = None) -> tuple[Tensor, ...]:
-        """Return buffers for T queries, which the backward pass needs.  q (T, B, A): the first, if there is one."""
+        """Return buffers for q, α and c of T queries.  q (T, B, A): the first, if it is allocated already."""
         B, S, A = keys.shape
         q = keys.new_empty(T, B, A) if q is None else q
         return q, keys.new_empty(T, B, S), keys.new_empty(T, B, values.shape[2])
 
     @property
     def saved(self) -> tuple[Tensor, ...]:
-        """What the backward pass needs."""
+        """The tensors for the backward pass."""
         return self.q, self.weights, self.c
 
     def forward(self, t: int) -> None:
-        """Compute weights and context of query t."""
+        """Compute the weights and the context of query t."""
         s, q, weights, c = self.views[t]
         torch.softmax(self.score(q, s), -1, out=weights)
         weights.mul_(self.kept)  # a row with nothing to attend to gives zeros
@@ -391,8 +390,8 @@ class AttentionSteps(ABC):
     def begin_backward(self, ds: Tensor, dc: Tensor, d_weights: Tensor | None, dq: Tensor | None = None) -> None:
         """Begin the backward pass.  ds (T, B, D), dc (T, B, E): known gradients of the states and contexts.
 
-        d_weights (T, B, S): the gradients of the weights themselves, besides what they get from the contexts.
-        dq (T, B, A): the buffer for the queries' gradients, if there is one.
+        d_weights (T, B, S): the gradients of the weights from other uses than the contexts.
+        dq (T, B, A): the buffer for the queries' gradients, if it is allocated already.
         """
         self.ds, self.dc, self.d_weights = ds, dc, d_weights
         self.dq = torch.empty_like(self.q) if dq is None else dq
@@ -401,14 +400,14 @@ class AttentionSteps(ABC):
         self.views_back: list[Views] = list(zip(*(buffer.unbind(0) for buffer in buffers), strict=True))
 
     def backward(self, t: int) -> None:
-        """Take query t back; `dc[t]` must be complete. The gradient of s is added to `ds[t]`."""
+        """Run query t backward; `dc[t]` must be complete. The gradient of s is added to `ds[t]`."""
         (_, q, weights, _), (ds, dq, de, dc) = self.views[t], self.views_back[t]
         torch.bmm(self.values, dc[..., None], out=de[..., None])
         if self.d_weights is not None:
             de.add_(self.d_weights[t])
         de.sub_((de * weights).sum(-1, keepdim=True)).mul_(weights)
-        self.unscore(q, dq, de)
-        self.unquery(dq, ds)
+        self.score_backward(q, dq, de)
+        self.query_backward(dq, ds)
 
     def d_values(self) -> Tensor:
         """Return the gradient of the values: (B, S, E)."""
@@ -419,11 +418,11 @@ class AttentionSteps(ABC):
         """Write the query of s (B, D) into q (B, A), and return its scores with the mask added (B, S)."""
 
     @abstractmethod
-    def unscore(self, q: Tensor, dq: Tensor, de: Tensor) -> None:
-        """From the gradient of the scores, de (B, S), to that of the query, dq (B, A)."""
+    def score_backward(self, q: Tensor, dq: Tensor, de: Tensor) -> None:
+        """Compute the gradient of the query, dq (B, A), from that of the scores, de (B, S)."""
 
     @abstractmethod
-    def unquery(self, dq: Tensor, ds: Tensor) -> None:
+    def query_backward(self, dq: Tensor, ds: Tensor) -> None:
         """Add the gradient of s.  dq (B, A), ds (B, D)."""
 
     @abstractmethod
@@ -449,11 +448,11 @@ class DotSteps(AttentionSteps):
         torch.mul(s, self.scale, out=q)
         return torch.baddbmm(self.bias[:, None], q[:, None], self.keys.transpose(1, 2))[:, 0]
 
-    def unscore(self, q: Tensor, dq: Tensor, de: Tensor) -> None:
+    def score_backward(self, q: Tensor, dq: Tensor, de: Tensor) -> None:
         """dq = Σ_j de_j k_j."""
         torch.bmm(de[:, None], self.keys, out=dq[:, None])
 
-    def unquery(self, dq: Tensor, ds: Tensor) -> None:
+    def query_backward(self, dq: Tensor, ds: Tensor) -> None:
         """ds += scale · dq."""
         ds.add_(dq, alpha=self.scale)
 
@@ -465,8 +464,8 @@ class DotSteps(AttentionSteps):
 class AdditiveSteps(AttentionSteps):
     """e_tj = v · tanh(q_t + k_j) with q = W s.
 
-    Of f = tanh(q + k), a slope 1 - f² is needed at every t and j. The de_j of a query add up to 0, because its weights
-    add up to 1, so that dq = v Σ_j de_j (1 - f_j²) = -v Σ_j de_j f_j²; the gradient of the keys waits until the end.
+    The derivative of f = tanh(q + k) is 1 - f². The de_j of a query sum to 0, because its weights sum to 1, so that
+    dq = v Σ_j de_j (1 - f_j²) = -v Σ_j de_j f_j². The gradient of the keys is computed at the end.
     """
 
     def __init__(
@@ -480,7 +479,7 @@ class AdditiveSteps(AttentionSteps):
         super().__init__(memory, s, saved)
 
     def prepare(self) -> None:
-        """Allocate tanh, too."""
+        """Mask the keys and values, and allocate tanh."""
         super().prepare()
         self.f = torch.empty_like(self.keys)
         self.rows, self.flat_bias, self.W_t = self.f.flatten(0, 1), self.bias.flatten(), self.W.t()
@@ -501,7 +500,7 @@ class AdditiveSteps(AttentionSteps):
         self.dv = torch.zeros_like(self.v)
         self.dk = torch.zeros_like(self.keys)
 
-    def unscore(self, q: Tensor, dq: Tensor, de: Tensor) -> None:
+    def score_backward(self, q: Tensor, dq: Tensor, de: Tensor) -> None:
         """dq = -v Σ_j de_j f_j²; dv and the keys' gradient are added up."""
         f = self.tanh(q)
         self.dv.addmv_(f.t(), de.flatten())
@@ -510,7 +509,7 @@ class AdditiveSteps(AttentionSteps):
         dq.mul_(self.v).neg_()
         self.dk.addcmul_(self.f, de[..., None])
 
-    def unquery(self, dq: Tensor, ds: Tensor) -> None:
+    def query_backward(self, dq: Tensor, ds: Tensor) -> None:
         """ds += dq W."""
         ds.addmm_(dq, self.W)
 
@@ -524,7 +523,7 @@ class AdditiveSteps(AttentionSteps):
 
 
 class Feed:
-    """An input of a layer that is known only at its step: W x_t is added to the sums.
+    """An input of a layer that is computed in the loop: W x_t is added to the sums.
 
     x (T, B, K), W (1, gates·D, K), arranged; `drop` (T, B, K), if there is one, multiplies x.
     """
@@ -555,7 +554,7 @@ class Feed:
 
 
 class Mix:
-    """Luong's attentional state, a_t = tanh(W_a [s_t; c_t] + b_a), with a (T+1, B, D) from a_0 on."""
+    """Luong's attentional state, a_t = tanh(W_a [s_t; c_t] + b_a).  a (T+1, B, D), a_0 included."""
 
     def __init__(self, a: Tensor, W_a: Tensor, b_a: Tensor, s: Tensor, c: Tensor) -> None:
         self.a, self.b, self.s, self.c = a, b_a, s, c
@@ -577,15 +576,15 @@ class Mix:
         """Add the gradients of s_t and c_t; `da[t + 1]` must be complete, and becomes that of the sum inside tanh."""
         a, (da, ds, dc) = self.views[t][0], self.views_back[t]
         da.addcmul_(da * a, a, value=-1)
-        self.give_state(ds, da)
+        self.state_backward(ds, da)
         dc.addmm_(da, self.W_c)
 
-    def give_state(self, ds: Tensor, da: Tensor) -> None:
+    def state_backward(self, ds: Tensor, da: Tensor) -> None:
         """Add the gradient of s_t."""
         ds.addmm_(da, self.W_s)
 
     def gradients(self) -> dict[str, Tensor]:
         """Return the gradients of W_a, b_a and a_0."""
         da = self.da[1:].flatten(0, 1)
-        known = torch.cat([self.s, self.c], dim=-1).flatten(0, 1)
-        return {"W_a": da.t() @ known, "b_a": da.sum(0), "a": self.da[0]}
+        inputs = torch.cat([self.s, self.c], dim=-1).flatten(0, 1)
+        return {"W_a": da.t() @ inputs, "b_a": da.sum(0), "a": self.da[0]}

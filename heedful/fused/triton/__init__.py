@@ -9,32 +9,4 @@ attention: additive (Bahdanau's over all T · S) · scaled (PyTorch's, with weig
 by scaled_kernels)
 """
 
-from heedful.fused.triton.additive import additive_attend, additive_weights, kernel_attend
-from heedful.fused.triton.policy import Path, path, paths, usable
-from heedful.fused.triton.recurrent_attention import AttendSteps, attend_step, attendable
-from heedful.fused.triton.recurrent_cells import GruSteps, LstmSteps, gru_cell, lstm_cell, steppable
-from heedful.fused.triton.sublayers import DropoutMasks, relu_dropout, residual_norm
-from heedful.fused.triton.token_loss import scaled_, token_losses
-
-__all__ = [
-    "AttendSteps",
-    "DropoutMasks",
-    "GruSteps",
-    "LstmSteps",
-    "Path",
-    "additive_attend",
-    "additive_weights",
-    "attend_step",
-    "attendable",
-    "gru_cell",
-    "kernel_attend",
-    "lstm_cell",
-    "path",
-    "paths",
-    "relu_dropout",
-    "residual_norm",
-    "scaled_",
-    "steppable",
-    "token_losses",
-    "usable",
-]
+__all__: list[str] = []

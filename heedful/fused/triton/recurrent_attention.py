@@ -1,10 +1,9 @@
-"""Attention of one query by one kernel: scores, mask, softmax and context; one more for its gradient.
+"""Kernels for the attention of one query: scores, mask, softmax and context; and the backward pass.
 
-The reference is `heedful.fused.cpu.recurrence`, whose buffers these work on. A program has one query. All
-S positions of its sentence stand side by side in registers, a tile of them by some columns at a time: first the keys,
-summed up to scores, which never leave the registers until they are weights; then the values. In the backward pass it is
-the other way round: the values give the weights' gradient, the keys the query's, with tanh computed again. The
-gradients of the additive score's keys and v are computed for all T queries at once at the end.
+The reference is `heedful.fused.cpu.recurrence`, which has the same buffers. A program computes one query. It keeps the
+scores of all S positions in registers and loads the keys, then the values, in tiles of some columns. The backward pass
+loads the values first, for the gradient of the weights, then the keys, for that of the query; tanh is computed again.
+The gradients of the additive score's keys and v are computed by one more kernel after the last step, for all T queries.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -19,23 +18,23 @@ from torch import Tensor
 
 from heedful.errors import ShapeError
 from heedful.fused.triton.launch import kernel, no_compile, part, power_of_2
-from heedful.fused.triton.recurrent_cells import counted, demand, pitch, tanh
+from heedful.fused.triton.recurrent_cells import check_tensors, in_units, row_stride, tanh
 
 if TYPE_CHECKING:
     import triton.language as tl
 
 
 Sizes = tuple[int, ...]
-LONGEST = 1024  # positions, of which a program has all in registers
-TILE = 8192  # numbers of keys or values that are fetched at once: 32 KiB, enough to keep the memory busy
-KEY_ROWS, KEY_COLUMNS = 4, 128  # positions and columns whose gradient a program adds up over all queries
+LONGEST = 1024  # positions: a program has the scores of all of them in registers
+TILE = 8192  # elements of a tile of keys or values: 32 KiB
+KEY_ROWS, KEY_COLUMNS = 4, 128  # block of the keys' gradient that a program sums over all queries
 
 
 @part
-def _tile(memory, stride, seen, begin, W, BS: tl.constexpr, BLOCK: tl.constexpr) -> tl.tensor:
-    """Some columns, from `begin` on, of what may be attended to, and 0 elsewhere.  memory (S, W) -> (BS, BLOCK)."""
+def _tile(memory, stride, kept, begin, W, BS: tl.constexpr, BLOCK: tl.constexpr) -> tl.tensor:
+    """Columns from `begin` on of the positions to keep, and 0 elsewhere.  memory (S, W) -> (BS, BLOCK)."""
     j, a = tl.arange(0, BS).to(tl.int64), begin + tl.arange(0, BLOCK)
-    return tl.load(memory + j[:, None] * stride + a[None, :], seen[:, None] & (a < W)[None, :], 0.0)
+    return tl.load(memory + j[:, None] * stride + a[None, :], kept[:, None] & (a < W)[None, :], 0.0)
 
 
 @kernel("t", "S", "K")
@@ -51,14 +50,14 @@ def _attend(
     b = (r // K).to(tl.int64)
     row = t.to(tl.int64) * tl.num_programs(0) + r
     j = tl.arange(0, BS)
-    seen = tl.load(keep + b * S + j, j < S, 0) != 0
+    kept = tl.load(keep + b * S + j, j < S, 0) != 0
     keys += b * key_step
     values += b * value_step
     total = tl.zeros([BS, BLOCK], keys.dtype.element_ty)
-    k = _tile(keys, key_stride, seen, 0, A, BS, BLOCK)
+    k = _tile(keys, key_stride, kept, 0, A, BS, BLOCK)
     for begin in range(0, A, BLOCK):
-        # Asked for one tile ahead, so that the memory works while tanh does; beyond the last there is nothing to fetch.
-        ahead = _tile(keys, key_stride, seen, begin + BLOCK, A, BS, BLOCK)
+        # Prefetch the next tile while tanh is computed; beyond the last one everything is masked.
+        next_tile = _tile(keys, key_stride, kept, begin + BLOCK, A, BS, BLOCK)
         a = begin + tl.arange(0, BLOCK)
         if ADDITIVE:
             x = tl.load(q + row * q_width + a, a < A, 0.0)
@@ -68,9 +67,9 @@ def _attend(
             x = tl.load(s + r.to(tl.int64) * A + a, a < A, 0.0) * SCALE
             tl.store(q + row * q_width + a, x, a < A)
             total += k * x[None, :]
-        k = ahead
-    h = _tile(values, value_stride, seen, 0, E, BS, BLOCK)
-    e = tl.where(seen, tl.sum(total, 1), -float("inf"))
+        k = next_tile
+    h = _tile(values, value_stride, kept, 0, E, BS, BLOCK)
+    e = tl.where(kept, tl.sum(total, 1), -float("inf"))
     top = tl.max(e, 0)
     p = tl.exp(e - tl.where(top == -float("inf"), 0.0, top))
     mass = tl.sum(p, 0)
@@ -78,10 +77,10 @@ def _attend(
     alpha = p / tl.where(mass == 0, 1.0, mass)
     tl.store(weights + row * S + j, alpha, j < S)
     for begin in range(0, E, BLOCK):
-        ahead = _tile(values, value_stride, seen, begin + BLOCK, E, BS, BLOCK)
+        next_tile = _tile(values, value_stride, kept, begin + BLOCK, E, BS, BLOCK)
         a = begin + tl.arange(0, BLOCK)
         tl.store(c + row * E + a, tl.sum(alpha[:, None] * h, 0), a < E)
-        h = ahead
+        h = next_tile
 
 
 @kernel("t", "S")
@@ -96,25 +95,25 @@ def _attend_back(
     b = tl.program_id(0).to(tl.int64)
     row = t.to(tl.int64) * tl.num_programs(0) + b
     j = tl.arange(0, BS)
-    seen = tl.load(keep + b * S + j, j < S, 0) != 0
+    kept = tl.load(keep + b * S + j, j < S, 0) != 0
     keys += b * key_step
     values += b * value_step
     total = tl.zeros([BS, BLOCK], keys.dtype.element_ty)
-    h = _tile(values, value_stride, seen, 0, E, BS, BLOCK)
+    h = _tile(values, value_stride, kept, 0, E, BS, BLOCK)
     for begin in range(0, E, BLOCK):
-        ahead = _tile(values, value_stride, seen, begin + BLOCK, E, BS, BLOCK)
+        next_tile = _tile(values, value_stride, kept, begin + BLOCK, E, BS, BLOCK)
         a = begin + tl.arange(0, BLOCK)
         total += h * tl.load(dc + row * E + a, a < E, 0.0)[None, :]
-        h = ahead
-    k = _tile(keys, key_stride, seen, 0, A, BS, BLOCK)
+        h = next_tile
+    k = _tile(keys, key_stride, kept, 0, A, BS, BLOCK)
     d = tl.sum(total, 1)
     if MORE:
-        d += tl.load(d_weights + row * S + j, seen, 0.0)
-    alpha = tl.load(weights + row * S + j, seen, 0.0)
+        d += tl.load(d_weights + row * S + j, kept, 0.0)
+    alpha = tl.load(weights + row * S + j, kept, 0.0)
     d = alpha * (d - tl.sum(alpha * d, 0))
     tl.store(de + row * S + j, d, j < S)
     for begin in range(0, A, BLOCK):
-        ahead = _tile(keys, key_stride, seen, begin + BLOCK, A, BS, BLOCK)
+        next_tile = _tile(keys, key_stride, kept, begin + BLOCK, A, BS, BLOCK)
         a = begin + tl.arange(0, BLOCK)
         if ADDITIVE:
             f = tanh(k + tl.load(q + row * q_width + a, a < A, 0.0)[None, :])
@@ -123,7 +122,7 @@ def _attend_back(
         else:
             place = ds + b * A + a
             tl.store(place, tl.load(place, a < A, 0.0) + SCALE * tl.sum(d[:, None] * k, 0), a < A)
-        k = ahead
+        k = next_tile
 
 
 @kernel("T", "S")
@@ -135,57 +134,59 @@ def _keys_back(
     b, B = tl.program_id(0).to(tl.int64), tl.num_programs(0)
     j = tl.program_id(1) * BS + tl.arange(0, BS)
     a = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
-    there = (j < S)[:, None] & (a < A)[None, :]
-    seen = tl.load(keep + b * S + j, j < S, 0) != 0
+    mask = (j < S)[:, None] & (a < A)[None, :]
+    kept = tl.load(keep + b * S + j, j < S, 0) != 0
     place = keys + b * key_step + j.to(tl.int64)[:, None] * key_stride + a[None, :]
-    k = tl.load(place, seen[:, None] & (a < A)[None, :], 0.0)
-    bent = tl.zeros([BS, BLOCK], keys.dtype.element_ty)
+    k = tl.load(place, kept[:, None] & (a < A)[None, :], 0.0)
+    d_v = tl.zeros([BS, BLOCK], keys.dtype.element_ty)
     slope = tl.zeros([BS, BLOCK], keys.dtype.element_ty)
     for t in range(T):
         row = t * B + b
         d = tl.load(de + row * S + j, j < S, 0.0)[:, None]
         f = tanh(k + tl.load(q + row * q_width + a, a < A, 0.0)[None, :])
-        bent += d * f
+        d_v += d * f
         slope += d * (1 - f * f)
-    tl.store(dk + b * S * A + j[:, None] * A + a[None, :], slope * tl.load(v + a, a < A, 0.0)[None, :], there)
-    tl.store(dv + (b * tl.num_programs(1) + tl.program_id(1)) * A + a, tl.sum(bent, 0), a < A)
+    tl.store(dk + b * S * A + j[:, None] * A + a[None, :], slope * tl.load(v + a, a < A, 0.0)[None, :], mask)
+    tl.store(dv + (b * tl.num_programs(1) + tl.program_id(1)) * A + a, tl.sum(d_v, 0), a < A)
 
 
 def attendable(S: int) -> bool:
-    """Whether a sentence is short enough for a program to have all its positions at hand."""
+    """Whether a program can hold S positions in registers."""
     return S <= LONGEST
 
 
 def _sizes(S: int, A: int, E: int, kind: torch.dtype) -> tuple[int, int, int]:
-    """Return a tile's positions and columns, both of few kinds, and its warps."""
+    """Return a tile's positions and columns, powers of 2, and the number of warps."""
     if not attendable(S):
-        raise ShapeError(f"kernels attend to at most {LONGEST} positions, given {S}")
+        raise ShapeError(f"kernels attend to at most {LONGEST} positions, got {S}")
     positions = max(16, power_of_2(S))
-    # fp64 is there for tests: small tiles are quicker to compile.
+    # fp64 is for tests: small tiles compile faster.
     tile = TILE if kind == torch.float32 else TILE // 4
     columns = max(8, min(tile // positions, power_of_2(max(A, E))))
     return positions, columns, 8 if positions * columns >= 4096 else 4
 
 
 def _rows(memory: Tensor) -> Tensor:
-    """Return a memory whose vectors lie in one piece each: it may lie by positions or by sentences.  (B, S, W)."""
+    """Return a memory whose last axis is contiguous; the other two may be in any order.  (B, S, W)."""
     return memory if memory.stride(-1) == 1 else memory.contiguous()
 
 
-def _check(memory: tuple[Tensor, Tensor, Tensor], v: Tensor | None, room: Mapping[str, tuple[Tensor, Sizes]]) -> None:
-    """Raise ShapeError for tensors that do not fit together."""
+def _check(
+    memory: tuple[Tensor, Tensor, Tensor], v: Tensor | None, buffers: Mapping[str, tuple[Tensor, Sizes]]
+) -> None:
+    """Raise ShapeError for tensors whose shapes do not match."""
     keys, values, keep = memory
     B, S, A = keys.shape
-    sizes = {"keys": (keys, (B, S, A)), "values": (values, (B, S, values.shape[-1])), "keep": (keep, (B, S)), **room}
-    demand(sizes if v is None else {**sizes, "v": (v, (A,))}, pieces=True)
+    sizes = {"keys": (keys, (B, S, A)), "values": (values, (B, S, values.shape[-1])), "keep": (keep, (B, S)), **buffers}
+    check_tensors(sizes if v is None else {**sizes, "v": (v, (A,))}, contiguous=False)
     if keep.dtype != torch.bool:
-        raise ShapeError(f"keep is {keep.dtype}; it must be bool, True where may be attended to")
+        raise ShapeError(f"keep is {keep.dtype}; expected torch.bool, True for positions to attend to")
 
 
 class AttendSteps:
     """Attention of T queries, one at a time: keys (B, S, A), values (B, S, E), keep (B, S), v (A,) if additive.
 
-    `saved` is buffers for queries, weights and contexts: q (T, B, A), α (T, B, S), c (T, B, E). Rows of q, and of its
+    `saved` are buffers for queries, weights and contexts: q (T, B, A), α (T, B, S), c (T, B, E). Rows of q, and of its
     gradient, may be parts of wider rows.
     """
 
@@ -201,52 +202,52 @@ class AttendSteps:
         keys, values, keep = _rows(keys), _rows(values), keep.contiguous()
         self.T, self.sizes = T, _sizes(S, A, E, keys.dtype)
         self.q, self.weights, self.c = saved
-        room = {"q": (self.q, (T, B, A)), "weights": (self.weights, (T, B, S)), "c": (self.c, (T, B, E))}
-        _check((keys, values, keep), v, room)
-        demand({name: room[name] for name in ("weights", "c")})
-        self.widths = (A, E, *keys.stride()[:2], *values.stride()[:2], pitch("q", self.q))
-        self.numbers = counted(*self.widths)
+        buffers = {"q": (self.q, (T, B, A)), "weights": (self.weights, (T, B, S)), "c": (self.c, (T, B, E))}
+        _check((keys, values, keep), v, buffers)
+        check_tensors({name: buffers[name] for name in ("weights", "c")})
+        self.widths = (A, E, *keys.stride()[:2], *values.stride()[:2], row_stride("q", self.q))
+        self.sizes_forward = in_units(*self.widths)
         self.keys, self.values, self.keep, self.scale = keys, values, keep, float(scale)
         self.additive, self.v = v is not None, keys if v is None else v.contiguous()
 
     def forward(self, t: int, s: Tensor) -> None:
-        """Compute query t: W s, which lies in `q[t]`, if v is given; otherwise scale · s, which is written there.
+        """Compute `weights[t]` and `c[t]`. If additive, `q[t]` must hold W s; otherwise scale · s is written there.
 
-        s (B, A) in one piece; weights and context are written into `weights[t]` and `c[t]`.
+        s (B, A) must be contiguous.
         """
         B, S = self.keep.shape
         positions, columns, warps = self.sizes
         if B:
             _attend[(B,)](
                 s, self.q, self.keys, self.v, self.values, self.keep, self.weights, self.c, t, S, 1,
-                *self.numbers, self.scale, self.additive, positions, columns, num_warps=warps,
+                *self.sizes_forward, self.scale, self.additive, positions, columns, num_warps=warps,
             )  # fmt: skip
 
     def begin_backward(self, dc: Tensor, d_weights: Tensor | None, dq: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Begin the backward pass.  dc (T, B, E), d_weights (T, B, S) -> room for the gradients of q and of the scores.
+        """Begin the backward pass.  dc (T, B, E), d_weights (T, B, S) -> buffers for the gradients of q and scores.
 
-        dq (T, B, A): room for the first of them, if there is any.
+        dq (T, B, A): the first of them, if it is allocated already.
         """
         self.dc, self.d_weights = dc, d_weights
         self.dq, self.de = torch.empty_like(self.q) if dq is None else dq, torch.empty_like(self.weights)
-        more = self.weights if d_weights is None else d_weights
-        demand({"dc": (dc, tuple(self.c.shape)), "d_weights": (more, tuple(self.weights.shape))})
-        demand({"dc": (dc, tuple(self.c.shape)), "dq": (self.dq, tuple(self.q.shape))}, pieces=True)
-        self.numbers_back = counted(*self.widths, pitch("dq", self.dq))
+        checked = self.weights if d_weights is None else d_weights
+        check_tensors({"dc": (dc, tuple(self.c.shape)), "d_weights": (checked, tuple(self.weights.shape))})
+        check_tensors({"dc": (dc, tuple(self.c.shape)), "dq": (self.dq, tuple(self.q.shape))}, contiguous=False)
+        self.sizes_backward = in_units(*self.widths, row_stride("dq", self.dq))
         return self.dq, self.de
 
     def backward(self, t: int, ds: Tensor) -> None:
-        """Run query t backward, from `dc[t]` to `de[t]`, and `dq[t]` if v is given; otherwise ds gets scale · dq.
+        """Compute `de[t]` from `dc[t]`, and `dq[t]` if additive; otherwise add scale · dq to ds.
 
-        ds (B, A) in one piece.
+        ds (B, A) must be contiguous.
         """
         B, S = self.keep.shape
         positions, columns, warps = self.sizes
-        more = self.weights if self.d_weights is None else self.d_weights
+        d_weights = self.weights if self.d_weights is None else self.d_weights
         if B:
             _attend_back[(B,)](
-                self.q, self.keys, self.v, self.values, self.keep, self.weights, self.dc, more, self.de, self.dq, ds,
-                t, S, *self.numbers_back, self.scale, self.d_weights is not None, self.additive,
+                self.q, self.keys, self.v, self.values, self.keep, self.weights, self.dc, d_weights,
+                self.de, self.dq, ds, t, S, *self.sizes_backward, self.scale, self.d_weights is not None, self.additive,
                 positions, columns, num_warps=warps,
             )  # fmt: skip
 
@@ -259,7 +260,7 @@ class AttendSteps:
         dk, dv = self.keys.new_empty(B, S, A), self.v.new_empty(B * blocks, A)
         _keys_back[(B, blocks, (A + KEY_COLUMNS - 1) // KEY_COLUMNS)](
             self.q, self.keys, self.v, self.keep, self.de, dk, dv, self.T, S,
-            *counted(A, *self.keys.stride()[:2], self.widths[-1]), KEY_ROWS, KEY_COLUMNS, num_warps=1,
+            *in_units(A, *self.keys.stride()[:2], self.widths[-1]), KEY_ROWS, KEY_COLUMNS, num_warps=1,
         )  # fmt: skip
         return dk, dv.sum(0)
 
@@ -270,13 +271,13 @@ def attend_step(
 ) -> tuple[Tensor, Tensor]:
     """Return c and α of queries, without a gradient.  q (R, A), keys (B, S, A), values (B, S, E) -> (R, E), (R, S).
 
-    R is B, or B·K: K queries of each sentence, side by side. Additive if v (A,) is given, otherwise scale · q · k.
+    R is B, or B·K: K queries of each sentence, side by side. With v (A,) the score is additive, else scale · q · k.
     """
     (B, S, A), R, E = keys.shape, q.shape[0], values.shape[-1]
     q, keys, values, keep = q.contiguous(), _rows(keys), _rows(values), keep.contiguous()
     _check((keys, values, keep), v, {"q": (q, (R, A))})
     if not B or R % B:
-        raise ShapeError(f"{R} queries cannot be shared out among {B} sentences")
+        raise ShapeError(f"{R} queries are not a multiple of {B} sentences")
     weights, c = q.new_empty(R, S), q.new_empty(R, E)
     positions, columns, warps = _sizes(S, A, E, keys.dtype)
     if not R:
@@ -284,7 +285,7 @@ def attend_step(
     with torch.cuda.device_of(q):
         _attend[(R,)](
             q, q if v is not None else torch.empty_like(q), keys, keys if v is None else v.contiguous(), values, keep,
-            weights, c, 0, S, R // B, *counted(A, E, *keys.stride()[:2], *values.stride()[:2], A), float(scale),
+            weights, c, 0, S, R // B, *in_units(A, E, *keys.stride()[:2], *values.stride()[:2], A), float(scale),
             v is not None, positions, columns, num_warps=warps,
         )  # fmt: skip
     return c, weights
