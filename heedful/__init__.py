@@ -6,8 +6,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from heedful.config import Config, __version__, read_recipe
-from heedful.errors import HeedfulError
+from heedful.config import Config, read_recipe
+from heedful.errors import HeedfulError, __version__
 
 if TYPE_CHECKING:
     from heedful import observe

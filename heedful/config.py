@@ -31,13 +31,11 @@ __all__ = [
     "TextConfig",
     "TrainingConfig",
     "TransformerConfig",
-    "__version__",
     "read_recipe",
     "section_of",
     "settings",
 ]
 
-__version__ = "0.1.0"
 
 Section = TypeVar("Section")
 Entry = TypeVar("Entry")

@@ -48,6 +48,7 @@ __all__ = [
     "ShapeError",
     "Shaped",
     "WorkerError",
+    "__version__",
     "check_shapes",
     "check_value",
     "choose",
@@ -96,6 +97,8 @@ def _escape(match: re.Match[str]) -> str:
     code = ord(match[0])
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
+
+__version__ = "0.1.0"
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")

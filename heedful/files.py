@@ -29,10 +29,10 @@ import shutil
 import stat
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, TypeVar, cast
+from typing import IO, Any, cast
 
 from heedful.errors import ConfigError, DataError, DiskError, HeedfulError, ModelError
 
@@ -60,7 +60,6 @@ __all__ = [
     "open_file",
     "open_plain",
     "parse_json",
-    "portions",
     "read_bytes",
     "read_json",
     "read_metrics",
@@ -84,9 +83,6 @@ DEPTH = 100  # of lists and objects in JSON
 READ = 1 << 20  # bytes at a time
 # Opening a pipe does not wait for a writer; Windows has neither these pipes nor these flags.
 FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
-
-
-T = TypeVar("T")
 
 
 class NotPlainError(OSError):
@@ -283,24 +279,6 @@ def check_depth(value: object) -> None:
         inner = (one.values() if isinstance(one, dict) else one for one in level if isinstance(one, dict | list))
         level = [each for values in inner for each in values if isinstance(each, dict | list)]
     raise RecursionError
-
-
-def portions(items: Iterable[T], count: int, size: int, length: Callable[[T], int]) -> Iterator[list[T]]:
-    """Yield lists of at most `count` items, and of fewer if they have more than `size` characters together.
-
-    >>> list(portions(["a", "b", "cccc", "d"], 3, 4, len))
-    [['a', 'b', 'cccc'], ['d']]
-    """
-    some: list[T] = []
-    characters = 0
-    for item in items:
-        some.append(item)
-        characters += length(item)
-        if len(some) == count or characters > size:
-            yield some
-            some, characters = [], 0
-    if some:
-        yield some
 
 
 def lines(file: IO[bytes], name: str, error: type[HeedfulError] = DataError) -> Iterator[bytes]:

@@ -14,7 +14,7 @@ import pytest
 from heedful import files
 from heedful.config import Config
 from heedful.data.files import raw_lines
-from heedful.data.formats import PairFile
+from heedful.data.formats import PairFile, portions
 from heedful.errors import ConfigError, DataError, ModelError
 from heedful.files import NotPlainError, open_file, open_plain, parse_json, read_bytes, read_json
 from heedful.interop.folder import about
@@ -184,8 +184,8 @@ def test_standard_input_has_the_limit(heedful_cli, tiny):
 
 def test_long_pairs_are_cleaned_a_few_at_a_time():
     rows = ["x" * 10] * 7
-    assert [len(some) for some in files.portions(rows, 100, 25, len)] == [3, 3, 1]
-    assert [len(some) for some in files.portions(rows, 2, 25, len)] == [2, 2, 2, 1]
+    assert [len(some) for some in portions(rows, 100, 25, len)] == [3, 3, 1]
+    assert [len(some) for some in portions(rows, 2, 25, len)] == [2, 2, 2, 1]
 
 
 def test_json_that_would_take_far_more_memory_than_its_text(monkeypatch):

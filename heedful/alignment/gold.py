@@ -10,8 +10,6 @@ from typing import NamedTuple
 from heedful.alignment.links import Links
 from heedful.errors import ConfigError, DataError
 
-__all__ = ["AlignmentScores", "Gold", "read_gold", "score", "standard_error"]
-
 _LINK = re.compile(r"([0-9]{1,9})([-p?])([0-9]{1,9})")
 _NAACL = re.compile(r"([0-9]{1,9})\s+([0-9]{1,9})\s+([0-9]{1,9})(?:\s+([SP]))?(?:\s+[0-9.eE+-]+)?")
 FEW, SHARE = 5, 0.02  # links that `lenient` may leave out: this many, or this share of all

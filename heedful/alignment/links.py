@@ -21,21 +21,6 @@ from heedful.trace.alignment import Alignment, Link
 from heedful.trace.readout import Readout
 from heedful.trace.trace import Text, Trace, Word
 
-__all__ = [
-    "EVEN",
-    "Links",
-    "WordCells",
-    "align_trace",
-    "between_words",
-    "counted_weights",
-    "flip",
-    "link_words",
-    "matrix_links",
-    "parse",
-    "punctuation",
-    "text",
-]
-
 Links = frozenset[tuple[int, int]]  # (source word, target word), counted from 0
 
 _LINK = re.compile(r"([0-9]{1,9})-([0-9]{1,9})")

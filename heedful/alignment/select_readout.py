@@ -22,21 +22,6 @@ from heedful.trace.alarms import AlarmRates
 from heedful.trace.readout import ENDS, MARKS, STEPS, SYMMETRIES, Readout, Weights, weighted
 from heedful.trace.trace import Text
 
-__all__ = [
-    "FEWEST",
-    "GOLD",
-    "GoldCells",
-    "MeasuredReadout",
-    "PairWeights",
-    "ReadoutSelection",
-    "ReferenceLinks",
-    "WeightTable",
-    "measure_readout",
-    "rank_readouts",
-    "rank_symmetries",
-    "select",
-]
-
 THRESHOLDS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2)
 GROWN = 4  # places (layer, step, norms) whose heads are combined
 TIE = 1e-9  # error rates that differ by less are equal

@@ -26,24 +26,6 @@ from numpy.typing import NDArray
 from heedful.alignment.links import Links, parse
 from heedful.errors import ConfigError, DataError, MachineError, pip_command
 
-__all__ = [
-    "MOST_CELLS",
-    "PROGRAM",
-    "ROUNDS",
-    "Cooccurrence",
-    "EncodedSide",
-    "Jumps",
-    "PairBatch",
-    "Posterior",
-    "TranslationTable",
-    "both_directions",
-    "cooccurrence",
-    "eflomal_directions",
-    "encode_side",
-    "posterior",
-    "sums",
-]
-
 MOST_CELLS = 1 << 20  # source words times target words, beyond which a pair is left without links
 WITHOUT_ORDER, WITH_ORDER = 5, 5
 ROUNDS = WITHOUT_ORDER + WITH_ORDER + 1  # passes over all pairs; the last one finds the links

@@ -12,8 +12,6 @@ from heedful.alignment.links import Links, counted_weights, flip, matrix_links
 from heedful.errors import choose
 from heedful.trace.alignment import Alignment
 
-__all__ = ["HEURISTICS", "DirectedLinks", "symmetrize"]
-
 Numbers = NDArray[np.floating[Any]]
 TIED = 0.999999  # products of weights that tie may round to either side
 SIDES = ((-1, 0), (0, -1), (1, 0), (0, 1))

@@ -7,8 +7,6 @@ from torch import Tensor
 
 from heedful.attention import causal, until
 
-__all__ = ["picture"]
-
 
 def picture(keep: Tensor) -> str:
     """Return a mask of two axes as text, a row for each query: ██ may be attended to, ·· may not."""

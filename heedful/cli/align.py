@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from heedful.data import PairFile
     from heedful.translator import AlignedPairs
 
-__all__ = ["align", "read_gold_file"]
 
 Rows = Sequence[tuple[str, str]]
 
@@ -78,8 +77,7 @@ def align(
     (possible), one line for each pair, or `1 0 0 S`, one line for each link. --gold reports precision, recall and
     alignment error rate. With --model, links are read from a model's attention by its read-out (`heedful readout`).
     """
-    from heedful.alignment import text as pharaoh
-    from heedful.files import write_whole
+    from heedful.data.links import write_links
 
     if links and (method or extra or out or model):
         raise ConfigError("--links only scores the links of a file; leave out --method, --model, --extra and --out")
@@ -121,7 +119,7 @@ def align(
     else:
         aligned = _statistical(rows, method or "ibm", symmetry, _extra(extra, columns, format_))
     if out is not None:
-        write_whole(out, "".join(f"{pharaoh(links)}\n" for links in aligned.links).encode())
+        write_links(out, aligned.links)
     else:
         _print(aligned, rows, json)
     _report(aligned.links, gold_links, aligned.symmetry if reverse else "", json, on_stdout=bool(out))

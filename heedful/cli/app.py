@@ -29,10 +29,7 @@ from heedful.cli.see import see
 from heedful.cli.serve import serve
 from heedful.cli.train import train
 from heedful.cli.translate import translate
-from heedful.config import __version__
-from heedful.errors import ConfigError
-
-__all__ = ["HintingCommand", "HintingGroup", "app", "with_verbosity"]
+from heedful.errors import ConfigError, __version__
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print results and errors only.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print more: device, threads, batches, timings.")]

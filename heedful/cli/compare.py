@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from heedful.evaluation.compare import ComparedSentence, SystemComparison
     from heedful.evaluation.page import DiffWord
 
-__all__ = ["compare", "lay_out"]
 
 LABEL = 11  # columns of the label before a text
 COLOURS = {"A": "\x1b[1;35m", "B": "\x1b[1;36m"}

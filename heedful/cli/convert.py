@@ -12,8 +12,6 @@ from heedful.cli.options import Model
 from heedful.cli.output import log
 from heedful.errors import ConfigError, choose
 
-__all__ = ["convert"]
-
 
 def convert(
     model: Model,

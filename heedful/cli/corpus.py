@@ -11,8 +11,6 @@ from heedful.cli.options import Json, check_unused
 from heedful.cli.output import print_json
 from heedful.errors import choose
 
-__all__ = ["corpus"]
-
 
 def corpus(
     name: Annotated[str, typer.Argument(metavar="hindi", help="The corpus: hindi.", show_default=False)],

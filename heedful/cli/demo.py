@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from heedful.demo import DemoDisplay, TrainingStatus
 
-__all__ = ["LiveLeaderboard", "LoggedLeaderboard", "demo", "display"]
 
 BAR = 16  # columns of the bar
 

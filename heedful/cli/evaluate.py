@@ -17,7 +17,6 @@ from heedful.errors import ConfigError, DataError
 if TYPE_CHECKING:
     from heedful.evaluation.systems import System, SystemOutput, TestSet
 
-__all__ = ["Translating", "evaluate", "print_notes", "read_tests", "systems"]
 
 SYSTEM = "A model folder, hf:ORG/NAME, or a file of translations, one a line."
 TestFiles = Annotated[

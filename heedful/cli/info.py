@@ -12,8 +12,6 @@ from heedful.cli.options import Json, log_fault
 from heedful.cli.output import print_json
 from heedful.errors import printable
 
-__all__ = ["info"]
-
 ModelOrNot = Annotated[
     Path | None,
     typer.Argument(
@@ -28,7 +26,9 @@ def info(model: ModelOrNot = None, *, json: Json = False) -> None:
     A model is checked, and described with its settings and files; this machine by its devices and kernels.
     """
     if model is None:
-        machine = _machine()
+        from heedful.training.device_setup import describe_machine
+
+        machine = describe_machine()
         print_json(machine) if json else print(_machine_text(machine))
         return
     from heedful.interop import HUB, fetch, is_marian
@@ -50,24 +50,6 @@ def info(model: ModelOrNot = None, *, json: Json = False) -> None:
         "files": head["files"],
     }
     print_json(record) if json else print(_text(record, [_read_by(translator), *_alarms(translator)]))
-
-
-def _machine() -> dict[str, Any]:
-    """Return versions, devices, and which implementation every operation with a kernel uses."""
-    import platform
-
-    import torch
-
-    from heedful.fused.triton.policy import paths
-
-    cuda = [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]
-    return {
-        "heedful": heedful.__version__,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "devices": [*cuda, *["mps"] * torch.backends.mps.is_available(), f"cpu, {torch.get_num_threads()} threads"],
-        "paths": [path._asdict() for path in paths()],
-    }
 
 
 def _machine_text(machine: dict[str, Any]) -> str:

@@ -24,24 +24,6 @@ from heedful.errors import ConfigError, DataError
 if TYPE_CHECKING:
     from heedful.data import PairFile
 
-__all__ = [
-    "Notes",
-    "as_options",
-    "check_direction",
-    "check_penalty",
-    "check_sides",
-    "check_unused",
-    "check_writable",
-    "log_fault",
-    "log_for",
-    "name_options",
-    "open_model",
-    "pair_files",
-    "pair_rows",
-    "program",
-    "use_threads",
-    "width",
-]
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder, or hf:ORG/NAME.", show_default=False)]
 PairFiles = Annotated[

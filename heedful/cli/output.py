@@ -22,22 +22,6 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
-__all__ = [
-    "EscapedStream",
-    "LineProgress",
-    "debug",
-    "line_progress",
-    "log",
-    "print_json",
-    "print_translation",
-    "progress_bar",
-    "set_up_logging",
-    "shows_progress",
-    "terminal_console",
-    "underlying",
-    "warn",
-    "write_colours",
-]
 
 LOG = logging.getLogger("heedful.cli")
 

@@ -13,8 +13,6 @@ from heedful.cli.align import read_gold_file
 from heedful.cli.output import log, print_json
 from heedful.errors import ConfigError
 
-__all__ = ["readout"]
-
 LEARNED = 100_000  # more pairs, at most, that the statistical aligner learns from
 
 

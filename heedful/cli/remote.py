@@ -14,8 +14,6 @@ from heedful.cli.output import LineProgress, debug, log, print_json, print_trans
 from heedful.cli.translate import check_columns, one_line, printed_markup
 from heedful.errors import DataError, HeedfulError, MachineError
 
-__all__ = ["BATCH", "RemoteOptions", "translate_remotely"]
-
 BATCH = 32  # lines of a request
 
 

@@ -13,8 +13,6 @@ from heedful.cli.evaluate import Resamples, Seed, Translating, print_notes, read
 from heedful.cli.output import log, print_json, progress_bar
 from heedful.errors import ConfigError, DataError
 
-__all__ = ["report"]
-
 
 def report(
     models: Annotated[

@@ -7,9 +7,7 @@ from itertools import compress
 import heedful
 from heedful.cli import options
 from heedful.cli.output import log, print_json
-from heedful.files import portions
-
-__all__ = ["score"]
+from heedful.data.formats import portions
 
 CHUNK = 1000  # pairs read at once, enough to sort them by length
 CHARACTERS = 1_000_000  # at most in these pairs

@@ -19,7 +19,6 @@ from heedful.errors import ConfigError, DataError
 if TYPE_CHECKING:
     from heedful.draw.views import View
 
-__all__ = ["see"]
 
 KINDS = {".json": "record", ".html": "page"}
 

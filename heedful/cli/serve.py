@@ -15,7 +15,6 @@ from heedful.errors import ConfigError, install_command
 if TYPE_CHECKING:
     from heedful.serve.http.models import ModelRegistry
 
-__all__ = ["serve"]
 
 TOKEN = "HEEDFUL_TOKEN"
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from heedful.data.formats import PairFile
     from heedful.training import Estimate, Reporter
 
-__all__ = ["estimate_table", "train"]
-
 
 def train(
     pairs: options.PairFiles = None,

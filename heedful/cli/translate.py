@@ -27,14 +27,13 @@ from heedful.cli.output import (
     terminal_console,
     warn,
 )
+from heedful.data.formats import portions
 from heedful.errors import ConfigError, DataError, HeedfulError, printable
-from heedful.files import portions
 
 if TYPE_CHECKING:
     from heedful.markup import Marked
     from heedful.translator import Token
 
-__all__ = ["Printer", "check_columns", "one_line", "printed_markup", "printer", "translate"]
 
 CHUNK = 1000  # lines read from stdin before they are translated, so that they can be sorted by length
 CHARACTERS = 1_000_000  # at most in these lines

@@ -24,7 +24,6 @@ from heedful.data.cache import Array
 if TYPE_CHECKING:
     from heedful.data.corpus import Corpus
 
-__all__ = ["Batch", "Batches", "EpochPlan", "prefetch", "rounded"]
 
 T = TypeVar("T")
 

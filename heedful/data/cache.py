@@ -38,7 +38,6 @@ try:
 except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["Array", "Arrays", "DamagedError", "Log", "Writer", "key_of", "stored"]
 
 HEAD = "head.json"
 NAME = re.compile(r"[0-9a-f]{32}|\.[0-9a-f]{32}\.(partial|gone)")  # folders of heedful in the cache

@@ -16,8 +16,6 @@ from heedful.data.files import BOM
 from heedful.data.formats import Raw
 from heedful.errors import DataError
 
-__all__ = ["CHANGED", "DROPPED", "REASONS", "Cleaned", "CleaningReport", "clean", "clean_text"]
-
 DROPPED = {
     "blank line": "a blank line",
     "empty side": "an empty side",

@@ -7,19 +7,6 @@ from collections.abc import Sequence
 
 from heedful.errors import ConfigError, DataError, nearest
 
-__all__ = [
-    "find",
-    "guess",
-    "ids_first",
-    "no_guess",
-    "parse_columns",
-    "positions",
-    "shortened",
-    "some",
-    "surely_names",
-    "usual",
-]
-
 # Usual names of the two sides, where they are not languages.
 USUAL = (
     ("source", "target"),

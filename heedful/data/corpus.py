@@ -36,8 +36,6 @@ from heedful.data.workers import in_order
 from heedful.text import END, Codec
 from heedful.text.counter_rng import below, key, spread
 
-__all__ = ["Corpus", "Flat", "Sampled", "StoredTokens", "Table", "WordLexicon", "draw_table", "tokenize"]
-
 VERSION = 1
 SIDES = ("source", "target")
 BEGINS = {"links": "links.begins", "source.sizes": "source.words", "target.sizes": "target.words"}

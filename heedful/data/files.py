@@ -17,8 +17,6 @@ from typing import IO, Any
 from heedful.errors import DataError
 from heedful.files import NotPlainError, Unpacked, lines, open_file
 
-__all__ = ["BOM", "called", "check_there", "decode", "is_packed", "opened", "raw_lines", "read_lines"]
-
 BOM = "\ufeff"
 UTF_16 = "it is UTF-16, which iconv -f utf-16 -t utf-8 converts"
 STARTS = {b"\xff\xfe": UTF_16, b"\xfe\xff": UTF_16, b"\x1f\x8b": "it is gzip, which zcat unpacks"}

@@ -34,21 +34,7 @@ from heedful.data.columns import (
 )
 from heedful.data.files import BOM, called, is_packed, opened, raw_lines, read_lines
 from heedful.errors import ConfigError, DataError, choose
-from heedful.files import check_depth, has_hole, lines, max_line, megabytes, open_plain, portions, writing
-
-__all__ = [
-    "FORMATS",
-    "Pair",
-    "PairFile",
-    "PairList",
-    "Raw",
-    "Readable",
-    "format_of",
-    "readable",
-    "sides",
-    "spread_first",
-    "subsample",
-]
+from heedful.files import check_depth, has_hole, lines, max_line, megabytes, open_plain, writing
 
 FORMATS = ("tsv", "csv", "jsonl")
 ENDINGS = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
@@ -58,6 +44,25 @@ SAMPLE, SAMPLE_CHARACTERS = 100, 1_000_000  # of the lines that are read to see 
 
 Cells = Iterator[tuple[int, Sequence[str]]]
 Log = Callable[[str], None]
+T = TypeVar("T")
+
+
+def portions(items: Iterable[T], count: int, size: int, length: Callable[[T], int]) -> Iterator[list[T]]:
+    """Yield lists of at most `count` items, and of fewer if they have more than `size` characters together.
+
+    >>> list(portions(["a", "b", "cccc", "d"], 3, 4, len))
+    [['a', 'b', 'cccc'], ['d']]
+    """
+    some: list[T] = []
+    characters = 0
+    for item in items:
+        some.append(item)
+        characters += length(item)
+        if len(some) == count or characters > size:
+            yield some
+            some, characters = [], 0
+    if some:
+        yield some
 
 
 class Raw(NamedTuple):
@@ -549,6 +554,3 @@ def spread_first(rows: list[tuple[str, str]], most: int) -> list[tuple[str, str]
     front = [i * len(rows) // most for i in range(most)] if len(rows) > most else range(len(rows))
     others = sorted(set(range(len(rows))).difference(front))
     return [rows[i] for i in (*front, *others)]
-
-
-T = TypeVar("T")

@@ -27,10 +27,9 @@ from heedful.data.cleaning import Cleaned, clean_text
 from heedful.data.files import called
 from heedful.data.formats import Raw, Readable
 from heedful.errors import DataError
+from heedful.files import write_whole
 from heedful.text import Codec
 from heedful.text.counter_rng import spread
-
-__all__ = ["CorpusLinks", "LinkChunk", "LinkLines", "Words", "as_lines", "clean_links", "different", "word_sizes"]
 
 CHUNK = 100_000  # pairs that `unlinked` counts at once
 
@@ -52,6 +51,11 @@ def as_lines(links: Sequence[str | Iterable[tuple[int, int]]]) -> list[str]:
                 f"the links of pair {number} are {one!r}, expected '0-0 1-2' or [(0, 0), (1, 2)]: source, target"
             ) from None
     return lines
+
+
+def write_links(path: Path, links: Iterable[frozenset[tuple[int, int]]]) -> None:
+    """Write a line of links for each pair."""
+    write_whole(path, "".join(f"{text(each)}\n" for each in links).encode())
 
 
 class LinkChunk(NamedTuple):

@@ -33,27 +33,11 @@ import numpy as np
 from heedful.config import DataConfig
 from heedful.data.cache import Array, Arrays, Log, Writer, key_of, stored
 from heedful.data.cleaning import EXAMPLES, CleaningReport, clean
-from heedful.data.formats import Pair, PairFile, PairList, Raw, Readable, readable
+from heedful.data.formats import Pair, PairFile, PairList, Raw, Readable, portions, readable
 from heedful.data.links import LinkChunk, LinkLines, clean_links, different
 from heedful.data.workers import in_order
 from heedful.errors import ConfigError, guessing
-from heedful.files import portions
 from heedful.text.counter_rng import spread
-
-__all__ = [
-    "CHUNK",
-    "Hashes",
-    "ReportCount",
-    "Split",
-    "Store",
-    "StoreRows",
-    "among",
-    "hashes",
-    "open_store",
-    "read_pairs",
-    "sentence_key",
-    "split",
-]
 
 HELD_OUT = np.uint64(int(0.02 * 2**64))
 LARGEST = np.uint64(2**64 - 1)

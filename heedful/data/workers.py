@@ -21,8 +21,6 @@ from typing import IO, TypeVar, cast
 
 from heedful.errors import WorkerError
 
-__all__ = ["cores", "in_order", "serve"]
-
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 

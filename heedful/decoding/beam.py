@@ -16,8 +16,6 @@ from heedful.decoding.steps import greedy
 from heedful.models import Memory, Seq2Seq
 from heedful.text import END, START
 
-__all__ = ["Finished", "beam", "beam_steps"]
-
 Finished = list[tuple[int, list[Hypothesis]]]  # numbers of sentences, and the hypotheses of each, best first
 CAPACITY = 64  # tokens there is room for at first; it is doubled when it is full
 

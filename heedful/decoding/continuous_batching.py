@@ -17,8 +17,6 @@ from heedful.decoding.steps import argmax, next_tokens
 from heedful.models import Memory, Seq2Seq, State
 from heedful.text import END, START
 
-__all__ = ["ContinuousBatch"]
-
 EMPTY = 4  # one row in so many may be empty
 
 

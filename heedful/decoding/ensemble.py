@@ -13,8 +13,6 @@ from torch import Tensor, nn
 from heedful.decoding.rules import log_probs_
 from heedful.models import Memory, NeedWeights, Seq2Seq, State, Step
 
-__all__ = ["Ensemble"]
-
 
 @dataclass(frozen=True)
 class _Memories(Memory):

@@ -14,19 +14,6 @@ from torch import Tensor
 from heedful.errors import ConfigError, NotFiniteError, check_value, choose
 from heedful.text import END, PAD, START
 
-__all__ = [
-    "PENALTIES",
-    "Decoding",
-    "DecodingKeywords",
-    "Hypothesis",
-    "Rules",
-    "batch_by_length",
-    "best",
-    "length_limit",
-    "log_probs",
-    "log_probs_",
-]
-
 PENALTIES = ("gnmt", "length", "none")
 # The limit of min_length and max_length: a model may never end, and the time may grow with the square of the length.
 # The longest sentence that is encoded, 2,048 tokens, has a limit of 4,116 by default.

@@ -15,18 +15,6 @@ from heedful.decoding.rules import Decoding, Hypothesis, Rules, best, log_probs_
 from heedful.models import Memory, NeedWeights, Seq2Seq
 from heedful.text import END, START
 
-__all__ = [
-    "DecodeStep",
-    "NextTokens",
-    "Sampler",
-    "TokenChooser",
-    "argmax",
-    "decode_steps",
-    "greedy",
-    "next_tokens",
-    "sample",
-]
-
 
 class DecodeStep(NamedTuple):
     """One step: for each sentence still going, its number, its new token, and the log-probability of that.

@@ -43,8 +43,6 @@ from heedful.evaluation.run_report import (
 )
 from heedful.files import locked, make_folder, write_whole, writing
 
-__all__ = ["DemoDisplay", "alignment", "examples", "run"]
-
 RECORD = "demo.json"  # the numbers of the page; a folder with this file was made by a demo
 SHOWN_FIRST = "attention"  # the model whose weights are shown first
 UP_TO = 20  # words of the sentences that the main number is about

@@ -18,22 +18,6 @@ from typing import NamedTuple
 
 from heedful.errors import MachineError
 
-__all__ = [
-    "EXAMPLES",
-    "FAST",
-    "FULL",
-    "DemoModel",
-    "Plan",
-    "TrainingProcess",
-    "TrainingStatus",
-    "cores",
-    "exit_on_signals",
-    "memory_of",
-    "package_environment",
-    "peak_memory",
-    "train_models",
-]
-
 # Sentences that are always shown, with their gold links.
 EXAMPLES = (
     ("मैं खाना खा रहा हूँ", "I am eating", "0-0 1-2 2-2 3-1 4-1"),

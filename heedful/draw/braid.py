@@ -37,8 +37,6 @@ from heedful.draw.picture import (
 from heedful.trace import END, Trace
 from heedful.trace.alarms import warnings
 
-__all__ = ["GAP", "MASS", "SPACE", "UNIT", "BraidRow", "braid_rows", "picture"]
-
 MASS = 0.9  # the share of each word's weight that is drawn
 LEAST = 0.02  # the least weight that is drawn
 FEW = 5  # ribbons of a word in a sentence of several rows

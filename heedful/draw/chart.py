@@ -9,8 +9,6 @@ from typing import NamedTuple
 from heedful.draw.picture import Entry, Picture, clean, cut, decimal, heading, legend, number, rect, text_at, width_of
 from heedful.errors import DataError
 
-__all__ = ["Series", "bars", "lines", "log_ticks", "rows", "swatch", "ticks"]
-
 WIDTH = 640
 NARROW = 340  # of what is meant for a phone
 PLOT = 240  # height of the part inside the axes

@@ -13,8 +13,6 @@ from typing import NamedTuple
 
 from heedful.errors import ConfigError, DataError, HeedfulError, install_command
 
-__all__ = ["Face", "Fonts", "faces_of", "needs_font", "script_of"]
-
 PLACES = {
     "linux": ("/usr/share/fonts", "/usr/local/share/fonts", "~/.local/share/fonts", "~/.fonts"),
     "darwin": ("/System/Library/Fonts", "/Library/Fonts", "~/Library/Fonts"),

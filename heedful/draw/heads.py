@@ -11,8 +11,6 @@ from heedful.draw import svg
 from heedful.draw.picture import Picture, decimal, heading, message, notes, text_at
 from heedful.trace import Trace
 
-__all__ = ["ChosenHead", "choose_head", "picture"]
-
 Maps = dict[tuple[int, int], NDArray[np.float32]]
 
 LEVELS = 8  # shades of a small map

@@ -15,17 +15,14 @@ from collections.abc import Set as AbstractSet
 from importlib.resources import files
 from typing import Any
 
-from heedful.config import __version__
 from heedful.draw import heads, svg
 from heedful.draw.picture import FONTS, clean, labels_of
 from heedful.draw.trace_codec import MAX_BYTES, encode_trace
 from heedful.draw.views import View
-from heedful.errors import ConfigError, DataError
+from heedful.errors import ConfigError, DataError, __version__
 from heedful.trace import Trace
 from heedful.trace.alarms import Alarm
 from heedful.trace.alarms import alarms as find_alarms
-
-__all__ = ["document", "figure", "page", "policy", "record", "script", "style"]
 
 SCRIPTS = ("weights", "words", "braid", "heatmap", "bottleneck", "controls", "figure")
 Links = AbstractSet[tuple[int, int]]

@@ -20,39 +20,6 @@ from numpy.typing import NDArray
 
 from heedful.trace import END, Trace
 
-__all__ = [
-    "DARK",
-    "DARK_RIBBONS",
-    "FONTS",
-    "HUES",
-    "LIGHT",
-    "LIGHT_RIBBONS",
-    "NAMES",
-    "NO_WEIGHTS",
-    "NO_WORDS",
-    "RIBBONS",
-    "Entry",
-    "Kept",
-    "Labels",
-    "Picture",
-    "clean",
-    "cut",
-    "decimal",
-    "heading",
-    "isolate",
-    "keep",
-    "labels_of",
-    "legend",
-    "message",
-    "notes",
-    "number",
-    "rect",
-    "stack",
-    "text_at",
-    "width_of",
-    "wrap",
-]
-
 FONTS = (
     "system-ui,-apple-system,'Segoe UI',Roboto,'Noto Sans','Noto Sans Devanagari','Nirmala UI','Kohinoor Devanagari',"
     "'Noto Sans CJK SC','PingFang SC','Microsoft YaHei','Noto Naskh Arabic','Noto Sans Hebrew',sans-serif"

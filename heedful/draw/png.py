@@ -12,8 +12,6 @@ from heedful.draw.picture import DARK, DARK_RIBBONS, LIGHT, LIGHT_RIBBONS, NAMES
 from heedful.draw.shaping import TextRun, text_runs
 from heedful.errors import DataError, HeedfulError, foreign, install_command
 
-__all__ = ["render"]
-
 ZOOM = 2.0  # pixels per unit: sharp on current screens and in print
 MOST = 16_000  # pixels across or down, as many as viewers support
 PIXELS = 64_000_000  # in all: resvg takes about eight bytes for each

@@ -19,8 +19,6 @@ import regex
 
 from heedful.draw.fonts import Face, needs_font, script_of
 
-__all__ = ["TextRun", "bidi_levels", "text_runs", "visual_order"]
-
 ISOLATES = "\u2066\u2067\u2068\u2069"  # left to right, right to left, by the first letter; end
 BRACKETS = {"(": ")", "[": "]", "{": "}"}
 Part = TypeVar("Part")

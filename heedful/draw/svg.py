@@ -28,8 +28,6 @@ from heedful.errors import DataError
 from heedful.trace import Trace
 from heedful.trace.alarms import warnings
 
-__all__ = ["heatmap", "picture"]
-
 LONGEST = 170  # of a word
 NARROWEST = 340  # of a picture
 NUMBER = 0.05  # the least weight with a number in its cell

@@ -20,8 +20,6 @@ from heedful.trace import END, Trace
 from heedful.trace.alarms import warnings
 from heedful.trace.trace import right_to_left
 
-__all__ = ["SHADES", "columns", "heatmap", "overview", "shade", "visible"]
-
 # The least weight of each shade, with block characters and in plain ASCII.
 SHADES = ((0.0, " ", " "), (0.05, "·", "."), (0.15, "░", "-"), (0.35, "▒", "+"), (0.60, "▓", "#"), (0.85, "█", "@"))
 LEFT = 4  # columns of the row's number

@@ -21,8 +21,6 @@ from heedful.trace import END, Readout, Text, Trace, Word
 from heedful.trace.alarms import AlarmRates
 from heedful.trace.json_checks import check_text
 
-__all__ = ["MAX_BYTES", "decode_trace", "encode_maps", "encode_trace", "readable_tokens", "split_sentences"]
-
 MAX_BYTES = 4_300_000  # of a page, for weights and words
 FULL = 65_535  # the weight 1
 FINEST = 0.0005  # the least weight that is kept

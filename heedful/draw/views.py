@@ -14,8 +14,6 @@ from heedful.errors import ConfigError, DataError, choose
 from heedful.files import read_json, write_whole
 from heedful.trace import Trace
 
-__all__ = ["ENDINGS", "VIEWS", "View", "check_path", "picture", "read_traces", "record", "too_large", "view", "write"]
-
 # What draws each view. To add one, see CONTRIBUTING.md, "Add a view".
 VIEWS: dict[str, Callable[[Trace, str, View], Picture]] = {
     "heatmap": lambda trace, title, how: svg.picture(trace, title, confidence=not trace.inside),

@@ -17,8 +17,6 @@ from heedful.files import write_whole
 from heedful.metrics.sentence_stats import METRICS, exact_match
 from heedful.metrics.significance import RESAMPLES, SEED, Comparison, Difference, check_test, compare_stats
 
-__all__ = ["SENTENCE_METRICS", "ComparedSentence", "SystemComparison", "compare", "comparison_page"]
-
 SENTENCE_METRICS = ("chrf", "bleu", "ter")
 
 

@@ -16,13 +16,11 @@ from heedful.metrics.significance import (
     TRIALS,
     Difference,
     Interval,
-    check_test,
     differences,
     intervals,
 )
+from heedful.metrics.significance import check_test as check_test  # for commands, before they read a test set
 from heedful.text import count
-
-__all__ = ["Evaluation", "check_test", "difference_table", "evaluate", "length_table", "method_notes"]
 
 WIDTHS = {"bleu": 6, "chrf": 6, "ter": 6, "exact": 8}  # columns of the text tables
 ENDS = (("95 % from", "low"), ("95 % to", "high"))

@@ -20,34 +20,6 @@ from heedful.metrics.scores import LengthRow, LengthTable
 from heedful.text.codec import unspaced
 from heedful.text.graphemes import boundary_after
 
-__all__ = [
-    "LANGUAGES",
-    "ROOM",
-    "AlignmentResult",
-    "DiffPart",
-    "DiffWord",
-    "ModelResult",
-    "by_length",
-    "count",
-    "diff",
-    "diff_words",
-    "document",
-    "duration",
-    "facts",
-    "figure_in_two_widths",
-    "learning",
-    "lengths",
-    "links_table",
-    "listed",
-    "mark_differences",
-    "marked",
-    "million",
-    "percent",
-    "scroll",
-    "tenth",
-    "verdict",
-]
-
 # The browser loads nothing and runs nothing, whatever a sentence holds.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 

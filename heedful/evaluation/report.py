@@ -40,8 +40,6 @@ from heedful.metrics.scores import LengthTable
 from heedful.metrics.sentence_stats import METRICS
 from heedful.metrics.significance import RESAMPLES, SEED, Difference, Interval, differences, intervals
 
-__all__ = ["EvaluationReport", "ReportedSentence", "SystemResult", "report", "report_page"]
-
 UNFOLDED = 3  # sentences whose figures are open at first
 
 

@@ -42,22 +42,6 @@ from heedful.metrics import exact_match
 from heedful.metrics.scores import LengthRow, LengthTable
 from heedful.text import count as count_words
 
-__all__ = [
-    "Contrast",
-    "CorpusFacts",
-    "ExampleResult",
-    "Machine",
-    "RunReport",
-    "article",
-    "conclusions",
-    "contrast",
-    "description",
-    "exact_up_to",
-    "length_scores",
-    "run_page",
-    "summary",
-]
-
 
 class CorpusFacts(NamedTuple):
     """The training corpus: numbers of pairs, of distinct words, the longest source in words, and the seed.

@@ -17,20 +17,6 @@ from heedful.errors import ConfigError, DataError
 from heedful.files import write_whole
 from heedful.metrics import SentenceStats, extract_stats
 
-__all__ = [
-    "AnySystem",
-    "Pairs",
-    "ProgressBar",
-    "ReferencedLine",
-    "System",
-    "SystemOutput",
-    "TestSet",
-    "no_progress",
-    "read_test_set",
-    "read_translations",
-    "run",
-]
-
 MAX_LINES, MAX_CHARACTERS = 2_000_000, 500_000_000  # of a test set, which is kept in memory
 
 Pairs = Iterable[Sequence[str | Sequence[str]]]

@@ -12,8 +12,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Bf16Weights"]
-
 
 class Bf16Weights:
     """A module that computes a loss, called with bf16 copies in place of some of its weights.

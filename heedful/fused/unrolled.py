@@ -28,19 +28,6 @@ from heedful.fused.triton.unrolled import (
     KernelDot,
 )
 
-__all__ = [
-    "DecoderOutput",
-    "DecoderSpec",
-    "Tensors",
-    "UnrolledDecoder",
-    "attention_by_kernels",
-    "joinable",
-    "layer_type",
-    "reverse_sentences",
-    "unrolled_decoder",
-    "unrolled_encoder",
-]
-
 Tensors = dict[str, Tensor]
 Part = tuple[Callable[[int], None], Callable[[int], None]]  # forward(t) and backward(t) of a part of a step
 

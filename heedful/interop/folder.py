@@ -26,8 +26,8 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from heedful.config import Config, __version__
-from heedful.errors import HeedfulError, ModelError, NewerFormatError, foreign, printable
+from heedful.config import Config
+from heedful.errors import HeedfulError, ModelError, NewerFormatError, __version__, foreign, printable
 from heedful.files import (
     SETTINGS,
     NotPlainError,
@@ -44,31 +44,6 @@ from heedful.models import Network, build
 from heedful.models.device import memory_guard
 from heedful.text import Codec
 from heedful.trace.readout import READOUT, Readout, read_readout
-
-__all__ = [
-    "AVERAGE",
-    "BEST",
-    "CONFIG",
-    "FORMAT",
-    "OPTIMIZER",
-    "READOUT",
-    "RECENT",
-    "RUN",
-    "WEIGHTS",
-    "WIDEST",
-    "ModelFolder",
-    "Parts",
-    "about",
-    "check_finite",
-    "checksum",
-    "holds_model",
-    "pack",
-    "read_model",
-    "set_aside",
-    "unpack",
-    "write_model",
-    "write_readout",
-]
 
 FORMAT = 1
 CONFIG, WEIGHTS = "config.json", "model.safetensors"

@@ -24,8 +24,6 @@ from heedful.interop.marian import (
     read_marian,
 )
 
-__all__ = ["HUB", "fetch", "open_parts"]
-
 HUB = "hf:"
 SMALL = [CONFIG, GENERATION, TOKENIZER, SOURCE_SPM, TARGET_SPM, VOCABULARY, TARGET_VOCABULARY]
 # Parts of a name and of a revision begin with a letter or a digit, so that none of them is `..`, nothing, or an option.

@@ -27,31 +27,6 @@ from heedful.text import SPECIALS
 from heedful.text.sentencepiece import SentencePieces
 from heedful.trace.readout import read_readout
 
-__all__ = [
-    "ACTIVATIONS",
-    "BIAS",
-    "BIN",
-    "CONFIG",
-    "FIXED",
-    "GENERATION",
-    "POSITIONS",
-    "SAFE",
-    "SOURCE_SPM",
-    "TARGET_SPM",
-    "TARGET_VOCABULARY",
-    "TOKENIZER",
-    "VOCABULARY",
-    "MarianConfig",
-    "MarianVocabulary",
-    "content",
-    "embeddings",
-    "is_marian",
-    "json_object",
-    "layers",
-    "read_marian",
-    "vocabularies",
-]
-
 CONFIG, GENERATION, TOKENIZER = "config.json", "generation_config.json", "tokenizer_config.json"
 SAFE, BIN = "model.safetensors", "pytorch_model.bin"
 SOURCE_SPM, TARGET_SPM = "source.spm", "target.spm"

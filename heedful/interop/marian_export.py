@@ -31,8 +31,6 @@ from heedful.interop.marian import (
 from heedful.text import END, PAD, SPECIALS, START, UNKNOWN
 from heedful.text.sentencepiece import SentencePieces
 
-__all__ = ["write_marian"]
-
 NEVER = -1e9  # the bias of <s>, which is never predicted
 
 

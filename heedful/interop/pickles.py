@@ -15,8 +15,6 @@ import zipfile
 
 from heedful.errors import ModelError
 
-__all__ = ["check_pickle"]
-
 MEMBERS = 100_000
 PICKLES = 5  # concatenated, in files of before 2020
 PICKLE = 64_000_000  # bytes of the pickle, which has names and shapes only

@@ -26,8 +26,6 @@ from heedful.markup.tokenizer import SPACE
 from heedful.trace import Word
 from heedful.trace.alignment import Alignment, JoinedAlignment, Link
 
-__all__ = ["Part", "carry", "parts"]
-
 Chain = frozenset[int]
 NOTHING = "\u200b"  # invisible, and not white space in HTML
 BEFORE, INSIDE, AFTER = range(3)  # a word; between the word and the punctuation after it; after both

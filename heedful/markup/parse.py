@@ -22,8 +22,6 @@ from typing import NamedTuple
 
 from heedful.markup.tokenizer import FORMATTING, SPACE, VOID, Kind, MarkupToken, tokenize, unescape
 
-__all__ = ["DEEPEST", "Element", "Marked", "MarkupRun", "Point", "parse"]
-
 
 class Element(NamedTuple):
     """An inline element around the characters `start:end` of a run; `parent` is the index of the element around it."""

@@ -17,8 +17,6 @@ from enum import Enum, auto
 from html.entities import html5
 from typing import NamedTuple
 
-__all__ = ["FORMATTING", "SPACE", "VOID", "Kind", "MarkupToken", "tokenize", "unescape"]
-
 
 def _names(text: str) -> frozenset[str]:
     return frozenset(re.findall(r"\S+", text))

@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 from heedful.errors import DataError
 from heedful.metrics.sentence_stats import References, SentenceStats, extract_stats
 
-__all__ = ["EDGES", "LengthRow", "LengthTable", "bleu", "by_length", "chrf", "table", "ter"]
-
 EDGES = (1, 6, 11, 16, 21, 31, 41)  # the first length of each row
 
 

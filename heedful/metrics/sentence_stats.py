@@ -17,22 +17,6 @@ from numpy.typing import NDArray
 
 from heedful.errors import DataError
 
-__all__ = [
-    "FORMULAS",
-    "LOWER",
-    "METRICS",
-    "Array",
-    "References",
-    "SentenceStats",
-    "bleu",
-    "chrf",
-    "exact",
-    "exact_match",
-    "extract_stats",
-    "sign",
-    "ter",
-]
-
 METRICS = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER", "exact": "exact %"}
 LOWER = frozenset({"ter"})  # the lower the better
 # Sentences counted at once. sacrebleu keeps the n-grams of all their references meanwhile, and from 100 sentences on

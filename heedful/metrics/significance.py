@@ -16,21 +16,6 @@ import numpy as np
 from heedful.errors import ConfigError, DataError, choose
 from heedful.metrics.sentence_stats import FORMULAS, Array, SentenceStats, sign
 
-__all__ = [
-    "LEVEL",
-    "RESAMPLES",
-    "SEED",
-    "TESTS",
-    "TRIALS",
-    "Comparison",
-    "Difference",
-    "Interval",
-    "check_test",
-    "compare_stats",
-    "differences",
-    "intervals",
-]
-
 RESAMPLES = 1000  # of the bootstrap
 TRIALS = 10_000  # of the randomisation test: more, for small probabilities
 SEED = 12345

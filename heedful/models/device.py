@@ -19,18 +19,6 @@ import torch
 
 from heedful.errors import ConfigError, DeviceMemoryError, choose
 
-__all__ = [
-    "ThreadTimes",
-    "fast_products",
-    "fastest_threads",
-    "may_choose",
-    "memory_guard",
-    "numbers_to_try",
-    "out_of_memory",
-    "pick",
-    "using_threads",
-]
-
 FASTER = 1.1  # times as fast as fewer threads: for less, fewer threads are used
 HOPELESS = 4.0  # times as slow as one thread in the quick trial: not tried on the whole work
 ROUNDS = 3

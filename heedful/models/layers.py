@@ -10,8 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-__all__ = ["Dropout", "dropout", "embedding"]
-
 FINE = 1 << 16
 
 

@@ -9,8 +9,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = ["Memory", "NeedWeights", "Seq2Seq", "State", "Step"]
-
 
 @dataclass(frozen=True)
 class Memory:

@@ -34,28 +34,6 @@ from heedful.fused.unrolled import (
 from heedful.models.layers import Dropout, embedding
 from heedful.models.protocol import Memory, NeedWeights, Step
 
-__all__ = [
-    "CELLS",
-    "Bahdanau",
-    "Bridge",
-    "Cell",
-    "CellKind",
-    "CellState",
-    "CellWeights",
-    "Encoder",
-    "Fixed",
-    "Luong",
-    "Output",
-    "Recurrent",
-    "RecurrentState",
-    "Stack",
-    "gru",
-    "initialise",
-    "lstm",
-    "plain_encoder",
-    "rnn",
-]
-
 CellState = tuple[Tensor, ...]  # (s,), or (s, m) for the LSTM with its cell state m; each (B, D)
 
 

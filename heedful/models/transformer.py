@@ -30,20 +30,6 @@ from heedful.fused.triton.sublayers import DropoutMasks, relu_dropout, residual_
 from heedful.models.layers import dropout, embedding
 from heedful.models.protocol import Memory, NeedWeights, Step
 
-__all__ = [
-    "Cache",
-    "DecoderLayer",
-    "EncoderLayer",
-    "FeedForward",
-    "Mask",
-    "MultiHead",
-    "Residual",
-    "Stream",
-    "Transformer",
-    "add_and_norm",
-    "positions",
-]
-
 ROWS = 2  # factor by which the rows grow when sentences join
 FIRST = 32  # tokens there is room for at first; it is doubled when it is full
 

@@ -21,8 +21,6 @@ from heedful.models import Network
 from heedful.observe.reading import read_attention
 from heedful.text import PAD, START, pad
 
-__all__ = ["LABELS", "NAMES", "WAYS", "Agreement", "agreement", "gradient", "influence", "leave_one_out", "ranks"]
-
 WAYS = ("leave-one-out", "gradient")
 NAMES = {"leave-one-out": "leave-one-out", "gradient": "gradient × input"}  # as shown to users
 LABELS = {

@@ -14,8 +14,6 @@ from heedful.models import Memory, NeedWeights, Seq2Seq
 from heedful.text import START, pad
 from heedful.trace.readout import Readout, Weights
 
-__all__ = ["AttentionReading", "read_attention"]
-
 POSITIONS = 1024  # of a block of logits
 
 

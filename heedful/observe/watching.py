@@ -28,8 +28,6 @@ from heedful.errors import ConfigError, HeedfulError, choose, nearest
 from heedful.fused.triton.policy import WAYS
 from heedful.fused.triton.scaled import Caught, ScaledWeights, scaled_scores
 
-__all__ = ["AFTER", "NOTHING", "AttentionCall", "WatchedCalls", "watch"]
-
 NOTHING = (
     "no call of scaled_dot_product_attention was recorded; likely the model did not run in this block and thread, its "
     "attention is eager or flex (attn_implementation='sdpa' in transformers), or it runs compiled"

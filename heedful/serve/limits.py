@@ -6,8 +6,6 @@ from dataclasses import dataclass, fields
 
 from heedful.errors import ConfigError, HeedfulError
 
-__all__ = ["Limits", "OverloadedError", "TooLargeError"]
-
 ZERO = ("wait", "drain", "connections_per_address")  # limits that may be 0
 
 

@@ -16,25 +16,6 @@ from heedful.config import TextConfig
 from heedful.errors import ConfigError
 from heedful.trace import Text, Word
 
-__all__ = [
-    "END",
-    "PAD",
-    "SPACE",
-    "SPECIALS",
-    "START",
-    "UNKNOWN",
-    "Codec",
-    "Encoded",
-    "Numbers",
-    "Pieces",
-    "count",
-    "is_space",
-    "merge",
-    "pad",
-    "unspaced",
-    "whole",
-]
-
 SPACE = "▁"  # stands for a space inside tokens, and so counts as one in a text
 
 # Scripts written without spaces: there a token is the nearest thing to a word.

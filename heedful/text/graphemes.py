@@ -14,8 +14,6 @@ from collections.abc import Iterable
 
 import regex
 
-__all__ = ["LONGEST", "boundary_after", "boundary_before", "is_boundary", "whole"]
-
 LONGEST = 64  # code points; the longest emoji sequences have about 10, and normal text has at most 30 marks on a letter
 _FLAGS = range(0x1F1E6, 0x1F200)
 # Two code points of one cluster. Where Unicode splits after a joiner, nothing is split here.

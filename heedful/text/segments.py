@@ -16,8 +16,6 @@ from heedful.errors import DataError
 from heedful.text.codec import Codec, Encoded
 from heedful.text.graphemes import boundary_after, boundary_before, is_boundary
 
-__all__ = ["READ", "Segment", "TooManyError", "cut", "read_rule", "segments", "split"]
-
 AT_ONCE = 100_000  # characters that are encoded at once: the tokenizer's output is several times as large as the ids
 READ = 2_048  # tokens that are read at once, whatever text.max_length says: attention takes the square of it
 

@@ -19,8 +19,6 @@ from heedful.errors import ConfigError, ModelError, foreign, install_command
 from heedful.files import parse_json
 from heedful.text.codec import SPACE, SPECIALS, UNKNOWN, Codec, is_space, whole
 
-__all__ = ["MARK", "Cut", "SentencePieces", "sentencepiece"]
-
 MARK = '{"sentencepiece": '  # how the dump of such a codec begins
 GROWTH = 100  # bytes by which a normalizer may replace a character; NFKC makes 33 of one
 PIECE = 1_000  # bytes of a piece: the time to cut a text grows with it; the trainer makes at most 16 characters

@@ -30,8 +30,6 @@ from heedful.config import TextConfig
 from heedful.errors import ConfigError
 from heedful.text.codec import SPECIALS, unspaced
 
-__all__ = ["TextCounts", "check_size", "count_texts", "resolve_size", "vocabulary_size"]
-
 LARGEST = 32_000
 LEAST = len(SPECIALS) + 1
 WORDS, MOST_WORDS = 10_000, 50_000

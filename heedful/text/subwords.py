@@ -25,8 +25,6 @@ import numpy.typing as npt
 
 from heedful.text.counter_rng import Keys, key, mixed, spread, uniform
 
-__all__ = ["Lattices", "Merges", "SubwordSampler", "backward", "forward", "learn_unigram", "pieces", "variants"]
-
 Numbers = npt.NDArray[np.int32]
 Reals = npt.NDArray[np.float64]
 SYMBOLS = 1 << 18  # cut together

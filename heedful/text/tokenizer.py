@@ -30,8 +30,6 @@ from heedful.files import parse_json
 from heedful.text.codec import END, SPACE, SPECIALS, UNKNOWN, Codec, Numbers, Pieces, unspaced, whole
 from heedful.text.subwords import Lattices, Merges, SubwordSampler, learn_unigram, variants
 
-__all__ = ["Tokens"]
-
 # Letters keep their marks and joiners: Devanagari vowel signs are marks, and Python's \w would cut at them.
 _LETTERS = r"[\p{L}\p{M}\p{N}\x{200C}\x{200D}]"
 _WORDS = rf"{SPACE}?{_LETTERS}+(?:['’]{_LETTERS}+)*|{SPACE}?[^{_LETTERS[1:-1]}{SPACE}]|{SPACE}"

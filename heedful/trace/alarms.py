@@ -21,7 +21,6 @@ from heedful.trace.json_checks import field_of, whole_number, whole_numbers
 if TYPE_CHECKING:
     from heedful.trace.trace import Trace
 
-__all__ = ["ENOUGH", "KINDS", "Alarm", "AlarmLimits", "AlarmMeasures", "AlarmRates", "alarms", "measure", "warnings"]
 
 KINDS = ("unseen", "repeated", "sink", "flat")
 NAMED = 5  # words that a message names

@@ -15,8 +15,6 @@ from heedful.trace.json_checks import field_of, listed, number, numbers, whole_n
 from heedful.trace.readout import Readout
 from heedful.trace.trace import Word
 
-__all__ = ["Alignment", "JoinedAlignment", "Link"]
-
 
 class Link(NamedTuple):
     """A link between a source word and a target word, counted from 0, and its weight."""

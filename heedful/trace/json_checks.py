@@ -13,20 +13,6 @@ from heedful.errors import DataError
 if TYPE_CHECKING:
     from heedful.trace.trace import Text
 
-__all__ = [
-    "beside",
-    "check_rows",
-    "check_shapes",
-    "check_text",
-    "field_of",
-    "listed",
-    "number",
-    "numbering",
-    "numbers",
-    "truth",
-    "whole_number",
-    "whole_numbers",
-]
 
 ROUNDING = 0.05  # tolerance of sums: long rows of four digits each, or weights of 16 bits
 

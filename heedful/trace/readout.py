@@ -16,19 +16,6 @@ from heedful.files import SETTINGS, NotPlainError, read_json
 from heedful.trace.alarms import AlarmRates
 from heedful.trace.json_checks import listed, number, whole_number
 
-__all__ = [
-    "ENDS",
-    "MARKS",
-    "RAW",
-    "READOUT",
-    "STEPS",
-    "SYMMETRIES",
-    "Readout",
-    "Weights",
-    "read_readout",
-    "weighted",
-]
-
 Weights = NDArray[np.float32]
 READOUT = "readout.json"
 STEPS = ("same", "next")

@@ -26,8 +26,6 @@ from heedful.trace.json_checks import (
 )
 from heedful.trace.readout import RAW, Readout
 
-__all__ = ["END", "Text", "Trace", "Word", "right_to_left"]
-
 PLACES = ("start", "end", "first", "last")
 END = "</s>"  # the token, and the word, that ends a sentence
 ALL_HEADS = "mean of all layers and heads"

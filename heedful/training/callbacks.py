@@ -16,18 +16,6 @@ from typing import Any, NamedTuple, Protocol
 
 from heedful.files import METRICS, megabytes, read_metrics, write_whole, writing
 
-__all__ = [
-    "RESUME",
-    "Callback",
-    "LoggingReporter",
-    "MetricsFile",
-    "Progress",
-    "Reporter",
-    "RunOutcome",
-    "Sample",
-    "Validation",
-]
-
 LOG = logging.getLogger("heedful.training")
 
 SAMPLE_WIDTH = 200  # characters of a sample that are shown at most

@@ -52,23 +52,6 @@ from heedful.training.guided import GuidedAttention, agreement
 from heedful.training.prepare import TrainingData
 from heedful.training.step import TrainingStep, loss, mean_weights
 
-__all__ = [
-    "Checkpoint",
-    "Checkpointer",
-    "MeasureAlarms",
-    "Position",
-    "Validator",
-    "folders",
-    "naming_last_checkpoint",
-    "newest",
-    "optimizer_tensors",
-    "report_validation",
-    "restore_optimizer",
-    "save",
-    "tidy",
-]
-
-
 # Return the read-out of a model with its alarms measured on validation pairs, or None if that is not possible, from the
 # model, its device, the pairs and the tokens in a batch.
 MeasureAlarms = Callable[[Parts, torch.device, Sequence[tuple[str, str]], int], Readout | None]

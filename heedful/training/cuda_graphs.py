@@ -14,8 +14,6 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-__all__ = ["Graph", "GraphedFunction"]
-
 WARM = 2  # runs of a shape before it is captured, in which libraries choose their kernels
 MOST = 256  # shapes that are captured at most; batches are padded to few
 Shapes = tuple[torch.Size, ...]

@@ -20,25 +20,15 @@ import torch
 
 from heedful.config import TrainingConfig
 from heedful.data.cache import Array
-from heedful.errors import ConfigError, DiskError, ModelError
+from heedful.errors import ConfigError, DiskError, ModelError, __version__
 from heedful.files import cache_folder, make_folder, parse_json, read_bytes, write_whole
+from heedful.fused.triton.policy import paths
 from heedful.interop.folder import Parts
 from heedful.models.device import fastest_threads, may_choose, memory_guard, pick
 from heedful.training.callbacks import Reporter
 from heedful.training.distributed import ALONE, Processes
 from heedful.training.prepare import TrainingData
 from heedful.training.step import TrainingStep
-
-__all__ = [
-    "SMALLER_MODEL",
-    "DeviceSetup",
-    "check_bf16",
-    "choose_device",
-    "choose_threads",
-    "faster_in_bf16",
-    "restoring_torch_state",
-    "smaller_batches",
-]
 
 STEPS = 2  # measured together, with batches of the most usual size
 SAMPLE = 50  # batches from which these are chosen
@@ -160,6 +150,18 @@ def _steps(training_step: TrainingStep, data: TrainingData, rows: list[Array]) -
             training_step([data.batches.batch(some)], data.batches.tokens(some), 1, 0.0)
 
     return work
+
+
+def describe_machine() -> dict[str, object]:
+    """Return versions, devices, and which implementation every operation with a kernel uses."""
+    cuda = [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]
+    return {
+        "heedful": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "devices": [*cuda, *["mps"] * torch.backends.mps.is_available(), f"cpu, {torch.get_num_threads()} threads"],
+        "paths": [path._asdict() for path in paths()],
+    }
 
 
 def check_bf16(device: torch.device) -> None:

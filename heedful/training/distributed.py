@@ -23,8 +23,6 @@ from torch.distributed.rendezvous import rendezvous
 from heedful.errors import ConfigError, HeedfulError, WorkerError
 from heedful.training.callbacks import RESUME
 
-__all__ = ["ALONE", "Processes", "StopSignal", "joined"]
-
 Value = TypeVar("Value")
 JOINING = timedelta(hours=1)  # machines may be started one by one
 # A process that dies closes its connections, which the others notice at once. A timeout is needed only for a machine

@@ -27,8 +27,6 @@ from heedful.training.device_setup import DeviceSetup, smaller_batches
 from heedful.training.prepare import TrainingData
 from heedful.training.step import TrainingStep
 
-__all__ = ["Estimate", "estimate", "expected_steps", "too_little_data"]
-
 WARM, MEASURED = 4, 12  # repetitions of a batch on a GPU before it is measured, and measured steps
 LONGEST = 30.0  # seconds after the first step, at which measuring ends; at least one step is measured
 # The best validation of the 21 runs with fewer than 5,000 pairs came at step 3,000 (the median; half of them between

@@ -29,7 +29,6 @@ from heedful.trace.readout import Readout
 if TYPE_CHECKING:
     from heedful.training.losses import DecoderOutputs
 
-__all__ = ["GuidedAttention", "agreement", "guided_attention", "links_loss", "target_weights"]
 
 THRESHOLD = 0.3  # of the largest weight of a word, from which another weight is a link too
 LEAST = 1e-30  # weight: its logarithm and the gradient of that are finite in fp32

@@ -46,17 +46,6 @@ from heedful.training.prepare import Inputs, TrainingData
 from heedful.training.setup import RunSetup, Settings, set_up
 from heedful.training.step import StepStats, TrainingStep, learning_rate
 
-__all__ = [
-    "RunningMetrics",
-    "Signals",
-    "TrainingRun",
-    "UpdateBatches",
-    "catch_signals",
-    "estimate_run",
-    "reporting_interrupt",
-    "run_training",
-]
-
 FEW = 10  # updates after which the speed of a run is known
 PREFETCH = 4  # updates whose batches are made while the device is busy with earlier ones
 STOPPING = "stopping after this step and writing a checkpoint (again to stop at once)"

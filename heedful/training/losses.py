@@ -23,15 +23,6 @@ from heedful.fused.triton.token_loss import scaled_, token_losses
 from heedful.models import NeedWeights, Network
 from heedful.training.guided import guided_attention
 
-__all__ = [
-    "AUXILIARY",
-    "AuxiliaryLoss",
-    "DecoderOutputs",
-    "attention_needed",
-    "auxiliary_losses",
-    "cross_entropy",
-]
-
 
 class DecoderOutputs(NamedTuple):
     """The inputs of an auxiliary loss: the batch, and the decoder's outputs for it by teacher forcing.

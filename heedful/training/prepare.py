@@ -28,8 +28,6 @@ from heedful.training.callbacks import Reporter
 from heedful.training.guided import GuidedAttention
 from heedful.training.losses import AuxiliaryLoss, auxiliary_losses
 
-__all__ = ["Inputs", "PairSets", "TrainingData", "learn_codecs", "open_pairs", "prepare"]
-
 VERSION = 1
 LEARNED = 1_000_000  # pairs that vocabularies are learned from at most
 COUNTED = 500_000  # pairs that are counted to choose their size

@@ -17,20 +17,6 @@ from typing import Any
 from heedful.errors import ConfigError, printable
 from heedful.training.callbacks import Callback, LoggingReporter, Progress, Reporter, Validation
 
-__all__ = [
-    "Curve",
-    "LineReporter",
-    "NotebookReporter",
-    "TerminalReporter",
-    "TimeLeft",
-    "clock",
-    "curve",
-    "in_notebook",
-    "showing",
-    "status_line",
-    "terminal",
-]
-
 MINUTE = 60.0
 BAR = 10  # columns of a progress bar at least; with less room there is no bar
 NOTEBOOK_WIDTH = 100

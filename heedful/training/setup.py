@@ -34,19 +34,6 @@ from heedful.training.estimate import too_little_data
 from heedful.training.losses import auxiliary_losses
 from heedful.training.prepare import Inputs, PairSets, TrainingData, learn_codecs, open_pairs, prepare
 
-__all__ = [
-    "CHANGEABLE",
-    "ON_CPU",
-    "PRESETS",
-    "Preset",
-    "RunSetup",
-    "Settings",
-    "fit",
-    "open_pretrained",
-    "set_up",
-    "with_keywords",
-]
-
 Settings = Mapping[str, Mapping[str, object]]
 
 

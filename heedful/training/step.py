@@ -26,17 +26,6 @@ from heedful.training.cuda_graphs import GraphedFunction
 from heedful.training.distributed import ALONE, Processes
 from heedful.training.losses import AuxiliaryLoss, DecoderOutputs, attention_needed, cross_entropy
 
-__all__ = [
-    "Loss",
-    "ModelWithLoss",
-    "MovingAverage",
-    "StepStats",
-    "TrainingStep",
-    "learning_rate",
-    "loss",
-    "mean_weights",
-]
-
 
 def learning_rate(step: int, config: TrainingConfig, halved: int = 0) -> float:
     """Return the learning rate of update `step`, counted from 1: linear warm-up, then decay.

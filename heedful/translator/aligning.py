@@ -19,16 +19,6 @@ from heedful.trace.readout import Readout, Weights
 if TYPE_CHECKING:
     from heedful.translator.translator import Translator
 
-__all__ = [
-    "METHODS",
-    "AlignedPairs",
-    "align",
-    "align_traces",
-    "check_reverse",
-    "combine",
-    "usual_symmetry",
-    "wrong_way",
-]
 
 METHODS = ("eflomal", "ibm")
 CHUNK = 1000  # pairs read at once, enough to sort them by length

@@ -42,17 +42,6 @@ from heedful.trace import Text, Trace
 from heedful.trace.readout import Readout, Weights
 from heedful.translator.translation import Token, Translation, gap_between
 
-__all__ = [
-    "AttentionReader",
-    "BatchProgress",
-    "DecodeBatch",
-    "DecodePipeline",
-    "DecodedToken",
-    "TokenAttention",
-    "readout_of",
-    "translations",
-]
-
 MANY = 8  # times n_best: so many hypotheses of a beam are searched for texts that differ
 
 

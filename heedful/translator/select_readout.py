@@ -33,8 +33,6 @@ from heedful.trace.readout import Readout
 from heedful.translator.aligning import align, check_reverse
 from heedful.translator.translator import Translator
 
-__all__ = ["FEWEST", "PAIRS", "measure_alarms", "own_readout", "select_readout", "weight_table"]
-
 WORST = 0.25  # share of translations with the lowest chrF; those that differ from their reference are wrong
 PAIRS = 500  # to translate at most
 FEWEST = round(ENOUGH / WORST)  # pairs: with fewer, there cannot be enough wrong translations

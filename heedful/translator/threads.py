@@ -15,7 +15,6 @@ from heedful.models.device import fastest_threads, may_choose, numbers_to_try, u
 if TYPE_CHECKING:
     from heedful.translator.translator import Translator
 
-__all__ = ["measured_serving_threads", "measured_threads"]
 
 LARGE = 20_000_000  # weights; products of smaller models are too small to be shared for a few sentences
 SHARE = 0.1  # of all the work at most is spent on measuring

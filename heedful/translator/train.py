@@ -22,8 +22,6 @@ from heedful.training.setup import Settings, with_keywords
 from heedful.translator import Translator, load
 from heedful.translator.select_readout import FEWEST, measure_alarms
 
-__all__ = ["train", "train_model"]
-
 Links = Sequence[str | Iterable[tuple[int, int]]]
 
 

@@ -20,8 +20,6 @@ from heedful.trace import Text, Trace
 from heedful.trace.alarms import Alarm, alarms
 from heedful.trace.alignment import Alignment, JoinedAlignment
 
-__all__ = ["Token", "Translation", "gap_between", "partial_trace"]
-
 
 @dataclass(frozen=True)
 class Token:

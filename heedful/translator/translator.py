@@ -32,17 +32,6 @@ from heedful.translator.pipeline import AttentionReader, DecodePipeline, TokenAt
 from heedful.translator.threads import measured_threads
 from heedful.translator.translation import Token, Translation
 
-__all__ = [
-    "CHARACTERS",
-    "SPLIT_CHARACTERS",
-    "TranslateKeywords",
-    "Translator",
-    "check_size",
-    "checked_texts",
-    "load",
-    "text_prefixes",
-]
-
 S = TypeVar("S")
 CHARACTERS = 100_000  # of a text that is taken as one: some fifty pages; the work may grow with the square
 SPLIT_CHARACTERS = 1_000_000  # of a text that is split into sentences

@@ -220,7 +220,7 @@ def test_warnings_are_escaped(monkeypatch: pytest.MonkeyPatch, heedful_cli: Run)
             logging.captureWarnings(True)
             warnings.warn("odd \x1b[31m", UserWarning, stacklevel=1)
 
-    monkeypatch.setattr("heedful.cli.info._machine", warns)
+    monkeypatch.setattr("heedful.training.device_setup.describe_machine", warns)
     monkeypatch.setattr("heedful.cli.info._machine_text", lambda _: "")
     done = heedful_cli("info")
     assert "odd \\x1b[31m" in done.err

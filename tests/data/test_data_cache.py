@@ -305,7 +305,7 @@ def test_what_is_open_is_not_removed(folder, monkeypatch, environment):
     mine, _ = stored(keys[0], fill, print)
     for key in keys[1:3]:
         make(key)
-    script = f"from heedful.data.cache import *; a = stored('{keys[1]}', None, print); print(flush=True); input()"
+    script = f"from heedful.data.cache import stored; a = stored('{keys[1]}', None, print); print(flush=True); input()"
     environment = {**environment, "HEEDFUL_CACHE": str(folder)}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-c", script], env=environment, text=True, **pipes) as other:

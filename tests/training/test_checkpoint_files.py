@@ -11,8 +11,7 @@ import pytest
 from conftest import TINY, copies
 
 import heedful
-from heedful.config import __version__
-from heedful.errors import NewerFormatError
+from heedful.errors import NewerFormatError, __version__
 from heedful.interop.folder import CONFIG, OPTIMIZER, RUN, checksum, pack, unpack
 from heedful.training.checkpointing import folders, newest
 

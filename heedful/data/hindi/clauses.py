@@ -26,8 +26,6 @@ from heedful.data.hindi.phrases import (
 )
 from heedful.data.hindi.tenses import TENSES, Group, arrange, english_group, hindi_group
 
-__all__ = ["Clause", "ClausePlan", "being", "clause", "command", "how_many", "quality", "question"]
-
 
 class Clause(NamedTuple):
     """A clause in both languages, and its subject."""

@@ -26,8 +26,6 @@ from heedful.data.hindi.phrases import (
     words,
 )
 
-__all__ = ["Complement", "adjectives", "companion", "complement", "definite", "person", "place", "subject", "thing"]
-
 
 class Complement(NamedTuple):
     """The words before the verb in Hindi and after it in English, and the agreement of a verb after ने."""

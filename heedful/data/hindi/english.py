@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["Person", "article", "be", "do", "have", "ing", "negated", "plural", "possessive", "third", "was"]
-
 VOWELS = "aeiou"
 # What is not simply the word with n't.
 CONTRACTIONS = {"will": "won't", "can": "can't"}

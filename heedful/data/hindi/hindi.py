@@ -4,21 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = [
-    "HindiAgreement",
-    "adjective",
-    "future",
-    "genitive",
-    "habitual",
-    "imperative",
-    "infinitive",
-    "noun",
-    "perfective",
-    "present",
-    "progressive",
-    "was",
-]
-
 
 class HindiAgreement(NamedTuple):
     """What a verb agrees with: person, number and gender."""

@@ -9,8 +9,6 @@ from importlib.resources import files
 
 from heedful.data.hindi.english import plural
 
-__all__ = ["Adjective", "HindiLexicon", "Noun", "Verb", "lexicon", "rows"]
-
 
 @dataclass(frozen=True, eq=False)
 class Noun:

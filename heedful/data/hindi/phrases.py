@@ -14,26 +14,6 @@ from heedful.data.hindi.english import Person, article, possessive
 from heedful.data.hindi.hindi import HindiAgreement, adjective, genitive, noun
 from heedful.data.hindi.lexicon import Adjective, Noun, rows
 
-__all__ = [
-    "NUMERALS",
-    "Determiner",
-    "LinkedWord",
-    "NounPhrase",
-    "Phrase",
-    "Pronoun",
-    "Speaker",
-    "bare",
-    "both",
-    "demonstrative",
-    "named",
-    "nominal",
-    "own",
-    "owned",
-    "pronominal",
-    "pronouns",
-    "words",
-]
-
 T = TypeVar("T")
 
 

@@ -10,8 +10,6 @@ from heedful.data.hindi.hindi import HindiAgreement
 from heedful.data.hindi.lexicon import Verb
 from heedful.data.hindi.phrases import LinkedWord, Phrase, words
 
-__all__ = ["TENSES", "Group", "Tense", "arrange", "english_group", "hindi_group"]
-
 
 class Tense(NamedTuple):
     """When it is, and the case of its subject: direct, agent (ने, if the verb takes it) or dative (को)."""

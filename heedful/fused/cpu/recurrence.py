@@ -20,22 +20,6 @@ from torch import Tensor
 
 from heedful.attention import mask_bias
 
-__all__ = [
-    "LAYERS",
-    "AdditiveSteps",
-    "AttentionSteps",
-    "DotSteps",
-    "Feed",
-    "GruLayer",
-    "Layer",
-    "LstmLayer",
-    "Mix",
-    "RnnLayer",
-    "Views",
-    "span",
-    "steps",
-]
-
 Views = tuple[Tensor, ...]  # of one step, into some buffers
 
 

@@ -18,8 +18,6 @@ from torch.nn import functional as F
 
 from heedful.attention import mask_bias
 
-__all__ = ["FastDecoder", "Packable", "cross_keys", "fast_encode", "pack_weights"]
-
 
 def fast_encode(h: Tensor, layers: Iterable[Any], bias: Tensor | None, some: Tensor | None, pre: bool) -> Tensor:
     """Go through all layers, without attention weights and without gradients.  h (B, S, D) -> (B, S, D).

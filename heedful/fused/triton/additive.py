@@ -36,19 +36,6 @@ from heedful.fused.triton.policy import path
 if TYPE_CHECKING:
     import triton.language as tl
 
-__all__ = [
-    "KINDS",
-    "additive_attend",
-    "additive_weights",
-    "expand_mask",
-    "exponentials",
-    "kernel_attend",
-    "score_gradients",
-    "scores",
-    "softmax",
-    "softmax_backward",
-    "unfit",
-]
 
 KINDS = (torch.float32, torch.bfloat16, torch.float16)
 FLOATS = (torch.float64, *KINDS)

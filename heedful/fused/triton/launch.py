@@ -13,8 +13,6 @@ from typing import Any, ParamSpec, TypeVar
 
 import torch
 
-__all__ = ["JitFunction", "Kernel", "interpreted", "kernel", "no_compile", "part", "power_of_2"]
-
 
 class JitFunction:
     """A function in Triton's language that kernels call."""

@@ -21,7 +21,6 @@ from heedful.fused.triton.launch import interpreted, kernel
 if TYPE_CHECKING:
     import triton.language as tl
 
-__all__ = ["OPERATIONS", "SWITCH", "WAYS", "Operation", "Path", "Way", "path", "paths", "usable"]
 
 SWITCH = "HEEDFUL_KERNELS"
 WAYS = ("auto", "kernel", "reference")

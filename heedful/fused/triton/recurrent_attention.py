@@ -23,7 +23,6 @@ from heedful.fused.triton.recurrent_cells import check_tensors, in_units, row_st
 if TYPE_CHECKING:
     import triton.language as tl
 
-__all__ = ["LONGEST", "AttendSteps", "attend_step", "attendable"]
 
 Sizes = tuple[int, ...]
 LONGEST = 1024  # positions: a program has the scores of all of them in registers

@@ -25,19 +25,6 @@ from heedful.fused.triton.policy import usable
 if TYPE_CHECKING:
     import triton.language as tl
 
-__all__ = [
-    "KINDS",
-    "GruSteps",
-    "LstmSteps",
-    "check_tensors",
-    "gru_cell",
-    "in_units",
-    "lstm_cell",
-    "row_stride",
-    "sigma",
-    "steppable",
-    "tanh",
-]
 
 KINDS = (torch.float32, torch.float64)
 BLOCK = 256  # elements of a row for each program

@@ -22,8 +22,6 @@ from heedful.fused.triton import scaled_kernels, scaled_plain
 from heedful.fused.triton.policy import path
 from heedful.fused.triton.scaled_plain import Index, Scores, Summary, Top, products_are_rounded
 
-__all__ = ["Caught", "Fused", "Positions", "ScaledWeights", "scaled_attend", "scaled_scores"]
-
 MASKS = 1 << 26  # bytes of a causal mask with padding
 KINDS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 _aten = torch.ops.aten

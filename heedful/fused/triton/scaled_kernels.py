@@ -31,16 +31,6 @@ from heedful.fused.triton.scaled_plain import LOW, Scores, Summary, Top
 if TYPE_CHECKING:
     import triton.language as tl
 
-__all__ = [
-    "GROUP",
-    "MOST_TOP",
-    "KernelInputs",
-    "log_sum_exp",
-    "slabs",
-    "summary",
-    "together",
-    "unfit",
-]
 
 ROWS = 64  # slabs are multiples of it
 GROUP = 16  # keys of which `_pass` writes the largest score

@@ -14,23 +14,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = [
-    "LOW",
-    "Index",
-    "Scores",
-    "Summary",
-    "Top",
-    "blocks",
-    "exact_products",
-    "levelled",
-    "log_sum_exp",
-    "needs_level",
-    "pack",
-    "products_are_rounded",
-    "summary",
-    "unpack",
-]
-
 ELEMENTS = 1 << 20  # scores of a block
 ON_DEVICE = 1 << 23  # the same on a GPU, where a block costs a dozen launches
 FAR = 2048.0  # a log-sum-exp beyond it is wrong by more than 6e-5 when it is rounded to fp32

@@ -28,7 +28,6 @@ from heedful.fused.triton.launch import kernel, part, power_of_2
 if TYPE_CHECKING:
     import triton.language as tl
 
-__all__ = ["DropoutMasks", "dropout_factor", "relu_dropout", "residual_norm"]
 
 NORM_ELEMENTS = 2048  # of a program's block
 NORM_PROGRAMS = 1024  # at most in the backward pass: PyTorch adds their sums

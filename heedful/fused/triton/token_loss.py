@@ -20,7 +20,6 @@ from heedful.fused.triton.launch import kernel, power_of_2
 if TYPE_CHECKING:
     import triton.language as tl
 
-__all__ = ["KINDS", "scaled_", "token_losses"]
 
 KINDS = (torch.float32, torch.bfloat16, torch.float16)
 BLOCK = 4096  # scores of a block

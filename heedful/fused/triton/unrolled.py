@@ -17,17 +17,6 @@ from heedful.fused.cpu.recurrence import AdditiveSteps, AttentionSteps, DotSteps
 from heedful.fused.triton.recurrent_attention import AttendSteps
 from heedful.fused.triton.recurrent_cells import GruSteps, LstmSteps
 
-__all__ = [
-    "KERNEL_LAYERS",
-    "JoinedAdditive",
-    "JoinedMix",
-    "JoinedProducts",
-    "KernelAdditive",
-    "KernelDot",
-    "KernelGru",
-    "KernelLstm",
-]
-
 
 class _KernelLayer(Layer):
     """A layer whose gates are computed by one kernel, forward and backward."""

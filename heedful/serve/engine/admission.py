@@ -11,7 +11,6 @@ from heedful.serve.limits import OverloadedError
 if TYPE_CHECKING:
     from heedful.serve.engine.scheduler import Scheduler
 
-__all__ = ["IN_TIME", "AdmissionControl", "Throughput"]
 
 IN_TIME = 0.6  # of the time of a request: one that would wait longer would hardly be done in time
 RECENT = 4.0  # seconds of work; older work counts half

@@ -25,16 +25,6 @@ if TYPE_CHECKING:
     from heedful.serve.engine.worker import StepReport
     from heedful.serve.engine.worker_client import WorkerClient
 
-__all__ = [
-    "ChunkedEncoding",
-    "FinishedSentence",
-    "GreedyBatch",
-    "LocalGreedyBatch",
-    "RunningBatch",
-    "StaticBatch",
-    "StepResult",
-    "group_finished",
-]
 
 StepResult = tuple[list[tuple[EngineRequest, DecodedToken]], list["FinishedSentence"]]
 

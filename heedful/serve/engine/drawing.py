@@ -34,8 +34,6 @@ from heedful.serve.engine.processes import PAUSE, Trimmer, memory, spawn
 from heedful.serve.limits import OverloadedError
 from heedful.trace import Trace
 
-__all__ = ["DrawRequest", "DrawingPool", "draw", "main"]
-
 PIXELS = 12_000_000  # of a PNG; four bytes each, and resvg takes twice that
 MEMORY = 2 * 2**30  # bytes of address space of the process
 RECYCLE = 300 * 2**20  # bytes it may hold between two figures; one that holds more is replaced

@@ -32,8 +32,6 @@ from heedful.serve.engine.worker_client import WorkerClient
 from heedful.serve.limits import Limits
 from heedful.translator.pipeline import DecodedToken
 
-__all__ = ["DecoderThread", "EncoderThread", "Engine"]
-
 TOKENS_AT_ONCE = 4  # tokens of streams that are reported at once
 TOKENS_PAUSE = 0.002  # seconds before the next ones are
 

@@ -14,8 +14,6 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["PAUSE", "Activity", "IdleTimer", "Trimmer", "activity", "memory", "spawn"]
-
 # Import the same code as here, and nothing from the working directory; signals are meant for the service.
 BOOT = """
 import importlib, importlib.util, signal, sys

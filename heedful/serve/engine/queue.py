@@ -12,8 +12,6 @@ from collections.abc import Collection, Hashable, Iterable
 
 from heedful.serve.engine.request import EngineRequest, Sentence
 
-__all__ = ["SLICE", "RequestQueue", "TimeShare", "startable"]
-
 LONG = 64  # tokens: longer sentences leave room for shorter ones
 HEAVY = 16  # heavy requests that run at once; the others wait
 SLICE = 64  # batch_tokens / SLICE: tokens of heavy work that are encoded at once

@@ -15,8 +15,6 @@ from heedful.translator import Translation, Translator
 from heedful.translator.pipeline import DecodedToken, DecodePipeline
 from heedful.translator.translator import text_prefixes
 
-__all__ = ["Alternatives", "EngineRequest", "PreparedTexts", "Sentence", "prepare"]
-
 LIGHT = 128  # tokens of a light request, times the width of its beam
 Alternatives = tuple[Translation, ...]  # the n best translations of a segment
 

@@ -35,8 +35,6 @@ from heedful.serve.engine.request import Alternatives, EngineRequest, Sentence
 from heedful.serve.engine.worker_client import POLL, RemoteGreedyBatch, WorkerClient
 from heedful.serve.limits import Limits
 
-__all__ = ["InternalError", "ModelTask", "Picked", "Scheduler", "client_error"]
-
 TRIES = 3  # of a request whose workers die or hang
 Picked = tuple[RunningBatch, list[Sentence]]  # sentences, and the batch that they are for
 

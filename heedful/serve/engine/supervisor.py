@@ -21,7 +21,6 @@ from heedful.serve.engine.processes import Trimmer
 if TYPE_CHECKING:
     from heedful.serve.engine.scheduler import Scheduler
 
-__all__ = ["Backoff", "SupervisedThread", "Supervisor"]
 
 HANGS = 20.0  # seconds that one piece of work of a thread may take: encoding a batch, a step of a batch
 SLOWER = 10  # a piece may take so many times the longest one so far, if that is more, up to MOST_SECONDS

@@ -25,8 +25,6 @@ from heedful.serve.engine.processes import PAUSE, Trimmer
 from heedful.serve.engine.queue import TimeShare
 from heedful.translator import load
 
-__all__ = ["AddSentences", "BatchId", "DropSentences", "StepReport", "decode", "digest", "main", "pack", "unpack"]
-
 PackedMemory = tuple[Any, Any, list[Any], list[Any]]
 BatchId = tuple[str, bool]  # a model, and whether the batch is for light requests
 REPORT = 0.03  # seconds after which it reports, even if no sentence is finished

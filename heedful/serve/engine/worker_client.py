@@ -25,7 +25,6 @@ from heedful.translator.pipeline import DecodePipeline
 if TYPE_CHECKING:
     from heedful.serve.engine.scheduler import Scheduler
 
-__all__ = ["POLL", "RemoteGreedyBatch", "WorkerClient"]
 
 HANGS = 10  # seconds without a report from a process that has sentences: it hangs
 SILENT, IDLE = 0.08, 0.05  # it also hangs after so many seconds without a report and so many without using the CPU

@@ -11,9 +11,8 @@ from typing import Any
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
 
-from heedful.config import __version__
 from heedful.decoding import Decoding, batch_by_length
-from heedful.errors import ConfigError, HeedfulError
+from heedful.errors import ConfigError, HeedfulError, __version__
 from heedful.markup import Marked, parse
 from heedful.serve.engine.admission import IN_TIME
 from heedful.serve.engine.drawing import DrawRequest
@@ -34,8 +33,6 @@ from heedful.serve.http.static import install_openapi, install_pages
 from heedful.trace import Trace
 from heedful.translator import Translator
 from heedful.translator.aligning import align_traces, wrong_way
-
-__all__ = ["build"]
 
 SMALL = 1_000  # characters that are cut into tokens in a few milliseconds; more is done in a thread
 LARGE = 100_000  # characters whose tokens take tens of megabytes: only one such request is cut at a time

@@ -13,8 +13,6 @@ from starlette.types import Receive
 from heedful.serve.http.errors import LATER, ClientGoneError, HttpProblem
 from heedful.serve.limits import Limits
 
-__all__ = ["CLOSE_LATER", "Bodies", "RequestMemory"]
-
 SMALL = 64 * 1024  # bytes of every body that are always accepted
 ROOM = 32 * 1024 * 1024  # bytes of all bodies beyond that
 CLOSE = {"Connection": "close"}

@@ -23,14 +23,6 @@ from heedful.serve.http.flow_control import ReceiveRate, SlowReaderProtocol, Thr
 from heedful.serve.http.metrics import Refusals
 from heedful.serve.limits import Limits
 
-__all__ = [
-    "ConnectionState",
-    "Connections",
-    "HttpConnection",
-    "address_key",
-    "protocol",
-]
-
 REQUEST_LINE = 8 * 1024  # bytes of method, URL and version
 HEADER = 32 * 1024  # bytes of the request line and all header fields; and of all trailers
 FIELDS = 100  # header fields

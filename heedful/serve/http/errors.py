@@ -17,8 +17,6 @@ from heedful.models.device import out_of_memory
 from heedful.serve.engine.scheduler import InternalError
 from heedful.serve.limits import OverloadedError, TooLargeError
 
-__all__ = ["LATER", "MEDIA_TYPE", "ClientGoneError", "HttpProblem", "install_handlers", "problem_of", "response"]
-
 MEDIA_TYPE = "application/problem+json"
 LATER = {"Retry-After": "5"}
 MOST = 20  # errors of one request that are listed

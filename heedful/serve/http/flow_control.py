@@ -6,8 +6,6 @@ import asyncio
 
 from uvicorn.protocols.http.flow_control import FlowControl
 
-__all__ = ["SEND_BUFFER", "ReceiveRate", "SlowReaderProtocol", "ThrottledFlow"]
-
 # What one address may send. More is read later: parsing it would take the time of the event loop from others.
 RECEIVE_RATE = 32 * 1024 * 1024  # bytes per second, on average
 RECEIVE_BURST = 8 * 1024 * 1024  # bytes at once

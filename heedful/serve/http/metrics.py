@@ -9,8 +9,6 @@ from collections.abc import Iterator, Mapping
 
 from heedful.serve.engine.metrics import SECONDS, EngineMetrics, Histogram
 
-__all__ = ["REASONS", "REQUEST_SECONDS", "Refusals", "ServiceMetrics"]
-
 # With bounds beyond `Limits.seconds`, 30 by default: abandoned requests are apart from those that were just in time.
 REQUEST_SECONDS = (*SECONDS[:-1], 20.0, 30.0, 60.0, 120.0)
 WORKERS = ("encoder thread", "decoder thread", "decoding process", "drawing process")

@@ -13,8 +13,6 @@ from heedful.serve.http.errors import HttpProblem
 from heedful.serve.http.schemas import ModelCard
 from heedful.translator import Translator, load
 
-__all__ = ["EXAMPLES", "ModelRegistry", "example", "model_name"]
-
 # The Hindi ones are from the embedded corpus; every model of `heedful demo` knows the words of the second.
 EXAMPLES = (
     "मेरी दादी वह डिब्बा ढूँढ़ रही हैं जो रसोई में था",

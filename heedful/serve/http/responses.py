@@ -26,8 +26,6 @@ from heedful.translator import Translation
 from heedful.translator.pipeline import DecodedToken
 from heedful.translator.translation import gap_between
 
-__all__ = ["client_address", "events", "item", "json_text", "links", "needs_attention"]
-
 
 def client_address(request: Request) -> str:
     """Return the address of the client of a request."""

@@ -7,27 +7,6 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
-__all__ = [
-    "AlarmItem",
-    "AlignRequest",
-    "Alignments",
-    "FieldError",
-    "FigureRequest",
-    "Item",
-    "ModelCard",
-    "Models",
-    "Options",
-    "Problem",
-    "ServiceStatus",
-    "StreamRequest",
-    "StrictModel",
-    "TextPair",
-    "TranslateRequest",
-    "TranslatedWord",
-    "Translations",
-    "WordLinks",
-]
-
 # Limits are settings of a service, and its routes check them: here is which one applies, and `static.py` writes its
 # number into the OpenAPI document. A length that is never reached makes pydantic reject lone surrogates.
 Text = Annotated[str, StringConstraints(max_length=10**12), Field(json_schema_extra={"x-maxLength": "chars"})]

@@ -23,8 +23,6 @@ from heedful.serve.http.bodies import CLOSE_LATER, RequestMemory
 from heedful.serve.http.errors import ClientGoneError, HttpProblem, response
 from heedful.serve.http.service import TranslationService
 
-__all__ = ["SecurityMiddleware", "allow_origins", "check_origins", "count_values"]
-
 HEADERS = ((b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"no-referrer"))
 WORK = ("/v1/translate", "/v1/stream", "/v1/align", "/v1/figure")
 # By status: why a request was refused, for the metrics, where `HttpProblem.reason` is empty.

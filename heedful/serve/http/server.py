@@ -32,17 +32,6 @@ try:
 except ImportError:  # Windows has no such limit
     resource = None  # type: ignore[assignment]
 
-__all__ = [
-    "LogStream",
-    "Server",
-    "bind",
-    "fit_open_files",
-    "is_loopback",
-    "log_stream",
-    "run",
-    "url_of",
-    "uvicorn_config",
-]
 
 OPEN_FILES = 128  # for everything that is not a connection: models, pipes, other processes, logs
 LEAST_CONNECTIONS = 16

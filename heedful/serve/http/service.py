@@ -26,8 +26,6 @@ from heedful.serve.http.metrics import ServiceMetrics
 from heedful.serve.http.models import ModelRegistry
 from heedful.serve.limits import Limits
 
-__all__ = ["TranslationService"]
-
 T = TypeVar("T")
 HELPERS = 4  # threads for what is neither decoding nor quick
 GRACE = 5.0  # seconds after the deadline of a request in which its helper thread has to be done

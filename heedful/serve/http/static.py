@@ -17,8 +17,6 @@ from heedful.serve.http.errors import MEDIA_TYPE, HttpProblem
 from heedful.serve.http.service import TranslationService
 from heedful.serve.limits import Limits
 
-__all__ = ["docs_files", "install_openapi", "install_pages", "page_files"]
-
 MEDIA = {
     "html": "text/html; charset=utf-8",
     "js": "text/javascript; charset=utf-8",
