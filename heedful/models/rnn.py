@@ -18,7 +18,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from heedful.attention import FusedScore, Score, attend, build_score
 from heedful.config import CELLS as CELL_NAMES
 from heedful.config import FixedConfig, RecurrentConfig, Registry, RnnConfig
-from heedful.errors import ConfigError
+from heedful.errors import ConfigError, ShapeError
 from heedful.fused.triton.additive import additive_attend, unfit
 from heedful.fused.triton.policy import usable
 from heedful.fused.triton.recurrent_attention import attend_step, attendable
@@ -35,6 +35,11 @@ from heedful.models.layers import Dropout, embedding
 from heedful.models.protocol import Memory, NeedWeights, Step
 
 CellState = tuple[Tensor, ...]  # (s,), or (s, m) for the LSTM with its cell state m; each (B, D)
+
+
+def by_kernels(x: Tensor) -> bool:
+    """Whether kernels compute a step of decoding on this tensor; on the CPU no Triton module is asked."""
+    return x.is_cuda and steppable(x)
 
 
 def rnn(x: Tensor, u: Tensor, state: CellState) -> CellState:
@@ -85,7 +90,7 @@ class CellKind(NamedTuple):
 
     def best(self, *tensors: Tensor) -> Function:
         """Return the function for these tensors: the kernel where kernels are usable, without gradients."""
-        if self.kernel is None or torch.is_grad_enabled() or not steppable(tensors[0]):
+        if self.kernel is None or torch.is_grad_enabled() or not by_kernels(tensors[0]):
             return self.function
         return self.kernel if all(tensor.dtype == tensors[0].dtype for tensor in tensors) else self.function
 
@@ -416,12 +421,17 @@ class Recurrent(nn.Module):
         """
         h, keep, k, score = memory.h, memory.keep, memory.keys[0], self.score
         assert score is not None
-        if not torch.is_grad_enabled() and s.dtype == h.dtype == k.dtype and steppable(s):
+        if not torch.is_grad_enabled() and s.dtype == h.dtype == k.dtype and by_kernels(s):
             fused = score.fused()
             if fused is not None and attendable(h.shape[1]):
                 q = s if fused.W is None else F.linear(s, fused.W)
                 return attend_step(q, k, h, keep, fused.v, fused.scale)
-        c, weights = attend(score(s.view(h.shape[0], -1, s.shape[-1]), k), h, keep)
+        scores = score(s.view(h.shape[0], -1, s.shape[-1]), k)
+        if scores.shape != (expected := (h.shape[0], len(s) // h.shape[0], h.shape[1])):
+            raise ShapeError(
+                f"score {type(score).__name__} returned {tuple(scores.shape)}, expected (B, T, S) = {expected}"
+            )
+        c, weights = attend(scores, h, keep)
         return c.flatten(0, 1), weights.flatten(0, 1)
 
     def embed(self, y: Tensor) -> Tensor:

@@ -54,10 +54,10 @@ class GuidedAttention:
 
     def __call__(self, outputs: DecoderOutputs) -> tuple[Tensor, Tensor]:
         """Return the loss summed over the tokens that links teach, and their number."""
-        weights = outputs.attention(self.need_weights)
-        if weights is None or outputs.links is None:
+        if outputs.links is None:
             zero = outputs.hidden.new_zeros(())
             return zero, zero
+        weights = outputs.attention(self.need_weights)
         return links_loss(self.guided_heads(weights), target_weights(outputs.links, outputs.x, outputs.y, self))
 
     @property

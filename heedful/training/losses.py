@@ -16,11 +16,12 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from heedful.config import Config
+from heedful.config import Config, FixedConfig
 from heedful.errors import ConfigError, choose
 from heedful.fused.triton.policy import usable
 from heedful.fused.triton.token_loss import scaled_, token_losses
 from heedful.models import NeedWeights, Network
+from heedful.training.callbacks import Progress
 from heedful.training.guided import guided_attention
 
 
@@ -40,9 +41,10 @@ class DecoderOutputs(NamedTuple):
     weights: Tensor | None
     links: Tensor | None
 
-    def attention(self, need_weights: NeedWeights) -> Tensor | None:
+    def attention(self, need_weights: NeedWeights) -> Tensor:
         """Return the attention weights that a loss needs: those of one layer, or of all."""
-        if self.weights is None or need_weights.layer is None or self.weights.shape[1] == 1:
+        assert self.weights is not None, "auxiliary_losses rejects losses that a model has no weights for"
+        if need_weights.layer is None or self.weights.shape[1] == 1:
             return self.weights
         return self.weights[:, need_weights.layer : need_weights.layer + 1]
 
@@ -61,7 +63,11 @@ class AuxiliaryLoss(Protocol):
         ...
 
     def __call__(self, outputs: DecoderOutputs) -> tuple[Tensor, Tensor]:
-        """Return the loss summed over tokens, and the number of tokens that it was computed for."""
+        """Return the loss as a sum, and the number of items, mostly target tokens, that it is the sum of.
+
+        The gradient divides the sum by the target tokens of the update, as for the cross-entropy; the value that is
+        logged is the sum divided by the number.
+        """
         ...
 
 
@@ -78,11 +84,17 @@ def auxiliary_losses(config: Config, linked: bool = False) -> dict[str, Auxiliar
     Raises ConfigError for an unknown name in `training.losses`, and for a loss that the model cannot have.
     """
     weights = {"guided": config.training.guided} | _weights(config)
+    if clash := sorted(set(AUXILIARY) & set(Progress._fields)):
+        raise ConfigError(f"no auxiliary loss may be called {clash[0]}: metrics.jsonl has another value of this name")
     for name in weights:
         choose("loss in training.losses", name, AUXILIARY)
     if not linked:
         del weights["guided"]
-    return {name: AUXILIARY[name](config, weight) for name, weight in weights.items() if weight}
+    losses = {name: AUXILIARY[name](config, weight) for name, weight in weights.items() if weight}
+    if isinstance(config.model, FixedConfig):
+        for name in (name for name, loss in losses.items() if loss.need_weights is not None):
+            raise ConfigError(f"loss {name} needs attention weights, but model.family=fixed has no attention")
+    return losses
 
 
 def _weights(config: Config) -> dict[str, float]:

@@ -92,7 +92,7 @@ def test_a_model_decodes_the_same(
     asked: list[bool] = []
     results = []
     for fused in (False, True):
-        monkeypatch.setattr(rnn, "steppable", lambda _, fused=fused: asked.append(fused) or fused)
+        monkeypatch.setattr(rnn, "by_kernels", lambda _, fused=fused: asked.append(fused) or fused)
         with torch.no_grad():
             memory = model.encode(x, x != 0)
             state = model.start(memory, 2).select(torch.tensor([0, 0, 1, 1], device=device))
@@ -156,7 +156,7 @@ def test_a_model_learns_what_the_plain_loop_says(
 
 def test_decoding_in_several_types_goes_the_pure_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels want one type; the definition does not mind."""
-    monkeypatch.setattr(rnn, "steppable", lambda _: True)
+    monkeypatch.setattr(rnn, "by_kernels", lambda _: True)
     kind = rnn.CELLS["lstm"]
     one, other = torch.zeros(1, 4), torch.zeros(1, 1, dtype=torch.bfloat16)
     with torch.no_grad():

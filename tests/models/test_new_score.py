@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import heedful
 from heedful.attention import SCORES, Additive, Score, attend
 from heedful.config import Config, RnnConfig
-from heedful.errors import ConfigError
+from heedful.errors import ConfigError, ShapeError
 from heedful.models import Memory, NeedWeights, Network
 
 V, LENGTHS, T = 9, [4, 6, 1, 3], 5
@@ -116,7 +116,7 @@ def test_kernels_are_not_used_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     from heedful.models import rnn
 
     asked: list[Tensor] = []
-    monkeypatch.setattr(rnn, "steppable", lambda s: True)
+    monkeypatch.setattr(rnn, "by_kernels", lambda s: True)
     monkeypatch.setattr(rnn, "attend_step", lambda q, *rest: asked.append(q) or (q, q))
     for name in ADDED:
         model = filled(RnnConfig(width=4, embedding=3, score=name), V, V)
@@ -146,3 +146,13 @@ def test_it_is_trained_saved_and_loaded(tmp_path: Path) -> None:
     assert isinstance(score, Distance)
     assert not torch.equal(score.w, torch.ones_like(score.w))
     assert translator.translate(copies()[0][0]).text
+
+
+def test_a_score_of_a_wrong_shape_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Distance, "forward", lambda self, s, k: distance(self.W(s), k, self.w).transpose(1, 2))
+    model = filled(RnnConfig(score="distance", width=4, embedding=3), V, V)
+    x, keep, y = padded(LENGTHS, V, V, 1)
+    memory = model.encode(x, keep)
+    state = model.start(memory, 1)
+    with torch.no_grad(), pytest.raises(ShapeError, match=r"Distance.*\(4, 6, 1\).*\(4, 1, 6\)"):
+        model.step(y, state, memory)

@@ -13,7 +13,7 @@ from conftest import TINY, copies
 from torch import Tensor
 
 import heedful
-from heedful.config import Config
+from heedful.config import Config, FixedConfig, TrainingConfig
 from heedful.errors import ConfigError
 from heedful.models import NeedWeights, build
 from heedful.training.losses import AUXILIARY, DecoderOutputs, attention_needed, auxiliary_losses
@@ -31,7 +31,6 @@ class AttendFirst:
 
     def __call__(self, outputs: DecoderOutputs) -> tuple[Tensor, Tensor]:
         weights = outputs.attention(self.need_weights)
-        assert weights is not None
         keep = outputs.y != 0
         passes = len(weights) // len(outputs.y)
         surprise = -weights[:, 0, :, :, 0].mean(1).log() * keep.repeat(passes, 1)
@@ -96,5 +95,18 @@ def test_losses_that_read_different_layers_share_all_layers() -> None:
     assert attention_needed([AttendFirst(1.0), AttendFirst(1.0, NeedWeights(layer=1))]) == NeedWeights()
     weights = torch.rand(2, 3, 4, 5, 6)
     outputs = DecoderOutputs(torch.nn.Module(), *[torch.zeros(0)] * 3, weights, None)  # type: ignore[arg-type]
-    assert torch.equal(outputs.attention(NeedWeights(layer=1)), weights[:, 1:2])  # type: ignore[arg-type]
+    assert torch.equal(outputs.attention(NeedWeights(layer=1)), weights[:, 1:2])
     assert outputs.attention(NeedWeights()) is weights
+
+
+@pytest.mark.usefixtures("_entry")
+def test_a_loss_that_needs_weights_is_an_error_without_attention() -> None:
+    config = Config(model=FixedConfig(), training=TrainingConfig(losses="first=0.5"))
+    with pytest.raises(ConfigError, match=r"first.*model\.family=fixed"):
+        auxiliary_losses(config)
+
+
+def test_a_loss_cannot_take_the_name_of_another_metric(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(AUXILIARY, "accuracy", lambda config, weight: AttendFirst(weight))
+    with pytest.raises(ConfigError, match=r"accuracy.*metrics\.jsonl"):
+        auxiliary_losses(Config(training=TrainingConfig()))
