@@ -269,9 +269,11 @@ class EncoderThread(SupervisedThread):
                 if not self.replaced:
                     self.finished = self.finished[1:]
             worked = True
-        if not self.replaced and self.slicing and self.scheduler.chunked is not None and not light:
+        with self.scheduler.lock:
+            chunked = None if self.replaced or not self.slicing or light else self.scheduler.chunked
+        if chunked is not None:
             self.beat()
-            self._encode_slice(self.scheduler.chunked)
+            self._encode_slice(chunked)
             worked = True
         if not self.replaced and self.task and not light:
             self.beat()

@@ -285,7 +285,8 @@ class Scheduler:
             for request, index in reversed(again):
                 self.queue.put_back(request, index)
             self.release(batch, again)
-        if lost := [(request, index) for request, index in sentences if request.failures >= TRIES]:
+            lost = [(request, index) for request, index in sentences if request.failures >= TRIES]
+        if lost:
             self.fail(batch, lost, GAVE_UP)
 
     def requeue_finished(self, finished: Sequence[FinishedSentence]) -> None:

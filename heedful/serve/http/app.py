@@ -282,9 +282,9 @@ async def _figure(service: TranslationService, request: Request, body: schemas.F
     prepared, _ = await _prepare(service, request, [body.text], body, True)
     if len(body.target or "") > service.limits.chars:
         raise HttpProblem(413, f"the target is longer than {service.limits.chars:,} characters", "target")
+    trace = await _trace(service, request, body, prepared)
+    _check_png(service, body, trace)
     try:
-        trace = await _trace(service, request, body, prepared)
-        _check_png(service, body, trace)
         figure = DrawRequest(trace, body.view, body.format, body.title)
         content = await service.wait_for(request, service.drawing.draw(figure, IN_TIME * service.limits.seconds))
     except HeedfulError as error:
