@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,8 +16,8 @@ import typer
 import heedful
 from heedful.cli import options
 from heedful.cli.output import log, print_json, shows_progress, terminal_console
-from heedful.config import settings
-from heedful.errors import ConfigError
+from heedful.config import CELLS, SCORES, settings
+from heedful.errors import ConfigError, HeedfulError
 
 if TYPE_CHECKING:
     from heedful.data.formats import PairFile
@@ -56,9 +57,9 @@ def train(
             metavar="rnn|fixed|transformer", help="Recurrent with attention, without it, or Transformer [by preset]."
         ),
     ] = None,
-    cell: Annotated[str | None, typer.Option(metavar="gru|lstm|rnn", help="The recurrent cell [gru].")] = None,
+    cell: Annotated[str | None, typer.Option(metavar="|".join(CELLS), help="The cell of an RNN [gru].")] = None,
     score: Annotated[
-        str | None, typer.Option(metavar="additive|concat|dot|general|scaled", help="The attention score [additive].")
+        str | None, typer.Option(metavar="|".join(SCORES), help="The attention score of an RNN [additive].")
     ] = None,
     order: Annotated[
         str | None,
@@ -89,7 +90,11 @@ def train(
     recipe: Annotated[Path | None, typer.Option(metavar="FILE.toml", help="Settings from a file.")] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Any other setting; may be repeated."),
+        typer.Option(
+            "--set",
+            metavar="SECTION.KEY=VALUE",
+            help="Any other setting, such as training.losses=NAME=WEIGHT,…; may be repeated.",
+        ),
     ] = None,
     json: options.Json = False,
 ) -> None:
@@ -153,17 +158,28 @@ def train(
 
 @contextmanager
 def _display() -> Iterator[Reporter]:
-    """Give the display that fits stderr, and close it at the end."""
+    """Give the display that fits stderr, and close it at the end; errors name options instead of arguments."""
     from heedful.training.progress import LineReporter, TerminalReporter
 
-    if not shows_progress():
-        yield LineReporter()
-        return
-    live = TerminalReporter(terminal_console())
+    live = TerminalReporter(terminal_console()) if shows_progress() else None
     try:
-        yield live
+        yield live or LineReporter()
+    except HeedfulError as error:
+        error.args = (with_options(str(error)),)
+        raise
     finally:
-        live.close()
+        if live:
+            live.close()
+
+
+def with_options(message: str) -> str:
+    """Return a message of the library with the arguments of `heedful.train` as options.
+
+    >>> with_options("continue it with resume=True; set init='m'")
+    'continue it with --resume; set --init m'
+    """
+    message = message.replace("resume=True", "--resume")
+    return re.sub(r"(?<![\w.])(init|columns)='([^']*)'", r"--\1 \2", message)
 
 
 def _is_first_process() -> bool:
