@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,7 +16,7 @@ import heedful
 from heedful.cli import options
 from heedful.cli.output import log, print_json, shows_progress, terminal_console
 from heedful.config import CELLS, SCORES, settings
-from heedful.errors import ConfigError, HeedfulError
+from heedful.errors import ConfigError
 
 if TYPE_CHECKING:
     from heedful.data.formats import PairFile
@@ -158,28 +157,15 @@ def train(
 
 @contextmanager
 def _display() -> Iterator[Reporter]:
-    """Give the display that fits stderr, and close it at the end; errors name options instead of arguments."""
+    """Give the display that fits stderr, and close it at the end."""
     from heedful.training.progress import LineReporter, TerminalReporter
 
     live = TerminalReporter(terminal_console()) if shows_progress() else None
     try:
         yield live or LineReporter()
-    except HeedfulError as error:
-        error.args = (with_options(str(error)),)
-        raise
     finally:
         if live:
             live.close()
-
-
-def with_options(message: str) -> str:
-    """Return a message of the library with the arguments of `heedful.train` as options.
-
-    >>> with_options("continue it with resume=True; set init='m'")
-    'continue it with --resume; set --init m'
-    """
-    message = message.replace("resume=True", "--resume")
-    return re.sub(r"(?<![\w.])(init|columns)='([^']*)'", r"--\1 \2", message)
 
 
 def _is_first_process() -> bool:

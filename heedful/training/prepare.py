@@ -170,8 +170,8 @@ def _held_out(store: Store, most: int, log: Callable[[str], None]) -> tuple[Stor
     if unused := len(split.first) - len(training) - len(held):
         are = "pair is" if unused == 1 else "pairs are"
         log(
-            f"{unused:,} more {are} not used ({unused / len(split.first):.1%}): they share a sentence with a validation "
-            "pair, or were held out beyond training.valid_pairs; with validation pairs of your own, all are used"
+            f"{unused:,} more {are} not used ({unused / len(split.first):.1%}): sentences shared with a validation "
+            "pair, or held out beyond training.valid_pairs; with validation pairs of your own, all are used"
         )
     return training, held
 

@@ -139,7 +139,7 @@ class EngineRequest:
 
     @property
     def needs_second_pass(self) -> bool:
-        """Whether the model runs again on decoded sentences, for their attention or to compare the hypotheses of a beam.
+        """Whether the model runs again on decoded sentences, for their attention or to compare the beam's hypotheses.
 
         The attention is computed with teacher forcing; see `DecodeBatch.translations`.
         """
