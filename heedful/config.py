@@ -47,6 +47,11 @@ def _choice(default: str, *allowed: str, doc: str) -> Any:  # noqa: ANN401  (dat
     return field(default=default, metadata={"allowed": (default, *allowed), "doc": doc})
 
 
+def _registered(default: str, allowed: list[str], registry: str, doc: str) -> Any:  # noqa: ANN401
+    """Return a field for a name in a registry of the package, which users may add to."""
+    return field(default=default, metadata={"allowed": allowed, "registry": registry, "doc": doc})
+
+
 def _whole(default: int, low: int, high: int, doc: str) -> Any:  # noqa: ANN401
     """Return a field for a whole number from `low` to `high`."""
     return field(default=default, metadata={"low": low, "high": high, "doc": doc})
@@ -73,16 +78,30 @@ def _section(name: str, kind: type[Section], settings: Mapping[str, object], who
     values = {}
     for key, value in settings.items():
         if key not in fields:
-            allowed = ", ".join(sorted(fields))
             unknown = f"unknown setting '{name}.{key:.100}'{whose}"
-            raise ConfigError(f"{unknown}; choose one of {allowed}.{nearest(key[:100], fields)}")
+            families = [family for family, other in MODELS.items() if name == "model" and key in _names(other)]
+            hint = f" Models that have {key}: {', '.join(families)}." if families else nearest(key[:100], fields)
+            raise ConfigError(f"{unknown}; choose one of {', '.join(sorted(fields))}.{hint}")
         values[key] = _value(f"{name}.{key}", fields[key], value)
     return kind(**values)
 
 
+def _names(kind: type) -> set[str]:
+    """Return the names of the settings of a section."""
+    return {f.name for f in dataclasses.fields(kind)}
+
+
 def _value(name: str, wanted: dataclasses.Field[Any], value: object) -> object:
     if "allowed" in wanted.metadata:
-        return choose(name, str(value), wanted.metadata["allowed"])
+        text, allowed = str(value), wanted.metadata["allowed"]
+        try:
+            return choose(name, text, allowed)
+        except ConfigError as error:
+            registry = "" if closest(text, allowed) else wanted.metadata.get("registry", "")
+            if not registry:
+                raise
+            hint = f"Add one of your own before training or loading: heedful.{registry}[NAME] = …"
+            raise ConfigError(f"{error} {hint}") from None
     if isinstance(wanted.default, bool):
         switches = {**dict.fromkeys(("true", "yes", "on"), True), **dict.fromkeys(("false", "no", "off"), False)}
         on = value if isinstance(value, bool) else switches.get(str(value).lower())
@@ -115,7 +134,10 @@ def _named_weights(name: str, value: object) -> str:
         if not all(key and not set(key) & set(",=") and 0 <= number <= MOST for key, number in numbers.items()):
             raise ValueError
     except ValueError:
-        raise ConfigError(f"{name} is '{value!s:.100}', expected NAME=WEIGHT,…, weights from 0 to {MOST:g}") from None
+        shown = str(value)[:100] if isinstance(value, Mapping) else f"'{value!s:.100}'"
+        raise ConfigError(
+            f"{name} is {shown}, expected weights from 0 to {MOST:g} by name: NAME=WEIGHT,… or, in Python, a dict"
+        ) from None
     return ",".join(f"{key}={number}" for key, number in numbers.items())
 
 
@@ -145,7 +167,7 @@ class Registry(UserDict[str, Entry]):
 class RecurrentConfig:
     """Settings of every recurrent encoder-decoder."""
 
-    cell: str = field(default="gru", metadata={"allowed": CELLS, "doc": "the recurrent cell"})
+    cell: str = _registered("gru", CELLS, "models.rnn.CELLS", "the recurrent cell")
     layers: int = _whole(1, 1, 32, "layers of the encoder, and of the decoder")
     bidirectional: bool = _switch(True, "encode the source in both directions")
     width: int = _whole(256, 1, 16384, "D, the width of the decoder's state")
@@ -187,7 +209,7 @@ class FixedConfig(RecurrentConfig):
 class RnnConfig(RecurrentConfig):
     """The recurrent encoder-decoder with attention."""
 
-    score: str = field(default="additive", metadata={"allowed": SCORES, "doc": "the score of h_j for the query s_t"})
+    score: str = _registered("additive", SCORES, "attention.SCORES", "the score of h_j for the query s_t")
     order: str = _choice("bahdanau", "luong", doc="the query: s_{t-1} before the cell, or s_t after it")
     score_width: int = _whole(0, 0, 16384, "A, the width of the additive score; 0: D")
     feed: bool = _switch(True, "Luong's order only: the attentional state enters the next step")
@@ -201,7 +223,7 @@ class TransformerConfig:
     decoder_layers: int = _whole(0, 0, 64, "layers of the decoder; 0: as many as the encoder has")
     width: int = _whole(256, 2, 16384, "D, the width of all states and embeddings")
     heads: int = _whole(4, 1, 1024, "H, the heads of each attention; they share the width")
-    inner: int = _whole(1024, 1, 65536, "the width inside the feed-forward layers")
+    inner: int = _whole(1024, 1, 65536, "the inner width of the feed-forward layers")
     activation: str = _choice("relu", "gelu", "silu", doc="the function inside the feed-forward layers")
     norm: str = _choice("pre", "post", doc="where a sub-layer is normalised: before it, or after its sum")
     tied: str = _choice(
@@ -270,7 +292,7 @@ class TextConfig:
         0.0,
         0.0,
         1.0,
-        "segment words anew in every epoch: share of merges left out; with unigram, α is 0.02 / this",
+        "segment words anew in every epoch: share of merges left out; unigram samples with α = 0.02 / this",
     )
 
 
@@ -283,16 +305,16 @@ class TrainingConfig:
     batch_sentences: int = _whole(256, 1, 10**6, "pairs in a batch at most")
     accumulate: int = _whole(1, 1, 10**6, "batches whose gradients make one update")
     rate: float = _real(0.002, 0.0, 10.0, "the highest learning rate, reached after the warm-up")
-    warmup: int = _whole(400, 0, 10**9, "updates over which the rate rises")
+    warmup: int = _whole(400, 0, 10**9, "updates over which the learning rate rises")
     decay: str = _choice(
         "root",
         "cosine",
         "plateau",
         "none",
-        doc="then it falls with the root of the step, as a cosine to 0, by half on a plateau, or not",
+        doc="after the warm-up the rate falls with the root of the step, as a cosine to 0, by half on a plateau or not",
     )
     plateau: int = _whole(2, 1, 10**6, "with decay=plateau: validations without a better one before the rate is halved")
-    weight_decay: float = _real(0.01, 0.0, 10.0, "AdamW's pull towards zero")
+    weight_decay: float = _real(0.01, 0.0, 10.0, "AdamW's weight decay")
     clip: float = _real(1.0, 0.0, 1e9, "the gradient's norm at most; 0: any")
     smoothing: float = _real(0.1, 0.0, 0.99, "probability that label smoothing spreads over all tokens")
     rdrop: float = _real(
@@ -444,7 +466,7 @@ def _check(recipe: Mapping[str, Mapping[str, object]]) -> None:
         Config.build(recipe)
         return
     Config.build({name: values for name, values in recipe.items() if name != "model"})
-    names = {family: {f.name for f in dataclasses.fields(kind)} for family, kind in MODELS.items()}
+    names = {family: _names(kind) for family, kind in MODELS.items()}
     for key, value in model.items():
         choose("model setting", key, set().union(*names.values()))
         having = [family for family in MODELS if key in names[family]]

@@ -140,7 +140,7 @@ WORDS = [
         "unknown model 'rmn'; choose one of fixed, rnn, transformer.",
         "Did you mean 'rnn'?",
     ),
-    ({"model": {"cell": "GRU"}}, "unknown model.cell 'GRU'; choose one of gru, lstm, rnn.", "Did you mean 'gru'?"),
+    ({"model": {"cell": "GRU"}}, "unknown model.cell 'GRU'; choose one of gru, lstm, rnn", "Did you mean 'gru'?"),
     (
         {"trainig": {}},
         "unknown section 'trainig'; choose one of data, model, text, training.",
@@ -185,7 +185,7 @@ def test_a_whole_number_written_as_a_real_one_becomes_whole():
 def value_of(field: dataclasses.Field) -> st.SearchStrategy:
     kind, allowed = kind_of(field), field.metadata
     if kind == "choice":
-        return st.sampled_from(allowed["allowed"])
+        return st.sampled_from(tuple(allowed["allowed"]))  # names may be added to the list itself later
     if kind == "bool":
         return st.booleans()
     if kind == "str":

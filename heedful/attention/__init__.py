@@ -127,7 +127,7 @@ def additive(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 def concat(s: Tensor, h: Tensor, W: Tensor, v: Tensor) -> Tensor:
     """Luong's concat score, e_tj = v · tanh(W [s_t; h_j]).  s (B, T, D), h (B, S, E), W (A, D+E), v (A,) -> (B, T, S).
 
-    It is Bahdanau's in other letters: W [s; h] = W_s s + W_h h.
+    It is Bahdanau's in other notation: W [s; h] = W_s s + W_h h.
     """
     check_shapes(s=(s, "B T D"), h=(h, "B S E"), W=(W, "A D+E"), v=(v, "A"))
     width = s.shape[-1]
@@ -243,7 +243,7 @@ class Dot(Score):
         super().__init__(D, E, A)
         if D != E:
             raise ConfigError(
-                f"this score compares s_t and h_j as they are, but their widths are {D} and {E}; "
+                f"score {type(self).__name__} compares s_t and h_j as they are, but their widths are {D} and {E}; "
                 f"make them equal (model.encoder_width=0), or choose additive or general"
             )
 

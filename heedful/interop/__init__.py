@@ -1,4 +1,4 @@
-"""Other people's formats: Marian and Opus-MT, as the Hugging Face hub lays them out."""
+"""Other formats: Marian and Opus-MT, as the Hugging Face hub lays them out."""
 
 from heedful.interop.hub import HUB, fetch, open_parts
 from heedful.interop.marian import is_marian, read_marian

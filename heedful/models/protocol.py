@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from heedful.errors import ConfigError
+
 
 @dataclass(frozen=True)
 class Memory:
@@ -87,13 +89,26 @@ class State(Protocol):
 class NeedWeights:
     """A request for attention weights, which are neither returned nor kept without one.
 
-    `step` returns those over the source; with `self_attention`, those of the decoder's self-attention instead. `layer`,
-    from 0 on, selects one layer of the decoder: weights (R, 1, H, n, S). Guided training needs one, so that the
-    other layers stay fast.
+    `step` returns those over the source; with `self_attention`, those of the decoder's self-attention instead. `layer`
+    selects one layer of the decoder, from 0, or from -1 for the last: weights (R, 1, H, n, S). Guided training needs
+    one, so that the other layers stay fast.
     """
 
     self_attention: bool = False
     layer: int | None = None
+
+    def layer_of(self, count: int) -> int:
+        """Return the selected layer of `count`, from 0; raise ConfigError if there is no such layer.
+
+        >>> NeedWeights(layer=-1).layer_of(3)
+        2
+        """
+        if self.layer is None or not -count <= self.layer < count:
+            raise ConfigError(
+                f"attention weights of layer {self.layer} are needed, but the decoder has {count} with attention; "
+                f"choose a layer from {-count} to {count - 1}"
+            )
+        return self.layer % count
 
 
 class Step(NamedTuple):

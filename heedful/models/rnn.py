@@ -122,7 +122,7 @@ Attended = tuple[Tensor, CellStates, Tensor | None]  # [s_t; c_t] (B, n, …), t
 
 @dataclass(frozen=True)
 class RecurrentState:
-    """The states of the decoder's layers, bottom first, and the attentional state when it is fed on."""
+    """The states of the decoder's layers, bottom first, and the attentional state with input feeding."""
 
     cells: CellStates
     feed: Tensor | None = None
@@ -411,7 +411,7 @@ class Recurrent(nn.Module):
         return []
 
     def norms(self, memory: Memory) -> Tensor | None:
-        """Return ‖h_j‖, which is what a context is a mixture of; None without attention.  (B, 1, 1, S)."""
+        """Return ‖h_j‖, as a context is a weighted sum of h_j; None without attention.  (B, 1, 1, S)."""
         return memory.h.norm(dim=-1)[:, None, None] if memory.keys else None
 
     def query(self, s: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
@@ -433,6 +433,13 @@ class Recurrent(nn.Module):
             )
         c, weights = attend(scores, h, keep)
         return c.flatten(0, 1), weights.flatten(0, 1)
+
+    @staticmethod
+    def requested(weights: Tensor | None, need_weights: NeedWeights | None) -> Tensor | None:
+        """Return the weights if they are needed; raise ConfigError for a layer other than the only one."""
+        if need_weights is not None and need_weights.layer is not None:
+            need_weights.layer_of(1)
+        return weights if need_weights else None
 
     def embed(self, y: Tensor) -> Tensor:
         """Return the vectors of target tokens.  y (B, n) -> (B, n, embedding); they lie in memory by their steps."""
@@ -523,7 +530,7 @@ class Bahdanau(Recurrent):
         e = self.embed(y)
         run = self._unrolled if self.unrolls(y, memory) else self._step_by_step
         known, cells, weights = run(e, state, memory)
-        return Step(self.output.hidden(known, e), RecurrentState(cells), weights if need_weights else None)
+        return Step(self.output.hidden(known, e), RecurrentState(cells), self.requested(weights, need_weights))
 
     def _step_by_step(self, e: Tensor, state: RecurrentState, memory: Memory) -> Attended:
         cells = state.cells
@@ -561,7 +568,7 @@ class Luong(Recurrent):
         self.output = Output(D + E if config.tied else D, self.embedding, config)
 
     def start(self, memory: Memory, capacity: int) -> RecurrentState:
-        """Return s_0, made from h(T), and a_0 = 0 when it is fed on."""
+        """Return s_0, made from h(T), and a_0 = 0 with input feeding."""
         state = super().start(memory, capacity)
         return RecurrentState(state.cells, torch.zeros_like(state.top) if self.feed else None)
 
@@ -570,7 +577,7 @@ class Luong(Recurrent):
         e = self.embed(y)
         run = self._unrolled if self.unrolls(y, memory) else self._step_by_step
         known, mixed, after, weights = run(e, state, memory)
-        return Step(self._hidden(known, mixed, e), after, weights if need_weights else None)
+        return Step(self._hidden(known, mixed, e), after, self.requested(weights, need_weights))
 
     def _step_by_step(self, e: Tensor, state: RecurrentState, memory: Memory) -> Mixed:
         cells, fed = state.cells, state.feed

@@ -501,12 +501,15 @@ class Transformer(Packable):
             return Step(self.LN_s(s), state, None)
         if state.offset is not None:
             raise ShapeError("sentences that began at different times are decoded one token at a time, without weights")
+        selected = None
+        if need_weights is not None and need_weights.layer is not None:
+            selected = need_weights.layer_of(len(self.decoder))
         all_weights = []
         back = Mask.causal(n, state.length + n, s, need_weights is not None)
         across = Mask.of(memory.keep, s) if memory.padded else Mask()
         stream = Stream.of(s, self.training)
         for number, layer in enumerate(self.decoder):
-            needed = need_weights if need_weights is not None and need_weights.layer in (None, number) else None
+            needed = need_weights if selected in (None, number) else None
             stream, weights = layer(stream, state, number, memory, (back, across), needed)
             all_weights += [] if weights is None else [weights]
         state.advance(n)

@@ -144,7 +144,7 @@ class TrainingRun:
         self.checkpointer.restore(checkpoint)
         self.position = checkpoint.position
 
-    def go(self, stop: Callable[[], bool]) -> RunOutcome:
+    def train(self, stop: Callable[[], bool]) -> RunOutcome:
         """Train until steps or patience are used up, or `stop` returns True; write a checkpoint and the best model."""
         metrics = MetricsFile(self.out, self.position.step) if self.processes.first else None
         if metrics is not None and self.position.step:
@@ -158,7 +158,7 @@ class TrainingRun:
             closing(self.training_step),
             prefetch(self._batches(), PREFETCH) as updates,
         ):
-            while not (reason := self._over(stopped)):
+            while not (reason := self._stop_reason(stopped)):
                 self._one_update(next(updates), running, metrics)
         try:
             self.checkpointer.save(self.position)
@@ -239,7 +239,7 @@ class TrainingRun:
                 number += 1
             yield UpdateBatches(batched, rows, tokens, first, (epoch, number))
 
-    def _over(self, stop: Callable[[int], bool]) -> str:
+    def _stop_reason(self, stop: Callable[[int], bool]) -> str:
         """Return why the run is over, or ""."""
         if self.position.without_better >= self.config.patience:
             return "patience"
@@ -302,7 +302,7 @@ def run_training(
     with joined() as processes:
         reporter = (reporter or LoggingReporter()) if processes.first else Reporter()
         # After a process died, torchrun runs the same command again: the run is resumed.
-        again = processes.any(processes.restarts > 0)  # not everywhere: each machine counts its own
+        again = processes.any(processes.restarts > 0)  # restarts are counted on each machine, so they may differ
         resume = resume or processes.share(lambda: again and bool(folders(out)))
         checkpoint, damaged = processes.in_turn(lambda: _find(out, reporter)) if resume else (None, {})
         processes.agree({"checkpoint": checkpoint and checkpoint.position.step})
@@ -333,7 +333,7 @@ def run_training(
             if checkpoint is not None:
                 run.restore(checkpoint)
             with catch_signals(reporter.log if processes.first else None) as stop, naming_last_checkpoint(out):
-                outcome = run.go(stop)
+                outcome = run.train(stop)
                 signal = max(processes.gather(stop.received)) if outcome.reason == "interrupted" else 0
                 return outcome._replace(signal=signal)
 

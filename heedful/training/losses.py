@@ -46,7 +46,8 @@ class DecoderOutputs(NamedTuple):
         assert self.weights is not None, "auxiliary_losses rejects losses that a model has no weights for"
         if need_weights.layer is None or self.weights.shape[1] == 1:
             return self.weights
-        return self.weights[:, need_weights.layer : need_weights.layer + 1]
+        layer = need_weights.layer_of(self.weights.shape[1])
+        return self.weights[:, layer : layer + 1]
 
 
 class AuxiliaryLoss(Protocol):

@@ -20,9 +20,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from heedful.config import TrainingConfig
 from heedful.data.batches import Batch
-from heedful.fused.bf16_weights import Bf16Weights
 from heedful.models import Network
-from heedful.training.cuda_graphs import GraphedFunction
+from heedful.training.cuda_graphs import Bf16Weights, GraphedFunction
 from heedful.training.distributed import ALONE, Processes
 from heedful.training.losses import AuxiliaryLoss, DecoderOutputs, attention_needed, cross_entropy
 

@@ -200,7 +200,7 @@ def test_parallel_files_of_unequal_length(heedful_cli: Run, tmp_path: Path) -> N
     [
         (["--score", "addative"], "unknown model.score 'addative'; choose one of additive, concat, dot, general"),
         (["--score", "addative"], "Did you mean 'additive'?"),
-        (["--cell", "gur"], "Did you mean 'gru'?"),
+        (["--cell", "grru"], "Did you mean 'gru'?"),
         (["--model", "rn"], "unknown model 'rn'; choose one of fixed, rnn, transformer. Did you mean 'rnn'?"),
         (["--order", "x"], "choose one of bahdanau, luong"),
         (["--device", "gpu"], "choose one of auto, cpu, cuda, mps"),
@@ -213,6 +213,7 @@ def test_parallel_files_of_unequal_length(heedful_cli: Run, tmp_path: Path) -> N
         (["--set", "steps"], "expected section.key=value"),
         (["--columns", "1"], "columns are '1', expected two numbers"),
         (["--model", "fixed", "--score", "dot"], "unknown setting 'model.score' of the model 'fixed'"),
+        (["--model", "fixed", "--score", "dot"], "Models that have score: rnn."),
         (["--score", "dot", "--set", "model.encoder_width=5"], "their widths are 8 and 10"),
         (["--set", "model.width=7"], "two directions cannot share"),
         (["--set", "model.bridge=copy", "--set", "model.encoder_width=5"], "bridge=copy needs an encoder as wide"),

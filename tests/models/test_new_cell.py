@@ -33,7 +33,7 @@ def mgu(x: Tensor, u: Tensor, state: CellState) -> CellState:
     return (torch.lerp(state[0], torch.tanh(x_n + f * u_n), f),)
 
 
-ADDED = {"mgu": CellKind(mgu, 2), "plain_gru": CellKind(gru, 3), "plain_lstm": CellKind(lstm, 4, 2)}
+ADDED = {"minimal": CellKind(mgu, 2), "plain_gru": CellKind(gru, 3), "plain_lstm": CellKind(lstm, 4, 2)}
 
 
 @pytest.fixture(autouse=True)
@@ -80,7 +80,7 @@ def test_the_plain_path_computes_what_the_fast_one_computes(config: RecurrentCon
 
 @pytest.mark.parametrize("config", FAMILIES, ids=str)
 def test_training_computes_what_decoding_computes(config: RecurrentConfig) -> None:
-    model = filled(with_cell(config, "mgu"), V, V)
+    model = filled(with_cell(config, "minimal"), V, V)
     with torch.no_grad():
         decoded = logits_of(model, 1)
     torch.testing.assert_close(logits_of(model, T), decoded)
@@ -88,7 +88,7 @@ def test_training_computes_what_decoding_computes(config: RecurrentConfig) -> No
 
 @torch.no_grad()
 def test_the_encoder_is_the_function_step_by_step() -> None:
-    model = filled(RnnConfig(width=4, embedding=3, bidirectional=False, cell="mgu"), V, V)
+    model = filled(RnnConfig(width=4, embedding=3, bidirectional=False, cell="minimal"), V, V)
     x, keep, _ = padded(LENGTHS, V, V, T)
     memory, rnn = model.encode(x, keep), model.encoder.rnn
     for b, length in enumerate(LENGTHS):
@@ -101,19 +101,19 @@ def test_the_encoder_is_the_function_step_by_step() -> None:
 
 
 def test_it_is_a_setting_as_long_as_it_is_registered() -> None:
-    settings = {"model": {"family": "rnn", "cell": "mgu"}}
-    assert Config.build(settings).model.cell == "mgu"
-    with pytest.raises(ConfigError, match="'mgru'.*mgu"):
-        Config.build({"model": {"family": "rnn", "cell": "mgru"}})
-    kind = CELLS.pop("mgu")
-    with pytest.raises(ConfigError, match="'mgu'"):
+    settings = {"model": {"family": "rnn", "cell": "minimal"}}
+    assert Config.build(settings).model.cell == "minimal"
+    with pytest.raises(ConfigError, match="'minimall'.*minimal"):
+        Config.build({"model": {"family": "rnn", "cell": "minimall"}})
+    kind = CELLS.pop("minimal")
+    with pytest.raises(ConfigError, match=r"'minimal'.*heedful\.models\.rnn\.CELLS"):
         Config.build(settings)
-    CELLS["mgu"] = kind
+    CELLS["minimal"] = kind
 
 
 def test_it_is_trained_saved_and_loaded(tmp_path: Path) -> None:
-    settings = small(model={"cell": "mgu"}, training={"steps": 20})
+    settings = small(model={"cell": "minimal"}, training={"steps": 20})
     heedful.train(copies(), tmp_path / "m", settings=settings, verbose=False)
     translator = heedful.load(tmp_path / "m", "cpu")
-    assert translator.config.model.cell == "mgu"
+    assert translator.config.model.cell == "minimal"
     assert translator.translate(copies()[0][0]).text

@@ -49,7 +49,7 @@ class Twice(Additive):
         return 2 * super().forward(s, k)
 
 
-ADDED = {"distance": Distance, "twice": Twice}
+ADDED = {"manhattan": Distance, "twice": Twice}
 
 
 @pytest.fixture(autouse=True)
@@ -129,18 +129,18 @@ def test_kernels_are_not_used_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_it_is_a_setting_as_long_as_it_is_registered() -> None:
-    settings = {"model": {"family": "rnn", "score": "distance"}}
-    assert Config.build(settings).model.score == "distance"
-    with pytest.raises(ConfigError, match="'distanse'.*distance"):
-        Config.build({"model": {"family": "rnn", "score": "distanse"}})
-    SCORES.pop("distance")
-    with pytest.raises(ConfigError, match="'distance'"):
+    settings = {"model": {"family": "rnn", "score": "manhattan"}}
+    assert Config.build(settings).model.score == "manhattan"
+    with pytest.raises(ConfigError, match="'manhatan'.*manhattan"):
+        Config.build({"model": {"family": "rnn", "score": "manhatan"}})
+    SCORES.pop("manhattan")
+    with pytest.raises(ConfigError, match=r"'manhattan'.*Add one .* before .* loading: heedful\.attention\.SCORES"):
         Config.build(settings)
-    SCORES["distance"] = Distance
+    SCORES["manhattan"] = Distance
 
 
 def test_it_is_trained_saved_and_loaded(tmp_path: Path) -> None:
-    heedful.train(copies(), tmp_path / "m", settings=small(model={"score": "distance"}), verbose=False)
+    heedful.train(copies(), tmp_path / "m", settings=small(model={"score": "manhattan"}), verbose=False)
     translator = heedful.load(tmp_path / "m", "cpu")
     score = translator.parts.model.score
     assert isinstance(score, Distance)
@@ -150,7 +150,7 @@ def test_it_is_trained_saved_and_loaded(tmp_path: Path) -> None:
 
 def test_a_score_of_a_wrong_shape_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Distance, "forward", lambda self, s, k: distance(self.W(s), k, self.w).transpose(1, 2))
-    model = filled(RnnConfig(score="distance", width=4, embedding=3), V, V)
+    model = filled(RnnConfig(score="manhattan", width=4, embedding=3), V, V)
     x, keep, y = padded(LENGTHS, V, V, 1)
     memory = model.encode(x, keep)
     state = model.start(memory, 1)

@@ -160,6 +160,24 @@ def test_weights_only_when_asked_for(config):
 
 @every
 @torch.no_grad()
+def test_weights_of_one_layer(config):
+    if (shape := looks(config)) is None:
+        return
+    layers, model, (x, keep, y) = shape[0], make(config), sentences()
+    memory = model.encode(x, keep)
+
+    def weights(layer: int | None) -> torch.Tensor:
+        return model.step(y, model.start(memory, T), memory, NeedWeights(layer=layer)).weights
+
+    for layer in (0, layers - 1, -1, -layers):
+        torch.testing.assert_close(weights(layer), weights(None)[:, [layer]])
+    for layer in (layers, -layers - 1):
+        with pytest.raises(ConfigError, match=rf"layer {layer} .* from {-layers} to {layers - 1}"):
+            weights(layer)
+
+
+@every
+@torch.no_grad()
 def test_weights_sum_to_one_and_are_zero_on_padding(config):
     model, (x, keep, y) = make(config), sentences()
     memory = model.encode(x, keep)

@@ -83,7 +83,12 @@ def test_the_total_is_a_sum_of_named_losses() -> None:
 
 @pytest.mark.usefixtures("_entry")
 def test_unknown_names_and_bad_weights_are_refused(tmp_path: Path) -> None:
-    for given, fact in (({"frist": 1}, "Did you mean 'first'"), ("first=-1", "first=-1"), ("x", "'x'")):
+    for given, fact in (
+        ({"frist": 1}, "Did you mean 'first'"),
+        ("first=-1", "'first=-1'"),
+        ("x", "'x'"),
+        ({"first": -1}, "{'first': -1}, .* from 0 to 1000"),
+    ):
         with pytest.raises(ConfigError, match=fact):
             heedful.train(copies(10), tmp_path / "m", losses=given, device="cpu", verbose=False)
     assert not (tmp_path / "m").exists()
@@ -96,6 +101,7 @@ def test_losses_that_read_different_layers_share_all_layers() -> None:
     weights = torch.rand(2, 3, 4, 5, 6)
     outputs = DecoderOutputs(torch.nn.Module(), *[torch.zeros(0)] * 3, weights, None)  # type: ignore[arg-type]
     assert torch.equal(outputs.attention(NeedWeights(layer=1)), weights[:, 1:2])
+    assert torch.equal(outputs.attention(NeedWeights(layer=-1)), weights[:, 2:])
     assert outputs.attention(NeedWeights()) is weights
 
 

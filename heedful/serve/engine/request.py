@@ -139,9 +139,9 @@ class EngineRequest:
 
     @property
     def needs_second_pass(self) -> bool:
-        """Whether the model runs again on decoded sentences, for their attention or to compare the beam's hypotheses.
+        """Whether the model runs again on decoded sentences; see `DecodeBatch.translations`.
 
-        The attention is computed with teacher forcing; see `DecodeBatch.translations`.
+        It does so with teacher forcing for their attention, and for more hypotheses where those of a beam are equal.
         """
         return self.trace or self.prepared.pipeline.how.beam > 1
 

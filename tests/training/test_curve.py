@@ -11,11 +11,11 @@ from heedful.training.progress import curve
 NUMBERS = st.floats(-1e6, 1e6, allow_nan=False)
 
 
-@given(st.lists(NUMBERS, min_size=1, max_size=50), st.integers(10, 90), st.integers(1, 12), st.booleans())
-def test_it_fits(values: list[float], width: int, height: int, ascii_only: bool) -> None:
-    lines = curve([(20.0 * i, value) for i, value in enumerate(values)], "loss", width, height, ascii_only)
+@given(st.lists(NUMBERS, min_size=1, max_size=50), st.integers(10, 90), st.integers(1, 12))
+def test_it_fits(values: list[float], width: int, height: int) -> None:
+    lines = curve([(20.0 * i, value) for i, value in enumerate(values)], "loss", width, height)
     assert len(lines) == height + 2
-    margin = lines[1].index("|" if ascii_only else "│") + 1
+    margin = lines[1].index("│") + 1
     assert all(len(line) <= max(width, margin + 4) for line in lines[1:-1])
 
 

@@ -8,8 +8,8 @@ import torch
 
 from heedful.config import RnnConfig, TrainingConfig, TransformerConfig
 from heedful.data.batches import Batch
-from heedful.fused.bf16_weights import Bf16Weights
 from heedful.models import Network, build
+from heedful.training.cuda_graphs import Bf16Weights
 from heedful.training.step import ModelWithLoss, TrainingStep
 
 
