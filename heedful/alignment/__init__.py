@@ -4,7 +4,7 @@
 """
 
 from heedful.alignment.gold import AlignmentScores, Gold, read_gold, score, standard_error
-from heedful.alignment.links import Links, align_trace, between_words, flip, link_words, parse, text
+from heedful.alignment.links import Links, align_trace, flip, parse, text
 from heedful.alignment.select_readout import MeasuredReadout, ReadoutSelection, WeightTable
 from heedful.alignment.statistical import MOST_CELLS, ROUNDS, both_directions, eflomal_directions
 from heedful.alignment.symmetrize import HEURISTICS, DirectedLinks, symmetrize
@@ -23,11 +23,9 @@ __all__ = [
     "ReadoutSelection",
     "WeightTable",
     "align_trace",
-    "between_words",
     "both_directions",
     "eflomal_directions",
     "flip",
-    "link_words",
     "parse",
     "read_gold",
     "score",

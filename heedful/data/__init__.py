@@ -3,8 +3,8 @@
 The embedded corpus is `heedful.data.hindi`. This module loads neither torch nor numpy.
 """
 
-from heedful.data.cleaning import Cleaned, CleaningReport, clean
+from heedful.data.cleaning import CleaningReport, clean
 from heedful.data.files import decode, read_lines
 from heedful.data.formats import Pair, PairFile, PairList, Raw, sides
 
-__all__ = ["Cleaned", "CleaningReport", "Pair", "PairFile", "PairList", "Raw", "clean", "decode", "read_lines", "sides"]
+__all__ = ["CleaningReport", "Pair", "PairFile", "PairList", "Raw", "clean", "decode", "read_lines", "sides"]

@@ -3,7 +3,6 @@
 from heedful.decoding.beam import Finished, beam, beam_steps
 from heedful.decoding.continuous_batching import ContinuousBatch
 from heedful.decoding.rules import (
-    PENALTIES,
     Decoding,
     DecodingKeywords,
     Hypothesis,
@@ -15,7 +14,6 @@ from heedful.decoding.rules import (
 from heedful.decoding.steps import DecodeStep, Sampler, argmax, decode_steps, greedy, sample
 
 __all__ = [
-    "PENALTIES",
     "ContinuousBatch",
     "DecodeStep",
     "Decoding",

@@ -307,10 +307,7 @@ def _next(out: Path, program: str) -> tuple[tuple[str, str], ...]:
     attention, fixed, transformer, train, recipe = (quote(str(out / name)) for name in names)
     luong = f"\\\n  --recipe {recipe} --order luong --score dot"
     return (
-        (
-            "translate and show the attention weights",
-            f'{program} translate {attention} --show "राम किताब पढ़ रहा है"',
-        ),
+        ("translate and show the attention weights", f'{program} translate {attention} --show "राम किताब पढ़ रहा है"'),
         ("the same with the model without attention", f'{program} translate {fixed} "राम किताब पढ़ रहा है"'),
         ("the same with the Transformer", f'{program} translate {transformer} --show "राम किताब पढ़ रहा है"'),
         ("more pairs of the corpus, with gold links", f"{program} corpus hindi --pairs 10 --seed 2 --alignments"),

@@ -80,11 +80,7 @@ FULL = Plan(
     test=1_500,
     max_words=50,
     settings=(*COMMON, "training.warmup=150", "training.batch_tokens=1024"),
-    models=(
-        FIXED,
-        ATTENTION,
-        TRANSFORMER._replace(settings=(*TRANSFORMER.settings, "training.warmup=250")),
-    ),
+    models=(FIXED, ATTENTION, TRANSFORMER._replace(settings=(*TRANSFORMER.settings, "training.warmup=250"))),
     lengths=((13, 16), (19, 22), (27, 31)),
 )
 FAST = Plan(

@@ -1,6 +1,6 @@
 """Inline markup carried over: tags and placeholders are placed at the words that their source words are linked to."""
 
 from heedful.markup.carry import carry
-from heedful.markup.parse import Element, Marked, MarkupRun, Point, parse
+from heedful.markup.parse import Marked, MarkupRun, parse
 
-__all__ = ["Element", "Marked", "MarkupRun", "Point", "carry", "parse"]
+__all__ = ["Marked", "MarkupRun", "carry", "parse"]

@@ -383,11 +383,7 @@ SMALL_TRANSFORMER: Settings = {
 }
 ON_CPU = {
     "small": Preset(
-        200_000,
-        "rnn",
-        {"training": {"ema": 0.998, "steps": 5_000, "valid_every": 250}},
-        SMALL_RNN,
-        SMALL_TRANSFORMER,
+        200_000, "rnn", {"training": {"ema": 0.998, "steps": 5_000, "valid_every": 250}}, SMALL_RNN, SMALL_TRANSFORMER
     ),
     "medium": Preset(2_000_000, "rnn", {"training": {"ema": 0.999, "steps": 20_000}}, SMALL_RNN, SMALL_TRANSFORMER),
     "large": Preset(float("inf"), "rnn", {"training": {"ema": 0.999, "steps": 40_000}}, SMALL_RNN, SMALL_TRANSFORMER),
