@@ -76,8 +76,9 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401
     if name in _ROOMS:
         return importlib.import_module(f"heedful.{name}")
     importlib.import_module(_LAZY[name])
-    loaded = {each: vars(sys.modules[module]) for each, module in _LAZY.items() if module in sys.modules}
-    globals().update({each: names[each] for each, names in loaded.items() if each in names})
+    for each, module in _LAZY.items():
+        if module in sys.modules and each in vars(sys.modules[module]):
+            globals().setdefault(each, vars(sys.modules[module])[each])
     return globals()[name]
 
 

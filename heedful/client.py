@@ -28,7 +28,7 @@ from urllib.parse import urlsplit
 from heedful.errors import ConfigError, DataError, HeedfulError, MachineError, known_arguments, suggest_keywords
 from heedful.files import too_many
 
-__all__ = ["MAX_RESPONSE", "Client", "ServiceError", "TooMuch", "TranslateOptions"]
+__all__ = ["MAX_RESPONSE", "Client", "RequestTooLargeError", "ServiceError", "TranslateOptions"]
 
 MAX_RESPONSE = 64_000_000  # bytes of a response, or of all events of a stream
 MAX_PROBLEM = 65_536  # bytes of a response that is an error
@@ -60,7 +60,7 @@ class ServiceError(MachineError):
         self.status = status
 
 
-class TooMuch(DataError):
+class RequestTooLargeError(DataError):
     """More than a service takes at once (413): the `field` to blame, and of too many texts how many are allowed."""
 
     def __init__(self, message: str, field: str = "", allowed: int | None = None) -> None:
@@ -161,7 +161,7 @@ class Client:
             some = waiting[:size]
             try:
                 items = self.translate(some, **options)
-            except TooMuch as error:
+            except RequestTooLargeError as error:
                 number = error.field.removeprefix("text.")
                 if len(some) == 1 or number == "0":
                     raise DataError(f"line {done + 1:,}: {error}") from None
@@ -327,7 +327,7 @@ class Client:
         if status == 413:
             field, allowed = problem.get("field"), problem.get("allowed")
             many = allowed if type(allowed) is int and allowed > 0 else None
-            return TooMuch(message, field if isinstance(field, str) else "", many)
+            return RequestTooLargeError(message, field if isinstance(field, str) else "", many)
         return DataError(message) if status in (400, 404, 415, 422) else ServiceError(message, status)
 
     def _unreached(self, error: Exception) -> HeedfulError:

@@ -8,6 +8,7 @@ from heedful.alignment.links import Links, align_trace, between_words, flip, lin
 from heedful.alignment.select_readout import MeasuredReadout, ReadoutSelection, WeightTable
 from heedful.alignment.statistical import MOST_CELLS, ROUNDS, both_directions, eflomal_directions
 from heedful.alignment.symmetrize import HEURISTICS, DirectedLinks, symmetrize
+from heedful.trace.readout import Readout
 
 __all__ = [
     "HEURISTICS",
@@ -18,6 +19,7 @@ __all__ = [
     "Gold",
     "Links",
     "MeasuredReadout",
+    "Readout",
     "ReadoutSelection",
     "WeightTable",
     "align_trace",

@@ -9,7 +9,7 @@ import os
 import sys
 import time
 
-from heedful.cli.output import EscapedStream, set_up_logging, underlying
+from heedful.cli.output import EscapedStream, set_up_logging, underlying, with_options
 from heedful.errors import HeedfulError, printable
 
 __all__ = ["main"]
@@ -63,7 +63,7 @@ def _report_once(error: HeedfulError) -> None:
     if error.reported or (error.exit_code == 2 and rank.isdigit() and rank != "0"):
         time.sleep(5)  # torchrun ends all when one ends: the first has to print before
     else:
-        _report(str(error), newlines=error.multiline)
+        _report(with_options(str(error)), newlines=error.multiline)
 
 
 def _report(message: str, newlines: bool = False) -> None:

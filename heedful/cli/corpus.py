@@ -15,8 +15,8 @@ from heedful.errors import choose
 def corpus(
     name: Annotated[str, typer.Argument(metavar="hindi", help="The corpus: hindi.", show_default=False)],
     *,
-    pairs: Annotated[int, typer.Option(min=1, help="The number of pairs, all different.")] = 1000,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same pairs on every machine.")] = 1,
+    pairs: Annotated[int, typer.Option(min=1, metavar="N", help="The number of pairs, all different.")] = 1000,
+    seed: Annotated[int, typer.Option(metavar="N", help="The same seed gives the same pairs on every machine.")] = 1,
     split: Annotated[
         str,
         typer.Option(metavar="train|valid|test", help="test and valid have combinations of words that train has not."),

@@ -27,7 +27,7 @@ def demo(
     *,
     out: Annotated[Path, typer.Option(metavar="DIR", help="The folder for the models and the report.")] = Path("demo"),
     fast: Annotated[bool, typer.Option("--fast", help="Shorter runs on shorter sentences, in half a minute.")] = False,
-    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="The seed of all random numbers.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, metavar="N", help="The seed of all random numbers.")] = 1,
     ascii_only: Ascii = False,
 ) -> None:
     """Train three models side by side and compare them.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from heedful.evaluation.systems import System, SystemOutput, TestSet
 
 
-SYSTEM = "A model folder, hf:ORG/NAME, or a file of translations, one a line."
+SYSTEM = "A model folder, hf:ORG/NAME, or a file of translations, one per line."
 TestFiles = Annotated[
     list[Path] | None,
     typer.Argument(
@@ -67,7 +67,7 @@ def evaluate(
     resamples: Resamples = 1000,
     seed: Seed = 12345,
     save: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the translations, one a line.", show_default=False)
+        Path | None, typer.Option(metavar="FILE", help="Write the translations, one per line.", show_default=False)
     ] = None,
     beam: options.Beam = 1,
     penalty: options.Penalty = "length",

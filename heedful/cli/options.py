@@ -42,11 +42,11 @@ Format = Annotated[
     str,
     typer.Option("--format", metavar="tsv|csv|jsonl", help="The format of PAIRS [by the name].", show_default=False),
 ]
-Source = Annotated[Path | None, typer.Option(metavar="FILE", help="Source sentences, one a line, instead of PAIRS.")]
+Source = Annotated[Path | None, typer.Option(metavar="FILE", help="Source sentences, one per line, instead of PAIRS.")]
 Target = Annotated[Path | None, typer.Option(metavar="FILE", help="Their translations, line by line.")]
 Device = Annotated[str, typer.Option(metavar="auto|cpu|cuda|mps", help="The device to compute on.")]
-Threads = Annotated[int, typer.Option(min=0, help="CPU threads; 0: chosen automatically.")]
-BatchTokens = Annotated[int, typer.Option(min=1, help="Source tokens in a batch.")]
+Threads = Annotated[int, typer.Option(min=0, metavar="N", help="CPU threads; 0: chosen automatically.")]
+BatchTokens = Annotated[int, typer.Option(min=1, metavar="N", help="Source tokens in a batch.")]
 Ascii = Annotated[bool, typer.Option("--ascii", help="Draw with ASCII characters.")]
 Json = Annotated[bool, typer.Option("--json", help="Print results as JSON.")]
 With = Annotated[
@@ -218,28 +218,28 @@ def name_options() -> Iterator[None]:
         raise ConfigError(as_options(str(error))) from None
 
 
-def as_options(message: str, here: bool = True) -> str:
+def as_options(message: str, has_options: bool = True) -> str:
     """Return a message with the settings of decoding written as options; quoted text is not changed.
 
-    If the command has no such options, not `here`, they are called those of `heedful translate`.
+    If the command does not have these options (`has_options`), they are called those of `heedful translate`.
 
     >>> as_options("the prefix 'a beam' has 2 tokens, more than max_length, 1")
     "the prefix 'a beam' has 2 tokens, more than --max-length, 1"
     """
     names = "|".join([*(field.name for field in fields(heedful.Decoding)), "copy_unknown", "batch_tokens"])
     setting = re.compile(rf"'[^']*'|(?<![\w.-])({names})(?!\w)")  # text.max_length is a model's, and no option
-    whose = "" if here else " of heedful translate"
+    whose = "" if has_options else " of heedful translate"
     return setting.sub(lambda m: f"--{m[1].replace('_', '-')}{whose}" if m[1] else m[0], message)
 
 
 class Notes:
     """Notes on lines, and unknown words, printed once at the end; notes that differ only in numbers are one kind.
 
-    `here` says whether the command has the decoding options that notes name; None leaves the names as they are.
+    `has_options` says whether the command has the decoding options that notes name; None leaves the names as they are.
     """
 
-    def __init__(self, here: bool | None = True) -> None:
-        self.here = here
+    def __init__(self, has_options: bool | None = True) -> None:
+        self.has_options = has_options
         self.lines = 0
         self.kinds: dict[str, tuple[int, str, int]] = {}  # the first line, its note, how many lines
         self.words: dict[str, None] = {}
@@ -257,7 +257,7 @@ class Notes:
         for first, note, count in islice(self.kinds.values(), NOTE_KINDS):
             where = f"line {first:,}: " if self.lines > 1 else ""
             others = f"; the same in {count - 1:,} other line{'s' * (count > 2)}" if count > 1 else ""
-            log(f"{where}{note if self.here is None else as_options(note, self.here)}{others}")
+            log(f"{where}{note if self.has_options is None else as_options(note, self.has_options)}{others}")
         if len(self.kinds) > NOTE_KINDS:
             log(f"and {len(self.kinds) - NOTE_KINDS:,} other kinds of notes")
         if self.words:

@@ -10,6 +10,7 @@ import io
 import json
 import logging
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -286,3 +287,13 @@ def line_progress(size: int | None) -> Iterator[LineProgress]:
 
 def _bytes(lines: Sequence[str]) -> int:
     return sum(len(line.encode("utf-8", "replace")) + 1 for line in lines)
+
+
+def with_options(message: str) -> str:
+    """Return a message of the library with arguments of Python functions as options.
+
+    >>> with_options("continue it with resume=True; set init='m'")
+    'continue it with --resume; set --init m'
+    """
+    message = message.replace("resume=True", "--resume")
+    return re.sub(r"(?<![\w.])(init|columns)='([^']*)'", r"--\1 \2", message)

@@ -42,7 +42,8 @@ def readout(
 ) -> None:
     """Select how links are read from a model's attention.
 
-    The result is saved in the model's folder as readout.json. All layers and heads are tried, reading at the same or
+    A read-out is the layers and heads, and the rule, by which links between words are read from attention weights. The
+    selected one is saved in the model's folder as readout.json. All layers and heads are tried, reading at the same or
     the next step, weights raw or by norms, and every link rule. The read-out with the lowest alignment error rate is
     selected: against gold links with --gold; otherwise against the links of the --reverse model; otherwise against
     those of the statistical aligner, which learns from all PAIRS and needs many. Every other pair is held out: the

@@ -47,7 +47,7 @@ class RemoteOptions(NamedTuple):
 def translate_remotely(request: RemoteOptions, lines: Iterable[str], stream: bool, progress: LineProgress) -> None:
     """Translate lines by a server and print the results; its token is in HEEDFUL_TOKEN."""
     token = os.environ.get("HEEDFUL_TOKEN", "")
-    notes = Notes(here=None)
+    notes = Notes(has_options=None)
     with heedful.Client(request.url, token, patience=request.patience, waits=_Retrying()) as client:
         if stream:
             for number, line in enumerate(lines, 1):

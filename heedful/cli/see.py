@@ -58,10 +58,14 @@ def see(
     head: Annotated[
         int | None, typer.Option(metavar="N", help="Only this head, from 1 [as the read-out].", show_default=False)
     ] = None,
-    check: Annotated[bool, typer.Option("--check", help="Also show what the words depended on.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Also compute leave-one-out and gradient × input, and compare.")
+    ] = False,
     mass: Annotated[
         float | None,
-        typer.Option(metavar="SHARE", help="Draw the widest ribbons of each word, up to this sum [0.9]."),
+        typer.Option(
+            metavar="WEIGHT", help="Draw the widest ribbons of each word, up to this cumulative weight [0.9]."
+        ),
     ] = None,
     to: Annotated[
         Path | None,
@@ -80,10 +84,14 @@ def see(
 
     In a heat map every row is a target word, every column a source word, and the shade is the weight. The braid has the
     source above, the translation below, and ribbons as wide as the weight. --view heads has every head of every layer.
-    --view self, or --self with another view, shows the self-attention of a Transformer's encoder. --check masks each
-    source word in turn, and computes gradients, to see what the words depended on, and prints how well the weights
-    agree with that. --json prints the record of the tokens, words and weights; --to FILE.json saves it, and a saved
-    record can be given in place of MODEL and TEXT.
+    --view self, or --self with another view, shows the self-attention of a Transformer's encoder. --json prints the
+    record of the tokens, words and weights; --to FILE.json saves it, and a saved record can be given in place of MODEL
+    and TEXT.
+
+    The weights are those of the model's read-out: the layers and heads, and the rule, by which links between words are
+    read from its attention (`heedful readout` selects it). --check measures by leave-one-out (each source word is
+    masked in turn) and by gradient × input how much each target word depends on each source word, and prints how well
+    the weights agree with that.
     """
     from heedful.draw.views import View, record, write
 
@@ -187,7 +195,7 @@ def _model_traces(path: Path, text: str | None, target: str | None, inside: bool
 
 
 def _dependences(path: Path, traces: _ModelTraces, device: str) -> list[_ModelTraces]:
-    """Return what the words depended on by every method, and print how well the weights agree with it."""
+    """Return how much target words depend on source words, by every method; print how well the weights agree."""
     translator, dependences = heedful.load(path, device, options.log_fault), []
     for method in heedful.observe.WAYS:
         parts = [translator.influence(part.source.text, part.target.text, method) for part in traces.parts]
@@ -224,7 +232,7 @@ def _translation_traces(
     translator: heedful.Translator, text: str, target: str | None
 ) -> tuple[heedful.Trace, list[heedful.Trace]]:
     """Return the traces of a translation: of the whole text, and of each sentence."""
-    notes = options.Notes(here=False)
+    notes = options.Notes(has_options=False)
     if target is None:
         done = translator.translate(text)
         notes.add(done.notes, translator.unknown(text))
@@ -238,7 +246,7 @@ def _translation_traces(
 def _self_attention_traces(translator: heedful.Translator, text: str) -> tuple[heedful.Trace, list[heedful.Trace]]:
     """Return the self-attention of the source: of the whole text, and of its sentences."""
     sentences, sentence_notes = translator.self_attention_sentences(text)
-    notes = options.Notes(here=False)
+    notes = options.Notes(has_options=False)
     notes.add(sentence_notes, translator.unknown(text))
     notes.log()
     starts, parts = [(start, start) for start, _ in sentences], [trace for _, trace in sentences]

@@ -23,7 +23,7 @@ def serve(
     models: Annotated[
         list[str],
         typer.Argument(
-            metavar="MODEL…",
+            metavar="MODEL",
             help="Model folders, hf:ORG/NAME, or NAME=FOLDER; the first is the default.",
             show_default=False,
         ),

@@ -15,7 +15,7 @@ import typer
 import heedful
 from heedful.cli import options
 from heedful.cli.output import log, print_json, shows_progress, terminal_console
-from heedful.config import settings
+from heedful.config import CELLS, SCORES, settings
 from heedful.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -56,9 +56,9 @@ def train(
             metavar="rnn|fixed|transformer", help="Recurrent with attention, without it, or Transformer [by preset]."
         ),
     ] = None,
-    cell: Annotated[str | None, typer.Option(metavar="gru|lstm|rnn", help="The recurrent cell [gru].")] = None,
+    cell: Annotated[str | None, typer.Option(metavar="|".join(CELLS), help="The cell of an RNN [gru].")] = None,
     score: Annotated[
-        str | None, typer.Option(metavar="additive|concat|dot|general|scaled", help="The attention score [additive].")
+        str | None, typer.Option(metavar="|".join(SCORES), help="The attention score of an RNN [additive].")
     ] = None,
     order: Annotated[
         str | None,
@@ -89,7 +89,11 @@ def train(
     recipe: Annotated[Path | None, typer.Option(metavar="FILE.toml", help="Settings from a file.")] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Any other setting; may be repeated."),
+        typer.Option(
+            "--set",
+            metavar="SECTION.KEY=VALUE",
+            help="Any other setting, such as training.losses=NAME=WEIGHT,…; may be repeated.",
+        ),
     ] = None,
     json: options.Json = False,
 ) -> None:
@@ -156,14 +160,12 @@ def _display() -> Iterator[Reporter]:
     """Give the display that fits stderr, and close it at the end."""
     from heedful.training.progress import LineReporter, TerminalReporter
 
-    if not shows_progress():
-        yield LineReporter()
-        return
-    live = TerminalReporter(terminal_console())
+    live = TerminalReporter(terminal_console()) if shows_progress() else None
     try:
-        yield live
+        yield live or LineReporter()
     finally:
-        live.close()
+        if live:
+            live.close()
 
 
 def _is_first_process() -> bool:

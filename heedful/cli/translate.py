@@ -48,7 +48,7 @@ LIKE_FILES = frozenset((".txt", ".tsv", ".csv", ".html", ".htm", ".json", ".json
 def translate(
     model: options.Model,
     text: Annotated[
-        list[str] | None, typer.Argument(metavar="TEXT", help="Texts; otherwise stdin, one a line.")
+        list[str] | None, typer.Argument(metavar="TEXT", help="Texts; otherwise stdin, one per line.")
     ] = None,
     *,
     beam: options.Beam = 1,
@@ -92,7 +92,7 @@ def translate(
     batch_tokens: options.BatchTokens = 4096,
     json: options.Json = False,
 ) -> None:
-    """Translate texts, one a line; a blank line stays blank.
+    """Translate texts, one per line; a blank line stays blank.
 
     With --n-best every translation has a line: its rank, the score they are ranked by, and the text, separated by tabs.
     Links (--alignments) are in the Pharaoh format, `0-0 1-2`: source word-target word, separated by white space and
@@ -315,7 +315,7 @@ def _hint(texts: list[str] | None, model: str, server: str = "") -> None:
     command = f"{options.program()} translate {quote(model)}" + (f" --server {quote(server)}" if server else "")
     if texts is None:
         if _is_terminal():
-            log("reading texts from the terminal, one a line; end with Ctrl-D")
+            log("reading texts from the terminal, one per line; end with Ctrl-D")
         return
     for text in texts:
         if os.path.isfile(text):

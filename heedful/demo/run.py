@@ -18,7 +18,7 @@ from shlex import quote
 from typing import Protocol
 
 import heedful
-from heedful.alignment import AlignmentScores, align_trace, parse, score, text
+from heedful.alignment import AlignmentScores, Readout, align_trace, parse, score, text
 from heedful.data.hindi import SentenceSide, generate
 from heedful.demo.training import (
     EXAMPLES,
@@ -116,14 +116,16 @@ def _measured(
             )
         )
     shown = [SHOWN_FIRST, *(m.key for m in models if m.alignment and m.key != SHOWN_FIRST)]
-    source_words, target_words = (
-        len({word for text in texts for word in text.split()})
-        for texts in ([side.source for side in train], [side.target for side in train])
-    )
+    parts = translators[SHOWN_FIRST].parts
     return RunReport(
         title="Hindi to English, with and without attention",
         corpus=CorpusFacts(
-            len(train), len(test), source_words, target_words, max(len(s.source.split()) for s in train), 0
+            len(train),
+            len(test),
+            parts.source.regular_tokens,
+            parts.target.regular_tokens,
+            max(len(s.source.split()) for s in train),
+            0,
         ),
         models=tuple(models),
         examples=examples(translators, plan, {side.source for side in train}, test, shown),
@@ -164,7 +166,7 @@ def _traces(translator: heedful.Translator, pairs: Sequence[SentenceSide]) -> li
 
 def _score(traces: Sequence[heedful.Trace], pairs: Sequence[SentenceSide], threshold: float) -> AlignmentScores:
     links = [
-        frozenset() if trace.tokens() is None else align_trace(trace, replace(trace.readout, threshold=threshold)).pairs
+        frozenset() if trace.tokens() is None else align_trace(trace, Readout(threshold=threshold)).pairs
         for trace in traces
     ]
     return score(links, [frozenset(side.links) for side in pairs])

@@ -291,7 +291,7 @@ def _caption(trace: Trace, kept: Kept, mass: float, thin: bool, limited: bool) -
     names, least = labels_of(trace), f"{100 * LEAST:.0f}\u00a0%"
     if mass < 1:
         share = f"{100 * mass:.0f}\u00a0%"
-        drawn = f"ribbons: the largest {names.one}s of each target word, up to {share} of its {names.all}"
+        drawn = f"ribbons: the largest {names.one}s of each target word that hold {share} of its {names.all}"
         drawn += f", at most {FEW} in a long sentence" if limited else ""
         hidden = f"smaller {names.one}s, and all under {least}" if thin else f"smaller {names.one}s"
     else:

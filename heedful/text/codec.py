@@ -178,6 +178,11 @@ class Codec(ABC):
     @abstractmethod
     def __len__(self) -> int: ...
 
+    @property
+    def regular_tokens(self) -> int:
+        """The number of tokens besides the special ones."""
+        return len(self) - len(SPECIALS)
+
     @abstractmethod
     def token(self, index: int) -> str:
         """Return the token with an id."""

@@ -187,5 +187,5 @@ def too_little_data(pairs: int, sides: Mapping[str, Iterable[str]]) -> str:
         fact = f"{LEAST_PAIRS} are the least for the simplest language"
     return (
         f"{pairs:,} pairs are probably too few: {fact}. Expect a BLEU under 14 on new sentences. Add "
-        "pairs, restrict them to one kind of text, or begin with a pretrained model (init)"
+        "pairs, restrict them to one kind of text, or begin with a pretrained model"
     )

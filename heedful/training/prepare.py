@@ -162,14 +162,17 @@ def _held_out(store: Store, most: int, log: Callable[[str], None]) -> tuple[Stor
     if not len(split.training):
         raise DataError(
             f"too few different sentences to hold some out for validation ({split.distinct} different "
-            f"pair{'s' if split.distinct != 1 else ''}); add more pairs, or pairs for validation (valid)"
+            f"pair{'s' if split.distinct != 1 else ''}); add more pairs, or give validation pairs"
         )
     training, valid = StoreRows(store, split.training, "training"), StoreRows(store, split.held[:most], "held")
     _show_first(training, log)
     log(f"{len(training):,} pairs for training, {len(valid):,} held out for validation")
     if unused := len(split.first) - len(training) - len(valid):
-        share = f"{unused:,} more pairs ({unused / len(split.first):.1%}) are not used"
-        log(f"{share}: held out too, or with a sentence of a held-out pair; with validation pairs (valid) all are used")
+        are = "pair is" if unused == 1 else "pairs are"
+        log(
+            f"{unused:,} more {are} not used ({unused / len(split.first):.1%}): sentences shared with a validation "
+            "pair, or held out beyond training.valid_pairs; with validation pairs of your own, all are used"
+        )
     return training, valid
 
 

@@ -255,7 +255,7 @@ def test_an_out_folder_with_a_model(heedful_cli: Run, pairs: Path, tiny: Path) -
     code, _, err = heedful_cli("train", pairs, "--out", tiny, *FAST)
     assert code == 2
     assert "already has a model" in err
-    assert "resume" in err
+    assert "--resume" in err
 
 
 def test_an_out_folder_with_a_model_and_nothing_to_resume(
@@ -266,7 +266,7 @@ def test_an_out_folder_with_a_model_and_nothing_to_resume(
     before = {path: path.read_bytes() for path in alone.iterdir()}
     code, _, err = heedful_cli("train", pairs, "--out", alone, *FAST)
     assert (code, err.startswith(f"heedful: {alone}: this folder already has a model, and no checkpoint")) == (2, True)
-    assert f"init='{alone}'" in err
+    assert f"--init {alone}" in err
     code, _, err = heedful_cli("train", "--out", alone, "--resume")
     assert (code, err.startswith(f"heedful: {alone} has no run to resume, only a model; ")) == (2, True)
     assert {path: path.read_bytes() for path in alone.iterdir()} == before

@@ -111,7 +111,7 @@ def test_the_options_reach_the_decoder(heedful_cli: Run, tiny: Path) -> None:
     assert heedful_cli("translate", tiny, text, "--prefix", "H G").out.startswith("H G ")
 
 
-def test_line_breaks_and_spacing_of_a_is_terminal_text_stay(heedful_cli: Run, tiny: Path) -> None:
+def test_line_breaks_and_spacing_of_a_terminal_stay(heedful_cli: Run, tiny: Path) -> None:
     parts = [heedful_cli("translate", tiny, text).out.strip() for text in ("A b!", "C d!")]
     assert heedful_cli("translate", tiny, "  A b!\n\nC d! \n").out == "\n\n".join(parts) + "\n"
     assert heedful_cli("translate", tiny, "A b!\x0b C d!").out == " ".join(parts) + "\n"

@@ -58,7 +58,7 @@ def test_a_stream_shown_to_no_terminal_has_a_line_for_each_word(heedful_cli: Run
     assert " <- " in plain
 
 
-def test_what_is_there_partial_trace_becomes_the_trace(tiny: Path) -> None:
+def test_a_partial_trace_becomes_the_trace(tiny: Path) -> None:
     translator = heedful.load(tiny, "cpu")
     tokens = list(translator.stream("a b c"))
     whole = translator.translate("a b c").trace

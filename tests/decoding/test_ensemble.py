@@ -167,12 +167,12 @@ def test_no_models_are_no_ensemble(tmp_path: Path):
     with pytest.raises(ConfigError, match="one model"):
         heedful.load([])
     a = random_folder(tmp_path / "a", "rnn")
-    with pytest.raises(ModelError, match="nothing"):
+    with pytest.raises(ModelError, match="nothing.*model"):
         heedful.load([a, tmp_path / "nothing"])
 
 
 def test_an_ensemble_is_not_saved(tmp_path: Path):
     a = random_folder(tmp_path / "a", "rnn")
-    with pytest.raises(ConfigError, match="ensemble"):
+    with pytest.raises(ConfigError, match="ensemble.*sav|sav.*ensemble"):
         heedful.load([a, a], "cpu").save(tmp_path / "out")
     assert not (tmp_path / "out").exists()

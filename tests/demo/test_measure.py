@@ -14,7 +14,7 @@ from heedful.demo import FULL
 from heedful.demo.run import alignment, examples
 from heedful.demo.training import EXAMPLES
 from heedful.evaluation.run_report import exact_up_to, length_scores
-from heedful.trace import Trace
+from heedful.trace import Readout, Trace
 from heedful.translator import Translation
 
 TEST = (
@@ -104,6 +104,15 @@ def test_the_threshold_is_chosen_on_validation_pairs() -> None:
     # Four links, two of them right, both gold ones result: 1 - (2 + 2) / (4 + 2).
     assert (result.error_rate, result.precision, result.recall, result.pairs) == (pytest.approx(1 / 3), 0.5, 1.0, 1)
     assert translator.asked == [[("a b c", "X")], [("a b", "X Y")]]
+
+
+def test_the_read_out_of_the_model_makes_no_difference() -> None:
+    """The demo compares models by one rule, whatever read-out is recorded with them."""
+    usual = Readout(end="drop", marks="apart", even=True)
+    pairs = {(VALID.source, VALID.target): VALID_TRACE, (CROSSED.source, CROSSED.target): CROSSED_TRACE}
+    translator = Pretender({pair: replace(trace, readout=usual) for pair, trace in pairs.items()})
+    expected = alignment(pretender(), [VALID], [CROSSED])  # type: ignore[arg-type]
+    assert alignment(translator, [VALID], [CROSSED]) == expected  # type: ignore[arg-type]
 
 
 def test_with_the_two_exchanged_the_other_is_chosen() -> None:

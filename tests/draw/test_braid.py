@@ -273,7 +273,7 @@ def test_what_cannot_be_drawn_is_refused(draw: Any, name: str, value: Any, messa
 def test_what_is_hidden_is_said() -> None:
     told = {mass: description(drawn_braid(samples.HINDI, mass=mass)) for mass in (0.5, 1.0)}
     hidden = 1 - samples.HINDI.words()[keep(samples.HINDI.words(), 0.5, braid.LEAST).mask].sum() / 6
-    assert "the largest weights of each target word, up to 50 % of its weight" in told[0.5]
+    assert "the largest weights of each target word that hold 50 % of its weight" in told[0.5]
     assert f"hidden: smaller weights, together {100 * hidden:.1f} % of all weight" in told[0.5]
     assert "ribbons: all weights" in told[1.0]
     assert "read-out: layer 1, head 1" in told[1.0]

@@ -78,7 +78,7 @@ def test_what_is_seen_first(look):
     assert found.locator(".v-ribbon").count() == 11
     readout = page_traces.known().readout_caption.removeprefix("read-out")
     assert note(found).startswith(f"Read-out{readout}. Showing 91 % of the weight; hidden 9 %.")
-    kept = "Ribbons: the largest weights of each target word, up to 90 % of its weight."
+    kept = "Ribbons: the largest weights of each target word that hold 90 % of its weight."
     assert kept in note(found)
     assert plain(found.inner_text(".v-slider")).split("\n") == ["Draw the largest", "90 %", "of each word’s weight"]
     assert found.locator(".v-unsure").all_inner_texts() == ["food"]
@@ -169,7 +169,7 @@ def test_what_is_kept_can_be_moved_and_what_is_hidden_is_said(look):
     assert f"Showing {kept:.0%} of the weight; hidden {1 - kept:.0%}.".replace("%", " %") in note(found)
     found.fill("input[type=range]", "100")
     assert note(found).count("Showing 100 % of the weight; nothing is hidden.") == 1
-    assert "up to" not in note(found)
+    assert "that hold" not in note(found)
     # What is told of a word is what is drawn, and how much is not.
     found.hover(word("target", 3))
     assert said(found) == ALL_SPOKEN
@@ -261,7 +261,7 @@ def test_all_heads_and_one_of_them_large(look):
 def test_what_is_no_attention_is_not_called_so(look):
     shares = replace(page_traces.known(), readout=Readout(label="leave-one-out", attention=False))
     found = look(page([shares]))
-    assert "the largest shares of each target word, up to 90 % of its shares." in note(found)
+    assert "the largest shares of each target word that hold 90 % of its shares." in note(found)
     assert re.match(r"leave-one-out\. Showing \d+ % of the shares", note(found), re.I)
     found.hover(word("source", 2))
     assert said(found).startswith("खाना: influence on food 95 %")
@@ -562,7 +562,7 @@ def test_of_weights_that_are_spread_it_says_that_nothing_is_drawn(look):
     found = look(page([even]))
     assert found.locator(".v-ribbon").count() == 0
     assert "hidden 100 %. No link reaches 3 %" in note(found)
-    assert "up to" not in note(found)
+    assert "that hold" not in note(found)
     found.check("input[value=heatmap]")
     assert "No cell reaches 1 %" in note(found)
 

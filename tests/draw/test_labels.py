@@ -27,7 +27,7 @@ def said(drawn: str) -> str:
         (View("heatmap"), ["share in per cent", "Largest share of each target word", "% of all shares"]),
         (
             View("braid"),
-            ["share 100, 50 and 10 %", "the largest shares of each target word, up to 90 % of its shares"],
+            ["share 100, 50 and 10 %", "the largest shares of each target word that hold 90 % of its shares"],
         ),
         (View("braid", mass=1.0), ["ribbons: all shares of each target word", "hidden: shares under 2 %"]),
     ],

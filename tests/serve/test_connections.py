@@ -385,7 +385,7 @@ def test_the_memory_of_bodies_is_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_the_memory_of_whole_requests_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bytes of a body, and the tokens of its texts, are counted until the request is answered."""
     begun, go = asyncio.Event(), asyncio.Event()
-    monkeypatch.setattr(bodies, "HELD", 25_000)
+    monkeypatch.setattr(bodies, "RESERVED", 25_000)
     body = b'{"text": "a b"}'.ljust(1_000)
     request = POST + b"Content-Length: 1000\r\n\r\n" + body
     with serving(body=1_000) as service, Peer(service) as first, Peer(service) as second, Peer(service) as third:
@@ -393,8 +393,8 @@ def test_the_memory_of_whole_requests_is_bounded(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(there, "translate", _waits(begun, go, there.translate))
         first.send(request)
         until(begun.is_set)
-        held = sum(there.bodies.held.values())
-        assert held > bodies.BODY_COST * len(body), "the tokens of its text are not counted"
+        reserved = sum(there.bodies.reserved.values())
+        assert reserved > bodies.BODY_COST * len(body), "the tokens of its text are not counted"
         second.send(request)
         until(lambda: there.active == 2)
         refused = third.send(request).answer()
@@ -402,21 +402,21 @@ def test_the_memory_of_whole_requests_is_bounded(monkeypatch: pytest.MonkeyPatch
         assert there.active == 2
         go.set()
         assert (first.answer()[0], second.answer()[0]) == (200, 200)
-        until(lambda: not there.bodies.held)
+        until(lambda: not there.bodies.reserved)
         assert third.send(request).answer()[0] == 200
         assert counts(service) == {"request_memory": 1}
 
 
 def test_a_request_that_is_alone_always_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bodies, "HELD", 1)
+    monkeypatch.setattr(bodies, "RESERVED", 1)
     every = Bodies(Limits(body=10))
-    held = every.hold(1_000)
-    held.tokens(1_000)
+    reserved = every.reserve(1_000)
+    reserved.tokens(1_000)
     with pytest.raises(HttpProblem) as caught:
-        every.hold(1)
+        every.reserve(1)
     assert (caught.value.status, caught.value.reason) == (429, "request_memory")
-    held.release()
-    every.hold(1_000)
+    reserved.release()
+    every.reserve(1_000)
 
 
 @pytest.mark.parametrize("why", ["stop", "room"])
@@ -869,15 +869,15 @@ def test_who_sends_too_much_is_read_later_and_nobody_else() -> None:
 
 
 def test_a_request_there_is_no_memory_for_is_refused_before_its_body(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bodies, "HELD", 100)
+    monkeypatch.setattr(bodies, "RESERVED", 100)
     with serving(body=1_000) as service:
-        held = service.service.bodies.hold(1_500)
+        reserved = service.service.bodies.reserve(1_500)
         with Peer(service) as sender:  # sends no body at all
             sender.send(POST + b"Content-Length: 900\r\n\r\n")
             status, content = sender.answer()
         assert status == 429
         assert b"memory" in content
-        held.release()
+        reserved.release()
 
 
 def test_behind_a_proxy_nobody_is_throttled() -> None:

@@ -13,7 +13,7 @@ from random_translators import random_folder, random_translator
 from running import running
 
 import heedful
-from heedful.client import Client, ServiceError, TooMuch
+from heedful.client import Client, RequestTooLargeError, ServiceError
 from heedful.serve.limits import Limits
 
 KINDS = ("transformer", "rnn", "fixed")
@@ -110,7 +110,7 @@ def test_lines_that_are_too_long_together(folder: Path, heedful_cli: Callable[..
         lines = b"a b. C d. E f. G h.\n" * 4 + b"a\n" * 60
         here = printed(heedful_cli, folder, stdin=lines)
         assert printed(heedful_cli, "-", "--server", service.url, stdin=lines) == here
-        with pytest.raises(TooMuch, match="are allowed at once") as caught:
+        with pytest.raises(RequestTooLargeError, match="are allowed at once") as caught:
             service.client.translate(["a"] * 129)
         assert (caught.value.field, caught.value.allowed) == ("text", 128)
 

@@ -317,14 +317,14 @@ def test_what_is_slow_does_not_hang(monkeypatch: pytest.MonkeyPatch) -> None:
     worker = Worker(None)  # type: ignore[arg-type]
     worker.start()
     try:
-        worker.beat()
+        worker.begin_work()
         assert (worker.fault(19.0), worker.fault(21.0)) == ("", "hangs")
         now = 5.0
-        worker.rest()
-        worker.beat()
+        worker.end_work()
+        worker.begin_work()
         assert (worker.fault(now + 49.0), worker.fault(now + 51.0)) == ("", "hangs")
         now = 1_000.0
-        worker.rest()
+        worker.end_work()
         assert worker.limit == supervision.MOST_SECONDS
         scheduler = SimpleNamespace(metrics=SimpleNamespace(restarts=Counter()))
         supervisor = Supervisor(scheduler, [worker])  # type: ignore[arg-type]

@@ -58,7 +58,7 @@ def test_when_it_is_gone_the_service_writes_itself(tiny: Path, caplog: pytest.Lo
         assert [item["text"] for item in asked.result()] == wanted
         assert service.client.translate(LONG)["text"] == local.translate(LONG).text
         assert service.client.ready()
-        until(lambda: "the decoding process is gone" in caplog.text)
+        until(lambda: "the worker process is gone" in caplog.text)
 
 
 def test_who_goes_away_is_not_written(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,7 +79,7 @@ def test_who_goes_away_is_not_written(tiny: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_one_that_cannot_start_is_said(tmp_path: Path, tiny: Path, caplog: pytest.LogCaptureFixture) -> None:
     with running({"m": heedful.load(tiny, "cpu")}, folders={"m": str(tmp_path / "nowhere")}) as service:
-        until(lambda: "the decoding process is gone" in caplog.text)
+        until(lambda: "the worker process is gone" in caplog.text)
         assert service.client.translate("a")["text"]
         assert service.client.ready()
 

@@ -1,4 +1,4 @@
-"""What goes wrong with the process that writes, and around it: nothing is lost, and nobody waits for ever."""
+"""Faults of the worker process and of its connection: no request is lost, and none waits for ever."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def test_what_is_aside_is_said():
     found, said = opened(PairList(PAIRS), settings=config(training={"valid_pairs": 2}))
     aside = len(PAIRS) - found.count - 2
     assert len(found.valid) == 2
-    assert said[-1].startswith(f"{aside} more pairs ({aside / 300:.1%}) are not used: held out too, or")
+    assert said[-1].startswith(f"{aside} more pairs are not used ({aside / 300:.1%})")
 
 
 def test_pairs_for_validation_stay_as_they_are():
@@ -111,7 +111,7 @@ def test_pairs_for_validation_stay_as_they_are():
 
 
 def test_too_few_pairs_to_hold_some_out():
-    with pytest.raises(DataError, match=r"too few .*\(2 different pairs\).* \(valid\)"):
+    with pytest.raises(DataError, match=r"too few .*\(2 different pairs\).*validation pairs"):
         opened(PairList([("a", "b"), ("a", "b"), ("a", "c")]))
 
 

@@ -107,7 +107,7 @@ def test_what_to_do_is_said_for_python_too(tmp_path: Path) -> None:
         go(tmp_path / "m", Ear(crash_at=12))
     with pytest.raises(ConfigError, match=r"continue it with resume=True"):
         go(tmp_path / "m")
-    with pytest.raises(DataError, match=r"\(1 different pair\).* \(valid\)"):
+    with pytest.raises(DataError, match=r"\(1 different pair\).*validation pairs"):
         heedful.train([("a", "b")] * 3, tmp_path / "n")
 
 

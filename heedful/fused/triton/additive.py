@@ -85,8 +85,10 @@ kernel_attend = partial(additive_attend, how="kernel")
 def additive_weights(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None = None) -> Tensor:
     """Return α, the softmax over j of v · tanh(q_t + k_j), by the kernels.
 
-    q (B, T, A), k (B, S, A), v (A,), keep (B, T, S) -> (B, T, S) of fp32. Shapes are not checked.
+    q (B, T, A), k (B, S, A), v (A,), keep (B, S) or (B, T, S) -> (B, T, S) of fp32.
     """
+    sizes = check_shapes(q=(q, "B T A"), k=(k, "B S A"), v=(v, "A"))
+    keep = expand_mask({"q": q, "k": k, "v": v}, keep, [sizes[axis] for axis in "BTS"])
     if problem := unfit(q, k, v):
         raise ShapeError(problem)
     if not q.is_cuda and not interpreted():
@@ -269,7 +271,7 @@ def exponentials(
     x, kept, X, bits, N, A,
     SOME: tl.constexpr, TRANSPOSE: tl.constexpr, PAD: tl.constexpr, ROWS: tl.constexpr, BA: tl.constexpr,
 ) -> None:  # fmt: skip
-    """X[0] = e^{2x}, X[1] = x.  x (B, N, A), seen (B, N) -> X (2, B, N', A'), or (2, B, A', N') transposed, bits.
+    """X[0] = e^{2x}, X[1] = x.  x (B, N, A), kept (B, N) -> X (2, B, N', A'), or (2, B, A', N') transposed, bits.
 
     QK must stay under 2^100 for v/(1 + QK) + v'/(1 + Q'K') to be exact over one denominator: if the denominator is too
     large to be inverted, both factors are at least 2^26, and both terms are negligible beside 1. So X is clamped to

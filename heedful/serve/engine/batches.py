@@ -277,7 +277,7 @@ class LocalGreedyBatch(GreedyBatch):
 
 
 def group_finished(finished: Sequence[FinishedSentence], tokens: int) -> Iterator[list[FinishedSentence]]:
-    """Yield finished sentences that can be read together, within a budget of tokens."""
+    """Yield finished sentences that can have their second pass together, within a budget of tokens."""
     groups: dict[Hashable, list[FinishedSentence]] = {}
     for one in finished:
         groups.setdefault((id(one.batch), one.request.trace), []).append(one)

@@ -167,7 +167,8 @@ class DrawingPool:
     @property
     def processes(self) -> list[int]:
         """The ids of the processes that run."""
-        return [worker.process.pid for worker in self.workers if worker.process is not None]
+        running = [worker.process for worker in self.workers]  # a worker may end meanwhile
+        return [process.pid for process in running if process is not None]
 
 
 class _Drawer:

@@ -5,8 +5,13 @@ replaces them when they fail. On the CPU a worker process decodes everything gre
 then work without waiting for each other, or for HTTP.
 
 Sentences that arrive while others are encoded are encoded together afterwards: the more there is to do, the more is
-done at once. Heavy requests (see `queue`) are encoded, read once more and computed a piece at a time, each kind in
-turn, after all light ones.
+<<<<<<< HEAD
+done at once. Heavy requests (see `queue`) are encoded and run through their second pass a piece at a time, each kind
+in turn, after all light ones.
+=======
+done at once. Heavy requests (see `queue`) are encoded, run through their second pass and computed a piece at a time,
+each kind in turn, after all light ones.
+>>>>>>> main
 """
 
 from __future__ import annotations
@@ -68,7 +73,7 @@ class Engine:
         try:
             worker = self.start_worker()
         except OSError as error:
-            logging.getLogger("heedful.serve").warning("the decoding process cannot be started: %s", error)
+            logging.getLogger("heedful.serve").warning("the worker process cannot be started: %s", error)
             return
         with self.scheduler.lock:
             self.scheduler.worker, closed = worker, self.scheduler.closed
@@ -185,7 +190,7 @@ class EncoderThread(SupervisedThread):
         """Wait until there is something to encode or read, and take it."""
         scheduler = self.scheduler
         with scheduler.lock:
-            self.rest()
+            self.end_work()
             if self.over:  # its replacement sweeps
                 return False
             self._sweep()
@@ -195,7 +200,7 @@ class EncoderThread(SupervisedThread):
                 self._sweep()
             if self.over:
                 return False
-            self.beat()
+            self.begin_work()
         return True
 
     def _sweep(self) -> None:
@@ -259,22 +264,24 @@ class EncoderThread(SupervisedThread):
         """Do the light or heavy work that was taken; return whether there was any."""
         worked = False
         while not self.replaced and self.picked and self.picked[0][0].light == light:
-            self.beat()
+            self.begin_work()
             self.encode(*self.picked[0])
             worked = True
         while not self.replaced and self.finished and self.finished[0][0].request.light == light:
-            self.beat()
+            self.begin_work()
             self.scheduler.translate(self.finished[0])
             with self.scheduler.lock:
                 if not self.replaced:
                     self.finished = self.finished[1:]
             worked = True
-        if not self.replaced and self.slicing and self.scheduler.chunked is not None and not light:
-            self.beat()
-            self._encode_slice(self.scheduler.chunked)
+        with self.scheduler.lock:
+            chunked = None if self.replaced or not self.slicing or light else self.scheduler.chunked
+        if chunked is not None:
+            self.begin_work()
+            self._encode_slice(chunked)
             worked = True
         if not self.replaced and self.task and not light:
-            self.beat()
+            self.begin_work()
             if not self.task.dropped:
                 self._run_task(self.task)
             self.task = None
@@ -372,13 +379,13 @@ class DecoderThread(SupervisedThread):
         """Wait until there is something to decode."""
         scheduler = self.scheduler
         with scheduler.lock:
-            self.rest()
+            self.end_work()
             while not (self.over or scheduler.encoded or self.due(now := time.monotonic())):
                 waiting = any(batch.live for batch in self.batches())
                 scheduler.decode.wait(max(0.001, self.share.left(now)) if waiting else None)
             if self.over:
                 return False
-            self.beat()
+            self.begin_work()
             self.joining, scheduler.encoded = scheduler.encoded, []
         return True
 
@@ -387,7 +394,7 @@ class DecoderThread(SupervisedThread):
         scheduler = self.scheduler
         while self.joining and not self.replaced:
             batch, sentences, memory = self.joining[0]
-            self.beat()
+            self.begin_work()
             try:
                 with scheduler.compute:
                     batch.join(sentences, memory)
@@ -404,7 +411,7 @@ class DecoderThread(SupervisedThread):
         for each in due:
             if self.replaced:
                 return
-            self.beat()
+            self.begin_work()
             started = time.monotonic()
             self._step(each)
             if not each.light:

@@ -38,7 +38,7 @@ class RequestQueue:
             self.requests.append(request)
 
     def put_back(self, request: EngineRequest, index: int) -> None:
-        """Let a sentence that was taken before wait again, with its request at the front."""
+        """Requeue a sentence that was taken before, with its request at the front."""
         request.waiting.appendleft(index)
         if request not in self.requests and not request.dropped:
             self.requests.appendleft(request)

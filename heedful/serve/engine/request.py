@@ -138,8 +138,11 @@ class EngineRequest:
         return self.prepared.pipeline.how.beam == 1 and self.on_token is None
 
     @property
-    def needs_reading(self) -> bool:
-        """Whether the model runs once more on a decoded sentence; see `DecodeBatch.translations`."""
+    def needs_second_pass(self) -> bool:
+        """Whether the model runs again on decoded sentences; see `DecodeBatch.translations`.
+
+        It does so with teacher forcing for their attention, and for more hypotheses where those of a beam are equal.
+        """
         return self.trace or self.prepared.pipeline.how.beam > 1
 
     def resolve(self, index: int, result: Alternatives | Exception) -> None:

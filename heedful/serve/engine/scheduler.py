@@ -96,11 +96,11 @@ class Scheduler:
         self.batches: list[RunningBatch] = []
         self.chunked: ChunkedEncoding | None = None  # a heavy batch that is being encoded
         self.encoded: list[tuple[LocalGreedyBatch, list[Sentence], Memory]] = []  # to join their batch
-        self.finished: list[FinishedSentence] = []  # decoded, and to be read once more
+        self.finished: list[FinishedSentence] = []  # decoded; they wait for their second pass
         self.light: set[EngineRequest] = set()  # light requests that are not answered
         self.heavy: set[EngineRequest] = set()  # heavy ones that are started
         self.closed = False
-        self.worker: WorkerClient | None = None  # the decoding process, where there is one
+        self.worker: WorkerClient | None = None  # the worker process, where there is one
         self.throughput = Throughput(max(2, limits.batch_rows // 4))
 
     def reset_compute(self) -> None:
@@ -130,7 +130,7 @@ class Scheduler:
     def pick(self, now: float, light: bool) -> list[Picked]:
         """Return sentences to encode now, each group with its batch; of heavy requests one group.
 
-        Heavy sentences are not started while a whole batch of them waits to be read once more.
+        Heavy sentences are not started while a whole batch of them waits for its second pass.
         """
         if not self.queue.requests:
             return []
@@ -198,7 +198,7 @@ class Scheduler:
         return self.chunked is not None or any(not (batch.continuous or batch.light) for batch in self.batches)
 
     def take_finished(self, light: bool) -> list[list[FinishedSentence]]:
-        """Take some finished sentences to be read together, if there are any.
+        """Take a group of finished sentences for their second pass in one batch, if there are any.
 
         They are a quarter of a batch, of heavy requests a slice; the others wait until new ones had their turn.
         """
@@ -209,7 +209,7 @@ class Scheduler:
         return [group] if group else []
 
     def next_check(self, now: float, heavy_in: float) -> float | None:
-        """Return the seconds until the encoder thread should look for work again, unless notified; None: any number.
+        """Return the seconds until the encoder thread should look for work again; None: only when notified.
 
         Heavy work may run in `heavy_in` seconds.
         """
@@ -220,7 +220,7 @@ class Scheduler:
         return POLL if any(batch.worker for batch in self.batches) else None
 
     def finish(self, batch: RunningBatch, finished: list[FinishedSentence]) -> None:
-        """Resolve decoded sentences, or queue them to be read once more."""
+        """Resolve decoded sentences, or queue them for their second pass."""
         if not finished:
             return
         for one in finished:
@@ -231,10 +231,10 @@ class Scheduler:
                 self.fail(batch, [one.sentence], error)
         finished = [one for one in finished if all(hypothesis.finite for hypothesis in one.hypotheses)]
         with self.lock:
-            self.finished += [one for one in finished if one.request.needs_reading]
+            self.finished += [one for one in finished if one.request.needs_second_pass]
             self.release(batch, [one.sentence for one in finished], len(finished))
             self.metrics.tokens += sum(len(h.ids) for one in finished for h in one.hypotheses)
-        self.translate([one for one in finished if not one.request.needs_reading])
+        self.translate([one for one in finished if not one.request.needs_second_pass])
 
     def translate(self, finished: Sequence[FinishedSentence]) -> None:
         """Resolve finished sentences of one batch with their translations."""
@@ -271,13 +271,13 @@ class Scheduler:
         self.in_loop(resolve)
 
     def requeue_batch(self, batch: RunningBatch) -> None:
-        """Let all sentences of a batch wait again, at the front: its worker is gone."""
+        """Requeue all sentences of a batch, at the front: its worker is gone."""
         with self.lock:
             sentences = batch.clear()
         self.requeue(batch, sentences)
 
     def requeue(self, batch: RunningBatch | None, sentences: Sequence[Sentence]) -> None:
-        """Let sentences wait again that a worker had when it failed; a request that failed too often is given up."""
+        """Requeue the sentences of a worker that failed; fail a request whose workers failed too often."""
         with self.lock:
             for request in dict.fromkeys(request for request, _ in sentences):
                 request.failures += 1
@@ -285,11 +285,12 @@ class Scheduler:
             for request, index in reversed(again):
                 self.queue.put_back(request, index)
             self.release(batch, again)
-        if lost := [(request, index) for request, index in sentences if request.failures >= TRIES]:
+            lost = [(request, index) for request, index in sentences if request.failures >= TRIES]
+        if lost:
             self.fail(batch, lost, GAVE_UP)
 
     def requeue_finished(self, finished: Sequence[FinishedSentence]) -> None:
-        """Let finished sentences wait again that a worker was reading when it failed."""
+        """Requeue finished sentences whose worker failed during their second pass."""
         for one in finished:
             one.request.failures += 1
         lost = [one.sentence for one in finished if one.request.failures >= TRIES]
@@ -298,7 +299,7 @@ class Scheduler:
             self.finished += [one for one in finished if one.request.failures < TRIES]
 
     def requeue_task(self, task: ModelTask) -> None:
-        """Let a task wait again that a worker had when it failed."""
+        """Requeue the task of a worker that failed."""
         task.failures += 1
         if task.failures >= TRIES:
             self.in_loop(task.resolve, None, GAVE_UP)
@@ -308,7 +309,7 @@ class Scheduler:
             self.encode.notify()
 
     def release(self, batch: RunningBatch | None, sentences: Sequence[Sentence], done: int = 0) -> None:
-        """Count sentences of a batch no longer, so many of which are `done`; remove an empty batch. Under the lock."""
+        """Remove sentences, `done` of them decoded, from the counts of a batch; remove it if empty. Under the lock."""
         for request, _ in sentences:
             request.running -= 1
         if batch is not None:

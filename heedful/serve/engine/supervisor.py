@@ -1,4 +1,4 @@
-"""Replaces workers that die or hang: the encoder thread, the decoder thread and the decoding process.
+"""Replaces workers that die or hang: the encoder thread, the decoder thread and the worker process.
 
 A thread cannot be ended from outside. One that hangs is told to stop when it can, its work goes to its replacement, and
 its results are ignored. A request whose work failed three times (`scheduler.TRIES`) is answered with an error, so that
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 HANGS = 20.0  # seconds that one piece of work of a thread may take: encoding a batch, a step of a batch
 SLOWER = 10  # a piece may take so many times the longest one so far, if that is more, up to MOST_SECONDS
 MOST_SECONDS = 300.0
-LOADS = 120.0  # seconds in which the decoding process has to be ready: doubled each time that it was not, up to an hour
+LOADS = 120.0  # seconds in which the worker process has to be ready: doubled each time that it was not, up to an hour
 INTERVAL = 0.25  # seconds between two checks
 ABANDONED = 8  # threads that hang; no more are replaced, and the service is not ready
 log = logging.getLogger("heedful.serve")
@@ -106,12 +106,12 @@ class SupervisedThread(ABC):
         """Whether it has to end."""
         return self.scheduler.closed or self.replaced
 
-    def beat(self) -> None:
+    def begin_work(self) -> None:
         """Note that a piece of work begins, and the last one is over."""
-        self.rest()
+        self.end_work()
         self.since = time.monotonic()
 
-    def rest(self) -> None:
+    def end_work(self) -> None:
         """Note that the last piece of work is over, and there is nothing to do."""
         if self.since is not None:
             self.longest = max(self.longest, time.monotonic() - self.since)
@@ -131,7 +131,7 @@ class SupervisedThread(ABC):
 
 
 class Supervisor:
-    """Checks the workers, in a thread; `start_process` starts another decoding process, where there is one."""
+    """Checks the workers, in a thread; `start_process` starts another worker process, where there is one."""
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ class Supervisor:
         self.failed: dict[str, str] = {}  # workers that failed and are not replaced yet, and how
         self.abandoned: list[SupervisedThread] = []
         self.process_failed = False
-        self.loads = LOADS  # seconds in which the next decoding process has to be ready
+        self.loads = LOADS  # seconds in which the next worker process has to be ready
         self.stopped = threading.Event()
         self.thread = threading.Thread(target=self._run, name="heedful-supervisor", daemon=True)
 
@@ -223,7 +223,7 @@ class Supervisor:
             self.process_failed = True
             delay, why = self.process.fail(now), worker.why if worker is not None else ""
             log.warning(
-                "the decoding process is gone%s; another one is started in %.1f s, and the service decodes until then",
+                "the worker process is gone%s; another one is started in %.1f s, and the service decodes until then",
                 why,
                 delay,
             )

@@ -125,7 +125,7 @@ def main(socket: str, threads: str, models: str) -> None:
         try:
             loaded = {name: load(path, "cpu").parts.model for name, path in json.loads(models).items()}
         except HeedfulError as error:
-            sys.exit(f"heedful: the decoding process: {error}".encode("utf-8", "backslashreplace").decode())
+            sys.exit(f"heedful: the worker process: {error}".encode("utf-8", "backslashreplace").decode())
         try:
             gc.collect()
             gc.freeze()  # models and modules stay

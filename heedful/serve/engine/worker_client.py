@@ -95,9 +95,7 @@ class WorkerClient:
         self.give_up()
         self.process.wait()
         if self.mismatched and not self.closed:
-            message = (
-                "there is no decoding process%s: the service decodes by itself; restart it to serve the new weights"
-            )
+            message = "there is no worker process%s: the service decodes by itself; restart it to serve the new weights"
             logging.getLogger("heedful.serve").warning(message, self.why)
 
     def _batches(self, scheduler: Scheduler) -> list[RunningBatch]:

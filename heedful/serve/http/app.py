@@ -34,9 +34,9 @@ from heedful.trace import Trace
 from heedful.translator import Translator
 from heedful.translator.aligning import align_traces, wrong_way
 
-SMALL = 1_000  # characters that are cut into tokens in a few milliseconds; more is done in a thread
+SMALL = 1_000  # characters that are tokenized in a few milliseconds; more are tokenized in a thread
 LARGE = 100_000  # characters whose tokens take tens of megabytes: only one such request is cut at a time
-PAIRS_AT_ONCE = 8  # pairs that are cut into tokens in one call of a thread
+PAIRS_AT_ONCE = 8  # pairs that are tokenized in one call of a thread
 READ_AT_ONCE = 128  # tokens of pairs that the model reads at once, between two steps of translations
 FIGURES = {"svg": "image/svg+xml", "png": "image/png", "html": "text/html; charset=utf-8"}
 FIGURE: dict[str, Any] = {"content": {"image/svg+xml": {}, "image/png": {}, "text/html": {}}}
@@ -192,19 +192,19 @@ async def _prepare(
         if dropped.is_set():
             raise ClientGoneError
 
-    def cut() -> tuple[PreparedTexts, list[Marked]]:
+    def prepare_texts() -> tuple[PreparedTexts, list[Marked]]:
         marked = [parse(text) for text in texts] if options.markup else []
         plain = [one.text for one in marked] if options.markup else texts
         budget = limits.batch_tokens, limits.sentences
         return prepare(name, translator, plain, how, options.prefix, *budget, check), marked
 
-    async def cut_in_thread() -> tuple[PreparedTexts, list[Marked]]:
+    async def prepare_in_thread() -> tuple[PreparedTexts, list[Marked]]:
         async with service.large_texts if chars > LARGE else nullcontext():
-            return await service.in_thread(cut)
+            return await service.in_thread(prepare_texts)
 
     chars = sum(map(len, texts)) + len(options.prefix or "")
     try:
-        prepared, marked = cut() if chars <= SMALL else await service.wait_for(request, cut_in_thread())
+        prepared, marked = prepare_texts() if chars <= SMALL else await service.wait_for(request, prepare_in_thread())
     except ClientGoneError:
         raise
     except Exception as error:
@@ -282,9 +282,9 @@ async def _figure(service: TranslationService, request: Request, body: schemas.F
     prepared, _ = await _prepare(service, request, [body.text], body, True)
     if len(body.target or "") > service.limits.chars:
         raise HttpProblem(413, f"the target is longer than {service.limits.chars:,} characters", "target")
+    trace = await _trace(service, request, body, prepared)
+    _check_png(service, body, trace)
     try:
-        trace = await _trace(service, request, body, prepared)
-        _check_png(service, body, trace)
         figure = DrawRequest(trace, body.view, body.format, body.title)
         content = await service.wait_for(request, service.drawing.draw(figure, IN_TIME * service.limits.seconds))
     except HeedfulError as error:

@@ -20,7 +20,7 @@ CLOSE_LATER = {**CLOSE, **LATER}
 
 # Memory of requests that run or wait. A byte of a body is kept as it is, as a parsed string (up to 4 bytes a
 # character) and as the strings of the sentences. A token has an id and a span of characters.
-HELD = 80 * 1024 * 1024  # bytes of all requests together
+RESERVED = 80 * 1024 * 1024  # bytes of all requests together
 BODY_COST = 10  # bytes for a byte of a body
 TOKEN_COST = 128  # bytes for a token
 
@@ -31,7 +31,7 @@ class Bodies:
     A body may take `body_seconds` in all. The first 64 KiB of each are always accepted. Together, what is beyond that
     may be 32 MiB (or twice `body`, if that is more); when it is more, the body that began first is refused.
 
-    `hold` counts the memory of a request until it is answered.
+    `reserve` counts the memory of a request until it is answered.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -39,8 +39,8 @@ class Bodies:
         self.room = max(ROOM, 2 * limits.body)
         self.used = 0  # of the room
         self.open: dict[_Body, None] = {}  # in the order in which they began
-        self.most_held = max(HELD, 2 * BODY_COST * limits.body)
-        self.held: dict[RequestMemory, int] = {}  # bytes of requests that run or wait
+        self.most_reserved = max(RESERVED, 2 * BODY_COST * limits.body)
+        self.reserved: dict[RequestMemory, int] = {}  # bytes of requests that run or wait
 
     async def receive(self, receive: Receive) -> bytes:
         """Return a whole body; raise HttpProblem if it is too large, too slow or makes room, or ClientGoneError."""
@@ -76,8 +76,8 @@ class Bodies:
         """Raise HttpProblem if there is no memory for a request with a body of `size` bytes."""
         RequestMemory(self).check(BODY_COST * size)
 
-    def hold(self, size: int) -> RequestMemory:
-        """Count the memory of a request with a body of `size` bytes; raise HttpProblem if there is not enough."""
+    def reserve(self, size: int) -> RequestMemory:
+        """Reserve the memory of a request with a body of `size` bytes; raise HttpProblem if there is not enough."""
         request = RequestMemory(self)
         request.grow(BODY_COST * size)
         return request
@@ -100,31 +100,31 @@ class Bodies:
 
 
 class RequestMemory:
-    """Memory that is counted for one request, until `release`."""
+    """Memory that is reserved for one request, until `release`."""
 
     def __init__(self, bodies: Bodies) -> None:
         self.bodies = bodies
 
     def grow(self, size: int) -> None:
-        """Count so many bytes more; raise HttpProblem (429) if that is too much. A single request always fits."""
+        """Reserve so many bytes more; raise HttpProblem (429) if that is too much. A single request always fits."""
         self.check(size)
-        self.bodies.held[self] = self.bodies.held.get(self, 0) + size
+        self.bodies.reserved[self] = self.bodies.reserved.get(self, 0) + size
 
     def check(self, size: int) -> None:
         """Raise HttpProblem (429) if so many bytes more are too much."""
-        held = self.bodies.held
-        alone = all(one is self for one in held)
-        if not alone and sum(held.values()) + size > self.bodies.most_held:
+        reserved = self.bodies.reserved
+        alone = all(one is self for one in reserved)
+        if not alone and sum(reserved.values()) + size > self.bodies.most_reserved:
             why = "there is no memory for so many large requests at once; ask again in 5 s, or for less at once"
             raise HttpProblem(429, why, headers=LATER, reason="request_memory")
 
     def tokens(self, count: int) -> None:
-        """Count the tokens of its texts."""
+        """Reserve the memory of the tokens of its texts."""
         self.grow(TOKEN_COST * count)
 
     def release(self) -> None:
-        """Count it no longer."""
-        self.bodies.held.pop(self, None)
+        """Free the reserved memory."""
+        self.bodies.reserved.pop(self, None)
 
 
 class _Body:

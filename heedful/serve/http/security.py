@@ -70,7 +70,7 @@ class SecurityMiddleware:
                 self._check_header(headers)
                 body = await self.service.bodies.receive(receive)
                 self._check_slots()  # only now: a slow body takes no slot
-                memory = self.service.bodies.hold(len(body))
+                memory = self.service.bodies.reserve(len(body))
                 self.service.active += (active := 1)
                 scope.setdefault("state", {}).update(deadline=self.service.new_deadline(), memory=memory)
                 await self._check_structure(body, Request(scope, receive))
@@ -99,7 +99,7 @@ class SecurityMiddleware:
     def _check_access(self, path: str, headers: Mapping[bytes, bytes]) -> None:
         """Raise HttpProblem for another host name (421), or without the token (401)."""
         if self.hosts is not None and (name := _host(headers.get(b"host", b""))) not in self.hosts:
-            raise HttpProblem(421, f"this service does not go by the name {name!r}; see heedful serve --allow-host")
+            raise HttpProblem(421, f"the Host header {name!r} is not allowed; see heedful serve --allow-host")
         if self.token and (path.startswith("/v1/") or path in ("/metrics", "/openapi.json")):
             kind, _, token = headers.get(b"authorization", b"").partition(b" ")
             if not hmac.compare_digest(token.strip(), self.token) or kind.lower() != b"bearer":

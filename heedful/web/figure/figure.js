@@ -135,7 +135,7 @@ class Panel {
     if (!ribbons) return kept.shown < 0.995 ? [`Cells under ${least} are left blank.`] : [];
     const parts = [];
     if (keep < 1) {
-      parts.push(`Ribbons: the largest ${share}s of each ${word}, up to ${percent(keep)} of its ${all}.`);
+      parts.push(`Ribbons: the largest ${share}s of each ${word} that hold ${percent(keep)} of its ${all}.`);
     }
     if (kept.shown < keep - 0.005) parts.push(`Links under ${least} are too thin to draw.`);
     return parts;
