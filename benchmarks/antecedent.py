@@ -160,7 +160,7 @@ def inside(translator: heedful.Translator, given: Sequence[Case], asking: Sequen
     """Ask the encoder: the row of a word of each sentence."""
     rule, everywhere = [], []
     for case, place in zip(given, asking, strict=True):
-        weights = translator.inside(case.side.source).weights
+        weights = translator.self_attention(case.side.source).weights
         assert weights is not None
         row = weights[:, :, place]
         rule.append(right(row, case.noun, (place, row.shape[-1] - 1)))

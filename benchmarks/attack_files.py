@@ -347,7 +347,7 @@ class Models(Kind):
         import heedful
         from heedful.config import Config
         from heedful.interop import write_marian
-        from heedful.interop.folder import Parts, write_model
+        from heedful.interop.folder import ModelParts, write_model
         from heedful.models import build
         from heedful.text import Codec
 
@@ -372,7 +372,7 @@ class Models(Kind):
                 codecs = [Codec.train(texts[side::2], config.text) for side in (0, 1)]
             torch.manual_seed(1)
             network = build(config.model, len(codecs[0]), len(codecs[1])).eval()
-            parts = Parts(config, network, codecs[0], codecs[1])
+            parts = ModelParts(config, network, codecs[0], codecs[1])
             write_model(self.folder / name, parts)
             if name == "pieces":
                 write_marian(self.folder / "marian", parts)
@@ -627,7 +627,7 @@ class Readouts(Models):
         import torch
 
         from heedful.config import Config
-        from heedful.interop.folder import Parts, write_model
+        from heedful.interop.folder import ModelParts, write_model
         from heedful.models import build
         from heedful.text import Codec
         from heedful.trace.readout import Readout
@@ -637,7 +637,7 @@ class Readouts(Models):
         codec = Codec.train([side for pair in pairs_of_words(120) for side in pair], config.text)
         torch.manual_seed(1)
         readout = Readout(2, (1, 2), step="next", norms=True, threshold=0.5, chosen="by chance")
-        parts = Parts(config, build(config.model, len(codec), len(codec)).eval(), codec, codec, readout=readout)
+        parts = ModelParts(config, build(config.model, len(codec), len(codec)).eval(), codec, codec, readout=readout)
         write_model(self.folder / "model", parts)
 
     def spoil(self, case: Case, pick: random.Random) -> None:

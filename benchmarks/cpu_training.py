@@ -36,7 +36,7 @@ from torch.nn import functional as F
 from heedful.config import ModelConfig, RnnConfig, TextConfig, TrainingConfig, TransformerConfig
 from heedful.data import read_lines
 from heedful.data.batches import Batch, Batches
-from heedful.data.corpus import Corpus, Flat
+from heedful.data.corpus import Corpus, TokenArray
 from heedful.models import build
 from heedful.models.transformer import positions
 from heedful.text import START, Codec
@@ -241,7 +241,7 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     torch.manual_seed(1)
     sides = read(args.data, args.pairs)
-    corpus = Corpus(Flat.of(sides[0]), Flat.of(sides[1]))
+    corpus = Corpus(TokenArray.of(sides[0]), TokenArray.of(sides[1]))
     batches = Batches(corpus, start=START, tokens=args.tokens, sentences=10**6, seed=1)
     for kind in args.models:
         with tempfile.TemporaryDirectory() as folder:

@@ -122,7 +122,7 @@ def one(name: str, size: int, seed: int, data: Path, out: Path, device: str, ext
     from heedful.data import PairList
     from heedful.metrics import bleu, chrf
     from heedful.training import Inputs, run_training
-    from heedful.training.setup import fit
+    from heedful.training.setup import apply_preset
     from heedful.translator import load
 
     started = time.perf_counter()
@@ -131,7 +131,7 @@ def one(name: str, size: int, seed: int, data: Path, out: Path, device: str, ext
     record: dict[str, Any] = {"corpus": name, "pairs": len(pairs), "seed": seed}
     for side, title in enumerate(("source", "target")):
         record[title] = counts([pair[side] for pair in pairs], [pair[side] for pair in test])
-    config, chosen = fit({}, len(pairs), "auto", "cpu")
+    config, chosen = apply_preset({}, len(pairs), "auto", "cpu")
     settings = config.plain()
     settings["training"].update(device=device, precision="fp32", seed=seed, checkpoint_every=10**6, **extra)
     record["preset"] = chosen.split("'")[1]

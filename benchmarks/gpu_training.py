@@ -92,7 +92,7 @@ def measure(name: str, way: str, config: Config, batches: Batches, size: int, gi
                 if steps % 20 == 0:
                     updater.read()
             happened = updater.read()
-            assert not happened.bad, happened
+            assert not happened.first_nonfinite_step, happened
             return tokens, steps, time.perf_counter() - begin
 
         go(given.seconds)  # shapes are met and recorded
@@ -100,7 +100,7 @@ def measure(name: str, way: str, config: Config, batches: Batches, size: int, gi
         tokens, steps, spent = go(given.seconds)
         speed = tokens / spent
         memory = torch.cuda.max_memory_allocated() / 2**30 if cuda else 0.0
-        kernels = "on" if usable(updater.share) else "off"
+        kernels = "on" if usable(updater.per_token) else "off"
         print(
             f"{name:<12} {way:<14} kernels {kernels:<3} {weights:.1f} M  {speed:>9,.0f} tokens/s  "
             f"{speed / JOEY[name]:>5.1f} x Joey  {1000 * spent / steps:.2f} ms a step of {tokens / steps:,.0f} tokens, "

@@ -29,7 +29,7 @@ import heedful.attention
 import heedful.errors
 from heedful.config import MODELS, Config, DataConfig, TextConfig, TrainingConfig
 from heedful.notation import markdown
-from heedful.training.setup import CHANGEABLE, ON_CPU, PRESETS, fit
+from heedful.training.setup import CHANGEABLE, ON_CPU, PRESETS, apply_preset
 
 __all__ = ["PAGES", "SECTIONS", "fill", "section"]
 
@@ -136,7 +136,7 @@ def _chosen(name: str, family: str, device: str) -> dict[str, str]:
     plain = Config.build({"model": {"family": family}}).plain()
     return {
         f"{section}.{key}": _plain(value)
-        for section, values in fit({"model": {"family": family}}, 0, name, device)[0].plain().items()
+        for section, values in apply_preset({"model": {"family": family}}, 0, name, device)[0].plain().items()
         for key, value in values.items()
         if value != plain[section][key]
     }

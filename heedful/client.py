@@ -25,7 +25,7 @@ from itertools import islice
 from typing import Any, TypedDict, Unpack, cast, overload
 from urllib.parse import urlsplit
 
-from heedful.errors import ConfigError, DataError, HeedfulError, MachineError, guessing, known_arguments
+from heedful.errors import ConfigError, DataError, HeedfulError, MachineError, known_arguments, suggest_keywords
 from heedful.files import too_many
 
 __all__ = ["MAX_RESPONSE", "Client", "RequestTooLargeError", "ServiceError", "TranslateOptions"]
@@ -76,7 +76,7 @@ class Client:
     connections stay open until `close`.
     """
 
-    @guessing
+    @suggest_keywords
     def __init__(
         self, url: str, token: str = "", *, timeout: float = 60.0, patience: float = 60.0, waits: Waits | None = None
     ) -> None:
@@ -177,7 +177,7 @@ class Client:
             yield from items
             done, waiting, size = done + len(some), waiting[size:], min(batch, 2 * size)
 
-    @guessing
+    @suggest_keywords
     def align(self, pairs: Sequence[tuple[str, str]], *, model: str | None = None) -> list[dict[str, Any]]:
         """Return the links between the words of sentence pairs."""
         body = {"pairs": [{"source": x, "target": y} for x, y in pairs], "model": model}
@@ -188,7 +188,7 @@ class Client:
                 _check_links(links, f"alignments[{i}]")
         return records
 
-    @guessing
+    @suggest_keywords
     def stream(
         self, text: str, *, model: str | None = None, prefix: str | None = None
     ) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -55,12 +55,12 @@ __all__ = [
     "closest",
     "escape_json",
     "foreign",
-    "guessing",
     "install_command",
     "known_arguments",
     "nearest",
     "pip_command",
     "printable",
+    "suggest_keywords",
 ]
 
 # C0 without tab and newline, DEL, C1; line and paragraph separators; bidi embeddings, overrides and isolates; lone
@@ -308,10 +308,10 @@ def known_arguments(function: str, names: Iterable[str], allowed: Iterable[str])
             raise ArgumentError(f"{function}: unknown argument '{name}'; {hint}")
 
 
-def guessing(function: Callable[_P, _R]) -> Callable[_P, _R]:
+def suggest_keywords(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Make a function raise ArgumentError, with a guess, for a keyword argument that it does not have.
 
-    >>> @guessing
+    >>> @suggest_keywords
     ... def load(path, *, threads=0): ...
     >>> load("m", thread=2)
     Traceback (most recent call last):

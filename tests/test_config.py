@@ -140,7 +140,7 @@ WORDS = [
         "unknown model 'rmn'; choose one of fixed, rnn, transformer.",
         "Did you mean 'rnn'?",
     ),
-    ({"model": {"cell": "GRU"}}, "unknown model.cell 'GRU'; choose one of gru, lstm, rnn", "Did you mean 'gru'?"),
+    ({"model": {"cell": "GRU"}}, "unknown model.cell 'GRU'; choose one of gru, lstm, ", "Did you mean 'gru'?"),
     (
         {"trainig": {}},
         "unknown section 'trainig'; choose one of data, model, text, training.",

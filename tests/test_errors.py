@@ -8,7 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful import errors
-from heedful.errors import ArgumentError, ConfigError, DataError, HeedfulError, MachineError, choose, guessing, nearest
+from heedful.errors import (
+    ArgumentError,
+    ConfigError,
+    DataError,
+    HeedfulError,
+    MachineError,
+    choose,
+    nearest,
+    suggest_keywords,
+)
 
 
 def documented() -> dict[str, str | None]:
@@ -103,11 +112,11 @@ def test_the_same_under_another_name():
 
 def test_a_function_that_guesses():
     class Some:
-        @guessing
+        @suggest_keywords
         def __init__(self, width=1):
             self.width = width
 
-        @guessing
+        @suggest_keywords
         def grow(self, by, *, times=1):
             """Grow."""
             return self.width + by * times

@@ -128,7 +128,7 @@ def test_streams_ensembles_and_the_view_inside_on_the_gpu(transformer: Path) -> 
     tokens = list(there.stream("a b c"))
     assert "".join(token.text for token in tokens) == there.translate("a b c").text
     assert all(token.weights is not None for token in tokens)
-    np.testing.assert_allclose(there.inside("a b c").weights, here.inside("a b c").weights, atol=2e-3)
+    np.testing.assert_allclose(there.self_attention("a b c").weights, here.self_attention("a b c").weights, atol=2e-3)
 
 
 @pytest.mark.parametrize(

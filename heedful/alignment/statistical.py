@@ -27,8 +27,8 @@ from heedful.alignment.links import Links, parse
 from heedful.errors import ConfigError, DataError, MachineError, pip_command
 
 MOST_CELLS = 1 << 20  # source words times target words, beyond which a pair is left without links
-WITHOUT_ORDER, WITH_ORDER = 5, 5
-ROUNDS = WITHOUT_ORDER + WITH_ORDER + 1  # passes over all pairs; the last one finds the links
+IBM1_ROUNDS, HMM_ROUNDS = 5, 5
+ROUNDS = IBM1_ROUNDS + HMM_ROUNDS + 1  # passes over all pairs; the last one finds the links
 EMPTY = 0.2  # probability that a word is linked to nothing
 UNSEEN = 0.1  # count added to every word among those linked to nothing
 STEM = 4  # letters
@@ -97,7 +97,7 @@ def _train(pairs: Cooccurrence, lexicon: TranslationTable, progress: OnProgress)
     sizes = pairs.targets, pairs.sources  # of what each direction makes
     words = [np.full(len(pairs.source), 1 / max(1, size), np.float32) for size in sizes]
     nothing = [np.full(size + 1, 1 / max(1, size), np.float32) for size in sizes]
-    model = _AlignmentModel((words[0], words[1]), (nothing[0], nothing[1]), (Jumps.level(),) * 2)
+    model = _AlignmentModel((words[0], words[1]), (nothing[0], nothing[1]), (Jumps.uniform(),) * 2)
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         for number in range(1, ROUNDS):
             counts, empty = np.zeros(len(pairs.source)), [np.zeros(size + 1) for size in sizes]
@@ -119,8 +119,8 @@ def _train(pairs: Cooccurrence, lexicon: TranslationTable, progress: OnProgress)
 
 def _jumps(done: int, counted: Sequence[Jumps]) -> tuple[Jumps, Jumps]:
     """Return the jumps of the next round: all equal, then a first guess, then the counts."""
-    if done <= WITHOUT_ORDER:
-        return (Jumps.level() if done < WITHOUT_ORDER else Jumps.near(),) * 2
+    if done <= IBM1_ROUNDS:
+        return (Jumps.uniform() if done < IBM1_ROUNDS else Jumps.near(),) * 2
     return counted[0].smoothed(), counted[1].smoothed()
 
 
@@ -201,7 +201,7 @@ class Jumps(NamedTuple):
     start: NDArray[np.float64]
 
     @classmethod
-    def level(cls) -> Jumps:
+    def uniform(cls) -> Jumps:
         """Return jumps that are all equally likely: IBM model 1."""
         return cls(np.ones(2 * REACH + 1), np.ones(REACH + 1))
 

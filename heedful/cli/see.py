@@ -245,7 +245,7 @@ def _translation_traces(
 
 def _self_attention_traces(translator: heedful.Translator, text: str) -> tuple[heedful.Trace, list[heedful.Trace]]:
     """Return the self-attention of the source: of the whole text, and of its sentences."""
-    sentences, sentence_notes = translator.inside_sentences(text)
+    sentences, sentence_notes = translator.self_attention_sentences(text)
     notes = options.Notes(has_options=False)
     notes.add(sentence_notes, translator.unknown(text))
     notes.log()

@@ -1,7 +1,8 @@
 """The token ids of all pairs: computed on all cores once, cached on disk, and memory-mapped.
 
-A corpus has two sides. `Flat` holds token ids and is the same in every epoch. `Sampled` holds words and segments them
-differently in every epoch (`text.regularise`). `tokenize` makes or maps the cache, which has these arrays:
+A corpus has two sides. `TokenArray` holds token ids and is the same in every epoch. `ResampledTokens` holds words and
+segments them differently in every epoch (`text.regularise`). `tokenize` makes or maps the cache, which has these
+arrays:
 
 | array | length | content |
 |---|---|---|
@@ -45,17 +46,17 @@ RARE, RARE_WAYS = 4, 8  # a word seen fewer times than RARE gets fewer segmentat
 BLOCK = 1 << 20  # words whose lengths are computed at once
 
 
-class Flat:
+class TokenArray:
     """A side that is the same in every epoch: row i is `ids[offsets[i]:offsets[i + 1]]`."""
 
     def __init__(self, ids: Array, offsets: Array) -> None:
         self.ids, self.offsets = ids, offsets
 
     @classmethod
-    def of(cls, rows: Iterable[Sequence[int]]) -> Flat:
+    def of(cls, rows: Iterable[Sequence[int]]) -> TokenArray:
         """Make a side of rows of ids.
 
-        >>> Flat.of([[7, 3], [8, 8, 3]]).rows(np.array([1, 0]), epoch=0)
+        >>> TokenArray.of([[7, 3], [8, 8, 3]]).rows(np.array([1, 0]), epoch=0)
         (array([8, 8, 3, 7, 3]), array([3, 2]))
         """
         rows = list(rows)
@@ -90,7 +91,7 @@ class Table(NamedTuple):
     starts: Array
 
 
-class Sampled:
+class ResampledTokens:
     """A side whose words are segmented differently in every epoch; `side` is "source" or "target".
 
     Which segmentation a word gets follows from the seed, the epoch and its position, so a run can resume in the middle
@@ -166,8 +167,8 @@ class Corpus:
 
     def __init__(
         self,
-        source: Flat | Sampled,
-        target: Flat | Sampled,
+        source: TokenArray | ResampledTokens,
+        target: TokenArray | ResampledTokens,
         texts: Sequence[Pair] | StoreRows | None = None,
         keep: object = None,
         links: CorpusLinks | None = None,
@@ -182,7 +183,7 @@ class Corpus:
         cls, sources: Iterable[Sequence[int]], targets: Iterable[Sequence[int]], *, links: CorpusLinks | None = None
     ) -> Corpus:
         """Make a corpus of rows of ids, each closed by `</s>`."""
-        return cls(Flat.of(sources), Flat.of(targets), links=links)
+        return cls(TokenArray.of(sources), TokenArray.of(targets), links=links)
 
     def __len__(self) -> int:
         return len(self.source)
@@ -256,12 +257,12 @@ def tokenize(
     return StoredTokens(corpus, len(pairs) - len(rows), arrays.head["longest"], cached)
 
 
-def _side(arrays: Arrays, side: str, config: TextConfig, seed: int) -> Flat | Sampled:
+def _side(arrays: Arrays, side: str, config: TextConfig, seed: int) -> TokenArray | ResampledTokens:
     numbers, begins = arrays[f"{side}.numbers"], arrays[f"{side}.begins"]
     if not config.regularise:
-        return Flat(numbers, begins)
+        return TokenArray(numbers, begins)
     table = Table(*(arrays[f"{side}.{name}"] for name in Table._fields))
-    return Sampled(numbers, begins, table, seed=seed, side=side, most=config.max_length)
+    return ResampledTokens(numbers, begins, table, seed=seed, side=side, most=config.max_length)
 
 
 def _links(arrays: Arrays) -> CorpusLinks:
@@ -310,7 +311,7 @@ class _Tokenizer:
     def __call__(self, rows: Array) -> _TokenPart:
         texts = [self._store.texts(side, rows) for side in (0, 1)]
         self._store.forget()
-        flat = [codec.flat(part) for codec, part in zip(self._codecs, texts, strict=True)]
+        flat = [codec.ids_and_lengths(part) for codec, part in zip(self._codecs, texts, strict=True)]
         longest = np.maximum(flat[0][1], flat[1][1])
         short = longest <= self.most
         sides = []

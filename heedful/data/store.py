@@ -36,7 +36,7 @@ from heedful.data.cleaning import EXAMPLES, CleaningReport, clean
 from heedful.data.formats import Pair, PairFile, PairList, Raw, Readable, portions, readable
 from heedful.data.links import LinkChunk, LinkLines, clean_links, different
 from heedful.data.workers import in_order
-from heedful.errors import ConfigError, guessing
+from heedful.errors import ConfigError, suggest_keywords
 from heedful.text.counter_rng import spread
 
 HELD_OUT = np.uint64(int(0.02 * 2**64))
@@ -349,7 +349,7 @@ def _repeated_links(store: Store, repeated: Array) -> str:
     return f"{note}; {len(differ):,} had other links, first {store.pair(int(differ[0])).where}"
 
 
-@guessing
+@suggest_keywords
 def read_pairs(
     file: str | Path,
     target: str | Path | None = None,

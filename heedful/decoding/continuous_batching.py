@@ -114,8 +114,8 @@ class ContinuousBatch:
         if not most <= S <= 2 * most:
             S = most + most // 4
         if self.tensors is not None:
-            self.tensors.memory = self.tensors.memory.wide(S)
-        return memory.wide(S)
+            self.tensors.memory = self.tensors.memory.pad_to(S)
+        return memory.pad_to(S)
 
     @torch.inference_mode()
     def step(self) -> list[tuple[int, Hypothesis]]:

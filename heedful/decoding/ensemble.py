@@ -24,9 +24,9 @@ class _Memories(Memory):
         """Return the memories of some sentences, in the order of `rows`."""
         return self._of([memory.select(rows) for memory in self.each])
 
-    def wide(self, S: int) -> _Memories:
+    def pad_to(self, S: int) -> _Memories:
         """Return the same with room for S source tokens."""
-        return self._of([memory.wide(S) for memory in self.each])
+        return self._of([memory.pad_to(S) for memory in self.each])
 
     def join(self, other: Memory) -> _Memories:
         """Return the memories of both."""

@@ -81,7 +81,7 @@ class Decoding:
         real = int | float
         check_value("alpha", self.alpha, real, lambda alpha: 0.0 <= alpha <= 10.0, "a number from 0 to 10")
         expected = "a number above 0; towards 0 it is greedy"
-        check_value("temperature", self.temperature, real, lambda heat: 0.0 < heat < math.inf, expected)
+        check_value("temperature", self.temperature, real, lambda temperature: 0.0 < temperature < math.inf, expected)
         check_value("top_p", self.top_p, real, lambda share: 0.0 < share <= 1.0, "a number above 0 and at most 1")
         check_value("sample", self.sample, bool, lambda _: True, "True or False")
         self._check_combinations()
@@ -169,7 +169,7 @@ def log_probs_(logits: Tensor) -> Tensor:
 
 
 def best(scores: Tensor, k: int, plus: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Return the k largest of each row of rows and their positions, largest first.  scores (B, K, V) -> (B, k), (B, k).
+    """Return each sentence's k largest scores, in order, and their positions.  scores (B, K, V) -> (B, k), (B, k).
 
     `plus` (B, K) is added to each row; positions count over K·V. The k largest lie in the k blocks with the largest
     maxima. Finding those blocks first avoids sorting all scores, and adding to all.

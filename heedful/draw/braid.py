@@ -47,8 +47,8 @@ SPACE = 12.0  # between words
 LEFT_OUT = "…"  # in place of source words that a row does not have
 GAP = width_of(LEFT_OUT) + SPACE / 3  # its width
 BAR = 5.0  # height of a bar
-LETTERS = 24.0  # height of a line of words, with the space to its bars
-EDGED = 4.0  # the least width of a ribbon with an edge
+LINE_HEIGHT = 24.0  # height of a line of words, with the space to its bars
+MIN_EDGED_WIDTH = 4.0  # the least width of a ribbon with an edge
 
 
 class BraidRow(NamedTuple):
@@ -167,7 +167,7 @@ def _draw_row(
     below, _ = _places(row.targets, drawn.sum(1), sides[1], (spread, reverse[1]))
     links = [(t, s) for t in row.targets for s in np.flatnonzero(part[t]).tolist()]
     reach = max((abs(above[s].x - below[t].x) for t, s in links), default=0.0)
-    top = LETTERS
+    top = LINE_HEIGHT
     bottom = top + min(190.0, max(84.0, 60 + 0.3 * reach))
     ribbons = _ribbons(links, part, above, below, (top, bottom), sides)
     bars = [_bar(place, top - BAR, f"b d{s % HUES}") for s, place in above.items()]
@@ -175,7 +175,7 @@ def _draw_row(
     words = [_word(sides[0][s], place, top - BAR - 8, place.wide > 0) for s, place in above.items()]
     words += [_word(sides[1][t], place, bottom + BAR + 17, True) for t, place in below.items()]
     words += [_left_out(x, top - BAR - 8) for x in dots]
-    return "\n".join([*ribbons, *bars, *words]), bottom + LETTERS if row.targets else top
+    return "\n".join([*ribbons, *bars, *words]), bottom + LINE_HEIGHT if row.targets else top
 
 
 def _places(
@@ -238,7 +238,7 @@ def _ribbons(
 def _coloured(path: str, weight: float, source: int) -> str:
     """Return a ribbon in the hue of its source word: a pale path, and a full one over it as opaque as its weight."""
     hue, full = source % HUES, decimal(min(1.0, weight))
-    pale = f"u k w{hue}" if UNIT * weight >= EDGED else f"w w{hue}"
+    pale = f"u k w{hue}" if UNIT * weight >= MIN_EDGED_WIDTH else f"w w{hue}"
     return f'<path class="{pale}" d="{path}"/><path class="u d{hue}" fill-opacity="{full}" d="{path}"/>'
 
 

@@ -61,7 +61,7 @@ logger = logging.getLogger("heedful.interop.folder")
 
 
 @dataclass(frozen=True)
-class Parts:
+class ModelParts:
     """The content of a model folder; `notes` are about the training, `readout` says how links are read.
 
     Without a read-out, the usual one for such a model is used; `fault` is the error of a damaged read-out file.
@@ -81,7 +81,7 @@ def holds_model(path: Path) -> bool:
     return (path / CONFIG).is_file()
 
 
-def write_model(path: Path, parts: Parts, extra: Mapping[str, bytes] | None = None) -> None:
+def write_model(path: Path, parts: ModelParts, extra: Mapping[str, bytes] | None = None) -> None:
     """Write a model folder; `extra` files are listed with it.
 
     A read-out in the folder belongs to the weights in the folder. If these change, it is renamed `readout.old.json`, or
@@ -185,7 +185,7 @@ def about(path: Path) -> dict[str, Any]:
     return head
 
 
-def read_model(path: Path, device: torch.device | None = None) -> Parts:
+def read_model(path: Path, device: torch.device | None = None) -> ModelParts:
     """Read a model folder; raises ModelError if anything in it is damaged."""
     return ModelFolder(path).parts(device)
 
@@ -224,7 +224,7 @@ class ModelFolder:
         """The shape of each weight."""
         return {name: tuple(weight.shape) for name, weight in self.model.state_dict().items()}
 
-    def parts(self, device: torch.device | None = None) -> Parts:
+    def parts(self, device: torch.device | None = None) -> ModelParts:
         """Read the weights and the read-out, and return the model."""
         try:
             model = _fill(self.model, self.tensors(WEIGHTS))
@@ -232,7 +232,7 @@ class ModelFolder:
             raise ModelError(self._in_folder(error)) from None
         with memory_guard(f"opening {self.path}", "choose the device cpu"):
             read = read_readout(self.path, self.config)
-            return Parts(self.config, model.to(device).eval(), self.source, self.target, self.head["notes"], *read)
+            return ModelParts(self.config, model.to(device).eval(), self.source, self.target, self.head["notes"], *read)
 
     def tensors(self, name: str, copies: int = 1) -> dict[str, Tensor]:
         """Return the tensors of a listed file, which may have `copies` of each weight."""

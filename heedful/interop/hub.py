@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from heedful.errors import ModelError, install_command
-from heedful.interop.folder import Parts, read_model
+from heedful.interop.folder import ModelParts, read_model
 from heedful.interop.marian import (
     BIN,
     CONFIG,
@@ -31,7 +31,7 @@ PART = r"[A-Za-z0-9][\w.-]*"
 NAME = re.compile(rf"({PART}/{PART})(?:@({PART}(?:/{PART})*))?", re.ASCII)
 
 
-def open_parts(path: str | Path, device: torch.device, warn: Callable[[str], None] | None = None) -> Parts:
+def open_parts(path: str | Path, device: torch.device, warn: Callable[[str], None] | None = None) -> ModelParts:
     """Return the model in a folder, heedful's or Marian's, or with a name on the hub.
 
     Raises ModelError for a damaged read-out, or calls `warn` instead.

@@ -19,7 +19,7 @@ from torch import Tensor
 from heedful.config import Config, TransformerConfig
 from heedful.errors import HeedfulError, ModelError
 from heedful.files import SETTINGS, NotPlainError, max_json, parse_json, read_bytes
-from heedful.interop.folder import WIDEST, Parts, check_finite, unpack
+from heedful.interop.folder import WIDEST, ModelParts, check_finite, unpack
 from heedful.interop.pickles import check_pickle
 from heedful.models import Network, build
 from heedful.models.device import memory_guard
@@ -45,7 +45,7 @@ def is_marian(path: Path) -> bool:
         return False
 
 
-def read_marian(path: Path, device: torch.device | None = None) -> Parts:
+def read_marian(path: Path, device: torch.device | None = None) -> ModelParts:
     """Read a Marian folder; raises ModelError if anything in it is damaged or not supported."""
     plain = json_object(path / CONFIG)
     try:
@@ -68,7 +68,9 @@ def read_marian(path: Path, device: torch.device | None = None) -> Parts:
     readout, fault = read_readout(path, config)
     with memory_guard(f"opening {path}", "choose the device cpu"):
         model = model.to(device).eval()
-    return Parts(config, model, source_codec, source_codec if joint else target_codec, readout=readout, fault=fault)
+    return ModelParts(
+        config, model, source_codec, source_codec if joint else target_codec, readout=readout, fault=fault
+    )
 
 
 def _codec(path: Path, tokens: Sequence[str]) -> SentencePieces:

@@ -13,7 +13,7 @@ from torch import Tensor
 from heedful.config import Config, TransformerConfig
 from heedful.errors import ConfigError
 from heedful.files import make_folder, write_whole
-from heedful.interop.folder import Parts, write_readout
+from heedful.interop.folder import ModelParts, write_readout
 from heedful.interop.marian import (
     BIAS,
     CONFIG,
@@ -34,7 +34,7 @@ from heedful.text.sentencepiece import SentencePieces
 NEVER = -1e9  # the bias of <s>, which is never predicted
 
 
-def write_marian(path: Path, parts: Parts) -> None:
+def write_marian(path: Path, parts: ModelParts) -> None:
     """Write a Marian folder; raises ConfigError with the setting that Marian does not support."""
     config = _marian(parts.config)
     source, target = parts.source, parts.target

@@ -42,7 +42,7 @@ class Dropout(nn.Dropout):
 def embedding(vocabulary: int, width: int) -> nn.Embedding:
     """Return token vectors of about unit length, so that they can also serve as output weights."""
     if torch.get_default_device().type == "meta":
-        # Only the shape counts; and for random numbers that are none PyTorch would load its compiler, for two seconds.
+        # Only the shape counts; random values, though never computed, would load PyTorch's compiler for two seconds.
         return nn.Embedding(vocabulary, width, _weight=torch.empty(vocabulary, width))
     table = nn.Embedding(vocabulary, width)
     nn.init.normal_(table.weight, std=width**-0.5)

@@ -39,7 +39,7 @@ class Memory:
             self.padded,
         )
 
-    def wide(self, S: int) -> Memory:
+    def pad_to(self, S: int) -> Memory:
         """Return the same with S source positions; no sentence may have more tokens."""
         if self.keep.shape[1] == S:
             return self

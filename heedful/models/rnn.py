@@ -363,11 +363,11 @@ class Output(nn.Module):
         else:
             self.W = nn.Linear(width, target.num_embeddings)
 
-    def hidden(self, known: Tensor, e: Tensor) -> Tensor:
-        """Return what `logits` takes.  known, [s_t; c_t] say, (B, n, width), e (B, n, embedding) -> (B, n, …)."""
+    def hidden(self, features: Tensor, e: Tensor) -> Tensor:
+        """Return what `logits` takes.  features, [s_t; c_t] say, (B, n, width), e (B, n, embedding) -> (B, n, …)."""
         if self.tied:
-            known = torch.tanh(self.W(torch.cat([known, e], dim=-1)))
-        return self.dropout(known)  # type: ignore[no-any-return]
+            features = torch.tanh(self.W(torch.cat([features, e], dim=-1)))
+        return self.dropout(features)  # type: ignore[no-any-return]
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return the scores of all tokens.  hidden (…, width) -> (…, V)."""
@@ -488,8 +488,8 @@ class Fixed(Recurrent):
         context = memory.last[self.layers - 1].repeat_interleave(K, 0)[:, None].expand(-1, y.shape[1], -1)
         run = self._unrolled if self.unrolls(y, memory) else self._step_by_step
         s, cells = run(e, state, context)
-        known = torch.cat([s, context], dim=-1) if self.every else s
-        return Step(self.output.hidden(known, e), RecurrentState(cells), None)
+        features = torch.cat([s, context], dim=-1) if self.every else s
+        return Step(self.output.hidden(features, e), RecurrentState(cells), None)
 
     def _step_by_step(self, e: Tensor, state: RecurrentState, context: Tensor) -> tuple[Tensor, CellStates]:
         inputs = self.stack.project(0, e)
@@ -529,18 +529,18 @@ class Bahdanau(Recurrent):
         """Decode n tokens.  y (R, n) -> hidden (R, n, …), the state after them, weights (R, 1, 1, n, S) if needed."""
         e = self.embed(y)
         run = self._unrolled if self.unrolls(y, memory) else self._step_by_step
-        known, cells, weights = run(e, state, memory)
-        return Step(self.output.hidden(known, e), RecurrentState(cells), self.requested(weights, need_weights))
+        features, cells, weights = run(e, state, memory)
+        return Step(self.output.hidden(features, e), RecurrentState(cells), self.requested(weights, need_weights))
 
     def _step_by_step(self, e: Tensor, state: RecurrentState, memory: Memory) -> Attended:
         cells = state.cells
-        known, weights = [], []
+        features, weights = [], []
         for x in self.stack.project(0, e).unbind(1):
             c, alpha = self.query(cells[-1][0], memory)
             cells = self.stack(x + self.stack.project(1, c), cells)
-            known.append(torch.cat([cells[-1][0], c], dim=-1))
+            features.append(torch.cat([cells[-1][0], c], dim=-1))
             weights.append(alpha)
-        return torch.stack(known, dim=1), cells, torch.stack(weights, dim=1)[:, None, None]
+        return torch.stack(features, dim=1), cells, torch.stack(weights, dim=1)[:, None, None]
 
     def _unrolled(self, e: Tensor, state: RecurrentState, memory: Memory) -> Attended:
         output = self.unrolled(e, state, {"W_fed": self.stack.weights(1)}, "before", memory)
@@ -576,24 +576,24 @@ class Luong(Recurrent):
         """Decode n tokens.  y (R, n) -> hidden (R, n, …), the state after them, weights (R, 1, 1, n, S) if needed."""
         e = self.embed(y)
         run = self._unrolled if self.unrolls(y, memory) else self._step_by_step
-        known, mixed, after, weights = run(e, state, memory)
-        return Step(self._hidden(known, mixed, e), after, self.requested(weights, need_weights))
+        features, mixed, after, weights = run(e, state, memory)
+        return Step(self._hidden(features, mixed, e), after, self.requested(weights, need_weights))
 
     def _step_by_step(self, e: Tensor, state: RecurrentState, memory: Memory) -> Mixed:
         cells, fed = state.cells, state.feed
-        known, mixed, weights = [], [], []
+        features, mixed, weights = [], [], []
         for x in self.stack.project(0, e).unbind(1):
             cells = self.stack(x if fed is None else x + self.stack.project(1, fed), cells)
             s = cells[-1][0]
             c, alpha = self.query(s, memory)
-            known.append(torch.cat([s, c], dim=-1))
+            features.append(torch.cat([s, c], dim=-1))
             weights.append(alpha)
             if fed is not None and self.mix is not None:
-                fed = torch.tanh(self.mix(known[-1]))
+                fed = torch.tanh(self.mix(features[-1]))
                 mixed.append(fed)
         a = torch.stack(mixed, dim=1) if mixed else None
         step_weights = torch.stack(weights, dim=1)[:, None, None]
-        return torch.stack(known, dim=1), a, RecurrentState(cells, fed), step_weights
+        return torch.stack(features, dim=1), a, RecurrentState(cells, fed), step_weights
 
     def _unrolled(self, e: Tensor, state: RecurrentState, memory: Memory) -> Mixed:
         fused = self.score.fused()
@@ -623,8 +623,8 @@ class Luong(Recurrent):
         c, weights = additive_attend(q, memory.keys[0], fused.v, memory.h, memory.keep, "kernel")
         return torch.cat([s, c], dim=-1), None, RecurrentState(output.last), weights[:, None, None]
 
-    def _hidden(self, known: Tensor, mixed: Tensor | None, e: Tensor) -> Tensor:
+    def _hidden(self, features: Tensor, mixed: Tensor | None, e: Tensor) -> Tensor:
         """Return what `logits` takes; without input feeding the attentional states are computed here, for all steps."""
         if self.tied or self.mix is None:
-            return self.output.hidden(known, e)
-        return self.output.hidden(torch.tanh(self.mix(known)) if mixed is None else mixed, e)
+            return self.output.hidden(features, e)
+        return self.output.hidden(torch.tanh(self.mix(features)) if mixed is None else mixed, e)

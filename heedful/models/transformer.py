@@ -54,7 +54,7 @@ class Cache:
         self.with_grad: dict[int, Tensor] = {}
         self.fast: FastDecoder | None = None
         self.offset: Tensor | None = None
-        self.fresh = 0  # sentences in the memory that it was started for
+        self.new_rows = 0  # sentences in the memory that it was started for
 
     def extend(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Add the keys and values of n tokens in a layer; return those of all.  (R, H, n, C) -> (R, H, t, C) each."""
@@ -75,7 +75,7 @@ class Cache:
             k, v = buffer[:, :, :, : t + n].unbind(0)
         return k, v
 
-    def places(self, n: int) -> Tensor:
+    def next_positions(self, n: int) -> Tensor:
         """Return the encodings of the next n positions, (n, D); (R, 1, D) if sentences began at different times."""
         if self.length + n > self.capacity:
             raise ShapeError(f"{self.length + n} tokens, but the state was started for {self.capacity} at most")
@@ -107,16 +107,16 @@ class Cache:
         """Append sentences that begin now."""
         starts = self._starts(other)
         if self.buffer is None or starts is None:
-            self.buffer, self.fresh = None, self.fresh + other.fresh
+            self.buffer, self.new_rows = None, self.new_rows + other.new_rows
             return self
-        R, more, size = self.buffer.shape[2], self.buffer.shape[2] + other.fresh, self.buffer.shape[4]
+        R, more, size = self.buffer.shape[2], self.buffer.shape[2] + other.new_rows, self.buffer.shape[4]
         if self.rows is None or self.rows.shape[2] < more:
             self.rows, self.spare = self._empty(max(more, ROWS * R), size), None
             self.rows[:, :, :R, :, : self.length] = self.buffer[..., : self.length, :]
         self.buffer = self.rows[:, :, :more]
         # Positions before a sentence are masked, but must not be NaN.
         self.buffer[:, :, R:, :, : self.length] = 0
-        self.offset = torch.cat([starts, starts.new_full((other.fresh,), self.length)])
+        self.offset = torch.cat([starts, starts.new_full((other.new_rows,), self.length)])
         return self
 
     def put(self, rows: Tensor, other: Cache) -> Cache:
@@ -436,7 +436,7 @@ class Transformer(Packable):
                 nn.init.xavier_uniform_(module.weight)
                 nn.init.zeros_(module.bias)
 
-    def places(self, n: int) -> Tensor:
+    def position_vectors(self, n: int) -> Tensor:
         """Return the positions of n tokens or more, from a table on the weights' device.  (≥ n, D)."""
         table, W = self.table, self.embedding.weight
         if table is None or len(table) < n or table.device != W.device or table.dtype != W.dtype:
@@ -458,7 +458,7 @@ class Transformer(Packable):
 
     def encode(self, x: Tensor, keep: Tensor, need_weights: NeedWeights | None = None) -> Memory:
         """Encode the source and compute the keys.  x (B, S), keep (B, S) -> Memory."""
-        h = self.embed(self.source_words, x, self.places(x.shape[1])[: x.shape[1]])
+        h = self.embed(self.source_words, x, self.position_vectors(x.shape[1])[: x.shape[1]])
         fast = not (x.is_cuda or self.training or torch.is_grad_enabled() or torch.is_autocast_enabled("cpu"))
         if fast and need_weights is None:
             padded = len(x) > 1 or not bool(keep.all())
@@ -480,14 +480,14 @@ class Transformer(Packable):
 
     def start(self, memory: Memory, capacity: int) -> Cache:
         """Return an empty cache with room for `capacity` tokens."""
-        cache = Cache(len(self.decoder), capacity, self.places)
-        cache.fresh = memory.keep.shape[0]
+        cache = Cache(len(self.decoder), capacity, self.position_vectors)
+        cache.new_rows = memory.keep.shape[0]
         return cache
 
     def step(self, y: Tensor, state: Cache, memory: Memory, need_weights: NeedWeights | None = None) -> Step:
         """Decode n tokens.  y (R, n) -> hidden (R, n, D), the cache with them, weights (R, L, H, n, S) if needed."""
         n = y.shape[1]
-        s = self.embed(self.embedding, y, state.places(n))
+        s = self.embed(self.embedding, y, state.next_positions(n))
         if (
             n == 1
             and need_weights is None

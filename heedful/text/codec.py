@@ -206,7 +206,7 @@ class Codec(ABC):
         """Return the ids of many sentences, each closed by `</s>`, without the spans, in half the time."""
         return [(*e.ids, END) for e in self._cut(texts)]
 
-    def flat(self, texts: Sequence[str]) -> tuple[Numbers, Numbers]:
+    def ids_and_lengths(self, texts: Sequence[str]) -> tuple[Numbers, Numbers]:
         """Return the ids of many sentences, one after the other, each closed by `</s>`, and how many each has."""
         rows = self.ids(texts)
         lengths = np.fromiter(map(len, rows), np.int32, len(rows))
@@ -286,8 +286,8 @@ def pad(rows: Sequence[Sequence[int]]) -> npt.NDArray[np.int64]:
     return padded
 
 
-def whole(text: str) -> str:
-    """Return a text that tokenizers take: half of a character, as JSON can hold it, becomes a stand-in as long."""
+def replace_surrogates(text: str) -> str:
+    """Return a text with each lone surrogate, which JSON can hold and tokenizers reject, replaced by U+FFFD."""
     return re.sub("[\ud800-\udfff]", "\ufffd", text)
 
 
@@ -295,10 +295,10 @@ def _spans(text: str, offsets: Sequence[tuple[int, int]], tokens: Sequence[str])
     """Yield the characters of each token: up to the next token, without the white space at either end.
 
     A letter and its accent that were composed into one are reported with the letter's span alone, hence up to the next;
-    but not over white space, behind which may stand what a normaliser swallowed.
+    but not over white space, because a normaliser may have removed characters after it.
     """
     starts = [*(start for start, _ in offsets[1:]), len(text)]
-    first = last = 0  # a normaliser that swallows characters may report spans out of order
+    first = last = 0  # a normaliser that removes characters may report spans out of order
     for (start, end), following, token in zip(offsets, starts, tokens, strict=False):
         while end < following and not is_space(text[end]):
             end += 1

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from heedful.errors import ConfigError, ModelError, foreign, install_command
 from heedful.files import parse_json
-from heedful.text.codec import SPACE, SPECIALS, UNKNOWN, Codec, is_space, whole
+from heedful.text.codec import SPACE, SPECIALS, UNKNOWN, Codec, is_space, replace_surrogates
 
 MARK = '{"sentencepiece": '  # how the dump of such a codec begins
 GROWTH = 100  # bytes by which a normalizer may replace a character; NFKC makes 33 of one
@@ -60,7 +60,7 @@ class SentencePieces(Codec):
         if len(self._ids) + len(SPECIALS) != len(self.tokens) or self._ids.keys() & set(SPECIALS):
             twice = next(token for token, n in Counter(self.tokens).items() if n > 1)
             raise ModelError(f"the tokenizer has the token '{twice}' twice")
-        if bad := [token for token in self.tokens if token != whole(token)]:
+        if bad := [token for token in self.tokens if token != replace_surrogates(token)]:
             raise ModelError(f"the tokenizer has a token that is not text, {bad[0]!a}")
         self._coded = any(_is_code(token) for token in self.tokens)
         self.gap = "" if SPACE in self._ids else " "
@@ -69,7 +69,7 @@ class SentencePieces(Codec):
     @classmethod
     def learn(cls, texts: Iterable[str], size: int) -> SentencePieces:
         """Learn at most `size` tokens from texts: a unigram model, always the same from the same texts."""
-        sentences = [whole(text) for text in texts]
+        sentences = [replace_surrogates(text) for text in texts]
         model = _train(sentences, size) if any(sentences) else b""
         if not model:  # nothing to learn from: a model is needed all the same, but none of its pieces
             return cls(_train(["."], 10), SPECIALS)
@@ -131,7 +131,7 @@ class SentencePieces(Codec):
     def _split(self, texts: Sequence[str]) -> tuple[list[list[str]], list[str]]:
         """Return the language code of each text, if it has one, and the rest."""
         heads: list[list[str]] = [[] for _ in texts]
-        bodies = [whole(text) for text in texts]
+        bodies = [replace_surrogates(text) for text in texts]
         for row, text in enumerate(bodies):
             if self._coded and text.startswith(">>") and (end := text.find("<<") + 2) > 2:
                 heads[row], bodies[row] = [text[:end]], text[end:]

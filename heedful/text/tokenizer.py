@@ -27,7 +27,7 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, tr
 from heedful.config import TextConfig
 from heedful.errors import ModelError, foreign
 from heedful.files import parse_json
-from heedful.text.codec import END, SPACE, SPECIALS, UNKNOWN, Codec, Numbers, Pieces, unspaced, whole
+from heedful.text.codec import END, SPACE, SPECIALS, UNKNOWN, Codec, Numbers, Pieces, replace_surrogates, unspaced
 from heedful.text.subwords import Lattices, Merges, SubwordSampler, learn_unigram, variants
 
 # Letters keep their marks and joiners: Devanagari vowel signs are marks, and Python's \w would cut at them.
@@ -194,12 +194,14 @@ class Tokens(Codec):
 
     def _cut(self, texts: Sequence[str]) -> Sequence[Pieces]:
         with foreign(UNREADABLE):
-            return list(self._tokenizer.encode_batch([whole(text) for text in texts], add_special_tokens=False))
+            return list(
+                self._tokenizer.encode_batch([replace_surrogates(text) for text in texts], add_special_tokens=False)
+            )
 
-    def flat(self, texts: Sequence[str]) -> tuple[Numbers, Numbers]:
+    def ids_and_lengths(self, texts: Sequence[str]) -> tuple[Numbers, Numbers]:
         """Return the ids of many sentences, one after the other, each closed by `</s>`, and how many each has."""
         if not self._apart:
-            return super().flat(texts)
+            return super().ids_and_lengths(texts)
         ids_of = _cached(texts, self._ids, lambda parts: [list(e.ids) for e in self._cut(parts)])
         ids = np.fromiter(chain.from_iterable(part for row in ids_of for part in (*row, (END,))), np.int32)
         return ids, np.diff(np.flatnonzero(ids == END), prepend=-1).astype(np.int32)
@@ -228,7 +230,7 @@ class Tokens(Codec):
 
     def _parted(self, text: str) -> list[str]:
         """Return the words of text between white space."""
-        normal = self._tokenizer.normalizer.normalize_str(whole(text))
+        normal = self._tokenizer.normalizer.normalize_str(replace_surrogates(text))
         words = []
         for word, _ in self._tokenizer.pre_tokenizer.pre_tokenize_str(normal):
             if len(word) > LONG or unspaced(word[-1]):
@@ -270,7 +272,7 @@ def _counted(texts: Iterable[str], tokenizer: Tokenizer) -> Counter[str]:
         parts.update(text.split())
     words: Counter[str] = Counter()
     for part, count in parts.items():
-        normal = tokenizer.normalizer.normalize_str(whole(part))
+        normal = tokenizer.normalizer.normalize_str(replace_surrogates(part))
         for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(normal):
             words[word] += count
     return words

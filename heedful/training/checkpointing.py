@@ -35,7 +35,7 @@ from heedful.interop.folder import (
     RECENT,
     RUN,
     ModelFolder,
-    Parts,
+    ModelParts,
     pack,
     write_model,
     write_readout,
@@ -54,7 +54,7 @@ from heedful.training.step import TrainingStep, loss, mean_weights
 
 # Return the read-out of a model with its alarms measured on validation pairs, or None if that is not possible, from the
 # model, its device, the pairs and the tokens in a batch.
-MeasureAlarms = Callable[[Parts, torch.device, Sequence[tuple[str, str]], int], Readout | None]
+MeasureAlarms = Callable[[ModelParts, torch.device, Sequence[tuple[str, str]], int], Readout | None]
 Tensors = dict[str, Tensor]
 MOMENTS = 4  # tensors of an optimizer for each weight at most; AdamW has two, and the number of steps
 
@@ -83,7 +83,7 @@ class Checkpoint:
     The record `run` has the files of the pairs and their checksum, so that a run is resumed with the same pairs.
     """
 
-    parts: Parts
+    parts: ModelParts
     optimizer: dict[str, Tensor]
     position: Position
     run: dict[str, Any]
@@ -135,7 +135,7 @@ def newest(out: Path) -> tuple[Checkpoint | None, dict[Path, str]]:
     return None, damaged
 
 
-def tidy(out: Path, damaged: Iterable[Path]) -> None:
+def remove_partial(out: Path, damaged: Iterable[Path]) -> None:
     """Rename damaged checkpoints, so that they are not resumed, and remove partial ones."""
     with writing(out):
         for path in damaged:
@@ -281,7 +281,7 @@ class Validator:
             batch = self.batches.batch(rows).to(self.device)
             batch_loss = loss(model, batch)
             tokens = batch_loss.tokens
-            sums[:3] += torch.tensor([float(batch_loss.mean) * tokens, float(batch_loss.right), tokens])
+            sums[:3] += torch.tensor([float(batch_loss.mean) * tokens, float(batch_loss.correct), tokens])
             if self.guide is not None:
                 sums[3:] += torch.stack(agreement(model, batch, self.guide)).cpu()
             if self.metric != "loss":
@@ -290,14 +290,14 @@ class Validator:
             rows = np.array(self.samples)
             outputs.update(self._translated(model, self.batches.batch(rows).to(self.device), rows))
         model.train()
-        total, right, tokens, hits, linked = self.processes.add_up(sums).tolist()
+        total, correct, tokens, hits, linked = self.processes.add_up(sums).tolist()
         links = hits / linked if linked else None
         if self.metric == "loss":
-            return Validation(step, total / tokens, right / tokens, links=links, samples=self._sampled(outputs))
+            return Validation(step, total / tokens, correct / tokens, links=links, samples=self._sampled(outputs))
         everything = {row: text for share in self.processes.gather(outputs) for row, text in share.items()}
         texts = [everything[row] for row in range(len(self.references))]
         score = chrf(texts, self.references) if self.metric == "chrf" else None
-        scores = total / tokens, right / tokens, bleu(texts, self.references), score, links
+        scores = total / tokens, correct / tokens, bleu(texts, self.references), score, links
         return Validation(step, *scores, self._sampled(everything))
 
     def _sampled(self, outputs: Mapping[int, str]) -> tuple[Sample, ...]:
@@ -318,7 +318,7 @@ class Checkpointer:
     def __init__(
         self,
         out: Path,
-        parts: Parts,
+        parts: ModelParts,
         data: TrainingData,
         run: dict[str, Any],
         training_step: TrainingStep,

@@ -91,21 +91,21 @@ class Bf16Weights:
     `weights` are those that the model declares (`bf16_weights()`): a Transformer's; recurrent models compute in fp32.
     """
 
-    def __init__(self, learner: nn.Module, weights: Sequence[Tensor]) -> None:
-        self.learner, self.weights = learner, list(weights)
+    def __init__(self, module: nn.Module, weights: Sequence[Tensor]) -> None:
+        self.module, self.weights = module, list(weights)
         self.copies = [torch.empty_like(w, dtype=torch.bfloat16, requires_grad=True) for w in self.weights]
-        names = {id(weight): name for name, weight in learner.named_parameters()}
+        names = {id(weight): name for name, weight in module.named_parameters()}
         self.named = {names[id(weight)]: copy for weight, copy in zip(self.weights, self.copies, strict=True)}
 
     def __call__(self, *inputs: Tensor | None) -> tuple[Tensor, ...]:
         """Round the weights as they are now, and call the module; under autocast, which rounds the rest."""
         if not self.copies:
-            return self.learner(*inputs)  # type: ignore[no-any-return]
+            return self.module(*inputs)  # type: ignore[no-any-return]
         with torch.no_grad():
             torch._foreach_copy_(self.copies, self.weights)
         for copy in self.copies:
             copy.grad = None  # of a step that was interrupted
-        return torch.func.functional_call(self.learner, self.named, inputs)  # type: ignore[no-any-return]
+        return torch.func.functional_call(self.module, self.named, inputs)  # type: ignore[no-any-return]
 
     def set_gradients(self) -> None:
         """Set the weights' gradients to those of their copies."""

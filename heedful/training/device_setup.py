@@ -23,7 +23,7 @@ from heedful.data.cache import Array
 from heedful.errors import ConfigError, DiskError, ModelError, __version__
 from heedful.files import cache_folder, make_folder, parse_json, read_bytes, write_whole
 from heedful.fused.triton.policy import paths
-from heedful.interop.folder import Parts
+from heedful.interop.folder import ModelParts
 from heedful.models.device import fastest_threads, may_choose, memory_guard, pick
 from heedful.training.callbacks import Reporter
 from heedful.training.distributed import ALONE, Processes
@@ -109,7 +109,7 @@ def smaller_batches(config: TrainingConfig) -> str:
 
 
 def choose_threads(
-    parts: Parts, data: TrainingData, device_setup: DeviceSetup, reporter: Reporter, before: object = None
+    parts: ModelParts, data: TrainingData, device_setup: DeviceSetup, reporter: Reporter, before: object = None
 ) -> int:
     """Set the number of threads of a run and return it.
 

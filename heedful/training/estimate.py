@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from heedful.config import Config, TrainingConfig
-from heedful.interop.folder import Parts
+from heedful.interop.folder import ModelParts
 from heedful.models.device import fast_products, memory_guard
 from heedful.text.size import count_texts
 from heedful.training.callbacks import Reporter
@@ -85,7 +85,9 @@ class Estimate:
         return self.seconds_per_step * self.steps
 
 
-def estimate(parts: Parts, data: TrainingData, device_setup: DeviceSetup, reporter: Reporter, threads: int) -> Estimate:
+def estimate(
+    parts: ModelParts, data: TrainingData, device_setup: DeviceSetup, reporter: Reporter, threads: int
+) -> Estimate:
     """Measure a few steps, the first with the largest batch; the trained weights are discarded.
 
     `threads` is the number that PyTorch uses, for the result.

@@ -20,7 +20,7 @@ from heedful.data.batches import Batch, prefetch
 from heedful.data.cache import Array
 from heedful.errors import ConfigError, DataError, DiskError, NotFiniteError
 from heedful.files import locked
-from heedful.interop.folder import Parts, holds_model, set_aside
+from heedful.interop.folder import ModelParts, holds_model, set_aside
 from heedful.models.device import fast_products, memory_guard
 from heedful.training.callbacks import RESUME, LoggingReporter, MetricsFile, Progress, Reporter, RunOutcome
 from heedful.training.checkpointing import (
@@ -31,7 +31,7 @@ from heedful.training.checkpointing import (
     folders,
     naming_last_checkpoint,
     newest,
-    tidy,
+    remove_partial,
 )
 from heedful.training.device_setup import (
     SMALLER_MODEL,
@@ -75,7 +75,7 @@ class RunningMetrics:
     def clear(self) -> None:
         """Reset the sums."""
         self.begin, self.spent = time.perf_counter(), 0.0
-        self.loss, self.right, self.tokens, self.updates = 0.0, 0.0, 0, 0
+        self.loss, self.correct, self.tokens, self.updates = 0.0, 0.0, 0, 0
         self.auxiliary: dict[str, tuple[float, float]] = {}
 
     def count(self, tokens: int) -> None:
@@ -89,7 +89,7 @@ class RunningMetrics:
         self.spent += now - self.begin
         self.begin = now
         self.loss += stats.loss
-        self.right += stats.right
+        self.correct += stats.correct
         for name, (value, count) in stats.auxiliary.items():
             before = self.auxiliary.get(name, (0.0, 0.0))
             self.auxiliary[name] = before[0] + value, before[1] + count
@@ -108,7 +108,7 @@ class RunningMetrics:
         n = max(self.tokens, 1)
         speed = self.tokens / max(self.spent, 1e-9)
         losses = {name: value / count for name, (value, count) in self.auxiliary.items() if count}
-        return Progress(step, self.steps, epoch + 1, self.loss / n, self.right / n, rate, speed, losses)
+        return Progress(step, self.steps, epoch + 1, self.loss / n, self.correct / n, rate, speed, losses)
 
 
 class TrainingRun:
@@ -117,7 +117,7 @@ class TrainingRun:
     def __init__(
         self,
         out: Path,
-        parts: Parts,
+        parts: ModelParts,
         data: TrainingData,
         run: dict[str, Any],
         reporter: Reporter,
@@ -254,15 +254,15 @@ class TrainingRun:
         with memory_guard(f"step {step}, a batch of {sizes}", self.remedy):
             batches = [b.to(self.device_setup.device) for b in work.batches]
             self.training_step(batches, work.tokens, step, learning_rate(step, config, self.position.halved))
-        if self.device_setup.device.type == "cpu" and self.training_step.bad:
+        if self.device_setup.device.type == "cpu" and self.training_step.first_nonfinite_step:
             self._not_finite(step)
 
     def _read_stats(self, running: RunningMetrics) -> None:
         """Read the sums of the last updates from the device."""
         stats = self.training_step.read()
         running.add(stats)
-        if stats.bad:
-            self._not_finite(stats.bad)
+        if stats.first_nonfinite_step:
+            self._not_finite(stats.first_nonfinite_step)
         self.recent.clear()
 
     def _not_finite(self, step: int) -> None:
@@ -355,7 +355,7 @@ def _clear(out: Path, resume: bool, new: bool, damaged: dict[Path, str], reporte
     """Prepare the folder of a run that holds its lock."""
     if not resume:
         _check_free(out)  # again: another run may have started in it
-    tidy(out, damaged)
+    remove_partial(out, damaged)
     if new and holds_model(out):
         reporter.log(f"the model that was in {out} is now in {set_aside(out)}")
 
@@ -422,7 +422,7 @@ def _facts(setup: RunSetup) -> dict[str, object]:
     return {"device": setup.device_setup.device.type, **settings, "set of sentence pairs": setup.data.digest}
 
 
-def _summary(parts: Parts, device_setup: DeviceSetup) -> str:
+def _summary(parts: ModelParts, device_setup: DeviceSetup) -> str:
     weights = sum(p.numel() for p in parts.model.parameters())
     sizes = f"vocabularies of {len(parts.source):,} and {len(parts.target):,} tokens"
     return f"{parts.config.family} model with {weights:,} weights, {sizes}, on {device_setup}"

@@ -127,16 +127,16 @@ class _CrossEntropy(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         ctx.fused = scores.dtype != torch.float64 and usable(scores)
         work = token_losses if ctx.fused else _in_parts
-        losses, right = work(scores, tokens, weights, smoothing, rdrop, ctx.needs_input_grad[0])
+        losses, correct = work(scores, tokens, weights, smoothing, rdrop, ctx.needs_input_grad[0])
         ctx.save_for_backward(scores)
-        ctx.mark_non_differentiable(right)
-        return losses.sum(), right
+        ctx.mark_non_differentiable(correct)
+        return losses.sum(), correct
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor, None, None, None, None]:  # noqa: ANN401
         (scores,) = ctx.saved_tensors
-        slope = scaled_(scores, gradient) if ctx.fused else scores.mul_(gradient)
-        return slope, None, None, None, None
+        scores_gradient = scaled_(scores, gradient) if ctx.fused else scores.mul_(gradient)
+        return scores_gradient, None, None, None, None
 
 
 def _in_parts(
@@ -147,14 +147,16 @@ def _in_parts(
     The gradient is written over the scores, unless `learning` is False, as in a validation.
     """
     losses = scores.new_empty(len(scores))
-    right = torch.empty(len(scores), dtype=torch.bool, device=scores.device)
+    correct = torch.empty(len(scores), dtype=torch.bool, device=scores.device)
     passes = 2 if rdrop else 1  # with R-Drop, both are computed together
-    s, out, hit, tokens, factors = (t.view(passes, -1, *t.shape[1:]) for t in (scores, losses, right, tokens, weights))
+    s, out, hit, tokens, factors = (
+        t.view(passes, -1, *t.shape[1:]) for t in (scores, losses, correct, tokens, weights)
+    )
     rows = ROWS if scores.device.type == "cpu" else s.shape[1]
     for begin in range(0, s.shape[1], rows):
         part = slice(begin, begin + rows)
         _part(s[:, part], tokens[:, part], factors[:, part], smoothing, rdrop, out[:, part], hit[:, part], learning)
-    return losses * weights, right
+    return losses * weights, correct
 
 
 def _part(
@@ -164,14 +166,14 @@ def _part(
     smoothing: float,
     rdrop: float,
     losses: Tensor,
-    right: Tensor,
+    correct: Tensor,
     learning: bool,
 ) -> None:
     """Compute losses, and the gradient over the scores.  s (P, n, V), tokens (P, n), weights (P, n), P passes."""
     V = s.shape[-1]
     index = tokens[..., None]
     picked = s.gather(-1, index)
-    torch.eq(picked[..., 0], s.amax(-1), out=right)
+    torch.eq(picked[..., 0], s.amax(-1), out=correct)
     average = s.mean(-1) if smoothing else 0.0
     lse = torch.logsumexp(s, -1)
     losses.copy_(lse - (1 - smoothing) * picked[..., 0] - smoothing * average)
@@ -182,12 +184,12 @@ def _part(
         log_p = s.clone()
         p = s.exp_()
         difference = log_p[0] - log_p[1]
-        apart = torch.stack([(p[0] * difference).sum(-1), -(p[1] * difference).sum(-1)])  # KL(p¹‖p²), KL(p²‖p¹)
-        losses += rdrop / 4 * apart.sum(0)
+        kl = torch.stack([(p[0] * difference).sum(-1), -(p[1] * difference).sum(-1)])  # KL(p¹‖p²), KL(p²‖p¹)
+        losses += rdrop / 4 * kl.sum(0)
         # d/ds¹ J = ½(p¹(log p¹ - log p² - KL(p¹‖p²)) + p¹ - p²), and with both exchanged.
         signs = torch.stack([difference, -difference])
-        pull = p * (signs - apart[..., None]) + (p - p.flip(0))
-        s.add_(pull, alpha=rdrop / 2)  # half of J is in the rows of each pass
+        kl_gradient = p * (signs - kl[..., None]) + (p - p.flip(0))
+        s.add_(kl_gradient, alpha=rdrop / 2)  # half of J is in the rows of each pass
     else:
         s.exp_()
     if smoothing:
@@ -202,7 +204,7 @@ def cross_entropy(
     """Return Σ_i weights_i · loss_i, and which tokens had the best score.  scores (N, V), tokens, weights (N,).
 
     loss_i = (1 - ε)(-log p_i) + ε · mean over the vocabulary of -log p. The scores must be finite; they are
-    overwritten. A token of weight 0 has no loss. A tie for the best score counts as right.
+    overwritten. A token of weight 0 has no loss. A tie for the best score counts as correct.
 
     With R-Drop (Liang et al. 2021) the first and the second half of the rows are two passes over the same tokens with
     different dropout, and each row's loss grows by α/2 · J, J = ½(KL(p¹‖p²) + KL(p²‖p¹)): half of the paper's,

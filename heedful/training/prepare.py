@@ -103,7 +103,7 @@ class PairSets:
     """The training pairs and the validation pairs, on disk, and their checksum."""
 
     training: StoreRows
-    held: StoreRows
+    valid: StoreRows
     digest: str
 
     @property
@@ -146,14 +146,14 @@ def open_pairs(inputs: Inputs, config: Config, reporter: Reporter) -> PairSets:
     most = config.training.valid_pairs
     if inputs.valid:
         training = StoreRows(store, store.split.first, "first")
-        held = _validation(inputs, reporter)
-        _log_validation(training, held, most, reporter.log)
-        held = replace(held, rows=held.rows[:most])
+        valid = _validation(inputs, reporter)
+        _log_validation(training, valid, most, reporter.log)
+        valid = replace(valid, rows=valid.rows[:most])
     else:
-        training, held = _held_out(store, most, reporter.log)
-    digest = _digest(training, held)
+        training, valid = _held_out(store, most, reporter.log)
+    digest = _digest(training, valid)
     store.forget()
-    return PairSets(training, held, digest)
+    return PairSets(training, valid, digest)
 
 
 def _held_out(store: Store, most: int, log: Callable[[str], None]) -> tuple[StoreRows, StoreRows]:
@@ -164,16 +164,16 @@ def _held_out(store: Store, most: int, log: Callable[[str], None]) -> tuple[Stor
             f"too few different sentences to hold some out for validation ({split.distinct} different "
             f"pair{'s' if split.distinct != 1 else ''}); add more pairs, or give validation pairs"
         )
-    training, held = StoreRows(store, split.training, "training"), StoreRows(store, split.held[:most], "held")
+    training, valid = StoreRows(store, split.training, "training"), StoreRows(store, split.held[:most], "held")
     _show_first(training, log)
-    log(f"{len(training):,} pairs for training, {len(held):,} held out for validation")
-    if unused := len(split.first) - len(training) - len(held):
+    log(f"{len(training):,} pairs for training, {len(valid):,} held out for validation")
+    if unused := len(split.first) - len(training) - len(valid):
         are = "pair is" if unused == 1 else "pairs are"
         log(
             f"{unused:,} more {are} not used ({unused / len(split.first):.1%}): sentences shared with a validation "
             "pair, or held out beyond training.valid_pairs; with validation pairs of your own, all are used"
         )
-    return training, held
+    return training, valid
 
 
 def _validation(inputs: Inputs, reporter: Reporter) -> StoreRows:
@@ -269,11 +269,11 @@ def prepare(pairs: PairSets, codecs: tuple[Codec, Codec], config: Config, report
     _log_left_out(tokens.left_out, pairs.count, tokens.longest, "pairs", most, reporter.log)
     if tokens.cached:
         reporter.log(f"their tokens are read from the cache ({time.perf_counter() - began:.1f} s)")
-    held = [pairs.held[row] for row in range(len(pairs.held))]
-    ids = [codec.ids([pair[side] for pair in held]) for side, codec in enumerate(codecs)]
+    valid_pairs = [pairs.valid[row] for row in range(len(pairs.valid))]
+    ids = [codec.ids([pair[side] for pair in valid_pairs]) for side, codec in enumerate(codecs)]
     longest = [max(len(x), len(y)) for x, y in zip(*ids, strict=True)]
     short = [row for row, length in enumerate(longest) if length <= most]
-    _log_left_out(len(held) - len(short), len(held), max(longest), "validation pairs", most, reporter.log)
+    _log_left_out(len(valid_pairs) - len(short), len(valid_pairs), max(longest), "validation pairs", most, reporter.log)
     losses = auxiliary_losses(config, pairs.training.store.linked)
     guide = losses.get("guided")
     if not isinstance(guide, GuidedAttention):
@@ -282,16 +282,16 @@ def prepare(pairs: PairSets, codecs: tuple[Codec, Codec], config: Config, report
         reporter.log(f"links between words guide attention: {guide}")
         if guide.ends and tokens.corpus.links is not None:
             _log_unlinked(*tokens.corpus.links.unlinked(), reporter.log)
-    held, rows = [held[row] for row in short], pairs.held.rows[short]
+    valid_pairs, rows = [valid_pairs[row] for row in short], pairs.valid.rows[short]
     links = None
-    if guide is not None and pairs.held.store.linked:
-        words = [word_sizes(codec, [pair[side] for pair in held]) for side, codec in enumerate(codecs)]
-        links = CorpusLinks.of(pairs.held.store.links(rows), *words)
+    if guide is not None and pairs.valid.store.linked:
+        words = [word_sizes(codec, [pair[side] for pair in valid_pairs]) for side, codec in enumerate(codecs)]
+        links = CorpusLinks.of(pairs.valid.store.links(rows), *words)
     elif guide is not None:
         reporter.log("the validation pairs have no links (valid_links): agreement with links is not measured")
     valid = Corpus.of(*([side[row] for row in short] for side in ids), links=links)
     return TrainingData(
-        tokens.corpus, _batches(tokens.corpus, config), held, _batches(valid, config), pairs.digest, losses
+        tokens.corpus, _batches(tokens.corpus, config), valid_pairs, _batches(valid, config), pairs.digest, losses
     )
 
 

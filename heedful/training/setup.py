@@ -20,7 +20,7 @@ import torch
 
 from heedful.config import MODELS, Config, TransformerConfig, section_of
 from heedful.errors import ConfigError, DataError, choose, known_arguments
-from heedful.interop.folder import Parts
+from heedful.interop.folder import ModelParts
 from heedful.interop.hub import HUB, open_parts
 from heedful.models import build, pack_weights
 from heedful.models.device import memory_guard
@@ -41,7 +41,7 @@ Settings = Mapping[str, Mapping[str, object]]
 CHANGEABLE = {"steps", "patience", "checkpoint_every", "keep", "log_every", "device", "threads", "precision", "capture"}
 
 # Settings that weights do not depend on: a run that begins with a pretrained model may change them.
-FREE = {"model.dropout", "model.attention_dropout", "model.inner_dropout", "text.max_length"}
+CHANGEABLE_WITH_INIT = {"model.dropout", "model.attention_dropout", "model.inner_dropout", "text.max_length"}
 UNKNOWN_SHARE = 0.01  # of all tokens, above which unknown tokens are logged
 COUNTED = 100_000  # pairs in which unknown tokens are counted
 SAMPLE = 2000  # pairs in which examples of them are searched
@@ -68,7 +68,7 @@ def with_keywords(settings: Settings, keywords: Mapping[str, object], function: 
 class RunSetup:
     """A model, its training data, the device, and the name of the pretrained model that it begins with, if any."""
 
-    parts: Parts
+    parts: ModelParts
     data: TrainingData
     device_setup: DeviceSetup
     init: str | None = None
@@ -95,7 +95,7 @@ def set_up(
         pretrained = open_pretrained(init, settings, reporter.log)
         config = pretrained.config
     else:
-        config, _ = fit(settings, 0, preset)  # again when the number of pairs is known
+        config, _ = apply_preset(settings, 0, preset)  # again when the number of pairs is known
         _check_vocabularies(config)
     _check_losses(config, inputs.linked, settings, preset if resumed is None and pretrained is None else None)
     device_setup = choose_device(config.training, processes, resumed[1].run.get("numbers") or () if resumed else ())
@@ -108,7 +108,7 @@ def set_up(
         parts = pretrained
         reporter.log(_beginning(str(name), settings, config))
     else:
-        config, why = fit(settings, pairs.count, preset, device_setup.device.type)
+        config, why = apply_preset(settings, pairs.count, preset, device_setup.device.type)
         _check_vocabularies(config)
         _check_model(config)
         auxiliary_losses(config, inputs.linked)  # raises ConfigError for losses that the model cannot have
@@ -140,7 +140,7 @@ def _check_losses(config: Config, linked: bool, settings: Settings, preset: str 
     errors = []
     for name, device in product(presets, ("cpu", "cuda")):
         try:
-            auxiliary_losses(fit(settings, 0, name, device)[0], linked)
+            auxiliary_losses(apply_preset(settings, 0, name, device)[0], linked)
             return
         except ConfigError as error:
             errors.append(error)
@@ -156,7 +156,7 @@ def _check_vocabularies(config: Config) -> None:
         )
 
 
-def _new(config: Config, pairs: PairSets, processes: Processes, reporter: Reporter) -> Parts:
+def _new(config: Config, pairs: PairSets, processes: Processes, reporter: Reporter) -> ModelParts:
     """Return an untrained model with vocabularies learned from the pairs by the first process."""
     texts = processes.share(lambda: [codec.dump() for codec in learn_codecs(pairs, config, reporter)])
     source = Codec.parse(texts[0])
@@ -164,10 +164,10 @@ def _new(config: Config, pairs: PairSets, processes: Processes, reporter: Report
     config = replace(config, text=replace(config.text, size=config.text.size or max(len(source), len(target))))
     torch.manual_seed(config.training.seed)
     with memory_guard("building the model", SMALLER_MODEL):
-        return Parts(config, build(config.model, len(source), len(target)), source, target)
+        return ModelParts(config, build(config.model, len(source), len(target)), source, target)
 
 
-def _same_pairs(out: Path, checkpoint: Checkpoint, pairs: PairSets, config: Config) -> Parts:
+def _same_pairs(out: Path, checkpoint: Checkpoint, pairs: PairSets, config: Config) -> ModelParts:
     """Return the model of a checkpoint; raises DataError if it was trained on other pairs."""
     if checkpoint.run.get("digest") != pairs.digest:
         raise DataError(
@@ -225,7 +225,7 @@ def _full_name(init: str | Path) -> str:
 
 def open_pretrained(
     init: str | Path, settings: Mapping[str, Mapping[str, object]], log: Callable[[str], None] | None = None
-) -> Parts:
+) -> ModelParts:
     """Open a pretrained model, which keeps its settings `model` and `text`, with the run's settings `training`.
 
     A damaged read-out is only logged: training does not need it.
@@ -253,7 +253,7 @@ def _settings(before: Config, settings: Mapping[str, Mapping[str, object]], init
         f"{section}.{key} is {value} and cannot become {config.plain()[section][key]}"
         for section, values in kept.items()
         for key, value in values.items()
-        if value != config.plain()[section][key] and f"{section}.{key}" not in FREE
+        if value != config.plain()[section][key] and f"{section}.{key}" not in CHANGEABLE_WITH_INIT
     ]
     if fixed:
         raise ConfigError(
@@ -372,7 +372,7 @@ PRESETS = {
 }
 
 # A CPU trains on a hundredth of the tokens in the same time. Most of it is for products with the vocabulary and the
-# width, so both are small; a Transformer of that size is half as fast as an RNN. The steps take at most an evening.
+# width, so both are small; a Transformer of that size is half as fast as an RNN. The steps take a few hours at most.
 SMALL_RNN: Settings = {
     "model": {"width": 256, "embedding": 256, "tied": True, "dropout": 0.3},
     "training": {"warmup": 300},
@@ -390,7 +390,7 @@ ON_CPU = {
 }
 
 
-def fit(settings: Settings, pairs: int, name: str = "auto", device: str = "cpu") -> tuple[Config, str]:
+def apply_preset(settings: Settings, pairs: int, name: str = "auto", device: str = "cpu") -> tuple[Config, str]:
     """Return all settings for a number of pairs on a kind of device, and a message with those of the preset."""
     choose("preset", name, ("auto", *PRESETS))
     for section, values in settings.items():

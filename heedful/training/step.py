@@ -70,12 +70,12 @@ class ModelWithLoss(nn.Module):
         self.auxiliary = dict(auxiliary or {})
         self.need_weights = attention_needed(self.auxiliary.values())
 
-    def forward(self, x: Tensor, y: Tensor, share: Tensor, links: Tensor | None = None) -> tuple[Tensor, ...]:
+    def forward(self, x: Tensor, y: Tensor, per_token: Tensor, links: Tensor | None = None) -> tuple[Tensor, ...]:
         """Return the total loss, the tokens predicted correctly, and auxiliary losses.  x (B, S), y (B, T).
 
         Every y_t is predicted from x and the tokens before it (teacher forcing). The total is the sum of the tokens'
-        losses times `share`, plus each auxiliary loss times its weight and `share`. An auxiliary loss adds two tensors
-        to the result: its sum, and the number of tokens it was computed for. R-Drop runs the batch twice.
+        losses times `per_token`, plus each auxiliary loss times its weight and `per_token`. An auxiliary loss adds two
+        tensors to the result: its sum, and the number of tokens it was computed for. R-Drop runs the batch twice.
 
         On the CPU, padding is removed before the vocabulary projection. Elsewhere that would need a value from the
         device; padding gets the weight 0 instead.
@@ -90,18 +90,18 @@ class ModelWithLoss(nn.Module):
         keep = targets != 0
         if x.device.type == "cpu":
             rows, tokens = hidden[keep], targets[keep]
-            shares = (share / passes).expand(len(tokens))
+            token_weights = (per_token / passes).expand(len(tokens))
         else:
             rows, tokens = hidden.flatten(0, 1), targets.flatten()
-            shares = keep.flatten() * (share / passes)
+            token_weights = keep.flatten() * (per_token / passes)
         rdrop = self.rdrop if passes == 2 else 0.0
-        total, correct = cross_entropy(self.model.logits(rows), tokens, shares, self.smoothing, rdrop)
-        correct = (correct & (shares > 0)).sum() / passes
+        total, correct = cross_entropy(self.model.logits(rows), tokens, token_weights, self.smoothing, rdrop)
+        correct = (correct & (token_weights > 0)).sum() / passes
         outputs = DecoderOutputs(self.model, x[:B], targets[:B], hidden, weights, links)
         sums: list[Tensor] = []
         for auxiliary in self.auxiliary.values():
             value, count = auxiliary(outputs)
-            total = total + value * (share * auxiliary.weight)
+            total = total + value * (per_token * auxiliary.weight)
             sums += [value.detach(), count]
         return total, correct, *sums
 
@@ -111,15 +111,15 @@ class Loss(NamedTuple):
 
     mean: Tensor
     tokens: int
-    right: Tensor
+    correct: Tensor
 
 
 def loss(model: Network, batch: Batch, smoothing: float = 0.0) -> Loss:
     """Return the mean cross-entropy of one batch."""
-    mean, right = ModelWithLoss(model, smoothing)(
+    mean, correct = ModelWithLoss(model, smoothing)(
         batch.x, batch.y, torch.ones((), device=batch.x.device) / batch.tokens
     )
-    return Loss(mean, batch.tokens, right)
+    return Loss(mean, batch.tokens, correct)
 
 
 class StepStats(NamedTuple):
@@ -129,8 +129,8 @@ class StepStats(NamedTuple):
     """
 
     loss: float
-    right: float
-    bad: int
+    correct: float
+    first_nonfinite_step: int
     auxiliary: Mapping[str, tuple[float, float]]
 
 
@@ -149,11 +149,13 @@ class TrainingStep:
         self.config, self.device, self.bf16, self.processes = config, device, bf16, processes
         self.model, self.auxiliary = model, dict(auxiliary or {})
         self.parameters = list(model.parameters())
-        self.learner: nn.Module = ModelWithLoss(model, config.smoothing, config.rdrop, self.auxiliary)
+        self.model_with_loss: nn.Module = ModelWithLoss(model, config.smoothing, config.rdrop, self.auxiliary)
         if processes.world > 1:
             ids = [device.index] if device.type == "cuda" else None
             with processes.together(working=True):
-                self.learner = DistributedDataParallel(self.learner, device_ids=ids, gradient_as_bucket_view=True)
+                self.model_with_loss = DistributedDataParallel(
+                    self.model_with_loss, device_ids=ids, gradient_as_bucket_view=True
+                )
         cuda = device.type == "cuda"
         self.optimizer = torch.optim.AdamW(
             self.parameters,
@@ -164,24 +166,24 @@ class TrainingStep:
             capturable=cuda,
         )
         self.average = MovingAverage(self.parameters, config.ema, device) if config.ema else None
-        self.share = torch.zeros((), device=device)  # 1 / target tokens of the update
+        self.per_token = torch.zeros((), device=device)  # 1 / target tokens of the update
         self.step = torch.zeros((), device=device)
         self.sums = torch.zeros(2 + 2 * len(self.auxiliary), device=device)
-        self.bad = torch.zeros((), device=device)  # the first step that was not finite
+        self.first_nonfinite_step = torch.zeros((), device=device)  # the first step that was not finite
         self.stream = torch.cuda.Stream(device) if cuda else None  # type: ignore[no-untyped-call]
         captured = cuda and config.capture and processes.world == 1
         pool = torch.cuda.graph_pool_handle() if captured else None
         self._backward = GraphedFunction(self._add_gradients, pool) if captured else self._add_gradients
         self._apply = GraphedFunction(self._update_and_clear, pool) if captured else self._update_and_clear
         self._single = GraphedFunction(self._single_batch, pool) if captured else None
-        self.bf16_weights = Bf16Weights(self.learner, model.bf16_weights()) if captured and bf16 else None
-        self.held: list[Tensor] = []  # gradients of several batches, to which captured steps add
+        self.bf16_weights = Bf16Weights(self.model_with_loss, model.bf16_weights()) if captured and bf16 else None
+        self.accumulated: list[Tensor] = []  # gradients of several batches, to which captured steps add
 
     def __call__(self, batches: Sequence[Batch], tokens: int, step: int, rate: float) -> None:
         """Update the weights from batches as if they were one; `tokens`: target tokens of all, in all processes."""
         torch.manual_seed((self.config.seed * 1_000_003 + step) * 1009 + self.processes.rank)
         with self._on_stream():
-            self.share.fill_(self.processes.world / tokens)
+            self.per_token.fill_(self.processes.world / tokens)
             self.step.fill_(step)
             self._set_rate(rate)
             if self.average is not None:
@@ -190,7 +192,7 @@ class TrainingStep:
                 self._single(*batches[0].tensors)
                 return
             if self._single is not None:
-                self._hold_gradients()
+                self._accumulate_gradients()
             for number, batch in enumerate(batches):
                 with self._no_sync(last=number == len(batches) - 1):
                     self._backward(*batch.tensors)
@@ -202,13 +204,13 @@ class TrainingStep:
         """Run one batch forward and backward: add its gradients, and its losses to the sums."""
         with self.processes.together(working=True) if self.processes.world > 1 else nullcontext():
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
-                total, right, *auxiliary = (bf16_weights or self.learner)(x, y, self.share, links)
+                total, correct, *auxiliary = (bf16_weights or self.model_with_loss)(x, y, self.per_token, links)
             total.backward()
         with torch.no_grad():
-            tokens = total.detach().float() / self.share
+            tokens = total.detach().float() / self.per_token
             for term, value in zip(self.auxiliary.values(), auxiliary[::2], strict=True):
                 tokens -= value * term.weight
-            self.sums += torch.stack([tokens, right.float(), *auxiliary])
+            self.sums += torch.stack([tokens, correct.float(), *auxiliary])
 
     @torch.no_grad()
     def _update(self) -> list[Tensor]:
@@ -216,8 +218,10 @@ class TrainingStep:
         gradients = [p.grad for p in self.parameters if p.grad is not None]
         norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
         broken = ~torch.isfinite(norm)  # the same in all processes, and not finite where the loss is not
-        self.bad += torch.where(broken & (self.bad == 0), self.step, torch.zeros_like(self.step))
-        stop = (self.bad > 0).float()
+        self.first_nonfinite_step += torch.where(
+            broken & (self.first_nonfinite_step == 0), self.step, torch.zeros_like(self.step)
+        )
+        stop = (self.first_nonfinite_step > 0).float()
         # AdamW divides by the first and skips the update when the second is 1: clipping needs no pass of its own.
         self.optimizer.grad_scale = (norm / (self.config.clip or math.inf)).clamp(min=1.0)  # type: ignore[attr-defined]
         self.optimizer.found_inf = stop  # type: ignore[attr-defined]
@@ -246,10 +250,10 @@ class TrainingStep:
         for parameter in self.parameters:
             parameter.grad = None
 
-    def _hold_gradients(self) -> None:
+    def _accumulate_gradients(self) -> None:
         """Let gradients be added to memory that stays the same from step to step, and is zero between updates."""
-        self.held = self.held or [torch.zeros_like(parameter) for parameter in self.parameters]
-        for parameter, gradient in zip(self.parameters, self.held, strict=True):
+        self.accumulated = self.accumulated or [torch.zeros_like(parameter) for parameter in self.parameters]
+        for parameter, gradient in zip(self.parameters, self.accumulated, strict=True):
             parameter.grad = gradient
 
     def _set_rate(self, rate: float) -> None:
@@ -272,18 +276,18 @@ class TrainingStep:
 
     def _no_sync(self, last: bool) -> AbstractContextManager[None]:
         """Exchange gradients between processes only with the last of several batches."""
-        if last or not isinstance(self.learner, DistributedDataParallel):
+        if last or not isinstance(self.model_with_loss, DistributedDataParallel):
             return nullcontext()
-        return self.learner.no_sync()
+        return self.model_with_loss.no_sync()
 
     def read(self) -> StepStats:
         """Return the sums since the last reading, over all processes, and reset them."""
         with self._on_stream():
-            loss, right, *sums = self.processes.add_up(self.sums.cpu()).tolist()
-            bad = int(self.bad.item())
+            loss, correct, *sums = self.processes.add_up(self.sums.cpu()).tolist()
+            first_nonfinite_step = int(self.first_nonfinite_step.item())
             self.sums.zero_()
         pairs = zip(sums[::2], sums[1::2], strict=True)
-        return StepStats(loss, right, bad, dict(zip(self.auxiliary, pairs, strict=True)))
+        return StepStats(loss, correct, first_nonfinite_step, dict(zip(self.auxiliary, pairs, strict=True)))
 
     def close(self) -> None:
         """Release captured graphs and their memory."""

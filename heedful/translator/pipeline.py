@@ -32,7 +32,7 @@ from heedful.decoding import (
 )
 from heedful.decoding.ensemble import Ensemble
 from heedful.errors import ConfigError, DataError
-from heedful.interop.folder import Parts
+from heedful.interop.folder import ModelParts
 from heedful.models import Memory, NeedWeights, Network
 from heedful.models.device import memory_guard
 from heedful.observe import AttentionReading, read_attention
@@ -49,7 +49,12 @@ class DecodePipeline:
     """Translates segments with one setting; `cells`: the most source tokens × target tokens of a text's traces."""
 
     def __init__(
-        self, parts: Parts, device: torch.device, how: Decoding, attention: AttentionReader, cells: int | None = None
+        self,
+        parts: ModelParts,
+        device: torch.device,
+        how: Decoding,
+        attention: AttentionReader,
+        cells: int | None = None,
     ) -> None:
         self.parts, self.device, self.how, self.attention, self.cells = parts, device, how, attention, cells
         self._used: Counter[int] = Counter()  # cells of each text
@@ -357,7 +362,7 @@ class AttentionReader:
         ]
 
 
-def readout_of(parts: Parts) -> Readout:
+def readout_of(parts: ModelParts) -> Readout:
     """Return the read-out of a model: that of its folder, or the default of such a model."""
     return parts.readout or Readout.usual(parts.config.model)
 

@@ -13,7 +13,7 @@ import torch
 from heedful.data import PairFile, PairList
 from heedful.data.links import as_lines
 from heedful.errors import ConfigError, DataError
-from heedful.interop.folder import Parts
+from heedful.interop.folder import ModelParts
 from heedful.trace.readout import Readout
 from heedful.training import Callback, Inputs, Progress
 from heedful.training.loop import run_training
@@ -59,8 +59,8 @@ def train(  # noqa: PLR0913  (the options of a run)
     chosen = with_keywords(settings or {}, keywords, train)
     if valid_links is not None and (links is None or valid is None):
         raise ConfigError("valid_links are the links of valid, and need links and valid; give both")
-    held = () if valid is None else (_pair_source(valid, "validation pairs", valid_links),)
-    inputs = Inputs((_pair_source(pairs, "", links),), held)
+    validation = () if valid is None else (_pair_source(valid, "validation pairs", valid_links),)
+    inputs = Inputs((_pair_source(pairs, "", links),), validation)
     with _suggesting_read_pairs(), showing(verbose, callback) as reporter:
         outcome = train_model(inputs, Path(out), chosen, resume=resume, reporter=reporter, init=init, preset=preset)
     if outcome.signal:
@@ -94,7 +94,7 @@ def _pair_source(pairs: Sequence[tuple[str, str]] | str | Path, name: str, links
 
 
 def _measured_readout(
-    parts: Parts, device: torch.device, pairs: Sequence[tuple[str, str]], batch_tokens: int
+    parts: ModelParts, device: torch.device, pairs: Sequence[tuple[str, str]], batch_tokens: int
 ) -> Readout | None:
     """Return the read-out of a model with the rates of its alarms; None for too few pairs, or without attention."""
     if len(pairs) < FEWEST:

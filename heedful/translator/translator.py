@@ -15,9 +15,9 @@ import torch
 
 from heedful.decoding import Decoding, DecodingKeywords, batch_by_length, length_limit
 from heedful.decoding.ensemble import Ensemble
-from heedful.errors import ConfigError, DataError, ModelError, check_value, choose, guessing, known_arguments
+from heedful.errors import ConfigError, DataError, ModelError, check_value, choose, known_arguments, suggest_keywords
 from heedful.interop import HUB, is_marian, open_parts
-from heedful.interop.folder import Parts, holds_model, write_model
+from heedful.interop.folder import ModelParts, holds_model, write_model
 from heedful.models import Memory, NeedWeights, Network, pack_weights
 from heedful.models.device import memory_guard, pick, using_threads
 from heedful.observe.influence import LABELS, influence
@@ -48,7 +48,7 @@ class TranslateKeywords(DecodingKeywords, total=False):
     progress: Callable[[int, int], object] | None
 
 
-@guessing
+@suggest_keywords
 def load(
     path: str | Path | Sequence[str | Path],
     device: str = "auto",
@@ -94,7 +94,7 @@ class Translator:
 
     def __init__(
         self,
-        parts: Parts,
+        parts: ModelParts,
         device: torch.device | None = None,
         readouts: Sequence[Readout] | None = None,
         threads: int = 0,
@@ -112,7 +112,7 @@ class Translator:
         self.readout = self.attention.readout
 
     @property
-    def reads(self) -> int:
+    def max_source_tokens(self) -> int:
         """How many tokens of a sentence are encoded at once: `text.max_length`, but never more than 2,048."""
         return min(self.config.text.max_length, READ)
 
@@ -175,7 +175,7 @@ class Translator:
         how = _decoding(how, decoding, "translate", TranslateKeywords.__annotations__)
         texts = checked_texts([text] if isinstance(text, str) else text, SPLIT_CHARACTERS if split else CHARACTERS)
         pipeline = DecodePipeline(self.parts, self.device, how, self.attention, self.trace_cells)
-        parts = segments(texts, self.parts.source, self.reads, split)
+        parts = segments(texts, self.parts.source, self.max_source_tokens, split)
         begun = pipeline.prefixes(parts, text_prefixes(prefix, len(texts)))
         with using_threads(self.threads):
             done = pipeline.run(parts, begun, trace, copy_unknown, batch_tokens, progress)
@@ -235,7 +235,7 @@ class Translator:
             raise DataError(f"{text!r} is no text; expected one string")
         check_size(text, "the text", SPLIT_CHARACTERS if split else CHARACTERS)
         pipeline = DecodePipeline(self.parts, self.device, how, self.attention)
-        parts = segments([text], self.parts.source, self.reads, split)
+        parts = segments([text], self.parts.source, self.max_source_tokens, split)
         tokens = pipeline.stream(text, parts, pipeline.prefixes(parts, text_prefixes(prefix, 1)))
         return self._stepwise(tokens)
 
@@ -270,7 +270,7 @@ class Translator:
 
     def why_too_long(self, source: int, target: int = 0) -> str:
         """Return the same for sentences of so many tokens."""
-        most = self.reads
+        most = self.max_source_tokens
         for what, size, allowed in (("sentence", source, max(most, 2)), ("translation", target, length_limit(most))):
             if size > allowed:
                 rule = read_rule(most) if what == "sentence" else f"2n + 20 for n = {read_rule(most)}, {most:,}"
@@ -386,7 +386,7 @@ class Translator:
         return Trace(trace.source, trace.target, shares[None, None], trace.log_probs, readout)
 
     @torch.inference_mode()
-    def inside(self, text: str) -> Trace:
+    def self_attention(self, text: str) -> Trace:
         """Return the encoder's self-attention for a sentence."""
         (text,) = checked_texts([text])
         encoded = self.parts.source.encode(text)
@@ -409,10 +409,12 @@ class Translator:
         nothing = np.zeros(len(encoded.ids), dtype=np.float32)
         return Trace(sentence, sentence, weights[0].float().cpu().numpy(), nothing, inside=True)
 
-    def inside_sentences(self, text: str) -> tuple[list[tuple[int, Trace]], list[str]]:
+    def self_attention_sentences(self, text: str) -> tuple[list[tuple[int, Trace]], list[str]]:
         """Return the self-attention of each sentence of a text, with its first character; and the notes on them."""
-        parts = segments([text], self.parts.source, self.reads)
-        return [(one.start, self.inside(one.text)) for one in parts], [note for one in parts for note in one.notes]
+        parts = segments([text], self.parts.source, self.max_source_tokens)
+        return [(one.start, self.self_attention(one.text)) for one in parts], [
+            note for one in parts for note in one.notes
+        ]
 
     def save(self, path: str | Path) -> None:
         """Write the model to a folder of heedful's own; raise ConfigError if it already holds a model."""

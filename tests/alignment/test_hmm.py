@@ -60,7 +60,7 @@ def test_all_ways_are_added_up():
 def test_level_jumps_are_model_one():
     chance = np.random.default_rng(4)
     words, nothing = chance.random((3, 1, 5), np.float32), chance.random((3, 1), np.float32)
-    found = posterior(words, nothing, np.ones((1, 5), bool), np.ones((3, 1), bool), Jumps.level(), 0.2)
+    found = posterior(words, nothing, np.ones((1, 5), bool), np.ones((3, 1), bool), Jumps.uniform(), 0.2)
     linked = 0.8 * words / 5
     expected = linked / (linked.sum(2, keepdims=True) + 0.2 * nothing[:, :, None])
     np.testing.assert_allclose(found.links, expected, rtol=1e-4)
@@ -69,7 +69,7 @@ def test_level_jumps_are_model_one():
 def test_a_long_sentence_does_not_underflow():
     words = np.full((400, 1, 300), 1e-12, np.float32)
     keep, steps = np.ones((1, 300), bool), np.ones((400, 1), bool)
-    found = posterior(words, np.full((400, 1), 1e-12, np.float32), keep, steps, Jumps.level().smoothed(), 0.2)
+    found = posterior(words, np.full((400, 1), 1e-12, np.float32), keep, steps, Jumps.uniform().smoothed(), 0.2)
     np.testing.assert_allclose(found.links.sum(2) + found.nothing, 1, atol=1e-3)
 
 

@@ -10,7 +10,7 @@ from random_translators import random_folder, random_parts
 
 import heedful
 from heedful.errors import DataError
-from heedful.interop.folder import Parts, write_model, write_readout
+from heedful.interop.folder import ModelParts, write_model, write_readout
 from heedful.models import build
 from heedful.text import Codec
 from heedful.trace.readout import Readout
@@ -75,7 +75,7 @@ def one_way(path: Path, source: list[str], target: list[str]) -> Path:
     parts = random_parts("rnn", kind="word")
     there, back = (Codec.train(side * 3, parts.config.text) for side in (source, target))
     model = build(parts.config.model, len(there), len(back)).eval()
-    write_model(path, Parts(parts.config, model, there, back))
+    write_model(path, ModelParts(parts.config, model, there, back))
     return path
 
 

@@ -53,7 +53,7 @@ def test_which_weights_are_shown_is_said(heedful_cli: Run, transformer: Path) ->
 
 def test_one_head_is_that_head(heedful_cli: Run, transformer: Path) -> None:
     translator = heedful.load(transformer, "cpu")
-    across, inside = translator.translate("a b c").trace, translator.inside("a b c")
+    across, inside = translator.translate("a b c").trace, translator.self_attention("a b c")
     out = heedful_cli("see", transformer, "a b c", "--layer", "2", "--head", "1").out
     assert out.endswith(heatmap(across.only(2, 1)) + "\n")
     out = heedful_cli("see", transformer, "a b c", "--self", "--layer", "1", "--head", "3").out
@@ -65,7 +65,7 @@ def test_one_head_is_that_head(heedful_cli: Run, transformer: Path) -> None:
 
 def test_self_has_the_mean_and_a_row_for_each_head(heedful_cli: Run, transformer: Path) -> None:
     out = heedful_cli("see", transformer, "a b c", "--self").out
-    inside = heedful.load(transformer, "cpu").inside("a b c")
+    inside = heedful.load(transformer, "cpu").self_attention("a b c")
     assert heatmap(inside, confidence=False) in out
     rows = out.split("with the largest weight:\n\n")[1].splitlines()
     assert rows[0].split() == ["head", "1", "2", "3", "4", "mean"]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.data.batches import Batch, Batches, rounded
-from heedful.data.corpus import Corpus, Flat
+from heedful.data.corpus import Corpus, TokenArray
 
 START, END = 2, 3
 LENGTHS = st.lists(st.tuples(st.integers(1, 20), st.integers(1, 20)), min_size=1, max_size=40)
@@ -129,7 +129,7 @@ def realistic(count: int) -> np.ndarray:
 def corpus_of(lengths: np.ndarray) -> Corpus:
     """A corpus of such lengths, quickly."""
     ends = np.concatenate([np.zeros((1, 2), int), np.cumsum(lengths, axis=0)])
-    return Corpus(*(Flat(np.ones(ends[-1, side], np.uint16), ends[:, side]) for side in (0, 1)))
+    return Corpus(*(TokenArray(np.ones(ends[-1, side], np.uint16), ends[:, side]) for side in (0, 1)))
 
 
 def realistic_batches(count=20_000, tokens=2048, seed=1) -> Batches:

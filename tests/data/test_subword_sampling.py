@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from heedful.config import TextConfig
 from heedful.data import corpus as subword_sampling
-from heedful.data.corpus import RARE_WAYS, WAYS, Sampled, Table, WordLexicon, draw_table
+from heedful.data.corpus import RARE_WAYS, WAYS, ResampledTokens, Table, WordLexicon, draw_table
 from heedful.text import END, Codec
 
 TEXTS = [
@@ -25,7 +25,7 @@ def codec(request):
     return Codec.train(TEXTS, TextConfig(kind=request.param, size=120))
 
 
-def side(codec: Codec, texts: list[str], rate: float = 0.2, seed: int = 1, most: int = 1000) -> Sampled:
+def side(codec: Codec, texts: list[str], rate: float = 0.2, seed: int = 1, most: int = 1000) -> ResampledTokens:
     """One side of a corpus, gathered piece by piece as it is when the data is large."""
     lexicon = WordLexicon()
     flat, lengths = [], [np.zeros(0, np.int32)]
@@ -35,10 +35,10 @@ def side(codec: Codec, texts: list[str], rate: float = 0.2, seed: int = 1, most:
         lengths.append(counts)
     table = draw_table(codec, lexicon.words, lexicon.counts, rate, seed)
     offsets = np.concatenate([[0], np.cumsum(np.concatenate(lengths))]).astype(np.uint64)
-    return Sampled(np.concatenate(flat), offsets, table, seed=seed, side="source", most=most)
+    return ResampledTokens(np.concatenate(flat), offsets, table, seed=seed, side="source", most=most)
 
 
-def rows(corpus: Sampled, indices: list[int], epoch: int | None) -> list[tuple[int, ...]]:
+def rows(corpus: ResampledTokens, indices: list[int], epoch: int | None) -> list[tuple[int, ...]]:
     ids, lengths = corpus.rows(np.array(indices, np.int64), epoch)
     return [tuple(part.tolist()) for part in np.split(ids, np.cumsum(lengths)[:-1])]
 
@@ -70,7 +70,7 @@ def test_any_row_at_any_time(codec):
     whole = rows(corpus, list(range(len(TEXTS))), 7)
     assert rows(again, [9, 2, 2, 0], 7) == [whole[9], whole[2], whole[2], whole[0]]
     assert rows(corpus, [5], 7) == [whole[5]]
-    other = Sampled(corpus.words, corpus.offsets, corpus.table, seed=1, side="target", most=1000)
+    other = ResampledTokens(corpus.words, corpus.offsets, corpus.table, seed=1, side="target", most=1000)
     assert rows(other, list(range(len(TEXTS))), 7) != whole
     assert rows(side(codec, TEXTS, seed=2), list(range(len(TEXTS))), 7) != whole
 
@@ -119,7 +119,7 @@ def test_by_a_plain_loop(sentences, epoch):
     )
     words = np.array([word for sentence in sentences for word in sentence], np.uint32)
     offsets = np.cumsum([0, *map(len, sentences)]).astype(np.uint64)
-    corpus = Sampled(words, offsets, table, seed=5, side="source", most=8)
+    corpus = ResampledTokens(words, offsets, table, seed=5, side="source", most=8)
     for i, (row, sentence) in enumerate(zip(rows(corpus, list(range(len(sentences))), epoch), sentences, strict=True)):
         assert row[-1] == END
         assert corpus.lengths(epoch)[i] == len(row)
@@ -140,7 +140,7 @@ def test_from_the_disk(codec, tmp_path):
         np.save(tmp_path / f"{name}.npy", array)
     read = {path.stem: np.load(path, mmap_mode="r") for path in tmp_path.glob("*.npy")}
     table = Table(read["ids"], read["offsets"], read["starts"])
-    mapped = Sampled(read["words"], read["sentences"], table, seed=1, side="source", most=1000)
+    mapped = ResampledTokens(read["words"], read["sentences"], table, seed=1, side="source", most=1000)
     assert rows(mapped, list(range(len(TEXTS))), 2) == rows(corpus, list(range(len(TEXTS))), 2)
     assert mapped.lengths(2).tolist() == corpus.lengths(2).tolist()
     assert type(mapped.lengths(2)) is np.ndarray

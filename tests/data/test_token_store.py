@@ -127,7 +127,7 @@ def test_large_vocabularies_have_wide_ids(monkeypatch):
         def dump(self) -> str:
             return "large"
 
-        def flat(self, texts):
+        def ids_and_lengths(self, texts):
             return np.full(len(texts), 69_999, np.int32), np.ones(len(texts), np.int32)
 
     monkeypatch.setattr(Codec, "parse", lambda dump: Large())

@@ -14,7 +14,7 @@ import heedful
 from heedful.decoding import Decoding, beam, greedy, sample
 from heedful.decoding.ensemble import Ensemble
 from heedful.errors import ConfigError, ModelError
-from heedful.interop.folder import Parts, write_model
+from heedful.interop.folder import ModelParts, write_model
 from heedful.models import NeedWeights, build
 from heedful.observe import read_attention
 from heedful.text import END, START
@@ -149,7 +149,7 @@ def test_folders_are_opened_together(tmp_path: Path):
     alone_ = heedful.load(b, "cpu")
     again = heedful.load([str(b), b], "cpu")
     assert [t.text for t in again.translate(texts)] == [t.text for t in alone_.translate(texts)]
-    assert again.inside("a b").weights.shape[:2] == (2, 2)
+    assert again.self_attention("a b").weights.shape[:2] == (2, 2)
 
 
 def test_other_vocabularies_are_refused(tmp_path: Path):
@@ -158,7 +158,7 @@ def test_other_vocabularies_are_refused(tmp_path: Path):
         heedful.load([a, b])
     parts, other = random_parts("rnn"), random_parts("rnn", "word")
     model = build(parts.config.model, len(parts.source), len(other.target))
-    write_model(tmp_path / "c", Parts(parts.config, model, parts.source, other.target))
+    write_model(tmp_path / "c", ModelParts(parts.config, model, parts.source, other.target))
     with pytest.raises(ModelError, match="c: .*target vocabulary.*a"):
         heedful.load([a, tmp_path / "c"])
 

@@ -11,7 +11,7 @@ from conftest import copies
 
 import heedful
 from heedful.config import Config
-from heedful.interop.folder import Parts, write_model
+from heedful.interop.folder import ModelParts, write_model
 from heedful.models import build
 from heedful.text import Codec
 from heedful.trace import Trace
@@ -31,7 +31,7 @@ TEXTS = [
 ]
 
 
-def random_parts(name: str, kind: str = "bpe", seed: int = 1, spread: float = 0.7, max_length: int = 256) -> Parts:
+def random_parts(name: str, kind: str = "bpe", seed: int = 1, spread: float = 0.7, max_length: int = 256) -> ModelParts:
     """Return a model with random weights that are large enough to prefer some tokens to others."""
     text = {"kind": kind, "size": 60, "max_length": max_length}
     config = Config.build({"model": MODELS[name], "text": text})
@@ -41,7 +41,7 @@ def random_parts(name: str, kind: str = "bpe", seed: int = 1, spread: float = 0.
     with torch.no_grad():
         for weight in model.parameters():
             weight.normal_(std=spread)
-    return Parts(config, model, codec, codec)
+    return ModelParts(config, model, codec, codec)
 
 
 def random_translator(

@@ -14,7 +14,7 @@ import torch
 from small_runs import pad
 
 from heedful.decoding import Decoding, beam, greedy, log_probs
-from heedful.interop.folder import Parts
+from heedful.interop.folder import ModelParts
 from heedful.models import NeedWeights
 from heedful.text import PAD, START
 
@@ -170,7 +170,7 @@ def two_vocabularies(tmp_path_factory: pytest.TempPathFactory) -> Made:
 LIMIT = 30
 
 
-def ids(parts: Parts, made: Made, side: str) -> list[int]:
+def ids(parts: ModelParts, made: Made, side: str) -> list[int]:
     """Marian's id for each of ours, by the names in its own files."""
     name = "target_vocab.json" if side == "target" and made.tokenizer.separate_vocabs else "vocab.json"
     theirs = json.loads((made.path / name).read_text(encoding="utf-8"))
@@ -191,7 +191,7 @@ SENTENCES = [
 ]
 
 
-def check_same(parts: Parts, made: Made, texts: list[str] = SENTENCES) -> None:
+def check_same(parts: ModelParts, made: Made, texts: list[str] = SENTENCES) -> None:
     """Logits, self-attention and cross-attention of a batch with padding are those of `transformers`."""
     model = made.model
     model.set_attn_implementation("eager")
@@ -223,7 +223,7 @@ def check_same(parts: Parts, made: Made, texts: list[str] = SENTENCES) -> None:
     torch.testing.assert_close(inside, torch.stack(wanted.decoder_attentions, 1), atol=1e-5, rtol=1e-4)
 
 
-def check_same_writing(parts: Parts, made: Made, texts: list[str]) -> bool:
+def check_same_writing(parts: ModelParts, made: Made, texts: list[str]) -> bool:
     """Greedy decoding and a beam of 4 write the tokens that `generate` writes; return whether the two differ."""
     x = pad(parts.source.ids(texts))
     memory = parts.model.encode(x, x != PAD)

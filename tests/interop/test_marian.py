@@ -35,7 +35,7 @@ from small_runs import pad
 from heedful.decoding import Decoding, beam, greedy, log_probs
 from heedful.errors import HeedfulError, ModelError
 from heedful.interop import is_marian, read_marian
-from heedful.interop.folder import Parts, read_model, write_model
+from heedful.interop.folder import ModelParts, read_model, write_model
 from heedful.models import NeedWeights
 from heedful.text import END, PAD, START, UNKNOWN
 
@@ -133,10 +133,10 @@ def test_the_same_tokens_of_any_text(opus: Made, words: list[str]) -> None:
     assert [ids(parts, opus, "source")[i] for i in parts.source.ids([text])[0]] == theirs(opus, [text])[0]
 
 
-_READ: dict[Path, Parts] = {}
+_READ: dict[Path, ModelParts] = {}
 
 
-def read_marian_once(path: Path) -> Parts:
+def read_marian_once(path: Path) -> ModelParts:
     if path not in _READ:
         _READ[path] = read_marian(path)
     return _READ[path]

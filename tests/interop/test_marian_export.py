@@ -31,7 +31,7 @@ import heedful
 from heedful.config import Config
 from heedful.errors import ConfigError, DiskError
 from heedful.interop import is_marian, read_marian, write_marian
-from heedful.interop.folder import Parts, read_model
+from heedful.interop.folder import ModelParts, read_model
 from heedful.models import build
 from heedful.text import PAD, START, Codec
 
@@ -172,11 +172,11 @@ def test_neither_pad_nor_start_can_be_written(opus: Made, tmp_path: Path) -> Non
     assert not {config.pad_token_id, config.decoder_start_token_id} & set(written[0, 1:-1].tolist())
 
 
-def untrained(**changes: dict[str, object]) -> Parts:
+def untrained(**changes: dict[str, object]) -> ModelParts:
     base = settings("one vocabulary")
     config = Config.build({section: {**base[section], **changes.get(section, {})} for section in ("model", "text")})
     codec = Codec.train(["a b c"], config.text)
-    return Parts(config, build(config.model, len(codec), len(codec)).eval(), codec, codec)
+    return ModelParts(config, build(config.model, len(codec), len(codec)).eval(), codec, codec)
 
 
 @pytest.mark.parametrize(

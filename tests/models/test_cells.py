@@ -11,6 +11,7 @@ from heedful.models.rnn import CELLS, Cell, gru, lstm, rnn
 LN_3 = 1.098612  # σ(ln 3) = ¾, σ(-ln 3) = ¼
 TANH_1 = 0.761594
 MODULES = {"rnn": nn.RNNCell, "lstm": nn.LSTMCell, "gru": nn.GRUCell}
+SHIPPED = ("gru", "lstm", "rnn")
 
 
 def row(*numbers: float) -> Tensor:
@@ -56,7 +57,7 @@ def test_gates_of_wider_states_stay_apart():
     same(s, 1.071196, 3.0)
 
 
-@pytest.mark.parametrize("kind", CELLS)
+@pytest.mark.parametrize("kind", SHIPPED)
 def test_step_equals_pytorchs(kind):
     B, D = 3, 4
     theirs = MODULES[kind](5, D).double()
@@ -68,7 +69,7 @@ def test_step_equals_pytorchs(kind):
     torch.testing.assert_close(after, wanted if kind == "lstm" else (wanted,))
 
 
-@pytest.mark.parametrize("kind", CELLS)
+@pytest.mark.parametrize("kind", SHIPPED)
 def test_parts_of_the_input_equal_their_concatenation(kind):
     B, D = 3, 4
     torch.manual_seed(0)
@@ -85,7 +86,7 @@ def test_parts_of_the_input_equal_their_concatenation(kind):
     torch.testing.assert_close(after, wanted if kind == "lstm" else (wanted,))
 
 
-@pytest.mark.parametrize("kind", CELLS)
+@pytest.mark.parametrize("kind", SHIPPED)
 def test_gradient(kind):
     B, D = 2, 3
     x, u = (rand(B, CELLS[kind].gates * D, seed=seed).requires_grad_() for seed in (1, 2))
@@ -96,7 +97,7 @@ def test_gradient(kind):
     assert torch.autograd.gradcheck(lambda x, u, *s: CELLS[kind].function(x, u, (*fixed, *s)), (x, u, *used))
 
 
-@pytest.mark.parametrize("kind", CELLS)
+@pytest.mark.parametrize("kind", SHIPPED)
 def test_step_leaves_the_state_before_alone(kind):
     state = states(kind, 2, 3)
     before = [side.clone() for side in state]
@@ -105,7 +106,7 @@ def test_step_leaves_the_state_before_alone(kind):
     assert all(map(torch.equal, state, before))
 
 
-@pytest.mark.parametrize("kind", CELLS)
+@pytest.mark.parametrize("kind", SHIPPED)
 def test_each_gate_begins_orthogonal(kind):
     torch.manual_seed(0)
     cell = Cell(kind, (5,), 4)

@@ -88,12 +88,12 @@ def test_the_watch_sees_what_it_is_for() -> None:
 
 def test_the_table_of_positions_grows_and_stays() -> None:
     model = make()
-    first = model.places(3)
+    first = model.position_vectors(3)
     assert len(first) == POSITIONS
-    assert model.places(POSITIONS) is first
-    assert len(model.places(POSITIONS + 1)) == 2 * POSITIONS
-    assert torch.equal(model.places(5)[:POSITIONS], first)
-    assert model.double().places(1).dtype == torch.float64
+    assert model.position_vectors(POSITIONS) is first
+    assert len(model.position_vectors(POSITIONS + 1)) == 2 * POSITIONS
+    assert torch.equal(model.position_vectors(5)[:POSITIONS], first)
+    assert model.double().position_vectors(1).dtype == torch.float64
     assert not any("table" in name for name in model.state_dict())
 
 
@@ -131,10 +131,10 @@ def test_a_table_of_positions_stays_where_it_is() -> None:
     """A recorded step reads it by its address, whatever longer tables are made afterwards."""
     model = build(TransformerConfig(layers=1, width=8, heads=2, inner=8), 9, 9)
     with torch.inference_mode():
-        first = model.places(3)  # type: ignore[operator]
+        first = model.position_vectors(3)  # type: ignore[operator]
     assert not first.is_inference()  # training reads it, too
     address = first.data_ptr()
     del first
-    longer = model.places(10 * POSITIONS)  # type: ignore[operator]
+    longer = model.position_vectors(10 * POSITIONS)  # type: ignore[operator]
     assert len(longer) >= 10 * POSITIONS
     assert any(table.data_ptr() == address for table in model.earlier)  # type: ignore[union-attr]

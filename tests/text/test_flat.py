@@ -15,7 +15,7 @@ AGAIN = {kind: Codec.parse(codec.dump()) for kind, codec in CODECS.items()}
 
 
 def alike(codec: Codec, texts: list[str], reference: Codec) -> None:
-    ids, lengths = codec.flat(texts)
+    ids, lengths = codec.ids_and_lengths(texts)
     rows = reference.ids(texts)
     assert ids.tolist() == [i for row in rows for i in row]
     assert lengths.tolist() == [len(row) for row in rows]
@@ -56,4 +56,4 @@ def test_a_tokenizer_of_the_first_versions():
     codec = Codec.parse(json.dumps(found))
     texts = ["I am  eating", "CAFÉ\x1cam"]
     alike(codec, texts, codec)
-    assert codec.flat(texts)[0].tolist() != CODECS["bpe"].flat(texts)[0].tolist()
+    assert codec.ids_and_lengths(texts)[0].tolist() != CODECS["bpe"].ids_and_lengths(texts)[0].tolist()

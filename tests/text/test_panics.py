@@ -33,7 +33,7 @@ def test_a_tokenizer_that_panics_is_a_model_error(kind: str) -> None:
     calls: list[Callable[[], object]] = [
         lambda: codec.encode("a b"),
         lambda: codec.ids(["a"]),
-        lambda: codec.flat(["zz"]),
+        lambda: codec.ids_and_lengths(["zz"]),
     ]
     if kind in ("bpe", "unigram"):
         calls += [lambda: codec.numbered(["yy"]), lambda: codec.variants(["a"], [1], 0.1, 1)]

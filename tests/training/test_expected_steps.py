@@ -11,7 +11,7 @@ from small_runs import small
 from heedful.data import PairList
 from heedful.training import Inputs, Progress, Reporter, estimate_run, run_training
 from heedful.training.estimate import expected_steps, too_little_data
-from heedful.training.setup import fit
+from heedful.training.setup import apply_preset
 
 
 @pytest.mark.parametrize(
@@ -27,8 +27,8 @@ from heedful.training.setup import fit
     ],
 )
 def test_the_expected_end(pairs: int, training: dict[str, object], expected: int | None) -> None:
-    assert expected_steps(fit({"training": training}, pairs)[0], pairs) == expected
-    assert expected_steps(fit({"model": {"family": "transformer"}}, pairs)[0], pairs) is None
+    assert expected_steps(apply_preset({"training": training}, pairs)[0], pairs) == expected
+    assert expected_steps(apply_preset({"model": {"family": "transformer"}}, pairs)[0], pairs) is None
 
 
 def texts(words: int, types: int) -> list[str]:

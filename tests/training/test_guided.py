@@ -249,7 +249,7 @@ def test_an_update_tells_the_losses_apart():
     other([Batch(batch.x, batch.y, batch.rows, batch.tokens)], batch.tokens, 1, 0.0)
     guided, plain = one.read(), other.read()
     assert guided.loss == pytest.approx(plain.loss, rel=1e-4)
-    assert guided.right == plain.right
+    assert guided.correct == plain.correct
     value, linked = guided.auxiliary["guided"]
     assert (linked, dict(plain.auxiliary)) == (6, {})
     assert value > 0.5

@@ -42,7 +42,7 @@ def test_padding_weighs_nothing(model: torch.nn.Module) -> None:
     alone = [loss(model, batch([x], [y])) for x, y in (short, long)]
     assert both.tokens == 2 + 5
     assert both.mean.item() * 7 == pytest.approx(sum(a.mean.item() * a.tokens for a in alone), abs=1e-5)
-    assert int(both.right) == sum(int(a.right) for a in alone)
+    assert int(both.correct) == sum(int(a.correct) for a in alone)
 
 
 def test_rate_rises_and_falls() -> None:

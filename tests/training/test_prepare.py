@@ -64,7 +64,7 @@ def opened(*files: PairFile | PairList, valid=(), strict=False, settings: Config
 
 
 def texts(found: PairSets) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    return tuple([chosen[n][:2] for n in range(len(chosen))] for chosen in (found.training, found.held))
+    return tuple([chosen[n][:2] for n in range(len(chosen))] for chosen in (found.training, found.valid))
 
 
 def all_of(found: PairSets, settings: Config | None = None) -> tuple[TrainingData, list[str]]:
@@ -88,7 +88,7 @@ def test_pairs_are_held_out_by_their_hash():
 def test_what_is_aside_is_said():
     found, said = opened(PairList(PAIRS), settings=config(training={"valid_pairs": 2}))
     aside = len(PAIRS) - found.count - 2
-    assert len(found.held) == 2
+    assert len(found.valid) == 2
     assert said[-1].startswith(f"{aside} more pairs are not used ({aside / 300:.1%})")
 
 
@@ -172,7 +172,7 @@ def test_batches_hold_the_pairs():
             seen.append(pair[:2])
     assert sorted(seen) == sorted(texts(found)[0])
     assert [pair[:2] for pair in data.valid_pairs] == texts(found)[1]
-    assert sum(len(rows) for rows in data.valid_batches.epoch(0)) == len(found.held)
+    assert sum(len(rows) for rows in data.valid_batches.epoch(0)) == len(found.valid)
 
 
 def test_long_pairs_are_left_out():

@@ -17,7 +17,7 @@ from recorded_runs import Crash, Ear, Never
 from heedful.config import Config
 from heedful.data import PairList
 from heedful.errors import ConfigError, ModelError
-from heedful.interop.folder import Parts, read_model, write_model
+from heedful.interop.folder import ModelParts, read_model, write_model
 from heedful.models import build
 from heedful.text import Codec
 from heedful.training import Inputs, Validation, checkpointing, run_training
@@ -41,7 +41,7 @@ def go(
     return watch
 
 
-def same(left: Parts, right: Parts) -> bool:
+def same(left: ModelParts, right: ModelParts) -> bool:
     a, b = left.model.state_dict(), right.model.state_dict()
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
@@ -216,7 +216,7 @@ def test_one_table_for_two_tokenizers_can_be_trained_on(tmp_path: Path) -> None:
     )
     config = replace(config, text=replace(config.text, kind="word"))
     source, target = (Codec.train([p[i] for p in OTHERS], config.text) for i in (0, 1))
-    write_model(tmp_path / "origin", Parts(config, build(config.model, len(source), len(target)), source, target))
+    write_model(tmp_path / "origin", ModelParts(config, build(config.model, len(source), len(target)), source, target))
     go(tmp_path / "m", tmp_path / "origin", training={"steps": 2})
     assert go(tmp_path / "m", None, resume=True, training={"steps": 3}).steps == [3]
 
@@ -224,7 +224,7 @@ def test_one_table_for_two_tokenizers_can_be_trained_on(tmp_path: Path) -> None:
 def test_a_name_on_the_hub_is_kept_as_it_is(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def open_parts(path: str | Path, device: torch.device, warn: Callable[[str], None] | None) -> Parts:
+    def open_parts(path: str | Path, device: torch.device, warn: Callable[[str], None] | None) -> ModelParts:
         asked.append((path, device.type))
         return read_model(tiny, device)
 

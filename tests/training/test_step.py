@@ -65,7 +65,7 @@ def test_like_the_parts_that_everybody_uses(clip: float, kind: str) -> None:
         optimizer.step()
         happened = updater.read()
         assert happened.loss / one.tokens == pytest.approx(wanted.item(), rel=1e-4)
-        assert happened.bad == 0
+        assert happened.first_nonfinite_step == 0
     for name, tensor in weights(plain).items():
         if kind != "transformer" or not name.endswith(
             "W.bias"
@@ -101,8 +101,8 @@ def test_one_piece_of_work_is_the_same_to_the_bit(kind: str) -> None:
             if whole:
                 alone = len(batches) == 1
                 assert all((p.grad is None) == alone for p in model.parameters())
-        assert all(not gradient.any() for gradient in updater.held)
-        assert bool(updater.held) == whole
+        assert all(not gradient.any() for gradient in updater.accumulated)
+        assert bool(updater.accumulated) == whole
         average = updater.average
         assert average is not None
         found.append([*weights(model).values(), *average.values, updater.sums])
@@ -155,7 +155,7 @@ def test_nothing_moves_once_something_is_not_finite() -> None:
     updater = TrainingStep(model, TrainingConfig(ema=0.9), CPU, bf16=False)
     one = batch(0, 1)
     updater([one], one.tokens, 1, 0.01)
-    assert updater.read().bad == 0
+    assert updater.read().first_nonfinite_step == 0
     good = weights(model)
     averaged = [value.clone() for value in updater.average.values]  # type: ignore[union-attr]
     scale = torch.tensor(math.inf)
@@ -163,7 +163,7 @@ def test_nothing_moves_once_something_is_not_finite() -> None:
     updater([one], one.tokens, 2, 0.01)
     scale.fill_(1.0)
     updater([one], one.tokens, 3, 0.01)
-    assert updater.read().bad == 2
+    assert updater.read().first_nonfinite_step == 2
     for name, tensor in good.items():
         torch.testing.assert_close(weights(model)[name], tensor, rtol=0, atol=0)
     for value, before in zip(updater.average.values, averaged, strict=True):  # type: ignore[union-attr]

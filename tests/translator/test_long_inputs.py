@@ -96,9 +96,9 @@ def test_a_model_never_reads_more_than_its_bound_at_once(tmp_path: Path, heedful
     """Whatever the settings of a model say: 10⁶ tokens in a sentence would take 10¹² weights for each head."""
     write_model(tmp_path / "m", random_parts("transformer", kind="char", max_length=1_000_000))
     translator = random_translator("transformer", kind="char", max_length=1_000_000)
-    assert translator.reads == READ
+    assert translator.max_source_tokens == READ
     text = "abcdefgh" * 600
-    found = segments([text], translator.parts.source, translator.reads, sentences=False)
+    found = segments([text], translator.parts.source, translator.max_source_tokens, sentences=False)
     assert len(found) == 3
     assert max(len(segment.encoded.ids) for segment in found) <= READ
     assert f"reads at once ({READ:,}, the most of any model)" in found[0].notes[0]
@@ -111,6 +111,6 @@ def test_a_model_never_reads_more_than_its_bound_at_once(tmp_path: Path, heedful
 
 def test_usual_models_read_what_their_settings_say() -> None:
     translator = random_translator("transformer", max_length=64)
-    assert translator.reads == 64
+    assert translator.max_source_tokens == 64
     how = Decoding(max_length=3)
     assert "(64, text.max_length)" in translator.translate("ab" * 200, how).notes[0]

@@ -191,7 +191,7 @@ def test_what_is_too_long_to_be_read_at_once() -> None:
     longest = "a b c d e", " ".join("A" * 31)
     assert translator.too_long(*longest) == ""
     assert translator.score([longest[0]], [longest[1]])[0].length == 32
-    assert len(translator.inside(longest[0]).source.tokens) == 6
+    assert len(translator.self_attention(longest[0]).source.tokens) == 6
     said = "a sentence of 7 tokens is longer than this model reads at once (6, text.max_length)"
     assert translator.too_long("a b c d e f") == said
     wide = "a translation of 33 tokens is longer than this model reads at once (32, 2n + 20 for n = text.max_length, 6)"
@@ -201,14 +201,14 @@ def test_what_is_too_long_to_be_read_at_once() -> None:
     with pytest.raises(DataError, match=re.escape(wide)):
         translator.reread(["a"], [" ".join("A" * 32)])
     with pytest.raises(DataError, match=re.escape(said)):
-        translator.inside("a b c d e f")
+        translator.self_attention("a b c d e f")
 
 
 @pytest.mark.parametrize("name", ["transformer", "post"])
 def test_the_attention_inside_a_sentence(name: str) -> None:
     translator = random_translator(name)
     for text in ("a bead c", "  A b. C d "):
-        trace = translator.inside(text)
+        trace = translator.self_attention(text)
         S = len(trace.source.tokens)
         assert trace.source == trace.target
         assert trace.source.text == text
@@ -217,13 +217,13 @@ def test_the_attention_inside_a_sentence(name: str) -> None:
         np.testing.assert_allclose(trace.weights.sum(-1), 1, atol=1e-5)
         assert trace.confidences() == (1.0,) * len(trace.target.words)
     with pytest.raises(DataError, match="5 is no text"):
-        translator.inside(5)  # type: ignore[arg-type]
+        translator.self_attention(5)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["rnn", "fixed"])
 def test_what_reads_by_recurrence_has_no_attention_inside(name: str) -> None:
     with pytest.raises(ConfigError, match=f"'{name}' has no self-attention"):
-        random_translator(name).inside("a b")
+        random_translator(name).self_attention("a b")
 
 
 def test_one_layer_or_head() -> None:
@@ -247,7 +247,7 @@ def test_one_layer_or_head() -> None:
         (lambda t: t.translate("a b", {"beam": 3}), "expected heedful.Decoding"),
         (lambda t: t.stream(["a b"]), "expected one string"),
         (lambda t: t.score(["a", " "], ["A", "B"]), "source 2 of 2 is empty"),
-        (lambda t: t.inside(""), "the text is empty"),
+        (lambda t: t.self_attention(""), "the text is empty"),
     ],
 )
 def test_likely_mistakes_are_explained(tiny: Path, call: Callable[[heedful.Translator], object], message: str) -> None:

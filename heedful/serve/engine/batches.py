@@ -217,7 +217,7 @@ class ChunkedEncoding:
         memory = RunningBatch.encode(self.batch, sentences)
         if self.memory is not None:
             S = max(self.memory.keep.shape[1], memory.keep.shape[1])
-            memory = self.memory.wide(S).join(memory.wide(S))
+            memory = self.memory.pad_to(S).join(memory.pad_to(S))
         self.memory = memory
         self.encoded += len(sentences)
         if self.encoded < len(self.sentences):

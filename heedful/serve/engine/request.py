@@ -83,7 +83,7 @@ def prepare(
     called repeatedly; an exception that it raises stops the work.
     """
     pipeline = DecodePipeline(translator.parts, translator.device, how, translator.attention)
-    most = min(translator.reads, tokens)
+    most = min(translator.max_source_tokens, tokens)
     try:
         parts = segments(texts, translator.parts.source, most, limit=sentences, check=check)
     except TooManyError as error:

@@ -324,7 +324,11 @@ async def _trace(
         service.check_figure(source_tokens * (source_tokens if body.view == "self" else target_tokens), "text")
 
         def read() -> Trace:
-            return translator.inside(body.text) if body.view == "self" else translator.reread([body.text], [target])[0]
+            return (
+                translator.self_attention(body.text)
+                if body.view == "self"
+                else translator.reread([body.text], [target])[0]
+            )
 
         return await service.wait_for(request, service.engine.call(read))
     service.check_cells(prepared, field="text")
