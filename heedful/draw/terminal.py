@@ -60,16 +60,6 @@ def heatmap(trace: Trace, width: int = 80, ascii_only: bool = False, confidence:
     return "\n".join([*_legend(sources, width, ascii_only), "", *panels, *scale, *below])
 
 
-def shade(weight: float, ascii_only: bool = False) -> str:
-    """Return the shade of a weight from 0 to 1.
-
-    >>> shade(0.5), shade(0.99), shade(0.5, ascii_only=True)
-    ('▒', '█', '+')
-    """
-    _, block, plain = next(s for s in reversed(SHADES) if weight >= s[0] or s[0] == 0.0)
-    return plain if ascii_only else block
-
-
 def _panel(weights: NDArray[np.float32], cell: int, heading: str, words: Sequence[str], ascii_only: bool) -> list[str]:
     """Return the rows of one panel: the numbers of its columns over the shades, the words at the right."""
     lines = [f"{'':{LEFT}}{heading}"]

@@ -9,23 +9,19 @@ from pathlib import Path
 import torch
 
 from heedful.errors import ModelError, install_command
+from heedful.interop import marian
 from heedful.interop.folder import ModelParts, read_model
-from heedful.interop.marian import (
-    BIN,
-    CONFIG,
-    GENERATION,
-    SAFE,
-    SOURCE_SPM,
-    TARGET_SPM,
-    TARGET_VOCABULARY,
-    TOKENIZER,
-    VOCABULARY,
-    is_marian,
-    read_marian,
-)
 
 HUB = "hf:"
-SMALL = [CONFIG, GENERATION, TOKENIZER, SOURCE_SPM, TARGET_SPM, VOCABULARY, TARGET_VOCABULARY]
+SMALL = [
+    marian.CONFIG,
+    marian.GENERATION,
+    marian.TOKENIZER,
+    marian.SOURCE_SPM,
+    marian.TARGET_SPM,
+    marian.VOCABULARY,
+    marian.TARGET_VOCABULARY,
+]
 # Parts of a name and of a revision begin with a letter or a digit, so that none of them is `..`, nothing, or an option.
 PART = r"[A-Za-z0-9][\w.-]*"
 NAME = re.compile(rf"({PART}/{PART})(?:@({PART}(?:/{PART})*))?", re.ASCII)
@@ -37,7 +33,7 @@ def open_parts(path: str | Path, device: torch.device, warn: Callable[[str], Non
     Raises ModelError for a damaged read-out, or calls `warn` instead.
     """
     folder = fetch(str(path)) if str(path).startswith(HUB) else Path(path)
-    parts = read_marian(folder, device) if is_marian(folder) else read_model(folder, device)
+    parts = marian.read_marian(folder, device) if marian.is_marian(folder) else read_model(folder, device)
     if parts.fault and warn is None:
         raise ModelError(parts.fault)
     if parts.fault and warn is not None:
@@ -65,17 +61,17 @@ def fetch(name: str) -> Path:
             f"install it with: {install_command('opus')}"
         ) from None
     try:
-        folder = Path(snapshot_download(repository, revision=revision, allow_patterns=[*SMALL, SAFE]))
-        if not (folder / SAFE).exists():
-            folder = Path(snapshot_download(repository, revision=revision, allow_patterns=[*SMALL, BIN]))
+        folder = Path(snapshot_download(repository, revision=revision, allow_patterns=[*SMALL, marian.SAFE]))
+        if not (folder / marian.SAFE).exists():
+            folder = Path(snapshot_download(repository, revision=revision, allow_patterns=[*SMALL, marian.BIN]))
     except HFValidationError as error:
         raise ModelError(f"{name}: this is not a name on the hub ({_first(error)})") from None
     except OSError as error:
         raise ModelError(f"{name}: cannot be downloaded: {_why(error)}") from None
     except Exception as error:  # the errors of a connection depend on the version of huggingface_hub
         raise ModelError(f"{name}: cannot be downloaded ({type(error).__name__}: {_first(error)})") from None
-    if not (folder / CONFIG).exists():
-        raise ModelError(f"{name}: there is no {CONFIG} in this repository, so it has no Marian model")
+    if not (folder / marian.CONFIG).exists():
+        raise ModelError(f"{name}: there is no {marian.CONFIG} in this repository, so it has no Marian model")
     return folder
 
 

@@ -13,21 +13,8 @@ from torch import Tensor
 from heedful.config import Config, TransformerConfig
 from heedful.errors import ConfigError
 from heedful.files import make_folder, write_whole
+from heedful.interop import marian
 from heedful.interop.folder import ModelParts, write_readout
-from heedful.interop.marian import (
-    BIAS,
-    CONFIG,
-    FIXED,
-    GENERATION,
-    SAFE,
-    SOURCE_SPM,
-    TARGET_SPM,
-    TARGET_VOCABULARY,
-    TOKENIZER,
-    VOCABULARY,
-    embeddings,
-    layers,
-)
 from heedful.text import END, PAD, SPECIALS, START, UNKNOWN
 from heedful.text.sentencepiece import SentencePieces
 
@@ -40,31 +27,31 @@ def write_marian(path: Path, parts: ModelParts) -> None:
     source, target = parts.source, parts.target
     if not isinstance(source, SentencePieces) or not isinstance(target, SentencePieces):
         raise ConfigError("text.kind is not sentencepiece, which Marian needs")
-    if (path / CONFIG).exists() or path.is_file():
+    if (path / marian.CONFIG).exists() or path.is_file():
         raise ConfigError(f"{path}: there is already a model, or a file; choose another folder")
     weights = {name: tensor.detach().float().cpu() for name, tensor in parts.model.state_dict().items()}
     separate = source.tokens != target.tokens
-    tables = [weights[name] for name in embeddings(config.tied == "all")]
+    tables = [weights[name] for name in marian.embeddings(config.tied == "all")]
     # Marian usually begins a sentence with <pad>; if <s> has the same embedding, no token is added.
     alike = [torch.equal(table[START], table[PAD]) for table in tables]
     orders = [_order(len(table), separate, all(alike)) for table in tables]
     files = {
-        SAFE: safetensors.torch.save(_weights(config, weights, orders), metadata={"format": "pt"}),
-        SOURCE_SPM: source.model,
-        TARGET_SPM: target.model,
-        VOCABULARY: _json(_ids(source.tokens, orders[0])),
-        TOKENIZER: _json(_tokenizer(parts.config, separate)),
-        GENERATION: _json(_generation(parts.config, orders[-1])),
+        marian.SAFE: safetensors.torch.save(_weights(config, weights, orders), metadata={"format": "pt"}),
+        marian.SOURCE_SPM: source.model,
+        marian.TARGET_SPM: target.model,
+        marian.VOCABULARY: _json(_ids(source.tokens, orders[0])),
+        marian.TOKENIZER: _json(_tokenizer(parts.config, separate)),
+        marian.GENERATION: _json(_generation(parts.config, orders[-1])),
     }
     if separate:
-        files[TARGET_VOCABULARY] = _json(_ids(target.tokens, orders[-1]))
+        files[marian.TARGET_VOCABULARY] = _json(_ids(target.tokens, orders[-1]))
     make_folder(path)
     for name, content in files.items():
         write_whole(path / name, content)
     if parts.readout is not None:
         write_readout(path, parts.readout)
     # Last: a folder without its config is not a model.
-    write_whole(path / CONFIG, _json(_settings(parts.config, config, orders)))
+    write_whole(path / marian.CONFIG, _json(_settings(parts.config, config, orders)))
 
 
 def _marian(config: Config) -> TransformerConfig:
@@ -104,12 +91,12 @@ def _weights(
 ) -> dict[str, Tensor]:
     """Return the weights under Marian's names."""
     renamed = {}
-    for (ours, names), order in zip(embeddings(config.tied == "all").items(), orders, strict=True):
+    for (ours, names), order in zip(marian.embeddings(config.tied == "all").items(), orders, strict=True):
         renamed[names[0]] = weights[ours][list(order)]
     bias = weights["b_o"].clone() if config.bias else torch.zeros(len(weights["embedding.weight"]))
     bias[START] = NEVER
-    renamed[BIAS] = bias[None, list(orders[-1])]
-    for ours, names in layers(config):
+    renamed[marian.BIAS] = bias[None, list(orders[-1])]
+    for ours, names in marian.layers(config):
         for name, part in zip(names, weights[ours].chunk(len(names)), strict=True):
             renamed[name] = part.contiguous()
     return renamed
@@ -151,7 +138,7 @@ def _settings(config: Config, model: TransformerConfig, orders: Sequence[Sequenc
         "share_encoder_decoder_embeddings": model.tied == "all",
         "bos_token_id": None,
         **_special(orders[-1]),
-        **FIXED,
+        **marian.FIXED,
     }
 
 

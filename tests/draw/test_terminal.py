@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from heedful.draw import heatmap
-from heedful.draw.terminal import SHADES, columns, shade
+from heedful.draw.terminal import SHADES, columns
 from heedful.errors import DataError
 from heedful.trace import Text, Trace, Word
 
@@ -23,6 +23,12 @@ SCRIPTS = st.sampled_from(
 )
 WORDS = SCRIPTS | st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
 quick = settings(max_examples=50, deadline=None)
+
+
+def shade(weight: float, ascii_only: bool = False) -> str:
+    """Return the shade of a weight from 0 to 1, by the table."""
+    _, block, plain = next(s for s in reversed(SHADES) if weight >= s[0] or s[0] == 0.0)
+    return plain if ascii_only else block
 
 
 def side(words: list[str]) -> Text:
