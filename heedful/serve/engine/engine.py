@@ -5,13 +5,8 @@ replaces them when they fail. On the CPU a worker process decodes everything gre
 then work without waiting for each other, or for HTTP.
 
 Sentences that arrive while others are encoded are encoded together afterwards: the more there is to do, the more is
-<<<<<<< HEAD
-done at once. Heavy requests (see `queue`) are encoded and run through their second pass a piece at a time, each kind
-in turn, after all light ones.
-=======
 done at once. Heavy requests (see `queue`) are encoded, run through their second pass and computed a piece at a time,
 each kind in turn, after all light ones.
->>>>>>> main
 """
 
 from __future__ import annotations
