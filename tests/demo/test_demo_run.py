@@ -136,11 +136,10 @@ def test_the_models_are_those_of_the_plan(made: Made) -> None:
 
 @pytest.mark.slow
 def test_it_says_what_it_does(made: Made) -> None:
-    assert made.display.messages == [
-        "making 400 sentence pairs from the Hindi–English grammar",
-        "training 3 models of about the same size side by side, for the same time",
-        "measuring on sentences that no model has seen",
-    ]
+    corpus, training, evaluation = made.display.messages
+    assert "400 sentence pairs" in corpus
+    assert "training 3 models" in training
+    assert "test sentences" in evaluation
     assert made.display.steps[-1] == [20, 30, 25]
 
 
@@ -315,13 +314,13 @@ def test_an_earlier_demo_is_moved_aside(made: Made, tmp_path: Path) -> None:
     display = RecordingDisplay(stop_at="400 sentence pairs")
     with pytest.raises(KeyboardInterrupt):
         run(SMALL, out, SEED, display)
-    assert display.messages[0] == f"the earlier demo is now in {tmp_path / 'again.1'}"
+    assert str(tmp_path / "again.1") in display.messages[0]
     assert contents(tmp_path / "again.1") == before
     assert not (out / "report.html").exists()
     # What a demo that was stopped has left gives way, too.
     with pytest.raises(KeyboardInterrupt):
         run(SMALL, out, SEED, display)
-    assert f"the earlier demo is now in {tmp_path / 'again.2'}" in display.messages
+    assert any(str(tmp_path / "again.2") in message for message in display.messages)
     assert contents(tmp_path / "again.1") == before
     assert sorted(p.name for p in tmp_path.iterdir()) == ["again", "again.1", "again.2"]
 

@@ -55,9 +55,8 @@ def test_a_full_disk_stops_the_run_and_leaves_the_last_checkpoint(
     assert stopped.returncode == 1
     last = stopped.stderr.strip().splitlines()[-1]
     assert last.startswith(f"heedful: {out}/checkpoints/.000000006.partial/optimizer.safetensors: cannot be written")
-    assert last.endswith(
-        "; the checkpoint of step 4 is whole: make room, then go on with --resume (in Python, resume=True)"
-    )
+    assert "the checkpoint of step 4 is complete" in last
+    assert last.endswith("--resume")
     assert not list(out.rglob("*.partial"))
     resumed = heedful_cli(*train(pairs, out, 9), "--resume")
     assert resumed.code == 0
@@ -86,5 +85,5 @@ def test_a_small_file_system_that_is_full(tmp_path: Path, heedful_cli: Cli, envi
         pytest.skip(f"no file system may be mounted here: {done.stderr}")
     assert done.stdout.split() == ["status", "1", "status", "0"], done.stderr
     assert "No space left on device" in done.stderr
-    assert "is whole: make room, then go on with --resume" in done.stderr
+    assert "is complete: make room, then continue with --resume" in done.stderr
     assert faults.different(tmp_path / "whole", tmp_path / "m.kept", 15) == []
