@@ -293,7 +293,7 @@ def rooms_table() -> str:
     lines = ["| room | what it does | imports |", "|---|---|---|"]
     for room in order():
         file = ROOT / "heedful" / room
-        file = file / "__init__.py" if file.is_dir() else file.with_suffix(".py")
+        file = file / "__init__.py" if (file / "__init__.py").exists() else file.with_suffix(".py")
         text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
         below = ", ".join(name for name in order() if name in imported[room])
         lines.append(f"| `{room}{'/' if file.name == '__init__.py' else '.py'}` | {first_sentence(text)} | {below} |")
