@@ -37,7 +37,9 @@ VOWELS = "aâàeéèêiîoôuûœ"
 ASPIRATED = ("hache", "harpe", "haut", "heurt", "hérisson")  # no elision before these
 WEAK = {"le": "l'", "la": "l'", "ne": "n'", "de": "d'", "se": "s'", "que": "qu'", "puisque": "puisqu'"}
 CONTRACTED = {("de", "le"): "du", ("à", "le"): "au"}
-SIZES = ("large", "small")
+SIZES = ("large", "small")  # kinds of predicates
+FITTING = ("fit", "cover")  # kinds of verbs that sizes decide on
+PERSONS = frozenset(("person",))
 
 
 class PronounExample(NamedTuple):
@@ -68,6 +70,16 @@ class FrenchNoun:
     def key(self) -> str:
         """What it is known by among combinations of words."""
         return f"noun {self.english}"
+
+    @property
+    def is_person(self) -> bool:
+        """Whether it is a person, who is not called `it`."""
+        return "person" in self.classes
+
+    @property
+    def pronoun(self) -> str:
+        """The English pronoun."""
+        return ("she" if self.feminine else "he") if self.is_person else "it"
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,8 +144,12 @@ class FrenchLexicon:
 
     @cache  # noqa: B019
     def said_of(self, meant: FrenchNoun, other: FrenchNoun) -> tuple[Predicate, ...]:
-        """Return what fits the noun that is meant, and not the other."""
-        return tuple(p for p in self.predicates if p.kind not in SIZES and p.fits(meant) and not p.fits(other))
+        """Return what fits the noun that is meant, and not the other if they have the same pronoun."""
+        return tuple(
+            p
+            for p in self.predicates
+            if p.kind not in SIZES and p.fits(meant) and not (p.fits(other) and meant.pronoun == other.pronoun)
+        )
 
     @cache  # noqa: B019
     def sizes(self, noun: FrenchNoun) -> tuple[Predicate, ...]:
@@ -341,8 +357,8 @@ def _being(s: Speaker, now: bool) -> PhrasePair:
 
 
 def _deed(s: Speaker) -> PhrasePair:
-    """Return `the boy laughed`."""
-    person = s.pick(lexicon().of(frozenset(("person",))))
+    """Return `the boy laughed`, of somebody who is not in the sentence yet."""
+    person = s.pick([n for n in lexicon().of(PERSONS) if n.key not in s.used])
     phrase, _ = _noun_phrase(s, person)
     english, auxiliary, participle = s.pick(DEEDS)
     agreeing = "e" if person.feminine and auxiliary == "est" else ""
@@ -350,7 +366,7 @@ def _deed(s: Speaker) -> PhrasePair:
 
 
 def _with_pronoun(s: Speaker, now: bool) -> tuple[PhrasePair, bool, tuple[NounIdea, ...]] | None:
-    """Return a clause with two nouns and what is said of `it`, one of them; whether it is in the present; the nouns."""
+    """Return a clause with two nouns and what is said of one of them; whether it is in the present; possible nouns."""
     verb = s.pick(lexicon().verbs)
     first, second = (s.pick(lexicon().of(classes)) for classes in verb.nouns)
     trying = _modes(verb, first, now, ("trying",))
@@ -363,7 +379,9 @@ def _with_pronoun(s: Speaker, now: bool) -> tuple[PhrasePair, bool, tuple[NounId
     mode = s.weigh(_modes(verb, first, now, polarity))
     now = MODES[mode].now
     made, nouns = _main(s, verb, first, second, mode)
-    meant, other = nouns if s.chance(0.5) else nouns[::-1]
+    meant, other = nouns[:2] if s.chance(0.5) else nouns[1::-1]
+    if verb.given and s.chance(0.2):
+        meant, other = nouns[2], nouns[0]
     said = [_about_it(s, verb, meant, other, now, too=connective != "even though", is_first=meant is nouns[0])]
     if connective != "even though" and s.chance(0.12):
         said.append(_about_it(s, verb, meant, other, now, too=True, is_first=meant is nouns[0]))
@@ -375,7 +393,8 @@ def _with_pronoun(s: Speaker, now: bool) -> tuple[PhrasePair, bool, tuple[NounId
     for number, (predicate, clause) in enumerate(filter(None, said)):
         s.relate(predicate.key, meant.noun.key)
         made += (_both("and", again, s.idea()) if number else PhrasePair()) + clause
-    return made, now, nouns
+    possible = [noun for noun in nouns if noun.noun.pronoun == meant.noun.pronoun]
+    return made, now, tuple(possible)
 
 
 def _about_it(
@@ -397,7 +416,7 @@ def _about_it(
     predicate = s.pick(options)
     degree = "enough" if enough else "too" if verb.kind in FITTING else _degree(s, predicate, too)
     s.antecedents.append((it, meant.idea))
-    pronoun = _both("it", "", it) + PhrasePair((), words("elle" if meant.noun.feminine else "il", it))
+    pronoun = _both(meant.noun.pronoun, "elle" if meant.noun.feminine else "il", it)
     return predicate, pronoun + _said(s, predicate, meant.noun.feminine, now, degree)
 
 
@@ -434,9 +453,8 @@ def _noun_phrase(s: Speaker, noun: FrenchNoun) -> tuple[PhrasePair, NounIdea]:
     i, d = s.idea(), s.idea()
     s.use(noun.key)
     head = _both(noun.english, noun.french, i)
-    person = "person" in noun.classes
-    determiner = "the" if person else s.weigh({"the": 8.0, "this": 1.0, "my": 1.0})
-    if not person and s.chance(0.12):
+    determiner = "the" if noun.is_person else s.weigh({"the": 8.0, "this": 1.0, "my": 1.0})
+    if not noun.is_person and s.chance(0.12):
         fitting = [c for c in COLOURS if not noun.classes.isdisjoint(c[3].split())]
         english, *forms = s.pick([c[:3] for c in fitting]) if fitting and s.chance(0.7) else LITTLE
         described = _both(english, forms[noun.feminine], s.idea())
@@ -456,7 +474,6 @@ class Mode(NamedTuple):
     now: bool = False
 
 
-FITTING = ("fit", "cover")
 MODES = {
     "": Mode("positive", 1.0),
     "did not": Mode("negative", 4.0),
@@ -476,7 +493,7 @@ FITTING_MODES = ("did not", "does not")
 
 def _modes(verb: FrenchVerb, first: FrenchNoun, now: bool, polarities: tuple[str, ...]) -> dict[str, float]:
     """Return the weights of the forms that a verb can have; those of the past, if there are none of the present."""
-    willed = verb.given or "animal" in first.classes
+    willed = verb.given or first.is_person or "animal" in first.classes
     modes = {
         mode: one
         for mode, one in MODES.items()
@@ -491,8 +508,8 @@ def _modes(verb: FrenchVerb, first: FrenchNoun, now: bool, polarities: tuple[str
 
 def _main(
     s: Speaker, verb: FrenchVerb, first: FrenchNoun, second: FrenchNoun, mode: str
-) -> tuple[PhrasePair, tuple[NounIdea, NounIdea]]:
-    """Return the main clause, and its two nouns with their ideas."""
+) -> tuple[PhrasePair, tuple[NounIdea, ...]]:
+    """Return the main clause, and its two nouns with their ideas; then the person who is the subject, if there is one."""
     s.use(verb.key)
     s.relate(verb.key, first.key)
     s.relate(verb.key, second.key)
@@ -504,11 +521,11 @@ def _main(
     if not verb.given:
         made = one + _verb_phrase(s, verb, v, mode, first.feminine) + after + other
         return made, (one_idea, other_idea)
-    person = s.pick(lexicon().of(frozenset(("person",))))
-    subject, _ = _noun_phrase(s, person)
+    person = s.pick(lexicon().of(PERSONS))
+    subject, subject_idea = _noun_phrase(s, person)
     after = _both(verb.preposition[0], verb.preposition[1], s.idea())
     made = subject + _verb_phrase(s, verb, v, mode, person.feminine) + one + after + other
-    return made, (one_idea, other_idea)
+    return made, (one_idea, other_idea, subject_idea)
 
 
 def _verb_phrase(s: Speaker, verb: FrenchVerb, v: int, mode: str, feminine: bool) -> PhrasePair:
@@ -557,7 +574,7 @@ def _example(made: PhrasePair, antecedents: list[tuple[int, int]], nouns: tuple[
         target[0].upper() + target[1:],
         tuple(sorted(links)),
         tuple((at[pronoun], at[noun]) for pronoun, noun in antecedents),
-        tuple(at[noun.idea] for noun in nouns),
+        tuple(sorted(at[noun.idea] for noun in nouns)),
     )
 
 
