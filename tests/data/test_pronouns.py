@@ -6,7 +6,7 @@ import re
 from collections import Counter, defaultdict
 from functools import cache
 from hashlib import blake2b
-from itertools import combinations, islice
+from itertools import combinations, islice, pairwise
 
 import pytest
 
@@ -19,13 +19,13 @@ from heedful.data.pronouns import (
     generate,
     join_words,
     kept,
-    lexicon,
     pairs,
 )
+from heedful.data.pronouns.lexicon import lexicon
 from heedful.errors import ConfigError
 
 # Of the first 200 pairs of seed 7, with their links. A change of the grammar changes it: write the new one down.
-DIGEST = "?"
+DIGEST = "d5b02d53c15dfdbd71e7d000caaa91b4"
 NOUNS = {noun.english: noun for noun in lexicon().nouns}
 FRENCH = {noun.french: noun for noun in lexicon().nouns}
 FORMS = {form: p for p in lexicon().predicates if p.kind not in ("have", "verb") for form in p.forms}
@@ -42,7 +42,8 @@ def everything() -> list[PronounExample]:
 
 
 def with_it() -> list[PronounExample]:
-    return [example for example in everything() if example.antecedents]
+    """Those where `it` may refer to two nouns."""
+    return [example for example in everything() if len(example.nouns) == 2]
 
 
 def noun_at(example: PronounExample, place: int) -> str:
@@ -115,12 +116,12 @@ def test_elision_and_contraction(apart: str, together: str) -> None:
 
 
 def test_nothing_is_left_unelided_or_uncontracted() -> None:
-    wrong = re.compile(
-        r"\b(le|la|ne|de|se|que|puisque|ce|ma) [aâeéèêiîoôuûœ]|\b(le|la|de) h(?!ache|arpe|érisson)|\b(de|à) le\b|si il\b",
-        re.IGNORECASE,
-    )
+    vowel, silent = r"\b(le|la|ne|de|se|que|puisque|ce|ma) [aâeéèêiîoôuûœ]", r"\b(le|la|de) h(?!ache|arpe|érisson|eurt)"
+    wrong = re.compile(rf"{vowel}|{silent}|\b(de|à) le\b|si il\b", re.IGNORECASE)
     assert [x.target for x in everything() if wrong.search(x.target)] == []
-    assert [x.target for x in everything() if re.search(r"\b[ld]'(hache|harpe|hérisson)|\bcet (?![aeéhiîoœâ])", x.target)] == []
+    assert [
+        x.target for x in everything() if re.search(r"\b[ld]'(hache|harpe|hérisson)|\bcet (?![aeéhiîoœâ])", x.target)
+    ] == []
 
 
 def test_determiners_agree_with_their_nouns() -> None:
@@ -130,7 +131,7 @@ def test_determiners_agree_with_their_nouns() -> None:
     seen = Counter()
     for example in everything():
         french = [word.lower() for word in example.target.split()]
-        for one, other in zip(french, french[1:], strict=False):
+        for one, other in pairwise(french):
             if one in genders and other in FRENCH:
                 seen[one] += 1
                 assert FRENCH[other].feminine == genders[one], example.target
@@ -140,19 +141,19 @@ def test_determiners_agree_with_their_nouns() -> None:
 def test_what_is_said_agrees_with_the_noun() -> None:
     """In `the street was too wide`, and after a pronoun: the French word linked to the predicate has its gender."""
     checked = 0
-    for example in with_it():
+    for example in everything():
         source, target = example.source.split(), example.target.split()
         for pronoun, noun in example.antecedents:
             feminine = NOUNS[source[noun].lower()].feminine
             (form,) = {target[j] for i, j in example.links if i == pronoun}
             assert PRONOUNS[bare(form)] == feminine, example
-            end = next((i for i in range(pronoun + 1, len(source)) if source[i] in ("and", "it")), len(source))
+            end = next((i for i in range(pronoun + 1, len(source)) if source[i] == "and"), len(source))
             for i, j in example.links:
                 predicate = FORMS.get(target[j])
                 if pronoun < i < end and predicate and source[i] in predicate.english.split():
                     checked += 1
                     assert predicate.forms[feminine] == target[j], example
-    assert checked > 5000
+    assert checked > 4000
 
 
 def test_participles_with_etre_agree_with_the_subject() -> None:
@@ -174,7 +175,6 @@ def test_it_fits_one_noun_only() -> None:
     sizes = 0
     for example in with_it():
         source = example.source.split()
-        assert len(example.nouns) == 2
         assert example.nouns[0] < example.nouns[1]
         for pronoun, noun in example.antecedents:
             assert source[pronoun] == "it"
@@ -205,7 +205,23 @@ def test_both_nouns_and_both_genders_are_meant_as_often() -> None:
     for gender in (True, False):
         meant = [x.antecedents[0][1] == x.nouns[0] for x, g in zip(sentences, genders, strict=True) if g[0] == gender]
         assert 0.45 < sum(meant) / len(meant) < 0.55
-    assert 0.6 < len(sentences) / len(everything()) < 0.85
+    assert 0.4 < len(sentences) / len(everything()) < 0.7
+
+
+def test_he_and_she_are_persons_and_it_is_not() -> None:
+    seen = Counter()
+    for example in everything():
+        for pronoun, noun in example.antecedents:
+            meant = NOUNS[noun_at(example, noun)]
+            word = example.source.split()[pronoun]
+            assert (
+                word == meant.pronoun == ("it" if "person" not in meant.classes else "she" if meant.feminine else "he")
+            )
+            assert noun in example.nouns
+            assert all(NOUNS[noun_at(example, n)].pronoun == word for n in example.nouns)
+            seen[word, len(example.nouns)] += 1
+    assert set(seen) == {("it", 1), ("it", 2), ("he", 1), ("she", 1)}
+    assert min(seen.values()) > 300
 
 
 def test_all_words_are_linked() -> None:
@@ -216,7 +232,9 @@ def test_all_words_are_linked() -> None:
 
 
 def test_links_of_one_sentence() -> None:
-    example = next(x for x in sample("train") if re.match(r"The \S+ did not cross the \S+ because it was too", x.source))
+    example = next(
+        x for x in sample("train") if re.match(r"The \S+ did not cross the \S+ because it was too", x.source)
+    )
     assert example.links[:5] == ((0, 0), (1, 1), (2, 2), (3, 2), (3, 3)) or example.target.startswith("L'")
     source, target = example.source.split(), example.target.split()
     (because, it) = source.index("because"), source.index("it")
@@ -232,7 +250,7 @@ def combinations_of(example: PronounExample) -> set[frozenset[str]]:
     """All pairs of keys of two nouns, or of a noun and what is said, that are together in a sentence."""
     source = example.source.lower()
     present = [n.key for n in lexicon().nouns if n.english in source.split()]
-    present += [p.key for p in lexicon().predicates if f" {p.english} " in f"{source} "]
+    present += [p.key for p in lexicon().predicates if re.search(rf" {p.english}(?! down)( |$)", source)]
     return {frozenset(pair) for pair in combinations(present, 2)}
 
 

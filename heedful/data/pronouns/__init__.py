@@ -23,11 +23,11 @@ from itertools import combinations, islice, product
 from random import Random
 from typing import NamedTuple
 
-from heedful.data.hindi.lexicon import rows
 from heedful.data.hindi.phrases import LinkedWord, Phrase, Speaker, words
+from heedful.data.pronouns.lexicon import PERSONS, FrenchNoun, FrenchVerb, Predicate, lexicon
 from heedful.errors import ConfigError, choose
 
-__all__ = ["LONGEST", "SHORTEST", "SPLITS", "PronounExample", "generate", "join_words", "kept", "lexicon", "pairs"]
+__all__ = ["LONGEST", "SHORTEST", "SPLITS", "PronounExample", "generate", "join_words", "kept", "pairs"]
 
 SPLITS = ("train", "valid", "test")
 SHORTEST, LONGEST = 3, 32
@@ -37,9 +37,7 @@ VOWELS = "aâàeéèêiîoôuûœ"
 ASPIRATED = ("hache", "harpe", "haut", "heurt", "hérisson")  # no elision before these
 WEAK = {"le": "l'", "la": "l'", "ne": "n'", "de": "d'", "se": "s'", "que": "qu'", "puisque": "puisqu'"}
 CONTRACTED = {("de", "le"): "du", ("à", "le"): "au"}
-SIZES = ("large", "small")  # kinds of predicates
 FITTING = ("fit", "cover")  # kinds of verbs that sizes decide on
-PERSONS = frozenset(("person",))
 
 
 class PronounExample(NamedTuple):
@@ -57,140 +55,6 @@ class PronounExample(NamedTuple):
     nouns: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, eq=False)
-class FrenchNoun:
-    """A noun."""
-
-    english: str
-    french: str
-    feminine: bool
-    classes: frozenset[str]
-
-    @property
-    def key(self) -> str:
-        """What it is known by among combinations of words."""
-        return f"noun {self.english}"
-
-    @property
-    def is_person(self) -> bool:
-        """Whether it is a person, who is not called `it`."""
-        return "person" in self.classes
-
-    @property
-    def pronoun(self) -> str:
-        """The English pronoun."""
-        return ("she" if self.feminine else "he") if self.is_person else "it"
-
-
-@dataclass(frozen=True, eq=False)
-class Predicate:
-    """What can be said of a noun: an adjective in two genders, a noun after `avoir`, or a verb in two tenses."""
-
-    english: str
-    forms: tuple[str, str]
-    kind: str
-    classes: frozenset[str]
-
-    @property
-    def key(self) -> str:
-        """What it is known by among combinations of words."""
-        return f"predicate {self.english}"
-
-    def fits(self, noun: FrenchNoun) -> bool:
-        """Whether it can be said of a noun."""
-        return not self.classes.isdisjoint(noun.classes)
-
-
-@dataclass(frozen=True, eq=False)
-class FrenchVerb:
-    """A verb between two nouns.
-
-    `past` is the participle, or imperfect and present; `auxiliary` is `a` (of avoir), `est` or `se est` (of être). The
-    prepositions are English and French, before the second noun.
-    """
-
-    base: str
-    simple_past: str
-    infinitive: str
-    past: tuple[str, ...]
-    auxiliary: str
-    preposition: tuple[str, str]
-    kind: str
-    nouns: tuple[frozenset[str], frozenset[str]]
-
-    @property
-    def given(self) -> bool:
-        """Whether a person is the subject, and the two nouns are object and place."""
-        return self.kind == "give"
-
-    @property
-    def key(self) -> str:
-        """What it is known by among combinations of words."""
-        return f"verb {self.infinitive}"
-
-
-@dataclass(frozen=True, eq=False)
-class FrenchLexicon:
-    """All words."""
-
-    nouns: tuple[FrenchNoun, ...]
-    predicates: tuple[Predicate, ...]
-    verbs: tuple[FrenchVerb, ...]
-
-    @cache  # noqa: B019  (there is one lexicon, for ever)
-    def of(self, classes: frozenset[str]) -> tuple[FrenchNoun, ...]:
-        """Return the nouns of these classes."""
-        return tuple(n for n in self.nouns if not classes.isdisjoint(n.classes))
-
-    @cache  # noqa: B019
-    def said_of(self, meant: FrenchNoun, other: FrenchNoun) -> tuple[Predicate, ...]:
-        """Return what fits the noun that is meant, and not the other if they have the same pronoun."""
-        return tuple(
-            p
-            for p in self.predicates
-            if p.kind not in SIZES and p.fits(meant) and not (p.fits(other) and meant.pronoun == other.pronoun)
-        )
-
-    @cache  # noqa: B019
-    def sizes(self, noun: FrenchNoun) -> tuple[Predicate, ...]:
-        """Return the sizes that a noun can have."""
-        return tuple(p for p in self.predicates if p.kind in SIZES and p.fits(noun))
-
-
-@cache
-def lexicon() -> FrenchLexicon:
-    """Read the tables, once."""
-    return FrenchLexicon(
-        tuple(
-            FrenchNoun(english, french, gender == "f", frozenset(classes.split()))
-            for english, french, gender, classes in rows("nouns.txt", 4, __name__)
-        ),
-        tuple(
-            Predicate(english, (first, second), kind, frozenset(classes.split()))
-            for english, first, second, kind, classes in rows("predicates.txt", 5, __name__)
-        ),
-        tuple(_verb(*row) for row in rows("verbs.txt", 6, __name__)),
-    )
-
-
-def _verb(english: str, french: str, past: str, kind: str, first: str, second: str) -> FrenchVerb:
-    base, simple_past = english.split(", ")
-    infinitive, _, preposition = french.partition(", ")
-    after = ""
-    if kind == "give":
-        simple_past, _, after = simple_past.partition(" ")
-    return FrenchVerb(
-        base=base,
-        simple_past=simple_past,
-        infinitive=infinitive.removeprefix("+").removeprefix("s'"),
-        past=tuple(past.split()),
-        auxiliary="est" if infinitive[0] == "+" else "se est" if infinitive.startswith("s'") else "a",
-        preposition=(after, preposition),
-        kind=kind,
-        nouns=(frozenset(first.split()), frozenset(second.split())),
-    )
-
-
 def generate(
     seed: int = 1, split: str = "train", min_words: int = SHORTEST, max_words: int = LONGEST
 ) -> Iterator[PronounExample]:
@@ -206,10 +70,11 @@ def generate(
     fruitless = 0
     while fruitless < TRIES:
         s = Speaker(random)
-        example = _sentence(s)
+        drawn = _sentence(s)
         fruitless += 1
-        if example is None or not min_words <= len(example.source.split()) <= max_words or not _belongs(s, split):
+        if drawn is None or not min_words <= len(drawn[0].english) <= max_words or not _belongs(s, split):
             continue
+        example = _example(*drawn, s.antecedents)
         digest = blake2b(example.source.encode(), digest_size=16).digest()
         if digest in seen:
             continue
@@ -257,17 +122,17 @@ def _belongs(s: Speaker, split: str) -> bool:
 
 
 @dataclass(frozen=True)
-class PhrasePair:
+class _PhrasePair:
     """The same in both languages; French words are not elided or contracted yet."""
 
     english: Phrase = ()
     french: Phrase = ()
 
-    def __add__(self, other: PhrasePair) -> PhrasePair:
-        return PhrasePair(self.english + other.english, self.french + other.french)
+    def __add__(self, other: _PhrasePair) -> _PhrasePair:
+        return _PhrasePair(self.english + other.english, self.french + other.french)
 
 
-class NounIdea(NamedTuple):
+class _NounIdea(NamedTuple):
     """A noun of a sentence, and its idea."""
 
     noun: FrenchNoun
@@ -303,14 +168,17 @@ DEEDS = (
 )
 
 
-def _both(english: str, french: str, *ideas: int) -> PhrasePair:
-    return PhrasePair(words(english, *ideas), words(french, *ideas))
+def _both(english: str, french: str, *ideas: int) -> _PhrasePair:
+    return _PhrasePair(words(english, *ideas), words(french, *ideas))
 
 
-def _sentence(s: Speaker) -> PronounExample | None:
-    """Return a sentence of one to three clauses, perhaps with an adverb before or after it; None if nothing fits."""
+def _sentence(s: Speaker) -> tuple[_PhrasePair, tuple[_NounIdea, ...]] | None:
+    """Return a sentence of one to three clauses, perhaps with an adverb, and what its pronoun may mean.
+
+    None if nothing can be said of the noun that was drawn.
+    """
     now = s.chance(0.15)
-    nouns: tuple[NounIdea, ...] = ()
+    nouns: tuple[_NounIdea, ...] = ()
     if s.chance(PLAIN):
         made, now = _plain(s, now)
     else:
@@ -324,10 +192,10 @@ def _sentence(s: Speaker) -> PronounExample | None:
         adverb = s.pick(list((ADVERBS_NOW if now else ADVERBS).items()))
         time = _both(*adverb, s.idea())
         made = time + made if s.chance(0.6) else made + time
-    return _example(made, s.antecedents, nouns)
+    return made, nouns
 
 
-def _plain(s: Speaker, now: bool) -> tuple[PhrasePair, bool]:
+def _plain(s: Speaker, now: bool) -> tuple[_PhrasePair, bool]:
     """Return a sentence without a pronoun, and whether it is in the present."""
     kind = s.weigh({"verb": 3.0, "being": 3.0, "deed": 0.5, "two": 1.5, "reason": 1.5})
     match kind:
@@ -347,7 +215,7 @@ def _plain(s: Speaker, now: bool) -> tuple[PhrasePair, bool]:
     return made, now
 
 
-def _being(s: Speaker, now: bool) -> PhrasePair:
+def _being(s: Speaker, now: bool) -> _PhrasePair:
     """Return `the street was too wide`."""
     predicate = s.pick(lexicon().predicates)
     noun = s.pick([n for n in lexicon().nouns if predicate.fits(n)])
@@ -356,7 +224,7 @@ def _being(s: Speaker, now: bool) -> PhrasePair:
     return phrase + _said(s, predicate, noun.feminine, now, _degree(s, predicate, too=True))
 
 
-def _deed(s: Speaker) -> PhrasePair:
+def _deed(s: Speaker) -> _PhrasePair:
     """Return `the boy laughed`, of somebody who is not in the sentence yet."""
     person = s.pick([n for n in lexicon().of(PERSONS) if n.key not in s.used])
     phrase, _ = _noun_phrase(s, person)
@@ -365,7 +233,7 @@ def _deed(s: Speaker) -> PhrasePair:
     return phrase + _both(english, f"{auxiliary} {participle}{agreeing}", s.idea())
 
 
-def _with_pronoun(s: Speaker, now: bool) -> tuple[PhrasePair, bool, tuple[NounIdea, ...]] | None:
+def _with_pronoun(s: Speaker, now: bool) -> tuple[_PhrasePair, bool, tuple[_NounIdea, ...]] | None:
     """Return a clause with two nouns and what is said of one of them; whether it is in the present; possible nouns."""
     verb = s.pick(lexicon().verbs)
     first, second = (s.pick(lexicon().of(classes)) for classes in verb.nouns)
@@ -392,14 +260,14 @@ def _with_pronoun(s: Speaker, now: bool) -> tuple[PhrasePair, bool, tuple[NounId
     again = "et que" if french.endswith("que") else "et"
     for number, (predicate, clause) in enumerate(filter(None, said)):
         s.relate(predicate.key, meant.noun.key)
-        made += (_both("and", again, s.idea()) if number else PhrasePair()) + clause
+        made += (_both("and", again, s.idea()) if number else _PhrasePair()) + clause
     possible = [noun for noun in nouns if noun.noun.pronoun == meant.noun.pronoun]
     return made, now, tuple(possible)
 
 
 def _about_it(
-    s: Speaker, verb: FrenchVerb, meant: NounIdea, other: NounIdea, now: bool, *, too: bool, is_first: bool
-) -> tuple[Predicate, PhrasePair] | None:
+    s: Speaker, verb: FrenchVerb, meant: _NounIdea, other: _NounIdea, now: bool, *, too: bool, is_first: bool
+) -> tuple[Predicate, _PhrasePair] | None:
     """Return what fits the noun that is meant and not the other, with `it` before it; None if there is nothing."""
     it = s.idea()
     enough = False
@@ -429,7 +297,7 @@ def _degree(s: Speaker, predicate: Predicate, too: bool) -> str:
     return s.weigh({"": 2.0, "very": 1.0, "so": 1.0, "rather": 0.5} | ({"too": 4.0} if too else {}))
 
 
-def _said(s: Speaker, predicate: Predicate, feminine: bool, now: bool, degree: str) -> PhrasePair:
+def _said(s: Speaker, predicate: Predicate, feminine: bool, now: bool, degree: str) -> _PhrasePair:
     """Return `was too tired`: what is said of a noun, after it."""
     s.use(predicate.key)
     p = s.idea()
@@ -441,14 +309,14 @@ def _said(s: Speaker, predicate: Predicate, feminine: bool, now: bool, degree: s
     said = _both(predicate.english, predicate.forms[feminine], p)
     if degree == "enough":
         n, d = s.idea(), s.idea()
-        return PhrasePair(
+        return _PhrasePair(
             words(english, be) + words("not", n) + said.english + words("enough", d),
             words("ne", n) + words(french, be) + words("pas", n) + words("assez", d) + said.french,
         )
     return _both(english, french, be) + _both(degree, DEGREES[degree], s.idea()) + said
 
 
-def _noun_phrase(s: Speaker, noun: FrenchNoun) -> tuple[PhrasePair, NounIdea]:
+def _noun_phrase(s: Speaker, noun: FrenchNoun) -> tuple[_PhrasePair, _NounIdea]:
     """Return a noun with its determiner and perhaps an adjective; and the noun with its idea."""
     i, d = s.idea(), s.idea()
     s.use(noun.key)
@@ -459,14 +327,18 @@ def _noun_phrase(s: Speaker, noun: FrenchNoun) -> tuple[PhrasePair, NounIdea]:
         english, *forms = s.pick([c[:3] for c in fitting]) if fitting and s.chance(0.7) else LITTLE
         described = _both(english, forms[noun.feminine], s.idea())
         french = described.french + head.french if english == LITTLE[0] else head.french + described.french
-        head = PhrasePair(described.english + head.english, french)
+        head = _PhrasePair(described.english + head.english, french)
     vowel = _begins_with_vowel(head.french[0].text)
-    forms = {"the": ("le", "la"), "this": ("cet" if vowel else "ce", "cette"), "my": ("mon", "mon" if vowel else "ma")}
-    return _both(determiner, forms[determiner][noun.feminine], d) + head, NounIdea(noun, i)
+    french_forms = {
+        "the": ("le", "la"),
+        "this": ("cet" if vowel else "ce", "cette"),
+        "my": ("mon", "mon" if vowel else "ma"),
+    }
+    return _both(determiner, french_forms[determiner][noun.feminine], d) + head, _NounIdea(noun, i)
 
 
-class Mode(NamedTuple):
-    """A form of the main verb: whether it says that something happened, its weight, who can be its subject, its tense."""
+class _Mode(NamedTuple):
+    """A form of the main verb: whether something happened, its weight, who can be the subject, and its tense."""
 
     polarity: str
     weight: float
@@ -475,18 +347,18 @@ class Mode(NamedTuple):
 
 
 MODES = {
-    "": Mode("positive", 1.0),
-    "did not": Mode("negative", 4.0),
-    "could not": Mode("negative", 1.5),
-    "never": Mode("negative", 1.0),
-    "did not want to": Mode("negative", 1.5, willed=True),
-    "refused to": Mode("negative", 1.0, willed=True),
-    "wanted to": Mode("trying", 1.0, willed=True),
-    "tried to": Mode("trying", 1.0, willed=True),
-    "cannot": Mode("negative", 1.0, now=True),
-    "does not want to": Mode("negative", 1.0, willed=True, now=True),
-    "wants to": Mode("trying", 1.0, willed=True, now=True),
-    "does not": Mode("negative", 1.0, now=True),
+    "": _Mode("positive", 1.0),
+    "did not": _Mode("negative", 4.0),
+    "could not": _Mode("negative", 1.5),
+    "never": _Mode("negative", 1.0),
+    "did not want to": _Mode("negative", 1.5, willed=True),
+    "refused to": _Mode("negative", 1.0, willed=True),
+    "wanted to": _Mode("trying", 1.0, willed=True),
+    "tried to": _Mode("trying", 1.0, willed=True),
+    "cannot": _Mode("negative", 1.0, now=True),
+    "does not want to": _Mode("negative", 1.0, willed=True, now=True),
+    "wants to": _Mode("trying", 1.0, willed=True, now=True),
+    "does not": _Mode("negative", 1.0, now=True),
 }
 FITTING_MODES = ("did not", "does not")
 
@@ -508,8 +380,8 @@ def _modes(verb: FrenchVerb, first: FrenchNoun, now: bool, polarities: tuple[str
 
 def _main(
     s: Speaker, verb: FrenchVerb, first: FrenchNoun, second: FrenchNoun, mode: str
-) -> tuple[PhrasePair, tuple[NounIdea, ...]]:
-    """Return the main clause, and its two nouns with their ideas; then the person who is the subject, if there is one."""
+) -> tuple[_PhrasePair, tuple[_NounIdea, ...]]:
+    """Return the main clause, its two nouns with their ideas, and then the person who is the subject, if any."""
     s.use(verb.key)
     s.relate(verb.key, first.key)
     s.relate(verb.key, second.key)
@@ -517,7 +389,7 @@ def _main(
     one, one_idea = _noun_phrase(s, first)
     other, other_idea = _noun_phrase(s, second)
     v = s.idea()
-    after = PhrasePair((), words(verb.preposition[1], v))
+    after = _PhrasePair((), words(verb.preposition[1], v))
     if not verb.given:
         made = one + _verb_phrase(s, verb, v, mode, first.feminine) + after + other
         return made, (one_idea, other_idea)
@@ -528,7 +400,7 @@ def _main(
     return made, (one_idea, other_idea, subject_idea)
 
 
-def _verb_phrase(s: Speaker, verb: FrenchVerb, v: int, mode: str, feminine: bool) -> PhrasePair:
+def _verb_phrase(s: Speaker, verb: FrenchVerb, v: int, mode: str, feminine: bool) -> _PhrasePair:
     """Return the verb with its auxiliaries and negation; `v` is its idea."""
     m, n, to = s.idea(), s.idea(), s.idea()
     not_, base = words("not", n), words(verb.base, v)
@@ -538,35 +410,37 @@ def _verb_phrase(s: Speaker, verb: FrenchVerb, v: int, mode: str, feminine: bool
     wanting = {"did not want to": "voulait", "does not want to": "veut", "wanted to": "voulait", "wants to": "veut"}
     if verb.kind in FITTING:
         does, tense = mode.split()[0], verb.past[mode == "does not"]
-        return PhrasePair(words(does, m) + not_ + base, ne + words(tense, m, v) + pas)
+        return _PhrasePair(words(does, m) + not_ + base, ne + words(tense, m, v) + pas)
     match mode:
         case "":
-            return PhrasePair(words(verb.simple_past, v), words(verb.auxiliary, v) + participle)
+            return _PhrasePair(words(verb.simple_past, v), words(verb.auxiliary, v) + participle)
         case "did not":
-            return PhrasePair(words("did", m) + not_ + base, ne + words(verb.auxiliary, m) + pas + participle)
+            return _PhrasePair(words("did", m) + not_ + base, ne + words(verb.auxiliary, m) + pas + participle)
         case "never":
             never = ne + words(verb.auxiliary, v) + words("jamais", n) + participle
-            return PhrasePair(words("never", n) + words(verb.simple_past, v), never)
+            return _PhrasePair(words("never", n) + words(verb.simple_past, v), never)
         case "could not":
-            return PhrasePair(words("could", m) + not_ + base, ne + words("pouvait", m) + pas + infinitive)
+            return _PhrasePair(words("could", m) + not_ + base, ne + words("pouvait", m) + pas + infinitive)
         case "cannot":
-            return PhrasePair(words("cannot", m, n) + base, ne + words("peut", m) + pas + infinitive)
+            return _PhrasePair(words("cannot", m, n) + base, ne + words("peut", m) + pas + infinitive)
         case "refused to" | "tried to":
             english = words(mode.split()[0], m) + words("to", to) + base
-            return PhrasePair(english, words("a", m) + words(TRIED[mode], m) + words("de", to) + infinitive)
+            return _PhrasePair(english, words("a", m) + words(TRIED[mode], m) + words("de", to) + infinitive)
         case "wanted to" | "wants to":
-            return PhrasePair(words(mode, m) + base, words(wanting[mode], m) + infinitive)
+            return _PhrasePair(words(mode, m) + base, words(wanting[mode], m) + infinitive)
     does = mode.split()[0]
     english = words(does, m) + not_ + words("want to", m) + base
-    return PhrasePair(english, ne + words(wanting[mode], m) + pas + infinitive)
+    return _PhrasePair(english, ne + words(wanting[mode], m) + pas + infinitive)
 
 
-def _example(made: PhrasePair, antecedents: list[tuple[int, int]], nouns: tuple[NounIdea, ...]) -> PronounExample:
+def _example(made: _PhrasePair, nouns: tuple[_NounIdea, ...], antecedents: list[tuple[int, int]]) -> PronounExample:
     """Return the words as text, with their links."""
     french = join_words(made.french)
-    links = {
-        (i, j) for i, x in enumerate(made.english) for j, y in enumerate(french) if not set(x.ideas).isdisjoint(y.ideas)
-    }
+    expressed: dict[int, list[int]] = {}
+    for j, word in enumerate(french):
+        for idea in word.ideas:
+            expressed.setdefault(idea, []).append(j)
+    links = {(i, j) for i, word in enumerate(made.english) for idea in word.ideas for j in expressed.get(idea, ())}
     at = {word.ideas[0]: i for i, word in enumerate(made.english)}
     source, target = (" ".join(word.text for word in phrase) for phrase in (made.english, french))
     return PronounExample(
@@ -579,10 +453,10 @@ def _example(made: PhrasePair, antecedents: list[tuple[int, int]], nouns: tuple[
 
 
 def join_words(phrase: Phrase) -> Phrase:
-    """Return French words with elision and contraction: le animal -> l'animal, de le -> du, parce que il -> parce qu'il.
+    """Return French words with elision and contraction: le animal -> l'animal, de le -> du, que il -> qu'il.
 
     >>> [word.text for word in join_words(words("de le âne à le chien de la hache"))]
-    ["de", "l'âne", 'au', 'chien', 'de', 'la', 'hache']
+    ['de', "l'âne", 'au', 'chien', 'de', 'la', 'hache']
     """
     joined: list[LinkedWord] = []
     for text, ideas in reversed(phrase):
