@@ -1,7 +1,7 @@
 """Tiny models of `transformers` with random weights, and their tokenizers, as users' models are: for every test.
 
-`make("bert")` returns a model and a tokenizer; `make("bert", folder)` saves both there too. The same name makes the same
-weights. The weights are large, so that attention is far from uniform.
+`make("bert")` returns a model and a tokenizer; `make("bert", folder)` saves both there too. The same name makes
+the same weights. The weights are large, so that attention is far from uniform.
 """
 
 from __future__ import annotations
