@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, overload
 
 from heedful.draw import braid, heads, svg
 from heedful.draw.picture import Picture
-from heedful.draw.terminal import heatmap
+from heedful.draw.terminal import heads_table, heatmap, word_table
 from heedful.draw.views import check_path, too_large
 from heedful.errors import ConfigError, DataError, choose
 from heedful.files import write_whole
@@ -20,8 +20,6 @@ from heedful.trace.readout import Weights
 
 FORMAT = "heedful attention 1"
 VIEWS = ("heads", "heatmap", "braid", "self")
-ROWS = 24  # heads in the terminal, for one word
-LARGEST = 48  # and in a picture
 WORDS = 160  # of a side of the largest heat map or braid
 
 
@@ -148,12 +146,10 @@ class ModelAttention(Sequence[LayerAttention]):
         how = how or AttentionView()
         group = self._group(how)
         if how.word is not None:
-            trace = group.word_trace(
-                find_words(group.target, how.word), how.layer, how.head, sinks=how.sinks, most=ROWS
-            )
-            return heatmap(trace, width, ascii_only, confidence=False)
+            words = find_words(group.target, how.word)
+            return word_table(group, words, width, ascii_only, how.layer, how.head, how.sinks)
         if how.name == "heads":
-            return heads.table(group, how.rank, width, ascii_only, how.layer, how.head)
+            return heads_table(group, how.rank, width, ascii_only, how.layer, how.head, how.sinks)
         if how.name == "braid":
             raise ConfigError('the view \'braid\' is a picture: use save("x.svg", view="braid")')
         return heatmap(self._trace(group, how), width, ascii_only, confidence=False)
@@ -165,10 +161,9 @@ class ModelAttention(Sequence[LayerAttention]):
         title = title or f"{group.title} of {self.name}" * bool(self.name)
         if how.word is not None:
             words = find_words(group.target, how.word)
-            trace = group.word_trace(words, how.layer, how.head, sinks=how.sinks, most=LARGEST)
-            return svg.picture(trace, title, confidence=False)
+            return heads.word_picture(group, words, title, how.layer, how.head, how.sinks)
         if how.name == "heads":
-            return heads.group_picture(group, title, how.rank, how.layer, how.head)
+            return heads.group_picture(group, title, how.rank, how.layer, how.head, how.sinks)
         trace = self._trace(group, how)
         if how.name == "heatmap":
             return svg.picture(trace, title, confidence=False)
