@@ -12,7 +12,7 @@ from heedful.draw.picture import Picture
 from heedful.draw.terminal import heads_table, heatmap, word_table
 from heedful.draw.views import check_path, too_large
 from heedful.errors import ConfigError, DataError, choose
-from heedful.files import write_whole
+from heedful.files import read_json, write_whole
 from heedful.trace import Trace
 from heedful.trace.json_checks import field_of, listed
 from heedful.trace.model_attention import KINDS, AttentionGroup, TopWeights, find_words, top_weights
@@ -141,6 +141,14 @@ class ModelAttention(Sequence[LayerAttention]):
             sizes.append(f"{group.kind}: {L} layers × {H} heads, {T} × {S} tokens, {group.backend}")
         return f"ModelAttention({self.name!r}; {'; '.join(sizes)})"
 
+    def written(self) -> list[str]:
+        """Return what the model wrote: a translation, or the prompt and what follows it; nothing for an encoder."""
+        kinds = {group.kind: group for group in self.groups}
+        if "cross" in kinds:
+            return [kinds["cross"].target.text]
+        group = self.groups[0]
+        return [] if group.generated is None else [group.target.text]
+
     def text(self, how: AttentionView | None = None, width: int = 80, ascii_only: bool = False) -> str:
         """Return what the terminal shows."""
         how = how or AttentionView()
@@ -241,9 +249,7 @@ def write(
     check_path(path)
     kind = path.suffix.lower()
     if kind == ".json":
-        plain = [one.plain() for one in attentions]
-        record = plain[0] if len(plain) == 1 else {"format": FORMAT, "runs": plain}
-        write_whole(path, json.dumps(record, ensure_ascii=False).encode("utf-8", "replace"))
+        write_whole(path, json.dumps(record(attentions), ensure_ascii=False).encode("utf-8", "replace"))
         return ""
     if kind == ".html":
         from heedful.draw.explorer import page
@@ -261,6 +267,26 @@ def write(
     else:
         write_whole(path, document.encode())
     return too_large(document)
+
+
+def record(attentions: Sequence[ModelAttention]) -> dict[str, Any]:
+    """Return the record of one run, or of several, as JSON can hold it."""
+    plain = [one.plain() for one in attentions]
+    return plain[0] if len(plain) == 1 else {"format": FORMAT, "runs": plain}
+
+
+def read_attentions(path: Path) -> list[ModelAttention] | None:
+    """Return the runs of a .json file of `write`; None if it holds something else, such as a trace."""
+    try:
+        plain = read_json(path, DataError)
+    except (OSError, DataError):
+        return None
+    if not isinstance(plain, dict) or not str(plain.get("format")).startswith("heedful attention"):
+        return None
+    try:
+        return [ModelAttention.build(one) for one in listed(plain.get("runs", [plain]), "runs")]
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from None
 
 
 def in_notebook() -> bool:
