@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, overload
 
-from heedful.draw import braid, heads, svg
+from heedful.draw import all_heads, braid, svg
 from heedful.draw.picture import Picture
 from heedful.draw.terminal import heads_table, heatmap, word_table
 from heedful.draw.views import check_path, too_large
@@ -166,13 +166,16 @@ class ModelAttention(Sequence[LayerAttention]):
         """Return the picture of a view."""
         how = how or AttentionView()
         group = self._group(how)
-        title = title or f"{group.title} of {self.name}" * bool(self.name)
+        model = group.title + f" of {self.name}" * bool(self.name)
         if how.word is not None:
             words = find_words(group.target, how.word)
-            return heads.word_picture(group, words, title, how.layer, how.head, how.sinks)
+            text = " ".join(group.target.words[i].text for i in words)
+            title = title or f"{model}: from '{text}', in every head"
+            return all_heads.word_picture(group, words, title, how.layer, how.head, how.sinks)
         if how.name == "heads":
-            return heads.group_picture(group, title, how.rank, how.layer, how.head, how.sinks)
+            return all_heads.group_picture(group, title or model, how.rank, how.layer, how.head, how.sinks)
         trace = self._trace(group, how)
+        title = title or f"{model}, {trace.readout.label}"
         if how.name == "heatmap":
             return svg.picture(trace, title, confidence=False)
         return braid.picture(trace, title, mass=how.mass or (0.5 if group.inside else braid.MASS))

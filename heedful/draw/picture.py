@@ -350,6 +350,16 @@ def message(trace: Trace, title: str) -> Picture:
     return Picture(400, y + 34, title or labels_of(trace).title, text, "\n".join(body))
 
 
+def stacked(pictures: Sequence[Picture], space: float = 10.0) -> Picture:
+    """Return the parts of one picture one below the other, without lines between them."""
+    parts, y = [], 0.0
+    for part in pictures:
+        parts.append(f'<g transform="translate(0 {decimal(y)})">{part.body}</g>')
+        y += part.height + space
+    width, description = max(part.width for part in pictures), " ".join(part.description for part in pictures)
+    return Picture(width, y - space, pictures[0].title, description, "\n".join(parts))
+
+
 def stack(pictures: Sequence[Picture], title: str, default_title: str) -> Picture:
     """Return pictures one below the other as one: a sentence under several models."""
     if len(pictures) == 1:

@@ -111,7 +111,7 @@ def picture(
         last = len(sources) - 1
         sources, weights, gold = sources[::-1], weights[:, ::-1], gold and frozenset((last - s, t) for s, t in gold)
         axes = axes._replace(columns=tuple(last + 1 - s for s in axes.columns))
-    font, wide, high = _sizes(*weights.shape, axes.compact)
+    font, wide, high = _sizes(len(targets), len(sources), axes.compact)
     across, down = [cut(w, LONGEST, font) for w in sources], [cut(w, LONGEST, font) for w in targets]
     left = max(width_of(w, font) for w in down) + 14
     longest = max(width_of(w, font) for w in across)

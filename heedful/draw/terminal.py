@@ -17,7 +17,7 @@ import regex
 from numpy.typing import NDArray
 from rich.cells import cell_len
 
-from heedful.draw import heads
+from heedful.draw import all_heads
 from heedful.draw.picture import NO_WEIGHTS, NO_WORDS, generated_words
 from heedful.trace import END, Text, Trace
 from heedful.trace.alarms import warnings
@@ -252,19 +252,19 @@ def heads_table(
     layer: int | None = None,
     head: int | None = None,
     sinks: str | None = None,
-    limit: int = heads.FIRST,
+    limit: int = all_heads.FIRST,
 ) -> str:
     """Return all heads as a grid of shades, the first ones by a measure as a table, and the first as a heat map.
 
     Rows of the grid are layers. The table is of the heads of `layer` and with the number `head`, if they are given; the
     heat map is left out if the text is too long for the width.
     """
-    first = heads.ranked_heads(group, rank, layer, head, limit)
-    measure = heads.measures_of(group)[rank]
+    first = all_heads.ranked_heads(group, rank, layer, head, limit)
+    measure = all_heads.measures_of(group)[rank]
     L, H = group.shape[:2]
     counts = f"{L} layer{'s' * (L > 1)} of {H} head{'s' * (H > 1)}"
-    above = _lines(f"{group.title}, {counts}, by {measure.name}: {measure.meaning}", width, ascii_only)
-    captions = [group.source_words]
+    above = _lines(f"{group.title}, {counts}, by {measure.noun}: {measure.meaning}", width, ascii_only)
+    captions = [group.origin]
     if found := group.sinks():
         captions.insert(0, "sinks: " + ", ".join(f"{one.text} {one.share:.0%}" for one in found) + " of all weight")
     below = [line for text in captions for line in _lines(text, width, ascii_only)]
@@ -277,7 +277,7 @@ def heads_table(
     return "\n".join(lines)
 
 
-def _head_grid(values: NDArray[np.float32], measure: heads.Measure, width: int, ascii_only: bool) -> list[str]:
+def _head_grid(values: NDArray[np.float32], measure: all_heads.Measure, width: int, ascii_only: bool) -> list[str]:
     """Return a grid of layers and heads, the darker the larger the measure, and the least value of each shade."""
     H = values.shape[1]
     left = 6 + len(str(len(values)))
@@ -296,7 +296,7 @@ def _head_grid(values: NDArray[np.float32], measure: heads.Measure, width: int, 
             lines.append(f"layer {number:>{left - 6}}{''.join(shades[level] for level in row)}".rstrip())
     signs = [plain if ascii_only else block for _, block, plain in SHADES]
     entries = [f"[{sign * 2}] {_spaced(measure.text(low))}" for low, sign in zip(lows, signs, strict=True)]
-    return [*lines, *_wrap(f"{measure.name} from:", entries, width)]
+    return [*lines, *_wrap(f"{measure.noun} from:", entries, width)]
 
 
 def _spaced(text: str) -> str:
@@ -305,10 +305,10 @@ def _spaced(text: str) -> str:
 
 
 def _ranking(
-    group: AttentionGroup, first: Sequence[heads.RankedHead], rank: str, width: int, ascii_only: bool
+    group: AttentionGroup, first: Sequence[all_heads.RankedHead], rank: str, width: int, ascii_only: bool
 ) -> list[str]:
     """Return the table of the first heads, with the measure that ranks them first."""
-    measures = heads.measures_of(group)
+    measures = all_heads.measures_of(group)
     order = [rank, *(name for name in measures if name != rank)]
     line = f"{'head':<6}" + "".join(f"{measures[name].name:>10}" for name in order)
     space = width - len(line) - 2
@@ -318,11 +318,11 @@ def _ranking(
     return lines + [f"{_measured(one, order)}  {_pair(one, space, ascii_only)}".rstrip() for one in first]
 
 
-def _measured(one: heads.RankedHead, order: Sequence[str]) -> str:
+def _measured(one: all_heads.RankedHead, order: Sequence[str]) -> str:
     return f"{one.name:<6}" + "".join(f"{_spaced(one.measures[name]):>10}" for name in order)
 
 
-def _pair(one: heads.RankedHead, width: int, ascii_only: bool) -> str:
+def _pair(one: all_heads.RankedHead, width: int, ascii_only: bool) -> str:
     """Return the largest weight of a head, `it → animal 66%`, in at most `width` columns."""
     if not one.query:
         return ""
