@@ -120,7 +120,7 @@ def see(  # noqa: PLR0913  (the options of the command)
     model = Parts.of(model).model  # without a wrapper
     if not hasattr(model, "config"):
         raise ConfigError(
-            f"model is {type(model).__name__}, which is no model of transformers; heedful.watch reads any torch.nn.Module"
+            f"model is {type(model).__name__}, no model of transformers; heedful.watch reads any torch.nn.Module"
         )
     parts = Parts.of(model)
     with _unchanged(model):
