@@ -148,6 +148,7 @@ def make_tokenizer(kind: str, first: str = "", last: str = "") -> Any:
     names = {"unk_token": "<unk>", "pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>"}
     if kind == "wordpiece" or first == "[CLS]":
         names = {"unk_token": "[UNK]", "pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+        names["mask_token"] = "[MASK]"
     if kind == "bytes":
         del names["unk_token"]
     tokenizer.add_special_tokens(sorted(names.values()))
