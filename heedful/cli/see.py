@@ -30,6 +30,8 @@ class _AttentionOptions(NamedTuple):
 
     generate: int
     beside: list[str]
+    layer: int | None
+    head: int | None
     attention: str | None
     mean: bool
     rollout: bool
@@ -172,7 +174,7 @@ def see(
     if text == "-":
         text = sys.stdin.read().strip()
     chosen = _AttentionOptions(
-        generate, beside or [], attention, mean, rollout, word, words, sinks, rank, trust_remote_code
+        *(generate, beside or [], layer, head), attention, mean, rollout, word, words, sinks, rank, trust_remote_code
     )
     shown = _model_attentions(model, text, target, others or [], chosen, inside or view == "self", device, threads)
     if shown is not None:
@@ -411,8 +413,10 @@ def _transformers_run(
 ) -> Callable[[str, str | None], ModelAttention]:
     """Open a model of transformers; return the function that runs it on a text, with a target or None."""
     from heedful.interop import open_transformers
+    from heedful.models.device import pick
 
-    opened = open_transformers(path, device, chosen.trust_remote_code)
+    opened = open_transformers(path, pick(device), chosen.trust_remote_code)
+    hold = [] if chosen.layer is None and chosen.head is None else [(chosen.layer, chosen.head)]
 
     def run(text: str, target: str | None) -> ModelAttention:
         return heedful.see(
@@ -421,7 +425,8 @@ def _transformers_run(
             text,
             target=target,
             generate=chosen.generate,
-            word=chosen.word,
+            hold=hold,
+            rows=() if chosen.word is None else (chosen.word,),
             words=chosen.words,
             name=name,
         )
