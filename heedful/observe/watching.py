@@ -100,7 +100,7 @@ class WatchedCalls(Sequence[AttentionCall]):
                 call.weights = call.weights and call.weights.to(device)
             except Exception as error:  # another exception may be on its way, which must not be hidden
                 call.weights = None
-                self.unread.append((call.module, _described(error)))
+                self.unread.append((call.module, described(error)))
 
     def __str__(self) -> str:
         """One line for each module, and how much memory is held."""
@@ -120,7 +120,7 @@ def _module_name(name: str) -> str:
     return name or "(the model)"
 
 
-def _described(error: Exception) -> str:
+def described(error: Exception) -> str:
     """Return an error in one line; for one that is not heedful's, with its type."""
     return str(error) if isinstance(error, HeedfulError) else f"{type(error).__name__}: {' '.join(str(error).split())}"
 
@@ -328,7 +328,7 @@ class _Watcher:
         try:
             call = self.call(name, number, caught, _arguments(*args, **kwargs))
         except Exception as error:  # whatever it is, the model goes on as if it were not watched
-            self.watched.unread.append((name, _described(error)))
+            self.watched.unread.append((name, described(error)))
             return
         if self.each is not None:
             call.kept, call.weights = self.each(call), None

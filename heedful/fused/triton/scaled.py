@@ -321,6 +321,22 @@ class ScaledWeights:
             lse = self._ready_lse()[:, at[0]][:, :, at[1], None]
             return self.scores.tile(slice(0, B), at[0], at[1], at[2]).sub_(lse).exp_()
 
+    def tiles(self, sentence: int = 0, heads: Positions = ALL) -> Iterator[tuple[slice, Tensor]]:
+        """Yield all weights of one sentence of the batch, some rows at a time: the rows, and (h, t, s) with s <= S.
+
+        Columns that a causal mask rules out for all of the rows are left out. Memory does not grow with T.
+        """
+        _, H, T, S = self.shape
+        lse = self._ready_lse()[sentence, :, :, None]
+        at, only = _index(heads, H, "heads"), slice(sentence, sentence + 1)
+        with torch.no_grad():
+            scores, lse = self.scores.select(only).wide(), lse[at]
+        for _, rows in scaled_plain.blocks(1, len(lse), T, S, scores.most):
+            columns = slice(0, min(S, rows.stop)) if scores.causal else slice(0, S)
+            with torch.no_grad():
+                tile = scores.tile(slice(0, 1), at, rows, columns)[0].sub_(lse[:, rows]).exp_()
+            yield rows, tile
+
     def mean(self, rows: Positions = ALL, columns: Positions = ALL) -> Tensor:
         """Return the mean over heads of a block, one head at a time.  -> (B, t, s)."""
         H = self.shape[1]
