@@ -283,6 +283,7 @@ def _head_grid(values: NDArray[np.float32], measure: all_heads.Measure, width: i
     left = 6 + len(str(len(values)))
     # If not all heads have two columns and a space, they have no space, and every fifth is numbered.
     cell = 3 if left + 3 * H <= width else 2
+    left += cell == 2
     size = (width - left) // cell
     lows = [float(values.max()) * i / len(SHADES) for i in range(len(SHADES))]
     levels = np.searchsorted(lows[1:], values.astype(float), side="right")
@@ -293,7 +294,7 @@ def _head_grid(values: NDArray[np.float32], measure: all_heads.Measure, width: i
         numbers = [f"{n + 1 if cell == 3 or not (n + 1) % 5 else '':>{cell}}" for n in panel]
         lines += [""] * bool(lines) + [f"{'head':>{left}}{''.join(numbers)}"]
         for number, row in enumerate(levels[:, panel].tolist(), 1):
-            lines.append(f"layer {number:>{left - 6}}{''.join(shades[level] for level in row)}".rstrip())
+            lines.append(f"{f'layer {number}':<{left}}{''.join(shades[level] for level in row)}".rstrip())
     signs = [plain if ascii_only else block for _, block, plain in SHADES]
     entries = [f"[{sign * 2}] {_spaced(measure.text(low))}" for low, sign in zip(lows, signs, strict=True)]
     return [*lines, *_wrap(f"{measure.noun} from:", entries, width)]
