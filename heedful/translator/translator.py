@@ -21,7 +21,6 @@ from heedful.interop import HUB, is_marian, open_parts
 from heedful.interop.folder import ModelParts, holds_model, write_model
 from heedful.models import Memory, NeedWeights, Network, pack_weights
 from heedful.models.device import memory_guard, pick, using_threads
-from heedful.models.transformer import Transformer
 from heedful.observe.influence import LABELS, influence
 from heedful.text import UNKNOWN
 from heedful.text.graphemes import whole
@@ -431,7 +430,7 @@ class Translator:
             raise ConfigError(f"a model of the family '{self.config.family}' has no attention to show")
         starts = done.starts or ((0, 0),)
         traces = {"cross": done.trace}
-        if isinstance(self.parts.model, Transformer):
+        if self.config.family == "transformer" and not isinstance(self.parts.model, Ensemble):
             encoder = [self.self_attention(part.source.text) for part in parts]
             decoder = [self.decoder_self_attention(part.source.text, part.target.text) for part in parts]
             traces = {
