@@ -13,8 +13,11 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import torch
+from conftest import copies
+from small_runs import small
 from tiny_transformers import make
 
+import heedful
 from heedful.draw.model_attention import ModelAttention
 
 Run = Callable[..., tuple[int, str, str]]
@@ -240,3 +243,47 @@ def test_options_of_other_models_are_refused_for_ours(heedful_cli: Run, tiny: Pa
         code, _, err = heedful_cli("see", tiny, "a b", *option)
         assert code == 2
         assert option[0] in err
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Transformer of ours, of 2 layers with 4 heads."""
+    out = tmp_path_factory.mktemp("own") / "model"
+    heads = {"family": "transformer", "layers": 2, "heads": 4, "width": 16, "inner": 16}
+    heedful.train(copies(), out, settings={**small(), "model": heads})
+    return out
+
+
+def test_decoder_self_attention_of_our_own_models(heedful_cli: Run, own: Path) -> None:
+    trace = heedful.load(own, "cpu").decoder_self_attention("a b c", "a b c")
+    assert trace.weights is not None
+    assert trace.weights.shape == (2, 4, 4, 4)
+    assert trace.source.tokens[0] == "<s>"
+    np.testing.assert_allclose(trace.weights.sum(-1), 1, atol=1e-5)
+    assert not np.triu(trace.weights, 1).any()
+    done = heedful_cli("see", own, "a b c", "--target", "a b c", "--attention", "decoder", "--json")
+    groups = {group.kind: group for group in ModelAttention.build(json.loads(done[1])).groups}
+    np.testing.assert_allclose(groups["decoder"].weights, trace.weights, atol=1e-5)
+    encoder = heedful.load(own, "cpu").self_attention("a b c")
+    np.testing.assert_allclose(groups["encoder"].weights, encoder.weights, atol=1e-5)
+
+
+def test_options_for_heads_work_for_our_own_models(heedful_cli: Run, own: Path) -> None:
+    for chosen in (
+        ["--from", "b"],
+        ["--mean"],
+        ["--pieces"],
+        ["--attention", "encoder", "--rollout"],
+        ["--attention", "decoder", "--layer", "2", "--head", "1"],
+        ["--rank", "entropy"],
+        ["--sinks", "apart", "--mean"],
+    ):
+        done = heedful_cli("see", own, "a b c", "--target", "a b c", *chosen)
+        assert (done[0], done[2]) == (0, ""), chosen
+
+
+def test_a_recurrent_model_has_cross_attention_only(heedful_cli: Run, tiny: Path) -> None:
+    assert heedful_cli("see", tiny, "a b", "--from", "a")[0] == 0
+    code, _, err = heedful_cli("see", tiny, "a b", "--attention", "decoder")
+    assert code == 2
+    assert "cross" in err
