@@ -27,13 +27,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from heedful.interop.transformers import open_transformers
 from model_packages import MODELS, SMOLLM, fetch, largest_difference
 from numpy.typing import NDArray
 from torch import Tensor
 
 import heedful
 from heedful.errors import HeedfulError
+from heedful.interop.transformers import open_transformers
 from heedful.observe.tokens import tokenize
 
 FROM = 16  # the first query that counts
@@ -41,31 +41,32 @@ AFTER = 12  # words, after which the first one is moved
 OTHERS = ("Table", "Seven", "Green", "Because", "Walking", "Never")
 TEXTS = (
     # A story.
-    "Once a month the ferry brought letters to the island. The old keeper of the lighthouse carried them up the hill in "
-    "a leather bag, and read the addresses aloud to himself, because he liked the names of distant towns. One evening "
-    "there was a letter for him. He put it on the kitchen table, made tea, and looked at it for an hour before he opened "
-    "it. It came from a woman whom he had met thirty years before, on the mainland, in a shop that sold maps. She wrote "
-    "that the shop was closed now, and that she had kept one map for him: the map of his own island, drawn by somebody "
-    "who had never been there. He read the letter twice, lit the lamp in the tower, and began to write.",
+    "Once a month the ferry brought letters to the island. The old keeper of the lighthouse carried them up the "
+    "hill in a leather bag, and read the addresses aloud to himself, because he liked the names of distant towns. "
+    "One evening there was a letter for him. He put it on the kitchen table, made tea, and looked at it for an hour "
+    "before he opened it. It came from a woman whom he had met thirty years before, on the mainland, in a shop that "
+    "sold maps. She wrote that the shop was closed now, and that she had kept one map for him: the map of his own "
+    "island, drawn by somebody who had never been there. He read the letter twice, lit the lamp in the tower, and "
+    "began to write.",
     # An explanation.
     "Water expands when it freezes, which is why ice floats. In most other substances the solid is denser than the "
-    "liquid and sinks. In ice each molecule is held by four neighbours at fixed angles, and the open lattice takes more "
-    "space than the crowd of molecules in the liquid. A lake therefore freezes from above. The layer of ice keeps the "
-    "cold air away from the water below, and fish survive the winter near the ground, where the temperature stays at "
-    "about four degrees. If ice were heavier than water, lakes would freeze from below, and few of them would melt in "
-    "spring.",
+    "liquid and sinks. In ice each molecule is held by four neighbours at fixed angles, and the open lattice takes "
+    "more space than the crowd of molecules in the liquid. A lake therefore freezes from above. The layer of ice "
+    "keeps the cold air away from the water below, and fish survive the winter near the ground, where the "
+    "temperature stays at about four degrees. If ice were heavier than water, lakes would freeze from below, and "
+    "few of them would melt in spring.",
     # Instructions.
-    "Peel two large onions and cut them into thin rings. Heat three spoons of oil in a wide pan, add the onions and a "
-    "little salt, and stir them over a low flame until they are soft and brown; this takes about half an hour and cannot "
-    "be hurried. Meanwhile boil a litre of stock. Add a spoon of flour to the onions, stir for one minute, and pour in "
-    "the stock slowly. Let the soup simmer for twenty minutes. Toast four slices of bread, put cheese on them, and place "
-    "one slice in each bowl before you pour the soup over it.",
+    "Peel two large onions and cut them into thin rings. Heat three spoons of oil in a wide pan, add the onions and "
+    "a little salt, and stir them over a low flame until they are soft and brown; this takes about half an hour and "
+    "cannot be hurried. Meanwhile boil a litre of stock. Add a spoon of flour to the onions, stir for one minute, "
+    "and pour in the stock slowly. Let the soup simmer for twenty minutes. Toast four slices of bread, put cheese "
+    "on them, and place one slice in each bowl before you pour the soup over it.",
     # A conversation.
-    "Where did you leave the keys? I put them on the shelf beside the door, as always, and now they are gone. Did you "
-    "look in your coat? Twice, and under the newspaper, and in the bowl with the apples. Perhaps the cat played with "
-    "them again. Last week she carried a glove into the garden and hid it behind the roses. Then let us ask the cat. She "
-    "will not tell us anything before she has had her dinner, and perhaps not even then. Wait, what is that sound in the "
-    "washing machine?",
+    "Where did you leave the keys? I put them on the shelf beside the door, as always, and now they are gone. Did "
+    "you look in your coat? Twice, and under the newspaper, and in the bowl with the apples. Perhaps the cat played "
+    "with them again. Last week she carried a glove into the garden and hid it behind the roses. Then let us ask "
+    "the cat. She will not tell us anything before she has had her dinner, and perhaps not even then. Wait, what is "
+    "that sound in the washing machine?",
 )
 
 
@@ -165,7 +166,7 @@ def main() -> None:
     options.add_argument("--models", type=Path, default=MODELS, help=f"folder for the model (default: {MODELS})")
     options.add_argument("--markdown", action="store_true", help="print the table in Markdown")
     args = options.parse_args()
-    opened = open_transformers(str(fetch(SMOLLM, args.models)), "cpu")
+    opened = open_transformers(str(fetch(SMOLLM, args.models)))
     model, tokenizer = opened.model, opened.tokenizer
     lengths = [len(tokenize(tokenizer, text)[0]) for text in TEXTS]
     print(f"{SMOLLM.model}, {model.dtype}; texts of {', '.join(map(str, lengths))} tokens")
