@@ -116,7 +116,7 @@ def value_lengths(model: Any, tokenizer: Any, text: str) -> NDArray[np.float64]:
     ratios: list[float] = []
 
     def keep(module: torch.nn.Module, inputs: tuple[Tensor, ...], values: Tensor) -> None:
-        lengths = values[0].unflatten(-1, (model.config.num_key_value_heads, -1)).norm(dim=-1)  # (T, heads)
+        lengths = values[0].view(len(values[0]), model.config.num_key_value_heads, -1).norm(dim=-1)  # (T, heads)
         ratios.append(float((lengths[0] / lengths[FROM:].mean(0)).mean()))
 
     projections = [part for name, part in model.named_modules() if name.endswith("v_proj")]
