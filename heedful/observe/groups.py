@@ -109,7 +109,7 @@ class GroupBuilder:
     modules: list[str] = field(default_factory=list)
     backends: list[str] = field(default_factory=list)
     weights: list[Weights] = field(default_factory=list)
-    summaries: list[_Summary] = field(default_factory=list)
+    summaries: list[_LayerSummary] = field(default_factory=list)
     top: dict[tuple[int, int], TopWeights] = field(default_factory=dict)
 
     @property
@@ -173,7 +173,7 @@ class GroupBuilder:
         return replace(group, top={at: self.top[at] for at in sorted(self.top, key=order.__getitem__)})
 
 
-class _Summary(NamedTuple):
+class _LayerSummary(NamedTuple):
     """The summary of one layer: as in `AttentionGroup`, without the axis of layers; `rows` (rows, H, S)."""
 
     causal: bool
@@ -188,7 +188,7 @@ class _Summary(NamedTuple):
 @torch.no_grad()
 def _summarised(
     tiles: Tiles, heads: int, sizes: tuple[int, int], source: Text, cross: bool, rows: Sequence[int]
-) -> _Summary:
+) -> _LayerSummary:
     """Summarise the weights of one layer in one pass."""
     T, S = sizes
     totals: _Totals | None = None
@@ -240,11 +240,11 @@ class _Totals:
         self.blocks.index_add_(1, self.row_block[rows], columns)
         self.largest += (p * self.words[:s]).amax(-1).sum(-1)
 
-    def summary(self) -> _Summary:
+    def summary(self) -> _LayerSummary:
         means = self.blocks / self.counts[:, None]
         distance, sharpness = self.distance / self.weight.clamp(min=1e-12), self.largest / self.T
         arrays = (self.received, self.entropy, distance, sharpness, means, self.held_rows)
-        return _Summary(self.causal, *(x.cpu().numpy() for x in arrays))
+        return _LayerSummary(self.causal, *(x.cpu().numpy() for x in arrays))
 
 
 @torch.no_grad()
