@@ -252,7 +252,7 @@ def _pieces(tokenizer: Any, ids: Sequence[int]) -> list[_Piece]:  # noqa: ANN401
     """Return the bytes that each id stands for, with the spaces."""
     style = _style(tokenizer)
     added = dict(getattr(tokenizer, "added_tokens_decoder", None) or {})
-    special = _special_ids(tokenizer, added)
+    special = _special_ids(tokenizer, added, style)
     names = [str(name) for name in tokenizer.convert_ids_to_tokens(list(ids))]
     if style == "other":
         plain = [i for i in ids if i not in special]
@@ -278,13 +278,14 @@ def _pieces(tokenizer: Any, ids: Sequence[int]) -> list[_Piece]:  # noqa: ANN401
     return pieces
 
 
-def _special_ids(tokenizer: Any, added: dict[int, Any]) -> set[int]:  # noqa: ANN401
+def _special_ids(tokenizer: Any, added: dict[int, Any], style: str) -> set[int]:  # noqa: ANN401
     """Return the ids that stand for no characters: not those of unknown and masked words."""
     special = {i for i, token in added.items() if getattr(token, "special", False)}
     special |= {*getattr(tokenizer, "all_special_ids", ()), *getattr(tokenizer, "id_to_lang_token", ())}
-    roles = {name: getattr(tokenizer, f"{name}_token_id", None) for name in ("bos", "eos", "pad", "sep", "cls")}
-    # In GPT-2 the unknown token is also the end of a text.
-    words = {getattr(tokenizer, f"{name}_token_id", None) for name in ("unk", "mask")} - set(roles.values())
+    roles = {getattr(tokenizer, f"{name}_token_id", None) for name in ("bos", "eos", "pad", "sep", "cls")}
+    # Nothing is unknown in bytes: there the unknown token is a special one, the end of a text in GPT-2.
+    names = ("mask",) if style == "bytes" else ("mask", "unk")
+    words = {getattr(tokenizer, f"{name}_token_id", None) for name in names} - roles
     return special - words
 
 

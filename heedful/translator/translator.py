@@ -15,17 +15,20 @@ import torch
 
 from heedful.decoding import Decoding, DecodingKeywords, batch_by_length, length_limit
 from heedful.decoding.ensemble import Ensemble
+from heedful.draw.model_attention import ModelAttention
 from heedful.errors import ConfigError, DataError, ModelError, check_value, choose, known_arguments, suggest_keywords
 from heedful.interop import HUB, is_marian, open_parts
 from heedful.interop.folder import ModelParts, holds_model, write_model
 from heedful.models import Memory, NeedWeights, Network, pack_weights
 from heedful.models.device import memory_guard, pick, using_threads
+from heedful.models.transformer import Transformer
 from heedful.observe.influence import LABELS, influence
 from heedful.text import UNKNOWN
 from heedful.text.graphemes import whole
 from heedful.text.segments import READ, Segment, read_rule, segments
 from heedful.trace import Text, Trace
 from heedful.trace.alignment import Alignment
+from heedful.trace.model_attention import OWN, AttentionGroup
 from heedful.trace.readout import SYMMETRIES, Readout
 from heedful.translator.aligning import align_traces, check_reverse, combine, usual_symmetry, wrong_way
 from heedful.translator.pipeline import AttentionReader, DecodePipeline, TokenAttention, readout_of
@@ -415,6 +418,34 @@ class Translator:
         return [(one.start, self.self_attention(one.text)) for one in parts], [
             note for one in parts for note in one.notes
         ]
+
+    def see(self, text: str, target: str | None = None, *, name: str = "") -> ModelAttention:
+        """Return the weights of all heads for a text and its translation, the model's own or `target`.
+
+        There is cross-attention, and of a Transformer the self-attention of encoder and decoder, too. The weights are
+        those of each head, not of the read-out.
+        """
+        done = self.translate(text) if target is None else self.score([text], [target])[0]
+        parts = [part.trace for part in done.sentences or (done,)]
+        if parts[0].weights is None:
+            raise ConfigError(f"a model of the family '{self.config.family}' has no attention to show")
+        starts = done.starts or ((0, 0),)
+        traces = {"cross": done.trace}
+        if isinstance(self.parts.model, Transformer):
+            encoder = [self.self_attention(part.source.text) for part in parts]
+            decoder = [self.decoder_self_attention(part.source.text, part.target.text) for part in parts]
+            traces = {
+                "encoder": Trace.join(text, text, [(s, s) for s, _ in starts], encoder),
+                "decoder": Trace.join(done.text, done.text, [(t, t) for _, t in starts], decoder),
+                **traces,
+            }
+        groups = []
+        for kind, trace in traces.items():
+            assert trace.weights is not None
+            modules = [f"{'encoder' if kind == 'encoder' else 'decoder'}.{i}" for i in range(len(trace.weights))]
+            texts = (trace.source, trace.target)
+            groups.append(AttentionGroup.from_weights(kind, texts, modules, OWN, trace.weights))
+        return ModelAttention(name, groups)
 
     def save(self, path: str | Path) -> None:
         """Write the model to a folder of heedful's own; raise ConfigError if it already holds a model."""
