@@ -15,7 +15,7 @@ from heedful.errors import ConfigError, DataError, choose
 from heedful.files import read_json, write_whole
 from heedful.trace import Trace
 from heedful.trace.json_checks import field_of, listed
-from heedful.trace.model_attention import KINDS, AttentionGroup, TopWeights, find_words, top_weights
+from heedful.trace.model_attention import KINDS, MEASURES, SINKS, AttentionGroup, TopWeights, find_words, top_weights
 from heedful.trace.readout import Weights
 
 FORMAT = "heedful attention 1"
@@ -45,11 +45,26 @@ class AttentionView(NamedTuple):
     mass: float | None = None
     dark: bool = False
 
+    def check(self) -> None:
+        """Raise ConfigError for a view, a kind, a measure, or a treatment of sinks that does not exist."""
+        choose("view", self.name, VIEWS)
+        choose("measure of heads", self.rank, MEASURES)
+        if self.kind is not None:
+            choose("kind of attention", self.kind, KINDS)
+        if self.sinks is not None:
+            choose("treatment of sinks", self.sinks, SINKS)
+        if self.mass is not None and not 0 < self.mass <= 1:
+            raise ConfigError(f"the share of the weight that is drawn is {self.mass}; it is above 0 and at most 1")
+        if self.rollout and (self.mean or self.layer is not None or self.head is not None):
+            raise ConfigError("rollout is of all layers and heads; leave out mean, layer and head")
+        if self.word is not None and (self.rollout or self.mean):
+            raise ConfigError("the rows of a word are those of single heads; leave out mean and rollout")
+
     @property
     def name(self) -> str:
         """The name of the view: the one that was chosen, or the default."""
         chosen = self.mean or self.rollout or (self.layer is not None and self.head is not None)
-        return choose("view", self.view or ("heatmap" if chosen else "heads"), VIEWS)
+        return self.view or ("heatmap" if chosen else "heads")
 
 
 class LayerAttention(NamedTuple):
@@ -165,6 +180,7 @@ class ModelAttention(Sequence[LayerAttention]):
     def picture(self, how: AttentionView | None = None, title: str = "") -> Picture:
         """Return the picture of a view."""
         how = how or AttentionView()
+        how.check()
         group = self._group(how)
         model = group.title + f" of {self.name}" * bool(self.name)
         if how.word is not None:
@@ -249,6 +265,7 @@ def write(
     from heedful.draw.picture import stack
 
     how = how or AttentionView()
+    how.check()
     check_path(path)
     kind = path.suffix.lower()
     if kind == ".json":
