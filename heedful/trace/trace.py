@@ -29,6 +29,7 @@ from heedful.trace.readout import RAW, Readout
 PLACES = ("start", "end", "first", "last")
 END = "</s>"  # the token, and the word, that ends a sentence
 ALL_HEADS = "mean of all layers and heads"
+OPTIONAL = ("caption", "generated")  # fields that a record has only if they are set
 
 
 class Word(NamedTuple):
@@ -46,9 +47,14 @@ class Word(NamedTuple):
         return self.text == END and self.start == self.end
 
     @property
+    def is_special(self) -> bool:
+        """Whether this is a special token, as `[CLS]` or `</s>`: it has a name, but no characters in the text."""
+        return bool(self.text) and self.start == self.end
+
+    @property
     def is_mark(self) -> bool:
         """Whether the word is only punctuation."""
-        return bool(self.text) and not self.is_end and all(unicodedata.category(c)[0] == "P" for c in self.text)
+        return bool(self.text) and not self.is_special and all(unicodedata.category(c)[0] == "P" for c in self.text)
 
 
 def right_to_left(text: str) -> bool:
@@ -159,6 +165,9 @@ class Trace:
     `after` and `norms`, both (L, H, S), are needed to read single heads as the read-out does: the weights of the step
     that reads `</s>`, and the norms of the value vectors (`Readout.mix`). In a text of several sentences, each sentence
     has those of its own source tokens.
+
+    `caption` says in words which weights these are, in place of the read-out. `generated` is the number of the first
+    token of the target that the model wrote itself, after a prompt.
     """
 
     source: Text
@@ -172,6 +181,8 @@ class Trace:
     heads: tuple[int, ...] = ()
     after: NDArray[np.float32] | None = None
     norms: NDArray[np.float32] | None = None
+    caption: str = ""
+    generated: int | None = None
 
     def numbers(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the numbers, from 1, of the layers and of the heads that the trace holds."""
@@ -218,6 +229,8 @@ class Trace:
     @property
     def readout_caption(self) -> str:
         """The read-out in words, as captions of figures have it."""
+        if self.caption:
+            return self.caption
         if not self.readout.attention:
             return str(self.readout)
         layers, heads = self.numbers()
@@ -345,7 +358,8 @@ class Trace:
         record = {field.name: getattr(self, field.name) for field in fields(self)}
         arrays = {name: value.tolist() for name, value in record.items() if isinstance(value, np.ndarray)}
         records = {name: record[name].plain() for name in ("source", "target", "readout")}
-        return {**record, **arrays, **records, "layers": list(layers), "heads": list(heads)}
+        kept = {name: value for name, value in record.items() if name not in OPTIONAL or value not in ("", None)}
+        return {**kept, **arrays, **records, "layers": list(layers), "heads": list(heads)}
 
     @classmethod
     def build(cls, plain: Mapping[str, Any]) -> Trace:
