@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from heedful.draw import html
 from heedful.draw.picture import FONTS, Picture, clean
 from heedful.draw.trace_codec import FULL, LONGEST, largest
-from heedful.errors import ConfigError, DataError, __version__
+from heedful.errors import ConfigError, DataError, __version__, choose
 from heedful.trace import Text
 from heedful.trace.model_attention import HELD, MEASURES, AttentionGroup, TopWeights, find_words
 from heedful.trace.readout import Weights
@@ -325,7 +325,7 @@ def _first_state(
     return {
         "kind": group.kind,
         "picks": [[m, pick] for m in range(len(attentions))],
-        "view": PICKED[how.name],
+        "view": PICKED[choose("view", how.view or "heads", PICKED)],
         "unit": "words" if how.words else "tokens",
         "direction": "to",
         "measure": how.rank if how.word is None else "selected",
