@@ -62,8 +62,12 @@ class TransformersModel(NamedTuple):
 def is_transformers(path: Path) -> bool:
     """Whether a path is a model of `transformers`, by its `config.json`, or a GGUF file, or a folder with one.
 
-    Models of heedful are none, nor are Marian models, which heedful reads itself.
+    Models of heedful are none, nor are Marian models, which heedful reads itself. Of a name on the hub, as in
+    `hf:gpt2`, only `config.json` is downloaded.
     """
+    if str(path).startswith(HUB):
+        path = snapshot(str(path), [CONFIG], "hf")
+        return not (path / CONFIG).exists() or is_transformers(path)
     if path.suffix == GGUF:
         return path.is_file()
     if not (path / CONFIG).is_file():
