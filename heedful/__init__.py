@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from heedful.evaluation.compare import compare
     from heedful.evaluation.evaluate import evaluate
     from heedful.evaluation.report import report
+    from heedful.observe.seeing import see
+    from heedful.observe.watching import watch
     from heedful.trace import Trace
     from heedful.translator import Translation, Translator, align, load
     from heedful.translator.select_readout import select_readout
@@ -39,8 +41,10 @@ __all__ = [
     "read_pairs",
     "read_recipe",
     "report",
+    "see",
     "select_readout",
     "train",
+    "watch",
 ]
 
 # Waiting threads of PyTorch sleep instead of spin: on a busy machine spinning threads keep the others from the cores,
@@ -61,8 +65,10 @@ _LAZY = {
     "load": "heedful.translator",
     "read_pairs": "heedful.data.store",
     "report": "heedful.evaluation.report",
+    "see": "heedful.observe.seeing",
     "select_readout": "heedful.translator",
     "train": "heedful.translator.train",
+    "watch": "heedful.observe.watching",
 }
 _ROOMS = ("observe",)  # heedful.observe.watch(model)
 

@@ -8,6 +8,7 @@ from heedful.observe.influence import NAMES, WAYS, Agreement, agreement
 from heedful.observe.reading import AttentionReading, read_attention
 
 if TYPE_CHECKING:
+    from heedful.observe.seeing import see
     from heedful.observe.watching import AttentionCall, WatchedCalls, watch
 
 __all__ = [
@@ -19,12 +20,17 @@ __all__ = [
     "WatchedCalls",
     "agreement",
     "read_attention",
+    "see",
     "watch",
 ]
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401
     """Import what watches other models when it is used first; translating never does."""
+    if name == "see":
+        from heedful.observe.seeing import see
+
+        return see
     if name not in ("AttentionCall", "WatchedCalls", "watch"):
         raise AttributeError(f"module 'heedful.observe' has no attribute '{name}'")
     from heedful.observe import watching

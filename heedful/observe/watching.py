@@ -1,32 +1,38 @@
 """Watching a model of another library: every `scaled_dot_product_attention` inside it, with weights that can be read.
 
 The call itself is not changed, so that the output is the same bit for bit; its arguments and the log-sum-exp of its
-kernel are kept, and `heedful.fused.triton.scaled.ScaledWeights` reads from them. Nothing is patched: PyTorch's function
-modes see the calls, in this thread only, and hooks tell which module they belong to. Both are removed when the block
-ends, also with an error.
+kernel are kept, and `heedful.fused.triton.scaled.ScaledWeights` reads from them. Neither the model nor a function is
+changed: `_attention` is registered with PyTorch's dispatcher for a key that nothing else uses, and which is on in this
+thread until the block ends, also with an error. So other operations cost nothing more. Which module made a call is
+read from Python's call stack; a hook on the model, or on its encoder and decoder, records which tokens they read.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
 import warnings
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cache
-from types import FunctionType
+from pathlib import Path
+from types import FrameType
 from typing import Any, NamedTuple, overload
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional as F
+from torch.library import Library, fallthrough_kernel
 from torch.overrides import TorchFunctionMode
 
+from heedful.draw.model_attention import ModelAttention
 from heedful.errors import ConfigError, HeedfulError, choose, nearest
 from heedful.fused.triton.policy import WAYS
 from heedful.fused.triton.scaled import Caught, ScaledWeights, scaled_scores
+from heedful.observe.joining import ForwardPass, Parts, join, recording
 
 NOTHING = (
     "no call of scaled_dot_product_attention was recorded; likely the model did not run in this block and thread, its "
@@ -39,7 +45,8 @@ class AttentionCall:
     """One call of attention: the module's name, which call of that module it is (from 0), and its weights.
 
     `weights` reads them (B, H, T, S), or is None once they were freed; they are from before dropout, and `dropout` is
-    the share that was left out of the output's sum. `kept` is what `each` returned.
+    the share that was left out of the output's sum. `kept` is what `each` returned, and `run` the number of the
+    model's forward pass.
     """
 
     module: str
@@ -49,14 +56,66 @@ class AttentionCall:
     dropout: float
     weights: ScaledWeights | None
     kept: object = None
+    run: int = -1
+
+    def array(self) -> NDArray[np.float32]:
+        """Return all weights as an array.  (B, H, T, S)."""
+        return self._read().block().float().cpu().numpy()
+
+    def top(self, count: int = 8) -> LargestWeights:
+        """Return for every query the keys with the largest weights, as arrays."""
+        positions, weights, mass = (x.cpu().numpy() for x in self._read().top(count))
+        return LargestWeights(positions.astype(np.int32), weights.astype(np.float32), mass.astype(np.float32))
+
+    def _read(self) -> ScaledWeights:
+        if self.weights is None:
+            raise ConfigError(
+                f"the weights of {_module_name(self.module)} were freed; watch with after='keep' or 'cpu'"
+            )
+        return self.weights
+
+
+class LargestWeights(NamedTuple):
+    """For every query the keys with the largest weights, largest first, of equal ones the first.
+
+    `positions` and `weights` (B, H, T, count), `mass` (B, H, T): how much of the row they cover. Where fewer may be
+    attended to, the position is -1 and the weight 0.
+    """
+
+    positions: NDArray[np.int32]
+    weights: NDArray[np.float32]
+    mass: NDArray[np.float32]
 
 
 class WatchedCalls(Sequence[AttentionCall]):
-    """The recorded calls, in order: `calls[0]` is the first one, `calls["decoder.*"]` are those of some modules."""
+    """The recorded calls, in order: `calls[0]` is the first one, `calls["decoder.*"]` are those of some modules.
 
-    def __init__(self) -> None:
+    `attention` joins them to one record of all layers, which `show` prints and `save` writes.
+    """
+
+    def __init__(self, parts: Parts | None = None, tokenizer: Any = None) -> None:  # noqa: ANN401
         self.calls: list[AttentionCall] = []
         self.unread: list[tuple[str, str]] = []  # modules whose call could not be kept, and why
+        self.passes: list[ForwardPass] = []
+        self.parts, self.tokenizer = parts, tokenizer
+
+    def attention(self, row: int = 0) -> ModelAttention:
+        """Return the attention of one row of the batch, in every layer.
+
+        The calls of a layer while the model generates with a cache are one map, from which padding is removed. Of
+        several sequences, it is the last. Without a tokenizer, tokens are numbered.
+        """
+        if not self.calls or self.parts is None:
+            raise ConfigError("; ".join(f"{_module_name(name)}: {why}" for name, why in self.unread[:1]) or NOTHING)
+        return join(self.parts, self.passes, self.calls, self.tokenizer, row)
+
+    def show(self, view: str | None = None, *, row: int = 0, **options: Any) -> None:  # noqa: ANN401
+        """Print a view of the attention, or show it in a notebook: see `ModelAttention.show`."""
+        self.attention(row).show(view, **options)
+
+    def save(self, path: str | Path, view: str | None = None, *, row: int = 0, **options: Any) -> str:  # noqa: ANN401
+        """Write the attention to a file, .html, .svg, .png or .json: see `ModelAttention.save`."""
+        return self.attention(row).save(path, view, **options)
 
     def __len__(self) -> int:
         return len(self.calls)
@@ -99,7 +158,7 @@ class WatchedCalls(Sequence[AttentionCall]):
                 call.weights = call.weights and call.weights.to(device)
             except Exception as error:  # another exception may be on its way, which must not be hidden
                 call.weights = None
-                self.unread.append((call.module, _described(error)))
+                self.unread.append((call.module, described(error)))
 
     def __str__(self) -> str:
         """One line for each module, and how much memory is held."""
@@ -119,7 +178,7 @@ def _module_name(name: str) -> str:
     return name or "(the model)"
 
 
-def _described(error: Exception) -> str:
+def described(error: Exception) -> str:
     """Return an error in one line; for one that is not heedful's, with its type."""
     return str(error) if isinstance(error, HeedfulError) else f"{type(error).__name__}: {' '.join(str(error).split())}"
 
@@ -130,6 +189,7 @@ AFTER = ("keep", "cpu", "free")
 @contextmanager
 def watch(
     model: nn.Module,
+    tokenizer: Any = None,  # noqa: ANN401
     *,
     only: str | Sequence[str] = "*",
     last: int | None = None,
@@ -140,23 +200,25 @@ def watch(
 ) -> Iterator[WatchedCalls]:
     """Watch every `scaled_dot_product_attention` inside a model: `with watch(model) as calls: model(…)`.
 
+    After the block, `calls.show()` prints the attention of all layers, and `calls.save("x.html")` writes it. The
+    `tokenizer` names the tokens; without it they are numbered.
+
     `only` are names of modules, with `*` as a wildcard; `last` keeps so many calls of each module (None: all). `each`
     is called with each call while its tensors are there; what it returns is kept instead of them. `after` is what
     happens to q and k when the block ends: "keep", "cpu" (moved there) or "free". `copy` keeps copies, for models that
     write into their keys later (static caches). `how` is what reads the weights, as in `scaled_attend`.
     """
     patterns = _checked(only, last, each, after, copy, how)
-    names = _names(model, patterns)
-    watched = WatchedCalls()
-    inside = _Inside()
-    watcher = _Watcher(watched, inside, lambda name: any(fnmatchcase(name, p) for p in patterns), last, each, copy, how)
+    modules = _modules(model, patterns)
+    parts = Parts.of(model)
+    watched = WatchedCalls(parts, tokenizer)
+    watcher = _Watcher(watched, modules, patterns, last, each, copy, how)
     with ExitStack() as until:
-        for name, module in names.items():
-            enter, leave = inside.hooks(name, module)
-            until.callback(module.register_forward_pre_hook(enter).remove)
-            until.callback(module.register_forward_hook(leave, always_call=True).remove)
         until.callback({"keep": lambda: None, "cpu": lambda: watched.to("cpu"), "free": watched.free}[after])
+        until.enter_context(recording(parts, watched.passes))
         until.enter_context(watcher)
+        if any(isinstance(module, _FUSED_LAYERS) for module in modules.values()):
+            until.enter_context(_NotFused())
         yield watched
     if not watched.calls and not watched.unread:
         warnings.warn(NOTHING, UserWarning, stacklevel=3)
@@ -178,65 +240,43 @@ def _checked(only: object, last: object, each: object, after: str, copy: object,
     return patterns
 
 
-def _names(model: nn.Module, patterns: Sequence[str]) -> dict[str, nn.Module]:
+def _modules(model: nn.Module, patterns: Sequence[str]) -> dict[str, nn.Module]:
     """Return all modules by name; raise ConfigError for what is no model, and for names that no module has."""
     if not isinstance(model, nn.Module):
         raise ConfigError(f"a torch.nn.Module can be watched, not {type(model).__name__}")
-    if hasattr(model, "_orig_mod"):
+    if "_orig_mod" in model._modules:
         raise ConfigError("a compiled model cannot be watched; watch the one it was compiled from (model._orig_mod)")
-    for name, module in model.named_modules():
-        if hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None:
+    modules: dict[str, nn.Module] = {}
+    seen: set[int] = set()
+    # As `named_modules`, in the same order and in a third of the time.
+    left: list[tuple[str, nn.Module]] = [("", model)]
+    while left:
+        name, module = left.pop()
+        if id(module) in seen:
+            continue
+        seen.add(id(module))
+        children = module._modules
+        if "_orig_mod" in children or getattr(module, "_compiled_call_impl", None) is not None:
             raise ConfigError(
                 f"{_module_name(name)} is compiled, and cannot be watched; watch the model before it is compiled"
             )
-    names = {name: module for name, module in model.named_modules() if not isinstance(module, torch.jit.ScriptModule)}
+        if not isinstance(module, torch.jit.ScriptModule):
+            modules[name] = module
+        if children:
+            prefix = f"{name}." if name else ""
+            left += [(prefix + key, child) for key, child in reversed(children.items()) if child is not None]
     for pattern in patterns:
-        if not any(fnmatchcase(name, pattern) for name in names):
-            raise ConfigError(f"no module is named '{pattern}'.{nearest(pattern, names)}")
-    return names
+        if pattern != "*" and not any(fnmatchcase(name, pattern) for name in modules):
+            raise ConfigError(f"no module is named '{pattern}'.{nearest(pattern, modules)}")
+    return modules
 
 
-class _Inside(threading.local):
-    """Which modules are being run in this thread, the innermost last."""
-
-    def __init__(self) -> None:
-        self.running: list[tuple[str, nn.Module]] = []
-
-    def hooks(self, name: str, module: nn.Module) -> tuple[Callable[..., None], Callable[..., None]]:
-        """Return what is called before and after a module runs.
-
-        A deep copy of the model shares these functions, so they check that the module is the one they were made for.
-        """
-        made_for = weakref.ref(module)
-
-        def enter(module: nn.Module, inputs: object) -> None:
-            if module is made_for():
-                self.running.append((name, module))
-
-        def leave(module: nn.Module, inputs: object, output: object) -> None:
-            # Not there, if another hook failed before `enter`; not the last, if one of those after it did not leave.
-            at = [i for i, (_, other) in enumerate(self.running) if other is module and module is made_for()]
-            if at:
-                del self.running[at[-1] :]
-
-        return enter, leave
+# In evaluation PyTorch runs these as one operation without visible attention, unless a function mode is on.
+_FUSED_LAYERS = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerEncoder)
 
 
-class _Watcher(TorchFunctionMode):
-    def __init__(
-        self,
-        watched: WatchedCalls,
-        inside: _Inside,
-        wanted: Callable[[str], bool],
-        last: int | None,
-        each: Callable[[AttentionCall], object] | None,
-        copy: bool,
-        how: str,
-    ) -> None:
-        super().__init__()
-        self.watched, self.inside, self.wanted, self.last = watched, inside, wanted, last
-        self.each, self.copy, self.how = each, copy, how
-        self.numbers: dict[str, int] = {}
+class _NotFused(TorchFunctionMode):
+    """A function mode that changes nothing."""
 
     def __torch_function__(
         self,
@@ -245,19 +285,94 @@ class _Watcher(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:  # noqa: ANN401
-        kwargs = kwargs or {}
-        if func is F.multi_head_attention_forward and all(issubclass(t, nn.Parameter | Tensor) for t in types):
-            with self:
-                return _whole_attention()(*args, **kwargs)
-        if func is not F.scaled_dot_product_attention or torch.compiler.is_compiling():
-            return func(*args, **kwargs)
-        name = self.inside.running[-1][0] if self.inside.running else None
-        if name is None or not self.wanted(name):
-            return func(*args, **kwargs)
+        return func(*args, **(kwargs or {}))
+
+
+class _Active(threading.local):
+    """The blocks that are open in this thread, the innermost last."""
+
+    def __init__(self) -> None:
+        self.watchers: list[_Watcher] = []
+
+
+_ACTIVE = _Active()
+_ATTENTION = torch.ops.aten.scaled_dot_product_attention.default
+_CALL = nn.Module._call_impl.__code__
+
+
+@cache
+def _key() -> Any:  # noqa: ANN401  (of type DispatchKey, which has no member for it)
+    """Register `_attention` for a dispatch key, and return that.
+
+    PyTorch's own tests of its dispatcher use the key. It comes before all others, so that autocast, gradients and
+    transforms of functions are as without it.
+    """
+    name = "TESTING_ONLY_GenericMode"
+    everything, attention = Library("_", "IMPL"), Library("aten", "IMPL")  # type: ignore[no-untyped-call]
+    # For all other operations: as if the key were not there.
+    everything.fallback(fallthrough_kernel, name)  # type: ignore[no-untyped-call]
+    attention.impl("scaled_dot_product_attention", _attention, name)  # type: ignore[no-untyped-call]
+    _LIBRARIES.extend((everything, attention))
+    return torch._C._dispatch_key_parse(name)
+
+
+_LIBRARIES: list[Library] = []  # what they register lives as long as they do
+
+
+def _attention(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    """Call `scaled_dot_product_attention`, and let the open blocks keep it."""
+    with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(_key())):
+        if not _ACTIVE.watchers or torch.compiler.is_compiling():
+            return _ATTENTION(*args, **kwargs)
+        names = [(watcher, watcher.calling(sys._getframe(1))) for watcher in _ACTIVE.watchers]
+        calls = [(watcher, name) for watcher, name in names if name is not None]
+        if not calls:
+            return _ATTENTION(*args, **kwargs)
         with Caught() as caught:
-            output = func(*args, **kwargs)
-        self.keep(name, caught, args, kwargs)
+            output = _ATTENTION(*args, **kwargs)
+        for watcher, name in calls:
+            watcher.keep(name, caught, args, kwargs)
         return output
+
+
+class _Watcher:
+    """What one block records: a context manager."""
+
+    def __init__(
+        self,
+        watched: WatchedCalls,
+        modules: dict[str, nn.Module],
+        patterns: Sequence[str],
+        last: int | None,
+        each: Callable[[AttentionCall], object] | None,
+        copy: bool,
+        how: str,
+    ) -> None:
+        self.watched, self.last = watched, last
+        self.each, self.copy, self.how = each, copy, how
+        self.modules = modules  # held, so that no id is given to another module
+        self.names = {id(module): name for name, module in modules.items()}
+        self.wanted = cache(lambda name: any(fnmatchcase(name, pattern) for pattern in patterns))
+        self.numbers: dict[str, int] = {}
+        self.guard = torch._C._IncludeDispatchKeyGuard(_key())
+
+    def __enter__(self) -> None:
+        self.guard.__enter__()  # type: ignore[no-untyped-call]
+        _ACTIVE.watchers.append(self)
+
+    def __exit__(self, *error: object) -> None:
+        _ACTIVE.watchers.remove(self)
+        self.guard.__exit__(*error)
+
+    def calling(self, frame: FrameType | None) -> str | None:
+        """Return the name of the innermost module of the model that is running, or None if it is not wanted."""
+        while frame is not None:
+            if frame.f_code is _CALL:
+                name = self.names.get(id(frame.f_locals["self"]))
+                if name is not None:
+                    return name if self.wanted(name) else None
+            frame = frame.f_back
+        return None
 
     def call(self, name: str, number: int, caught: Caught, arguments: _Arguments) -> AttentionCall:
         """Return one call, with what its weights are read from."""
@@ -277,8 +392,9 @@ class _Watcher(TorchFunctionMode):
         try:
             call = self.call(name, number, caught, _arguments(*args, **kwargs))
         except Exception as error:  # whatever it is, the model goes on as if it were not watched
-            self.watched.unread.append((name, _described(error)))
+            self.watched.unread.append((name, described(error)))
             return
+        call.run = len(self.watched.passes) - 1
         if self.each is not None:
             call.kept, call.weights = self.each(call), None
         self.watched.calls.append(call)
@@ -311,6 +427,9 @@ def _arguments(
 
 def _four_axes(q: Tensor, k: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
     """Return q (B, H, T, C), k (B, G, S, C) and a mask that fits; PyTorch takes more than that."""
+    usual = type(q) is type(k) is Tensor and q.dim() == k.dim() == 4 and not (q.is_nested or k.is_nested)
+    if usual and mask is None and q.shape[0] == k.shape[0] and q.shape[1] % k.shape[1] == 0:
+        return q, k, mask
     if any(x is not None and (x.is_nested or type(x) not in (Tensor, nn.Parameter)) for x in (q, k, mask)):
         raise ConfigError("nested tensors and subclasses of Tensor cannot be read")
     if q.dim() != k.dim() or not 2 <= q.dim() <= 4:
@@ -328,17 +447,3 @@ def _four_axes(q: Tensor, k: Tensor, mask: Tensor | None) -> tuple[Tensor, Tenso
     if q.shape[1] % k.shape[1]:
         raise ConfigError(f"q has {q.shape[1]} heads and k has {k.shape[1]}")
     return q, k, mask
-
-
-@cache
-def _whole_attention() -> Callable[..., Any]:
-    """Return PyTorch's `multi_head_attention_forward` without its check for modes.
-
-    It is handed to the mode as a whole, and its inner calls are then hidden from that mode. This is the same code, run
-    as if there were no mode.
-    """
-    original = F.multi_head_attention_forward
-    names = {**original.__globals__, "has_torch_function": lambda _: False}
-    made = FunctionType(original.__code__, names, original.__name__, original.__defaults__, original.__closure__)
-    made.__kwdefaults__ = original.__kwdefaults__
-    return made

@@ -123,7 +123,7 @@ class SentencePieces(Codec):
                 Cut(
                     self._look_up(tokens),
                     tokens,
-                    [*((0, len(h)) for h in head), *_filled(text, spans, result["pieces"])],
+                    [*((0, len(h)) for h in head), *filled(text, spans, result["pieces"])],
                 )
             )
         return cuts
@@ -145,7 +145,7 @@ class SentencePieces(Codec):
             return list(self._processor.Encode(texts, return_type=kind)) if texts else []
 
 
-def _filled(text: str, spans: Sequence[tuple[int, int]], tokens: Sequence[str]) -> Iterator[tuple[int, int]]:
+def filled(text: str, spans: Sequence[tuple[int, int]], tokens: Sequence[str]) -> Iterator[tuple[int, int]]:
     """Yield non-empty spans: of several pieces of one character, only the last has its span in SentencePiece.
 
     The ligature ﬁ is read as f and i; both get its span. A piece that is white space itself has none.

@@ -35,7 +35,7 @@ HELD = 8  # heads whose largest weights are held of a long text
 SINK_SHARE = 0.04  # of all weight that a sink receives at least
 MEASURES = ("sharpness", "entropy", "distance", "sink", "received")
 SINKS = ("apart", "keep")
-EAGER = "eager"
+EAGER, OWN = "eager", "heedful"  # what computed the attention, besides kernels of PyTorch
 Positions = NDArray[np.int32]
 
 
@@ -159,8 +159,10 @@ class AttentionGroup:
         return self.kind != "cross"
 
     @property
-    def source_words(self) -> str:
-        """What the weights were read from, in words."""
+    def origin(self) -> str:
+        """Where the weights come from, in words."""
+        if self.backend == OWN:
+            return "weights of single heads"
         if self.backend == EAGER:
             return "eager attention, as the model returned it"
         return f"exact weights from fused attention ({self.backend})"
@@ -305,7 +307,7 @@ class AttentionGroup:
     ) -> Trace:
         """Return one map (T, S) as a trace, with sinks as `trace` has them."""
         choose("treatment of sinks", sinks or "keep", SINKS)
-        source, caption, found = self.source, f"{what}; {self.source_words}", self.sinks()
+        source, caption, found = self.source, f"{what}; {self.origin}", self.sinks()
         if found:
             shares = self._shares(weights.sum(0))
             share = float(sum(shares[sink.word] for sink in found))

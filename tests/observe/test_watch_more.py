@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import sys
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -132,3 +134,122 @@ def test_a_hook_that_fails_before_ours_takes_no_name_away() -> None:
     with watch(model) as seen:
         model(X)
     assert seen.modules == ["0"]
+
+
+def test_nothing_is_left_on_after_an_interruption() -> None:
+    class Stops(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = Ask()
+
+        def forward(self, x: Tensor, stop: bool) -> Tensor:
+            x = self.inner(x)
+            if stop:
+                raise KeyboardInterrupt  # after which PyTorch calls no hooks
+            return self.inner(x)
+
+    model = Stops()
+    with pytest.raises(KeyboardInterrupt), watch(model) as seen:
+        model(X, True)
+    assert len(seen) == 1
+    model(X, False)
+    assert len(seen) == 1
+    assert not watching._ACTIVE.watchers
+    assert not torch._C._dispatch_tls_local_include_set().has(watching._key())
+    with watch(model) as seen:
+        model(X, False)
+    assert seen.modules == ["inner"]
+
+
+def test_the_model_is_not_changed_inside() -> None:
+    model = Two()
+    before = [dict(vars(module)) for module in model.modules()]
+    with watch(model):
+        assert [dict(vars(module)) for module in model.modules()] == before
+        assert not any(module._forward_hooks for module in model.modules())
+        assert [bool(module._forward_pre_hooks) for module in model.modules()] == [True, False, False]  # for its inputs
+        assert not torch.overrides._get_current_function_mode_stack()  # which every operation would go through
+        model(X)
+    assert not model._forward_pre_hooks
+
+
+def test_a_module_that_is_not_of_the_model_counts_for_the_one_that_calls_it() -> None:
+    class Calls(nn.Module):
+        def __init__(self, other: nn.Module) -> None:
+            super().__init__()
+            self.others = [other]  # a list, so not registered
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.others[0](x)
+
+    model = nn.Sequential(Calls(Ask()), Ask())
+    with watch(model) as seen:
+        model(X)
+        model[0].others[0](X)  # called by no module of the model
+    assert [call.module for call in seen] == ["0", "1"]
+    with watch(model, only="1") as seen:
+        model(X)
+    assert [call.module for call in seen] == ["1"]
+
+
+def test_calls_from_each_and_from_below_python() -> None:
+    class Below(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.ops.aten.scaled_dot_product_attention(x, x, x)
+
+    model = Below()
+
+    def again(call: object) -> Tensor:
+        return model(X)  # which is not recorded: it is not the model's own
+
+    with watch(model, each=again) as seen:
+        output = model(X)
+    assert len(seen) == 1
+    assert torch.equal(seen[0].kept, output)
+
+
+def test_recomputed_in_the_backward_pass() -> None:
+    from torch.utils.checkpoint import checkpoint
+
+    class Saves(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = Ask()
+
+        def forward(self, x: Tensor) -> Tensor:
+            return checkpoint(self.inner, x, use_reentrant=False)
+
+    x = X.clone().requires_grad_()
+    model = Saves()
+    (wanted,) = torch.autograd.grad(model(x).sum(), x)
+    with watch(model) as seen:
+        (found,) = torch.autograd.grad(model(x).sum(), x)
+    assert torch.equal(found, wanted)
+    assert seen.modules == ["inner"]
+    assert torch.equal(seen[0].weights.block(), seen[-1].weights.block())
+
+
+def test_a_call_costs_little_of_python() -> None:
+    """The number of Python functions that one watched call takes, which is the same on every machine."""
+    model = nn.Sequential(*(Ask() for _ in range(8)), *(nn.Linear(4, 4) for _ in range(64)))
+
+    def calls(work: Callable[[], object]) -> int:
+        count = 0
+
+        def profile(frame: object, event: str, argument: object) -> None:
+            nonlocal count
+            count += event == "call"
+
+        work()
+        sys.setprofile(profile)
+        try:
+            work()
+        finally:
+            sys.setprofile(None)
+        return count
+
+    with torch.no_grad():
+        plain = calls(lambda: model(X))
+        with watch(model, each=lambda call: None):
+            watched = calls(lambda: model(X))
+    assert (watched - plain) / 8 < 60

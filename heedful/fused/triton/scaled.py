@@ -62,9 +62,10 @@ class Caught(TorchDispatchMode):  # type: ignore[no-untyped-call]
             # In inference mode it is not decomposed yet.
             with self:
                 return func.decompose(*args, **kwargs)
-        if func not in _FUSED:
+        fused = _FUSED.get(func)
+        if fused is None:
             return func(*args, **kwargs)
-        backend, need_lse = _FUSED[func]
+        backend, need_lse = fused
         if need_lse is not None:
             args = (*args[:need_lse], True, *args[need_lse + 1 :])
         outputs = func(*args, **kwargs)
@@ -165,23 +166,28 @@ def scaled_scores(
     keep: Tensor | None = None,
 ) -> Scores:
     """Return the scores of a call, in the type of autocast.  keep (B, S), mask (…, T, S)."""
-    kind = _autocast(q)
+    kind, mask_kind = _autocast(q), None if mask is None else _autocast(mask)
     bias = None if keep is None else torch.zeros(keep.shape, device=keep.device).masked_fill_(~keep, -torch.inf)
     return Scores(
-        q.detach().to(kind),
-        k.detach().to(kind),
+        _as_kind(q, kind),
+        _as_kind(k, kind),
         1 / math.sqrt(q.shape[-1]) if scale is None else float(scale),
         bool(causal),
         None if bias is None else bias[:, None],
-        None if mask is None else mask.detach().to(_autocast(mask))[(None,) * (4 - mask.dim())],
+        None if mask is None else mask.detach().to(mask_kind)[(None,) * (4 - mask.dim())],
     )
+
+
+def _as_kind(x: Tensor, kind: torch.dtype) -> Tensor:
+    """Return a tensor of another type, without gradient; itself where it is that already."""
+    return x if x.dtype == kind and not x.requires_grad else x.detach().to(kind)
 
 
 def _autocast(x: Tensor) -> torch.dtype:
     """Return the type in which attention takes a tensor: autocast's for floating-point ones."""
-    device = x.device.type
-    if not x.is_floating_point() or x.dtype == torch.float64:
+    if not torch._C._is_any_autocast_enabled() or not x.is_floating_point() or x.dtype == torch.float64:
         return x.dtype
+    device = x.device.type
     if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
         return torch.get_autocast_dtype(device)
     return x.dtype
@@ -315,6 +321,22 @@ class ScaledWeights:
             lse = self._ready_lse()[:, at[0]][:, :, at[1], None]
             return self.scores.tile(slice(0, B), at[0], at[1], at[2]).sub_(lse).exp_()
 
+    def tiles(self, sentence: int = 0, heads: Positions = ALL) -> Iterator[tuple[slice, Tensor]]:
+        """Yield all weights of one sentence of the batch, some rows at a time: the rows, and (h, t, s) with s <= S.
+
+        Columns that a causal mask rules out for all of the rows are left out. Memory does not grow with T.
+        """
+        _, H, T, S = self.shape
+        lse = self._ready_lse()[sentence, :, :, None]
+        at, only = _index(heads, H, "heads"), slice(sentence, sentence + 1)
+        with torch.no_grad():
+            scores, lse = self.scores.select(only).wide(), lse[at]
+        for _, rows in scaled_plain.blocks(1, len(lse), T, S, scores.most):
+            columns = slice(0, min(S, rows.stop)) if scores.causal else slice(0, S)
+            with torch.no_grad():
+                tile = scores.tile(slice(0, 1), at, rows, columns)[0].sub_(lse[:, rows]).exp_()
+            yield rows, tile
+
     def mean(self, rows: Positions = ALL, columns: Positions = ALL) -> Tensor:
         """Return the mean over heads of a block, one head at a time.  -> (B, t, s)."""
         H = self.shape[1]
@@ -404,7 +426,7 @@ class ScaledWeights:
 def _versions(scores: Scores) -> tuple[int, ...]:
     """Return the version counters of the tensors that have one."""
     held = (scores.q, scores.k, scores.bias, scores.mask)
-    return tuple(x._version for x in held if x is not None and not x.is_inference())
+    return tuple([x._version for x in held if x is not None and not x.is_inference()])
 
 
 def _index(positions: Positions, size: int, name: str) -> Index:

@@ -58,6 +58,11 @@ class Scores:
         """Return the same with keys in `kind`, so that they are not converted for every block."""
         return replace(self, k=self.k.to(self.kind))
 
+    def select(self, batch: slice) -> Scores:
+        """Return the scores of some sentences."""
+        bias, mask, level = (None if x is None else _pick(x, 0, batch) for x in (self.bias, self.mask, self.level))
+        return replace(self, q=self.q[batch], k=self.k[batch], bias=bias, mask=mask, level=level)
+
     def tile(self, batch: slice, heads: Index, rows: Index, columns: Index) -> Tensor:
         """Return a block of scores, -inf for masked positions.  -> (b, h, t, s)."""
         everything = heads == slice(None) if isinstance(heads, slice) else False

@@ -1,0 +1,230 @@
+"""Running a model of transformers and reading its attention: which texts, which tokens, and what stays unchanged."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tiny_transformers import TEXTS, make
+from torch import nn
+
+import heedful
+from heedful.errors import ConfigError, DataError, ModelError
+from heedful.trace.model_attention import AttentionGroup
+
+TEXT = TEXTS[0]
+
+
+def test_an_encoder() -> None:
+    model, tokenizer = make("bert")
+    seen = heedful.see(model, tokenizer, TEXT, name="tiny")
+    (group,) = seen.groups
+    assert (seen.name, group.kind, group.generated, group.causal) == ("tiny", "self", None, False)
+    assert group.backend == "flash for the CPU"
+    assert group.modules == ("encoder.layer.0.attention.self", "encoder.layer.1.attention.self")
+    assert group.source == group.target
+    assert (group.source.tokens[0], group.source.tokens[-1]) == ("[CLS]", "[SEP]")
+    assert len(seen) == 2
+    ids = tokenizer(TEXT, return_tensors="pt")["input_ids"]
+    assert group.shape == (2, 4, ids.shape[1], ids.shape[1])
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        wanted = torch.cat(model(ids, output_attentions=True).attentions).numpy()
+    np.testing.assert_allclose(group.weights, wanted, atol=1e-5)
+
+
+def test_generated_tokens_are_apart_from_the_prompt() -> None:
+    model, tokenizer = make("llama")
+    prompt = heedful.see(model, tokenizer, TEXT).group()
+    group = heedful.see(model, tokenizer, TEXT, generate=4).group()
+    T = prompt.shape[2]
+    assert (group.generated, group.causal) == (T, True)
+    ids = tokenizer(TEXT, return_tensors="pt")["input_ids"]
+    settings: dict[str, Any] = {"max_new_tokens": 4, "do_sample": False, "pad_token_id": 0}
+    with torch.no_grad():
+        wanted = model.generate(ids, **settings)
+    assert group.shape[2] == wanted.shape[1]
+    assert group.source.tokens[:T] == prompt.source.tokens
+    np.testing.assert_allclose(group.weights[:, :, :T, :T], prompt.weights, atol=1e-5)
+
+
+def test_an_encoder_decoder_with_a_target() -> None:
+    model, tokenizer = make("marian")
+    seen = heedful.see(model, tokenizer, TEXT, target="La souris mange")
+    encoder, decoder, cross = seen.groups
+    assert [group.kind for group in seen.groups] == ["encoder", "decoder", "cross"]
+    assert cross.source == encoder.source
+    written = tokenizer(text_target="La souris mange", return_tensors="pt")["input_ids"]
+    T = written.shape[1]
+    assert len(cross.target.tokens) == len(decoder.target.tokens) == T
+    # The decoder reads a start token first, and writes each token one step before it reads it.
+    assert decoder.target.tokens[0] == "<pad>"
+    assert decoder.target.tokens[1:] == cross.target.tokens[:-1]
+    assert cross.target.tokens[-1] == "</s>"
+    ids = tokenizer(TEXT, return_tensors="pt")["input_ids"]
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        told = model(ids, labels=written, output_attentions=True)
+    for group, attentions in ((decoder, told.decoder_attentions), (cross, told.cross_attentions)):
+        np.testing.assert_allclose(group.weights, torch.cat(attentions).numpy(), atol=1e-5)
+
+
+def test_an_encoder_decoder_generates_its_target() -> None:
+    model, tokenizer = make("bart")
+    cross = heedful.see(model, tokenizer, TEXT, generate=6).group("cross")
+    ids = tokenizer(TEXT, return_tensors="pt")["input_ids"]
+    with torch.no_grad():
+        wanted = model.generate(ids, max_new_tokens=6, do_sample=False, num_beams=1)[0]
+    assert cross.shape[2] == len(wanted) - 1
+
+
+def test_the_model_stays_as_it_was() -> None:
+    model, tokenizer = make("llama")
+    model.train()
+    model.model.layers[1].eval()
+    training = [module.training for module in model.modules()]
+    configs = model.config.to_dict(), model.generation_config.to_dict()
+    state, numbers = torch.get_rng_state(), np.random.get_state()[1].copy()
+    heedful.see(model, tokenizer, TEXT, generate=2)
+    assert [module.training for module in model.modules()] == training
+    assert (model.config.to_dict(), model.generation_config.to_dict()) == configs
+    assert torch.equal(torch.get_rng_state(), state)
+    assert (np.random.get_state()[1] == numbers).all()
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+    assert torch.is_grad_enabled()
+
+
+def test_eager_models_are_read_from_what_they_return() -> None:
+    model, tokenizer = make("gemma2")  # which limits its scores, and so has no fused attention
+    (group,) = heedful.see(model, tokenizer, TEXT).groups
+    assert (group.backend, group.modules) == ("eager", ("model.layers.0", "model.layers.1"))
+    assert group.causal
+
+
+@pytest.mark.parametrize("name", ["eager", "sdpa"])
+def test_the_implementation_of_attention_is_restored(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, tokenizer = make("t5")
+    model.set_attn_implementation(name)
+    monkeypatch.setattr("heedful.observe.seeing._ways", lambda *_: ["eager" if name == "sdpa" else "sdpa"])
+    seen = heedful.see(model, tokenizer, TEXT, target="it")
+    assert {group.backend == "eager" for group in seen.groups} == {name == "sdpa"}
+    configs = {id(m.config): m.config for m in model.modules() if hasattr(m, "config")}
+    assert {config._attn_implementation for config in configs.values()} == {name}
+
+
+def wrong(model: str = "gpt2", text: object = TEXT, **options: Any) -> None:
+    made, tokenizer = make(model)
+    heedful.see(made, tokenizer, text, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "facts"),
+    [
+        ({"text": " \n"}, DataError, "text.*blank"),
+        ({"text": ["a", "b"]}, ConfigError, "text.*list"),
+        ({"model": "bart", "target": ""}, DataError, "target.*blank"),
+        ({"target": "x"}, ConfigError, "GPT2LMHeadModel.*target"),
+        ({"model": "bert", "generate": 3}, ConfigError, "BertModel.*generate"),
+        ({"generate": -1}, ConfigError, "generate=-1"),
+        ({"generate": True}, ConfigError, "generate=True"),
+        ({"model": "bart", "target": "x", "generate": 3}, ConfigError, "target and generate"),
+        ({"text": "it " * 300}, DataError, "30. tokens.*256"),
+        ({"generate": 250}, DataError, "tokens.*256"),
+        ({"hold": [(0, 1)]}, ConfigError, r"hold: \(0, 1\)"),
+        ({"hold": [3]}, ConfigError, r"hold: \(3,\)"),
+        ({"rows": [3]}, ConfigError, r"rows=\[3\]"),
+    ],
+)
+def test_wrong_arguments(options: dict[str, Any], error: type[Exception], facts: str) -> None:
+    with pytest.raises(error, match=facts):
+        wrong(**options)
+
+
+def test_what_is_no_model_or_tokenizer() -> None:
+    model, tokenizer = make("gpt2")
+    with pytest.raises(ConfigError, match=r"model is str.*torch\.nn\.Module"):
+        heedful.see("gpt2", tokenizer, TEXT)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="tokenizer is NoneType"):
+        heedful.see(model, None, TEXT)
+
+
+def test_a_tokenizer_of_another_model() -> None:
+    model, tokenizer = make("bert", vocab_size=100)
+    with pytest.raises(DataError, match="token [0-9]+, but the model has 100 tokens"):
+        heedful.see(model, tokenizer, TEXT)
+
+
+def test_a_model_without_attention_names_its_architecture() -> None:
+    from transformers import MambaConfig, MambaForCausalLM
+
+    _, tokenizer = make("gpt2")
+    model = MambaForCausalLM(MambaConfig(vocab_size=480, hidden_size=16, num_hidden_layers=1)).eval()
+    with pytest.raises(ModelError, match="MambaForCausalLM"):
+        heedful.see(model, tokenizer, TEXT)
+
+
+def test_an_error_of_the_model_is_one_line_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, tokenizer = make("bert")
+
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("no\nkernel")
+
+    monkeypatch.setattr(model.encoder, "forward", fail)
+    with pytest.raises(ModelError, match="BertModel.*RuntimeError: no kernel"):
+        heedful.see(model, tokenizer, TEXT)
+
+
+SUMMARY = ("received", "entropy", "distance", "sharpness", "blocks")
+
+
+@pytest.mark.parametrize("name", ["bert", "llama", "mistral", "gemma2", "bart"])
+def test_the_summary_of_a_long_text_is_that_of_all_weights(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, tokenizer = make(name)
+    text = " ".join([TEXTS[0], TEXTS[1], TEXTS[0]])
+    options = {"target": TEXTS[0]} if name == "bart" else {}
+    whole = heedful.see(model, tokenizer, text, **options)
+    monkeypatch.setattr("heedful.observe.groups.DENSE", 100)
+    monkeypatch.setattr("heedful.fused.triton.scaled_plain.ELEMENTS", 900)  # several tiles
+    row = {} if name == "bart" else {"rows": ["street"]}
+    seen = heedful.see(model, tokenizer, text, **options, **row)
+    for long, short in zip(seen.groups, whole.groups, strict=True):
+        assert long.weights is None
+        assert (long.kind, long.modules, long.source, long.causal) == (
+            *(short.kind, short.modules, short.source, short.causal),
+        )
+        for field in SUMMARY:
+            np.testing.assert_allclose(getattr(long, field), getattr(short, field), atol=2e-4, rtol=1e-4)
+        assert list(long.top) == long.rank()[:8]
+        for at, one in short.largest(long.top).items():
+            np.testing.assert_allclose(long.top[at].weights, one.weights, atol=1e-5)
+            same = long.top[at].positions == one.positions
+            assert same.mean() > 0.97  # of nearly equal weights either may be first
+        _check_rows(long, short, bool(row))
+
+
+def _check_rows(long: AttentionGroup, short: AttentionGroup, held: bool) -> None:
+    assert bool(long.rows) == held
+    for token, row in long.rows.items():
+        assert short.weights is not None
+        np.testing.assert_allclose(row, short.weights[:, :, token], atol=1e-5)
+
+
+def test_heads_that_are_held_of_a_long_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("heedful.observe.groups.DENSE", 100)
+    model, tokenizer = make("llama")
+    group = heedful.see(model, tokenizer, TEXT, hold=[(1, None), (2, 3)]).group()
+    assert set(group.top) == {(1, 1), (1, 2), (1, 3), (1, 4), (2, 3)}
+    with pytest.raises(ConfigError, match="no layer 5"):
+        heedful.see(model, tokenizer, TEXT, hold=[(5, 1)])
+    with pytest.raises(DataError, match="'zebra'"):
+        heedful.see(model, tokenizer, TEXT, rows=["zebra"])
+
+
+def test_a_model_inside_a_wrapper() -> None:
+    model, tokenizer = make("llama")
+    (group,) = heedful.see(nn.Sequential(model), tokenizer, TEXT).groups
+    assert group.modules[0] == "model.layers.0.self_attn"
+    with pytest.raises(ConfigError, match="Linear"):
+        heedful.see(nn.Linear(2, 2), tokenizer, TEXT)
