@@ -119,7 +119,8 @@ def _record(
     """Return what the page holds: a record for JSON, and blocks of data in base64 by their keys."""
     if not attentions:
         raise DataError("there is no attention to draw")
-    runs, every = [], [(m, g, group) for m, run in enumerate(attentions) for g, group in enumerate(run.groups)]
+    runs: list[dict[str, Any]] = []
+    every = [(m, g, group) for m, run in enumerate(attentions) for g, group in enumerate(run.groups)]
     blocks: dict[str, str] = {}
     records: dict[tuple[int, int], dict[str, Any]] = {}
     texts: list[list[Text]] = [[] for _ in attentions]
@@ -161,7 +162,7 @@ def _describe(group: AttentionGroup, texts: list[Text]) -> dict[str, Any]:
     return {
         "kind": group.kind,
         "title": group.title,
-        "reading": group.source_words,
+        "reading": group.origin,
         "shape": [L, H, T, S],
         "source": sides[0],
         "target": sides[1],
@@ -179,8 +180,8 @@ def _add_blocks(blocks: dict[str, str], key: str, group: AttentionGroup, most: i
     """
     means = group.blocks
     while means.size * 4 / 3 > most and means.shape[2] % 2 == means.shape[3] % 2 == 0:
-        rows = (means[:, :, ::2] + means[:, :, 1::2]) / 2
-        means = rows[..., ::2] + rows[..., 1::2]
+        rows = (means[:, :, ::2] + means[:, :, 1::2]) / np.float32(2)
+        means = (rows[..., ::2] + rows[..., 1::2]).astype(np.float32)
     for i, layer in enumerate(means):
         levels = np.rint(255 * np.sqrt(np.clip(layer, 0, 1))).astype(np.uint8)
         blocks[f"{key}.{i}"] = base64.b64encode(levels.tobytes()).decode("ascii")
@@ -272,7 +273,8 @@ def _add_top(blocks: dict[str, str], key: str, group: AttentionGroup, max_bytes:
         values = np.take_along_axis(row, order, axis=-1)
         rest = np.maximum(0, 1 - values.sum(-1, dtype=np.float64))
         counts = np.full(L * H, order.shape[-1])
-        data = _Rows(counts, order.reshape(-1), values.reshape(-1), rest.reshape(-1)).base64(np.zeros(0))
+        rows = _Rows(counts, order.reshape(-1), values.reshape(-1), rest.reshape(-1))
+        data = rows.base64(np.zeros(0, dtype=np.float32))
         if len(data) > max_bytes:
             break
         max_bytes -= len(data)
