@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from heedful.models.transformer import MultiHead
 
 KEY = "transformer"
+# The feed-forward layers are narrow: wide ones can look up the gender of a noun by what is said of `it` when `it` has
+# attended to both nouns, and then no head has to select one.
 SETTINGS = (
     "text.kind=word",
     "model.family=transformer",
@@ -50,7 +52,7 @@ SETTINGS = (
     "model.decoder_layers=1",
     "model.width=64",
     "model.heads=4",
-    "model.inner=128",
+    "model.inner=8",
     "model.dropout=0",
     "training.rate=0.004",
     "training.warmup=200",
@@ -68,7 +70,12 @@ PRONOUNS = Plan(
     validations=4,
 )
 PRONOUNS_FAST = replace(
-    PRONOUNS, pairs=8_000, valid=150, test=300, models=(DemoModel(KEY, "Transformer", (), 500),), validations=2
+    PRONOUNS,
+    pairs=12_000,
+    valid=150,
+    test=300,
+    models=(DemoModel(KEY, "Transformer", ("training.batch_tokens=512",), 1_000),),
+    validations=2,
 )
 # Sentences that are always shown, with the positions of `it`, of its antecedent, and of the other noun.
 CLASSICS = (
