@@ -31,7 +31,7 @@ def table(reports: Sequence[PronounReport]) -> list[str]:
         middle = (median(getattr(report.scores[i], column) for report in reports) for column in COLUMNS)
         lines.append(f"{'median, ' + kind:24}" + "".join(f"{value:12.1f}" for value in middle))
     for name, values in (
-        ("nearest noun", [report.nearest for report in reports]),
+        ("nearest noun", [report.nearest[0] for report in reports]),
         ("decoder to the noun", [report.decoder[0] for report in reports]),
         ("decoder to `it`", [report.decoder[1] for report in reports]),
         ("seconds", [report.seconds for report in reports]),

@@ -20,7 +20,7 @@ def antecedent() -> ModuleType:
 
 def report(seed: int, value: float) -> SimpleNamespace:
     scores = [PronounScores("", EncoderHead(seed, i + 1), value + i, 1, 2, 3) for i in range(3)]
-    return SimpleNamespace(seed=seed, scores=scores, nearest=50.0, decoder=(value, 2 * value), seconds=value)
+    return SimpleNamespace(seed=seed, scores=scores, nearest=(50.0, 49.0), decoder=(value, 2 * value), seconds=value)
 
 
 def test_medians_over_seeds(antecedent: ModuleType) -> None:
