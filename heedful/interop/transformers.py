@@ -59,14 +59,16 @@ class TransformersModel(NamedTuple):
     architecture: str
 
 
-def is_transformers(path: Path) -> bool:
+def is_transformers(path: str | Path) -> bool:
     """Whether a path is a model of `transformers`, by its `config.json`, or a GGUF file, or a folder with one.
 
     Models of heedful are none, nor are Marian models, which heedful reads itself. Of a name on the hub, as in
-    `hf:gpt2`, only `config.json` is downloaded.
+    `hf:gpt2`, only `config.json` is downloaded; raises ModelError if that fails.
     """
+    path = Path(path)
     if str(path).startswith(HUB):
-        path = snapshot(str(path), [CONFIG], "hf")
+        with _silent("huggingface_hub"):
+            path = snapshot(str(path), [CONFIG], "hf", **_late_bar())
         return not (path / CONFIG).exists() or is_transformers(path)
     if path.suffix == GGUF:
         return path.is_file()
@@ -147,16 +149,19 @@ def _one_gguf(folder: Path, name: str) -> Path:
     return files[0]
 
 
-def _fetch(name: str, code: bool) -> Path:
-    """Return the folder of a model on the hub; weights are downloaded in one format, safetensors if there are any."""
+def _late_bar() -> dict[str, Any]:
+    """Return the option of the hub's package for a progress bar that is shown only if it takes more than a second."""
     try:
         from huggingface_hub.utils.tqdm import tqdm
-
-        bar: Any = tqdm
-        # A progress bar that is shown only if it takes more than a second.
-        options = {"tqdm_class": type("LateBar", (bar,), {"__init__": partialmethod(bar.__init__, delay=1.0)})}
     except ImportError:
-        options = {}
+        return {}
+    bar: Any = tqdm
+    return {"tqdm_class": type("LateBar", (bar,), {"__init__": partialmethod(bar.__init__, delay=1.0)})}
+
+
+def _fetch(name: str, code: bool) -> Path:
+    """Return the folder of a model on the hub; weights are downloaded in one format, safetensors if there are any."""
+    options = _late_bar()
     small = [*VOCABULARIES, *SETTINGS, ADAPTER, *(["*.py"] if code else [])]
     try:
         folder = snapshot(name, [*small, SAFE, INDEX, SHARDS[INDEX]], "hf", **options)
