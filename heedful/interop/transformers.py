@@ -12,6 +12,7 @@ import os
 import pickle
 import re
 import shutil
+import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -26,7 +27,7 @@ import torch
 
 from heedful.errors import HeedfulError, ModelError, closest, foreign, install_command
 from heedful.interop.hub import HUB, parse_name, snapshot
-from heedful.interop.marian import BIN, CONFIG, GENERATION, SAFE, TOKENIZER, json_object
+from heedful.interop.marian import BIN, CONFIG, GENERATION, SAFE, TOKENIZER, content, json_object
 from heedful.interop.pickles import check_pickle
 from heedful.models.device import memory_guard
 
@@ -35,6 +36,7 @@ SHARDS = {INDEX: "model-*-of-*.safetensors", BIN_INDEX: "pytorch_model-*-of-*.bi
 ADAPTER = "adapter_config.json"
 GGUF = ".gguf"
 TEMPORARY = "heedful-model-"
+PACKAGES = re.compile("sentencepiece|gguf|huggingface_hub", re.IGNORECASE)  # of the extra hf
 # A tokenizer has one of these.
 VOCABULARIES = (
     *("tokenizer.json", "vocab.json", "vocab.txt", "spiece.model", "tokenizer.model", "sentencepiece.bpe.model"),
@@ -337,12 +339,11 @@ def _shards(path: Path, index: str) -> list[Path]:
 
 def _check_bin(path: Path) -> None:
     """Raise ModelError for a `pytorch_model.bin` that is not plain weights."""
+    packed = content(path, sys.maxsize, "weights")
     try:
-        check_pickle(path.read_bytes())
+        check_pickle(packed)
     except ModelError as error:
         raise ModelError(f"{path}: these are not plain weights, and nothing else is loaded ({error})") from None
-    except OSError as error:
-        raise ModelError(f"{path}: cannot be read ({error.strerror})") from None
 
 
 @contextmanager
@@ -409,6 +410,7 @@ def _check_text(kind: Any, config: Any, name: str) -> None:  # noqa: ANN401
     if type(config) not in kind._model_mapping:
         return
     model = kind._model_mapping[type(config)]
+    model = model[0] if isinstance(model, tuple) else model  # Funnel has two
     reads = str(getattr(model, "main_input_name", "input_ids"))
     if reads == "input_ids" and kind.__name__ == "AutoModel" and hasattr(config, "vision_config"):
         reads = "pixel_values"
@@ -487,9 +489,8 @@ def _reason(error: Exception) -> str:
 
 
 def _missing_package(name: str, error: ImportError) -> str:
-    return (
-        f"{name}: a package is missing ({_reason(error)}); install those that models need with: {install_command('hf')}"
-    )
+    hint = f"; install it with: {install_command('hf')}" if PACKAGES.search(str(error)) else ""
+    return f"{name}: a package that this model needs is not installed ({_reason(error)}){hint}"
 
 
 @contextmanager

@@ -272,6 +272,17 @@ def test_kernels_named_in_the_settings_are_not_fetched(bert: Path) -> None:
     assert open_transformers(bert).model.config._attn_implementation == "sdpa"
 
 
+def test_files_that_are_not_plain(bert: Path) -> None:
+    (bert / "model.safetensors").unlink()
+    os.mkfifo(bert / "pytorch_model.bin")
+    refused(bert, "pytorch_model.bin", "pipe")
+
+
+def test_quantized_weights_name_the_package_that_they_need(bert: Path) -> None:
+    change(bert / CONFIG, quantization_config={"quant_method": "aqlm"})
+    refused(bert, "not installed", "aqlm")
+
+
 def test_an_adapter(bert: Path) -> None:
     (bert / "adapter_config.json").write_text('{"base_model_name_or_path": "../other"}')
     refused(bert, "adapter_config.json", "merge_and_unload")
