@@ -370,8 +370,11 @@ def _check_rows(pieces: Sequence[_CallRows], row: int) -> None:
 
 
 def _group(
-    kind: str, layers: Sequence[_JoinedLayer], tokens: Mapping[str, _TokenSequence], tokenizer: Any
-) -> AttentionGroup:  # noqa: ANN401
+    kind: str,
+    layers: Sequence[_JoinedLayer],
+    tokens: Mapping[str, _TokenSequence],
+    tokenizer: Any,  # noqa: ANN401
+) -> AttentionGroup:
     """Return the group of some layers."""
     queries = tokens["decoder" if kind == "cross" else kind]
     rows, columns = queries.positions, queries.positions
