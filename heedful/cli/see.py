@@ -41,6 +41,17 @@ class _AttentionOptions(NamedTuple):
     rank: str | None
     trust_remote_code: bool
 
+    def view(self, name: str | None, mass: float | None, dark: bool) -> AttentionView:
+        """Return how it is drawn; raise ConfigError for values that do not exist."""
+        from heedful.draw.model_attention import AttentionView
+
+        how = AttentionView(
+            *(name, self.attention, self.layer, self.head, self.mean, self.rollout, self.word, self.words, self.sinks),
+            *(self.rank or "sharpness", mass, dark),
+        )
+        how.check()
+        return how
+
     @property
     def for_heads(self) -> bool:
         """Whether an option was chosen for which the weights of all heads are needed, not the read-out."""
@@ -171,33 +182,29 @@ def see(
     extra heedful[hf]: exact weights from their fused attention, and otherwise those of eager attention. Sinks are
     tokens that receive much weight from all others, such as [SEP] or the first token.
     """
+    from heedful.draw.views import View, check_path, record, write
+
     if text == "-":
         text = sys.stdin.read().strip()
     chosen = _AttentionOptions(
         *(generate, beside or [], layer, head), attention, mean, rollout, word, words, sinks, rank, trust_remote_code
     )
-    shown = _model_attentions(model, text, target, others or [], chosen, inside or view == "self", device, threads)
+    inside = inside or view == "self"
+    shape = chosen.view("self" if inside and view is None else view, mass, dark)
+    if to is not None:
+        check_path(to)
+    if to is None or to.suffix.lower() != ".png":
+        options.check_unused("without --to FILE.png", {"--dark": dark, "--font": font is not None})
+    shown = _model_attentions(model, text, target, others or [], chosen, device, threads)
     if shown is not None:
-        from heedful.draw.model_attention import AttentionView
-
         options.check_unused("for the attention of single heads", {"--check": check})
-        if to is None or to.suffix.lower() != ".png":
-            options.check_unused("without --to FILE.png", {"--dark": dark, "--font": font is not None})
-        kind = attention or ("encoder" if (inside or view == "self") and shown[0].groups[0].kind == "encoder" else None)
-        shape = AttentionView(
-            "self" if inside and view is None else view,
-            *(kind, layer, head, mean, rollout, word, words, sinks, rank or "sharpness", mass, dark),
-        )
+        if inside and attention is None and shown[0].groups[0].kind == "encoder":
+            shape = shape._replace(kind="encoder")
         _show(shown, shape, to, font, ascii_only, json)
         return
     view = view or "heatmap"
-    from heedful.draw.views import View, record, write
-
-    inside = inside or view == "self"
     how = View(view, mass, *((layer, head) if view == "heads" else (None, None)), dark)
     _check(how, to, {"text": text, "target": target}, inside)
-    if to is None or to.suffix.lower() != ".png":
-        options.check_unused("without --to FILE.png", {"--dark": dark, "--font": font is not None})
     if check and (inside or others or layer or head or view == "heads" or model.suffix.lower() == ".json"):
         raise ConfigError(
             "--check is for one model and a text, by its read-out; leave out --self, --with, --layer, --head, "
@@ -373,7 +380,6 @@ def _model_attentions(
     target: str | None,
     others: Sequence[Path],
     chosen: _AttentionOptions,
-    inside: bool,
     device: str,
     threads: int,
 ) -> list[ModelAttention] | None:
@@ -403,7 +409,7 @@ def _model_attentions(
     options.use_threads(threads)
     shown = []
     for path, other, name in zip(models, foreign, _names(models), strict=True):
-        run = _transformers_run(path, device, chosen, name) if other else _own_run(path, device, inside, name)
+        run = _transformers_run(path, device, chosen, name) if other else _own_run(path, device, name)
         shown += [run(one, target) for one in (text, *chosen.beside)]
     return shown
 
@@ -434,7 +440,7 @@ def _transformers_run(
     return run
 
 
-def _own_run(path: Path, device: str, inside: bool, name: str) -> Callable[[str, str | None], ModelAttention]:
+def _own_run(path: Path, device: str, name: str) -> Callable[[str, str | None], ModelAttention]:
     """Open a model of heedful's own; return the function that runs it on a text, with a target or None."""
     translator = heedful.load(path, device, options.log_fault)
 
@@ -457,16 +463,14 @@ def _show(
 
     if to is None and how.view == "braid" and not json:
         raise ConfigError("--view braid needs a file: add --to, such as --to braid.svg")
+    figures = ["" if to or json else one.text(how, options.width(), ascii_only) for one in shown]
     if json:
         print_json(record(shown))
-    else:
-        for i, one in enumerate(shown):
-            gap = "\n" * (i > 0 and to is None)
-            for line in one.written():
-                print(gap + (f"{one.name}: " * (len(shown) > 1)) + one_line(line).strip())
-                gap = ""
-            if to is None:
-                print(gap + one.text(how, options.width(), ascii_only))
+    for i, one in enumerate(() if json else shown):
+        gap, name = "\n" * (i > 0 and to is None), f"{one.name}: " * (len(shown) > 1)
+        lines = [f"{name}{one_line(line).strip()}\n" for line in one.written()]
+        print(gap + "".join(lines) + (f"{name}\n" * (not lines and bool(name)) + figures[i]) * (to is None), end="")
+        print(end="\n" * (to is None))
     if to is not None:
         note = write(shown, to, how, font=font)
         log(f"the {KINDS.get(to.suffix.lower(), 'picture')} is in {to}")
