@@ -18,6 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import heedful  # before torch, whose waiting threads then sleep
+
 WORDS = 1000
 WAYS = ("forward", "see", "eager")
 
@@ -78,8 +80,6 @@ def measured(run: Callable[[], Any]) -> tuple[float, float, float, Any]:
 def row(shape: str, length: int, way: str) -> dict[str, Any]:
     """Measure one way at one length, in this process."""
     import torch
-
-    import heedful
 
     model, tokenizer = make(shape, length)
     text = " ".join(f"w{(i * i + 7 * i) % WORDS}" for i in range(length))
