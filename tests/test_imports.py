@@ -25,7 +25,7 @@ WITHOUT_TORCH = {"errors", "files", "client", "config", "trace", "metrics", "ali
 TENSORS = {"attention", "fused", "models"}  # know tensors only, never text
 # Imported inside the functions that need them.
 LATE = {"triton", "fastapi", "uvicorn", "sentencepiece", "sacrebleu", "transformers", "huggingface_hub"}
-LATE |= {"resvg_py", "fontTools", "pydantic", "starlette"}
+LATE |= {"resvg_py", "fontTools", "pydantic", "starlette", "gguf"}
 # Routes are declared with types, so serve imports these at the top, and no room imports serve at the top.
 WHOLE = {"serve": {"fastapi", "uvicorn", "pydantic", "starlette"}}
 FILES = sorted(p.relative_to(ROOT) for p in PACKAGE.rglob("*.py"))

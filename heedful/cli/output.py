@@ -289,11 +289,16 @@ def _bytes(lines: Sequence[str]) -> int:
     return sum(len(line.encode("utf-8", "replace")) + 1 for line in lines)
 
 
+# Arguments of Python functions, and the options for them.
+OPTIONS = {"resume=True": "--resume", "trust_remote_code=True": "--trust-remote-code", "words=False": "--pieces"}
+
+
 def with_options(message: str) -> str:
     """Return a message of the library with arguments of Python functions as options.
 
     >>> with_options("continue it with resume=True; set init='m'")
     'continue it with --resume; set --init m'
     """
-    message = message.replace("resume=True", "--resume")
+    for argument, option in OPTIONS.items():
+        message = message.replace(argument, option)
     return re.sub(r"(?<![\w.])(init|columns)='([^']*)'", r"--\1 \2", message)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -17,10 +18,45 @@ from heedful.cli.translate import one_line
 from heedful.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
+    from heedful.draw.model_attention import AttentionView, ModelAttention
     from heedful.draw.views import View
 
 
 KINDS = {".json": "record", ".html": "page"}
+
+
+class _AttentionOptions(NamedTuple):
+    """Options for models of transformers; those from `attention` on are for single heads of any model, too."""
+
+    generate: int
+    beside: list[str]
+    layer: int | None
+    head: int | None
+    attention: str | None
+    mean: bool
+    rollout: bool
+    word: str | None
+    words: bool
+    sinks: str | None
+    rank: str | None
+    trust_remote_code: bool
+
+    def view(self, name: str | None, mass: float | None, dark: bool) -> AttentionView:
+        """Return how it is drawn; raise ConfigError for values that do not exist."""
+        from heedful.draw.model_attention import AttentionView
+
+        how = AttentionView(
+            *(name, self.attention, self.layer, self.head, self.mean, self.rollout, self.word, self.words, self.sinks),
+            *(self.rank or "sharpness", mass, dark),
+        )
+        how.check()
+        return how
+
+    @property
+    def for_heads(self) -> bool:
+        """Whether an option was chosen for which the weights of all heads are needed, not the read-out."""
+        needed = self.attention, self.mean, self.rollout, self.word, self.sinks, self.rank, not self.words, self.beside
+        return any(map(bool, needed))
 
 
 class _ModelTraces(NamedTuple):
@@ -36,7 +72,7 @@ def see(
         Path, typer.Argument(metavar="MODEL", help="A model folder, hf:ORG/NAME, or a saved trace.", show_default=False)
     ],
     text: Annotated[
-        str | None, typer.Argument(metavar="TEXT", help="A sentence, or several.", show_default=False)
+        str | None, typer.Argument(metavar="TEXT", help="A sentence, or several; - is stdin.", show_default=False)
     ] = None,
     *,
     target: Annotated[
@@ -45,18 +81,64 @@ def see(
             metavar="TEXT", help="Show the attention for this translation, not the model's own.", show_default=False
         ),
     ] = None,
+    generate: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Tokens that a decoder-only model writes after TEXT.")
+    ] = 0,
     others: Annotated[
         list[Path] | None, typer.Option("--with", metavar="MODEL", help="Another model beside it.", show_default=False)
     ] = None,
+    beside: Annotated[
+        list[str] | None, typer.Option(metavar="TEXT", help="Another text beside it.", show_default=False)
+    ] = None,
     view: Annotated[
-        str, typer.Option(metavar="heatmap|braid|heads|self", help="The kind of figure; braid only with --to.")
-    ] = "heatmap",
+        str | None,
+        typer.Option(
+            metavar="heatmap|braid|heads|self",
+            help="The kind of figure; braid only with --to [heatmap; heads for models of transformers].",
+            show_default=False,
+        ),
+    ] = None,
+    attention: Annotated[
+        str | None,
+        typer.Option(
+            metavar="cross|encoder|decoder|self",
+            help="Which attention of an encoder-decoder [cross], or self-attention.",
+            show_default=False,
+        ),
+    ] = None,
     inside: Annotated[bool, typer.Option("--self", help="Show self-attention within the source.")] = False,
     layer: Annotated[
         int | None, typer.Option(metavar="N", help="Only this layer, from 1 [as the read-out].", show_default=False)
     ] = None,
     head: Annotated[
         int | None, typer.Option(metavar="N", help="Only this head, from 1 [as the read-out].", show_default=False)
+    ] = None,
+    mean: Annotated[bool, typer.Option("--mean", help="The mean of all heads, or of those of --layer.")] = False,
+    rollout: Annotated[
+        bool, typer.Option("--rollout", help="Attention rollout: self-attention followed through all layers.")
+    ] = False,
+    word: Annotated[
+        str | None,
+        typer.Option(
+            "--from", metavar="WORD", help="The row of one word in every head; WORD#2: its second occurrence."
+        ),
+    ] = None,
+    words: Annotated[bool, typer.Option("--words/--pieces", help="By words, or by the tokens of the model.")] = True,
+    sinks: Annotated[
+        str | None,
+        typer.Option(
+            metavar="apart|keep",
+            help="Set tokens that take much of all weight apart [if they take over half].",
+            show_default=False,
+        ),
+    ] = None,
+    rank: Annotated[
+        str | None,
+        typer.Option(
+            metavar="sharpness|entropy|distance|sink|received",
+            help="The measure that ranks the heads in --view heads [sharpness].",
+            show_default=False,
+        ),
     ] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Also compute leave-one-out and gradient × input, and compare.")
@@ -76,11 +158,14 @@ def see(
         bool, typer.Option("--dark", help="Dark colours for .png; other formats follow the viewer.")
     ] = False,
     ascii_only: options.Ascii = False,
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Run Python code that comes with a model of transformers.")
+    ] = False,
     device: options.Device = "auto",
     threads: options.Threads = 0,
     json: options.Json = False,
 ) -> None:
-    """Show the attention weights of a translation.
+    """Show the attention weights of a translation, or of any model of transformers.
 
     In a heat map every row is a target word, every column a source word, and the shade is the weight. The braid has the
     source above, the translation below, and ribbons as wide as the weight. --view heads has every head of every layer.
@@ -92,14 +177,34 @@ def see(
     read from its attention (`heedful readout` selects it). --check measures by leave-one-out (each source word is
     masked in turn) and by gradient × input how much each target word depends on each source word, and prints how well
     the weights agree with that.
-    """
-    from heedful.draw.views import View, record, write
 
+    Models of transformers (BERT, GPT-2, Llama, T5 and so on) are read from a folder, a .gguf file or hf:NAME, with the
+    extra heedful[hf]: exact weights from their fused attention, and otherwise those of eager attention. Sinks are
+    tokens that receive much weight from all others, such as [SEP] or the first token.
+    """
+    from heedful.draw.views import View, check_path, record, write
+
+    if text == "-":
+        text = sys.stdin.read().strip()
+    chosen = _AttentionOptions(
+        *(generate, beside or [], layer, head), attention, mean, rollout, word, words, sinks, rank, trust_remote_code
+    )
     inside = inside or view == "self"
-    how = View(view, mass, *((layer, head) if view == "heads" else (None, None)), dark)
-    _check(how, to, {"text": text, "target": target}, inside)
+    shape = chosen.view("self" if inside and view is None else view, mass, dark)
+    if to is not None:
+        check_path(to)
     if to is None or to.suffix.lower() != ".png":
         options.check_unused("without --to FILE.png", {"--dark": dark, "--font": font is not None})
+    shown = _model_attentions(model, text, target, others or [], chosen, device, threads)
+    if shown is not None:
+        options.check_unused("for the attention of single heads", {"--check": check})
+        if inside and attention is None and shown[0].groups[0].kind == "encoder":
+            shape = shape._replace(kind="encoder")
+        _show(shown, shape, to, font, ascii_only, json)
+        return
+    view = view or "heatmap"
+    how = View(view, mass, *((layer, head) if view == "heads" else (None, None)), dark)
+    _check(how, to, {"text": text, "target": target}, inside)
     if check and (inside or others or layer or head or view == "heads" or model.suffix.lower() == ".json"):
         raise ConfigError(
             "--check is for one model and a text, by its read-out; leave out --self, --with, --layer, --head, "
@@ -267,3 +372,107 @@ def _print(parts: Sequence[heedful.Trace], how: View, all_heads: bool, ascii_onl
             title = f"For each layer.head, the number of the word with the largest weight{how_read}:"
             print("\n" + textwrap.fill(title, options.width()) + "\n")
             print(overview(trace, options.width()))
+
+
+def _model_attentions(
+    model: Path,
+    text: str | None,
+    target: str | None,
+    others: Sequence[Path],
+    chosen: _AttentionOptions,
+    device: str,
+    threads: int,
+) -> list[ModelAttention] | None:
+    """Return the attention of all heads, of each model and text; None where a trace with a read-out is shown."""
+    from heedful.draw.model_attention import read_attentions
+    from heedful.interop import is_transformers
+
+    if model.suffix.lower() == ".json" and model.is_file():
+        saved = read_attentions(model)
+        if saved is not None and any(other for other in (text, target, others, chosen.generate, chosen.beside)):
+            raise ConfigError(f"{model} is a saved record with its own text; give no others")
+        return saved
+    models = [model, *others]
+    foreign = [is_transformers(path) for path in models]
+    if not any(foreign):
+        unused = {"--generate": bool(chosen.generate), "--trust-remote-code": chosen.trust_remote_code}
+        options.check_unused("for this model, which is not one of transformers", unused)
+        if not chosen.for_heads:
+            return None
+    if text is None:
+        raise ConfigError(f"there is no TEXT; give one after {model}")
+    for what, one in (("text", text), ("target", target), *(("text", other) for other in chosen.beside)):
+        if one is not None and not one.strip():
+            raise DataError(f"the {what} is blank; give at least one word")
+    if target is not None and chosen.beside:
+        raise ConfigError("--target belongs to one text; leave out --beside")
+    options.use_threads(threads)
+    shown = []
+    for path, other, name in zip(models, foreign, _names(models), strict=True):
+        run = _transformers_run(path, device, chosen, name) if other else _own_run(path, device, name)
+        shown += [run(one, target) for one in (text, *chosen.beside)]
+    return shown
+
+
+def _transformers_run(
+    path: Path, device: str, chosen: _AttentionOptions, name: str
+) -> Callable[[str, str | None], ModelAttention]:
+    """Open a model of transformers; return the function that runs it on a text, with a target or None."""
+    from heedful.interop import open_transformers
+    from heedful.models.device import pick
+
+    opened = open_transformers(path, pick(device), chosen.trust_remote_code)
+    hold = [] if chosen.layer is None and chosen.head is None else [(chosen.layer, chosen.head)]
+
+    def run(text: str, target: str | None) -> ModelAttention:
+        return heedful.see(
+            opened.model,
+            opened.tokenizer,
+            text,
+            target=target,
+            generate=chosen.generate,
+            hold=hold,
+            rows=() if chosen.word is None else (chosen.word,),
+            words=chosen.words,
+            name=name,
+        )
+
+    return run
+
+
+def _own_run(path: Path, device: str, name: str) -> Callable[[str, str | None], ModelAttention]:
+    """Open a model of heedful's own; return the function that runs it on a text, with a target or None."""
+    translator = heedful.load(path, device, options.log_fault)
+
+    def run(text: str, target: str | None) -> ModelAttention:
+        return translator.see(text, target, name=name)
+
+    return run
+
+
+def _show(
+    shown: Sequence[ModelAttention],
+    how: AttentionView,
+    to: Path | None,
+    font: Path | None,
+    ascii_only: bool,
+    json: bool,
+) -> None:
+    """Print the attention of single heads, or write it to a file."""
+    from heedful.draw.model_attention import record, write
+
+    if to is None and how.view == "braid" and not json:
+        raise ConfigError("--view braid needs a file: add --to, such as --to braid.svg")
+    figures = ["" if to or json else one.text(how, options.width(), ascii_only) for one in shown]
+    if json:
+        print_json(record(shown))
+    for i, one in enumerate(() if json else shown):
+        gap, name = "\n" * (i > 0 and to is None), f"{one.name}: " * (len(shown) > 1)
+        lines = [f"{name}{one_line(line).strip()}\n" for line in one.written()]
+        print(gap + "".join(lines) + (f"{name}\n" * (not lines and bool(name)) + figures[i]) * (to is None), end="")
+        print(end="\n" * (to is None))
+    if to is not None:
+        note = write(shown, to, how, font=font)
+        log(f"the {KINDS.get(to.suffix.lower(), 'picture')} is in {to}")
+        if note:
+            log(note)

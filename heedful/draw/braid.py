@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 from heedful.draw.picture import (
     HUES,
     Entry,
+    Generated,
     Kept,
-    Labels,
     Picture,
     cut,
     decimal,
+    generated_words,
     heading,
     isolate,
     keep,
@@ -34,7 +35,7 @@ from heedful.draw.picture import (
     text_at,
     width_of,
 )
-from heedful.trace import END, Trace
+from heedful.trace import Trace
 from heedful.trace.alarms import warnings
 
 MASS = 0.9  # the share of each word's weight that is drawn
@@ -73,6 +74,14 @@ class BraidRow(NamedTuple):
         return max(above, _width(self.targets, drawn.sum(1), wide[1], 0))
 
 
+class _Sides(NamedTuple):
+    """Of source and of target words: whether they go from right to left, which are special, and which generated."""
+
+    reverse: tuple[bool, bool]
+    special: tuple[frozenset[int], ...]
+    generated: Generated
+
+
 class _Place(NamedTuple):
     """The middle of a word, and the width of its bar."""
 
@@ -99,12 +108,20 @@ def picture(trace: Trace, title: str = "", width: float = WIDEST, mass: float = 
     spread = max(NARROWEST, *(row.width(drawn, wide) for row in rows))
     body, y = heading(title, spread + 16)
     y += 8
+    how = _Sides(
+        (trace.source.right_to_left, trace.target.right_to_left),
+        tuple(
+            frozenset(i for i, word in enumerate(text.words) if word.is_special)
+            for text in (trace.source, trace.target)
+        ),
+        generated_words(trace),
+    )
     for row in rows:
-        part, high = _draw_row(row, drawn, sides, spread, (trace.source.right_to_left, trace.target.right_to_left))
+        part, high = _draw_row(row, drawn, sides, spread, how)
         body.append(f'<g transform="translate(8 {decimal(y)})">{part}</g>')
         y += high + 26
     some_empty = bool((drawn.sum(0) == 0).any())
-    key, key_height = legend(_entries(labels_of(trace), some_empty, len(rows) > 1), 8, y - 6, spread)
+    key, key_height = legend(_entries(trace, some_empty, len(rows) > 1), 8, y - 6, spread)
     thin = bool((drawn.sum(1) < mass * weights.sum(1) - 1e-3).any())
     lines = _caption(trace, kept, mass, thin, limited)
     below, below_height = notes(lines, y - 6 + key_height, spread + 16)
@@ -158,13 +175,13 @@ def _width(words: Sequence[int], mass: NDArray[np.float32], wide: Sequence[float
 
 
 def _draw_row(
-    row: BraidRow, drawn: NDArray[np.float32], sides: list[list[str]], spread: float, reverse: tuple[bool, bool]
+    row: BraidRow, drawn: NDArray[np.float32], sides: list[list[str]], spread: float, how: _Sides
 ) -> tuple[str, float]:
     """Return one row: words, bars and ribbons from (0, 0) on, and its height."""
     part = np.zeros_like(drawn)
     part[list(row.targets)] = drawn[list(row.targets)]
-    above, dots = _places(row.sources, part.sum(0), sides[0], (spread, reverse[0]), row.gaps(len(sides[0])))
-    below, _ = _places(row.targets, drawn.sum(1), sides[1], (spread, reverse[1]))
+    above, dots = _places(row.sources, part.sum(0), sides[0], (spread, how.reverse[0]), row.gaps(len(sides[0])))
+    below, _ = _places(row.targets, drawn.sum(1), sides[1], (spread, how.reverse[1]))
     links = [(t, s) for t in row.targets for s in np.flatnonzero(part[t]).tolist()]
     reach = max((abs(above[s].x - below[t].x) for t, s in links), default=0.0)
     top = LINE_HEIGHT
@@ -172,9 +189,14 @@ def _draw_row(
     ribbons = _ribbons(links, part, above, below, (top, bottom), sides)
     bars = [_bar(place, top - BAR, f"b d{s % HUES}") for s, place in above.items()]
     bars += [_bar(place, bottom, "i") for place in below.values()]
-    words = [_word(sides[0][s], place, top - BAR - 8, place.wide > 0) for s, place in above.items()]
-    words += [_word(sides[1][t], place, bottom + BAR + 17, True) for t, place in below.items()]
+    words = [
+        _word(sides[0][s], place, top - BAR - 8, place.wide > 0 and s not in how.special[0])
+        for s, place in above.items()
+    ]
+    words += [_word(sides[1][t], place, bottom + BAR + 17, t not in how.special[1]) for t, place in below.items()]
     words += [_left_out(x, top - BAR - 8) for x in dots]
+    words += _divider(above, sides[0], how.generated.source, (-2.0, top))
+    words += _divider(below, sides[1], how.generated.target, (bottom, bottom + LINE_HEIGHT + 2))
     return "\n".join([*ribbons, *bars, *words]), bottom + LINE_HEIGHT if row.targets else top
 
 
@@ -257,9 +279,28 @@ def _bar(place: _Place, y: float, kind: str) -> str:
     return rect((place.x - wide / 2, y), (wide, BAR), kind, ' rx="1"')
 
 
-def _word(word: str, place: _Place, y: float, has_ribbons: bool) -> str:
-    kind = "m" if has_ribbons and word != END else "m t"
-    return text_at(place.x, y, isolate(word), kind)
+def _word(word: str, place: _Place, y: float, plain: bool) -> str:
+    """Return a word; softer unless it is plain: a special token, or a word without ribbons."""
+    return text_at(place.x, y, isolate(word), "m" if plain else "m t")
+
+
+def _divider(
+    places: dict[int, _Place], letters: Sequence[str], first: int | None, ends: tuple[float, float]
+) -> list[str]:
+    """Return the line before the first generated word, between it and the word before; none in other rows."""
+    if first not in places:
+        return []
+    here, before = places[first], places.get(first - 1)
+
+    def half(word: int) -> float:
+        return max(width_of(letters[word]), places[word].wide) / 2
+
+    if before is None:
+        x = here.x - half(first) - SPACE / 2
+    else:
+        side = 1 if here.x > before.x else -1  # from right to left the word before is at the right
+        x = (before.x + side * half(first - 1) + here.x - side * half(first)) / 2
+    return [f'<path class="e" stroke-width="2" d="M{decimal(x)} {decimal(ends[0])}V{decimal(ends[1])}"/>']
 
 
 def _left_out(x: float, y: float) -> str:
@@ -267,18 +308,23 @@ def _left_out(x: float, y: float) -> str:
     return text_at(x, y, LEFT_OUT, "m t", ' aria-hidden="true"')
 
 
-def _entries(names: Labels, some_empty: bool, several: bool) -> list[Entry]:
-    """Return the legend: widths of ribbons, and the meaning of an empty bar and of … if there are any."""
+def _entries(trace: Trace, some_empty: bool, several: bool) -> list[Entry]:
+    """Return the legend: widths of ribbons, and the meaning of an empty bar, a line and of … if there are any."""
     samples, x = [], 0.0
     for share in (1.0, 0.5, 0.1):
         wide = UNIT * share
         samples.append(_coloured(f"M{decimal(x)} 0h{decimal(wide)}v14h-{decimal(wide)}z", share, 1))
         x += wide + 5
-    entries = [Entry("".join(samples), x - 5, f"{names.one} 100, 50 and 10 %")]
+    entries = [Entry("".join(samples), x - 5, f"{labels_of(trace).one} 100, 50 and 10 %")]
     if some_empty:
         entries.append(Entry(_bar(_Place(5, 0), 5, "e"), 10, "no ribbon"))
     if several:
         entries.append(Entry(_left_out(7, 10), 14, "words left out in this row"))
+    if (first := generated_words(trace).target) is not None:
+        line = '<path class="e" stroke-width="2" d="M4 0V14"/>'
+        entries.append(Entry(line, 8, f"generated from word {first + 1} on"))
+    if trace.inside:
+        entries.append(Entry("", -7, "above: attended words (keys); below: attending words (queries)"))
     return entries
 
 
@@ -291,11 +337,11 @@ def _caption(trace: Trace, kept: Kept, mass: float, thin: bool, limited: bool) -
     names, least = labels_of(trace), f"{100 * LEAST:.0f}\u00a0%"
     if mass < 1:
         share = f"{100 * mass:.0f}\u00a0%"
-        drawn = f"ribbons: the largest {names.one}s of each target word that hold {share} of its {names.all}"
+        drawn = f"ribbons: the largest {names.one}s of each {names.row} that hold {share} of its {names.all}"
         drawn += f", at most {FEW} in a long sentence" if limited else ""
         hidden = f"smaller {names.one}s, and all under {least}" if thin else f"smaller {names.one}s"
     else:
-        drawn, hidden = f"ribbons: all {names.one}s of each target word", f"{names.one}s under {least}"
+        drawn, hidden = f"ribbons: all {names.one}s of each {names.row}", f"{names.one}s under {least}"
     return [drawn, kept.caption(hidden, names.all), trace.readout_caption, *warnings(trace)]
 
 
@@ -307,4 +353,5 @@ def _describe(trace: Trace, drawn: NDArray[np.float32]) -> str:
         largest = sorted(np.flatnonzero(row).tolist(), key=lambda s: -float(row[s]))
         listed = ", ".join(f"{sources[s]} {round(100 * float(row[s]))} %" for s in largest)
         entries.append(f"{word.text}: {listed or 'none'}")
-    return f"Largest {labels_of(trace).one}s of each target word. " + "; ".join(entries)
+    names = labels_of(trace)
+    return f"Largest {names.one}s of each {names.row}. " + "; ".join(entries)

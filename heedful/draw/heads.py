@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from heedful.draw import svg
 from heedful.draw.picture import Picture, decimal, heading, message, notes, text_at
 from heedful.trace import Trace
-from heedful.trace.model_attention import AttentionGroup
 
 Maps = dict[tuple[int, int], NDArray[np.float32]]
 
@@ -131,28 +130,3 @@ def _small(weights: NDArray[np.float32], at: tuple[float, float], cell: float, n
     label = f"{name}: {_describe_sharpness(weights)}"
     x, y = (decimal(place) for place in at)
     return f'<g transform="translate({x} {y})"><title>{label}</title>{frame}{"".join(paths)}</g>'
-
-
-def table(
-    group: AttentionGroup,
-    rank: str = "sharpness",
-    width: int = 80,
-    ascii_only: bool = False,
-    layer: int | None = None,
-    head: int | None = None,
-) -> str:
-    """Return the heads of a group, ranked by a measure, as a table for the terminal."""
-    measures, wanted = group.measures(), set(group.heads(layer, head))
-    lines = ["head   sharp entropy distance  sink received"]
-    for m, n in [at for at in group.rank(rank) if at in wanted][:10]:
-        values = [float(measure[m - 1, n - 1]) for measure in measures]
-        name = f"{m}.{n}"
-        lines.append(f"{name:<6}{values[0]:6.0%}{values[1]:8.2f}{values[2]:9.2f}{values[3]:6.0%}{values[4]:9.0%}")
-    return "\n".join(lines)
-
-
-def group_picture(
-    group: AttentionGroup, title: str = "", rank: str = "sharpness", layer: int | None = None, head: int | None = None
-) -> Picture:
-    """Return the heads of a group as small maps, ranked by a measure."""
-    return picture(group.trace(layer, head), title)

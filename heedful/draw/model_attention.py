@@ -7,21 +7,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, overload
 
-from heedful.draw import braid, heads, svg
+from heedful.draw import all_heads, braid, svg
 from heedful.draw.picture import Picture
-from heedful.draw.terminal import heatmap
+from heedful.draw.terminal import heads_table, heatmap, word_table
 from heedful.draw.views import check_path, too_large
 from heedful.errors import ConfigError, DataError, choose
 from heedful.files import read_json, write_whole
 from heedful.trace import Trace
 from heedful.trace.json_checks import field_of, listed
-from heedful.trace.model_attention import KINDS, AttentionGroup, TopWeights, find_words, top_weights
+from heedful.trace.model_attention import KINDS, MEASURES, SINKS, AttentionGroup, TopWeights, find_words, top_weights
 from heedful.trace.readout import Weights
 
 FORMAT = "heedful attention 1"
 VIEWS = ("heads", "heatmap", "braid", "self")
-ROWS = 24  # heads in the terminal, for one word
-LARGEST = 48  # and in a picture
 WORDS = 160  # of a side of the largest heat map or braid
 
 
@@ -47,11 +45,26 @@ class AttentionView(NamedTuple):
     mass: float | None = None
     dark: bool = False
 
+    def check(self) -> None:
+        """Raise ConfigError for a view, a kind, a measure, or a treatment of sinks that does not exist."""
+        choose("view", self.name, VIEWS)
+        choose("measure of heads", self.rank, MEASURES)
+        if self.kind is not None:
+            choose("kind of attention", self.kind, KINDS)
+        if self.sinks is not None:
+            choose("treatment of sinks", self.sinks, SINKS)
+        if self.mass is not None and not 0 < self.mass <= 1:
+            raise ConfigError(f"the share of the weight that is drawn is {self.mass}; it is above 0 and at most 1")
+        if self.rollout and (self.mean or self.layer is not None or self.head is not None):
+            raise ConfigError("rollout is of all layers and heads; leave out mean, layer and head")
+        if self.word is not None and (self.rollout or self.mean):
+            raise ConfigError("the rows of a word are those of single heads; leave out mean and rollout")
+
     @property
     def name(self) -> str:
         """The name of the view: the one that was chosen, or the default."""
         chosen = self.mean or self.rollout or (self.layer is not None and self.head is not None)
-        return choose("view", self.view or ("heatmap" if chosen else "heads"), VIEWS)
+        return self.view or ("heatmap" if chosen else "heads")
 
 
 class LayerAttention(NamedTuple):
@@ -156,12 +169,10 @@ class ModelAttention(Sequence[LayerAttention]):
         how = how or AttentionView()
         group = self._group(how)
         if how.word is not None:
-            trace = group.word_trace(
-                find_words(group.target, how.word), how.layer, how.head, sinks=how.sinks, most=ROWS
-            )
-            return heatmap(trace, width, ascii_only, confidence=False)
+            words = find_words(group.target, how.word)
+            return word_table(group, words, width, ascii_only, how.layer, how.head, how.sinks)
         if how.name == "heads":
-            return heads.table(group, how.rank, width, ascii_only, how.layer, how.head)
+            return heads_table(group, how.rank, width, ascii_only, how.layer, how.head, how.sinks)
         if how.name == "braid":
             raise ConfigError('the view \'braid\' is a picture: use save("x.svg", view="braid")')
         return heatmap(self._trace(group, how), width, ascii_only, confidence=False)
@@ -169,15 +180,18 @@ class ModelAttention(Sequence[LayerAttention]):
     def picture(self, how: AttentionView | None = None, title: str = "") -> Picture:
         """Return the picture of a view."""
         how = how or AttentionView()
+        how.check()
         group = self._group(how)
-        title = title or f"{group.title} of {self.name}" * bool(self.name)
+        model = group.title + f" of {self.name}" * bool(self.name)
         if how.word is not None:
             words = find_words(group.target, how.word)
-            trace = group.word_trace(words, how.layer, how.head, sinks=how.sinks, most=LARGEST)
-            return svg.picture(trace, title, confidence=False)
+            text = " ".join(group.target.words[i].text for i in words)
+            title = title or f"{model}: from '{text}', in every head"
+            return all_heads.word_picture(group, words, title, how.layer, how.head, how.sinks)
         if how.name == "heads":
-            return heads.group_picture(group, title, how.rank, how.layer, how.head)
+            return all_heads.group_picture(group, title or model, how.rank, how.layer, how.head, how.sinks)
         trace = self._trace(group, how)
+        title = title or f"{model}, {trace.readout.label}"
         if how.name == "heatmap":
             return svg.picture(trace, title, confidence=False)
         return braid.picture(trace, title, mass=how.mass or (0.5 if group.inside else braid.MASS))
@@ -251,6 +265,7 @@ def write(
     from heedful.draw.picture import stack
 
     how = how or AttentionView()
+    how.check()
     check_path(path)
     kind = path.suffix.lower()
     if kind == ".json":

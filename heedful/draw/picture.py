@@ -18,7 +18,7 @@ import numpy as np
 import regex
 from numpy.typing import NDArray
 
-from heedful.trace import END, Trace
+from heedful.trace import END, Text, Trace
 
 FONTS = (
     "system-ui,-apple-system,'Segoe UI',Roboto,'Noto Sans','Noto Sans Devanagari','Nirmala UI','Kohinoor Devanagari',"
@@ -256,18 +256,43 @@ def number(value: float) -> str:
 
 
 class Labels(NamedTuple):
-    """What the numbers of a trace are called: one of them, all of them, and the title of a figure."""
+    """What the numbers of a trace are called, one of them and all of them; the title of a figure; what a row is of."""
 
     one: str
     all: str
     title: str
+    row: str = "target word"
 
 
 def labels_of(trace: Trace) -> Labels:
     """Return the labels of a trace: weights, or shares where the numbers are not attention."""
-    if trace.readout.attention:
-        return Labels("weight", "weight", "Attention weights")
-    return Labels("share", "shares", "Influence of source words")
+    if not trace.readout.attention:
+        return Labels("share", "shares", "Influence of source words")
+    if trace.inside:
+        return Labels("weight", "weight", "Self-attention", "word")
+    return Labels("weight", "weight", "Attention weights")
+
+
+class Generated(NamedTuple):
+    """The numbers, from 0, of the first generated words, among the source words and among the target words.
+
+    None if all words of a side are of one kind.
+    """
+
+    source: int | None
+    target: int | None
+
+
+def generated_words(trace: Trace) -> Generated:
+    """Return where the words begin that a model wrote after a prompt; in self-attention on both sides."""
+
+    def first(text: Text) -> int | None:
+        if trace.generated is None:
+            return None
+        number = sum(word.first < trace.generated for word in text.words)
+        return number if 0 < number < len(text.words) else None
+
+    return Generated(first(trace.source) if trace.inside else None, first(trace.target))
 
 
 class Kept(NamedTuple):
@@ -323,6 +348,16 @@ def message(trace: Trace, title: str) -> Picture:
     body, y = heading(title, 400)
     body.append(text_at(8, y + 20, text, "q"))
     return Picture(400, y + 34, title or labels_of(trace).title, text, "\n".join(body))
+
+
+def stacked(pictures: Sequence[Picture], space: float = 10.0) -> Picture:
+    """Return the parts of one picture one below the other, without lines between them."""
+    parts, y = [], 0.0
+    for part in pictures:
+        parts.append(f'<g transform="translate(0 {decimal(y)})">{part.body}</g>')
+        y += part.height + space
+    width, description = max(part.width for part in pictures), " ".join(part.description for part in pictures)
+    return Picture(width, y - space, pictures[0].title, description, "\n".join(parts))
 
 
 def stack(pictures: Sequence[Picture], title: str, default_title: str) -> Picture:

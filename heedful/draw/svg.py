@@ -13,6 +13,7 @@ from heedful.draw.picture import (
     Picture,
     cut,
     decimal,
+    generated_words,
     heading,
     isolate,
     keep,
@@ -37,6 +38,19 @@ HEAVY = 0.4  # from this weight on a number is bold: thin digits are hard to rea
 SLANT = 0.7072
 WIDEST_CELL = 96  # wider cells look like a table; longer words are slanted
 WIDEST_GRID = 720  # of all columns together, to have words horizontally
+
+
+class Axes(NamedTuple):
+    """What rows and columns are, for the legend; before which of them a line is drawn, and what that line means.
+
+    `compact` is for many rows: they are as low as the letters allow.
+    """
+
+    text: str = ""
+    rows: tuple[int, ...] = ()
+    columns: tuple[int, ...] = ()
+    line: str = ""
+    compact: bool = False
 
 
 class _Grid(NamedTuple):
@@ -80,6 +94,7 @@ def picture(
     gold: frozenset[tuple[int, int]] | None = None,
     confidence: bool = True,
     which: str = "",
+    axes: Axes | None = None,
 ) -> Picture:
     """Return the heat map before it is a document; `which` is the caption of the weights, or their read-out."""
     weights = trace.checked_words()
@@ -89,13 +104,14 @@ def picture(
     for source, target in sorted(gold or ()):
         if not (0 <= source < S and 0 <= target < T):
             raise DataError(f"gold link {source}-{target}: there are {S} source and {T} target words")
-    which = which or trace.readout_caption
+    which, axes = which or trace.readout_caption, axes or axes_of(trace)
     sources, targets = [w.text for w in trace.source.words], [w.text for w in trace.target.words]
     description, kept = f"{_describe(trace, weights)}. {which.capitalize()}", keep(weights, least=VISIBLE)
     if trace.source.right_to_left:  # the first word is at the right
         last = len(sources) - 1
         sources, weights, gold = sources[::-1], weights[:, ::-1], gold and frozenset((last - s, t) for s, t in gold)
-    font, wide, high = _sizes(*weights.shape)
+        axes = axes._replace(columns=tuple(last + 1 - s for s in axes.columns))
+    font, wide, high = _sizes(len(targets), len(sources), axes.compact)
     across, down = [cut(w, LONGEST, font) for w in sources], [cut(w, LONGEST, font) for w in targets]
     left = max(width_of(w, font) for w in down) + 14
     longest = max(width_of(w, font) for w in across)
@@ -107,16 +123,17 @@ def picture(
     head = top + (longest * SLANT + 26 if slanted else font + 16)
     grid = _Grid(left, head, wide, high, len(targets), len(sources), font, slanted)
     names = labels_of(trace)
-    key, key_height = legend(_entries(names, gold is not None, confidence), 8, grid.bottom + 18, width - 16)
+    key, key_height = legend(_entries(names, gold is not None, confidence, axes), 8, grid.bottom + 18, width - 16)
     hidden = kept.caption(f"cells under {100 * VISIBLE:.0f}\u00a0%", names.all)
     below, below_height = notes([which, hidden, *warnings(trace)], grid.bottom + 18 + key_height, width)
     body += [
         # numbers are readable on it on a page of any colour
         rect((grid.x, grid.y), (grid.right - grid.x, grid.bottom - grid.y), "g"),
-        *_words(grid, across, down),
+        *_words(grid, across, down, _special(trace)),
         *(_confidences(grid, trace.confidences()) if confidence else ()),
         *(_row(grid, t, sources, targets[t], weights[t]) for t in range(grid.rows)),
         _lines(grid),
+        *_dividers(grid, axes),
         *(_outline(grid, source, target) for source, target in sorted(gold or ())),
         key,
         *below,
@@ -125,21 +142,45 @@ def picture(
     return Picture(width, height, title or names.title, description, "\n".join(body))
 
 
-def _sizes(rows: int, columns: int) -> tuple[float, float, float]:
+def axes_of(trace: Trace) -> Axes:
+    """Return what the rows and columns of a trace are, with a line between prompt and generated words."""
+    first = generated_words(trace)
+    rows, columns = (() if n is None else (n,) for n in (first.target, first.source))
+    line = "" if first.target is None else f"generated from word {first.target + 1} on"
+    text = "rows: attending words (queries); columns: attended words (keys)" if trace.inside else ""
+    return Axes(text, rows, columns, line)
+
+
+def _special(trace: Trace) -> tuple[list[bool], list[bool]]:
+    """Return which source and target words are special tokens, which have a softer colour.
+
+    The `</s>` at the end of a translation by a model of this package is an ordinary row.
+    """
+    several = trace.inside or bool(trace.caption)
+    sides = [[several and word.is_special for word in side.words] for side in (trace.source, trace.target)]
+    return (sides[0][::-1] if trace.source.right_to_left else sides[0]), sides[1]
+
+
+def _sizes(rows: int, columns: int, compact: bool = False) -> tuple[float, float, float]:
     """Return the font size, and the width and height of a cell."""
+    if compact and rows > 16:
+        return 12, _sizes(1, columns)[1], 18
     most = max(rows, columns)
     return (14, 38, 30) if most <= 16 else (14, 30, 25) if most <= 80 else (12, 18, 18)
 
 
-def _words(grid: _Grid, across: list[str], down: list[str]) -> list[str]:
+def _words(grid: _Grid, across: list[str], down: list[str], special: tuple[list[bool], list[bool]]) -> list[str]:
     """Return the words of both sides."""
     texts, size = [], f' font-size="{grid.font}"'
     for s, word in enumerate(across):
         x, y = grid.x + (s + 0.5) * grid.wide, grid.y - 9
         rotated = f' transform="translate({decimal(x + 2)} {decimal(y)}) rotate(-45)"'
-        slanted = f"<text{size}{rotated}>{isolate(word)}</text>"
-        texts.append(slanted if grid.slanted else text_at(x, y, isolate(word), "m", size))
-    return texts + [text_at(grid.x - 9, grid.baseline(t), isolate(word), "r", size) for t, word in enumerate(down)]
+        soft = ' class="t"' * special[0][s]
+        slanted = f"<text{soft}{size}{rotated}>{isolate(word)}</text>"
+        texts.append(slanted if grid.slanted else text_at(x, y, isolate(word), "m" + " t" * special[0][s], size))
+    for t, word in enumerate(down):
+        texts.append(text_at(grid.x - 9, grid.baseline(t), isolate(word), "r" + " t" * special[1][t], size))
+    return texts
 
 
 def _confidences(grid: _Grid, confidences: tuple[float, ...]) -> list[str]:
@@ -181,13 +222,21 @@ def _lines(grid: _Grid) -> str:
     return f'<path class="l" pointer-events="none" d="{across}{down}"/>'
 
 
+def _dividers(grid: _Grid, axes: Axes) -> list[str]:
+    """Return the lines between groups of rows and of columns, a little longer than the grid."""
+    left, right, top, bottom = map(decimal, (grid.x - 6, grid.right, grid.y - 6, grid.bottom))
+    across = "".join(f"M{left} {decimal(grid.y + t * grid.high)}H{right}" for t in axes.rows)
+    down = "".join(f"M{decimal(grid.x + s * grid.wide)} {top}V{bottom}" for s in axes.columns)
+    return [f'<path class="e" stroke-width="2" pointer-events="none" d="{across}{down}"/>'] if across or down else []
+
+
 def _outline(grid: _Grid, source: int, target: int) -> str:
     corner = grid.x + source * grid.wide + 1.5, grid.y + target * grid.high + 1.5
     return rect(corner, (grid.wide - 3, grid.high - 3), "o", ' pointer-events="none" rx="3"')
 
 
-def _entries(names: Labels, gold: bool, confidence: bool) -> list[Entry]:
-    """Return the legend: shades, and the outline and the column at the right if there are any."""
+def _entries(names: Labels, gold: bool, confidence: bool, axes: Axes) -> list[Entry]:
+    """Return the legend: shades, and the outline, lines and the column at the right if there are any."""
     boxes = []
     for i, share in enumerate((0, 25, 50, 75, 100)):
         box = f"M{30 * i} -1h30v16h-30z"
@@ -198,6 +247,10 @@ def _entries(names: Labels, gold: bool, confidence: bool) -> list[Entry]:
     entries = [Entry("".join(boxes), 150, f"{names.one} in per cent")]
     if gold:
         entries.append(Entry(rect((1, 0), (24, 14), "o", ' rx="3"'), 26, "gold link"))
+    if axes.line:
+        entries.append(Entry('<path class="e" stroke-width="2" d="M0 7H20"/>', 20, axes.line))
+    if axes.text:
+        entries.append(Entry("", -7, axes.text))
     return [*entries, Entry("", -7, "confidence: probability of the word")] if confidence else entries
 
 
@@ -208,4 +261,5 @@ def _describe(trace: Trace, weights: NDArray[np.float32]) -> str:
         f"{word.text}: {sources[s]} {round(100 * float(row[s]))} %"
         for word, row, s in zip(trace.target.words, weights, best, strict=True)
     )
-    return f"Largest {labels_of(trace).one} of each target word. " + "; ".join(entries)
+    names = labels_of(trace)
+    return f"Largest {names.one} of each {names.row}. " + "; ".join(entries)

@@ -9,21 +9,28 @@ from __future__ import annotations
 import textwrap
 import unicodedata
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import regex
 from numpy.typing import NDArray
 from rich.cells import cell_len
 
-from heedful.draw.picture import NO_WEIGHTS, NO_WORDS
-from heedful.trace import END, Trace
+from heedful.draw import all_heads
+from heedful.draw.picture import NO_WEIGHTS, NO_WORDS, generated_words
+from heedful.trace import END, Text, Trace
 from heedful.trace.alarms import warnings
+from heedful.trace.model_attention import AttentionGroup
 from heedful.trace.trace import right_to_left
 
 # The least weight of each shade, with block characters and in plain ASCII.
 SHADES = ((0.0, " ", " "), (0.05, "·", "."), (0.15, "░", "-"), (0.35, "▒", "+"), (0.60, "▓", "#"), (0.85, "█", "@"))
 LEFT = 4  # columns of the row's number
 WORD = 18  # columns for the word at the end of a row at most
+SHORT = 32  # words of a side of the heat map below the table of heads
+ROWS = 24  # heads in the table of a word
+NARROWEST = 12  # columns of a pair of words
 LEFT_TO_RIGHT = "\u200e"
 CONTROLS = {"Cc", "Cs", "Zl", "Zp"}
 DIRECTIONS = {chr(c) for c in (0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))}
@@ -32,54 +39,120 @@ DIRECTIONS = {chr(c) for c in (0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x
 def heatmap(trace: Trace, width: int = 80, ascii_only: bool = False, confidence: bool = True) -> str:
     """Return the weights between words as text of at most `width` columns; long sentences get several panels.
 
-    At the right are the confidences of the target words, unless `confidence` is False. The read-out and the warnings
-    follow below.
+    At the right are the confidences of the target words, unless `confidence` is False or the trace has none. The
+    read-out and the warnings follow below.
     """
     weights = trace.checked_words()
-    sources = [w.text for w in trace.source.words]
-    targets = [w.text for w in trace.target.words]
     if weights is None and trace.source.tokens == (END,):
         return NO_WORDS
     if weights is None:
-        return "\n".join([*_legend(sources, width, ascii_only), *textwrap.wrap(NO_WEIGHTS, width)])
-    shares = [f"{share:>4.0%} " for share in trace.confidences()] if confidence else [""] * len(targets)
-    tail = 2 + len(shares[0]) + min(WORD, max(map(columns, targets)))
-    cell = max(3, len(str(len(sources))) + 1)  # with the space before it
-    size = max(1, (width - LEFT - tail) // cell)
-    panels = []
-    order = -1 if trace.source.right_to_left else 1  # with the first word at the right
-    for first in range(0, len(sources), size):
-        panel = range(first, min(first + size, len(sources)))[::order]
-        numbers = [f"{c + 1:>{cell}}" for c in panel]
-        words = [share + _cut(word, WORD, ascii_only) for share, word in zip(shares, targets, strict=True)]
-        heading = "".join(numbers) + "  conf" * confidence
-        panels += [*_panel(weights[:, panel], cell, heading, words, ascii_only), ""]
-    captions = (trace.readout_caption, *warnings(trace))
+        return "\n".join([*_legend(trace, width, ascii_only), *textwrap.wrap(NO_WEIGHTS, width)])
+    targets = [_cut(w.text, WORD, ascii_only) for w in trace.target.words]
+    if confidence and not (trace.inside or trace.caption):
+        targets = [f"{share:>4.0%} {word}" for share, word in zip(trace.confidences(), targets, strict=True)]
+        right = "  conf"
+    else:
+        right = ""
+    first = generated_words(trace)
+    rows = _Rows([str(n) for n in range(1, len(targets) + 1)], targets, first.target)
+    map_ = _Map(weights, _numbers(trace.source, trace.target if trace.inside else None), first.source)
+    panels = _panels(map_, rows, trace.source.right_to_left, (width, ascii_only), right)
+    captions = [trace.readout_caption, *warnings(trace)]
+    if first.target is not None:
+        captions.insert(0, f"{'|' if ascii_only else '│'} generated from word {first.target + 1} on")
     below = [line for text in captions for line in _lines(text, width, ascii_only)]
     scale = _scale("weight" if trace.readout.attention else "share", width, ascii_only)
-    return "\n".join([*_legend(sources, width, ascii_only), "", *panels, *scale, *below])
+    return "\n".join([*_legend(trace, width, ascii_only), "", *panels, *scale, *below])
 
 
-def _panel(weights: NDArray[np.float32], cell: int, heading: str, words: Sequence[str], ascii_only: bool) -> list[str]:
-    """Return the rows of one panel: the numbers of its columns over the shades, the words at the right."""
-    lines = [f"{'':{LEFT}}{heading}"]
+class _Map(NamedTuple):
+    """The weights of a heat map, the numbers of its columns, and before which one a line is drawn."""
+
+    weights: NDArray[np.float32]
+    numbers: Sequence[int]
+    line: int | None = None
+
+
+class _Rows(NamedTuple):
+    """The rows of a heat map: what is at their left and at their right, and before which one a line is drawn."""
+
+    left: Sequence[str]
+    right: Sequence[str]
+    line: int | None = None
+
+
+def _panels(map_: _Map, rows: _Rows, reverse: bool, how: tuple[int, bool], right: str = "") -> list[str]:
+    """Return the map in as many panels as the width needs, an empty line after each.
+
+    With `reverse` the first column is at the right. `how` is the width, and whether only ASCII is used; `right` is the
+    heading of what is at the right.
+    """
+    width, ascii_only = how
+    left = max(LEFT, *map(columns, rows.left))
+    tail = 2 + max(map(columns, rows.right), default=0)
+    cell = max(3, len(str(max(map_.numbers, default=1))) + 1)  # with the space before it
+    size = max(1, (width - left - tail) // cell)
+    count = len(map_.numbers)
+    # From right to left, the line is at the left of the last word of the prompt.
+    line = None if map_.line is None else map_.line - reverse
+    panels: list[str] = []
+    for start in range(0, count, size):
+        panel = range(start, min(start + size, count))[:: -1 if reverse else 1]
+        heading = "".join(f"{map_.numbers[c]:>{cell}}" for c in panel) + right
+        at = panel.index(line) if line is not None and line in panel else None
+        panels += [*_panel(map_.weights[:, panel], cell, (left, at), heading, rows, ascii_only), ""]
+    return panels
+
+
+def _numbers(source: Text, target: Text | None) -> list[int]:
+    """Return the numbers of the source words; in self-attention those that they have among all words, the target."""
+    rows = {} if target is None else {word.first: n for n, word in enumerate(target.words, 1)}
+    return [rows.get(word.first, n) for n, word in enumerate(source.words, 1)]
+
+
+def _panel(
+    weights: NDArray[np.float32],
+    cell: int,
+    place: tuple[int, int | None],
+    heading: str,
+    rows: _Rows,
+    ascii_only: bool,
+) -> list[str]:
+    """Return the rows of one panel: the numbers of its columns over the shades, the words at the right.
+
+    `place` is the width of what is at the left, and the column before which a line is drawn.
+    """
+    left, line = place
+    lines = [f"{'':{left}}{heading}"]
     shades = [f"{(plain if ascii_only else block) * 2:>{cell}}" for _, block, plain in SHADES]
     levels = np.searchsorted([low for low, _, _ in SHADES[1:]], weights.astype(float), side="right").tolist()
-    for number, (row, word) in enumerate(zip(levels, words, strict=True), 1):
-        cells = "".join([shades[level] for level in row])
-        lines.append(f"{number:>{LEFT}}{cells}  {word}")
+    across, down, both = "-|+" if ascii_only else "─│┼"
+    for number, (row, name, word) in enumerate(zip(levels, rows.left, rows.right, strict=True)):
+        cells = [shades[level] for level in row]
+        if line is not None:
+            cells[line] = down + cells[line][1:]
+        if number == rows.line:
+            rule = [across * cell] * len(cells)
+            if line is not None:
+                rule[line] = both + across * (cell - 1)
+            lines.append(" " * left + "".join(rule))
+        lines.append(f"{name:>{left}}{''.join(cells)}  {word}")
     return lines
 
 
-def _legend(words: Sequence[str], width: int, ascii_only: bool) -> list[str]:
-    """Return `source: 1 मैं  2 खाना …`, wrapped between words.
+def _legend(trace: Trace, width: int, ascii_only: bool, target: Text | None = None) -> list[str]:
+    """Return `source: 1 मैं  2 खाना …`, or `words:` in self-attention, wrapped between words.
+
+    `target` is the text that the words are counted in, if that is not the target of the trace.
 
     After a word from right to left a mark makes the line go on from left to right; a terminal that applies the
     bidirectional algorithm would otherwise reverse the numbers between such words.
     """
-    cut = [_cut(word, max(width - 16, 4), ascii_only) for word in words]
+    cut = [_cut(word.text, max(width - 16, 4), ascii_only) for word in trace.source.words]
     marked = [word + LEFT_TO_RIGHT if right_to_left(word) else word for word in cut]
-    return _wrap("source:", [f"{n} {word}" for n, word in enumerate(marked, 1)], width)
+    inside = target or (trace.target if trace.inside else None)
+    entries = [f"{n} {word}" for n, word in zip(_numbers(trace.source, inside), marked, strict=True)]
+    return _wrap("source:" if inside is None else "words:", entries, width)
 
 
 def _scale(name: str, width: int, ascii_only: bool) -> list[str]:
@@ -104,7 +177,7 @@ def _wrap(title: str, entries: Sequence[str], width: int) -> list[str]:
 def _lines(text: str, width: int, ascii_only: bool) -> list[str]:
     """Return a text on lines of at most `width` columns."""
     lines = [""]
-    for word in (_cut(word, width, ascii_only) for word in text.split(" ")):
+    for word in (_cut(word, width, ascii_only) for word in _spaced(text).split(" ")):
         if lines[-1] and columns(lines[-1]) + 1 + columns(word) > width:
             lines.append(word)
         else:
@@ -169,3 +242,135 @@ def overview(trace: Trace, width: int = 80) -> str:
             largest = "".join(f"{s + 1:>{cell}}" for s in words.argmax(1)[panel])
             lines.append(f"{name:<{left}}{largest}  {float(words.max(1).mean()):>4.0%}")
     return "\n".join(lines)
+
+
+def heads_table(
+    group: AttentionGroup,
+    rank: str = "sharpness",
+    width: int = 80,
+    ascii_only: bool = False,
+    layer: int | None = None,
+    head: int | None = None,
+    sinks: str | None = None,
+    limit: int = all_heads.FIRST,
+) -> str:
+    """Return all heads as a grid of shades, the first ones by a measure as a table, and the first as a heat map.
+
+    Rows of the grid are layers. The table is of the heads of `layer` and with the number `head`, if they are given; the
+    heat map is left out if the text is too long for the width.
+    """
+    first = all_heads.ranked_heads(group, rank, layer, head, limit)
+    measure = all_heads.measures_of(group)[rank]
+    L, H = group.shape[:2]
+    counts = f"{L} layer{'s' * (L > 1)} of {H} head{'s' * (H > 1)}"
+    above = _lines(f"{group.title}, {counts}, by {measure.noun}: {measure.meaning}", width, ascii_only)
+    captions = [group.origin]
+    if found := group.sinks():
+        captions.insert(0, "sinks: " + ", ".join(f"{one.text} {one.share:.0%}" for one in found) + " of all weight")
+    below = [line for text in captions for line in _lines(text, width, ascii_only)]
+    grid = _head_grid(getattr(group.measures(), rank), measure, width, ascii_only)
+    lines = [*above, "", *grid, "", *_ranking(group, first, rank, width, ascii_only), "", *below]
+    best, words = first[0], max(len(group.source.words), len(group.target.words))
+    if group.weights is not None and words <= min(SHORT, (width - LEFT - WORD - 2) // 3):
+        trace = group.trace(best.layer, best.head, sinks=sinks)
+        lines += ["", f"Layer {best.layer}, head {best.head}", "", heatmap(trace, width, ascii_only)]
+    return "\n".join(lines)
+
+
+def _head_grid(values: NDArray[np.float32], measure: all_heads.Measure, width: int, ascii_only: bool) -> list[str]:
+    """Return a grid of layers and heads, the darker the larger the measure, and the least value of each shade."""
+    H = values.shape[1]
+    left = 6 + len(str(len(values)))
+    # If not all heads have two columns and a space, they have no space, and every fifth is numbered.
+    cell = 3 if left + 3 * H <= width else 2
+    left += cell == 2
+    size = (width - left) // cell
+    lows = [float(values.max()) * i / len(SHADES) for i in range(len(SHADES))]
+    levels = np.searchsorted(lows[1:], values.astype(float), side="right")
+    shades = [f"{(plain if ascii_only else block) * 2:>{cell}}" for _, block, plain in SHADES]
+    lines: list[str] = []
+    for start in range(0, H, size):
+        panel = range(start, min(start + size, H))
+        numbers = [f"{n + 1 if cell == 3 or not (n + 1) % 5 else '':>{cell}}" for n in panel]
+        lines += [""] * bool(lines) + [f"{'head':>{left}}{''.join(numbers)}"]
+        for number, row in enumerate(levels[:, panel].tolist(), 1):
+            lines.append(f"{f'layer {number}':<{left}}{''.join(shades[level] for level in row)}".rstrip())
+    signs = [plain if ascii_only else block for _, block, plain in SHADES]
+    entries = [f"[{sign * 2}] {_spaced(measure.text(low))}" for low, sign in zip(lows, signs, strict=True)]
+    return [*lines, *_wrap(f"{measure.noun} from:", entries, width)]
+
+
+def _spaced(text: str) -> str:
+    """Return a number as terminals have it, with no space before the per cent sign."""
+    return text.replace("\u00a0", "")
+
+
+def _ranking(
+    group: AttentionGroup, first: Sequence[all_heads.RankedHead], rank: str, width: int, ascii_only: bool
+) -> list[str]:
+    """Return the table of the first heads, with the measure that ranks them first."""
+    measures = all_heads.measures_of(group)
+    order = [rank, *(name for name in measures if name != rank)]
+    line = f"{'head':<6}" + "".join(f"{measures[name].name:>10}" for name in order)
+    space = width - len(line) - 2
+    if space < NARROWEST:  # no words
+        return [line[:width], *(_measured(one, order)[:width] for one in first)]
+    lines = [f"{line}  {'largest weight' if space >= 14 else 'largest'}"]
+    return lines + [f"{_measured(one, order)}  {_pair(one, space, ascii_only)}".rstrip() for one in first]
+
+
+def _measured(one: all_heads.RankedHead, order: Sequence[str]) -> str:
+    return f"{one.name:<6}" + "".join(f"{_spaced(one.measures[name]):>10}" for name in order)
+
+
+def _pair(one: all_heads.RankedHead, width: int, ascii_only: bool) -> str:
+    """Return the largest weight of a head, `it → animal 66%`, in at most `width` columns."""
+    if not one.query:
+        return ""
+    arrow, weight = " -> " if ascii_only else " → ", f" {one.weight:.0%}"
+    space = width - len(arrow) - len(weight)
+    # The shorter word leaves its space to the other.
+    wide = columns(visible(one.query)), columns(visible(one.key))
+    query = min(wide[0], max(space // 2, space - wide[1]))
+    words = _cut(one.query, query, ascii_only), _cut(one.key, space - query, ascii_only)
+    return arrow.join(word + LEFT_TO_RIGHT * right_to_left(word) for word in words) + weight
+
+
+def word_table(
+    group: AttentionGroup,
+    words: Sequence[int],
+    width: int = 80,
+    ascii_only: bool = False,
+    layer: int | None = None,
+    head: int | None = None,
+    sinks: str | None = None,
+    limit: int = ROWS,
+) -> str:
+    """Return the mean row of some target words with one line for each head, and its largest other word at the right.
+
+    Of more than `limit` heads, those with the largest weight on another word, the largest first.
+    """
+    trace = group.word_trace(words, layer, head, sinks=sinks, most=limit)
+    weights = trace.checked_words()
+    assert weights is not None
+    target = group.target if group.inside else None
+    own = {group.target.words[i].first for i in words} if group.inside else set()
+    apart = {group.source.words[sink.word].first for sink in group.sinks()}
+    texts = [_cut(word.text, WORD, ascii_only) for word in trace.source.words]
+    others = [i for i, word in enumerate(trace.source.words) if word.first not in own | apart]
+    largest = []
+    for row in weights:
+        best = max(others, key=lambda i: float(row[i]), default=None)
+        mark = "" if best is None else LEFT_TO_RIGHT * right_to_left(texts[best])
+        largest.append("" if best is None else f"{float(row[best]):>4.0%} {texts[best]}{mark}")
+    heads_ = [word.text for word in trace.target.words]
+    first = generated_words(replace(trace, inside=group.inside, generated=group.generated)).source
+    map_ = _Map(weights, _numbers(trace.source, target), first)
+    panels = _panels(map_, _Rows(heads_, largest), trace.source.right_to_left, (width, ascii_only), "  largest")
+    captions = [trace.readout_caption]
+    if first is not None and target is not None:
+        number = _numbers(trace.source, target)[first]
+        captions.insert(0, f"{'|' if ascii_only else '│'} generated from word {number} on")
+    below = [line for text in captions for line in _lines(text, width, ascii_only)]
+    scale = _scale("weight", width, ascii_only)
+    return "\n".join([*_legend(trace, width, ascii_only, target), "", *panels, *scale, *below])

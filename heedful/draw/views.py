@@ -16,7 +16,7 @@ from heedful.trace import Trace
 
 # What draws each view. To add one, see CONTRIBUTING.md, "Add a view".
 VIEWS: dict[str, Callable[[Trace, str, View], Picture]] = {
-    "heatmap": lambda trace, title, how: svg.picture(trace, title, confidence=not trace.inside),
+    "heatmap": lambda trace, title, how: svg.picture(trace, title, confidence=not (trace.inside or trace.caption)),
     "braid": lambda trace, title, how: braid.picture(trace, title, mass=how.share(trace)),
     "heads": lambda trace, title, how: heads.picture(trace, title, how.layer, how.head),
     "self": lambda trace, title, how: braid.picture(trace, title, mass=how.share(trace)),

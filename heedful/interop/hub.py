@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -24,7 +25,7 @@ SMALL = [
 ]
 # Parts of a name and of a revision begin with a letter or a digit, so that none of them is `..`, nothing, or an option.
 PART = r"[A-Za-z0-9][\w.-]*"
-NAME = re.compile(rf"({PART}/{PART})(?:@({PART}(?:/{PART})*))?", re.ASCII)
+NAME = re.compile(rf"({PART}(?:/{PART})?)(?:@({PART}(?:/{PART})*))?", re.ASCII)
 
 
 def open_parts(path: str | Path, device: torch.device, warn: Callable[[str], None] | None = None) -> ModelParts:
@@ -46,33 +47,51 @@ def fetch(name: str) -> Path:
 
     Only the files of a Marian model are downloaded, and only one file of weights, safetensors if there is one.
     """
+    folder = snapshot(name, [*SMALL, marian.SAFE], "opus")
+    if not (folder / marian.SAFE).exists():
+        folder = snapshot(name, [*SMALL, marian.BIN], "opus")
+    if not (folder / marian.CONFIG).exists():
+        raise ModelError(f"{name}: there is no {marian.CONFIG} in this repository, so it has no Marian model")
+    return folder
+
+
+def parse_name(name: str) -> tuple[str, str | None]:
+    """Return the repository and the revision, if there is one, of a name such as `hf:ORG/NAME@REVISION`.
+
+    >>> parse_name("hf:Helsinki-NLP/opus-mt-hi-en@main"), parse_name("hf:gpt2")
+    (('Helsinki-NLP/opus-mt-hi-en', 'main'), ('gpt2', None))
+    """
     match = NAME.fullmatch(name.removeprefix(HUB))
     if match is None:
         raise ModelError(
-            f"'{name}' is not the name of a model on the hub; expected hf:ORG/NAME or hf:ORG/NAME@REVISION"
+            f"'{name}' is not the name of a model on the hub; expected hf:ORG/NAME or hf:NAME, and @REVISION after it "
+            "for another one than main"
         )
-    repository, revision = match.groups()
+    return match[1], match[2]
+
+
+def snapshot(name: str, patterns: list[str], extra: str, **options: Any) -> Path:  # noqa: ANN401
+    """Return the folder with the files of `hf:ORG/NAME`, those that match patterns, from the hub or its cache.
+
+    `extra` is the extra of heedful that needs the hub's package; `options` are passed to it.
+    """
+    repository, revision = parse_name(name)
     try:
         from huggingface_hub import snapshot_download
         from huggingface_hub.errors import HFValidationError
     except ImportError:
         raise ModelError(
             f"{name}: huggingface_hub is needed to download it and is not installed; "
-            f"install it with: {install_command('opus')}"
+            f"install it with: {install_command(extra)}"
         ) from None
     try:
-        folder = Path(snapshot_download(repository, revision=revision, allow_patterns=[*SMALL, marian.SAFE]))
-        if not (folder / marian.SAFE).exists():
-            folder = Path(snapshot_download(repository, revision=revision, allow_patterns=[*SMALL, marian.BIN]))
+        return Path(snapshot_download(repository, revision=revision, allow_patterns=patterns, **options))
     except HFValidationError as error:
         raise ModelError(f"{name}: this is not a name on the hub ({_first(error)})") from None
     except OSError as error:
         raise ModelError(f"{name}: cannot be downloaded: {_why(error)}") from None
     except Exception as error:  # the errors of a connection depend on the version of huggingface_hub
         raise ModelError(f"{name}: cannot be downloaded ({type(error).__name__}: {_first(error)})") from None
-    if not (folder / marian.CONFIG).exists():
-        raise ModelError(f"{name}: there is no {marian.CONFIG} in this repository, so it has no Marian model")
-    return folder
 
 
 def _why(error: OSError) -> str:
@@ -93,10 +112,10 @@ def _why(error: OSError) -> str:
             return "there is no such model on huggingface.co, or it is private"
         case RevisionNotFoundError():
             return "it has no such revision (the part after @)"
-        case OfflineModeIsEnabled():
-            return "HF_HUB_OFFLINE is set, and the model is not in the cache"
         case HfHubHTTPError():
             return f"huggingface.co answered: {_first(error)}"
+        case OfflineModeIsEnabled() | LocalEntryNotFoundError(__cause__=OfflineModeIsEnabled()):
+            return "HF_HUB_OFFLINE is set, and the model is not in the cache"
         case LocalEntryNotFoundError():
             return "huggingface.co cannot be reached, and the model is not in the cache"
     return f"{error.strerror or _first(error)}; is huggingface.co reachable, and is there room on the disk?"

@@ -1,4 +1,4 @@
-"""From recorded calls of attention to groups of layers: which kind a layer is, and summaries of long texts.
+"""Building groups of layers from attention weights: all of them, or a summary for long texts.
 
 Weights arrive as tiles, some rows of some heads at a time. Those of a short text are put together; of a long one only
 the summary that `AttentionGroup` has is computed, in memory that grows with the length and not with its square.
@@ -6,15 +6,13 @@ the summary that `AttentionGroup` has is computed, in memory that grows with the
 
 from __future__ import annotations
 
-import inspect
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from heedful.errors import ConfigError, ModelError
 from heedful.fused.triton.scaled_plain import pack, unpack
@@ -26,70 +24,13 @@ from heedful.trace.model_attention import (
     AttentionGroup,
     TopWeights,
     block_edges,
-    by_tokens,
     sink_candidates,
 )
 from heedful.trace.readout import Weights
 
-# Names of modules that attend to the encoder's output, inside a decoder.
-CROSS = re.compile(
-    r"encoder_attn|enc_?dec_?att|cross_?att|multihead_attn|encoder_?decoder_?att|encoder_attention", re.I
-)
 Tile = tuple[slice, Tensor]  # some rows, and their weights on the keys 0..s: (h, t, s)
 Tiles = Callable[[Sequence[int] | None], Iterator[Tile]]  # the tiles of some heads; None: of all
 Hold = tuple[int | None, int | None]  # layer and head, from 1; None: all
-
-
-class Parts(NamedTuple):
-    """The modules of a model of `transformers` that read tokens, with their names inside it.
-
-    `decoder` is None for encoders and for decoder-only models, whose `encoder` is the whole model.
-    """
-
-    model: nn.Module
-    encoder: nn.Module
-    decoder: nn.Module | None
-    encoder_name: str
-    decoder_name: str
-
-    @classmethod
-    def of(cls, model: nn.Module) -> Parts:
-        """Return the parts of a model; those of the first model of `transformers` inside, if it is a wrapper."""
-        inner = next((m for m in model.modules() if hasattr(m, "config") and hasattr(m, "get_encoder")), model)
-        names = {id(module): name for name, module in model.named_modules()}
-        if has_decoder(inner):
-            found: Any = inner
-            encoder, decoder = found.get_encoder(), found.get_decoder()
-            if id(encoder) in names and id(decoder) in names and encoder is not decoder:
-                return cls(inner, encoder, decoder, names[id(encoder)], names[id(decoder)])
-        return cls(inner, inner, None, names[id(inner)], "")
-
-    def kind(self, module: str) -> str:
-        """Return the kind of the attention of a module, by its name; "" if it is outside of all parts."""
-        if self.decoder is None:
-            return "self" if _inside(module, self.encoder_name) else ""
-        if _inside(module, self.decoder_name):
-            return "cross" if CROSS.search(module[len(self.decoder_name) :]) else "decoder"
-        return "encoder" if _inside(module, self.encoder_name) else ""
-
-
-def _inside(module: str, name: str) -> bool:
-    return not name or module == name or module.startswith(f"{name}.")
-
-
-def has_decoder(model: nn.Module) -> bool:
-    """Whether a model of `transformers` has an encoder and a decoder."""
-    config: Any = getattr(model, "config", None)
-    reads = inspect.signature(model.forward).parameters
-    return bool(getattr(config, "is_encoder_decoder", False)) and "decoder_input_ids" in reads
-
-
-def numbered(count: int) -> Text:
-    """Return a text for tokens without a tokenizer: "0 1 2 …", every number a word."""
-    names = tuple(map(str, range(count)))
-    ends = np.cumsum([len(name) + 1 for name in names]).tolist()
-    spans = tuple((end - 1 - len(name), end - 1) for name, end in zip(names, ends, strict=True))
-    return by_tokens(Text(" ".join(names), names, spans, ()))
 
 
 @dataclass
@@ -109,7 +50,7 @@ class GroupBuilder:
     modules: list[str] = field(default_factory=list)
     backends: list[str] = field(default_factory=list)
     weights: list[Weights] = field(default_factory=list)
-    summaries: list[_Summary] = field(default_factory=list)
+    summaries: list[_LayerSummary] = field(default_factory=list)
     top: dict[tuple[int, int], TopWeights] = field(default_factory=dict)
 
     @property
@@ -173,7 +114,7 @@ class GroupBuilder:
         return replace(group, top={at: self.top[at] for at in sorted(self.top, key=order.__getitem__)})
 
 
-class _Summary(NamedTuple):
+class _LayerSummary(NamedTuple):
     """The summary of one layer: as in `AttentionGroup`, without the axis of layers; `rows` (rows, H, S)."""
 
     causal: bool
@@ -188,7 +129,7 @@ class _Summary(NamedTuple):
 @torch.no_grad()
 def _summarised(
     tiles: Tiles, heads: int, sizes: tuple[int, int], source: Text, cross: bool, rows: Sequence[int]
-) -> _Summary:
+) -> _LayerSummary:
     """Summarise the weights of one layer in one pass."""
     T, S = sizes
     totals: _Totals | None = None
@@ -240,11 +181,11 @@ class _Totals:
         self.blocks.index_add_(1, self.row_block[rows], columns)
         self.largest += (p * self.words[:s]).amax(-1).sum(-1)
 
-    def summary(self) -> _Summary:
+    def summary(self) -> _LayerSummary:
         means = self.blocks / self.counts[:, None]
         distance, sharpness = self.distance / self.weight.clamp(min=1e-12), self.largest / self.T
         arrays = (self.received, self.entropy, distance, sharpness, means, self.held_rows)
-        return _Summary(self.causal, *(x.cpu().numpy() for x in arrays))
+        return _LayerSummary(self.causal, *(x.cpu().numpy() for x in arrays))
 
 
 @torch.no_grad()

@@ -13,7 +13,6 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -21,7 +20,8 @@ from torch import Tensor, nn
 
 from heedful.draw.model_attention import ModelAttention
 from heedful.errors import ConfigError, DataError, HeedfulError, ModelError
-from heedful.observe.groups import GroupBuilder, Hold, Parts, is_dense
+from heedful.observe.groups import GroupBuilder, Hold, is_dense
+from heedful.observe.joining import Parts, model_name
 from heedful.observe.tokens import check_length, text_of, tokenize
 from heedful.observe.watching import NOTHING, AttentionCall, described, watch
 from heedful.trace import Text
@@ -127,7 +127,7 @@ def see(  # noqa: PLR0913  (the options of the command)
         prepare = _encoder_decoder if parts.decoder is not None else _single
         run = prepare(model, _Texts(tokenizer, bool(words)), text, target, generate)
         groups = _read(model, parts, run, hold, (rows,) if isinstance(rows, str) else tuple(rows))
-    return ModelAttention(name or _name(model), groups)
+    return ModelAttention(name or model_name(model), groups)
 
 
 def _checked(
@@ -163,12 +163,6 @@ def _checked(
     if not isinstance(rows, Iterable) or not all(isinstance(word, str) for word in rows):
         raise ConfigError(f"rows={rows!r:.60}: words of the text, each a str")
     return [(pair[0], pair[1]) for pair in pairs]
-
-
-def _name(model: nn.Module) -> str:
-    """Return the name of a model: that of the hub, its folder, or its class."""
-    name = str(getattr(model, "name_or_path", "") or "")
-    return (Path(name).name if name and Path(name).is_dir() else name) or type(model).__name__
 
 
 @contextmanager
@@ -407,6 +401,8 @@ def _attention_by(model: Any, way: str) -> Iterator[None]:  # noqa: ANN401
     try:
         with _quiet():
             model.set_attn_implementation(way)
+        if model.config._attn_implementation != way:  # then what it returns as its weights may be wrong, as Falcon's is
+            raise ModelError(f"{type(model).__name__} cannot be set to {way} attention")
         yield
     finally:
         for key, one in configs.items():

@@ -4,7 +4,7 @@ The call itself is not changed, so that the output is the same bit for bit; its 
 kernel are kept, and `heedful.fused.triton.scaled.ScaledWeights` reads from them. Neither the model nor a function is
 changed: `_attention` is registered with PyTorch's dispatcher for a key that nothing else uses, and which is on in this
 thread until the block ends, also with an error. So other operations cost nothing more. Which module made a call is
-read from Python's call stack.
+read from Python's call stack; a hook on the model, or on its encoder and decoder, records which tokens they read.
 """
 
 from __future__ import annotations
@@ -17,17 +17,22 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cache
+from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple, overload
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.library import Library, fallthrough_kernel
 from torch.overrides import TorchFunctionMode
 
+from heedful.draw.model_attention import ModelAttention
 from heedful.errors import ConfigError, HeedfulError, choose, nearest
 from heedful.fused.triton.policy import WAYS
 from heedful.fused.triton.scaled import Caught, ScaledWeights, scaled_scores
+from heedful.observe.joining import ForwardPass, Parts, join, recording
 
 NOTHING = (
     "no call of scaled_dot_product_attention was recorded; likely the model did not run in this block and thread, its "
@@ -40,7 +45,8 @@ class AttentionCall:
     """One call of attention: the module's name, which call of that module it is (from 0), and its weights.
 
     `weights` reads them (B, H, T, S), or is None once they were freed; they are from before dropout, and `dropout` is
-    the share that was left out of the output's sum. `kept` is what `each` returned.
+    the share that was left out of the output's sum. `kept` is what `each` returned, and `run` the number of the
+    model's forward pass.
     """
 
     module: str
@@ -50,14 +56,66 @@ class AttentionCall:
     dropout: float
     weights: ScaledWeights | None
     kept: object = None
+    run: int = -1
+
+    def array(self) -> NDArray[np.float32]:
+        """Return all weights as an array.  (B, H, T, S)."""
+        return self._read().block().float().cpu().numpy()
+
+    def top(self, count: int = 8) -> LargestWeights:
+        """Return for every query the keys with the largest weights, as arrays."""
+        positions, weights, mass = (x.cpu().numpy() for x in self._read().top(count))
+        return LargestWeights(positions.astype(np.int32), weights.astype(np.float32), mass.astype(np.float32))
+
+    def _read(self) -> ScaledWeights:
+        if self.weights is None:
+            raise ConfigError(
+                f"the weights of {_module_name(self.module)} were freed; watch with after='keep' or 'cpu'"
+            )
+        return self.weights
+
+
+class LargestWeights(NamedTuple):
+    """For every query the keys with the largest weights, largest first, of equal ones the first.
+
+    `positions` and `weights` (B, H, T, count), `mass` (B, H, T): how much of the row they cover. Where fewer may be
+    attended to, the position is -1 and the weight 0.
+    """
+
+    positions: NDArray[np.int32]
+    weights: NDArray[np.float32]
+    mass: NDArray[np.float32]
 
 
 class WatchedCalls(Sequence[AttentionCall]):
-    """The recorded calls, in order: `calls[0]` is the first one, `calls["decoder.*"]` are those of some modules."""
+    """The recorded calls, in order: `calls[0]` is the first one, `calls["decoder.*"]` are those of some modules.
 
-    def __init__(self) -> None:
+    `attention` joins them to one record of all layers, which `show` prints and `save` writes.
+    """
+
+    def __init__(self, parts: Parts | None = None, tokenizer: Any = None) -> None:  # noqa: ANN401
         self.calls: list[AttentionCall] = []
         self.unread: list[tuple[str, str]] = []  # modules whose call could not be kept, and why
+        self.passes: list[ForwardPass] = []
+        self.parts, self.tokenizer = parts, tokenizer
+
+    def attention(self, row: int = 0) -> ModelAttention:
+        """Return the attention of one row of the batch, in every layer.
+
+        The calls of a layer while the model generates with a cache are one map, from which padding is removed. Of
+        several sequences, it is the last. Without a tokenizer, tokens are numbered.
+        """
+        if not self.calls or self.parts is None:
+            raise ConfigError("; ".join(f"{_module_name(name)}: {why}" for name, why in self.unread[:1]) or NOTHING)
+        return join(self.parts, self.passes, self.calls, self.tokenizer, row)
+
+    def show(self, view: str | None = None, *, row: int = 0, **options: Any) -> None:  # noqa: ANN401
+        """Print a view of the attention, or show it in a notebook: see `ModelAttention.show`."""
+        self.attention(row).show(view, **options)
+
+    def save(self, path: str | Path, view: str | None = None, *, row: int = 0, **options: Any) -> str:  # noqa: ANN401
+        """Write the attention to a file, .html, .svg, .png or .json: see `ModelAttention.save`."""
+        return self.attention(row).save(path, view, **options)
 
     def __len__(self) -> int:
         return len(self.calls)
@@ -131,6 +189,7 @@ AFTER = ("keep", "cpu", "free")
 @contextmanager
 def watch(
     model: nn.Module,
+    tokenizer: Any = None,  # noqa: ANN401
     *,
     only: str | Sequence[str] = "*",
     last: int | None = None,
@@ -141,6 +200,9 @@ def watch(
 ) -> Iterator[WatchedCalls]:
     """Watch every `scaled_dot_product_attention` inside a model: `with watch(model) as calls: model(…)`.
 
+    After the block, `calls.show()` prints the attention of all layers, and `calls.save("x.html")` writes it. The
+    `tokenizer` names the tokens; without it they are numbered.
+
     `only` are names of modules, with `*` as a wildcard; `last` keeps so many calls of each module (None: all). `each`
     is called with each call while its tensors are there; what it returns is kept instead of them. `after` is what
     happens to q and k when the block ends: "keep", "cpu" (moved there) or "free". `copy` keeps copies, for models that
@@ -148,10 +210,12 @@ def watch(
     """
     patterns = _checked(only, last, each, after, copy, how)
     modules = _modules(model, patterns)
-    watched = WatchedCalls()
+    parts = Parts.of(model)
+    watched = WatchedCalls(parts, tokenizer)
     watcher = _Watcher(watched, modules, patterns, last, each, copy, how)
     with ExitStack() as until:
         until.callback({"keep": lambda: None, "cpu": lambda: watched.to("cpu"), "free": watched.free}[after])
+        until.enter_context(recording(parts, watched.passes))
         until.enter_context(watcher)
         if any(isinstance(module, _FUSED_LAYERS) for module in modules.values()):
             until.enter_context(_NotFused())
@@ -330,6 +394,7 @@ class _Watcher:
         except Exception as error:  # whatever it is, the model goes on as if it were not watched
             self.watched.unread.append((name, described(error)))
             return
+        call.run = len(self.watched.passes) - 1
         if self.each is not None:
             call.kept, call.weights = self.each(call), None
         self.watched.calls.append(call)

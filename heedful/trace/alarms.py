@@ -100,8 +100,13 @@ class _WordWeights(NamedTuple):
 
 
 def _word_weights(trace: Trace) -> _WordWeights | None:
-    """Return the weights of a whole translation; None for self-attention, and for weights that are not attention."""
-    if not trace.readout.attention or trace.inside or not trace.target.words[-1].is_end:
+    """Return the weights of a whole translation; None for self-attention, and for weights that are not attention.
+
+    Other libraries' models have no alarms: their weights are those of any head, and their texts end as they like.
+    """
+    if not trace.readout.attention or trace.inside or trace.caption:
+        return None
+    if not (trace.source.words[-1].is_end and trace.target.words[-1].is_end):
         return None
     weights = trace.words()
     if weights is None or not np.isfinite(weights).all():

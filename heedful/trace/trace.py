@@ -47,9 +47,14 @@ class Word(NamedTuple):
         return self.text == END and self.start == self.end
 
     @property
+    def is_special(self) -> bool:
+        """Whether this is a special token, as `[CLS]` or `</s>`: it has a name, but no characters in the text."""
+        return bool(self.text) and self.start == self.end
+
+    @property
     def is_mark(self) -> bool:
         """Whether the word is only punctuation."""
-        return bool(self.text) and not self.is_end and all(unicodedata.category(c)[0] == "P" for c in self.text)
+        return bool(self.text) and not self.is_special and all(unicodedata.category(c)[0] == "P" for c in self.text)
 
 
 def right_to_left(text: str) -> bool:

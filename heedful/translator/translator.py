@@ -12,20 +12,23 @@ from typing import Any, TypeVar, Unpack, cast, overload
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from heedful.decoding import Decoding, DecodingKeywords, batch_by_length, length_limit
 from heedful.decoding.ensemble import Ensemble
+from heedful.draw.model_attention import ModelAttention
 from heedful.errors import ConfigError, DataError, ModelError, check_value, choose, known_arguments, suggest_keywords
 from heedful.interop import HUB, is_marian, open_parts
 from heedful.interop.folder import ModelParts, holds_model, write_model
 from heedful.models import Memory, NeedWeights, Network, pack_weights
 from heedful.models.device import memory_guard, pick, using_threads
 from heedful.observe.influence import LABELS, influence
-from heedful.text import UNKNOWN
+from heedful.text import SPECIALS, START, UNKNOWN, pad
 from heedful.text.graphemes import whole
 from heedful.text.segments import READ, Segment, read_rule, segments
-from heedful.trace import Text, Trace
+from heedful.trace import Text, Trace, Word
 from heedful.trace.alignment import Alignment
+from heedful.trace.model_attention import OWN, AttentionGroup
 from heedful.trace.readout import SYMMETRIES, Readout
 from heedful.translator.aligning import align_traces, check_reverse, combine, usual_symmetry, wrong_way
 from heedful.translator.pipeline import AttentionReader, DecodePipeline, TokenAttention, readout_of
@@ -409,12 +412,71 @@ class Translator:
         nothing = np.zeros(len(encoded.ids), dtype=np.float32)
         return Trace(sentence, sentence, weights[0].float().cpu().numpy(), nothing, inside=True)
 
+    def decoder_self_attention(self, text: str, target: str | None = None) -> Trace:
+        """Return the decoder's self-attention for a sentence and its translation, the model's own or `target`.
+
+        Source and target of the trace are what the decoder reads: `<s>` and the translation without its `</s>`. Row t
+        is the step that reads token t and writes the next.
+        """
+        if self.config.family != "transformer":
+            raise ConfigError(
+                f"a model of the family '{self.config.family}' has no self-attention; "
+                "a Transformer has (model.family=transformer)"
+            )
+
+        def read(memory: Memory, ids: Sequence[Sequence[int]]) -> list[Tensor]:
+            y = torch.from_numpy(pad([(START, *one[:-1]) for one in ids])).to(memory.h.device)
+            model = self.parts.model
+            weights = model.step(y, model.start(memory, y.shape[1]), memory, NeedWeights(self_attention=True)).weights
+            assert weights is not None
+            return [one.float().cpu() for one in weights]
+
+        target = self.translate(text).text if target is None else target
+        ((_, _, written, weights),) = self.pairs([text], [target], read)
+        shifted = [word._replace(first=word.first + 1, last=word.last + 1) for word in written.words[:-1]]
+        inputs = Text(
+            written.text,
+            (SPECIALS[START], *written.tokens[:-1]),
+            ((0, 0), *written.spans[:-1]),
+            (Word(SPECIALS[START], 0, 0, 0, 1), *shifted),
+        )
+        nothing = np.zeros(len(inputs.tokens), dtype=np.float32)
+        return Trace(inputs, inputs, weights.numpy(), nothing, inside=True)
+
     def self_attention_sentences(self, text: str) -> tuple[list[tuple[int, Trace]], list[str]]:
         """Return the self-attention of each sentence of a text, with its first character; and the notes on them."""
         parts = segments([text], self.parts.source, self.max_source_tokens)
         return [(one.start, self.self_attention(one.text)) for one in parts], [
             note for one in parts for note in one.notes
         ]
+
+    def see(self, text: str, target: str | None = None, *, name: str = "") -> ModelAttention:
+        """Return the weights of all heads for a text and its translation, the model's own or `target`.
+
+        There is cross-attention, and of a Transformer the self-attention of encoder and decoder, too. The weights are
+        those of each head, not of the read-out.
+        """
+        done = self.translate(text) if target is None else self.score([text], [target])[0]
+        parts = [part.trace for part in done.sentences or (done,)]
+        if parts[0].weights is None:
+            raise ConfigError(f"a model of the family '{self.config.family}' has no attention to show")
+        starts = done.starts or ((0, 0),)
+        traces = {"cross": done.trace}
+        if self.config.family == "transformer" and not isinstance(self.parts.model, Ensemble):
+            encoder = [self.self_attention(part.source.text) for part in parts]
+            decoder = [self.decoder_self_attention(part.source.text, part.target.text) for part in parts]
+            traces = {
+                "encoder": Trace.join(text, text, [(s, s) for s, _ in starts], encoder),
+                "decoder": Trace.join(done.text, done.text, [(t, t) for _, t in starts], decoder),
+                **traces,
+            }
+        groups = []
+        for kind, trace in traces.items():
+            assert trace.weights is not None
+            modules = [f"{'encoder' if kind == 'encoder' else 'decoder'}.{i}" for i in range(len(trace.weights))]
+            texts = (trace.source, trace.target)
+            groups.append(AttentionGroup.from_weights(kind, texts, modules, OWN, trace.weights))
+        return ModelAttention(name, groups)
 
     def save(self, path: str | Path) -> None:
         """Write the model to a folder of heedful's own; raise ConfigError if it already holds a model."""

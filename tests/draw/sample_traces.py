@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from heedful.trace import Text, Trace, Word
+from heedful.trace.model_attention import AttentionGroup
 from heedful.trace.readout import Readout
 
 
@@ -104,6 +105,45 @@ def long(words: int = 200) -> Trace:
     at = [[place + (1 if place % 17 == 16 else 0)] for (place,) in at]
     y = [some[(3 * i + 1) % len(some)] for i in range(words)]
     return trace(" ".join(x), " ".join(y), [*at, [words]])
+
+
+def special_side(words: Sequence[str], first: Sequence[str] = (), last: Sequence[str] = ()) -> Text:
+    """A text of one token to a word, between special tokens, as those of other libraries' models."""
+    plain = side(words)
+    n = len(plain.text)
+    tokens = (*first, *words, *last)
+    spans = (*((0, 0) for _ in first), *plain.spans[:-1], *((n, n) for _ in last))
+    made = (Word(token, *span, i, i + 1) for i, (token, span) in enumerate(zip(tokens, spans, strict=True)))
+    return Text(plain.text, tokens, spans, tuple(made))
+
+
+def encoder_group(
+    words: str = "the animal was tired because it ran", layers: int = 2, count: int = 3
+) -> AttentionGroup:
+    """The self-attention of an encoder: much on `[CLS]`, the rest each head its own way; 2.2 is it -> animal."""
+    x = special_side(words.split(), ["[CLS]"], ["[SEP]"])
+    n = len(x.tokens)
+    weights = np.zeros((layers, count, n, n), dtype=np.float32)
+    for layer in range(layers):
+        for head in range(count):
+            at = [[(t + head + layer) % n] for t in range(n)]
+            weights[layer, head] = looking(at, n, 0.2 + 0.2 * head)
+    weights[1, 1] = looking([[2 if t == 6 else t] for t in range(n)], n, 0.9)
+    weights *= 0.7
+    weights[..., 0] += 0.3
+    modules = [f"encoder.layer.{i}.attention" for i in range(layers)]
+    return AttentionGroup.from_weights("self", (x, x), modules, "flash for the CPU", weights)
+
+
+def decoder_group() -> AttentionGroup:
+    """The causal self-attention of a decoder-only model with 2 heads, of a prompt and two words that it wrote."""
+    x = special_side(["Paris", "is", "the", "capital", "of", "France"], ["<s>"])
+    n = len(x.tokens)
+    weights = np.stack([looking([[max(0, t - back)] for t in range(n)], n, 0.5) for back in (0, 1)])[None]
+    weights = np.tril(weights)
+    weights *= 0.6 / weights.sum(-1, keepdims=True)
+    weights[..., 0] += 0.4
+    return AttentionGroup.from_weights("self", (x, x), ["layers.0.self_attn"], "eager", weights, generated=5)
 
 
 HOSTILE = [

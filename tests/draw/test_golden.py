@@ -17,11 +17,13 @@ import pytest
 import sample_traces as samples
 from documents import compare
 
-from heedful.draw import heatmap, overview
+from heedful.draw import all_heads, heatmap, overview
+from heedful.draw.terminal import heads_table, word_table
 from heedful.draw.views import View, view
 from heedful.trace.readout import Readout
 
 GOLDEN = Path(__file__).parent / "golden"
+ENCODER, DECODER = samples.encoder_group(), samples.decoder_group()
 CHOSEN = replace(samples.HINDI, readout=Readout(step="next", norms=True), read=samples.HINDI.weights[0, 0])
 DRAWN: dict[str, Callable[[], str]] = {
     "heatmap.svg": lambda: view([samples.HINDI], title="Hindi to English"),
@@ -46,6 +48,15 @@ DRAWN: dict[str, Callable[[], str]] = {
     "heatmap-arabic.txt": lambda: heatmap(samples.ARABIC),
     "heatmap-long.txt": lambda: heatmap(samples.long(40)),
     "overview.txt": lambda: overview(samples.heads()),
+    "all-heads.svg": lambda: str(all_heads.group_picture(ENCODER, "Self-attention of a model")),
+    "all-heads-apart.svg": lambda: str(all_heads.group_picture(DECODER, rank="distance", sinks="apart", in_order=True)),
+    "word.svg": lambda: str(all_heads.word_picture(ENCODER, [6], "One word")),
+    "generated.svg": lambda: view([DECODER.trace(1, 2, sinks="keep")]),
+    "generated-braid.svg": lambda: view([DECODER.trace(sinks="apart")], View("braid")),
+    "all-heads.txt": lambda: heads_table(ENCODER),
+    "word.txt": lambda: word_table(ENCODER, [6], sinks="apart"),
+    "generated.txt": lambda: heatmap(DECODER.trace(1, 1)),
+    "generated-ascii.txt": lambda: heatmap(DECODER.trace(rollout=True), ascii_only=True),
 }
 
 

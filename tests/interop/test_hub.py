@@ -59,6 +59,13 @@ def test_a_revision(put: Callable[[Any], None], tmp_path: Path) -> None:
     assert there.calls[0][:2] == ("Helsinki-NLP/opus-mt-hi-en", "refs/pr/3")
 
 
+def test_a_name_without_an_organisation(put: Callable[[Any], None], tmp_path: Path) -> None:
+    there = Hub(tmp_path, "config.json", "model.safetensors")
+    put(there)
+    fetch("hf:opus@v1")
+    assert there.calls[0][:2] == ("opus", "v1")
+
+
 def test_a_repository_of_something_else(put: Callable[[Any], None], tmp_path: Path) -> None:
     put(Hub(tmp_path, "model.safetensors"))
     with pytest.raises(ModelError, match=r"^hf:.*there is no config.json in this repository"):
@@ -66,7 +73,7 @@ def test_a_repository_of_something_else(put: Callable[[Any], None], tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    "name", ["hf:", "hf:opus", "hf:a/b/c", "hf:../..x/y z", "hf:a/b@", "hf:a/b@c d", "hf:é/b", "hf:/b"]
+    "name", ["hf:", "hf:@main", "hf:a/b/c", "hf:../..x/y z", "hf:a/b@", "hf:a/b@c d", "hf:é/b", "hf:/b"]
 )
 def test_bad_names(name: str) -> None:
     with pytest.raises(ModelError, match=r"is not the name of a model on the hub; expected hf:ORG/NAME or "):

