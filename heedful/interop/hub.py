@@ -112,10 +112,10 @@ def _why(error: OSError) -> str:
             return "there is no such model on huggingface.co, or it is private"
         case RevisionNotFoundError():
             return "it has no such revision (the part after @)"
-        case OfflineModeIsEnabled():
-            return "HF_HUB_OFFLINE is set, and the model is not in the cache"
         case HfHubHTTPError():
             return f"huggingface.co answered: {_first(error)}"
+        case OfflineModeIsEnabled() | LocalEntryNotFoundError(__cause__=OfflineModeIsEnabled()):
+            return "HF_HUB_OFFLINE is set, and the model is not in the cache"
         case LocalEntryNotFoundError():
             return "huggingface.co cannot be reached, and the model is not in the cache"
     return f"{error.strerror or _first(error)}; is huggingface.co reachable, and is there room on the disk?"

@@ -29,7 +29,7 @@ PENDING = 8  # tokens, at most, that are decoded together because none alone is 
 POSITIONS = re.compile(r"(^|\.)(position_embeddings?|embed_positions|positions_embed|pos_embed\w*|wpe)$")
 
 
-class _Piece(NamedTuple):
+class _TokenBytes(NamedTuple):
     """A token: the bytes that it stands for, with its space, or its name where it is special."""
 
     content: bytes
@@ -248,7 +248,7 @@ def _sentencepiece_offsets(
     return None
 
 
-def _pieces(tokenizer: Any, ids: Sequence[int]) -> list[_Piece]:  # noqa: ANN401
+def _pieces(tokenizer: Any, ids: Sequence[int]) -> list[_TokenBytes]:  # noqa: ANN401
     """Return the bytes that each id stands for, with the spaces."""
     style = _style(tokenizer)
     added = dict(getattr(tokenizer, "added_tokens_decoder", None) or {})
@@ -261,17 +261,17 @@ def _pieces(tokenizer: Any, ids: Sequence[int]) -> list[_Piece]:  # noqa: ANN401
         plain = [i for i in ids if i not in special]
         contents = iter(_decoded(tokenizer, plain))
         return [
-            _Piece(b"", True, n) if i in special else _Piece(next(contents), False, n)
+            _TokenBytes(b"", True, n) if i in special else _TokenBytes(next(contents), False, n)
             for i, n in zip(ids, names, strict=True)
         ]
     read = {"bytes": _byte_level, "metaspace": _metaspace, "wordpiece": _wordpiece}[style]
     known = {
-        i: _Piece(b"", True, n) if i in special else _Piece(read(n), False, n)
+        i: _TokenBytes(b"", True, n) if i in special else _TokenBytes(read(n), False, n)
         for i, n in set(zip(ids, names, strict=True))
     }
     for i in known.keys() & added.keys() - special:
         name = str(getattr(added[i], "content", added[i]))
-        known[i] = _Piece(name.encode() if style == "bytes" else read(name), False, name)
+        known[i] = _TokenBytes(name.encode() if style == "bytes" else read(name), False, name)
     pieces = [known[i] for i in ids]
     if style == "wordpiece":  # isn't and well-known are cut at the apostrophe and the hyphen
         for i in range(1, len(pieces) - 1):
@@ -364,7 +364,7 @@ def _decoded(tokenizer: Any, ids: Sequence[int]) -> list[bytes]:  # noqa: ANN401
     return contents
 
 
-def _joined(pieces: Sequence[_Piece], begins: bool) -> tuple[str, list[Span]]:
+def _joined(pieces: Sequence[_TokenBytes], begins: bool) -> tuple[str, list[Span]]:
     """Return the text of tokens, and the characters of each; `begins`: without the space that words begin with."""
     contents = [piece.content for piece in pieces]
     for i, piece in enumerate(pieces) if begins else ():
@@ -382,7 +382,7 @@ def _joined(pieces: Sequence[_Piece], begins: bool) -> tuple[str, list[Span]]:
     return ESCAPED.sub("\ufffd", escaped), spans
 
 
-def _shown(piece: _Piece) -> str:
+def _shown(piece: _TokenBytes) -> str:
     """Return a token as people read it, on one line."""
     if piece.special or not piece.content:
         return printable(piece.name, newlines=False)
@@ -395,7 +395,7 @@ def _shown(piece: _Piece) -> str:
     return printable(text, newlines=False).replace("\t", "\\t")
 
 
-def _searched(text: str, pieces: Sequence[_Piece]) -> list[Span]:
+def _searched(text: str, pieces: Sequence[_TokenBytes]) -> list[Span]:
     """Return where the tokens are in a text, searched from left to right: a guess, for tokenizers that do not say."""
     spans: list[Span] = []
     lowered = text.lower() if len(text.lower()) == len(text) else text
@@ -410,7 +410,7 @@ def _searched(text: str, pieces: Sequence[_Piece]) -> list[Span]:
     return spans
 
 
-def _spans(text: str, offsets: Sequence[Span], pieces: Sequence[_Piece]) -> tuple[Span, ...]:
+def _spans(text: str, offsets: Sequence[Span], pieces: Sequence[_TokenBytes]) -> tuple[Span, ...]:
     """Return the characters of each token, in order, without the white space at either end.
 
     A letter and its accent that were composed into one are reported with the letter's span alone; hence a span goes on

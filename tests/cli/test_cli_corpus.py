@@ -11,6 +11,7 @@ from itertools import islice
 import pytest
 from conftest import ROOT
 
+from heedful.data import pronouns
 from heedful.data.hindi import generate
 
 Run = Callable[..., tuple[int, str, str]]
@@ -32,14 +33,14 @@ def test_two_columns_and_those_asked_for(heedful_cli: Run) -> None:
     common = ("--pairs", 150, "--seed", 4)
     plain = [[s.source, s.target] for s in made]
     aligned = [" ".join(f"{i}-{j}" for i, j in s.links) for s in made]
-    pronouns = [" ".join(f"{i}-{j}" for i, j in s.antecedents) for s in made]
+    marked = [" ".join(f"{i}-{j}" for i, j in s.antecedents) for s in made]
     assert rows(heedful_cli, *common) == plain
     assert rows(heedful_cli, *common, "--alignments") == [[*p, a] for p, a in zip(plain, aligned, strict=True)]
-    assert rows(heedful_cli, *common, "--antecedents") == [[*p, a] for p, a in zip(plain, pronouns, strict=True)]
+    assert rows(heedful_cli, *common, "--antecedents") == [[*p, a] for p, a in zip(plain, marked, strict=True)]
     both = rows(heedful_cli, *common, "--antecedents", "--alignments")
-    assert both == [[*p, a, b] for p, a, b in zip(plain, aligned, pronouns, strict=True)]
-    assert any(pronouns)
-    assert not all(pronouns)  # then the column is there, and empty
+    assert both == [[*p, a, b] for p, a, b in zip(plain, aligned, marked, strict=True)]
+    assert any(marked)
+    assert not all(marked)  # then the column is there, and empty
 
 
 def test_json_has_everything(heedful_cli: Run) -> None:
@@ -47,11 +48,11 @@ def test_json_has_everything(heedful_cli: Run) -> None:
     records = [json.loads(line) for line in out.splitlines()]
     lines = rows(heedful_cli, "--pairs", 30, "--alignments", "--antecedents")
     assert code == 0
-    for record, (source, target, aligned, pronouns) in zip(records, lines, strict=True):
+    for record, (source, target, aligned, marked) in zip(records, lines, strict=True):
         assert list(record) == ["source", "target", "links", "antecedents"]
         assert (record["source"], record["target"]) == (source, target)
         assert " ".join(f"{i}-{j}" for i, j in record["links"]) == aligned
-        assert " ".join(f"{i}-{j}" for i, j in record["antecedents"]) == pronouns
+        assert " ".join(f"{i}-{j}" for i, j in record["antecedents"]) == marked
 
 
 def test_english_to_hindi_is_the_same_from_the_other_side(heedful_cli: Run) -> None:
@@ -101,18 +102,38 @@ def test_the_seed_decides(heedful_cli: Run) -> None:
     assert rows(heedful_cli, "--pairs", 50, "--seed", 2) != first
 
 
+def test_pronouns(heedful_cli: Run) -> None:
+    made = list(islice(pronouns.generate(3, "test", 9, 12), 40))
+    options = ("corpus", "pronouns", "--pairs", 40, "--seed", 3, "--split", "test", "--min-words", 9, "--max-words", 12)
+    code, out, err = heedful_cli(*options, "--alignments", "--antecedents")
+    assert (code, err) == (0, "")
+    for example, line in zip(made, out.splitlines(), strict=True):
+        source, target, aligned, antecedents = line.split("\t")
+        assert (source, target) == (example.source, example.target)
+        assert links(aligned) == set(example.links)
+        assert links(antecedents) == set(example.antecedents)
+    code, out, err = heedful_cli(*options, "--json")
+    assert (code, err) == (0, "")
+    first = json.loads(out.splitlines()[0])
+    assert list(first) == ["source", "target", "links", "antecedents", "nouns"]
+    assert first["nouns"] == list(made[0].nouns)
+
+
 # ---- mistakes
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["hind"], "unknown corpus 'hind'; choose one of hindi. Did you mean 'hindi'?"),
+        (["hind"], "unknown corpus 'hind'; choose one of hindi, pronouns. Did you mean 'hindi'?"),
         (["hindi", "--split", "tests"], "choose one of test, train, valid. Did you mean 'test'?"),
         (["hindi", "--direction", "en-fr"], "unknown direction 'en-fr'; choose one of en-hi, hi-en."),
         (["hindi", "--min-words", 1], "sentences of 1 to 50 words were asked for; they have from 2 to 50"),
         (["hindi", "--max-words", 51], "sentences of 2 to 51 words were asked for"),
         (["hindi", "--min-words", 9, "--max-words", 8], "the least must not be above the most"),
+        (["pronouns", "--direction", "hi-en"], "--direction hi-en: the corpus pronouns is English to French"),
+        (["pronouns", "--max-words", 33], "sentences of 3 to 33 words were asked for; they have from 3 to 32"),
+        (["pronouns", "--split", "tests"], "choose one of test, train, valid. Did you mean 'test'?"),
         (["hindi", "--pairs", 0], "--pairs"),
         (["hindi", "--pairs", "many"], "--pairs"),
         ([], "Missing argument"),
@@ -169,11 +190,14 @@ def test_every_process_makes_the_same(environment: dict[str, str], split: str) -
             command = [sys.executable, "-m", "heedful", "corpus", "hindi", *options]
             variables = {**environment, "PYTHONHASHSEED": hashing}
             lines += subprocess.run(command, env=variables, capture_output=True, check=True).stdout
+        command = [sys.executable, "-m", "heedful", "corpus", "pronouns", "--split", split, "--json"]
+        lines += subprocess.run(command, env=variables, capture_output=True, check=True).stdout
         made.add(lines)
     assert len(made) == 1
 
 
 def test_torch_is_not_needed(environment: dict[str, str]) -> None:
-    script = "import sys; from heedful.data.hindi import pairs; pairs(2); print('torch' in sys.modules)"
+    grammars = "from heedful.data.hindi import pairs; from heedful.data.pronouns import pairs as others"
+    script = f"import sys; {grammars}; pairs(2); others(2); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True)
     assert done.stdout == "False\n"

@@ -169,35 +169,43 @@ def make_tokenizer(kind: str, first: str = "", last: str = "") -> Any:
 
 @functools.cache
 def _trained(kind: str) -> str:
+    """Return a tokenizer as JSON. The trainers of WordPiece and Unigram depend on the order of hash tables, so that
+    these two are put together here.
+    """
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
     if kind == "wordpiece":
-        tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-        tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-        tokenizer.decoder = decoders.WordPiece()
+        normalizer, cutter = normalizers.BertNormalizer(lowercase=True), pre_tokenizers.BertPreTokenizer()
+        words = [w for text in TEXTS for w, _ in cutter.pre_tokenize_str(normalizer.normalize_str(text))]
+        letters = sorted({letter for word in words for letter in word})
+        pieces = [*letters, *(f"##{letter}" for letter in letters)]
+        pieces += sorted({w for w in words if 1 < len(w) < 8} | {f"##{w[-2:]}" for w in words if len(w) > 4})
         special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-        trainer: Any = trainers.WordPieceTrainer(vocab_size=420, special_tokens=special, show_progress=False)
+        vocabulary = {piece: i for i, piece in enumerate(dict.fromkeys([*special, *pieces]))}
+        tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+        tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer, cutter
+        tokenizer.decoder = decoders.WordPiece()
     elif kind == "bytes":
         tokenizer = Tokenizer(models.BPE())
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         tokenizer.decoder = decoders.ByteLevel()
         tokenizer.post_processor = processors.ByteLevel(trim_offsets=True)
-        alphabet = pre_tokenizers.ByteLevel.alphabet()
-        special = ["<pad>", "<s>", "</s>"]
         trainer = trainers.BpeTrainer(
-            vocab_size=400, special_tokens=special, initial_alphabet=alphabet, show_progress=False
+            vocab_size=400,
+            special_tokens=["<pad>", "<s>", "</s>"],
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
         )
+        tokenizer.train_from_iterator(list(TEXTS) * 4, trainer)
     else:
-        tokenizer = Tokenizer(models.Unigram())
+        processor = _processor()
+        names = [processor.IdToPiece(i) for i in range(3, len(processor))]
+        scores = [processor.GetScore(i) for i in range(3, len(processor))]
+        special = [(name, 0.0) for name in ("<pad>", "</s>", "<unk>", "<s>")]
+        tokenizer = Tokenizer(models.Unigram([*special, *zip(names, scores, strict=True)], unk_id=2))
         tokenizer.normalizer = normalizers.NFKC()
         tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
         tokenizer.decoder = decoders.Metaspace()
-        special = ["<pad>", "</s>", "<unk>", "<s>"]
-        trainer = trainers.UnigramTrainer(
-            vocab_size=400, special_tokens=special, unk_token="<unk>", show_progress=False
-        )
-    tokenizer.train_from_iterator(list(TEXTS) * 4, trainer)
     return str(tokenizer.to_str())
 
 
@@ -217,12 +225,18 @@ def _sentencepiece() -> bytes:
     return into.getvalue()
 
 
-def _m2m100() -> Any:
+def _processor() -> Any:
     import sentencepiece
-    from transformers import M2M100Tokenizer
 
     processor = sentencepiece.SentencePieceProcessor()
     processor.LoadFromSerializedProto(_sentencepiece())
+    return processor
+
+
+def _m2m100() -> Any:
+    from transformers import M2M100Tokenizer
+
+    processor = _processor()
     names = ["<s>", "<pad>", "</s>", "<unk>", *(processor.IdToPiece(i) for i in range(3, len(processor)))]
     with tempfile.TemporaryDirectory() as folder:
         vocabulary, model = Path(folder, "vocab.json"), Path(folder, "sentencepiece.bpe.model")

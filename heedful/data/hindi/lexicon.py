@@ -139,9 +139,9 @@ def lexicon() -> HindiLexicon:
     )
 
 
-def rows(name: str, columns: int) -> list[list[str]]:
-    """Return the cells of a table; equal letters get equal code points (NFC)."""
-    text = unicodedata.normalize("NFC", files(__package__).joinpath(name).read_text(encoding="utf-8"))
+def rows(name: str, columns: int, package: str = __package__) -> list[list[str]]:
+    """Return the cells of a table of a package; equal letters get equal code points (NFC)."""
+    text = unicodedata.normalize("NFC", files(package).joinpath(name).read_text(encoding="utf-8"))
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
     rows = [[cell.strip() for cell in line.split("|")] for line in lines]
     for row in rows:
