@@ -195,6 +195,17 @@ class AttentionGroup:
         ]
         return tuple(sorted(sinks, key=lambda sink: -sink.share))
 
+    def sinks_in_words(self, shares: NDArray[Any] | None = None) -> str:
+        """Return the sinks with their shares, as captions have them: "[CLS] 47 %, 'The' 5 %"; "" if there are none.
+
+        `shares` are those of all words in one map; by default in all heads.
+        """
+        names = []
+        for number, text, share in self.sinks():
+            part = share if shares is None else float(shares[number])
+            names.append(f"{text if self.source.words[number].is_special else repr(text)} {_percent(part)}")
+        return ", ".join(names)
+
     def _shares(self, received: NDArray[Any]) -> NDArray[Any]:
         """Return the share of all weight that each source word receives.  (…, S) -> (…, words)."""
         sums = np.stack([received[..., w.first : w.last].sum(-1) for w in self.source.words], axis=-1)
@@ -311,7 +322,7 @@ class AttentionGroup:
         if found:
             shares = self._shares(weights.sum(0))
             share = float(sum(shares[sink.word] for sink in found))
-            each = ", ".join(f"{sink.text} {_percent(float(shares[sink.word]))}" for sink in found)
+            each = self.sinks_in_words(shares)
             if (sinks or ("apart" if share > 0.5 else "keep")) == "apart":
                 source, weights = set_apart(source, weights, [sink.word for sink in found])
                 caption += f"; set apart: {each} of the weight, the rest is scaled to 100\u00a0%"
