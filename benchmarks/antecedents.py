@@ -113,7 +113,8 @@ def find_pairs(examples: Iterable[PronounExample], count: int) -> list[CasePair]
         before = waiting.setdefault(tuple(words[: case.pronoun]), case)
         if before.meant != case.meant:
             seen.add(frozenset((subject, thing)))
-            pairs[kind].append(CasePair(*sorted((before, case), key=lambda one: one.meant), kind))
+            first, second = sorted((before, case), key=lambda one: one.meant)
+            pairs[kind].append(CasePair(first, second, kind))
             if all(len(found) == count for found in pairs):
                 return [pair for triple in zip(*pairs, strict=True) for pair in triple]
     counts = ", ".join(f"{name}: {len(found)}" for name, found in zip(KINDS, pairs, strict=True))
@@ -179,7 +180,7 @@ def shown(right: NDArray[np.bool_]) -> str:
 def line(name: str, chosen: NDArray[np.bool_], right: NDArray[np.bool_]) -> str:
     """Return a row of the table of what is right, on the half to choose by and on the other half; both in pairs."""
     pairs = right.reshape(-1, 2)
-    both = shown(pairs.all(1))
+    both = shown(pairs[:, 0] & pairs[:, 1])
     cells = (f"{chosen.mean():.0%}".replace("%", ""), *map(shown, (right, pairs[:, 0], pairs[:, 1])), both)
     return f"| {name} | {' | '.join(cells)} |"
 
