@@ -191,7 +191,7 @@ class AttentionGroup:
         sinks = [
             Sink(i, word.text, float(share))
             for i, (word, share) in enumerate(zip(self.source.words, shares, strict=True))
-            if share >= least and candidates[word.first : word.last].any()
+            if share >= least and (word.first == 0 or candidates[word.first : word.last].all())
         ]
         return tuple(sorted(sinks, key=lambda sink: -sink.share))
 
