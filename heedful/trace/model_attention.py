@@ -196,9 +196,20 @@ class AttentionGroup:
         sinks = [
             Sink(i, word.text, float(share))
             for i, (word, share) in enumerate(zip(self.source.words, shares, strict=True))
-            if share >= least and candidates[word.first : word.last].any()
+            if share >= least and (word.first == 0 or candidates[word.first : word.last].all())
         ]
         return tuple(sorted(sinks, key=lambda sink: -sink.share))
+
+    def sinks_in_words(self, shares: NDArray[Any] | None = None) -> str:
+        """Return the sinks with their shares, as captions have them: "[CLS] 47 %, 'The' 5 %"; "" if there are none.
+
+        `shares` are those of all words in one map; by default in all heads.
+        """
+        names = []
+        for number, text, share in self.sinks():
+            part = share if shares is None else float(shares[number])
+            names.append(f"{text if self.source.words[number].is_special else repr(text)} {_percent(part)}")
+        return ", ".join(names)
 
     def _shares(self, received: NDArray[Any]) -> NDArray[Any]:
         """Return the share of all weight that each source word receives.  (…, S) -> (…, words)."""
@@ -320,7 +331,7 @@ class AttentionGroup:
         if found:
             shares = self._shares(weights.sum(0))
             share = float(sum(shares[sink.word] for sink in found))
-            each = ", ".join(f"{sink.text} {_percent(float(shares[sink.word]))}" for sink in found)
+            each = self.sinks_in_words(shares)
             if (sinks or ("apart" if share > 0.5 else "keep")) == "apart":
                 source, weights = set_apart(source, weights, [sink.word for sink in found])
                 caption += f"; set apart: {each} of the weight, the rest is scaled to 100\u00a0%"
