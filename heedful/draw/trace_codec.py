@@ -102,7 +102,7 @@ def encode_maps(maps: NDArray[np.float32], max_bytes: int = MAX_BYTES) -> _Spars
         raise DataError("the weights of this trace are not all finite numbers: they cannot be drawn")
     if max(T, S) > LONGEST:
         raise DataError(f"this trace has {T:,} and {S:,} tokens; an interactive page holds at most {LONGEST:,} a side")
-    kept = _largest(maps, max(0, max_bytes * 3 // 4 - 4 * M * T) // ENTRY)
+    kept = largest(maps, max(0, max_bytes * 3 // 4 - 4 * M * T) // ENTRY)
     rest = np.maximum(0, maps.sum(2, dtype=np.float64) - maps.sum(2, dtype=np.float64, where=kept))
     weights, lost = maps[kept], float(rest.sum())
     return _SparseMaps(
@@ -115,7 +115,7 @@ def encode_maps(maps: NDArray[np.float32], max_bytes: int = MAX_BYTES) -> _Spars
     )
 
 
-def _largest(maps: NDArray[np.float32], most: int) -> NDArray[np.bool_]:
+def largest(maps: NDArray[np.float32], most: int) -> NDArray[np.bool_]:
     """Return the mask of the largest weights, at most `most`, and none under FINEST.  (M, T, S).
 
     Of equal weights, as many are kept as fit, evenly over all rows.

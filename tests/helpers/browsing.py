@@ -17,7 +17,10 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 # The contrast of every text of a page with what is behind it, the lowest first.
 CONTRAST = """() => {
-  const numbers = text => text.match(/[0-9.]+/g).map(Number);
+  const numbers = text => {  // rgb(…) counts to 255, color(srgb …) to 1
+    const all = text.match(/[0-9.]+/g).map(Number);
+    return text.startsWith("color(") ? all.map((c, i) => i < 3 ? 255 * c : c) : all;
+  };
   const light = ([r, g, b]) => {
     const [x, y, z] = [r, g, b].map(c => c / 255).map(c => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
     return 0.2126 * x + 0.7152 * y + 0.0722 * z;
