@@ -26,29 +26,26 @@ WAYS = ("forward", "see", "eager")
 
 def make(shape: str, length: int) -> tuple[Any, Any]:
     """Return a random model of 12 layers and 12 heads of 64 channels, and a tokenizer of words."""
+    import importlib
+
     import torch
-    import transformers
     from tokenizers import Tokenizer, models, pre_tokenizers
 
+    transformers: Any = importlib.import_module("transformers")
     torch.manual_seed(0)
     transformers.utils.logging.set_verbosity_error()
     sizes = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 2048}
-    config, kind = {
-        "gpt2": (transformers.GPT2Config(vocab_size=WORDS, n_positions=length), transformers.GPT2LMHeadModel),
-        "llama": (
-            transformers.LlamaConfig(
-                **sizes, vocab_size=WORDS, num_key_value_heads=4, max_position_embeddings=max(2048, length)
-            ),
-            transformers.LlamaForCausalLM,
-        ),
-        "bert": (
-            transformers.BertConfig(**sizes, vocab_size=WORDS, max_position_embeddings=length),
-            transformers.BertModel,
-        ),
-    }[shape]
+    sizes |= {"vocab_size": WORDS, "max_position_embeddings": length}
+    shapes: dict[str, tuple[Callable[[], Any], str]] = {
+        "gpt2": (lambda: transformers.GPT2Config(vocab_size=WORDS, n_positions=length), "GPT2LMHeadModel"),
+        "llama": (lambda: transformers.LlamaConfig(**sizes, num_key_value_heads=4), "LlamaForCausalLM"),
+        "bert": (lambda: transformers.BertConfig(**sizes), "BertModel"),
+    }
+    config, kind = shapes[shape]
     tokenizer = Tokenizer(models.WordLevel({f"w{i}": i for i in range(WORDS)}, unk_token="w0"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return kind(config).eval(), transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer)
+    model = getattr(transformers, kind)(config()).eval()
+    return model, transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer)
 
 
 def resident() -> int:
