@@ -444,8 +444,8 @@ def _sheet_entries(
     if divided:
         line = '<path class="e" stroke-width=".75" d="M0 7H14M7 0V14"/>'
         entries.append(Entry(line, 14, f"generated from {_generated_from(group)} on"))
-    text = "rows: attending words (queries); columns: attended words (keys)"
-    return [*entries, Entry("", -7, text if group.inside else "rows: target words; columns: source words")]
+    texts = svg.QUERIES_AND_KEYS if group.inside else ("rows: target words", "columns: source words")
+    return entries + [Entry("", -7, text) for text in texts]
 
 
 def _first_table(
@@ -528,7 +528,7 @@ def word_picture(
         first
     )
     axes = svg.Axes(
-        "rows: heads (layer.head); columns: attended words (keys)",
+        ("rows: heads (layer.head)", "columns: attended words (keys)"),
         tuple(lines),
         () if first is None else (first,),
         "; ".join(meaning),
