@@ -13,6 +13,7 @@ import typer
 
 from heedful.cli.options import Ascii, program, width
 from heedful.cli.output import EVERY, log, shows_progress, terminal_console
+from heedful.errors import choose
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -20,33 +21,57 @@ if TYPE_CHECKING:
     from heedful.demo import DemoDisplay, TrainingStatus
 
 
+DEMOS = ("hindi", "pronouns")
 BAR = 16  # columns of the bar
 
 
 def demo(
+    name: Annotated[
+        str, typer.Argument(metavar="hindi|pronouns", help="Three models compared; or what `it` refers to.")
+    ] = "hindi",
     *,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="The folder for the models and the report.")] = Path("demo"),
-    fast: Annotated[bool, typer.Option("--fast", help="Shorter runs on shorter sentences, in half a minute.")] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="The folder for the models and the report [demo, or demo-pronouns].",
+            show_default=False,
+        ),
+    ] = None,
+    fast: Annotated[bool, typer.Option("--fast", help="Shorter runs on less data, in half a minute.")] = False,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, metavar="N", help="The seed of all random numbers.")] = 1,
     ascii_only: Ascii = False,
 ) -> None:
-    """Train three models side by side and compare them.
+    """Train small models and see what attention does in them.
 
-    It takes minutes, with nothing to download. Generates Hindi–English sentence pairs with a grammar, trains a
+    It takes minutes, with nothing to download. hindi generates Hindi–English sentence pairs with a grammar, trains a
     recurrent model with a fixed context, one with attention, and a Transformer, and evaluates them on sentences that
-    are not in the training data, with their attention weights. Writes the models and a report, report.html.
+    are not in the training data, with their attention weights.
+
+    pronouns trains a Transformer from English to French, finds the head that sends `it` to its antecedent, and
+    measures what is lost without that head. Both write the models and a report, report.html.
     """
-    from heedful.demo.run import run
-    from heedful.demo.training import FAST, FULL
     from heedful.evaluation.run_report import summary
 
+    choose("demo", name, DEMOS)
+    out = out or Path("demo" if name == "hindi" else "demo-pronouns")
     try:
         with display() as shown:
-            report = run(FAST if fast else FULL, out, seed, shown, program())
+            if name == "pronouns":
+                from heedful.demo.pronouns import PRONOUNS, PRONOUNS_FAST, pronoun_summary, run_pronouns
+
+                resolved = run_pronouns(PRONOUNS_FAST if fast else PRONOUNS, out, seed, shown, program())
+                text = pronoun_summary(resolved, out, width())
+            else:
+                from heedful.demo.run import run
+                from heedful.demo.training import FAST, FULL
+
+                text = summary(run(FAST if fast else FULL, out, seed, shown, program()), out, width(), ascii_only)
     except KeyboardInterrupt:
-        log(f"stopped; the files made so far are in {out}; `heedful demo` starts from the beginning")
+        again = "heedful demo" if name == "hindi" else f"heedful demo {name}"
+        log(f"stopped; the files made so far are in {out}; `{again}` starts from the beginning")
         raise typer.Exit(130) from None
-    print(summary(report, out, width(), ascii_only), end="")
+    print(text, end="")
     if not sys.stdout.isatty():
         log(f"done; the report is in {out / 'report.html'}")
 

@@ -1,4 +1,7 @@
-"""`heedful demo`: the embedded corpus, models of the same size trained side by side, and their report."""
+"""`heedful demo`: models trained on an embedded corpus, and their report.
+
+`run` compares three models of the same size on Hindi–English pairs; `pronouns` looks for the head that resolves `it`.
+"""
 
 from heedful.demo.run import DemoDisplay, run
 from heedful.demo.training import FAST, FULL, DemoModel, Plan, TrainingStatus

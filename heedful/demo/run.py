@@ -64,7 +64,7 @@ class DemoDisplay(Protocol):
 def run(plan: Plan, out: Path, seed: int, display: DemoDisplay, program: str = "heedful") -> RunReport:
     """Run the demo in the folder `out` and return its report; `program` is the command in the next steps."""
     begin = time.monotonic()
-    with _locked_folder(out, display):
+    with demo_folder(out, display):
         files, train, valid, test = _corpus(plan, out, seed, display)
         display.log(f"training {len(plan.models)} models of about the same size side by side, for the same time")
         statuses, memory = train_models(plan, out, files["train"], files["valid"], seed, display.update)
@@ -208,7 +208,7 @@ def examples(
 
 
 @contextmanager
-def _locked_folder(out: Path, display: DemoDisplay) -> Iterator[None]:
+def demo_folder(out: Path, display: DemoDisplay) -> Iterator[None]:
     """Create the folder and lock it; rename the folder of an earlier demo; raise ConfigError for any other content."""
     try:
         str(out).encode()

@@ -28,7 +28,7 @@ from heedful.draw.picture import (
     width_of,
 )
 from heedful.errors import choose
-from heedful.trace import Text
+from heedful.trace import Text, Trace
 from heedful.trace.model_attention import SINKS, AttentionGroup
 
 LEFT, GAP = 62.0, 10.0  # margin for the names of layers, and the space between maps
@@ -355,7 +355,7 @@ def apart_words(group: AttentionGroup, sinks: str | None) -> list[int]:
 
 def _group_maps(group: AttentionGroup, sinks: str | None) -> tuple[Maps, list[str]]:
     """Return the small map of each head, of at most MOST_BLOCKS rows and columns, and captions that say what it is."""
-    found = ", ".join(f"{sink.text} {100 * sink.share:.0f}\u00a0%" for sink in group.sinks())
+    found = group.sinks_in_words()
     if group.weights is None:
         captions = [f"a long text: cells are block means, each of about {_block(group)} tokens"]
         captions += [f"sinks: {found} of all weight"] if found else []
@@ -489,6 +489,23 @@ def _enlarged(group: AttentionGroup, one: RankedHead, sinks: str | None, reason:
     return large._replace(description=f"{title}: {large.description}")
 
 
+def word_rows(
+    group: AttentionGroup,
+    words: Sequence[int],
+    layer: int | None,
+    head: int | None,
+    sinks: str | None,
+    most: int | None,
+) -> Trace:
+    """Return the mean row of some target words in every head as a trace; if causal, without later words."""
+    trace = group.word_trace(words, layer, head, sinks=sinks, most=most)
+    if not group.causal:
+        return trace
+    last = max(group.target.words[i].last for i in words)
+    before = tuple(word for word in trace.source.words if word.first < last)
+    return replace(trace, source=replace(trace.source, words=before or trace.source.words))
+
+
 def word_picture(
     group: AttentionGroup,
     words: Sequence[int],
@@ -504,7 +521,7 @@ def word_picture(
     """
     at = group.heads(layer, head)
     every = len(at) <= ALL_HEADS
-    trace = group.word_trace(words, layer, head, sinks=sinks, most=None if every else MOST_HEADS)
+    trace = word_rows(group, words, layer, head, sinks, None if every else MOST_HEADS)
     lines = [i for i, (one, other) in enumerate(pairwise(at), 1) if one[0] != other[0]] if every else []
     first = generated_words(replace(trace, inside=group.inside, generated=group.generated)).source
     meaning = ["between layers"] * bool(lines) + [f"before '{trace.source.words[first or 0].text}', generated"] * bool(

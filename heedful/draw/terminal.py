@@ -265,8 +265,8 @@ def heads_table(
     counts = f"{L} layer{'s' * (L > 1)} of {H} head{'s' * (H > 1)}"
     above = _lines(f"{group.title}, {counts}, by {measure.noun}: {measure.meaning}", width, ascii_only)
     captions = [group.origin]
-    if found := group.sinks():
-        captions.insert(0, "sinks: " + ", ".join(f"{one.text} {one.share:.0%}" for one in found) + " of all weight")
+    if found := group.sinks_in_words():
+        captions.insert(0, f"sinks: {found} of all weight")
     below = [line for text in captions for line in _lines(text, width, ascii_only)]
     grid = _head_grid(getattr(group.measures(), rank), measure, width, ascii_only)
     lines = [*above, "", *grid, "", *_ranking(group, first, rank, width, ascii_only), "", *below]
@@ -350,7 +350,7 @@ def word_table(
 
     Of more than `limit` heads, those with the largest weight on another word, the largest first.
     """
-    trace = group.word_trace(words, layer, head, sinks=sinks, most=limit)
+    trace = all_heads.word_rows(group, words, layer, head, sinks, limit)
     weights = trace.checked_words()
     assert weights is not None
     target = group.target if group.inside else None

@@ -54,8 +54,11 @@ class Parts(NamedTuple):
     def of(cls, model: nn.Module) -> Parts:
         """Return the parts of a model; those of the first model of `transformers` inside, if it is a wrapper."""
         inner = next((m for m in model.modules() if hasattr(m, "config") and hasattr(m, "get_encoder")), model)
+        decodes = _has_decoder(inner)
+        if inner is model and not decodes:
+            return cls(model, model, None, "", "")  # most models; naming all modules takes longer than a layer
         names = {id(module): name for name, module in model.named_modules()}
-        if _has_decoder(inner):
+        if decodes:
             found: Any = inner
             encoder, decoder = found.get_encoder(), found.get_decoder()
             if id(encoder) in names and id(decoder) in names and encoder is not decoder:

@@ -33,6 +33,7 @@ def test_help(heedful_cli: Run) -> None:
     assert (code, err) == (0, "")
     assert "nothing to download" in " ".join(out.split())
     assert all(option in out for option in ("--out", "--fast", "--seed", "--ascii"))
+    assert "hindi|pronouns" in out
     assert "demo" in heedful_cli("--help").out
 
 
@@ -52,6 +53,24 @@ def test_options_that_are_none(heedful_cli: Run, options: list[str]) -> None:
     code, out, err = heedful_cli("demo", *options)
     assert (code, out) == (2, "")
     assert options[0] in err
+
+
+@pytest.mark.parametrize(("name", "folder"), [((), "demo"), (("hindi",), "demo"), (("pronouns",), "demo-pronouns")])
+def test_each_demo_has_its_own_folder(
+    heedful_cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: tuple[str, ...], folder: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / folder).write_text("mine")
+    code, out, err = heedful_cli("demo", *name, "--fast")
+    assert (code, out) == (2, "")
+    assert f"{folder}: this is a file" in err
+
+
+def test_an_unknown_demo(heedful_cli: Run) -> None:
+    code, out, err = heedful_cli("demo", "pronoun")
+    assert (code, out) == (2, "")
+    assert "'pronoun'" in err
+    assert "hindi, pronouns" in err
 
 
 def processes(out: Path) -> list[bytes]:
@@ -116,6 +135,23 @@ def test_the_fast_demo_without_a_terminal(environment: dict[str, str], tmp_path:
     for example in record["examples"]:
         for key in ("fixed", "attention", "transformer"):
             assert example["outputs"][key] in " ".join(text.split())
+
+
+@pytest.mark.slow
+def test_the_head_that_resolves_it(environment: dict[str, str], tmp_path: Path) -> None:
+    out = tmp_path / "demo"
+    done = subprocess.run(
+        [*DEMO, "pronouns", "--out", out], cwd=ROOT, env=variables(environment), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    record: dict[str, Any] = json.loads((out / "demo.json").read_text(encoding="utf-8"))
+    whole, knocked, other = record["scores"]
+    assert whole["antecedent"] >= 80
+    assert whole["pronoun"] >= 90
+    assert knocked["pronoun"] < min(whole["pronoun"], other["pronoun"])
+    assert knocked["antecedent"] < whole["antecedent"]
+    assert "qu'il était trop fatigué" in done.stdout
+    assert "qu'elle était trop large" in done.stdout
 
 
 @pytest.mark.slow

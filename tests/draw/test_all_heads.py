@@ -223,6 +223,26 @@ def test_several_words_are_averaged_and_that_is_said() -> None:
     assert len(trace.target.words) == 6
 
 
+def test_of_causal_attention_there_are_no_later_words() -> None:
+    drawn = word_table(DECODER, [3], sinks="keep")
+    assert drawn.startswith("words: 1 <s>  2 Paris  3 is  4 the\n")
+    assert "generated" not in drawn
+    shown = texts(str(all_heads.word_picture(DECODER, [5], sinks="keep")))
+    assert "of" in shown
+    assert "France" not in shown
+    assert any("generated" in text for text in shown)
+
+
+def test_sinks_are_named_with_their_shares() -> None:
+    x = samples.special_side(["The", "cat", "sat"])
+    weights = np.full((1, 1, 3, 3), 0.1, dtype=np.float32)
+    weights[..., 0] = 0.8
+    group = AttentionGroup.from_weights("self", (x, x), ["m"], "math", weights)
+    assert group.sinks_in_words() == "'The' 80\u00a0%"
+    assert "sinks: 'The' 80% of all weight" in heads_table(group).splitlines()
+    assert "set apart: 'The' 80% of the weight" in " ".join(heatmap(group.trace(1, 1)).split())
+
+
 def test_columns_keep_their_numbers_when_sinks_are_set_apart() -> None:
     drawn = heatmap(ENCODER.trace(2, 2, sinks="apart"))
     assert drawn.startswith("words: 2 the  3 animal ")
