@@ -350,7 +350,9 @@ def word_table(
 
     Of more than `limit` heads, those with the largest weight on another word, the largest first.
     """
-    trace = all_heads.word_rows(group, words, layer, head, sinks, limit)
+    wide = len(str(len(group.source.words))) + 1
+    limits = all_heads.WordLimits(limit, max(SHORT, (width - 2 * LEFT - WORD) // max(3, wide)))
+    trace = all_heads.word_rows(group, words, layer, head, sinks, limits)
     weights = trace.checked_words()
     assert weights is not None
     target = group.target if group.inside else None
@@ -368,8 +370,8 @@ def word_table(
     map_ = _Map(weights, _numbers(trace.source, target), first)
     panels = _panels(map_, _Rows(heads_, largest), trace.source.right_to_left, (width, ascii_only), "  largest")
     captions = [trace.readout_caption]
-    if first is not None and target is not None:
-        number = _numbers(trace.source, target)[first]
+    if first is not None:
+        number = sum(word.first < (group.generated or 0) for word in group.target.words) + 1
         captions.insert(0, f"{'|' if ascii_only else '│'} generated from word {number} on")
     below = [line for text in captions for line in _lines(text, width, ascii_only)]
     scale = _scale("weight", width, ascii_only)

@@ -248,7 +248,10 @@ def _pieces(tokenizer: Any, ids: Sequence[int]) -> list[_TokenBytes]:  # noqa: A
     style = _style(tokenizer)
     added = dict(getattr(tokenizer, "added_tokens_decoder", None) or {})
     special = _special_ids(tokenizer, added, style)
-    names = [str(name) for name in tokenizer.convert_ids_to_tokens(list(ids))]
+    found = tokenizer.convert_ids_to_tokens(list(ids))
+    unknown = {i for i, name in zip(ids, found, strict=True) if name is None}  # models have ids to spare
+    special |= unknown
+    names = [f"<id {i}>" if i in unknown else str(name) for i, name in zip(ids, found, strict=True)]
     if style == "other":
         plain = [i for i in ids if i not in special]
         contents = iter(_decoded(tokenizer, plain))

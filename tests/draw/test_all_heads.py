@@ -402,3 +402,21 @@ def test_a_trace_without_special_tokens_is_drawn() -> None:
     for drawn in (heatmap(trace), str(svg.picture(trace)), str(braid.picture(trace))):
         assert "b" in drawn
     assert alarms(trace, every=True) == ()
+
+
+def test_of_a_long_text_the_words_with_the_largest_weights_are_columns() -> None:
+    n = 300
+    x = samples.special_side([f"w{i}" for i in range(n)])
+    weights = np.full((1, 1, n, n), 0.5 / n, dtype=np.float32)
+    weights[..., [7, 250]] += 0.25
+    group = AttentionGroup.from_weights("self", (x, x), ["m"], "math", weights)
+    table = word_table(group, [3])
+    assert max(map(columns, table.splitlines())) <= 80
+    assert len(table.splitlines()) < 30
+    assert " 8 w7 " in table
+    assert " 251 w250" in table  # by its number in the text
+    assert re.search(r"the \d+ of 300 words", " ".join(table.split()))
+    picture = all_heads.word_picture(group, [3])
+    assert {"w7", "w250"} < set(texts(str(picture)))
+    assert picture.width < all_heads.WIDEST_PAGE + 100
+    assert f"the {all_heads.MOST_COLUMNS} of 300 words" in " ".join(texts(str(picture)))
