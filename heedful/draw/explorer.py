@@ -348,7 +348,8 @@ def _first_head(group: AttentionGroup, how: AttentionView, wanted: Sequence[tupl
         else:
             m, n = trace.target.tokens[0].split(".")
             return int(m), int(n)
-    return next(at for at in group.rank(how.rank) if at in set(wanted))
+    ranked = [at for at in group.rank(how.rank) if at in set(wanted)]
+    return next((at for at in ranked if group.weights is not None or at in group.top), ranked[0])
 
 
 def _selected(

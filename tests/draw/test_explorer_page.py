@@ -516,6 +516,10 @@ def test_a_long_text(look):
     strongest = run.groups[0].target.tokens[top.positions[3989, 0]]
     assert said(found).startswith(f". attends to {strongest} {top.weights[3989, 0]:.0%}".replace("%", " %"))
     assert "not in this file 10 %" in said(found)
+    found.locator(".x-go").nth(3).click()  # scrolls to that word
+    goal = found.locator(".x-go").nth(3).inner_text()
+    assert goal in found.locator(".x-unit[data-share]").all_inner_texts()
+    last.focus()
     found.keyboard.press("End")
     assert found.evaluate("document.activeElement.dataset.i") == "3999"
     found.keyboard.press("ArrowUp")
@@ -550,6 +554,12 @@ def test_the_element_alone_and_twice_in_a_page(browser, tmp_path):
             for inner, whole in heights:
                 assert whole <= inner + 260
                 assert inner <= whole + 260
+    # The policy of the frames in which VS Code shows what a cell returns.
+    rules = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; child-src data:"
+    meta = f'<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{rules}">'
+    for opened in browsing.opening(browser, tmp_path):
+        found = opened(f"<!DOCTYPE html>{meta}<title>n</title><body>{one}", 900)
+        found.frames[1].wait_for_selector(".x-heads[data-drawn]")
     for opened in browsing.opening(browser, tmp_path):
         bare = one.replace("<iframe", "<template").replace("</iframe", "</template")  # as where frames are removed
         found = opened(f'<!DOCTYPE html><meta charset="utf-8"><title>n</title><body>{bare}', 900)
