@@ -272,6 +272,17 @@ def test_kernels_named_in_the_settings_are_not_fetched(bert: Path) -> None:
     assert open_transformers(bert).model.config._attn_implementation == "sdpa"
 
 
+def test_files_that_are_not_plain(bert: Path) -> None:
+    (bert / "model.safetensors").unlink()
+    os.mkfifo(bert / "pytorch_model.bin")
+    refused(bert, "pytorch_model.bin", "pipe")
+
+
+def test_quantized_weights_name_the_package_that_they_need(bert: Path) -> None:
+    change(bert / CONFIG, quantization_config={"quant_method": "aqlm"})
+    refused(bert, "not installed", "aqlm")
+
+
 def test_an_adapter(bert: Path) -> None:
     (bert / "adapter_config.json").write_text('{"base_model_name_or_path": "../other"}')
     refused(bert, "adapter_config.json", "merge_and_unload")
@@ -396,11 +407,14 @@ import sys, socket
 def refuse(*_, **__): raise OSError("no network here")
 socket.socket.connect = socket.getaddrinfo = refuse
 from heedful.errors import ModelError
-from heedful.interop.transformers import open_transformers
+from heedful.interop import is_transformers, open_transformers
 for name in sys.argv[1:]:
     try:
-        found = open_transformers(name)
-        print(found.name, found.architecture, len(found.tokenizer))
+        if is_transformers(name):
+            found = open_transformers(name)
+            print(found.name, found.architecture, len(found.tokenizer))
+        else:
+            print(name, "is not of transformers")
     except ModelError as error:
         print("ERROR", error)
 """
@@ -413,7 +427,10 @@ def test_the_cache_of_the_hub(offline: str, bert: Path, gpt2: Path, tmp_path: Pa
     cached(bert, cache, "tiny-org/bert-tiny")
     (bert / "model.safetensors").unlink()
     cached(bert, cache, "tiny-org/bert-tiny", "ab" * 20, "refs/pr/1")
+    change(bert / CONFIG, model_type="marian")
+    cached(bert, cache, "tiny-org/marian")
     names = ["hf:gpt2", "hf:tiny-org/bert-tiny", "hf:tiny-org/bert-tiny@" + "0123456789" * 4]
+    names += ["hf:tiny-org/marian"]
     wrong = ["hf:tiny-org/bert-tiny@refs/pr/1", "hf:tiny-org/unknown", "hf:gpt2@v2"]
     environment = {**os.environ, "HF_HUB_CACHE": str(cache), "HF_HUB_OFFLINE": offline, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
@@ -422,6 +439,7 @@ def test_the_cache_of_the_hub(offline: str, bert: Path, gpt2: Path, tmp_path: Pa
     lines = done.stdout.splitlines()
     size = len(tiny.make("bert")[1])
     assert lines[:3] == ["gpt2 GPT2LMHeadModel 400", *[f"tiny-org/bert-tiny BertModel {size}"] * 2], done
+    assert lines.pop(3) == "hf:tiny-org/marian is not of transformers"
     assert lines[3].startswith("ERROR hf:tiny-org/bert-tiny@refs/pr/1: there are no weights")
     for line, name in zip(lines[4:], wrong[1:], strict=True):
         assert line.startswith(f"ERROR {name}: ")
