@@ -30,6 +30,7 @@ LEFT = 4  # columns of the row's number
 WORD = 18  # columns for the word at the end of a row at most
 SHORT = 32  # words of a side of the heat map below the table of heads
 ROWS = 24  # heads in the table of a word
+PANELS = 3  # of that table, if all words are shown
 NARROWEST = 12  # columns of a pair of words
 LEFT_TO_RIGHT = "\u200e"
 CONTROLS = {"Cc", "Cs", "Zl", "Zp"}
@@ -350,8 +351,9 @@ def word_table(
 
     Of more than `limit` heads, those with the largest weight on another word, the largest first.
     """
-    wide = len(str(len(group.source.words))) + 1
-    limits = all_heads.WordLimits(limit, max(SHORT, (width - 2 * LEFT - WORD) // max(3, wide)))
+    count = len(group.source.words)
+    fit = max(SHORT // 4, (width - 2 * LEFT - WORD) // max(3, len(str(count)) + 1))
+    limits = all_heads.WordLimits(limit, None if count <= PANELS * fit else fit)
     trace = all_heads.word_rows(group, words, layer, head, sinks, limits)
     weights = trace.checked_words()
     assert weights is not None
