@@ -12,6 +12,7 @@ import base64
 import functools
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -36,7 +37,7 @@ MOST_LOST = 0.05  # share of the weight that may be left out to hold all heads
 SINGLE = 128  # weights of a row that is held in every head, of a long text
 PICKED = {"heads": "text", "heatmap": "heatmap", "braid": "braid", "self": "braid"}  # views of the page
 CELLS = 2500  # words of the source times words of the target of the largest static picture
-HEIGHTS = (560, 820)  # of the element in a notebook: least and most, in pixels
+HEIGHTS = (580, 820)  # of the element in a notebook: least and most, in pixels
 
 
 def page(attentions: Sequence[ModelAttention], how: AttentionView, title: str = "") -> str:
@@ -380,15 +381,15 @@ def _selected(
 def _encode_text(text: Text) -> dict[str, Any]:
     """Return a text for JSON: characters, spans of tokens in UTF-16 units, and words by their tokens.
 
-    `names` are those of tokens that are not the characters of their span: special ones.
+    `names` are those of tokens that are not the characters of their span: special ones, and bytes of one character.
     """
     wide = np.cumsum([0, *(1 + (ord(c) > 0xFFFF) for c in text.text)])
-    spans = np.asarray(text.spans, dtype=np.int64).reshape(-1, 2)
+    spans, shared = np.asarray(text.spans, dtype=np.int64).reshape(-1, 2), Counter(text.spans)
     return {
         "text": text.text,
         "starts": _differences(wide[spans[:, 0]]),
         "ends": _differences(wide[spans[:, 1]]),
-        "names": {i: token for i, (token, (a, b)) in enumerate(zip(text.tokens, text.spans, strict=True)) if a == b},
+        "names": {i: text.tokens[i] for i, (a, b) in enumerate(text.spans) if a == b or shared[text.spans[i]] > 1},
         "first": _differences(word.first for word in text.words),
         "last": _differences(word.last for word in text.words),
         "rtl": text.right_to_left,
