@@ -164,6 +164,7 @@ class _Totals:
         self.keys = torch.arange(S, device=device)
         self.held, self.held_rows = list(rows), zeros(len(rows), H, S)
         self.causal = not cross and T == S and T > 1
+        self.above = torch.zeros((), dtype=torch.bool, device=device)  # whether there is weight on a later token
 
     def add(self, rows: slice, tile: Tensor) -> None:
         p = tile.float()
@@ -172,7 +173,9 @@ class _Totals:
             if rows.start <= token < rows.stop:
                 self.held_rows[i, :, :s] = p[:, token - rows.start]
         if self.causal:
-            self.causal = not bool(p[..., rows.start + 1 :].triu().any())
+            self.above |= p[..., rows.start + 1 :].triu().any()
+            if not rows.start:  # mostly the first rows tell; reading it for all would make a GPU wait
+                self.causal = not bool(self.above)
         self.received[:, :s] += p.sum(1)
         self.entropy[:, rows] = -p.clamp(min=TINY).log_().mul_(p).sum(-1)
         t, j = (queries / self.T, self.keys[:s] / self.S) if self.cross else (queries.float(), self.keys[:s].float())
@@ -186,7 +189,7 @@ class _Totals:
         means = self.blocks / self.counts[:, None]
         distance, sharpness = self.distance / self.weight.clamp(min=1e-12), self.largest / self.T
         arrays = (self.received, self.entropy, distance, sharpness, means, self.held_rows)
-        return _LayerSummary(self.causal, *(x.cpu().numpy() for x in arrays))
+        return _LayerSummary(self.causal and not bool(self.above), *(x.cpu().numpy() for x in arrays))
 
 
 @torch.no_grad()
