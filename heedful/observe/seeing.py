@@ -194,7 +194,7 @@ def _single(model: nn.Module, texts: _Texts, text: str, target: str | None, gene
     """Return the run of an encoder or of a decoder-only model."""
     architecture = type(model).__name__
     if target is not None:
-        raise ConfigError(f"{architecture} has no decoder of its own, so that it has no target; leave target out")
+        raise ConfigError(f"{architecture} is no encoder-decoder model, so that it has no target; leave target out")
     ids, read = texts.encode(text)
     _check_ids(model, ids)
     generated = None

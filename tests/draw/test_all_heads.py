@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from heedful.draw import all_heads, braid, heatmap, svg
 from heedful.draw.picture import generated_words
 from heedful.draw.terminal import columns, heads_table, word_table
-from heedful.errors import ConfigError
+from heedful.errors import ConfigError, DataError
 from heedful.trace import Trace
 from heedful.trace.alarms import alarms
 from heedful.trace.model_attention import MEASURES, AttentionGroup
@@ -420,3 +421,14 @@ def test_of_a_long_text_the_words_with_the_largest_weights_are_columns() -> None
     assert {"w7", "w250"} < set(texts(str(picture)))
     assert picture.width < all_heads.WIDEST_PAGE + 100
     assert f"the {all_heads.MOST_COLUMNS} of 300 words" in " ".join(texts(str(picture)))
+
+
+def test_traces_of_groups_are_saved_and_read() -> None:
+    for trace in (DECODER.trace(1, 2, sinks="apart"), ENCODER.trace(rollout=True), ENCODER.trace(1)):
+        again = Trace.build(json.loads(json.dumps(trace.plain())))
+        assert (again.caption, again.generated, again.inside) == (trace.caption, trace.generated, True)
+        assert heatmap(again) == heatmap(trace)
+    record = DECODER.trace(1, 2).plain()
+    for wrong in (-1, 8, "x"):
+        with pytest.raises(DataError, match="generated"):
+            Trace.build({**record, "generated": wrong})
