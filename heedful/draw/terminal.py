@@ -55,7 +55,7 @@ def heatmap(trace: Trace, width: int = 80, ascii_only: bool = False, confidence:
     else:
         right = ""
     first = generated_words(trace)
-    rows = _Rows([str(n) for n in range(1, len(targets) + 1)], targets, first.target)
+    rows = _RowLabels([str(n) for n in range(1, len(targets) + 1)], targets, first.target)
     map_ = _Map(weights, _numbers(trace.source, trace.target if trace.inside else None), first.source)
     panels = _panels(map_, rows, trace.source.right_to_left, (width, ascii_only), right)
     captions = [trace.readout_caption, *warnings(trace)]
@@ -74,7 +74,7 @@ class _Map(NamedTuple):
     line: int | None = None
 
 
-class _Rows(NamedTuple):
+class _RowLabels(NamedTuple):
     """The rows of a heat map: what is at their left and at their right, and before which one a line is drawn."""
 
     left: Sequence[str]
@@ -82,7 +82,7 @@ class _Rows(NamedTuple):
     line: int | None = None
 
 
-def _panels(map_: _Map, rows: _Rows, reverse: bool, how: tuple[int, bool], right: str = "") -> list[str]:
+def _panels(map_: _Map, rows: _RowLabels, reverse: bool, how: tuple[int, bool], right: str = "") -> list[str]:
     """Return the map in as many panels as the width needs, an empty line after each.
 
     With `reverse` the first column is at the right. `how` is the width, and whether only ASCII is used; `right` is the
@@ -116,7 +116,7 @@ def _panel(
     cell: int,
     place: tuple[int, int | None],
     heading: str,
-    rows: _Rows,
+    rows: _RowLabels,
     ascii_only: bool,
 ) -> list[str]:
     """Return the rows of one panel: the numbers of its columns over the shades, the words at the right.
@@ -370,7 +370,7 @@ def word_table(
     heads_ = [word.text for word in trace.target.words]
     first = generated_words(replace(trace, inside=group.inside, generated=group.generated)).source
     map_ = _Map(weights, _numbers(trace.source, target), first)
-    panels = _panels(map_, _Rows(heads_, largest), trace.source.right_to_left, (width, ascii_only), "  largest")
+    panels = _panels(map_, _RowLabels(heads_, largest), trace.source.right_to_left, (width, ascii_only), "  largest")
     captions = [trace.readout_caption]
     if first is not None:
         number = sum(word.first < (group.generated or 0) for word in group.target.words) + 1

@@ -1,8 +1,8 @@
 """Loading a model of `transformers`, with its tokenizer: from a folder, a GGUF file, or the hub's cache.
 
-Nothing in a folder is run. `transformers` picks files by their names, and some kinds are pickles that can run code: the
-metadata of a distributed checkpoint, for one. So it sees only the files that are known to be safe, as links in
-a temporary folder: JSON, vocabularies, safetensors, and a `pytorch_model.bin` that is unpickled with `weights_only`.
+Nothing in a folder is run. `transformers` picks files by their names, and which kinds it reads changes from version to
+version. So it sees only the files that are known to be safe, as links in a temporary folder: JSON, vocabularies,
+safetensors, and a `pytorch_model.bin` that is unpickled with `weights_only`.
 """
 
 from __future__ import annotations

@@ -205,7 +205,7 @@ def test_a_compressed_pickle_is_refused(bert: Path) -> None:
 
 
 def test_files_that_are_pickles_are_never_opened(bert: Path, tmp_path: Path) -> None:
-    """A `.metadata` of a distributed checkpoint is a pickle that transformers would prefer to safetensors."""
+    """Not even seen: also those that only some versions of transformers, or other packages, would read."""
     content = pickle.dumps(hostile(tmp_path))
     for name in (
         ".metadata",
@@ -225,6 +225,14 @@ def test_files_that_are_pickles_are_never_opened(bert: Path, tmp_path: Path) -> 
 
 def code(folder: Path) -> None:
     (folder / "own.py").write_text(f"open({str(folder / 'RUN')!r}, 'w').close()\nclass Own: ...\n")
+
+
+def test_a_generate_function_in_the_folder_is_not_run(gpt2: Path) -> None:
+    (gpt2 / "custom_generate").mkdir()
+    (gpt2 / "custom_generate" / "generate.py").write_text(f"open({str(gpt2 / 'RUN')!r}, 'w').close()\n")
+    model = open_transformers(gpt2).model
+    model.generate(torch.tensor([[5]]), max_new_tokens=1, do_sample=False, pad_token_id=0)
+    assert not (gpt2 / "RUN").exists()
 
 
 @pytest.mark.parametrize("part", ["config", "model", "tokenizer"])
