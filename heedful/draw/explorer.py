@@ -190,7 +190,7 @@ def _add_blocks(blocks: dict[str, str], key: str, group: AttentionGroup, most: i
     return list(means.shape[2:])
 
 
-class _Rows(NamedTuple):
+class _SparseRows(NamedTuple):
     """The sparse rows of one head: how many weights a row has, their columns and values, and the rest of each row."""
 
     counts: NDArray[Any]
@@ -206,15 +206,15 @@ class _Rows(NamedTuple):
         return base64.b64encode(data).decode("ascii")
 
 
-def _dense_rows(weights: Weights, kept: NDArray[np.bool_]) -> _Rows:
+def _dense_rows(weights: Weights, kept: NDArray[np.bool_]) -> _SparseRows:
     rest = np.maximum(0, weights.sum(1, dtype=np.float64) - weights.sum(1, dtype=np.float64, where=kept))
-    return _Rows(kept.sum(1), np.nonzero(kept)[1], weights[kept], rest)
+    return _SparseRows(kept.sum(1), np.nonzero(kept)[1], weights[kept], rest)
 
 
-def _top_rows(top: TopWeights) -> _Rows:
+def _top_rows(top: TopWeights) -> _SparseRows:
     held = top.positions >= 0
     rest = np.maximum(0, 1 - top.weights.sum(1, dtype=np.float64, where=held))
-    return _Rows(held.sum(1), top.positions[held], top.weights[held], rest)
+    return _SparseRows(held.sum(1), top.positions[held], top.weights[held], rest)
 
 
 def _add_heads(
@@ -262,7 +262,7 @@ def _room(max_bytes: int, group: AttentionGroup, maps: int) -> int:
 
 def _add_top(blocks: dict[str, str], key: str, group: AttentionGroup, max_bytes: int) -> dict[str, Any]:
     """Add the largest weights of a long text, of as many of the held heads as fit, and single rows in every head."""
-    blocks[f"{key}.mean"] = _Rows(*[np.zeros(0)] * 4).base64(group.received.mean((0, 1)))
+    blocks[f"{key}.mean"] = _SparseRows(*[np.zeros(0)] * 4).base64(group.received.mean((0, 1)))
     single = _add_rows(blocks, key, group.rows, max_bytes // 4)
     heads, lost = [], []
     max_bytes -= sum(len(blocks[f"{key}.row.{token}"]) for token in single)
@@ -299,7 +299,7 @@ def _add_rows(blocks: dict[str, str], key: str, rows: Mapping[int, Weights], max
         values = np.take_along_axis(row, order, axis=-1)
         rest = np.maximum(0, row.sum(-1, dtype=np.float64) - values.sum(-1, dtype=np.float64))
         counts = np.full(rest.size, order.shape[-1])
-        data = _Rows(counts, order.reshape(-1), values.reshape(-1), rest.reshape(-1))
+        data = _SparseRows(counts, order.reshape(-1), values.reshape(-1), rest.reshape(-1))
         text = data.base64(np.zeros(0, dtype=np.float32))
         if len(text) > max_bytes:
             break
