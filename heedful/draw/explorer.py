@@ -38,6 +38,8 @@ FEW_LOST = 0.01  # and to have a page of a quarter of the size
 SINGLE = 128  # weights of a row that is held in every head, of a long text
 PICKED = {"heads": "text", "heatmap": "heatmap", "braid": "braid", "self": "braid"}  # views of the page
 CELLS = 2500  # words of the source times words of the target of the largest static picture
+STATIC = 300_000  # characters of the largest static picture; a larger one of all heads becomes one of a single head
+NOTHING = "there is no attention to draw"
 HEIGHTS = (580, 820)  # of the element in a notebook: least and most, in pixels
 
 
@@ -47,9 +49,13 @@ def page(attentions: Sequence[ModelAttention], how: AttentionView, title: str = 
     `how` says what is shown first. Raise DataError for more tokens than 16 bits can number, and for weights that are
     not finite.
     """
+    return _document(attentions, how, title, _static(attentions, how))
+
+
+def _document(attentions: Sequence[ModelAttention], how: AttentionView, title: str, static: str) -> str:
+    """Return the page; `static` is its content for readers without scripts."""
     heading = title or " and ".join(dict.fromkeys(run.name for run in attentions if run.name)) or "Attention"
     record, blocks = _record(attentions, how, heading)
-    static = _static(attentions, how)
     body = (
         f'<h1>{clean(heading)}</h1>\n<div class="heedful-view x-root"><noscript>{static}</noscript></div>\n'
         f'<script type="application/json" id="x-record">{_safe(record)}</script>\n'
@@ -68,7 +74,7 @@ def element(attentions: Sequence[ModelAttention], how: AttentionView) -> str:
     are removed, and the picture, an `<img>`, is left; otherwise the style hides it. A sandboxed frame cannot be
     measured from outside, so its height is estimated, and can be changed by dragging its corner.
     """
-    document = page(attentions, how).replace("&", "&amp;").replace('"', "&quot;")
+    document = _document(attentions, how, "", "").replace("&", "&amp;").replace('"', "&quot;")
     try:
         static = _picture(attentions, how).image()
     except (ConfigError, DataError):  # too long, or for the page only
@@ -94,10 +100,13 @@ def _height(attentions: Sequence[ModelAttention]) -> int:
 
 def _picture(attentions: Sequence[ModelAttention], how: AttentionView) -> Picture:
     """Return the static picture of the first run; raise DataError if it is too large for one."""
+    if not attentions:
+        raise DataError(NOTHING)
     for group in attentions[0].groups:
         if group.weights is None or len(group.source.words) * len(group.target.words) > CELLS:
             raise DataError("this text is too long for a static picture")
-    return attentions[0].picture(how)
+    picture = attentions[0].picture(how)
+    return picture if len(picture.body) <= STATIC else attentions[0].picture(how._replace(view="heatmap"))
 
 
 def _static(attentions: Sequence[ModelAttention], how: AttentionView) -> str:
@@ -120,7 +129,7 @@ def _record(
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Return what the page holds: a record for JSON, and blocks of data in base64 by their keys."""
     if not attentions:
-        raise DataError("there is no attention to draw")
+        raise DataError(NOTHING)
     runs: list[dict[str, Any]] = []
     every = [(m, g, group) for m, run in enumerate(attentions) for g, group in enumerate(run.groups)]
     blocks: dict[str, str] = {}
