@@ -10,6 +10,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -186,6 +187,10 @@ class AttentionGroup:
 
         Each has at least `SINK_SHARE` of the weight of all heads, and twice its part if all weights were equal.
         """
+        return self._sinks
+
+    @cached_property
+    def _sinks(self) -> tuple[Sink, ...]:
         candidates, shares = sink_candidates(self.source), self._shares(self.received.sum((0, 1)))
         least = max(SINK_SHARE, 2 / len(self.source.words))
         sinks = [
@@ -214,6 +219,10 @@ class AttentionGroup:
 
     def measures(self) -> HeadMeasures:
         """Return the measures of every head."""
+        return self._measures
+
+    @cached_property
+    def _measures(self) -> HeadMeasures:
         shares = self._shares(self.received)
         sinks = [sink.word for sink in self.sinks()]
         others = np.delete(shares, sinks, axis=-1)

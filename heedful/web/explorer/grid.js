@@ -75,6 +75,7 @@ class HeadGrid {
       for (let head = 1; head <= group.H; head++) {
         const cell = make("div", { className: "x-cell", role: "option", tabIndex: this.cells.length ? -1 : 0 });
         cell.dataset.i = this.cells.length;
+        cell.setAttribute("aria-selected", "false");
         cell.classList.toggle("x-held", group.heldHeads.has(`${layer}.${head}`));
         const name = make("span", { className: "x-name" }, `${layer}.${head}`);
         cell.append(make("canvas"), make("p", { ariaHidden: "true" }, name, make("span", { className: "x-value" })));
@@ -119,6 +120,9 @@ class HeadGrid {
   arrange() {
     const { group, state: { measure, order } } = this;
     this.measure.value = measure;
+    const shown = [group.key, measure, order, group.measures[measure]];
+    if (this.arranged && shown.every((one, i) => one === this.arranged[i])) return;
+    this.arranged = shown;
     const values = group.measures[measure] ?? new Array(group.L * group.H).fill(-1);
     const [low, high] = [Math.min(...values), Math.max(...values)];
     const ranked = order === "rank";
@@ -158,7 +162,10 @@ class HeadGrid {
   // Outline the picks that are shown.
   mark(picks) {
     if (!this.group) return;
-    this.cells.forEach((cell) => { delete cell.dataset.shown; cell.setAttribute("aria-selected", "false"); });
+    for (const cell of this.list.querySelectorAll("[data-shown]")) {
+      delete cell.dataset.shown;
+      cell.setAttribute("aria-selected", "false");
+    }
     picks.forEach((pick, n) => {
       const heads = this.group.headsOf(pick);
       const whole = pick.split(".");

@@ -4,6 +4,7 @@
 const CHUNK = 120; // units
 const WHOLE = 600; // a text of up to so many units is one chunk
 const SHOWN = 8; // of so many units the share is written below the word
+const SETTLED = 150; // milliseconds after scrolling until words can be pointed at
 const LEAST = 0.03; // and only from this share on
 
 class TextView {
@@ -59,7 +60,13 @@ class TextView {
   }
 
   chunkOf(i) {
-    return this.chunks.find((chunk) => i < chunk.last);
+    let [low, high] = [0, this.chunks.length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.chunks[middle].last <= i) low = middle + 1;
+      else high = middle;
+    }
+    return this.chunks[low];
   }
 
   // The elements of a chunk: white space stays between them.
@@ -105,10 +112,9 @@ class TextView {
       for (const chunk of this.chunks) { this.fill(chunk); chunk.near = true; }
       return;
     }
-    const { text } = this.units.text;
-    for (const chunk of this.chunks) {
-      chunk.letters = text.slice(this.units.start[chunk.first], this.units.end[chunk.last - 1]).length;
-      chunk.box.style.minHeight = `${(chunk.letters / 70 + 1).toFixed(1)}lh`;
+    for (const { box, first, last } of this.chunks) {
+      const letters = this.units.end[last - 1] - this.units.start[first];
+      box.style.minHeight = `${(letters / 70 + 1).toFixed(1)}lh`;
     }
     this.fill(this.chunks[0]);
     this.watch = new IntersectionObserver((entries) => {
@@ -116,7 +122,10 @@ class TextView {
       this.work();
     }, { root: this.scroll, rootMargin: "500px 0px" });
     for (const chunk of this.chunks) this.watch.observe(chunk.box);
-    this.scroll.addEventListener("scroll", () => onNextFrame(this, () => this.drawOverview()), { passive: true });
+    this.scroll.addEventListener("scroll", () => {
+      this.scrolled = performance.now();
+      onNextFrame(this, () => this.drawOverview());
+    }, { passive: true });
   }
 
   work() {
@@ -263,6 +272,7 @@ class TextView {
     this.list.addEventListener("pointerover", (event) => {
       const i = numberOf(event);
       if (i === null || event.pointerType !== "mouse") return;
+      if (performance.now() - (this.scrolled ?? -SETTLED) < SETTLED) return; // the text moves, not the mouse
       if (pressed !== null && event.buttons === 1 && i !== pressed) pick(i, "drag", pressed);
       else point(i);
     });
