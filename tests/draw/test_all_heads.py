@@ -129,6 +129,9 @@ def test_words_of_several_tokens_are_joined_in_maps_and_pairs() -> None:
     weights = np.array([[[[0.2, 0.3, 0.5], [0.4, 0.1, 0.5], [0.4, 0.5, 0.1]]]], dtype=np.float32)
     group = AttentionGroup.from_weights("self", (joined, joined), ["a"], "math", weights)
     assert np.allclose(all_heads.words_between(group, weights[0, 0]), [[0.5, 0.5], [0.9, 0.1]])
+    gap = replace(x, words=(x.words[0], x.words[2]))  # a token of no word
+    holed = replace(group, source=gap, target=gap)
+    assert np.allclose(all_heads.words_between(holed, weights[0, 0]), [[0.2, 0.5], [0.4, 0.1]])
     one = all_heads.ranked_heads(group)[0]
     if group.sinks():  # the first word is one, if it has much weight
         assert one.key != "untied"
