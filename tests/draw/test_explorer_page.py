@@ -16,6 +16,7 @@ import pytest
 
 from heedful.draw import explorer
 from heedful.draw.model_attention import AttentionView, ModelAttention
+from heedful.trace import Text, Word
 from heedful.trace.model_attention import AttentionGroup
 
 TROPHY = "The trophy did not fit in the suit|case because it was too big ."
@@ -493,6 +494,20 @@ def test_scripts(look, name):
     found.keyboard.press("ArrowRight")
     after = one.words[2 if name == "arabic" else 4].text
     assert found.evaluate("document.activeElement.textContent") == after
+
+
+def test_tokens_that_are_bytes_of_one_character(look):
+    tokens = ("a", "<0xF0>", "<0x9F>", "b")
+    spans = ((0, 1), (2, 3), (2, 3), (4, 5))
+    words = (Word("a", 0, 1, 0, 1), Word("😀", 2, 3, 1, 3), Word("b", 4, 5, 3, 4))
+    one = Text("a 😀 b", tokens, spans, words)
+    groups = [
+        AttentionGroup.from_weights("self", (one, one), ("a",), "math", explorer_runs.rows(4, 4, 0.5)[None, None])
+    ]
+    found = look(ModelAttention("bytes", groups))
+    assert found.locator(".x-unit").all_inner_texts() == ["a", "😀", "b"]
+    found.check("input[value=tokens]")
+    assert found.locator(".x-unit").all_inner_texts() == list(tokens)
 
 
 def test_a_long_text(look):

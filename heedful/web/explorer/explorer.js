@@ -28,6 +28,7 @@ class Explorer {
     this.written = null;
     // In a frame of a notebook the address is that of the notebook: it stays as it is.
     this.addressed = location.protocol !== "about:" && self === top;
+    document.body.classList.toggle("x-framed", self !== top);
     if (this.addressed) this.state = this.readAddress(location.hash);
     this.build();
     this.render();

@@ -142,7 +142,8 @@ class HeadGrid {
     const held = group.complete ? "" : " Outlined: heads whose single weights this file has; of the others it has means of blocks.";
     const select = measure === "selected" && !group.measures.selected ? " Select a word." : "";
     const sorted = { entropy: "the smallest first" }[measure] ?? "the largest first";
-    this.legend.textContent = `${MEASURES[measure][0]}: ${MEASURES[measure][1]}${ranked ? `; ${sorted}` : ""}.${select}${held}`;
+    const hint = " A click shows a head, one with Shift a second head beside it.";
+    this.legend.textContent = `${MEASURES[measure][0]}: ${MEASURES[measure][1]}${ranked ? `; ${sorted}` : ""}.${select}${held}${hint}`;
     this.list.setAttribute("aria-label", `${group.L} layers of ${group.H} heads`);
     this.size();
   }

@@ -288,7 +288,7 @@ class HeadPanel {
       const own = group.self || told.side !== side;
       const skip = app.sinkUnits(group);
       const sinksHere = apart && told.side === "source";
-      const labels = lit && !told.blocks ? largestUnits(told.values, SHOWN, sinksHere ? skip : new Set()).filter(([, w]) => w >= LEAST) : [];
+      const labels = lit && !told.blocks ? largestUnits(told.values, SHOWN, sinksHere ? skip : new Set()).filter(([, w]) => w >= LEAST[app.state.unit]) : [];
       view.paint({
         values: lit ? told.values : null,
         most: lit ? this.darkest(told) : 0,
