@@ -35,6 +35,7 @@ from heedful.trace.model_attention import KINDS, AttentionGroup, by_tokens
 # Names of modules that attend to the encoder's output, inside a decoder.
 CROSS = re.compile("encoder_att|enc_?dec_?att|cross_?att|multihead_attn|encoder_?decoder_?att", re.IGNORECASE)
 NEXT = "[next]"  # in place of a written token that the model did not read any more
+COMPARED = 8  # keys of a pass that are compared with those of the pass before
 CLOSE = 1e-3  # keys of a cache that differ by more are those of another sequence
 
 
@@ -155,7 +156,7 @@ class RecordedCall(Protocol):
 
 
 @dataclass
-class _Tokens:
+class _TokenSequence:
     """The tokens of one row of a batch that a part of a model has read.
 
     `spans` are the tokens of each pass by its number, first and last, with padding. `positions` are those that are no
@@ -177,7 +178,7 @@ class _Tokens:
         return max(end for _, end in self.spans.values())
 
 
-class _Piece(NamedTuple):
+class _CallRows(NamedTuple):
     """A call whose rows are rows `begin` to `end` of the joined map, and whose columns begin at column `offset`."""
 
     weights: ScaledWeights
@@ -187,13 +188,13 @@ class _Piece(NamedTuple):
 
 
 @dataclass
-class _Layer:
+class _JoinedLayer:
     """The calls of one layer."""
 
     module: str
     kind: str
     backend: str
-    pieces: list[_Piece] = field(default_factory=list)
+    pieces: list[_CallRows] = field(default_factory=list)
 
     @property
     def keys(self) -> int:
@@ -241,7 +242,7 @@ def _last_calls(calls: Sequence[RecordedCall]) -> list[RecordedCall]:
 
 def _sequences(
     parts: Parts, passes: Sequence[ForwardPass], calls: Sequence[RecordedCall], row: int
-) -> dict[str, _Tokens]:
+) -> dict[str, _TokenSequence]:
     """Return the tokens of the last sequence by part: "self", or "encoder" and "decoder", if they ran."""
     ends = _end_tokens(parts.model)
     if parts.decoder is None:
@@ -270,7 +271,7 @@ def _sequence(
     calls: Sequence[RecordedCall],
     row: int,
     ends: Sequence[int],
-) -> _Tokens:
+) -> _TokenSequence:
     """Return the tokens of the last sequence of some passes: one with an empty cache, and those that continue it."""
     starts = [i for i in numbers if passes[i].past == 0]
     if not starts:
@@ -305,7 +306,7 @@ def _sequence(
         kept[last + 1 :] = False
         ended = last < end
     positions = np.flatnonzero(kept)
-    return _Tokens(
+    return _TokenSequence(
         row,
         rows,
         spans,
@@ -323,13 +324,13 @@ def _shape(number: int, calls: Sequence[RecordedCall]) -> tuple[int, int]:
 
 
 def _layers(
-    parts: Parts, passes: Sequence[ForwardPass], calls: Sequence[RecordedCall], tokens: Mapping[str, _Tokens]
-) -> tuple[list[_Layer], list[str]]:
+    parts: Parts, passes: Sequence[ForwardPass], calls: Sequence[RecordedCall], tokens: Mapping[str, _TokenSequence]
+) -> tuple[list[_JoinedLayer], list[str]]:
     """Return the layers in order, and the modules whose calls fit no sequence.
 
     A module that is called several times in a pass is several layers, as in ALBERT.
     """
-    layers: dict[tuple[str, int], _Layer] = {}
+    layers: dict[tuple[str, int], _JoinedLayer] = {}
     unread, times = [], Counter[tuple[str, int]]()
     for call in calls:
         kind = parts.kind(call.module)
@@ -345,9 +346,9 @@ def _layers(
             continue
         at = (call.module, times[call.module, call.run])
         times[call.module, call.run] += 1
-        layer = layers.setdefault(at, _Layer(call.module, kind, call.backend))
+        layer = layers.setdefault(at, _JoinedLayer(call.module, kind, call.backend))
         offset = 0 if layer.kind == "cross" else max(0, past + T - S)
-        layer.pieces.append(_Piece(call.weights, begin, end, offset))
+        layer.pieces.append(_CallRows(call.weights, begin, end, offset))
     for layer in layers.values():
         sequence = tokens["decoder" if layer.kind == "cross" else layer.kind]
         if len(layer.pieces) < len(sequence.spans):
@@ -355,15 +356,16 @@ def _layers(
                 f"{layer.module} has {len(layer.pieces)} calls for {len(sequence.spans)} passes; to join them, watch "
                 "without last"
             )
-        if layer.kind != "cross":
-            _check_rows(layer.pieces, sequence.row)
+    # The keys of the last layer depend on all tokens before.
+    for layer in [layer for layer in layers.values() if layer.kind != "cross"][-1:]:
+        _check_rows(layer.pieces, tokens[layer.kind].row)
     return list(layers.values()), unread
 
 
-def _check_rows(pieces: Sequence[_Piece], row: int) -> None:
+def _check_rows(pieces: Sequence[_CallRows], row: int) -> None:
     """Raise ConfigError if the keys of a pass are not those of the pass before: then rows were reordered."""
     for before, after in pairwise(pieces):
-        begin, end = max(before.offset, after.offset), after.begin
+        begin, end = max(before.offset, after.offset, after.begin - COMPARED), after.begin
         one, other = (x.weights.scores.k[row, 0, begin - x.offset : end - x.offset] for x in (before, after))
         if one.shape == other.shape and not torch.allclose(one.float(), other.float(), rtol=CLOSE, atol=CLOSE):
             raise ConfigError(
@@ -372,7 +374,12 @@ def _check_rows(pieces: Sequence[_Piece], row: int) -> None:
             )
 
 
-def _group(kind: str, layers: Sequence[_Layer], tokens: Mapping[str, _Tokens], tokenizer: Any) -> AttentionGroup:  # noqa: ANN401
+def _group(
+    kind: str,
+    layers: Sequence[_JoinedLayer],
+    tokens: Mapping[str, _TokenSequence],
+    tokenizer: Any,  # noqa: ANN401
+) -> AttentionGroup:
     """Return the group of some layers."""
     queries = tokens["decoder" if kind == "cross" else kind]
     rows, columns = queries.positions, queries.positions
@@ -391,15 +398,15 @@ def _group(kind: str, layers: Sequence[_Layer], tokens: Mapping[str, _Tokens], t
     dense = is_dense(len(layers), H, len(rows), len(columns))
     builder = GroupBuilder(kind, (source, target), dense, generated=queries.generated if kind == "self" else None)
     for layer in layers:
-        builder.add(layer.module, layer.backend, H, _Joined(layer.pieces, queries.row, rows, columns, size))
+        builder.add(layer.module, layer.backend, H, _JoinedTiles(layer.pieces, queries.row, rows, columns, size))
     return builder.build()
 
 
 @dataclass
-class _Joined:
+class _JoinedTiles:
     """The tiles of a layer: its calls one after the other, without padding. `size` is the number of columns with it."""
 
-    pieces: Sequence[_Piece]
+    pieces: Sequence[_CallRows]
     row: int
     rows: NDArray[np.int64]
     columns: NDArray[np.int64]
@@ -424,7 +431,7 @@ class _Joined:
                 yield slice(first, last), tile[..., : self.size]
 
 
-def _text(tokenizer: Any, tokens: _Tokens) -> Text:  # noqa: ANN401
+def _text(tokenizer: Any, tokens: _TokenSequence) -> Text:  # noqa: ANN401
     """Return the text of tokens; their numbers, without a tokenizer."""
     if tokenizer is None or tokens.ids is None:
         return numbered(len(tokens.positions))
@@ -434,7 +441,7 @@ def _text(tokenizer: Any, tokens: _Tokens) -> Text:  # noqa: ANN401
     return text_of(tokenizer, tokens.ids[tokens.generated :], after=prompt)
 
 
-def _written(tokenizer: Any, tokens: _Tokens) -> Text:  # noqa: ANN401
+def _written(tokenizer: Any, tokens: _TokenSequence) -> Text:  # noqa: ANN401
     """Return the text that a decoder writes: each token in the step before it is read."""
     if tokenizer is None or tokens.ids is None:
         return numbered(len(tokens.positions) - tokens.ended)

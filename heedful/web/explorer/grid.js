@@ -10,7 +10,7 @@ const MEASURES = {
   selected: ["Selected word", "largest weight between the selected word and another one, apart from sinks"],
 };
 const SLICE = 6; // milliseconds of drawing before the page may do something else
-const CELL = { least: 18, most: 84, ranked: 58, numbered: 46 }; // pixels: sides of small maps; of one with numbers
+const CELL = { least: 15, touched: 22, most: 84, ranked: 58, numbered: 46 }; // pixels: sides of small maps; of one with numbers
 
 // The value of a measure as it is written.
 function measured(group, measure, value) {
@@ -139,10 +139,11 @@ class HeadGrid {
       cell.setAttribute("aria-label", `layer ${layer}, head ${head}, ${MEASURES[measure][0].toLowerCase()} ${value}`);
       cell.title = `Layer ${layer}, head ${head}\n${MEASURES[measure][0]} ${value}`;
     });
-    const held = group.complete ? "" : " Underlined numbers: heads whose single weights this file has; of the others it has block means.";
+    const held = group.complete ? "" : " Outlined: heads whose single weights this file has; of the others it has means of blocks.";
     const select = measure === "selected" && !group.measures.selected ? " Select a word." : "";
     const sorted = { entropy: "the smallest first" }[measure] ?? "the largest first";
-    this.legend.textContent = `${MEASURES[measure][0]}: ${MEASURES[measure][1]}${ranked ? `; ${sorted}` : ""}.${select}${held}`;
+    const hint = " A click shows a head, one with Shift a second head beside it.";
+    this.legend.textContent = `${MEASURES[measure][0]}: ${MEASURES[measure][1]}${ranked ? `; ${sorted}` : ""}.${select}${held}${hint}`;
     this.list.setAttribute("aria-label", `${group.L} layers of ${group.H} heads`);
     this.size();
   }
@@ -152,7 +153,8 @@ class HeadGrid {
     const room = this.scroll.clientWidth;
     const ranked = this.state.order === "rank";
     const fitting = Math.floor((room - 24) / this.group.H) - 2;
-    const side = ranked ? CELL.ranked : Math.min(CELL.most, Math.max(CELL.least, fitting));
+    const least = matchMedia("(pointer: coarse)").matches ? CELL.touched : CELL.least;
+    const side = ranked ? CELL.ranked : Math.min(CELL.most, Math.max(least, fitting));
     this.columns = ranked ? Math.max(1, Math.floor((room + 6) / (CELL.ranked + 12))) : this.group.H;
     this.list.style.setProperty("--side", `${side}px`);
     this.list.style.setProperty("--columns", this.columns);

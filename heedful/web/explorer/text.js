@@ -5,7 +5,7 @@ const CHUNK = 120; // units
 const WHOLE = 600; // a text of up to so many units is one chunk
 const SHOWN = 8; // of so many units the share is written below the word
 const SETTLED = 150; // milliseconds after scrolling until words can be pointed at
-const LEAST = 0.03; // and only from this share on
+const LEAST = { words: 0.03, tokens: 0.05 }; // and only from this share on
 
 class TextView {
   // `options`: name, what is read to screen readers; side; generated, the first generated token or null; handlers
@@ -79,11 +79,13 @@ class TextView {
     for (let i = chunk.first; i < chunk.last; i++) {
       const raw = units.raw(i);
       const space = raw.length - raw.trimStart().length;
-      if (units.special(i)) nodes.push(nodes.length ? " " : "", this.item(i, units.name(i)), " ");
+      if (units.special(i)) nodes.push(nodes.length && nodes.at(-1) !== " " ? " " : "", this.item(i, units.name(i)), " ");
       else {
-        if (units.start[i] > at) nodes.push(text.text.slice(at, units.start[i]));
-        if (raw.trim()) nodes.push(raw.slice(0, space), this.item(i, raw.trim()), raw.slice(space + raw.trim().length));
-        else nodes.push(this.item(i, units.name(i)), raw.replace(/[^\n]/gu, ""));
+        const joined = i > chunk.first && units.start[i] === at && !space && !units.special(i - 1) && /\S$/u.test(units.raw(i - 1));
+        const first = i === chunk.first; // a chunk begins a line
+        if (units.start[i] > at && !first) nodes.push(text.text.slice(at, units.start[i]));
+        if (raw.trim()) nodes.push(first ? "" : raw.slice(0, space), this.item(i, raw.trim(), joined), raw.slice(space + raw.trim().length));
+        else nodes.push(this.item(i, units.name(i), joined), raw.replace(/[^\n]/gu, ""));
         at = Math.max(at, units.end[i]);
       }
     }
@@ -92,7 +94,8 @@ class TextView {
     chunk.painted = null;
   }
 
-  item(i, text) {
+  // `joined`: no space is before it.
+  item(i, text, joined = false) {
     const item = make("span", { className: "x-unit", role: "option", tabIndex: i === this.at ? 0 : -1 }, text);
     item.dataset.i = i;
     item.setAttribute("aria-selected", "false");
@@ -102,6 +105,7 @@ class TextView {
     }
     if (this.units.special(i)) item.classList.add("x-special");
     if (this.options.sinks.has(i)) item.classList.add("x-sink");
+    if (joined) item.classList.add("x-joined");
     this.items[i] = item;
     return item;
   }
