@@ -35,6 +35,7 @@ from heedful.trace.model_attention import KINDS, AttentionGroup, by_tokens
 # Names of modules that attend to the encoder's output, inside a decoder.
 CROSS = re.compile("encoder_att|enc_?dec_?att|cross_?att|multihead_attn|encoder_?decoder_?att", re.IGNORECASE)
 NEXT = "[next]"  # in place of a written token that the model did not read any more
+COMPARED = 8  # keys of a pass that are compared with those of the pass before
 CLOSE = 1e-3  # keys of a cache that differ by more are those of another sequence
 
 
@@ -355,15 +356,16 @@ def _layers(
                 f"{layer.module} has {len(layer.pieces)} calls for {len(sequence.spans)} passes; to join them, watch "
                 "without last"
             )
-        if layer.kind != "cross":
-            _check_rows(layer.pieces, sequence.row)
+    # The keys of the last layer depend on all tokens before.
+    for layer in [layer for layer in layers.values() if layer.kind != "cross"][-1:]:
+        _check_rows(layer.pieces, tokens[layer.kind].row)
     return list(layers.values()), unread
 
 
 def _check_rows(pieces: Sequence[_CallRows], row: int) -> None:
     """Raise ConfigError if the keys of a pass are not those of the pass before: then rows were reordered."""
     for before, after in pairwise(pieces):
-        begin, end = max(before.offset, after.offset), after.begin
+        begin, end = max(before.offset, after.offset, after.begin - COMPARED), after.begin
         one, other = (x.weights.scores.k[row, 0, begin - x.offset : end - x.offset] for x in (before, after))
         if one.shape == other.shape and not torch.allclose(one.float(), other.float(), rtol=CLOSE, atol=CLOSE):
             raise ConfigError(

@@ -11,7 +11,7 @@ from tiny_transformers import TEXTS, make
 from torch import nn
 
 import heedful
-from heedful.errors import ConfigError, DataError, ModelError
+from heedful.errors import ConfigError, DataError, DeviceMemoryError, ModelError
 from heedful.trace.model_attention import AttentionGroup
 
 TEXT = TEXTS[0]
@@ -165,14 +165,23 @@ def test_a_model_without_attention_names_its_architecture() -> None:
         heedful.see(model, tokenizer, TEXT)
 
 
-def test_an_error_of_the_model_is_one_line_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("error", "told", "facts"),
+    [
+        (RuntimeError("no\nkernel"), ModelError, "BertModel.*RuntimeError: no kernel"),
+        (torch.OutOfMemoryError("CUDA"), DeviceMemoryError, "BertModel.*memory"),
+    ],
+)
+def test_an_error_of_the_model_is_one_line_with_its_name(
+    error: Exception, told: type[Exception], facts: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model, tokenizer = make("bert")
 
     def fail(*_: object, **__: object) -> None:
-        raise RuntimeError("no\nkernel")
+        raise error
 
     monkeypatch.setattr(model.encoder, "forward", fail)
-    with pytest.raises(ModelError, match="BertModel.*RuntimeError: no kernel"):
+    with pytest.raises(told, match=facts):
         heedful.see(model, tokenizer, TEXT)
 
 
