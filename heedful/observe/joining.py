@@ -89,6 +89,7 @@ def _has_decoder(model: nn.Module) -> bool:
 def model_name(model: nn.Module) -> str:
     """Return the name of a model: that of the hub, its folder, or its class."""
     name = str(getattr(model, "name_or_path", "") or "")
+    name = "" if name == "None" else name  # of a GGUF file
     return (Path(name).name if name and Path(name).is_dir() else name) or type(model).__name__
 
 
