@@ -165,10 +165,19 @@ def words_between(group: AttentionGroup, weights: NDArray[np.float32]) -> NDArra
 
     (…, T, S) -> (…, target words, source words).
     """
-    rows = np.eye(len(group.target.words) + 1, dtype=np.float32)[_word_numbers(group.target)][:, :-1]
-    columns = np.eye(len(group.source.words) + 1, dtype=np.float32)[_word_numbers(group.source)][:, :-1]
-    between: NDArray[np.float32] = (rows / np.maximum(rows.sum(0), 1)).T @ (weights @ columns)
+    sums = _word_sums(_word_sums(weights, group.source).swapaxes(-1, -2), group.target).swapaxes(-1, -2)
+    counts = np.array([[max(1, word.last - word.first)] for word in group.target.words], dtype=np.float32)
+    between: NDArray[np.float32] = sums / counts
     return between
+
+
+def _word_sums(weights: NDArray[np.float32], text: Text) -> NDArray[np.float32]:
+    """Return the sums over the tokens of each word.  (…, tokens) -> (…, words)."""
+    firsts, lasts = [word.first for word in text.words], [word.last for word in text.words]
+    if [*firsts[1:], len(text.tokens)] == lasts and not firsts[0] and all(a < b for a, b in pairwise(firsts)):
+        sums: NDArray[np.float32] = np.add.reduceat(weights, firsts, axis=-1)
+        return sums
+    return np.stack([weights[..., first:last].sum(-1) for first, last in zip(firsts, lasts, strict=True)], axis=-1)
 
 
 class _Line(NamedTuple):

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from heedful.draw.model_attention import ModelAttention
 from heedful.errors import ConfigError, DataError, HeedfulError, ModelError
+from heedful.models.device import memory_guard
 from heedful.observe.groups import GroupBuilder, Hold, is_dense
 from heedful.observe.joining import Parts, model_name
 from heedful.observe.tokens import check_length, text_of, tokenize
@@ -322,12 +323,14 @@ def _quiet() -> Iterator[None]:
 @contextmanager
 def _failing(model: nn.Module) -> Iterator[None]:
     """Raise ModelError, with the name of the architecture, for an error of the model."""
+    name = type(model).__name__
     try:
-        yield
-    except (HeedfulError, MemoryError, torch.OutOfMemoryError):
+        with memory_guard(f"running {name} on this text", "shorten it, or use another device"):
+            yield
+    except HeedfulError:
         raise
     except Exception as error:
-        raise ModelError(f"{type(model).__name__} failed on this text: {described(error)}") from error
+        raise ModelError(f"{name} failed on this text: {described(error)}") from error
 
 
 def _read(

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heedful.draw import all_heads, braid, heatmap, svg
+from heedful.draw.model_attention import AttentionView, ModelAttention
 from heedful.draw.picture import generated_words
 from heedful.draw.terminal import columns, heads_table, word_table
 from heedful.errors import ConfigError, DataError
@@ -129,6 +130,9 @@ def test_words_of_several_tokens_are_joined_in_maps_and_pairs() -> None:
     weights = np.array([[[[0.2, 0.3, 0.5], [0.4, 0.1, 0.5], [0.4, 0.5, 0.1]]]], dtype=np.float32)
     group = AttentionGroup.from_weights("self", (joined, joined), ["a"], "math", weights)
     assert np.allclose(all_heads.words_between(group, weights[0, 0]), [[0.5, 0.5], [0.9, 0.1]])
+    gap = replace(x, words=(x.words[0], x.words[2]))  # a token of no word
+    holed = replace(group, source=gap, target=gap)
+    assert np.allclose(all_heads.words_between(holed, weights[0, 0]), [[0.2, 0.5], [0.4, 0.1]])
     one = all_heads.ranked_heads(group)[0]
     if group.sinks():  # the first word is one, if it has much weight
         assert one.key != "untied"
@@ -432,3 +436,18 @@ def test_traces_of_groups_are_saved_and_read() -> None:
     for wrong in (-1, 8, "x"):
         with pytest.raises(DataError, match="generated"):
             Trace.build({**record, "generated": wrong})
+
+
+def test_pictures_of_a_run_have_titles_and_options() -> None:
+    seen = ModelAttention("some-model", [ENCODER])
+    titles = {
+        AttentionView(): "Self-attention of some-model",
+        AttentionView(layer=2, head=1): "Self-attention of some-model, layer 2, head 1",
+        AttentionView(mean=True): "Self-attention of some-model, mean of all layers and heads",
+        AttentionView(word="it"): "Self-attention of some-model: from 'it', in every head",
+    }
+    for how, title in titles.items():
+        assert seen.picture(how).title == title
+        assert seen.picture(how, "My title").title == "My title"
+    drawn = maps(str(seen.picture(AttentionView(rank="distance", in_order=True))))
+    assert list(drawn) == [f"layer {m}, head {n}" for m, n in ENCODER.rank("distance")]

@@ -335,6 +335,49 @@ def test_a_part_that_is_called_alone() -> None:
     check(seen.attention(), {"encoder": eager(model, row, [2])["encoder"]})
 
 
+def test_sound_instead_of_text() -> None:
+    """The encoder's positions are numbered, and the decoder's tokens have names."""
+    import transformers
+
+    sizes = {f"{part}_{what}": 2 for part in ("encoder", "decoder") for what in ("layers", "attention_heads")}
+    model, tokenizer = make("bart")
+    config = transformers.WhisperConfig(
+        **sizes, vocab_size=480, d_model=16, max_source_positions=20, num_mel_bins=8, pad_token_id=0
+    )
+    model = transformers.WhisperForConditionalGeneration(config).eval()
+    ids = tokenizer(SHORT)["input_ids"][:7]
+    with torch.no_grad(), heedful.watch(model, tokenizer) as seen:
+        model(torch.randn(1, 8, 40), decoder_input_ids=torch.tensor([ids]))
+    attention = seen.attention()
+    assert [group.shape for group in attention.groups] == [(2, 2, 20, 20), (2, 2, 7, 7), (2, 2, 7, 20)]
+    assert attention.group("cross").source.tokens[-1] == "19"
+    assert attention.group("cross").target.tokens == (*attention.group("decoder").target.tokens[1:], "[next]")
+
+
+def test_two_models_as_encoder_and_decoder() -> None:
+    import transformers
+
+    small = {**TINY, "intermediate_size": 48, "vocab_size": 480}
+    decoder = transformers.BertConfig(**small, is_decoder=True, add_cross_attention=True)
+    config = transformers.EncoderDecoderConfig.from_encoder_decoder_configs(transformers.BertConfig(**small), decoder)
+    config.decoder_start_token_id, config.pad_token_id = 2, 0
+    torch.manual_seed(0)
+    model = transformers.EncoderDecoderModel(config).eval()
+    _, tokenizer = make("bert")
+    ids = tokenizer(SHORT)["input_ids"]
+    with heedful.watch(torch.nn.Sequential(model), tokenizer) as seen:
+        written = model.generate(torch.tensor([ids]), **SETTINGS)
+    attention = seen.attention()
+    again = heedful.see(model, tokenizer, SHORT, generate=12)
+    T = written.shape[1] - 1
+    for kind in ("encoder", "decoder", "cross"):
+        one, other = attention.group(kind).weights, again.group(kind).weights
+        assert one is not None
+        assert other is not None
+        np.testing.assert_allclose(one[:, :, :T], other[:, :, :T], atol=1e-5)
+    assert attention.group("decoder").modules[0].startswith("0.decoder.bert")
+
+
 def test_another_library() -> None:
     torch.manual_seed(0)
     layer = torch.nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
@@ -345,6 +388,31 @@ def test_another_library() -> None:
     assert (group.kind, group.shape, len(group.source.tokens)) == ("self", (2, 4, 5, 5), 5)
     assert group.weights is not None
     np.testing.assert_allclose(group.weights[1], seen[1].array()[2], atol=1e-6)
+
+
+class Attends(torch.nn.Module):
+    """Attention of the last tokens to all, with a cache of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.past = torch.nn.Embedding(10, 8), torch.zeros(1, 0, 8)
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        x = self.embedding(input_ids)
+        self.past = torch.cat([self.past, x], 1)
+        k = self.past[:, None]
+        return torch.nn.functional.scaled_dot_product_attention(x[:, None], k, k)
+
+
+def test_a_cache_that_is_not_known() -> None:
+    model = Attends()
+    with torch.no_grad(), heedful.watch(model) as seen:
+        model(torch.tensor([[1, 2, 3]]))
+    assert seen.attention().group().shape == (1, 1, 3, 3)
+    with torch.no_grad(), heedful.watch(model) as seen:
+        model(torch.tensor([[4]]))
+    with pytest.raises(ConfigError, match="cache"):
+        seen.attention()
 
 
 def test_what_cannot_be_joined() -> None:
