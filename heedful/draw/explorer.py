@@ -38,6 +38,8 @@ FEW_LOST = 0.01  # and to have a page of a quarter of the size
 SINGLE = 128  # weights of a row that is held in every head, of a long text
 PICKED = {"heads": "text", "heatmap": "heatmap", "braid": "braid", "self": "braid"}  # views of the page
 CELLS = 2500  # words of the source times words of the target of the largest static picture
+STATIC = 300_000  # characters of the largest static picture; a larger one of all heads becomes one of a single head
+NOTHING = "there is no attention to draw"
 HEIGHTS = (580, 820)  # of the element in a notebook: least and most, in pixels
 
 
@@ -47,9 +49,13 @@ def page(attentions: Sequence[ModelAttention], how: AttentionView, title: str = 
     `how` says what is shown first. Raise DataError for more tokens than 16 bits can number, and for weights that are
     not finite.
     """
+    return _document(attentions, how, title, _static(attentions, how))
+
+
+def _document(attentions: Sequence[ModelAttention], how: AttentionView, title: str, static: str) -> str:
+    """Return the page; `static` is its content for readers without scripts."""
     heading = title or " and ".join(dict.fromkeys(run.name for run in attentions if run.name)) or "Attention"
     record, blocks = _record(attentions, how, heading)
-    static = _static(attentions, how)
     body = (
         f'<h1>{clean(heading)}</h1>\n<div class="heedful-view x-root"><noscript>{static}</noscript></div>\n'
         f'<script type="application/json" id="x-record">{_safe(record)}</script>\n'
@@ -68,7 +74,7 @@ def element(attentions: Sequence[ModelAttention], how: AttentionView) -> str:
     are removed, and the picture, an `<img>`, is left; otherwise the style hides it. A sandboxed frame cannot be
     measured from outside, so its height is estimated, and can be changed by dragging its corner.
     """
-    document = page(attentions, how).replace("&", "&amp;").replace('"', "&quot;")
+    document = _document(attentions, how, "", "").replace("&", "&amp;").replace('"', "&quot;")
     try:
         static = _picture(attentions, how).image()
     except (ConfigError, DataError):  # too long, or for the page only
@@ -94,10 +100,13 @@ def _height(attentions: Sequence[ModelAttention]) -> int:
 
 def _picture(attentions: Sequence[ModelAttention], how: AttentionView) -> Picture:
     """Return the static picture of the first run; raise DataError if it is too large for one."""
+    if not attentions:
+        raise DataError(NOTHING)
     for group in attentions[0].groups:
         if group.weights is None or len(group.source.words) * len(group.target.words) > CELLS:
             raise DataError("this text is too long for a static picture")
-    return attentions[0].picture(how)
+    picture = attentions[0].picture(how)
+    return picture if len(picture.body) <= STATIC else attentions[0].picture(how._replace(view="heatmap"))
 
 
 def _static(attentions: Sequence[ModelAttention], how: AttentionView) -> str:
@@ -120,7 +129,7 @@ def _record(
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Return what the page holds: a record for JSON, and blocks of data in base64 by their keys."""
     if not attentions:
-        raise DataError("there is no attention to draw")
+        raise DataError(NOTHING)
     runs: list[dict[str, Any]] = []
     every = [(m, g, group) for m, run in enumerate(attentions) for g, group in enumerate(run.groups)]
     blocks: dict[str, str] = {}
@@ -190,7 +199,7 @@ def _add_blocks(blocks: dict[str, str], key: str, group: AttentionGroup, most: i
     return list(means.shape[2:])
 
 
-class _Rows(NamedTuple):
+class _SparseRows(NamedTuple):
     """The sparse rows of one head: how many weights a row has, their columns and values, and the rest of each row."""
 
     counts: NDArray[Any]
@@ -206,15 +215,15 @@ class _Rows(NamedTuple):
         return base64.b64encode(data).decode("ascii")
 
 
-def _dense_rows(weights: Weights, kept: NDArray[np.bool_]) -> _Rows:
+def _dense_rows(weights: Weights, kept: NDArray[np.bool_]) -> _SparseRows:
     rest = np.maximum(0, weights.sum(1, dtype=np.float64) - weights.sum(1, dtype=np.float64, where=kept))
-    return _Rows(kept.sum(1), np.nonzero(kept)[1], weights[kept], rest)
+    return _SparseRows(kept.sum(1), np.nonzero(kept)[1], weights[kept], rest)
 
 
-def _top_rows(top: TopWeights) -> _Rows:
+def _top_rows(top: TopWeights) -> _SparseRows:
     held = top.positions >= 0
     rest = np.maximum(0, 1 - top.weights.sum(1, dtype=np.float64, where=held))
-    return _Rows(held.sum(1), top.positions[held], top.weights[held], rest)
+    return _SparseRows(held.sum(1), top.positions[held], top.weights[held], rest)
 
 
 def _add_heads(
@@ -262,7 +271,7 @@ def _room(max_bytes: int, group: AttentionGroup, maps: int) -> int:
 
 def _add_top(blocks: dict[str, str], key: str, group: AttentionGroup, max_bytes: int) -> dict[str, Any]:
     """Add the largest weights of a long text, of as many of the held heads as fit, and single rows in every head."""
-    blocks[f"{key}.mean"] = _Rows(*[np.zeros(0)] * 4).base64(group.received.mean((0, 1)))
+    blocks[f"{key}.mean"] = _SparseRows(*[np.zeros(0)] * 4).base64(group.received.mean((0, 1)))
     single = _add_rows(blocks, key, group.rows, max_bytes // 4)
     heads, lost = [], []
     max_bytes -= sum(len(blocks[f"{key}.row.{token}"]) for token in single)
@@ -299,7 +308,7 @@ def _add_rows(blocks: dict[str, str], key: str, rows: Mapping[int, Weights], max
         values = np.take_along_axis(row, order, axis=-1)
         rest = np.maximum(0, row.sum(-1, dtype=np.float64) - values.sum(-1, dtype=np.float64))
         counts = np.full(rest.size, order.shape[-1])
-        data = _Rows(counts, order.reshape(-1), values.reshape(-1), rest.reshape(-1))
+        data = _SparseRows(counts, order.reshape(-1), values.reshape(-1), rest.reshape(-1))
         text = data.base64(np.zeros(0, dtype=np.float32))
         if len(text) > max_bytes:
             break

@@ -579,3 +579,29 @@ def test_the_element_alone_and_twice_in_a_page(browser, tmp_path):
         bare = one.replace("<iframe", "<template").replace("</iframe", "</template")  # as where frames are removed
         found = opened(f'<!DOCTYPE html><meta charset="utf-8"><title>n</title><body>{bare}', 900)
         assert found.locator("img").first.is_visible()
+
+
+def test_runs_with_different_kinds_of_attention(look):
+    found = look(explorer_runs.street(), explorer_runs.translation())
+    assert found.locator("input[data-key=kind]").count() == 4
+    assert "no attention of this kind" in found.inner_text(".x-panel:nth-child(2)")
+    found.check("input[value=cross]")
+    assert "no attention of this kind" in found.inner_text(".x-panel:nth-child(1)")
+    unit(found, "eating", 2).click()
+    assert said(found, 2).startswith("eating attends to")
+    found.check("input[value=self]")
+    unit(found, "it").click()
+    assert chosen(found) == ["it"]
+
+
+def test_keys_in_a_heat_map(look):
+    found = look(explorer_runs.street(), layer=2, head=3, view="heatmap")
+    found.focus(".v-target li[tabindex='0']")
+    for _ in range(9):
+        found.keyboard.press("ArrowDown")
+    assert said(found).startswith("it attends to animal 69 %")
+    found.keyboard.press("Enter")
+    assert found.locator(".v-target [aria-selected=true]").all_inner_texts() == ["it"]
+    assert "tokens=10" in address(found)
+    found.keyboard.press("Escape")
+    assert found.locator(".v-target [aria-selected=true]").count() == 0
