@@ -53,6 +53,7 @@ PARTS = {
     "tests": Part((("-m", "pytest", "-m", "gpu", "-p", "no:cacheprovider"),), 4),
     "kernels": Part((("benchmarks/kernels_gpu.py",),), 1),
     "attention": Part((("benchmarks/attention.py", "--json", "{out}/attention.json"),), 2),
+    "watch": Part((("benchmarks/watch.py", "--json", "{out}/watch.json"),), 3),
     "recurrence": Part((("benchmarks/recurrence.py", "--json", "{out}/recurrence.json"),), 2),
     "training": Part((_TRAINING,), 1.5),
     "training-plain": Part((_TRAINING,), 1.5, {"HEEDFUL_KERNELS": "off"}),

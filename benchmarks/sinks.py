@@ -1,6 +1,6 @@
 """How much weight goes to the first token: the attention sink of a decoder-only model, SmolLM2-135M, by layer.
 
-python benchmarks/sinks.py [--models DIR] [--markdown]
+python benchmarks/sinks.py [--models DIR] [--markdown] [--pictures DIR]
 
 Four English texts of 100 to 200 tokens, of our own. For each layer, the mean over heads and over the queries from the
 16th token on of the weight on the first token:
@@ -32,12 +32,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 import heedful
+from heedful.draw import chart
+from heedful.draw.model_attention import ModelAttention
 from heedful.errors import HeedfulError
 from heedful.interop.transformers import open_transformers
 from heedful.observe.tokens import tokenize
 
 FROM = 16  # the first query that counts
 AFTER = 12  # words, after which the first one is moved
+PROMPT = "The capital of France is"
 OTHERS = ("Table", "Seven", "Green", "Because", "Walking", "Never")
 TEXTS = (
     # A story.
@@ -160,11 +163,28 @@ def report(table: SinkTable, equal: float, markdown: bool = False) -> list[str]:
     return lines + ["".join(f"{cell:>10}" for cell in row) for row in (head, *cells)]
 
 
+def draw(table: SinkTable, seen: ModelAttention, folder: Path) -> None:
+    """Write the pictures of the guide: weights on a token by layer, and a text that was generated on in one head."""
+    folder.mkdir(parents=True, exist_ok=True)
+    layers = tuple(float(i + 1) for i in range(len(table.plain)))
+    columns = {
+        "the first token": table.plain,
+        "another word in its place": table.replaced,
+        "the same word further back": table.moved,
+    }
+    series = [chart.Series(name, layers, tuple((100 * column).tolist())) for name, column in columns.items()]
+    picture = chart.lines(series, f"Weight on one token of {SMOLLM.model}", "layer", "mean weight in %")
+    (folder / "self-attention-sink.svg").write_text(picture, encoding="utf-8")
+    seen.save(folder / "self-attention-generated.svg", layer=24, head=5)
+    print(f"pictures are in {folder}")
+
+
 def main() -> None:
     """Fetch the model, measure, and print."""
     options = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     options.add_argument("--models", type=Path, default=MODELS, help=f"folder for the model (default: {MODELS})")
     options.add_argument("--markdown", action="store_true", help="print the table in Markdown")
+    options.add_argument("--pictures", type=Path, help="also write the pictures of docs/guide/self-attention.md here")
     args = options.parse_args()
     opened = open_transformers(str(fetch(SMOLLM, args.models)))
     model, tokenizer = opened.model, opened.tokenizer
@@ -172,7 +192,10 @@ def main() -> None:
     print(f"{SMOLLM.model}, {model.dtype}; texts of {', '.join(map(str, lengths))} tokens")
     difference = largest_difference(model, tokenizer, list(TEXTS))
     print(f"largest difference from eager output_attentions: {difference:.1e}")
-    print("\n".join(report(measure(model, tokenizer), equal_share(lengths), args.markdown)))
+    table = measure(model, tokenizer)
+    print("\n".join(report(table, equal_share(lengths), args.markdown)))
+    if args.pictures:
+        draw(table, heedful.see(model, tokenizer, PROMPT, generate=12, name=SMOLLM.model), args.pictures)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from heedful.draw.picture import (
     width_of,
 )
 from heedful.errors import choose
-from heedful.trace import Text
+from heedful.trace import Text, Trace
 from heedful.trace.model_attention import SINKS, AttentionGroup
 
 LEFT, GAP = 62.0, 10.0  # margin for the names of layers, and the space between maps
@@ -44,6 +44,7 @@ BAR = 3.0  # height of the bar of a measure
 FIRST = 10  # heads in the table
 ENLARGED = 64  # words of a side of the largest heat map
 ALL_HEADS, MOST_HEADS = 96, 48  # rows of the picture of one word
+ALL_COLUMNS, MOST_COLUMNS = 80, 40  # its words
 
 
 class Measure(NamedTuple):
@@ -164,10 +165,19 @@ def words_between(group: AttentionGroup, weights: NDArray[np.float32]) -> NDArra
 
     (…, T, S) -> (…, target words, source words).
     """
-    rows = np.eye(len(group.target.words) + 1, dtype=np.float32)[_word_numbers(group.target)][:, :-1]
-    columns = np.eye(len(group.source.words) + 1, dtype=np.float32)[_word_numbers(group.source)][:, :-1]
-    between: NDArray[np.float32] = (rows / np.maximum(rows.sum(0), 1)).T @ (weights @ columns)
+    sums = _word_sums(_word_sums(weights, group.source).swapaxes(-1, -2), group.target).swapaxes(-1, -2)
+    counts = np.array([[max(1, word.last - word.first)] for word in group.target.words], dtype=np.float32)
+    between: NDArray[np.float32] = sums / counts
     return between
+
+
+def _word_sums(weights: NDArray[np.float32], text: Text) -> NDArray[np.float32]:
+    """Return the sums over the tokens of each word.  (…, tokens) -> (…, words)."""
+    firsts, lasts = [word.first for word in text.words], [word.last for word in text.words]
+    if [*firsts[1:], len(text.tokens)] == lasts and not firsts[0] and all(a < b for a, b in pairwise(firsts)):
+        sums: NDArray[np.float32] = np.add.reduceat(weights, firsts, axis=-1)
+        return sums
+    return np.stack([weights[..., first:last].sum(-1) for first, last in zip(firsts, lasts, strict=True)], axis=-1)
 
 
 class _Line(NamedTuple):
@@ -317,10 +327,8 @@ def _lines_of(heads: Sequence[tuple[int, int]], in_order: bool) -> list[_Line]:
 
 
 def _generated_from(group: AttentionGroup) -> str:
-    """Return the first generated word, or of a long text the token, by its number."""
-    if group.weights is None:
-        return f"token {(group.generated or 0) + 1:,}"
-    return f"word {sum(word.first < (group.generated or 0) for word in group.target.words) + 1}"
+    """Return the number of the first generated word."""
+    return f"word {sum(word.first < (group.generated or 0) for word in group.target.words) + 1:,}"
 
 
 def _small_divider(group: AttentionGroup, apart: Sequence[int], sheet: _Sheet) -> str:
@@ -355,7 +363,7 @@ def apart_words(group: AttentionGroup, sinks: str | None) -> list[int]:
 
 def _group_maps(group: AttentionGroup, sinks: str | None) -> tuple[Maps, list[str]]:
     """Return the small map of each head, of at most MOST_BLOCKS rows and columns, and captions that say what it is."""
-    found = ", ".join(f"{sink.text} {100 * sink.share:.0f}\u00a0%" for sink in group.sinks())
+    found = group.sinks_in_words()
     if group.weights is None:
         captions = [f"a long text: cells are block means, each of about {_block(group)} tokens"]
         captions += [f"sinks: {found} of all weight"] if found else []
@@ -444,8 +452,8 @@ def _sheet_entries(
     if divided:
         line = '<path class="e" stroke-width=".75" d="M0 7H14M7 0V14"/>'
         entries.append(Entry(line, 14, f"generated from {_generated_from(group)} on"))
-    text = "rows: attending words (queries); columns: attended words (keys)"
-    return [*entries, Entry("", -7, text if group.inside else "rows: target words; columns: source words")]
+    texts = svg.QUERIES_AND_KEYS if group.inside else ("rows: target words", "columns: source words")
+    return entries + [Entry("", -7, text) for text in texts]
 
 
 def _first_table(
@@ -489,6 +497,42 @@ def _enlarged(group: AttentionGroup, one: RankedHead, sinks: str | None, reason:
     return large._replace(description=f"{title}: {large.description}")
 
 
+class WordLimits(NamedTuple):
+    """How many heads, and how many words of a long text, the rows of one word have at most; None for all."""
+
+    heads: int | None = None
+    words: int | None = None
+
+
+def word_rows(
+    group: AttentionGroup,
+    words: Sequence[int],
+    layer: int | None,
+    head: int | None,
+    sinks: str | None,
+    limits: WordLimits,
+) -> Trace:
+    """Return the mean row of some target words in every head as a trace; if causal, without later words.
+
+    Of a long text, the columns are the words with the largest weight in one of the heads; the caption says so.
+    """
+    trace = group.word_trace(words, layer, head, sinks=sinks, most=limits.heads)
+    columns = trace.source.words
+    if group.causal:
+        last = max(group.target.words[i].last for i in words)
+        columns = tuple(word for word in columns if word.first < last) or columns
+    if limits.words is not None and len(columns) > limits.words:
+        tokens = trace.tokens()
+        assert tokens is not None
+        sums = np.concatenate([np.zeros((len(tokens), 1)), np.cumsum(tokens, axis=1, dtype=np.float64)], axis=1)
+        first, last_ = (np.array(ends) for ends in zip(*((word.first, word.last) for word in columns), strict=True))
+        largest = (sums[:, last_] - sums[:, first]).max(0)
+        kept = np.sort(np.argsort(-largest, kind="stable")[: limits.words])
+        caption = f"{trace.caption}; the {limits.words} of {len(columns):,} words with the largest weights"
+        trace, columns = replace(trace, caption=caption), tuple(columns[i] for i in kept)
+    return replace(trace, source=replace(trace.source, words=columns))
+
+
 def word_picture(
     group: AttentionGroup,
     words: Sequence[int],
@@ -504,14 +548,15 @@ def word_picture(
     """
     at = group.heads(layer, head)
     every = len(at) <= ALL_HEADS
-    trace = group.word_trace(words, layer, head, sinks=sinks, most=None if every else MOST_HEADS)
+    short = len(group.source.words) <= ALL_COLUMNS
+    limits = WordLimits(None if every else MOST_HEADS, None if short else MOST_COLUMNS)
+    trace = word_rows(group, words, layer, head, sinks, limits)
     lines = [i for i, (one, other) in enumerate(pairwise(at), 1) if one[0] != other[0]] if every else []
     first = generated_words(replace(trace, inside=group.inside, generated=group.generated)).source
-    meaning = ["between layers"] * bool(lines) + [f"before '{trace.source.words[first or 0].text}', generated"] * bool(
-        first
-    )
+    meaning = ["between layers"] * bool(lines)
+    meaning += [] if first is None else [f"generated from {_generated_from(group)} on"]
     axes = svg.Axes(
-        "rows: heads (layer.head); columns: attended words (keys)",
+        ("rows: heads (layer.head)", "columns: attended words (keys)"),
         tuple(lines),
         () if first is None else (first,),
         "; ".join(meaning),

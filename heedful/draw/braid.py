@@ -324,7 +324,7 @@ def _entries(trace: Trace, some_empty: bool, several: bool) -> list[Entry]:
         line = '<path class="e" stroke-width="2" d="M4 0V14"/>'
         entries.append(Entry(line, 8, f"generated from word {first + 1} on"))
     if trace.inside:
-        entries.append(Entry("", -7, "above: attended words (keys); below: attending words (queries)"))
+        entries += [Entry("", -7, "above: attended words (keys)"), Entry("", -7, "below: attending words (queries)")]
     return entries
 
 

@@ -12,6 +12,7 @@ import base64
 import functools
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -33,10 +34,13 @@ if TYPE_CHECKING:
 SCRIPTS = ("decode", "weights", "grid", "text", "panel", "explorer")
 MAX_BYTES = 19_000_000  # of a page
 MOST_LOST = 0.05  # share of the weight that may be left out to hold all heads
+FEW_LOST = 0.01  # and to have a page of a quarter of the size
 SINGLE = 128  # weights of a row that is held in every head, of a long text
 PICKED = {"heads": "text", "heatmap": "heatmap", "braid": "braid", "self": "braid"}  # views of the page
 CELLS = 2500  # words of the source times words of the target of the largest static picture
-HEIGHTS = (560, 820)  # of the element in a notebook: least and most, in pixels
+STATIC = 300_000  # characters of the largest static picture; a larger one of all heads becomes one of a single head
+NOTHING = "there is no attention to draw"
+HEIGHTS = (580, 820)  # of the element in a notebook: least and most, in pixels
 
 
 def page(attentions: Sequence[ModelAttention], how: AttentionView, title: str = "") -> str:
@@ -45,9 +49,13 @@ def page(attentions: Sequence[ModelAttention], how: AttentionView, title: str = 
     `how` says what is shown first. Raise DataError for more tokens than 16 bits can number, and for weights that are
     not finite.
     """
+    return _document(attentions, how, title, _static(attentions, how))
+
+
+def _document(attentions: Sequence[ModelAttention], how: AttentionView, title: str, static: str) -> str:
+    """Return the page; `static` is its content for readers without scripts."""
     heading = title or " and ".join(dict.fromkeys(run.name for run in attentions if run.name)) or "Attention"
     record, blocks = _record(attentions, how, heading)
-    static = _static(attentions, how)
     body = (
         f'<h1>{clean(heading)}</h1>\n<div class="heedful-view x-root"><noscript>{static}</noscript></div>\n'
         f'<script type="application/json" id="x-record">{_safe(record)}</script>\n'
@@ -66,7 +74,7 @@ def element(attentions: Sequence[ModelAttention], how: AttentionView) -> str:
     are removed, and the picture, an `<img>`, is left; otherwise the style hides it. A sandboxed frame cannot be
     measured from outside, so its height is estimated, and can be changed by dragging its corner.
     """
-    document = page(attentions, how).replace("&", "&amp;").replace('"', "&quot;")
+    document = _document(attentions, how, "", "").replace("&", "&amp;").replace('"', "&quot;")
     try:
         static = _picture(attentions, how).image()
     except (ConfigError, DataError):  # too long, or for the page only
@@ -92,10 +100,13 @@ def _height(attentions: Sequence[ModelAttention]) -> int:
 
 def _picture(attentions: Sequence[ModelAttention], how: AttentionView) -> Picture:
     """Return the static picture of the first run; raise DataError if it is too large for one."""
+    if not attentions:
+        raise DataError(NOTHING)
     for group in attentions[0].groups:
         if group.weights is None or len(group.source.words) * len(group.target.words) > CELLS:
             raise DataError("this text is too long for a static picture")
-    return attentions[0].picture(how)
+    picture = attentions[0].picture(how)
+    return picture if len(picture.body) <= STATIC else attentions[0].picture(how._replace(view="heatmap"))
 
 
 def _static(attentions: Sequence[ModelAttention], how: AttentionView) -> str:
@@ -118,7 +129,7 @@ def _record(
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Return what the page holds: a record for JSON, and blocks of data in base64 by their keys."""
     if not attentions:
-        raise DataError("there is no attention to draw")
+        raise DataError(NOTHING)
     runs: list[dict[str, Any]] = []
     every = [(m, g, group) for m, run in enumerate(attentions) for g, group in enumerate(run.groups)]
     blocks: dict[str, str] = {}
@@ -188,7 +199,7 @@ def _add_blocks(blocks: dict[str, str], key: str, group: AttentionGroup, most: i
     return list(means.shape[2:])
 
 
-class _Rows(NamedTuple):
+class _SparseRows(NamedTuple):
     """The sparse rows of one head: how many weights a row has, their columns and values, and the rest of each row."""
 
     counts: NDArray[Any]
@@ -204,59 +215,66 @@ class _Rows(NamedTuple):
         return base64.b64encode(data).decode("ascii")
 
 
-def _dense_rows(weights: Weights, kept: NDArray[np.bool_]) -> _Rows:
+def _dense_rows(weights: Weights, kept: NDArray[np.bool_]) -> _SparseRows:
     rest = np.maximum(0, weights.sum(1, dtype=np.float64) - weights.sum(1, dtype=np.float64, where=kept))
-    return _Rows(kept.sum(1), np.nonzero(kept)[1], weights[kept], rest)
+    return _SparseRows(kept.sum(1), np.nonzero(kept)[1], weights[kept], rest)
 
 
-def _top_rows(top: TopWeights) -> _Rows:
+def _top_rows(top: TopWeights) -> _SparseRows:
     held = top.positions >= 0
     rest = np.maximum(0, 1 - top.weights.sum(1, dtype=np.float64, where=held))
-    return _Rows(held.sum(1), top.positions[held], top.weights[held], rest)
+    return _SparseRows(held.sum(1), top.positions[held], top.weights[held], rest)
 
 
 def _add_heads(
     blocks: dict[str, str], key: str, group: AttentionGroup, how: AttentionView, max_bytes: int
 ) -> dict[str, Any]:
-    """Add the rows of the heads that fit, the mean of all heads, and rollout; return what is held and what is not."""
-    L, H, T, S = group.shape
+    """Add the rows of the heads that fit, the mean of all heads, and rollout; return what is held and what is not.
+
+    All heads are held if few weights have to be left out for that, in a quarter of `max_bytes` if very few.
+    """
     if group.weights is None:
         return _add_top(blocks, key, group, max_bytes)
     means = {"mean": group.matrix()}
     if group.inside:
         means["rollout"] = group.matrix(rollout=True)
-    every = [(m, n) for m in range(1, L + 1) for n in range(1, H + 1)]
-    room = max_bytes * 3 // 4 - 4 * (S + T) * (len(every) + len(means))
-    maps = group.weights.reshape(L * H, T, S)
-    kept, heads = largest(maps, max(0, room) // 4 * len(every) // (len(every) + len(means))), every
-    lost = _lost(maps, kept)
+    L, H, T, S = group.shape
+    heads = [(m, n) for m in range(1, L + 1) for n in range(1, H + 1)]
+    maps, single = group.weights.reshape(L * H, T, S), []
+    room = _room(max_bytes // 4, group, L * H + len(means))
+    kept = largest(maps, room * L * H)
+    if (lost := _lost(maps, kept)) > FEW_LOST:
+        room = _room(max_bytes, group, L * H + len(means))
+        kept = largest(maps, room * L * H)
+        lost = _lost(maps, kept)
     if lost > MOST_LOST:
         heads = _chosen(group, how)
         maps = np.stack([group.weights[m - 1, n - 1] for m, n in heads])
-        room = max_bytes * 3 // 4 - 4 * (S + T) * (len(heads) + len(means))
-        kept = largest(maps, max(0, room) // 4 * len(heads) // (len(heads) + len(means)))
+        room = _room(max_bytes * 3 // 4, group, len(heads) + len(means))
+        kept = largest(maps, room * len(heads))
         lost = _lost(maps, kept)
+        single = _add_rows(blocks, key, _asked_rows(group, how), max_bytes // 4)
     for (m, n), weights, mask in zip(heads, maps, kept, strict=True):
-        received = group.received[m - 1, n - 1]
-        blocks[f"{key}.{m}.{n}"] = _dense_rows(weights, mask).base64(received)
-    least = max(0, room) // 4 // (len(heads) + len(means))
+        blocks[f"{key}.{m}.{n}"] = _dense_rows(weights, mask).base64(group.received[m - 1, n - 1])
     for name, mean in means.items():
-        rows = _dense_rows(mean, largest(mean[None], least)[0])
-        blocks[f"{key}.{name}"] = rows.base64(mean.sum(0))
+        blocks[f"{key}.{name}"] = _dense_rows(mean, largest(mean[None], room)[0]).base64(mean.sum(0))
     floor = float(np.max(maps, where=~kept, initial=0))
-    return {
-        "held": [f"{m}.{n}" for m, n in heads],
-        "lost": round(lost, 4),
-        "floor": round(floor, 5),
-        "top": None,
-        "single": [],
-    }
+    held = [f"{m}.{n}" for m, n in heads]
+    return {"held": held, "lost": round(lost, 4), "floor": round(floor, 5), "top": None, "single": single}
+
+
+def _room(max_bytes: int, group: AttentionGroup, maps: int) -> int:
+    """Return how many weights fit for each of some maps: 3 of 4 bytes of base64, 4 bytes a weight."""
+    T, S = group.shape[2:]
+    return max(0, max_bytes * 3 // (4 * maps) - 4 * (S + T)) // 4
 
 
 def _add_top(blocks: dict[str, str], key: str, group: AttentionGroup, max_bytes: int) -> dict[str, Any]:
     """Add the largest weights of a long text, of as many of the held heads as fit, and single rows in every head."""
+    blocks[f"{key}.mean"] = _SparseRows(*[np.zeros(0)] * 4).base64(group.received.mean((0, 1)))
+    single = _add_rows(blocks, key, group.rows, max_bytes // 4)
     heads, lost = [], []
-    blocks[f"{key}.mean"] = _Rows(*[np.zeros(0)] * 4).base64(group.received.mean((0, 1)))
+    max_bytes -= sum(len(blocks[f"{key}.row.{token}"]) for token in single)
     for (m, n), top in group.top.items():
         rows = _top_rows(top)
         data = rows.base64(group.received[m - 1, n - 1])
@@ -266,28 +284,38 @@ def _add_top(blocks: dict[str, str], key: str, group: AttentionGroup, max_bytes:
         blocks[f"{key}.{m}.{n}"] = data
         heads.append(f"{m}.{n}")
         lost.append(float(rows.rest.mean()))
-    single = []
-    for token, row in group.rows.items():
-        L, H = row.shape[:2]
+    count = max((top.positions.shape[1] for top in group.top.values()), default=0)
+    share = round(float(np.mean(lost)), 4) if lost else 0.0
+    return {"held": heads, "lost": share, "floor": 0.0, "top": count, "single": single}
+
+
+def _asked_rows(group: AttentionGroup, how: AttentionView) -> dict[int, Weights]:
+    """Return the rows of the tokens of the word that is asked for, in every head.  token -> (L, H, S)."""
+    if how.word is None or group.weights is None:
+        return {}
+    try:
+        words = [group.target.words[i] for i in find_words(group.target, how.word)]
+    except DataError:  # it is a word of another text
+        return {}
+    return {token: group.weights[:, :, token] for word in words for token in range(word.first, word.last)}
+
+
+def _add_rows(blocks: dict[str, str], key: str, rows: Mapping[int, Weights], max_bytes: int) -> list[int]:
+    """Add the largest weights of single rows in every head, of as many tokens as fit; return these tokens."""
+    tokens = []
+    for token, row in rows.items():
         order = np.sort(np.argsort(-row, axis=-1)[..., :SINGLE], axis=-1)
         values = np.take_along_axis(row, order, axis=-1)
-        rest = np.maximum(0, 1 - values.sum(-1, dtype=np.float64))
-        counts = np.full(L * H, order.shape[-1])
-        rows = _Rows(counts, order.reshape(-1), values.reshape(-1), rest.reshape(-1))
-        data = rows.base64(np.zeros(0, dtype=np.float32))
-        if len(data) > max_bytes:
+        rest = np.maximum(0, row.sum(-1, dtype=np.float64) - values.sum(-1, dtype=np.float64))
+        counts = np.full(rest.size, order.shape[-1])
+        data = _SparseRows(counts, order.reshape(-1), values.reshape(-1), rest.reshape(-1))
+        text = data.base64(np.zeros(0, dtype=np.float32))
+        if len(text) > max_bytes:
             break
-        max_bytes -= len(data)
-        blocks[f"{key}.row.{token}"] = data
-        single.append(token)
-    count = max((top.positions.shape[1] for top in group.top.values()), default=0)
-    return {
-        "held": heads,
-        "lost": round(float(np.mean(lost)), 4) if lost else 0.0,
-        "floor": 0.0,
-        "top": count,
-        "single": single,
-    }
+        max_bytes -= len(text)
+        blocks[f"{key}.row.{token}"] = text
+        tokens.append(token)
+    return tokens
 
 
 def _lost(maps: Weights, kept: NDArray[np.bool_]) -> float:
@@ -348,7 +376,8 @@ def _first_head(group: AttentionGroup, how: AttentionView, wanted: Sequence[tupl
         else:
             m, n = trace.target.tokens[0].split(".")
             return int(m), int(n)
-    return next(at for at in group.rank(how.rank) if at in set(wanted))
+    ranked = [at for at in group.rank(how.rank) if at in set(wanted)]
+    return next((at for at in ranked if group.weights is not None or at in group.top), ranked[0])
 
 
 def _selected(
@@ -379,15 +408,15 @@ def _selected(
 def _encode_text(text: Text) -> dict[str, Any]:
     """Return a text for JSON: characters, spans of tokens in UTF-16 units, and words by their tokens.
 
-    `names` are those of tokens that are not the characters of their span: special ones.
+    `names` are those of tokens that are not the characters of their span: special ones, and bytes of one character.
     """
     wide = np.cumsum([0, *(1 + (ord(c) > 0xFFFF) for c in text.text)])
-    spans = np.asarray(text.spans, dtype=np.int64).reshape(-1, 2)
+    spans, shared = np.asarray(text.spans, dtype=np.int64).reshape(-1, 2), Counter(text.spans)
     return {
         "text": text.text,
         "starts": _differences(wide[spans[:, 0]]),
         "ends": _differences(wide[spans[:, 1]]),
-        "names": {i: token for i, (token, (a, b)) in enumerate(zip(text.tokens, text.spans, strict=True)) if a == b},
+        "names": {i: text.tokens[i] for i, (a, b) in enumerate(text.spans) if a == b or shared[text.spans[i]] > 1},
         "first": _differences(word.first for word in text.words),
         "last": _differences(word.last for word in text.words),
         "rtl": text.right_to_left,

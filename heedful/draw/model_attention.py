@@ -29,7 +29,8 @@ class AttentionView(NamedTuple):
     `view` is one of `VIEWS`; by default "heatmap" if a head, a mean or rollout is chosen, and "heads" otherwise. `kind`
     is that of the group, for models with several; `layer` and `head` count from 1. `mean` is the mean of the chosen
     heads, or of all. `word` is a word, or several, whose rows are drawn for every head. `words` is False for tokens.
-    `sinks` is "apart", "keep" or None, as in `AttentionGroup.trace`; `rank` is the measure by which heads are ranked.
+    `sinks` is "apart", "keep" or None, as in `AttentionGroup.trace`; `rank` is the measure by which heads are ranked;
+    with `in_order`, the small maps of "heads" are in that order, and not by layer.
     """
 
     view: str | None = None
@@ -44,6 +45,7 @@ class AttentionView(NamedTuple):
     rank: str = "sharpness"
     mass: float | None = None
     dark: bool = False
+    in_order: bool = False
 
     def check(self) -> None:
         """Raise ConfigError for a view, a kind, a measure, or a treatment of sinks that does not exist."""
@@ -189,7 +191,9 @@ class ModelAttention(Sequence[LayerAttention]):
             title = title or f"{model}: from '{text}', in every head"
             return all_heads.word_picture(group, words, title, how.layer, how.head, how.sinks)
         if how.name == "heads":
-            return all_heads.group_picture(group, title or model, how.rank, how.layer, how.head, how.sinks)
+            return all_heads.group_picture(
+                group, title or model, how.rank, how.layer, how.head, how.sinks, how.in_order
+            )
         trace = self._trace(group, how)
         title = title or f"{model}, {trace.readout.label}"
         if how.name == "heatmap":

@@ -38,6 +38,7 @@ HEAVY = 0.4  # from this weight on a number is bold: thin digits are hard to rea
 SLANT = 0.7072
 WIDEST_CELL = 96  # wider cells look like a table; longer words are slanted
 WIDEST_GRID = 720  # of all columns together, to have words horizontally
+QUERIES_AND_KEYS = ("rows: attending words (queries)", "columns: attended words (keys)")
 
 
 class Axes(NamedTuple):
@@ -46,7 +47,7 @@ class Axes(NamedTuple):
     `compact` is for many rows: they are as low as the letters allow.
     """
 
-    text: str = ""
+    texts: tuple[str, ...] = ()
     rows: tuple[int, ...] = ()
     columns: tuple[int, ...] = ()
     line: str = ""
@@ -147,8 +148,7 @@ def axes_of(trace: Trace) -> Axes:
     first = generated_words(trace)
     rows, columns = (() if n is None else (n,) for n in (first.target, first.source))
     line = "" if first.target is None else f"generated from word {first.target + 1} on"
-    text = "rows: attending words (queries); columns: attended words (keys)" if trace.inside else ""
-    return Axes(text, rows, columns, line)
+    return Axes(QUERIES_AND_KEYS if trace.inside else (), rows, columns, line)
 
 
 def _special(trace: Trace) -> tuple[list[bool], list[bool]]:
@@ -249,8 +249,7 @@ def _entries(names: Labels, gold: bool, confidence: bool, axes: Axes) -> list[En
         entries.append(Entry(rect((1, 0), (24, 14), "o", ' rx="3"'), 26, "gold link"))
     if axes.line:
         entries.append(Entry('<path class="e" stroke-width="2" d="M0 7H20"/>', 20, axes.line))
-    if axes.text:
-        entries.append(Entry("", -7, axes.text))
+    entries += [Entry("", -7, text) for text in axes.texts]
     return [*entries, Entry("", -7, "confidence: probability of the word")] if confidence else entries
 
 

@@ -30,6 +30,7 @@ LEFT = 4  # columns of the row's number
 WORD = 18  # columns for the word at the end of a row at most
 SHORT = 32  # words of a side of the heat map below the table of heads
 ROWS = 24  # heads in the table of a word
+PANELS = 3  # of that table, if all words are shown
 NARROWEST = 12  # columns of a pair of words
 LEFT_TO_RIGHT = "\u200e"
 CONTROLS = {"Cc", "Cs", "Zl", "Zp"}
@@ -54,7 +55,7 @@ def heatmap(trace: Trace, width: int = 80, ascii_only: bool = False, confidence:
     else:
         right = ""
     first = generated_words(trace)
-    rows = _Rows([str(n) for n in range(1, len(targets) + 1)], targets, first.target)
+    rows = _RowLabels([str(n) for n in range(1, len(targets) + 1)], targets, first.target)
     map_ = _Map(weights, _numbers(trace.source, trace.target if trace.inside else None), first.source)
     panels = _panels(map_, rows, trace.source.right_to_left, (width, ascii_only), right)
     captions = [trace.readout_caption, *warnings(trace)]
@@ -73,7 +74,7 @@ class _Map(NamedTuple):
     line: int | None = None
 
 
-class _Rows(NamedTuple):
+class _RowLabels(NamedTuple):
     """The rows of a heat map: what is at their left and at their right, and before which one a line is drawn."""
 
     left: Sequence[str]
@@ -81,7 +82,7 @@ class _Rows(NamedTuple):
     line: int | None = None
 
 
-def _panels(map_: _Map, rows: _Rows, reverse: bool, how: tuple[int, bool], right: str = "") -> list[str]:
+def _panels(map_: _Map, rows: _RowLabels, reverse: bool, how: tuple[int, bool], right: str = "") -> list[str]:
     """Return the map in as many panels as the width needs, an empty line after each.
 
     With `reverse` the first column is at the right. `how` is the width, and whether only ASCII is used; `right` is the
@@ -115,7 +116,7 @@ def _panel(
     cell: int,
     place: tuple[int, int | None],
     heading: str,
-    rows: _Rows,
+    rows: _RowLabels,
     ascii_only: bool,
 ) -> list[str]:
     """Return the rows of one panel: the numbers of its columns over the shades, the words at the right.
@@ -265,8 +266,8 @@ def heads_table(
     counts = f"{L} layer{'s' * (L > 1)} of {H} head{'s' * (H > 1)}"
     above = _lines(f"{group.title}, {counts}, by {measure.noun}: {measure.meaning}", width, ascii_only)
     captions = [group.origin]
-    if found := group.sinks():
-        captions.insert(0, "sinks: " + ", ".join(f"{one.text} {one.share:.0%}" for one in found) + " of all weight")
+    if found := group.sinks_in_words():
+        captions.insert(0, f"sinks: {found} of all weight")
     below = [line for text in captions for line in _lines(text, width, ascii_only)]
     grid = _head_grid(getattr(group.measures(), rank), measure, width, ascii_only)
     lines = [*above, "", *grid, "", *_ranking(group, first, rank, width, ascii_only), "", *below]
@@ -350,7 +351,10 @@ def word_table(
 
     Of more than `limit` heads, those with the largest weight on another word, the largest first.
     """
-    trace = group.word_trace(words, layer, head, sinks=sinks, most=limit)
+    count = len(group.source.words)
+    fit = max(SHORT // 4, (width - 2 * LEFT - WORD) // max(3, len(str(count)) + 1))
+    limits = all_heads.WordLimits(limit, None if count <= PANELS * fit else fit)
+    trace = all_heads.word_rows(group, words, layer, head, sinks, limits)
     weights = trace.checked_words()
     assert weights is not None
     target = group.target if group.inside else None
@@ -366,10 +370,10 @@ def word_table(
     heads_ = [word.text for word in trace.target.words]
     first = generated_words(replace(trace, inside=group.inside, generated=group.generated)).source
     map_ = _Map(weights, _numbers(trace.source, target), first)
-    panels = _panels(map_, _Rows(heads_, largest), trace.source.right_to_left, (width, ascii_only), "  largest")
+    panels = _panels(map_, _RowLabels(heads_, largest), trace.source.right_to_left, (width, ascii_only), "  largest")
     captions = [trace.readout_caption]
-    if first is not None and target is not None:
-        number = _numbers(trace.source, target)[first]
+    if first is not None:
+        number = sum(word.first < (group.generated or 0) for word in group.target.words) + 1
         captions.insert(0, f"{'|' if ascii_only else '│'} generated from word {number} on")
     below = [line for text in captions for line in _lines(text, width, ascii_only)]
     scale = _scale("weight", width, ascii_only)

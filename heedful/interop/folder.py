@@ -165,7 +165,8 @@ def about(path: Path) -> dict[str, Any]:
         raise ModelError(f"{path / CONFIG}: cannot be read ({error.strerror})") from None
     if isinstance(head, dict) and isinstance(kind := head.get("model_type"), str):
         raise ModelError(
-            f"{path / CONFIG}: this is a model of the type '{kind:.60}'; of other formats only marian is supported"
+            f"{path / CONFIG}: this is a model of the type '{kind:.60}'; of other formats only marian translates here "
+            "(heedful see shows the attention of any model of transformers)"
         )
     if not isinstance(head, dict) or type(head.get("format")) is not int or head["format"] < 1:
         raise ModelError(f"{path / CONFIG}: this is not the config of a heedful model (it has no format number)")

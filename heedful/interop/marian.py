@@ -394,7 +394,7 @@ def content(path: Path, limit: int, what: str) -> bytes:
     except NotPlainError as error:
         raise ModelError(f"{path}: {error.strerror}") from None
     except OSError as error:
-        raise ModelError(f"{path}: cannot be read ({error.strerror}); the Marian model is incomplete") from None
+        raise ModelError(f"{path}: cannot be read ({error.strerror}); the model is incomplete") from None
 
 
 def json_object(path: Path, vocabulary: bool = False) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Loading a model of `transformers`, with its tokenizer: from a folder, a GGUF file, or the hub's cache.
 
-Nothing in a folder is run. `transformers` picks files by their names, and some kinds are pickles that can run code: the
-metadata of a distributed checkpoint, for one. So it sees only the files that are known to be safe, as links in
-a temporary folder: JSON, vocabularies, safetensors, and a `pytorch_model.bin` that is unpickled with `weights_only`.
+Nothing in a folder is run. `transformers` picks files by their names, and which kinds it reads changes from version to
+version. So it sees only the files that are known to be safe, as links in a temporary folder: JSON, vocabularies,
+safetensors, and a `pytorch_model.bin` that is unpickled with `weights_only`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import pickle
 import re
 import shutil
+import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -26,7 +27,7 @@ import torch
 
 from heedful.errors import HeedfulError, ModelError, closest, foreign, install_command
 from heedful.interop.hub import HUB, parse_name, snapshot
-from heedful.interop.marian import BIN, CONFIG, GENERATION, SAFE, TOKENIZER, json_object
+from heedful.interop.marian import BIN, CONFIG, GENERATION, SAFE, TOKENIZER, content, json_object
 from heedful.interop.pickles import check_pickle
 from heedful.models.device import memory_guard
 
@@ -35,6 +36,7 @@ SHARDS = {INDEX: "model-*-of-*.safetensors", BIN_INDEX: "pytorch_model-*-of-*.bi
 ADAPTER = "adapter_config.json"
 GGUF = ".gguf"
 TEMPORARY = "heedful-model-"
+PACKAGES = re.compile("sentencepiece|gguf|huggingface_hub", re.IGNORECASE)  # of the extra hf
 # A tokenizer has one of these.
 VOCABULARIES = (
     *("tokenizer.json", "vocab.json", "vocab.txt", "spiece.model", "tokenizer.model", "sentencepiece.bpe.model"),
@@ -59,14 +61,16 @@ class TransformersModel(NamedTuple):
     architecture: str
 
 
-def is_transformers(path: Path) -> bool:
+def is_transformers(path: str | Path) -> bool:
     """Whether a path is a model of `transformers`, by its `config.json`, or a GGUF file, or a folder with one.
 
     Models of heedful are none, nor are Marian models, which heedful reads itself. Of a name on the hub, as in
-    `hf:gpt2`, only `config.json` is downloaded.
+    `hf:gpt2`, only `config.json` is downloaded; raises ModelError if that fails.
     """
+    path = Path(path)
     if str(path).startswith(HUB):
-        path = snapshot(str(path), [CONFIG], "hf")
+        with _silent("huggingface_hub"):
+            path = snapshot(str(path), [CONFIG], "hf", **_late_bar())
         return not (path / CONFIG).exists() or is_transformers(path)
     if path.suffix == GGUF:
         return path.is_file()
@@ -147,16 +151,19 @@ def _one_gguf(folder: Path, name: str) -> Path:
     return files[0]
 
 
-def _fetch(name: str, code: bool) -> Path:
-    """Return the folder of a model on the hub; weights are downloaded in one format, safetensors if there are any."""
+def _late_bar() -> dict[str, Any]:
+    """Return the option of the hub's package for a progress bar that is shown only if it takes more than a second."""
     try:
         from huggingface_hub.utils.tqdm import tqdm
-
-        bar: Any = tqdm
-        # A progress bar that is shown only if it takes more than a second.
-        options = {"tqdm_class": type("LateBar", (bar,), {"__init__": partialmethod(bar.__init__, delay=1.0)})}
     except ImportError:
-        options = {}
+        return {}
+    bar: Any = tqdm
+    return {"tqdm_class": type("LateBar", (bar,), {"__init__": partialmethod(bar.__init__, delay=1.0)})}
+
+
+def _fetch(name: str, code: bool) -> Path:
+    """Return the folder of a model on the hub; weights are downloaded in one format, safetensors if there are any."""
+    options = _late_bar()
     small = [*VOCABULARIES, *SETTINGS, ADAPTER, *(["*.py"] if code else [])]
     try:
         folder = snapshot(name, [*small, SAFE, INDEX, SHARDS[INDEX]], "hf", **options)
@@ -239,7 +246,7 @@ def _reading_gguf(name: str) -> Iterator[Any]:
     """Yield the module of `transformers` that reads GGUF files, without its progress bar.
 
     It reads the same file several times, and makes the same table of names for every module of a model. Here each is
-    done once: SmolLM2 of 135 million weights takes 6 seconds instead of 12.
+    done once: SmolLM2 of 135 million weights takes half the time.
     """
     try:
         import gguf
@@ -332,12 +339,11 @@ def _shards(path: Path, index: str) -> list[Path]:
 
 def _check_bin(path: Path) -> None:
     """Raise ModelError for a `pytorch_model.bin` that is not plain weights."""
+    packed = content(path, sys.maxsize, "weights")
     try:
-        check_pickle(path.read_bytes())
+        check_pickle(packed)
     except ModelError as error:
         raise ModelError(f"{path}: these are not plain weights, and nothing else is loaded ({error})") from None
-    except OSError as error:
-        raise ModelError(f"{path}: cannot be read ({error.strerror})") from None
 
 
 @contextmanager
@@ -404,6 +410,7 @@ def _check_text(kind: Any, config: Any, name: str) -> None:  # noqa: ANN401
     if type(config) not in kind._model_mapping:
         return
     model = kind._model_mapping[type(config)]
+    model = model[0] if isinstance(model, tuple) else model  # Funnel has two
     reads = str(getattr(model, "main_input_name", "input_ids"))
     if reads == "input_ids" and kind.__name__ == "AutoModel" and hasattr(config, "vision_config"):
         reads = "pixel_values"
@@ -482,9 +489,8 @@ def _reason(error: Exception) -> str:
 
 
 def _missing_package(name: str, error: ImportError) -> str:
-    return (
-        f"{name}: a package is missing ({_reason(error)}); install those that models need with: {install_command('hf')}"
-    )
+    hint = f"; install it with: {install_command('hf')}" if PACKAGES.search(str(error)) else ""
+    return f"{name}: a package that this model needs is not installed ({_reason(error)}){hint}"
 
 
 @contextmanager

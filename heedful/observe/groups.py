@@ -28,6 +28,7 @@ from heedful.trace.model_attention import (
 )
 from heedful.trace.readout import Weights
 
+TINY = 1e-30  # 0 · log TINY is 0
 Tile = tuple[slice, Tensor]  # some rows, and their weights on the keys 0..s: (h, t, s)
 Tiles = Callable[[Sequence[int] | None], Iterator[Tile]]  # the tiles of some heads; None: of all
 Hold = tuple[int | None, int | None]  # layer and head, from 1; None: all
@@ -163,6 +164,7 @@ class _Totals:
         self.keys = torch.arange(S, device=device)
         self.held, self.held_rows = list(rows), zeros(len(rows), H, S)
         self.causal = not cross and T == S and T > 1
+        self.above = torch.zeros((), dtype=torch.bool, device=device)  # whether there is weight on a later token
 
     def add(self, rows: slice, tile: Tensor) -> None:
         p = tile.float()
@@ -170,12 +172,14 @@ class _Totals:
         for i, token in enumerate(self.held):
             if rows.start <= token < rows.stop:
                 self.held_rows[i, :, :s] = p[:, token - rows.start]
-        if self.causal and s > rows.start + 1:
-            self.causal = not bool(p.triu(rows.start + 1).any())
+        if self.causal:
+            self.above |= p[..., rows.start + 1 :].triu().any()
+            if not rows.start:  # mostly the first rows tell; reading it for all would make a GPU wait
+                self.causal = not bool(self.above)
         self.received[:, :s] += p.sum(1)
-        self.entropy[:, rows] = torch.special.entr(p).sum(-1)
+        self.entropy[:, rows] = -p.clamp(min=TINY).log_().mul_(p).sum(-1)
         t, j = (queries / self.T, self.keys[:s] / self.S) if self.cross else (queries.float(), self.keys[:s].float())
-        self.distance += torch.einsum("hts,ts->h", p, (t[:, None] - j).abs())
+        self.distance += (p * (t[:, None] - j).abs()).sum((1, 2))
         columns = p @ self.members[:s]
         self.weight += columns.sum((1, 2))
         self.blocks.index_add_(1, self.row_block[rows], columns)
@@ -185,7 +189,7 @@ class _Totals:
         means = self.blocks / self.counts[:, None]
         distance, sharpness = self.distance / self.weight.clamp(min=1e-12), self.largest / self.T
         arrays = (self.received, self.entropy, distance, sharpness, means, self.held_rows)
-        return _LayerSummary(self.causal, *(x.cpu().numpy() for x in arrays))
+        return _LayerSummary(self.causal and not bool(self.above), *(x.cpu().numpy() for x in arrays))
 
 
 @torch.no_grad()

@@ -35,6 +35,7 @@ from heedful.trace.model_attention import KINDS, AttentionGroup, by_tokens
 # Names of modules that attend to the encoder's output, inside a decoder.
 CROSS = re.compile("encoder_att|enc_?dec_?att|cross_?att|multihead_attn|encoder_?decoder_?att", re.IGNORECASE)
 NEXT = "[next]"  # in place of a written token that the model did not read any more
+COMPARED = 8  # keys of a pass that are compared with those of the pass before
 CLOSE = 1e-3  # keys of a cache that differ by more are those of another sequence
 
 
@@ -54,8 +55,11 @@ class Parts(NamedTuple):
     def of(cls, model: nn.Module) -> Parts:
         """Return the parts of a model; those of the first model of `transformers` inside, if it is a wrapper."""
         inner = next((m for m in model.modules() if hasattr(m, "config") and hasattr(m, "get_encoder")), model)
+        decodes = _has_decoder(inner)
+        if inner is model and not decodes:
+            return cls(model, model, None, "", "")  # most models; naming all modules takes longer than a layer
         names = {id(module): name for name, module in model.named_modules()}
-        if _has_decoder(inner):
+        if decodes:
             found: Any = inner
             encoder, decoder = found.get_encoder(), found.get_decoder()
             if id(encoder) in names and id(decoder) in names and encoder is not decoder:
@@ -85,6 +89,7 @@ def _has_decoder(model: nn.Module) -> bool:
 def model_name(model: nn.Module) -> str:
     """Return the name of a model: that of the hub, its folder, or its class."""
     name = str(getattr(model, "name_or_path", "") or "")
+    name = "" if name == "None" else name  # of a GGUF file
     return (Path(name).name if name and Path(name).is_dir() else name) or type(model).__name__
 
 
@@ -92,7 +97,7 @@ class ForwardPass(NamedTuple):
     """The inputs of one forward pass of a model, or of its encoder or decoder.
 
     `ids` (B, T), None for embeddings; `shape` is (B, T), None for other inputs than tokens. `keep` (B, past + T) is the
-    mask of padding, and `past` the number of tokens in the cache.
+    mask of padding, `past` the number of tokens in the cache, and `cached` whether there is one that tells.
     """
 
     part: str
@@ -100,6 +105,7 @@ class ForwardPass(NamedTuple):
     shape: tuple[int, int] | None
     keep: Tensor | None
     past: int
+    cached: bool
 
 
 @contextmanager
@@ -137,8 +143,8 @@ def _pass(part: str, given: dict[str, Any]) -> ForwardPass:
         shape = embeddings.shape[0], embeddings.shape[1]
     keep = keep.detach() if isinstance(keep, Tensor) and keep.dim() == 2 else None
     cache: Any = given.get("past_key_values")
-    past = int(cache.get_seq_length()) if hasattr(cache, "get_seq_length") else 0
-    return ForwardPass(part, ids, shape, keep, past)
+    cached = hasattr(cache, "get_seq_length")
+    return ForwardPass(part, ids, shape, keep, int(cache.get_seq_length()) if cached else 0, cached)
 
 
 class RecordedCall(Protocol):
@@ -152,17 +158,18 @@ class RecordedCall(Protocol):
 
 
 @dataclass
-class _Tokens:
+class _TokenSequence:
     """The tokens of one row of a batch that a part of a model has read.
 
-    `spans` are the tokens of each pass by its number, first and last, with padding. `positions` are those that are no
-    padding, `ids` their tokens or None, and `generated` the number of the first that is not of the first pass. `ended`:
-    the last one ends the text, so that nothing was written after it.
+    `spans` are the tokens of each pass by its number, first and last, with padding; `lengths` is how many it read.
+    `positions` are those that are no padding, `ids` their tokens or None, and `generated` the number of the first that
+    is not of the first pass. `ended`: the last one ends the text, so that nothing was written after it.
     """
 
     row: int
     rows: int
     spans: dict[int, tuple[int, int]]
+    lengths: dict[int, int]
     positions: NDArray[np.int64]
     ids: list[int] | None
     generated: int | None
@@ -174,7 +181,7 @@ class _Tokens:
         return max(end for _, end in self.spans.values())
 
 
-class _Piece(NamedTuple):
+class _CallRows(NamedTuple):
     """A call whose rows are rows `begin` to `end` of the joined map, and whose columns begin at column `offset`."""
 
     weights: ScaledWeights
@@ -184,13 +191,13 @@ class _Piece(NamedTuple):
 
 
 @dataclass
-class _Layer:
+class _JoinedLayer:
     """The calls of one layer."""
 
     module: str
     kind: str
     backend: str
-    pieces: list[_Piece] = field(default_factory=list)
+    pieces: list[_CallRows] = field(default_factory=list)
 
     @property
     def keys(self) -> int:
@@ -214,12 +221,16 @@ def join(
     if any(call.weights is None for call in calls):
         raise ConfigError("the weights were freed; to join calls, watch without each, and with after='keep' or 'cpu'")
     if not any(call.run >= 0 for call in calls):  # not the model was called, but something inside it
-        passes, calls = [ForwardPass("self", None, None, None, 0)], _last_calls(calls)
+        passes, calls = [ForwardPass("self", None, None, None, 0, False)], _last_calls(calls)
         parts = parts._replace(decoder=None, encoder_name="")
     tokens = _sequences(parts, passes, calls, row)
     layers, unread = _layers(parts, passes, calls, tokens)
+    names = ", ".join(list(dict.fromkeys(unread))[:3])
+    if not layers:
+        raise ConfigError(
+            f"no call fits the tokens that the model was called with, nor a cache of transformers: {names}"
+        )
     if unread:
-        names = ", ".join(list(dict.fromkeys(unread))[:3])
         warnings.warn(f"attention that fits no sequence of tokens is left out: {names}", UserWarning, stacklevel=4)
     kinds = [kind for kind in KINDS if any(layer.kind == kind for layer in layers)]
     return ModelAttention(
@@ -238,7 +249,7 @@ def _last_calls(calls: Sequence[RecordedCall]) -> list[RecordedCall]:
 
 def _sequences(
     parts: Parts, passes: Sequence[ForwardPass], calls: Sequence[RecordedCall], row: int
-) -> dict[str, _Tokens]:
+) -> dict[str, _TokenSequence]:
     """Return the tokens of the last sequence by part: "self", or "encoder" and "decoder", if they ran."""
     ends = _end_tokens(parts.model)
     if parts.decoder is None:
@@ -267,7 +278,7 @@ def _sequence(
     calls: Sequence[RecordedCall],
     row: int,
     ends: Sequence[int],
-) -> _Tokens:
+) -> _TokenSequence:
     """Return the tokens of the last sequence of some passes: one with an empty cache, and those that continue it."""
     starts = [i for i in numbers if passes[i].past == 0]
     if not starts:
@@ -275,6 +286,7 @@ def _sequence(
             f"the cache had {passes[numbers[0]].past} tokens before the block began; generate the whole text inside it"
         )
     spans: dict[int, tuple[int, int]] = {}
+    lengths: dict[int, int] = {}
     ids: list[int] | None = []
     rows = end = 0
     for i in (i for i in numbers if i >= starts[-1]):
@@ -288,7 +300,7 @@ def _sequence(
             )
         # Assisted generation takes tokens back, and reads others in their place.
         spans = {j: (a, min(b, one.past)) for j, (a, b) in spans.items() if a < one.past}
-        spans[i], end = (one.past, one.past + length), one.past + length
+        spans[i], end, lengths[i] = (one.past, one.past + length), one.past + length, length
         ids = None if ids is None or one.ids is None else ids[: one.past] + one.ids[row].tolist()
     keep = passes[max(spans)].keep
     kept = np.ones(end, dtype=bool)
@@ -302,10 +314,11 @@ def _sequence(
         kept[last + 1 :] = False
         ended = last < end
     positions = np.flatnonzero(kept)
-    return _Tokens(
+    return _TokenSequence(
         row,
         rows,
         spans,
+        lengths,
         positions,
         None if ids is None else [ids[i] for i in positions],
         int(np.searchsorted(positions, first)) if len(spans) > 1 else None,
@@ -320,31 +333,32 @@ def _shape(number: int, calls: Sequence[RecordedCall]) -> tuple[int, int]:
 
 
 def _layers(
-    parts: Parts, passes: Sequence[ForwardPass], calls: Sequence[RecordedCall], tokens: Mapping[str, _Tokens]
-) -> tuple[list[_Layer], list[str]]:
+    parts: Parts, passes: Sequence[ForwardPass], calls: Sequence[RecordedCall], tokens: Mapping[str, _TokenSequence]
+) -> tuple[list[_JoinedLayer], list[str]]:
     """Return the layers in order, and the modules whose calls fit no sequence.
 
     A module that is called several times in a pass is several layers, as in ALBERT.
     """
-    layers: dict[tuple[str, int], _Layer] = {}
+    layers: dict[tuple[str, int], _JoinedLayer] = {}
     unread, times = [], Counter[tuple[str, int]]()
     for call in calls:
         kind = parts.kind(call.module)
         sequence = tokens.get("decoder" if kind == "cross" else kind)
         if sequence is None or call.run not in sequence.spans or call.weights is None:
             continue
-        past, (begin, end), (B, _, T, S) = passes[call.run].past, sequence.spans[call.run], call.shape
+        one, (begin, end), (B, _, T, S) = passes[call.run], sequence.spans[call.run], call.shape
         other = tokens["encoder"].count if "encoder" in tokens else S
-        if kind == "decoder" and not past and T > S == other:
+        if kind == "decoder" and not one.past and T > S == other:
             kind = "cross"  # whatever its name: fewer keys than queries
-        if sequence.rows != B or end - begin > T or (kind != "cross" and not past and T > S):
+        fits = kind == "cross" or S == T or (one.cached and (one.past > 0 or S > T))
+        if (sequence.rows, sequence.lengths[call.run]) != (B, T) or not fits:
             unread.append(call.module)
             continue
         at = (call.module, times[call.module, call.run])
         times[call.module, call.run] += 1
-        layer = layers.setdefault(at, _Layer(call.module, kind, call.backend))
-        offset = 0 if layer.kind == "cross" else max(0, past + T - S)
-        layer.pieces.append(_Piece(call.weights, begin, end, offset))
+        layer = layers.setdefault(at, _JoinedLayer(call.module, kind, call.backend))
+        offset = 0 if layer.kind == "cross" else max(0, one.past + T - S)
+        layer.pieces.append(_CallRows(call.weights, begin, end, offset))
     for layer in layers.values():
         sequence = tokens["decoder" if layer.kind == "cross" else layer.kind]
         if len(layer.pieces) < len(sequence.spans):
@@ -352,15 +366,16 @@ def _layers(
                 f"{layer.module} has {len(layer.pieces)} calls for {len(sequence.spans)} passes; to join them, watch "
                 "without last"
             )
-        if layer.kind != "cross":
-            _check_rows(layer.pieces, sequence.row)
+    # The keys of the last layer depend on all tokens before.
+    for layer in [layer for layer in layers.values() if layer.kind != "cross"][-1:]:
+        _check_rows(layer.pieces, tokens[layer.kind].row)
     return list(layers.values()), unread
 
 
-def _check_rows(pieces: Sequence[_Piece], row: int) -> None:
+def _check_rows(pieces: Sequence[_CallRows], row: int) -> None:
     """Raise ConfigError if the keys of a pass are not those of the pass before: then rows were reordered."""
     for before, after in pairwise(pieces):
-        begin, end = max(before.offset, after.offset), after.begin
+        begin, end = max(before.offset, after.offset, after.begin - COMPARED), after.begin
         one, other = (x.weights.scores.k[row, 0, begin - x.offset : end - x.offset] for x in (before, after))
         if one.shape == other.shape and not torch.allclose(one.float(), other.float(), rtol=CLOSE, atol=CLOSE):
             raise ConfigError(
@@ -369,7 +384,12 @@ def _check_rows(pieces: Sequence[_Piece], row: int) -> None:
             )
 
 
-def _group(kind: str, layers: Sequence[_Layer], tokens: Mapping[str, _Tokens], tokenizer: Any) -> AttentionGroup:  # noqa: ANN401
+def _group(
+    kind: str,
+    layers: Sequence[_JoinedLayer],
+    tokens: Mapping[str, _TokenSequence],
+    tokenizer: Any,  # noqa: ANN401
+) -> AttentionGroup:
     """Return the group of some layers."""
     queries = tokens["decoder" if kind == "cross" else kind]
     rows, columns = queries.positions, queries.positions
@@ -388,15 +408,15 @@ def _group(kind: str, layers: Sequence[_Layer], tokens: Mapping[str, _Tokens], t
     dense = is_dense(len(layers), H, len(rows), len(columns))
     builder = GroupBuilder(kind, (source, target), dense, generated=queries.generated if kind == "self" else None)
     for layer in layers:
-        builder.add(layer.module, layer.backend, H, _Joined(layer.pieces, queries.row, rows, columns, size))
+        builder.add(layer.module, layer.backend, H, _JoinedTiles(layer.pieces, queries.row, rows, columns, size))
     return builder.build()
 
 
 @dataclass
-class _Joined:
+class _JoinedTiles:
     """The tiles of a layer: its calls one after the other, without padding. `size` is the number of columns with it."""
 
-    pieces: Sequence[_Piece]
+    pieces: Sequence[_CallRows]
     row: int
     rows: NDArray[np.int64]
     columns: NDArray[np.int64]
@@ -421,7 +441,7 @@ class _Joined:
                 yield slice(first, last), tile[..., : self.size]
 
 
-def _text(tokenizer: Any, tokens: _Tokens) -> Text:  # noqa: ANN401
+def _text(tokenizer: Any, tokens: _TokenSequence) -> Text:  # noqa: ANN401
     """Return the text of tokens; their numbers, without a tokenizer."""
     if tokenizer is None or tokens.ids is None:
         return numbered(len(tokens.positions))
@@ -431,7 +451,7 @@ def _text(tokenizer: Any, tokens: _Tokens) -> Text:  # noqa: ANN401
     return text_of(tokenizer, tokens.ids[tokens.generated :], after=prompt)
 
 
-def _written(tokenizer: Any, tokens: _Tokens) -> Text:  # noqa: ANN401
+def _written(tokenizer: Any, tokens: _TokenSequence) -> Text:  # noqa: ANN401
     """Return the text that a decoder writes: each token in the step before it is read."""
     if tokenizer is None or tokens.ids is None:
         return numbered(len(tokens.positions) - tokens.ended)

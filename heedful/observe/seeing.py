@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from heedful.draw.model_attention import ModelAttention
 from heedful.errors import ConfigError, DataError, HeedfulError, ModelError
+from heedful.models.device import memory_guard
 from heedful.observe.groups import GroupBuilder, Hold, is_dense
 from heedful.observe.joining import Parts, model_name
 from heedful.observe.tokens import check_length, text_of, tokenize
@@ -194,7 +195,7 @@ def _single(model: nn.Module, texts: _Texts, text: str, target: str | None, gene
     """Return the run of an encoder or of a decoder-only model."""
     architecture = type(model).__name__
     if target is not None:
-        raise ConfigError(f"{architecture} has no decoder of its own, so that it has no target; leave target out")
+        raise ConfigError(f"{architecture} is no encoder-decoder model, so that it has no target; leave target out")
     ids, read = texts.encode(text)
     _check_ids(model, ids)
     generated = None
@@ -322,12 +323,14 @@ def _quiet() -> Iterator[None]:
 @contextmanager
 def _failing(model: nn.Module) -> Iterator[None]:
     """Raise ModelError, with the name of the architecture, for an error of the model."""
+    name = type(model).__name__
     try:
-        yield
-    except (HeedfulError, MemoryError, torch.OutOfMemoryError):
+        with memory_guard(f"running {name} on this text", "shorten it, or use another device"):
+            yield
+    except HeedfulError:
         raise
     except Exception as error:
-        raise ModelError(f"{type(model).__name__} failed on this text: {described(error)}") from error
+        raise ModelError(f"{name} failed on this text: {described(error)}") from error
 
 
 def _read(
@@ -338,7 +341,7 @@ def _read(
     if words and not all(dense.values()) and not any(_rows(target, words) for _, target in run.texts.values()):
         find_words(next(iter(run.texts.values()))[1], words[0])  # which raises DataError
     partial: list[AttentionGroup] = []
-    why, unread = "no call of scaled_dot_product_attention was recorded", ""
+    why, unread = "it neither calls scaled_dot_product_attention nor returns its weights (output_attentions)", ""
     for way in _ways(model, all(dense.values())):
         builders = run.builders(dense, hold, words)
         try:
@@ -358,7 +361,7 @@ def _read(
             partial, unread = builders.groups(), why
     if not partial:
         raise ModelError(f"the attention of {type(model).__name__} cannot be read: {why}")
-    warnings.warn(f"some attention of {type(model).__name__} is not read: {unread}", UserWarning, stacklevel=4)
+    warnings.warn(f"some attention of {type(model).__name__} is not read: {unread}", UserWarning, stacklevel=3)
     return partial
 
 
@@ -454,12 +457,26 @@ def _by_eager(model: nn.Module, parts: Parts, run: _Run, builders: _Builders) ->
     for kind, builder in builders.of.items():
         layers = [layer for layer in getattr(output, RETURNED[kind], None) or () if isinstance(layer, Tensor)]
         names = _layer_names(parts, kind, len(layers))
-        for name, layer in zip(names, layers, strict=True):
+        for i, (name, layer) in enumerate(zip(names, layers, strict=True)):
+            layer = _unfolded(layer, config, i, builder.sizes)
             if layer.dim() != 4 or (layer.shape[0], *layer.shape[2:]) != (1, *builder.sizes):
                 shape = " × ".join(map(str, layer.shape))
                 builders.unread.append((name, f"eager attention returns weights of {shape}, which fit no text"))
                 continue
             builder.add(name, EAGER, layer.shape[1], _tiles_of(layer[0]))
+
+
+def _unfolded(layer: Tensor, config: Any, number: int, sizes: tuple[int, int]) -> Tensor:  # noqa: ANN401
+    """Return Longformer's weights in a window around each token as weights on all tokens; others as they are."""
+    windows = getattr(config, "attention_window", None)
+    window = windows[number] if isinstance(windows, list) and number < len(windows) else windows
+    T, S = sizes
+    if not isinstance(window, int) or T != S or layer.dim() != 4 or layer.shape[2:] != (T, window + 1):
+        return layer
+    shifts = torch.arange(window + 1, device=layer.device) - window // 2
+    padded = layer.new_zeros(*layer.shape[:3], T + window)
+    at = torch.arange(T, device=layer.device)[:, None] + shifts + window // 2
+    return padded.scatter_(3, at.expand(layer.shape), layer)[..., window // 2 : window // 2 + T]
 
 
 def _tiles_of(weights: Tensor) -> Callable[[Sequence[int] | None], Iterator[tuple[slice, Tensor]]]:

@@ -101,15 +101,10 @@ def words_of(text: str, tokens: Sequence[str], spans: Sequence[Span]) -> tuple[W
         if i + 1 < len(spans) and _together(text, (token, tokens[i + 1]), (start, end), spans[i + 1]):
             continue
         start, end = _extent(text, spans[first : i + 1])
-        shown = token if start == end or is_blank(text[start:end]) else text[start:end]
+        shown = token if start == end or text[start:end].isspace() else text[start:end]
         words.append(Word(shown, start, end, first, i + 1))
         first = i + 1
     return tuple(words)
-
-
-def is_blank(text: str) -> bool:
-    """Whether a text has white space only, and at least one character."""
-    return bool(text) and all(map(is_space, text))
 
 
 def check_length(model: Any, count: int) -> None:  # noqa: ANN401
@@ -149,12 +144,12 @@ def _together(text: str, tokens: tuple[str, str], span: Span, after: Span) -> bo
     (start, end), (next_start, next_end) = span, after
     if (start == end and tokens[0] != SPACE) or next_start == next_end:
         return False  # special tokens
-    blank, next_blank = start == end or is_blank(text[start:end]), is_blank(text[next_start:next_end])
+    blank, next_blank = start == end or text[start:end].isspace(), text[next_start:next_end].isspace()
     if blank or next_blank:  # a single space is of the word after it, as in ▁the
         return not next_blank and tokens[0] == SPACE and next_start == end
     if next_start < end:
         return True
-    if any(map(is_space, text[end:next_start])) or unspaced(text[next_start]) or unspaced(text[end - 1]):
+    if any(map(str.isspace, text[end:next_start])) or unspaced(text[next_start]) or unspaced(text[end - 1]):
         return False
     return not (_apart(text, span) or _apart(text, after))
 
@@ -174,7 +169,7 @@ def _is_letter(character: str) -> bool:
 
 def _extent(text: str, spans: Sequence[Span]) -> Span:
     """Return the characters of the tokens of a word, without those that are white space only if there are others."""
-    full = [(a, b) for a, b in spans if a < b and not is_blank(text[a:b])] or spans
+    full = [(a, b) for a, b in spans if a < b and not text[a:b].isspace()] or spans
     return min(a for a, _ in full), max(b for _, b in full)
 
 
@@ -253,7 +248,10 @@ def _pieces(tokenizer: Any, ids: Sequence[int]) -> list[_TokenBytes]:  # noqa: A
     style = _style(tokenizer)
     added = dict(getattr(tokenizer, "added_tokens_decoder", None) or {})
     special = _special_ids(tokenizer, added, style)
-    names = [str(name) for name in tokenizer.convert_ids_to_tokens(list(ids))]
+    found = tokenizer.convert_ids_to_tokens(list(ids))
+    unknown = {i for i, name in zip(ids, found, strict=True) if name is None}  # models have ids to spare
+    special |= unknown
+    names = [f"<id {i}>" if i in unknown else str(name) for i, name in zip(ids, found, strict=True)]
     if style == "other":
         plain = [i for i in ids if i not in special]
         contents = iter(_decoded(tokenizer, plain))
@@ -383,7 +381,7 @@ def _shown(piece: _TokenBytes) -> str:
     """Return a token as people read it, on one line."""
     if piece.special or not piece.content:
         return printable(piece.name, newlines=False)
-    if piece.name.startswith("##") or BYTE.fullmatch(piece.name):
+    if piece.name.startswith("##"):
         return piece.name
     text = piece.content.decode("utf-8", "surrogateescape")
     if not text.strip(" "):
@@ -424,10 +422,11 @@ def _spans(text: str, offsets: Sequence[Span], pieces: Sequence[_TokenBytes]) ->
                 next(following)
             continue
         limit = next(following)
-        if is_blank(piece.content.decode("utf-8", "replace")):
-            start, end = _blank(text, start, end, len(piece.content.decode("utf-8", "replace")))
+        content = piece.content.decode("utf-8", "replace")
+        if content.isspace():
+            start, end = _blank(text, start, end, len(content))
         else:
-            while end < limit and not is_space(text[end]):
+            while end < limit and not text[end].isspace():
                 end += 1
             start, end = _trimmed(text, start, end)
             start = max(start, before[0])  # a normaliser may report spans out of order
@@ -445,21 +444,19 @@ def _spans(text: str, offsets: Sequence[Span], pieces: Sequence[_TokenBytes]) ->
 
 def _trimmed(text: str, start: int, end: int) -> Span:
     """Return a span without the white space at either end, unless it has nothing else."""
-    if is_blank(text[start:end]):
+    if text[start:end].isspace():
         return start, end
-    while start < end and is_space(text[start]):
+    while start < end and text[start].isspace():
         start += 1
-    while start < end and is_space(text[end - 1]):
+    while start < end and text[end - 1].isspace():
         end -= 1
     return start, end
 
 
 def _blank(text: str, start: int, end: int, size: int) -> Span:
     """Return the span of a token of white space: tokenizers report that of the word, or an empty one."""
-    if is_blank(text[start:end]):
-        return start, end
-    if is_blank(text[max(start - size, 0) : start]):
-        return max(start - size, 0), start
-    if is_blank(text[start : start + size]):
-        return start, min(start + size, len(text))
+    before = max(start - size, 0)
+    for first, last in ((start, end), (before, start), (start, min(start + size, len(text)))):
+        if first < last and all(map(is_space, text[first:last])):
+            return first, last
     return start, start

@@ -117,6 +117,12 @@ class WatchedCalls(Sequence[AttentionCall]):
         """Write the attention to a file, .html, .svg, .png or .json: see `ModelAttention.save`."""
         return self.attention(row).save(path, view, **options)
 
+    def _repr_html_(self) -> str | None:
+        try:
+            return self.attention().element()
+        except HeedfulError:
+            return None  # what cannot be joined is printed
+
     def __len__(self) -> int:
         return len(self.calls)
 

@@ -10,6 +10,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -186,23 +187,44 @@ class AttentionGroup:
 
         Each has at least `SINK_SHARE` of the weight of all heads, and twice its part if all weights were equal.
         """
+        return self._sinks
+
+    @cached_property
+    def _sinks(self) -> tuple[Sink, ...]:
         candidates, shares = sink_candidates(self.source), self._shares(self.received.sum((0, 1)))
         least = max(SINK_SHARE, 2 / len(self.source.words))
         sinks = [
             Sink(i, word.text, float(share))
             for i, (word, share) in enumerate(zip(self.source.words, shares, strict=True))
-            if share >= least and candidates[word.first : word.last].any()
+            if share >= least and (word.first == 0 or candidates[word.first : word.last].all())
         ]
         return tuple(sorted(sinks, key=lambda sink: -sink.share))
 
+    def sinks_in_words(self, shares: NDArray[Any] | None = None) -> str:
+        """Return the sinks with their shares, as captions have them: "[CLS] 47 %, 'The' 5 %"; "" if there are none.
+
+        `shares` are those of all words in one map; by default in all heads.
+        """
+        names = []
+        for number, text, share in self.sinks():
+            part = share if shares is None else float(shares[number])
+            names.append(f"{text if self.source.words[number].is_special else repr(text)} {_percent(part)}")
+        return ", ".join(names)
+
     def _shares(self, received: NDArray[Any]) -> NDArray[Any]:
         """Return the share of all weight that each source word receives.  (…, S) -> (…, words)."""
-        sums = np.stack([received[..., w.first : w.last].sum(-1) for w in self.source.words], axis=-1)
-        shares: NDArray[Any] = sums / np.maximum(received.sum(-1, keepdims=True, dtype=np.float64), 1e-12)
+        before = np.zeros((*received.shape[:-1], received.shape[-1] + 1))  # the sum of all tokens before each
+        np.cumsum(received, axis=-1, dtype=np.float64, out=before[..., 1:])
+        first, last = ([getattr(word, name) for word in self.source.words] for name in ("first", "last"))
+        shares: NDArray[Any] = (before[..., last] - before[..., first]) / np.maximum(before[..., -1:], 1e-12)
         return shares
 
     def measures(self) -> HeadMeasures:
         """Return the measures of every head."""
+        return self._measures
+
+    @cached_property
+    def _measures(self) -> HeadMeasures:
         shares = self._shares(self.received)
         sinks = [sink.word for sink in self.sinks()]
         others = np.delete(shares, sinks, axis=-1)
@@ -311,7 +333,7 @@ class AttentionGroup:
         if found:
             shares = self._shares(weights.sum(0))
             share = float(sum(shares[sink.word] for sink in found))
-            each = ", ".join(f"{sink.text} {_percent(float(shares[sink.word]))}" for sink in found)
+            each = self.sinks_in_words(shares)
             if (sinks or ("apart" if share > 0.5 else "keep")) == "apart":
                 source, weights = set_apart(source, weights, [sink.word for sink in found])
                 caption += f"; set apart: {each} of the weight, the rest is scaled to 100\u00a0%"
@@ -397,7 +419,7 @@ class AttentionGroup:
             weights = numbers(plain["weights"], "weights", (T, S))
             if weights.ndim != 4:
                 raise DataError("weights: expected lists in 4 levels (layers, heads, target tokens, source tokens)")
-            check_rows(weights, "weights", whole=True)
+            check_rows(weights, "weights", whole=False)  # rows of models with learned sinks sum to less than 1
             return replace(
                 cls.from_weights(kind, (source, target), modules, backend, weights, generated), causal=causal
             )

@@ -22,6 +22,7 @@ from heedful.trace.json_checks import (
     numbering,
     numbers,
     truth,
+    whole_number,
     whole_numbers,
 )
 from heedful.trace.readout import RAW, Readout
@@ -388,13 +389,18 @@ class Trace:
         if read is not None:
             check_rows(read, "read", whole=False)
         inside = truth(plain.get("inside", False), "inside")
-        if inside and source != target:
+        # A word that is set apart has no column, but its tokens are there.
+        if inside and (source.text, source.tokens, source.spans) != (target.text, target.tokens, target.spans):
             raise DataError("inside: this is the self-attention of one sentence, but source and target differ")
         wide = (*shape, S)
         after, norms = (beside(plain.get(name), name, wide) for name in ("after", "norms"))
         if after is not None and sum(source.ends) != sum(target.ends):
             raise DataError(f"after: the source has {sum(source.ends)} sentences, and the target {sum(target.ends)}")
-        trace = cls(source, target, weights, log_probs, readout, read, inside, layers, heads, after, norms)
+        generated = plain.get("generated")
+        if generated is not None and not 0 <= whole_number(generated, "generated") <= T:
+            raise DataError(f"generated: {generated!r:.40} is not the number of a token; there are {T}")
+        more = str(plain.get("caption", "")), generated
+        trace = cls(source, target, weights, log_probs, readout, read, inside, layers, heads, after, norms, *more)
         if weights is not None and read is None:
             if readout.step == "next" or readout.norms:
                 raise DataError("its read-out takes more than the weights, and there is no 'read'")

@@ -12,7 +12,7 @@ import torch
 from conftest import ROOT
 from small_runs import benchmark
 
-USERS = ("kernels_gpu", "recurrence", "attention_additive", "attention")
+USERS = ("kernels_gpu", "recurrence", "attention_additive", "attention", "watch")
 
 
 @pytest.fixture(scope="module")

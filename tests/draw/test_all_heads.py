@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
@@ -13,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heedful.draw import all_heads, braid, heatmap, svg
+from heedful.draw.model_attention import AttentionView, ModelAttention
 from heedful.draw.picture import generated_words
 from heedful.draw.terminal import columns, heads_table, word_table
-from heedful.errors import ConfigError
+from heedful.errors import ConfigError, DataError
 from heedful.trace import Trace
 from heedful.trace.alarms import alarms
 from heedful.trace.model_attention import MEASURES, AttentionGroup
@@ -128,6 +130,9 @@ def test_words_of_several_tokens_are_joined_in_maps_and_pairs() -> None:
     weights = np.array([[[[0.2, 0.3, 0.5], [0.4, 0.1, 0.5], [0.4, 0.5, 0.1]]]], dtype=np.float32)
     group = AttentionGroup.from_weights("self", (joined, joined), ["a"], "math", weights)
     assert np.allclose(all_heads.words_between(group, weights[0, 0]), [[0.5, 0.5], [0.9, 0.1]])
+    gap = replace(x, words=(x.words[0], x.words[2]))  # a token of no word
+    holed = replace(group, source=gap, target=gap)
+    assert np.allclose(all_heads.words_between(holed, weights[0, 0]), [[0.2, 0.5], [0.4, 0.1]])
     one = all_heads.ranked_heads(group)[0]
     if group.sinks():  # the first word is one, if it has much weight
         assert one.key != "untied"
@@ -221,6 +226,26 @@ def test_several_words_are_averaged_and_that_is_said() -> None:
     assert "mean of the rows of 'the animal'" in " ".join(table.split())
     assert np.allclose(ENCODER.weights[0, 0, [1, 2]].mean(0), ENCODER.rows_of([1, 2])[0, 0])
     assert len(trace.target.words) == 6
+
+
+def test_of_causal_attention_there_are_no_later_words() -> None:
+    drawn = word_table(DECODER, [3], sinks="keep")
+    assert drawn.startswith("words: 1 <s>  2 Paris  3 is  4 the\n")
+    assert "generated" not in drawn
+    shown = texts(str(all_heads.word_picture(DECODER, [5], sinks="keep")))
+    assert "of" in shown
+    assert "France" not in shown
+    assert any("generated" in text for text in shown)
+
+
+def test_sinks_are_named_with_their_shares() -> None:
+    x = samples.special_side(["The", "cat", "sat"])
+    weights = np.full((1, 1, 3, 3), 0.1, dtype=np.float32)
+    weights[..., 0] = 0.8
+    group = AttentionGroup.from_weights("self", (x, x), ["m"], "math", weights)
+    assert group.sinks_in_words() == "'The' 80\u00a0%"
+    assert "sinks: 'The' 80% of all weight" in heads_table(group).splitlines()
+    assert "set apart: 'The' 80% of the weight" in " ".join(heatmap(group.trace(1, 1)).split())
 
 
 def test_columns_keep_their_numbers_when_sinks_are_set_apart() -> None:
@@ -382,3 +407,47 @@ def test_a_trace_without_special_tokens_is_drawn() -> None:
     for drawn in (heatmap(trace), str(svg.picture(trace)), str(braid.picture(trace))):
         assert "b" in drawn
     assert alarms(trace, every=True) == ()
+
+
+def test_of_a_long_text_the_words_with_the_largest_weights_are_columns() -> None:
+    n = 300
+    x = samples.special_side([f"w{i}" for i in range(n)])
+    weights = np.full((1, 1, n, n), 0.5 / n, dtype=np.float32)
+    weights[..., [7, 250]] += 0.25
+    group = AttentionGroup.from_weights("self", (x, x), ["m"], "math", weights)
+    table = word_table(group, [3])
+    assert max(map(columns, table.splitlines())) <= 80
+    assert len(table.splitlines()) < 30
+    assert " 8 w7 " in table
+    assert " 251 w250" in table  # by its number in the text
+    assert re.search(r"the \d+ of 300 words", " ".join(table.split()))
+    picture = all_heads.word_picture(group, [3])
+    assert {"w7", "w250"} < set(texts(str(picture)))
+    assert picture.width < all_heads.WIDEST_PAGE + 100
+    assert f"the {all_heads.MOST_COLUMNS} of 300 words" in " ".join(texts(str(picture)))
+
+
+def test_traces_of_groups_are_saved_and_read() -> None:
+    for trace in (DECODER.trace(1, 2, sinks="apart"), ENCODER.trace(rollout=True), ENCODER.trace(1)):
+        again = Trace.build(json.loads(json.dumps(trace.plain())))
+        assert (again.caption, again.generated, again.inside) == (trace.caption, trace.generated, True)
+        assert heatmap(again) == heatmap(trace)
+    record = DECODER.trace(1, 2).plain()
+    for wrong in (-1, 8, "x"):
+        with pytest.raises(DataError, match="generated"):
+            Trace.build({**record, "generated": wrong})
+
+
+def test_pictures_of_a_run_have_titles_and_options() -> None:
+    seen = ModelAttention("some-model", [ENCODER])
+    titles = {
+        AttentionView(): "Self-attention of some-model",
+        AttentionView(layer=2, head=1): "Self-attention of some-model, layer 2, head 1",
+        AttentionView(mean=True): "Self-attention of some-model, mean of all layers and heads",
+        AttentionView(word="it"): "Self-attention of some-model: from 'it', in every head",
+    }
+    for how, title in titles.items():
+        assert seen.picture(how).title == title
+        assert seen.picture(how, "My title").title == "My title"
+    drawn = maps(str(seen.picture(AttentionView(rank="distance", in_order=True))))
+    assert list(drawn) == [f"layer {m}, head {n}" for m, n in ENCODER.rank("distance")]

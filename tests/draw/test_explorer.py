@@ -76,6 +76,7 @@ def test_measures_and_sinks():
 def test_small_weights_are_left_out_to_hold_all_heads(monkeypatch):
     run = explorer_runs.street()
     monkeypatch.setattr(explorer, "MOST_LOST", 1.0)
+    monkeypatch.setattr(explorer, "FEW_LOST", 0.0)
     whole = sum(map(len, blocks(explorer.page([run], AttentionView())).values()))
     monkeypatch.setattr(explorer, "MAX_BYTES", 11_000)
     text = explorer.page([run], AttentionView())
@@ -101,6 +102,13 @@ def test_too_many_heads_leave_the_sharpest_or_those_asked_for(monkeypatch):
     assert record(text)["runs"][0]["groups"][0]["held"] == ["2.3"]
     assert record(text)["state"]["picks"] == [[0, "2.3"]]
     assert {key for key in blocks(text) if "blocks" in key} == {"0.0.blocks.0", "0.0.blocks.1"}
+    # The row of a word is there of all heads.
+    text = explorer.page([run], AttentionView(word="it"))
+    assert record(text)["runs"][0]["groups"][0]["single"] == [9]
+    numbers = np.frombuffer(blocks(text)["0.0.row.9"], "<u2")
+    assert numbers[:6].tolist() == [16] * 6
+    columns, values = np.split(numbers[12:], 2)
+    assert values[5 * 16 :][columns[5 * 16 :] == 2] / 65535 == pytest.approx([0.69], abs=1e-4)
 
 
 def test_a_long_text_holds_the_largest_weights_of_some_heads():
@@ -219,7 +227,10 @@ def test_text_never_becomes_markup():
     (source,) = re.findall(r'srcdoc="([^"]*)"', element)
     outside = element.replace(source, "")
     assert "onerror=alert(1)>" not in outside
-    assert source.replace("&quot;", '"').replace("&amp;", "&") == text
+    inside = source.replace("&quot;", '"').replace("&amp;", "&")
+    assert re.sub("<noscript>.*?</noscript>", "", inside, flags=re.S) == re.sub(
+        "<noscript>.*?</noscript>", "", text, flags=re.S
+    )
 
 
 def test_characters_beyond_16_bits_are_counted_as_browsers_do():
@@ -234,5 +245,6 @@ def test_the_element_has_a_picture_for_notebooks_that_are_not_trusted():
     assert element.count("<iframe") == 1
     assert 'sandbox="allow-scripts"' in element
     assert re.search(r"</iframe><div><img src=\"data:image/svg\+xml;base64,", element)
+    assert "svg" not in element.split("<noscript>")[1].split("</noscript>")[0]  # it is there once
     long = explorer.element([explorer_runs.long(3000)], AttentionView())
     assert "<img" not in long.split("</iframe>")[1]

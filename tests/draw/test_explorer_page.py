@@ -16,6 +16,7 @@ import pytest
 
 from heedful.draw import explorer
 from heedful.draw.model_attention import AttentionView, ModelAttention
+from heedful.trace import Text, Word
 from heedful.trace.model_attention import AttentionGroup
 
 TROPHY = "The trophy did not fit in the suit|case because it was too big ."
@@ -495,6 +496,20 @@ def test_scripts(look, name):
     assert found.evaluate("document.activeElement.textContent") == after
 
 
+def test_tokens_that_are_bytes_of_one_character(look):
+    tokens = ("a", "<0xF0>", "<0x9F>", "b")
+    spans = ((0, 1), (2, 3), (2, 3), (4, 5))
+    words = (Word("a", 0, 1, 0, 1), Word("😀", 2, 3, 1, 3), Word("b", 4, 5, 3, 4))
+    one = Text("a 😀 b", tokens, spans, words)
+    groups = [
+        AttentionGroup.from_weights("self", (one, one), ("a",), "math", explorer_runs.rows(4, 4, 0.5)[None, None])
+    ]
+    found = look(ModelAttention("bytes", groups))
+    assert found.locator(".x-unit").all_inner_texts() == ["a", "😀", "b"]
+    found.check("input[value=tokens]")
+    assert found.locator(".x-unit").all_inner_texts() == list(tokens)
+
+
 def test_a_long_text(look):
     run = explorer_runs.long(4000)
     found = look(run)
@@ -516,6 +531,10 @@ def test_a_long_text(look):
     strongest = run.groups[0].target.tokens[top.positions[3989, 0]]
     assert said(found).startswith(f". attends to {strongest} {top.weights[3989, 0]:.0%}".replace("%", " %"))
     assert "not in this file 10 %" in said(found)
+    found.locator(".x-go").nth(3).click()  # scrolls to that word
+    goal = found.locator(".x-go").nth(3).inner_text()
+    assert goal in found.locator(".x-unit[data-share]").all_inner_texts()
+    last.focus()
     found.keyboard.press("End")
     assert found.evaluate("document.activeElement.dataset.i") == "3999"
     found.keyboard.press("ArrowUp")
@@ -550,7 +569,39 @@ def test_the_element_alone_and_twice_in_a_page(browser, tmp_path):
             for inner, whole in heights:
                 assert whole <= inner + 260
                 assert inner <= whole + 260
+    # The policy of the frames in which VS Code shows what a cell returns.
+    rules = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; child-src data:"
+    meta = f'<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{rules}">'
+    for opened in browsing.opening(browser, tmp_path):
+        found = opened(f"<!DOCTYPE html>{meta}<title>n</title><body>{one}", 900)
+        found.frames[1].wait_for_selector(".x-heads[data-drawn]")
     for opened in browsing.opening(browser, tmp_path):
         bare = one.replace("<iframe", "<template").replace("</iframe", "</template")  # as where frames are removed
         found = opened(f'<!DOCTYPE html><meta charset="utf-8"><title>n</title><body>{bare}', 900)
         assert found.locator("img").first.is_visible()
+
+
+def test_runs_with_different_kinds_of_attention(look):
+    found = look(explorer_runs.street(), explorer_runs.translation())
+    assert found.locator("input[data-key=kind]").count() == 4
+    assert "no attention of this kind" in found.inner_text(".x-panel:nth-child(2)")
+    found.check("input[value=cross]")
+    assert "no attention of this kind" in found.inner_text(".x-panel:nth-child(1)")
+    unit(found, "eating", 2).click()
+    assert said(found, 2).startswith("eating attends to")
+    found.check("input[value=self]")
+    unit(found, "it").click()
+    assert chosen(found) == ["it"]
+
+
+def test_keys_in_a_heat_map(look):
+    found = look(explorer_runs.street(), layer=2, head=3, view="heatmap")
+    found.focus(".v-target li[tabindex='0']")
+    for _ in range(9):
+        found.keyboard.press("ArrowDown")
+    assert said(found).startswith("it attends to animal 69 %")
+    found.keyboard.press("Enter")
+    assert found.locator(".v-target [aria-selected=true]").all_inner_texts() == ["it"]
+    assert "tokens=10" in address(found)
+    found.keyboard.press("Escape")
+    assert found.locator(".v-target [aria-selected=true]").count() == 0

@@ -78,7 +78,7 @@ def scaled(kernel, q, C, MASK, CAUSAL, BIAS, top=0):
     x = torch.zeros(1, 1, 1, C, dtype=kind)
     given = scaled_kernels.KernelInputs(scaled_kernels.Scores(x, x, 1.0))
     pointers = {"q": q, "k": q, "lse": F, "bias": F if BIAS else q, "mask": (q, "*u8", q, F)[MASK], "factor": "fp32"}
-    pointers |= {"received": F, "parts": F, "tops": F, "positions": "*i64", "weights": F}
+    pointers |= {"received": F, "parts": F, "tops": F, "positions": "*i64", "weights": F, "mass": F}
     constants = {"C": C, "CAUSAL": CAUSAL, "BIAS": BIAS, "MASK": min(MASK, 2)}
     products = {"PRECISION": given.sizes[0], "CHANNELS": given.sizes[1], "ROWS": given.rows}
     name = f"{kernel} {q} {C} mask {MASK}"
@@ -109,6 +109,9 @@ for kernel, q, C, MASK, CAUSAL, BIAS, top in (
 ):
     scaled(kernel, q, C, MASK, CAUSAL, BIAS, top)
 
+BLOCKS, ROWS = scaled_kernels.SUMMED
+constants = {"CAUSAL": True, "KEYS": 128, "BLOCKS": BLOCKS, "ROWS": ROWS}
+tried("entropies", scaled_kernels._entropies, {"parts": F, "entropy": F}, constants, num_warps=4)
 names = "s q keys v values weights c dc d_weights de dq ds dk dv"
 tables = dict.fromkeys(names.split(), F) | {"keep": "*i1"}
 for S, ADDITIVE in ((16, True), (1024, False)):
@@ -175,7 +178,7 @@ def test_they_compile_and_share_their_reciprocals(environment: dict[str, str]) -
 @pytest.mark.slow
 def test_those_that_read_weights_and_those_of_recurrence_compile(environment: dict[str, str]) -> None:
     """With every kind of mask and type, within the shared memory that there is."""
-    cases, passes, others = 12, 5, 11  # a pass is compiled for two kinds of GPU
+    cases, passes, others = 12, 5, 12  # a pass is compiled for two kinds of GPU
     assert len(run(SCALED, environment)) == cases + passes + others
 
 

@@ -135,6 +135,7 @@ def test_masks_of_any_shape(device: str, shape: tuple[int, ...], added: bool) ->
 
 def test_buffers_that_hold_a_part_of_the_queries(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scaled_kernels, "BUFFER", 1)
+    monkeypatch.setattr(scaled_kernels, "BY_QUERIES", 0)
     monkeypatch.setattr(scaled_plain, "ELEMENTS", 500)
     both(scores_of(1, 2, 1, 210, 140, 8, device, torch.float16, causal=True), 2)
     both(scores_of(1, 2, 2, 150, 140, 8, device, torch.float16), 0)

@@ -89,3 +89,45 @@ def test_kernels_read_low_numbers_among_others_but_no_row_of_them(device: str) -
     torch.testing.assert_close(plain.block()[:, :, 2], torch.full((1, 2, 5), 0.2, device=device))
     with pytest.raises(ConfigError, match="mask.*row"):
         fused.received()
+
+
+LATE = torch.arange(9) < torch.tensor([[9], [4]])
+FAR = torch.zeros(2, 4, 6, 9)
+FAR[1, :, 2:4] = -1e9
+FAR[0, :, :, 5:] = -torch.inf
+FAR[1, 0, 5] = -torch.inf
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"causal": True},
+        {"keep": LATE},
+        {"keep": LATE, "causal": True},
+        {"mask": LATE[:, None, None]},
+        {"mask": FAR},
+    ],
+)
+@pytest.mark.parametrize("G", [4, 2])
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+def test_tiles_of_one_sentence_are_its_weights(
+    given: dict[str, object], G: int, kind: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    q, k, values = (torch.randn(2, n, m, 8).to(kind) for n, m in ((4, 6), (G, 9), (G, 9)))
+    mask = given.get("mask")
+    given = {**given, "mask": mask.to(kind)} if isinstance(mask, Tensor) and mask.is_floating_point() else given
+    weights = scaled_attend(q, k, values, **given)[1]  # type: ignore[arg-type]
+    monkeypatch.setattr("heedful.fused.triton.scaled_plain.ELEMENTS", 60)
+    for sentence in (0, 1):
+        for heads in (slice(None), [3, 1]):
+            wanted = weights.block(heads=heads)[sentence]
+            found, at = torch.zeros_like(wanted), 0
+            for rows, tile in weights.tiles(sentence, heads):
+                assert rows.start == at
+                assert tile.shape[2] == 9 or (given.get("causal") and tile.shape[2] == rows.stop)
+                assert tile.numel() <= 60 or rows.stop - rows.start == 1
+                found[:, rows, : tile.shape[2]] = tile
+                at = rows.stop
+            assert at == 6
+            torch.testing.assert_close(found, wanted, rtol=0.0, atol=1e-6)

@@ -271,7 +271,7 @@ def test_settings_that_cannot_be(folder: Path, setting: str, value: object, says
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_that_is_missing(folder: Path, name: str) -> None:
     (folder / name).unlink()
-    refused(folder, f"{name}: cannot be read .No such file or directory.; the Marian model is incomplete")
+    refused(folder, f"{name}: cannot be read .No such file or directory.; the model is incomplete")
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -205,7 +205,7 @@ def test_a_compressed_pickle_is_refused(bert: Path) -> None:
 
 
 def test_files_that_are_pickles_are_never_opened(bert: Path, tmp_path: Path) -> None:
-    """A `.metadata` of a distributed checkpoint is a pickle that transformers would prefer to safetensors."""
+    """Not even seen: also those that only some versions of transformers, or other packages, would read."""
     content = pickle.dumps(hostile(tmp_path))
     for name in (
         ".metadata",
@@ -225,6 +225,14 @@ def test_files_that_are_pickles_are_never_opened(bert: Path, tmp_path: Path) -> 
 
 def code(folder: Path) -> None:
     (folder / "own.py").write_text(f"open({str(folder / 'RUN')!r}, 'w').close()\nclass Own: ...\n")
+
+
+def test_a_generate_function_in_the_folder_is_not_run(gpt2: Path) -> None:
+    (gpt2 / "custom_generate").mkdir()
+    (gpt2 / "custom_generate" / "generate.py").write_text(f"open({str(gpt2 / 'RUN')!r}, 'w').close()\n")
+    model = open_transformers(gpt2).model
+    model.generate(torch.tensor([[5]]), max_new_tokens=1, do_sample=False, pad_token_id=0)
+    assert not (gpt2 / "RUN").exists()
 
 
 @pytest.mark.parametrize("part", ["config", "model", "tokenizer"])
@@ -270,6 +278,17 @@ def test_code_in_the_folder_is_run_if_it_is_trusted(
 def test_kernels_named_in_the_settings_are_not_fetched(bert: Path) -> None:
     change(bert / CONFIG, _attn_implementation="kernels-community/evil", attn_implementation="kernels-community/evil")
     assert open_transformers(bert).model.config._attn_implementation == "sdpa"
+
+
+def test_files_that_are_not_plain(bert: Path) -> None:
+    (bert / "model.safetensors").unlink()
+    os.mkfifo(bert / "pytorch_model.bin")
+    refused(bert, "pytorch_model.bin", "pipe")
+
+
+def test_quantized_weights_name_the_package_that_they_need(bert: Path) -> None:
+    change(bert / CONFIG, quantization_config={"quant_method": "aqlm"})
+    refused(bert, "not installed", "aqlm")
 
 
 def test_an_adapter(bert: Path) -> None:
@@ -396,11 +415,14 @@ import sys, socket
 def refuse(*_, **__): raise OSError("no network here")
 socket.socket.connect = socket.getaddrinfo = refuse
 from heedful.errors import ModelError
-from heedful.interop.transformers import open_transformers
+from heedful.interop import is_transformers, open_transformers
 for name in sys.argv[1:]:
     try:
-        found = open_transformers(name)
-        print(found.name, found.architecture, len(found.tokenizer))
+        if is_transformers(name):
+            found = open_transformers(name)
+            print(found.name, found.architecture, len(found.tokenizer))
+        else:
+            print(name, "is not of transformers")
     except ModelError as error:
         print("ERROR", error)
 """
@@ -413,7 +435,10 @@ def test_the_cache_of_the_hub(offline: str, bert: Path, gpt2: Path, tmp_path: Pa
     cached(bert, cache, "tiny-org/bert-tiny")
     (bert / "model.safetensors").unlink()
     cached(bert, cache, "tiny-org/bert-tiny", "ab" * 20, "refs/pr/1")
+    change(bert / CONFIG, model_type="marian")
+    cached(bert, cache, "tiny-org/marian")
     names = ["hf:gpt2", "hf:tiny-org/bert-tiny", "hf:tiny-org/bert-tiny@" + "0123456789" * 4]
+    names += ["hf:tiny-org/marian"]
     wrong = ["hf:tiny-org/bert-tiny@refs/pr/1", "hf:tiny-org/unknown", "hf:gpt2@v2"]
     environment = {**os.environ, "HF_HUB_CACHE": str(cache), "HF_HUB_OFFLINE": offline, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
@@ -422,6 +447,7 @@ def test_the_cache_of_the_hub(offline: str, bert: Path, gpt2: Path, tmp_path: Pa
     lines = done.stdout.splitlines()
     size = len(tiny.make("bert")[1])
     assert lines[:3] == ["gpt2 GPT2LMHeadModel 400", *[f"tiny-org/bert-tiny BertModel {size}"] * 2], done
+    assert lines.pop(3) == "hf:tiny-org/marian is not of transformers"
     assert lines[3].startswith("ERROR hf:tiny-org/bert-tiny@refs/pr/1: there are no weights")
     for line, name in zip(lines[4:], wrong[1:], strict=True):
         assert line.startswith(f"ERROR {name}: ")

@@ -65,6 +65,83 @@ def test_see_equals_eager_attention(name: str) -> None:
     assert {group.backend == "eager" for group in seen.groups} == {name in UNREAD}
 
 
+TINY: dict[str, Any] = {"vocab_size": 480, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+GROUPED = {**TINY, "intermediate_size": 48, "num_key_value_heads": 2}
+OTHERS: dict[str, dict[str, Any]] = {
+    "deberta-v2": {**TINY, "intermediate_size": 48},
+    "longformer": {**TINY, "intermediate_size": 48, "attention_window": [4, 8]},
+    "modernbert": {**TINY, "intermediate_size": 48, "local_attention": 4, "pad_token_id": 0},
+    "xlnet": {"vocab_size": 480, "d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 48},
+    "bloom": {"vocab_size": 480, "hidden_size": 32, "n_layer": 2, "n_head": 4},
+    "gptj": {"vocab_size": 480, "n_embd": 32, "n_layer": 2, "n_head": 4, "rotary_dim": 4},
+    "gpt_neo": {
+        **{"vocab_size": 480, "hidden_size": 32, "num_layers": 2, "num_heads": 4, "window_size": 4},
+        "attention_types": [[["global", "local"], 1]],
+    },
+    "mixtral": GROUPED,
+    "gpt_oss": {**GROUPED, "head_dim": 8, "sliding_window": 4, "num_local_experts": 2, "num_experts_per_tok": 1},
+    "jamba": {**GROUPED, "attn_layer_period": 2, "attn_layer_offset": 1, "num_experts": 2},  # one layer of attention
+}
+FUSED = {"modernbert", "mixtral", "jamba"}
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # of DeBERTa
+@pytest.mark.parametrize("name", OTHERS)
+def test_more_architectures(name: str) -> None:
+    """Those without fused attention, with windows, and with layers of another kind."""
+    import transformers
+
+    transformers.utils.logging.set_verbosity_error()
+    torch.manual_seed(0)
+    kind = (
+        transformers.AutoModel
+        if name in ("deberta-v2", "longformer", "modernbert", "xlnet")
+        else (transformers.AutoModelForCausalLM)
+    )
+    model = kind.from_config(transformers.AutoConfig.for_model(name, **OTHERS[name])).eval()
+    _, tokenizer = make("gpt2")
+    ids = tokenizer(SHORT)["input_ids"]
+    (group,) = heedful.see(model, tokenizer, SHORT).groups
+    assert group.weights is not None
+    wanted = eager(model, ids)["self"] if name != "longformer" else windows(model, ids)
+    assert (group.backend != "eager") == (name in FUSED)
+    np.testing.assert_allclose(group.weights, wanted, atol=1e-5)
+    again = ModelAttention.build(ModelAttention("", [group]).plain())
+    np.testing.assert_allclose(again.group().weights, group.weights, atol=1e-6)
+
+
+def windows(model: Any, ids: list[int]) -> np.ndarray:
+    """Longformer's weights, computed from the positions of its windows."""
+    with torch.no_grad():
+        layers = model(torch.tensor([ids]), output_attentions=True).attentions
+    wanted = np.zeros((len(layers), 4, len(ids), len(ids)), dtype=np.float32)
+    for i, (layer, window) in enumerate(zip(layers, model.config.attention_window, strict=True)):
+        for t in range(len(ids)):
+            for c in range(window + 1):
+                if 0 <= (j := t + c - window // 2) < len(ids):
+                    wanted[i, :, t, j] = layer[0, :, t, c].numpy()
+    return wanted
+
+
+def test_what_is_not_read_is_said() -> None:
+    import transformers
+
+    sizes = {
+        f"num_{part}_{what}": n
+        for part in ("encoder", "decoder")
+        for what, n in (("layers", 1), ("attention_heads", 2))
+    }
+    config = transformers.ProphetNetConfig(
+        vocab_size=480, hidden_size=16, encoder_ffn_dim=16, decoder_ffn_dim=16, **sizes
+    )
+    model = transformers.ProphetNetForConditionalGeneration(config).eval()
+    _, tokenizer = make("gpt2")
+    with pytest.warns(UserWarning, match="ProphetNet.*not read.*decoder.layers.0") as told:
+        seen = heedful.see(model, tokenizer, SHORT, target="it")
+    assert told[0].filename == __file__
+    assert [group.kind for group in seen.groups] == ["encoder", "decoder"]
+
+
 @pytest.mark.parametrize("name", [*ENCODERS, "gpt2", "llama", "bart", "t5"])
 def test_padding_is_removed(name: str) -> None:
     model, tokenizer = make(name)
@@ -258,6 +335,49 @@ def test_a_part_that_is_called_alone() -> None:
     check(seen.attention(), {"encoder": eager(model, row, [2])["encoder"]})
 
 
+def test_sound_instead_of_text() -> None:
+    """The encoder's positions are numbered, and the decoder's tokens have names."""
+    import transformers
+
+    sizes = {f"{part}_{what}": 2 for part in ("encoder", "decoder") for what in ("layers", "attention_heads")}
+    model, tokenizer = make("bart")
+    config = transformers.WhisperConfig(
+        **sizes, vocab_size=480, d_model=16, max_source_positions=20, num_mel_bins=8, pad_token_id=0
+    )
+    model = transformers.WhisperForConditionalGeneration(config).eval()
+    ids = tokenizer(SHORT)["input_ids"][:7]
+    with torch.no_grad(), heedful.watch(model, tokenizer) as seen:
+        model(torch.randn(1, 8, 40), decoder_input_ids=torch.tensor([ids]))
+    attention = seen.attention()
+    assert [group.shape for group in attention.groups] == [(2, 2, 20, 20), (2, 2, 7, 7), (2, 2, 7, 20)]
+    assert attention.group("cross").source.tokens[-1] == "19"
+    assert attention.group("cross").target.tokens == (*attention.group("decoder").target.tokens[1:], "[next]")
+
+
+def test_two_models_as_encoder_and_decoder() -> None:
+    import transformers
+
+    small = {**TINY, "intermediate_size": 48, "vocab_size": 480}
+    decoder = transformers.BertConfig(**small, is_decoder=True, add_cross_attention=True)
+    config = transformers.EncoderDecoderConfig.from_encoder_decoder_configs(transformers.BertConfig(**small), decoder)
+    config.decoder_start_token_id, config.pad_token_id = 2, 0
+    torch.manual_seed(0)
+    model = transformers.EncoderDecoderModel(config).eval()
+    _, tokenizer = make("bert")
+    ids = tokenizer(SHORT)["input_ids"]
+    with heedful.watch(torch.nn.Sequential(model), tokenizer) as seen:
+        written = model.generate(torch.tensor([ids]), **SETTINGS)
+    attention = seen.attention()
+    again = heedful.see(model, tokenizer, SHORT, generate=12)
+    T = written.shape[1] - 1
+    for kind in ("encoder", "decoder", "cross"):
+        one, other = attention.group(kind).weights, again.group(kind).weights
+        assert one is not None
+        assert other is not None
+        np.testing.assert_allclose(one[:, :, :T], other[:, :, :T], atol=1e-5)
+    assert attention.group("decoder").modules[0].startswith("0.decoder.bert")
+
+
 def test_another_library() -> None:
     torch.manual_seed(0)
     layer = torch.nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
@@ -268,6 +388,31 @@ def test_another_library() -> None:
     assert (group.kind, group.shape, len(group.source.tokens)) == ("self", (2, 4, 5, 5), 5)
     assert group.weights is not None
     np.testing.assert_allclose(group.weights[1], seen[1].array()[2], atol=1e-6)
+
+
+class Attends(torch.nn.Module):
+    """Attention of the last tokens to all, with a cache of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.past = torch.nn.Embedding(10, 8), torch.zeros(1, 0, 8)
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        x = self.embedding(input_ids)
+        self.past = torch.cat([self.past, x], 1)
+        k = self.past[:, None]
+        return torch.nn.functional.scaled_dot_product_attention(x[:, None], k, k)
+
+
+def test_a_cache_that_is_not_known() -> None:
+    model = Attends()
+    with torch.no_grad(), heedful.watch(model) as seen:
+        model(torch.tensor([[1, 2, 3]]))
+    assert seen.attention().group().shape == (1, 1, 3, 3)
+    with torch.no_grad(), heedful.watch(model) as seen:
+        model(torch.tensor([[4]]))
+    with pytest.raises(ConfigError, match="cache"):
+        seen.attention()
 
 
 def test_what_cannot_be_joined() -> None:

@@ -95,6 +95,21 @@ def test_sinks_are_special_first_or_punctuation_and_take_much() -> None:
     assert "animal" not in [sink.text for sink in group(ordinary).sinks()]
 
 
+def test_a_word_with_a_token_of_white_space_is_no_sink_for_that() -> None:
+    text = sentence("the big old animal, it slept")
+    first, last = text.words[3].first, text.words[3].last  # as ▁ and old
+    blank = replace(text, tokens=(*text.tokens[:first], "▁", *text.tokens[first:]))
+    begin = text.spans[first][0]
+    spans = (*text.spans[:first], (begin - 1, begin), *text.spans[first:])
+    shifted = [w if w.first < first else w._replace(first=w.first + 1, last=w.last + 1) for w in text.words]
+    shifted[3] = shifted[3]._replace(first=first)
+    blank = replace(blank, spans=spans, words=tuple(shifted))
+    n = len(blank.tokens)
+    weights = np.full((1, 1, n, n), 0.01, dtype=np.float32)
+    weights[..., last] = 1 - 0.01 * (n - 1)
+    assert AttentionGroup.from_weights("self", (blank, blank), ["a"], "math", weights).sinks() == ()
+
+
 def test_sinks_over_half_are_set_apart_unless_told_otherwise() -> None:
     made = group(on_sink(0.7))
     apart, kept = made.trace(1, 2), made.trace(1, 2, sinks="keep")

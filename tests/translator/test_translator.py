@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from random_translators import random_translator
 from small_runs import train_tiny
 
 import heedful
 from heedful.errors import ConfigError, DataError, HeedfulError
-from heedful.text import END
+from heedful.models import NeedWeights
+from heedful.text import END, START
 from heedful.trace import Trace
 
 
@@ -220,10 +222,52 @@ def test_the_attention_inside_a_sentence(name: str) -> None:
         translator.self_attention(5)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("name", ["transformer", "post"])
+def test_the_attention_inside_a_translation(name: str) -> None:
+    """Causal, over what the decoder reads, and step by step the same."""
+    translator = random_translator(name)
+    own = translator.translate("a bead c")
+    for target in (None, "A face. B"):
+        trace = translator.decoder_self_attention("a bead c", target)
+        written = translator.score(["a bead c"], [target or own.text])[0].trace.target
+        assert trace.source == trace.target
+        assert trace.target.tokens == ("<s>", *written.tokens[:-1])
+        assert trace.target.text == (own.text if target is None else target)
+        assert [word.text for word in trace.target.words] == ["<s>", *(word.text for word in written.words[:-1])]
+        assert trace.inside
+        weights = trace.weights
+        assert weights is not None
+        T = len(written.tokens)
+        assert weights.shape == ((2, 2, T, T) if name == "transformer" else (1, 3, T, T))
+        np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-5)
+        assert not np.triu(weights, 1).any()
+        for t, step in enumerate(step_by_step(translator, "a bead c", trace.target.text)):
+            np.testing.assert_allclose(weights[:, :, t, : t + 1], step, atol=1e-5)
+    whole = translator.see("a bead c").group("decoder")
+    np.testing.assert_allclose(whole.weights, translator.decoder_self_attention("a bead c").weights, atol=1e-6)
+
+
+@torch.inference_mode()
+def step_by_step(translator: heedful.Translator, text: str, target: str) -> Iterator[NDArray[np.float32]]:
+    """The decoder's self-attention of each step, one token at a time.  (L, H, t)."""
+    parts = translator.parts
+    x = torch.tensor([parts.source.encode(text).ids])
+    memory = parts.model.encode(x, torch.ones_like(x, dtype=torch.bool))
+    inputs = (START, *parts.target.encode(target).ids[:-1])
+    state = parts.model.start(memory, len(inputs))
+    for token in inputs:
+        step = parts.model.step(torch.tensor([[token]]), state, memory, NeedWeights(self_attention=True))
+        state = step.state
+        assert step.weights is not None
+        yield step.weights[0, :, :, 0].numpy()
+
+
 @pytest.mark.parametrize("name", ["rnn", "fixed"])
 def test_what_reads_by_recurrence_has_no_attention_inside(name: str) -> None:
     with pytest.raises(ConfigError, match=f"'{name}' has no self-attention"):
         random_translator(name).self_attention("a b")
+    with pytest.raises(ConfigError, match=f"'{name}' has no self-attention"):
+        random_translator(name).decoder_self_attention("a b", "A B")
 
 
 def test_one_layer_or_head() -> None:

@@ -23,6 +23,7 @@ from heedful.fused.triton.policy import path
 from heedful.fused.triton.scaled_plain import Index, Scores, Summary, Top, products_are_rounded
 
 MASKS = 1 << 26  # bytes of a causal mask with padding
+TILE = 1 << 25  # weights of a tile on a GPU: 128 MB
 KINDS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 _aten = torch.ops.aten
 # The kernels, with the index of the argument that requests the log-sum-exp, if there is one.
@@ -331,7 +332,8 @@ class ScaledWeights:
         at, only = _index(heads, H, "heads"), slice(sentence, sentence + 1)
         with torch.no_grad():
             scores, lse = self.scores.select(only).wide(), lse[at]
-        for _, rows in scaled_plain.blocks(1, len(lse), T, S, scores.most):
+        most = scores.most if scores.q.device.type == "cpu" else TILE
+        for _, rows in scaled_plain.blocks(1, len(lse), T, S, most):
             columns = slice(0, min(S, rows.stop)) if scores.causal else slice(0, S)
             with torch.no_grad():
                 tile = scores.tile(slice(0, 1), at, rows, columns)[0].sub_(lse[:, rows]).exp_()

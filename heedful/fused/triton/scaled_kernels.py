@@ -1,9 +1,11 @@
 """One pass over all weights of scaled dot-product attention, P = exp(scale·q·k − lse), without storing them.
 
 A program of `_pass` has one block of keys and loops over the queries. The weight that a position receives is summed
-over the tiles, and over their rows at the end; Σ p·log p of a row over this block is written to a buffer, which PyTorch
-sums. There are no atomic additions, so the result is deterministic. For the top positions, the largest score of every
-group of `GROUP` keys is written, too. Each buffer has at most `BUFFER` elements: queries are processed in slabs.
+over the tiles, and over their rows at the end; Σ p·log p of a row over this block is written to a buffer, which
+`_entropies` sums. There are no atomic additions, so the result is deterministic. For the top positions, the largest
+score of every group of `GROUP` keys is written, too. Queries are processed in slabs, so that a buffer has at most
+`BUFFER` elements, or as many as q if that is more. With a causal mask, blocks of keys after the last query of a slab
+have neither a program nor a place in the buffers, and what was not written there is not read.
 
 The `count` largest weights of a query are in the `count` groups with the largest maxima. `_search` computes only those
 groups again: 8 groups of 16 keys for the top 8, for any length. A program is one warp with one query. Scores are
@@ -17,7 +19,6 @@ The definition is `scaled_plain`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 ROWS = 64  # slabs are multiples of it
 GROUP = 16  # keys of which `_pass` writes the largest score
 BUFFER = 1 << 24  # elements of each buffer: 64 MiB
+BY_QUERIES = 1.0  # the same for each element of q: a forward pass holds several times as much in its other layers
+SUMMED = (16, 128)  # blocks and queries that a program of `_entropies` adds at once
 MOST = 65_535  # queries of a slab: the limit of a grid's second axis
 LOG2E = 1.4426950408889634
 WIDEST = 256  # channels per head
@@ -76,6 +79,28 @@ def _tile(
             valid &= columns[None, :] <= rows[:, None]
         z = tl.where(valid, z, -1e30)
     return z
+
+
+@part
+def _halves(x, ROWS: tl.constexpr, N: tl.constexpr) -> tl.tensor:
+    """The first and the second half of each row, for half as many columns each.  (R, N) -> (R, N/2) twice."""
+    return tl.split(tl.permute(tl.reshape(x, [ROWS, 2, N // 2]), (0, 2, 1)))
+
+
+@part
+def _sum_of_products(p, z, ROWS: tl.constexpr, N: tl.constexpr, PRECISION: tl.constexpr) -> tl.tensor:
+    """Σ p·z of each row.  (R, N) -> (R,)."""
+    if PRECISION == "ieee":
+        return tl.sum(p * z, 1)
+    # tl.sum adds pairs of products: three instructions for two. A thread has the same columns of all four quarters, so
+    # here it takes five for four.
+    p0, p1 = _halves(p, ROWS, N)
+    z0, z1 = _halves(z, ROWS, N)
+    p00, p01 = _halves(p0, ROWS, N // 2)
+    z00, z01 = _halves(z0, ROWS, N // 2)
+    p10, p11 = _halves(p1, ROWS, N // 2)
+    z10, z11 = _halves(z1, ROWS, N // 2)
+    return tl.sum(((p00 * z00 + p01 * z01) + p10 * z10) + p11 * z11, 1)
 
 
 @kernel("T", "S", "H", "begin", "end", "bb", "bh", "group")
@@ -154,10 +179,11 @@ def _pass(
             p = tl.exp2(z)
             total += p
             valid = rows < end
+            products = _sum_of_products(p, z, ROWS, KEYS, PRECISION)
             if unmasked:
-                tl.store(parts + rows, tl.sum(p * z, 1))
+                tl.store(parts + rows, products)
             else:
-                tl.store(parts + rows, tl.sum(p * z, 1), valid)
+                tl.store(parts + rows, products, valid)
             if TOP:
                 # A group is not 16 adjacent keys, but those that one thread holds of the product.
                 best = tl.max(tl.max(tl.reshape(z, [ROWS, KEYS // 64, 8, 4, 2]), 4), 2)
@@ -167,7 +193,31 @@ def _pass(
                 else:
                     tl.store(tops + t.to(tl.int64) * groups, best, valid[:, None])
     place = received + pair * S + columns
-    tl.store(place, tl.load(place, columns < S, 0.0) + tl.sum(total, 0), columns < S)
+    before = tl.load(place, columns < tl.where(begin > 0, S, 0), 0.0)
+    tl.store(place, before + tl.sum(total, 0), columns < S)
+
+
+@kernel("T", "begin", "end", "blocks")
+def _entropies(
+    parts, entropy, T, begin, end, blocks,
+    CAUSAL: tl.constexpr, KEYS: tl.constexpr, BLOCKS: tl.constexpr, ROWS: tl.constexpr,
+) -> None:  # fmt: skip
+    """-Σ p·log p of the queries of a slab, from the sums of p·log2 p over each block of keys."""
+    pair = tl.program_id(0).to(tl.int64)
+    rows = begin + tl.program_id(1) * ROWS + tl.arange(0, ROWS)
+    slab = end - begin
+    parts += pair * blocks * slab - begin
+    last = blocks
+    if CAUSAL:
+        last = tl.minimum(blocks, (begin + (tl.program_id(1) + 1) * ROWS - 1) // KEYS + 1)
+    total = tl.zeros([BLOCKS, ROWS], tl.float32)
+    for first in range(0, last, BLOCKS):
+        block = first + tl.arange(0, BLOCKS)
+        valid = (block < last)[:, None] & (rows < end)[None, :]
+        if CAUSAL:
+            valid &= block[:, None] * KEYS <= rows[None, :]
+        total += tl.load(parts + block.to(tl.int64)[:, None] * slab + rows[None, :], valid, 0.0)
+    tl.store(entropy + pair * T + rows, tl.sum(total, 0) * -0.6931471805599453, rows < end)
 
 
 @kernel("T", "S", "H", "bb", "bh", "group")
@@ -297,9 +347,12 @@ def log_sum_exp(scores: Scores) -> Tensor:
     return lse
 
 
-def slabs(B: int, H: int, T: int, columns: int) -> Iterator[tuple[int, int]]:
-    """Yield the first and last query of each slab; the buffers have `columns` elements for each query and head."""
-    most = min(BUFFER // max(1, B * H * columns), MOST)
+def slabs(B: int, H: int, T: int, columns: int, elements: int = 0) -> Iterator[tuple[int, int]]:
+    """Yield the first and last query of each slab; the buffers have `columns` elements for each query and head.
+
+    `elements` are those of q.
+    """
+    most = min(max(BUFFER, int(BY_QUERIES * elements)) // max(1, B * H * columns), MOST)
     rows = max(ROWS, most // ROWS * ROWS)
     for begin in range(0, T, rows):
         yield begin, min(T, begin + rows)
@@ -308,49 +361,50 @@ def slabs(B: int, H: int, T: int, columns: int) -> Iterator[tuple[int, int]]:
 def summary(scores: Scores, lse: Tensor, count: int = 0) -> Summary:
     """Summarise all weights in one pass.  lse (B, H, T) in fp32; `count` positions with the largest weights, or 0."""
     B, H, T, S = scores.shape
-    device = scores.q.device
-    received = torch.zeros(B, H, S, device=device)
-    sums: list[Tensor] = []
-    if count:
-        positions = torch.empty(B, H, T, count, dtype=torch.int64, device=device)
-        weights = torch.empty(B, H, T, count, device=device)
-        if not S:  # otherwise all of it is written
-            positions.fill_(-1)
-            weights.zero_()
+    device, causal = scores.q.device, scores.causal
+    if not B * H * T * S:
+        none = torch.full((B, H, T, count), -1, dtype=torch.int64, device=device)
+        rows = torch.zeros(B, H, T, device=device)
+        top = Top(none, torch.zeros(B, H, T, count, device=device), torch.zeros_like(rows)) if count else None
+        return Summary(torch.zeros(B, H, S, device=device), rows, top)
     inputs, lse = KernelInputs(scores), lse.contiguous()
-    n = -(-S // inputs.keys)
-    groups = n * (inputs.keys // GROUP)
-    for begin, end in slabs(B, H, T, groups if count else n) if B * H * S else ():
-        slab = end - begin
-        parts = torch.empty(B, H, n, slab, device=device)
-        tops = torch.empty(B, H, slab, groups, device=device) if count else parts
-        if scores.causal:
-            # Blocks above the diagonal are not computed.
-            parts.zero_()
-            if count:
-                tops.fill_(LOW)
-        with torch.cuda.device_of(lse):
-            _pass[(B * H, n)](
+    keys = inputs.keys
+    n = -(-S // keys)
+    groups = keys // GROUP
+    ranges = list(slabs(B, H, T, n * groups if count else n, scores.q.numel()))
+    # A block of keys adds to what is there from its second slab on, and with a causal mask it may have its first later.
+    at_once = len(ranges) == 1 and not (causal and T < S)
+    received = (torch.empty if at_once else torch.zeros)((B, H, S), device=device)
+    entropy = torch.empty((B, H, T), device=device)
+    positions, weights, mass = entropy, entropy, entropy
+    if count:
+        positions = torch.empty((B, H, T, count), dtype=torch.int64, device=device)
+        weights, mass = torch.empty((B, H, T, count), device=device), torch.empty_like(entropy)
+    given = (*inputs.strides, inputs.group, inputs.factor, *inputs.compiled)
+    with torch.cuda.device_of(lse):
+        for begin, end in ranges:
+            slab = end - begin
+            blocks = min(n, -(-end // keys)) if causal else n
+            parts = torch.empty((B, H, blocks, slab), device=device)
+            tops = torch.empty((B, H, slab, blocks * groups), device=device) if count else parts
+            _pass[(B * H, blocks)](
                 inputs.q, inputs.k, lse, inputs.bias, inputs.mask, received, parts, tops, H, T, S, begin, end,
-                *inputs.strides, inputs.group, inputs.factor, *inputs.compiled, count > 0, *inputs.sizes,
-                inputs.rows, inputs.keys, GROUP, num_warps=4, num_stages=inputs.stages, maxnreg=inputs.registers,
+                *given, count > 0, *inputs.sizes,
+                inputs.rows, keys, GROUP, num_warps=4, num_stages=inputs.stages, maxnreg=inputs.registers,
             )  # fmt: skip
-        sums.append(parts.sum(2))
-        if count:
-            K, channels = power_of_2(count), inputs.sizes[1]
-            with torch.cuda.device_of(lse):
+            _entropies[(B * H, -(-slab // SUMMED[1]))](
+                parts, entropy, T, begin, end, blocks, causal, keys, *SUMMED, num_warps=4
+            )
+            if count:
+                K, channels = power_of_2(count), inputs.sizes[1]
                 _search[(B * H, -(-slab // QUERIES))](
                     inputs.q, inputs.k, lse, inputs.bias, inputs.mask, tops,
-                    positions, weights, H, T, S, begin, end,
-                    groups, *inputs.strides, inputs.group, inputs.factor, *inputs.compiled, count,
-                    K, QUERIES, CHUNK, channels, together(K, channels), inputs.keys, GROUP, num_warps=1,
+                    positions, weights, mass, H, T, S, begin, end,
+                    blocks * groups, *given, count,
+                    K, QUERIES, CHUNK, channels, together(K, channels), keys, GROUP, num_warps=1,
                 )  # fmt: skip
-        del parts, tops  # before the next ones are allocated
-    top = Top(positions, weights, weights.sum(-1)) if count else None
-    if not sums:
-        return Summary(received, torch.zeros(B, H, T, device=device), top)
-    entropy = sums[0] if len(sums) == 1 else torch.cat(sums, 2)
-    return Summary(received, entropy.mul_(-math.log(2)), top)
+            del parts, tops  # before the next ones are allocated
+    return Summary(received, entropy, Top(positions, weights, mass) if count else None)
 
 
 @part
@@ -362,7 +416,7 @@ def _ordered(z) -> tl.tensor:
 
 @kernel("T", "S", "H", "begin", "end", "groups", "bb", "bh", "group")
 def _search(
-    q, k, lse, bias, mask, tops, positions, weights, H, T, S, begin, end, groups,
+    q, k, lse, bias, mask, tops, positions, weights, mass, H, T, S, begin, end, groups,
     qb, qh, qt, kb, kh, ks, bb, bh, mb, mh, mt, ms, group, factor,
     C: tl.constexpr, CAUSAL: tl.constexpr, BIAS: tl.constexpr, MASK: tl.constexpr, COUNT: tl.constexpr,
     K: tl.constexpr, R: tl.constexpr, CHUNK: tl.constexpr, CHANNELS: tl.constexpr, TOGETHER: tl.constexpr,
@@ -443,6 +497,7 @@ def _search(
         z = tl.where(columns <= rows[:, None], z, -1e30)
     x = tl.where(valid, _ordered(z), LOWEST)
     out = (pair * T + rows) * COUNT
+    covered = tl.zeros([R], tl.float32)
     for j in tl.static_range(COUNT):
         largest = tl.max(x, 1)
         at = tl.min(tl.where(x == largest[:, None], columns, NOWHERE), 1)
@@ -450,8 +505,11 @@ def _search(
         # Not >, which would be False for NaN.
         none = (largest == LOWEST) | (best_z <= -1e29)
         tl.store(positions + out + j, tl.where(none, -1, at).to(tl.int64), active)
-        tl.store(weights + out + j, tl.where(none, 0.0, tl.exp2(best_z)), active)
+        weight = tl.where(none, 0.0, tl.exp2(best_z))
+        covered += weight
+        tl.store(weights + out + j, weight, active)
         x = tl.where(columns == at[:, None], LOWEST, x)
+    tl.store(mass + pair * T + rows, covered, active)
 
 
 def together(K: int, channels: int) -> int:

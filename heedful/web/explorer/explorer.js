@@ -28,14 +28,17 @@ class Explorer {
     this.written = null;
     // In a frame of a notebook the address is that of the notebook: it stays as it is.
     this.addressed = location.protocol !== "about:" && self === top;
+    document.body.classList.toggle("x-framed", self !== top);
     if (this.addressed) this.state = this.readAddress(location.hash);
     this.build();
     this.render();
+    this.revealSelection();
     addEventListener("hashchange", () => {
       if (!this.addressed || location.hash.slice(1) === this.written) return;
       this.written = location.hash.slice(1);
       this.state = this.readAddress(location.hash);
       this.render();
+      this.revealSelection();
     });
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { this.grid.paint(); this.render(); });
     addEventListener("beforeprint", () => this.eachText((view) => view.fillAll()));
@@ -104,7 +107,8 @@ class Explorer {
     this.grid = new HeadGrid(this.state, (...how) => this.choose(...how), (change) => this.change(change));
     this.frame = make("div", { className: "v-panels x-panels" });
     this.findBox = this.buildFind();
-    const main = make("div", { className: "x-main" }, this.grid.element, make("div", { className: "x-right" }, this.controls, this.frame));
+    const many = this.runs.some((run) => run.groups.some((group) => group.H > 16));
+    const main = make("div", { className: `x-main${many ? " x-many" : ""}` }, this.grid.element, make("div", { className: "x-right" }, this.controls, this.frame));
     this.root.replaceChildren(this.about, main);
   }
 
@@ -183,7 +187,8 @@ class Explorer {
     const number = (n) => n.toLocaleString("en");
     const length = (text) => `${number(text.units("words").count)} words, ${number(text.count)} tokens`;
     const lengths = group.self ? length(group.target) : `source ${length(group.source)}; target ${length(group.target)}`;
-    const parts = [`${number(group.L)} layers × ${number(group.H)} heads`, lengths, group.reading];
+    const size = `${number(group.L)} layer${group.L > 1 ? "s" : ""} × ${number(group.H)} head${group.H > 1 ? "s" : ""}`;
+    const parts = [size, lengths, group.reading];
     if (this.runs.length > 1 || run.name !== this.data.title) facts.append(make("b", {}, this.runs.length > 1 ? this.labelOf(m) : run.name || "model"), " · ");
     facts.append(parts.join(" · "));
     const more = make("p", { className: "x-facts x-soft" });
@@ -401,6 +406,14 @@ class Explorer {
     for (const panel of this.panels) { panel.pointed = null; panel.mark(); }
     this.measureSelection();
     this.writeAddress();
+  }
+
+  // In long texts, scroll to what is selected.
+  revealSelection() {
+    this.eachText((view, panel) => {
+      const [text, tokens] = this.state.tokens[panel.run];
+      if (view.long && tokens.length && this.runs[panel.run].texts[text] === view.text) view.reveal(view.units.owner[tokens[0]]);
+    });
   }
 
   eachText(visit) {

@@ -10,7 +10,7 @@ const MEASURES = {
   selected: ["Selected word", "largest weight between the selected word and another one, apart from sinks"],
 };
 const SLICE = 6; // milliseconds of drawing before the page may do something else
-const CELL = { least: 18, most: 84, ranked: 58, numbered: 46 }; // pixels: sides of small maps; of one with numbers
+const CELL = { least: 15, touched: 22, most: 84, ranked: 58, numbered: 46 }; // pixels: sides of small maps; of one with numbers
 
 // The value of a measure as it is written.
 function measured(group, measure, value) {
@@ -75,6 +75,7 @@ class HeadGrid {
       for (let head = 1; head <= group.H; head++) {
         const cell = make("div", { className: "x-cell", role: "option", tabIndex: this.cells.length ? -1 : 0 });
         cell.dataset.i = this.cells.length;
+        cell.setAttribute("aria-selected", "false");
         cell.classList.toggle("x-held", group.heldHeads.has(`${layer}.${head}`));
         const name = make("span", { className: "x-name" }, `${layer}.${head}`);
         cell.append(make("canvas"), make("p", { ariaHidden: "true" }, name, make("span", { className: "x-value" })));
@@ -119,6 +120,9 @@ class HeadGrid {
   arrange() {
     const { group, state: { measure, order } } = this;
     this.measure.value = measure;
+    const shown = [group.key, measure, order, group.measures[measure]];
+    if (this.arranged && shown.every((one, i) => one === this.arranged[i])) return;
+    this.arranged = shown;
     const values = group.measures[measure] ?? new Array(group.L * group.H).fill(-1);
     const [low, high] = [Math.min(...values), Math.max(...values)];
     const ranked = order === "rank";
@@ -135,10 +139,11 @@ class HeadGrid {
       cell.setAttribute("aria-label", `layer ${layer}, head ${head}, ${MEASURES[measure][0].toLowerCase()} ${value}`);
       cell.title = `Layer ${layer}, head ${head}\n${MEASURES[measure][0]} ${value}`;
     });
-    const held = group.complete ? "" : " Underlined numbers: heads whose single weights this file has; of the others it has block means.";
+    const held = group.complete ? "" : " Outlined: heads whose single weights this file has; of the others it has means of blocks.";
     const select = measure === "selected" && !group.measures.selected ? " Select a word." : "";
     const sorted = { entropy: "the smallest first" }[measure] ?? "the largest first";
-    this.legend.textContent = `${MEASURES[measure][0]}: ${MEASURES[measure][1]}${ranked ? `; ${sorted}` : ""}.${select}${held}`;
+    const hint = " A click shows a head, one with Shift a second head beside it.";
+    this.legend.textContent = `${MEASURES[measure][0]}: ${MEASURES[measure][1]}${ranked ? `; ${sorted}` : ""}.${select}${held}${hint}`;
     this.list.setAttribute("aria-label", `${group.L} layers of ${group.H} heads`);
     this.size();
   }
@@ -148,7 +153,8 @@ class HeadGrid {
     const room = this.scroll.clientWidth;
     const ranked = this.state.order === "rank";
     const fitting = Math.floor((room - 24) / this.group.H) - 2;
-    const side = ranked ? CELL.ranked : Math.min(CELL.most, Math.max(CELL.least, fitting));
+    const least = matchMedia("(pointer: coarse)").matches ? CELL.touched : CELL.least;
+    const side = ranked ? CELL.ranked : Math.min(CELL.most, Math.max(least, fitting));
     this.columns = ranked ? Math.max(1, Math.floor((room + 6) / (CELL.ranked + 12))) : this.group.H;
     this.list.style.setProperty("--side", `${side}px`);
     this.list.style.setProperty("--columns", this.columns);
@@ -158,7 +164,10 @@ class HeadGrid {
   // Outline the picks that are shown.
   mark(picks) {
     if (!this.group) return;
-    this.cells.forEach((cell) => { delete cell.dataset.shown; cell.setAttribute("aria-selected", "false"); });
+    for (const cell of this.list.querySelectorAll("[data-shown]")) {
+      delete cell.dataset.shown;
+      cell.setAttribute("aria-selected", "false");
+    }
     picks.forEach((pick, n) => {
       const heads = this.group.headsOf(pick);
       const whole = pick.split(".");

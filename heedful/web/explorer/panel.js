@@ -288,7 +288,7 @@ class HeadPanel {
       const own = group.self || told.side !== side;
       const skip = app.sinkUnits(group);
       const sinksHere = apart && told.side === "source";
-      const labels = lit && !told.blocks ? largestUnits(told.values, SHOWN, sinksHere ? skip : new Set()).filter(([, w]) => w >= LEAST) : [];
+      const labels = lit && !told.blocks ? largestUnits(told.values, SHOWN, sinksHere ? skip : new Set()).filter(([, w]) => w >= LEAST[app.state.unit]) : [];
       view.paint({
         values: lit ? told.values : null,
         most: lit ? this.darkest(told) : 0,
@@ -304,7 +304,7 @@ class HeadPanel {
   darkest(told) {
     const skip = told.received ? this.app.sinkUnits(this.group) : new Set();
     const [[, most] = [0, 0]] = largestUnits(told.values, 1, skip);
-    return told.received ? 2 * most : most;
+    return told.received ? 2.5 * most : most;
   }
 
   // "it attends to: animal 69 %, it 12 % · set apart: [CLS] 8 %".
@@ -314,7 +314,7 @@ class HeadPanel {
     const units = group[told.side].units(unit);
     const without = told.side === "source" && app.apart(group) ? app.sinkUnits(group) : new Set();
     const top = told.blocks ? [] : largestUnits(told.values, 6, without).filter(([, w]) => w >= 0.005);
-    const list = top.flatMap(([i, w], n) => [n ? ", " : "", make("bdi", {}, units.name(i)), `\u00a0${percent(w)}`]);
+    const list = top.flatMap(([i, w], n) => [n ? ", " : "", this.reference(told.side, units, i), `\u00a0${percent(w)}`]);
     if (!selection && !this.pointed) {
       const hint = matchMedia("(pointer: coarse)").matches ? "Tap a word" : "Select a word";
       this.status.replaceChildren(make("span", { className: "x-hint" }, `${hint} to see what it attends to. `), ...this.receivedText(list, told));
@@ -336,6 +336,16 @@ class HeadPanel {
     }
     if (told.rest >= 0.005) parts.push(` · not in this file ${percent(told.rest)}`);
     this.status.replaceChildren(...parts);
+  }
+
+  // The name of a unit in the status; in a long text it is a button that scrolls to it.
+  reference(side, units, i) {
+    const name = make("bdi", {}, units.name(i));
+    const view = this.drawn === "text" ? this.texts[side] ?? this.texts.target : null;
+    if (!view?.long) return name;
+    const button = make("button", { type: "button", className: "x-go", title: "go there" }, name);
+    button.addEventListener("click", () => view.reveal(i));
+    return button;
   }
 
   receivedText(list, told) {

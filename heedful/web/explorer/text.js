@@ -4,7 +4,8 @@
 const CHUNK = 120; // units
 const WHOLE = 600; // a text of up to so many units is one chunk
 const SHOWN = 8; // of so many units the share is written below the word
-const LEAST = 0.03; // and only from this share on
+const SETTLED = 150; // milliseconds after scrolling until words can be pointed at
+const LEAST = { words: 0.03, tokens: 0.05 }; // and only from this share on
 
 class TextView {
   // `options`: name, what is read to screen readers; side; generated, the first generated token or null; handlers
@@ -59,7 +60,13 @@ class TextView {
   }
 
   chunkOf(i) {
-    return this.chunks.find((chunk) => i < chunk.last);
+    let [low, high] = [0, this.chunks.length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.chunks[middle].last <= i) low = middle + 1;
+      else high = middle;
+    }
+    return this.chunks[low];
   }
 
   // The elements of a chunk: white space stays between them.
@@ -72,11 +79,13 @@ class TextView {
     for (let i = chunk.first; i < chunk.last; i++) {
       const raw = units.raw(i);
       const space = raw.length - raw.trimStart().length;
-      if (units.special(i)) nodes.push(nodes.length ? " " : "", this.item(i, units.name(i)), " ");
+      if (units.special(i)) nodes.push(nodes.length && nodes.at(-1) !== " " ? " " : "", this.item(i, units.name(i)), " ");
       else {
-        if (units.start[i] > at) nodes.push(text.text.slice(at, units.start[i]));
-        if (raw.trim()) nodes.push(raw.slice(0, space), this.item(i, raw.trim()), raw.slice(space + raw.trim().length));
-        else nodes.push(this.item(i, units.name(i)), raw.replace(/[^\n]/gu, ""));
+        const joined = i > chunk.first && units.start[i] === at && !space && !units.special(i - 1) && /\S$/u.test(units.raw(i - 1));
+        const first = i === chunk.first; // a chunk begins a line
+        if (units.start[i] > at && !first) nodes.push(text.text.slice(at, units.start[i]));
+        if (raw.trim()) nodes.push(first ? "" : raw.slice(0, space), this.item(i, raw.trim(), joined), raw.slice(space + raw.trim().length));
+        else nodes.push(this.item(i, units.name(i), joined), raw.replace(/[^\n]/gu, ""));
         at = Math.max(at, units.end[i]);
       }
     }
@@ -85,7 +94,8 @@ class TextView {
     chunk.painted = null;
   }
 
-  item(i, text) {
+  // `joined`: no space is before it.
+  item(i, text, joined = false) {
     const item = make("span", { className: "x-unit", role: "option", tabIndex: i === this.at ? 0 : -1 }, text);
     item.dataset.i = i;
     item.setAttribute("aria-selected", "false");
@@ -95,6 +105,7 @@ class TextView {
     }
     if (this.units.special(i)) item.classList.add("x-special");
     if (this.options.sinks.has(i)) item.classList.add("x-sink");
+    if (joined) item.classList.add("x-joined");
     this.items[i] = item;
     return item;
   }
@@ -105,10 +116,9 @@ class TextView {
       for (const chunk of this.chunks) { this.fill(chunk); chunk.near = true; }
       return;
     }
-    const { text } = this.units.text;
-    for (const chunk of this.chunks) {
-      chunk.letters = text.slice(this.units.start[chunk.first], this.units.end[chunk.last - 1]).length;
-      chunk.box.style.minHeight = `${(chunk.letters / 70 + 1).toFixed(1)}lh`;
+    for (const { box, first, last } of this.chunks) {
+      const letters = this.units.end[last - 1] - this.units.start[first];
+      box.style.minHeight = `${(letters / 70 + 1).toFixed(1)}lh`;
     }
     this.fill(this.chunks[0]);
     this.watch = new IntersectionObserver((entries) => {
@@ -116,7 +126,10 @@ class TextView {
       this.work();
     }, { root: this.scroll, rootMargin: "500px 0px" });
     for (const chunk of this.chunks) this.watch.observe(chunk.box);
-    this.scroll.addEventListener("scroll", () => onNextFrame(this, () => this.drawOverview()), { passive: true });
+    this.scroll.addEventListener("scroll", () => {
+      this.scrolled = performance.now();
+      onNextFrame(this, () => this.drawOverview());
+    }, { passive: true });
   }
 
   work() {
@@ -263,6 +276,7 @@ class TextView {
     this.list.addEventListener("pointerover", (event) => {
       const i = numberOf(event);
       if (i === null || event.pointerType !== "mouse") return;
+      if (performance.now() - (this.scrolled ?? -SETTLED) < SETTLED) return; // the text moves, not the mouse
       if (pressed !== null && event.buttons === 1 && i !== pressed) pick(i, "drag", pressed);
       else point(i);
     });
