@@ -454,6 +454,7 @@ def test_printing_shows_the_text_without_controls(look):
     assert not found.locator(".x-controls").is_visible()
     assert not found.locator(".x-heads").is_visible()
     assert unit(found, "animal").is_visible()
+    assert found.inner_text(".x-printed") == "Layer 2, head 3"
 
 
 def test_hostile_text_is_only_text(look):

@@ -120,7 +120,7 @@ class HeadPanel {
     const badge = make("span", { className: `x-badge x-badge-${number}`, ariaHidden: "true" }, "ABCDEFGH"[number] ?? "");
     const parts = count > 1 ? [badge] : [];
     if (app.data.runs.length > 1) parts.push(make("h2", { dir: "auto" }, app.labelOf(this.run)));
-    parts.push(this.select);
+    parts.push(this.select, make("span", { className: "x-printed", ariaHidden: "true" }, group?.describe(this.pick) ?? ""));
     const extra = app.state.picks.filter(([run]) => run === this.run).length > 1;
     const button = extra
       ? make("button", { type: "button", className: "x-button" }, "Close")
@@ -220,8 +220,8 @@ class HeadPanel {
       this.app.change({ view: "text" });
       this.texts.target?.reveal(group.target.units(this.app.state.unit).owner[group.edges.target[i]] ?? 0);
     });
-    const down = make("span", { className: "v-label x-down" }, `${group.T.toLocaleString("en")} tokens attend ↓`);
-    const across = make("span", { className: "v-label x-across" }, `to ${group.S.toLocaleString("en")} tokens ${group.source.rtl ? "←" : "→"}`);
+    const down = make("span", { className: "v-label x-down" }, `${group.T.toLocaleString("en")} tokens attend`);
+    const across = make("span", { className: "v-label x-across" }, `to ${group.S.toLocaleString("en")} tokens`);
     this.box.replaceChildren(make("div", { className: "x-blocks-frame" }, across, down, canvas));
   }
 
@@ -315,6 +315,10 @@ class HeadPanel {
     const without = told.side === "source" && app.apart(group) ? app.sinkUnits(group) : new Set();
     const top = told.blocks ? [] : largestUnits(told.values, 6, without).filter(([, w]) => w >= 0.005);
     const list = top.flatMap(([i, w], n) => [n ? ", " : "", this.reference(told.side, units, i), `\u00a0${percent(w)}`]);
+    if (this.drawn === "blocks") {
+      this.status.replaceChildren("Mean weights between blocks of tokens; a click on a block goes to its text.");
+      return;
+    }
     if (!selection && !this.pointed) {
       const hint = matchMedia("(pointer: coarse)").matches ? "Tap a word" : "Select a word";
       this.status.replaceChildren(make("span", { className: "x-hint" }, `${hint} to see what it attends to. `), ...this.receivedText(list, told));
