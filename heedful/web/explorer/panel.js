@@ -117,17 +117,21 @@ class HeadPanel {
     }
     this.select.value = this.pick;
     if (this.select.value !== this.pick) this.select.add(new Option(group?.describe(this.pick) ?? "", this.pick, true, true));
-    const badge = make("span", { className: `x-badge x-badge-${number}`, ariaHidden: "true" }, "ABCDEFGH"[number] ?? "");
-    const parts = count > 1 ? [badge] : [];
-    if (app.data.runs.length > 1) parts.push(make("h2", { dir: "auto" }, app.labelOf(this.run)));
-    parts.push(this.select, make("span", { className: "x-printed", ariaHidden: "true" }, group?.describe(this.pick) ?? ""));
     const extra = app.state.picks.filter(([run]) => run === this.run).length > 1;
-    const button = extra
-      ? make("button", { type: "button", className: "x-button" }, "Close")
-      : make("button", { type: "button", className: "x-button" }, "Compare");
-    button.setAttribute("aria-label", extra ? `close ${group?.describe(this.pick)}` : `show another head beside ${group?.describe(this.pick)}`);
-    button.addEventListener("click", () => (extra ? app.closePanel(this) : app.addPanel(this)));
-    this.head.replaceChildren(make("div", { className: "x-title" }, ...parts), button);
+    const key = `${group?.key} ${number} ${count} ${extra}`;
+    if (this.headKey !== key) {
+      this.headKey = key; // only then, so that the list of heads keeps the focus
+      this.printed = make("span", { className: "x-printed", ariaHidden: "true" });
+      this.button = make("button", { type: "button", className: "x-button" }, extra ? "Close" : "Compare");
+      this.button.addEventListener("click", () => (extra ? app.closePanel(this) : app.addPanel(this)));
+      const badge = make("span", { className: `x-badge x-badge-${number}`, ariaHidden: "true" }, "ABCDEFGH"[number] ?? "");
+      const parts = count > 1 ? [badge] : [];
+      if (app.data.runs.length > 1) parts.push(make("h2", { dir: "auto" }, app.labelOf(this.run)));
+      this.head.replaceChildren(make("div", { className: "x-title" }, ...parts, this.select, this.printed), this.button);
+    }
+    const shown = group?.describe(this.pick) ?? "";
+    this.printed.textContent = shown;
+    this.button.setAttribute("aria-label", extra ? `close ${shown}` : `show another head beside ${shown}`);
     this.element.setAttribute("aria-label", [name, group?.describe(this.pick)].filter(Boolean).join(": "));
   }
 
@@ -196,7 +200,8 @@ class HeadPanel {
     const [b, c] = group.blocks;
     const canvas = make("canvas", { className: "x-blocks" });
     const levels = Float32Array.from(means, (mean) => Math.sqrt(mean));
-    paintLevels(canvas, levels.map((level) => 255 * level), group.blocks, shadeOf(this.element, "--v-shade"), group.source.rtl);
+    [canvas.width, canvas.height] = [c, b];
+    paintLevels(canvas.getContext("2d"), [0, 0], levels.map((level) => 255 * level), group.blocks, shadeOf(this.element, "--v-shade"), group.source.rtl);
     canvas.setAttribute("role", "img");
     canvas.setAttribute("aria-label", `${group.describe(pick)}: mean weights of ${b} by ${c} blocks`);
     const cellOf = (event) => {
