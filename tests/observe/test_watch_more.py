@@ -255,7 +255,7 @@ def test_a_call_costs_little_of_python() -> None:
     assert (watched - plain) / 8 < 60
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+@pytest.mark.filterwarnings("ignore")  # of PyTorch: tracing is deprecated, and batching of attention slow
 def test_a_model_that_is_traced_or_transformed_inside() -> None:
     model = nn.Sequential(nn.Linear(4, 4), Ask())
     wanted = model(X)
