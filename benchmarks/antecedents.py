@@ -320,12 +320,11 @@ def main() -> None:
 
 
 def draw(seen: ModelAttention, head: Head, folder: Path) -> None:
-    """Write the pictures of the guide: all heads, `it` in every head, the head that finds the antecedent, rollout."""
+    """Write the pictures of the guide: all heads with one of them enlarged, and `it` in every head."""
     folder.mkdir(parents=True, exist_ok=True)
     layer, number = head
     seen.save(folder / "self-attention-heads.svg", "heads", layer=layer, head=number)
-    seen.save(folder / "self-attention-it.svg", word="it", layer=layer)
-    seen.save(folder / "self-attention-head.svg", "braid", layer=layer, head=number)
+    seen.save(folder / "self-attention-it.svg", word="it")
     print(f"pictures are in {folder}")
 
 

@@ -175,7 +175,7 @@ def draw(table: SinkTable, seen: ModelAttention, folder: Path) -> None:
     series = [chart.Series(name, layers, tuple((100 * column).tolist())) for name, column in columns.items()]
     picture = chart.lines(series, f"Weight on one token of {SMOLLM.model}", "layer", "mean weight in %")
     (folder / "self-attention-sink.svg").write_text(picture, encoding="utf-8")
-    seen.save(folder / "self-attention-generated.svg", layer=17, head=1)
+    seen.save(folder / "self-attention-generated.svg", layer=24, head=5)
     print(f"pictures are in {folder}")
 
 

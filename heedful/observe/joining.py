@@ -89,6 +89,7 @@ def _has_decoder(model: nn.Module) -> bool:
 def model_name(model: nn.Module) -> str:
     """Return the name of a model: that of the hub, its folder, or its class."""
     name = str(getattr(model, "name_or_path", "") or "")
+    name = "" if name == "None" else name  # of a GGUF file
     return (Path(name).name if name and Path(name).is_dir() else name) or type(model).__name__
 
 
@@ -96,7 +97,7 @@ class ForwardPass(NamedTuple):
     """The inputs of one forward pass of a model, or of its encoder or decoder.
 
     `ids` (B, T), None for embeddings; `shape` is (B, T), None for other inputs than tokens. `keep` (B, past + T) is the
-    mask of padding, and `past` the number of tokens in the cache.
+    mask of padding, `past` the number of tokens in the cache, and `cached` whether there is one that tells.
     """
 
     part: str
@@ -104,6 +105,7 @@ class ForwardPass(NamedTuple):
     shape: tuple[int, int] | None
     keep: Tensor | None
     past: int
+    cached: bool
 
 
 @contextmanager
@@ -141,8 +143,8 @@ def _pass(part: str, given: dict[str, Any]) -> ForwardPass:
         shape = embeddings.shape[0], embeddings.shape[1]
     keep = keep.detach() if isinstance(keep, Tensor) and keep.dim() == 2 else None
     cache: Any = given.get("past_key_values")
-    past = int(cache.get_seq_length()) if hasattr(cache, "get_seq_length") else 0
-    return ForwardPass(part, ids, shape, keep, past)
+    cached = hasattr(cache, "get_seq_length")
+    return ForwardPass(part, ids, shape, keep, int(cache.get_seq_length()) if cached else 0, cached)
 
 
 class RecordedCall(Protocol):
@@ -159,14 +161,15 @@ class RecordedCall(Protocol):
 class _TokenSequence:
     """The tokens of one row of a batch that a part of a model has read.
 
-    `spans` are the tokens of each pass by its number, first and last, with padding. `positions` are those that are no
-    padding, `ids` their tokens or None, and `generated` the number of the first that is not of the first pass. `ended`:
-    the last one ends the text, so that nothing was written after it.
+    `spans` are the tokens of each pass by its number, first and last, with padding; `lengths` is how many it read.
+    `positions` are those that are no padding, `ids` their tokens or None, and `generated` the number of the first that
+    is not of the first pass. `ended`: the last one ends the text, so that nothing was written after it.
     """
 
     row: int
     rows: int
     spans: dict[int, tuple[int, int]]
+    lengths: dict[int, int]
     positions: NDArray[np.int64]
     ids: list[int] | None
     generated: int | None
@@ -218,12 +221,16 @@ def join(
     if any(call.weights is None for call in calls):
         raise ConfigError("the weights were freed; to join calls, watch without each, and with after='keep' or 'cpu'")
     if not any(call.run >= 0 for call in calls):  # not the model was called, but something inside it
-        passes, calls = [ForwardPass("self", None, None, None, 0)], _last_calls(calls)
+        passes, calls = [ForwardPass("self", None, None, None, 0, False)], _last_calls(calls)
         parts = parts._replace(decoder=None, encoder_name="")
     tokens = _sequences(parts, passes, calls, row)
     layers, unread = _layers(parts, passes, calls, tokens)
+    names = ", ".join(list(dict.fromkeys(unread))[:3])
+    if not layers:
+        raise ConfigError(
+            f"no call fits the tokens that the model was called with, nor a cache of transformers: {names}"
+        )
     if unread:
-        names = ", ".join(list(dict.fromkeys(unread))[:3])
         warnings.warn(f"attention that fits no sequence of tokens is left out: {names}", UserWarning, stacklevel=4)
     kinds = [kind for kind in KINDS if any(layer.kind == kind for layer in layers)]
     return ModelAttention(
@@ -279,6 +286,7 @@ def _sequence(
             f"the cache had {passes[numbers[0]].past} tokens before the block began; generate the whole text inside it"
         )
     spans: dict[int, tuple[int, int]] = {}
+    lengths: dict[int, int] = {}
     ids: list[int] | None = []
     rows = end = 0
     for i in (i for i in numbers if i >= starts[-1]):
@@ -292,7 +300,7 @@ def _sequence(
             )
         # Assisted generation takes tokens back, and reads others in their place.
         spans = {j: (a, min(b, one.past)) for j, (a, b) in spans.items() if a < one.past}
-        spans[i], end = (one.past, one.past + length), one.past + length
+        spans[i], end, lengths[i] = (one.past, one.past + length), one.past + length, length
         ids = None if ids is None or one.ids is None else ids[: one.past] + one.ids[row].tolist()
     keep = passes[max(spans)].keep
     kept = np.ones(end, dtype=bool)
@@ -310,6 +318,7 @@ def _sequence(
         row,
         rows,
         spans,
+        lengths,
         positions,
         None if ids is None else [ids[i] for i in positions],
         int(np.searchsorted(positions, first)) if len(spans) > 1 else None,
@@ -337,17 +346,18 @@ def _layers(
         sequence = tokens.get("decoder" if kind == "cross" else kind)
         if sequence is None or call.run not in sequence.spans or call.weights is None:
             continue
-        past, (begin, end), (B, _, T, S) = passes[call.run].past, sequence.spans[call.run], call.shape
+        one, (begin, end), (B, _, T, S) = passes[call.run], sequence.spans[call.run], call.shape
         other = tokens["encoder"].count if "encoder" in tokens else S
-        if kind == "decoder" and not past and T > S == other:
+        if kind == "decoder" and not one.past and T > S == other:
             kind = "cross"  # whatever its name: fewer keys than queries
-        if sequence.rows != B or end - begin > T or (kind != "cross" and not past and T > S):
+        fits = kind == "cross" or S == T or (one.cached and (one.past > 0 or S > T))
+        if (sequence.rows, sequence.lengths[call.run]) != (B, T) or not fits:
             unread.append(call.module)
             continue
         at = (call.module, times[call.module, call.run])
         times[call.module, call.run] += 1
         layer = layers.setdefault(at, _JoinedLayer(call.module, kind, call.backend))
-        offset = 0 if layer.kind == "cross" else max(0, past + T - S)
+        offset = 0 if layer.kind == "cross" else max(0, one.past + T - S)
         layer.pieces.append(_CallRows(call.weights, begin, end, offset))
     for layer in layers.values():
         sequence = tokens["decoder" if layer.kind == "cross" else layer.kind]

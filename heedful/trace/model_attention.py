@@ -213,8 +213,10 @@ class AttentionGroup:
 
     def _shares(self, received: NDArray[Any]) -> NDArray[Any]:
         """Return the share of all weight that each source word receives.  (…, S) -> (…, words)."""
-        sums = np.stack([received[..., w.first : w.last].sum(-1) for w in self.source.words], axis=-1)
-        shares: NDArray[Any] = sums / np.maximum(received.sum(-1, keepdims=True, dtype=np.float64), 1e-12)
+        before = np.zeros((*received.shape[:-1], received.shape[-1] + 1))  # the sum of all tokens before each
+        np.cumsum(received, axis=-1, dtype=np.float64, out=before[..., 1:])
+        first, last = ([getattr(word, name) for word in self.source.words] for name in ("first", "last"))
+        shares: NDArray[Any] = (before[..., last] - before[..., first]) / np.maximum(before[..., -1:], 1e-12)
         return shares
 
     def measures(self) -> HeadMeasures:

@@ -390,6 +390,31 @@ def test_another_library() -> None:
     np.testing.assert_allclose(group.weights[1], seen[1].array()[2], atol=1e-6)
 
 
+class Attends(torch.nn.Module):
+    """Attention of the last tokens to all, with a cache of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.past = torch.nn.Embedding(10, 8), torch.zeros(1, 0, 8)
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        x = self.embedding(input_ids)
+        self.past = torch.cat([self.past, x], 1)
+        k = self.past[:, None]
+        return torch.nn.functional.scaled_dot_product_attention(x[:, None], k, k)
+
+
+def test_a_cache_that_is_not_known() -> None:
+    model = Attends()
+    with torch.no_grad(), heedful.watch(model) as seen:
+        model(torch.tensor([[1, 2, 3]]))
+    assert seen.attention().group().shape == (1, 1, 3, 3)
+    with torch.no_grad(), heedful.watch(model) as seen:
+        model(torch.tensor([[4]]))
+    with pytest.raises(ConfigError, match="cache"):
+        seen.attention()
+
+
 def test_what_cannot_be_joined() -> None:
     model, tokenizer = make("llama")
     ids = torch.tensor([tokenizer(SHORT)["input_ids"]])

@@ -237,3 +237,29 @@ def test_a_model_inside_a_wrapper() -> None:
     assert group.modules[0] == "model.layers.0.self_attn"
     with pytest.raises(ConfigError, match="Linear"):
         heedful.see(nn.Linear(2, 2), tokenizer, TEXT)
+
+
+def test_a_long_text_is_not_read_with_eager_attention_if_there_is_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, tokenizer = make("llama")
+    model.set_attn_implementation("eager")
+    assert heedful.see(model, tokenizer, TEXT).group().backend == "eager"
+    monkeypatch.setattr("heedful.observe.groups.DENSE", 100)
+    group = heedful.see(model, tokenizer, TEXT).group()
+    assert (group.backend, group.weights) == ("flash for the CPU", None)
+    assert model.config._attn_implementation == "eager"
+
+
+def test_a_text_that_is_too_long_for_eager_attention(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, tokenizer = make("gemma2")
+    monkeypatch.setattr("heedful.observe.seeing.MOST_EAGER", 8 * 20 * 20)  # 2 layers of 4 heads
+    heedful.see(model, tokenizer, "it was")
+    with pytest.raises(DataError, match=r"tokens.*Gemma2ForCausalLM.*20 tokens"):
+        heedful.see(model, tokenizer, TEXT)
+
+
+def test_a_model_of_a_file_has_the_name_of_its_class() -> None:
+    model, tokenizer = make("llama")
+    model.config._name_or_path = model.name_or_path = "None"
+    assert heedful.see(model, tokenizer, TEXT).name == "LlamaForCausalLM"
+    model.name_or_path = "org/model"
+    assert heedful.see(model, tokenizer, TEXT).name == "org/model"
