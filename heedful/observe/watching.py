@@ -328,7 +328,7 @@ _LIBRARIES: list[Library] = []  # what they register lives as long as they do
 def _attention(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
     """Call `scaled_dot_product_attention`, and let the open blocks keep it."""
     with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(_key())):
-        if not _ACTIVE.watchers or torch.compiler.is_compiling():
+        if not _ACTIVE.watchers or torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
             return _ATTENTION(*args, **kwargs)
         names = [(watcher, watcher.calling(sys._getframe(1))) for watcher in _ACTIVE.watchers]
         calls = [(watcher, name) for watcher, name in names if name is not None]

@@ -253,3 +253,16 @@ def test_a_call_costs_little_of_python() -> None:
         with watch(model, each=lambda call: None):
             watched = calls(lambda: model(X))
     assert (watched - plain) / 8 < 60
+
+
+@pytest.mark.filterwarnings("ignore")  # of PyTorch: tracing is deprecated, and batching of attention slow
+def test_a_model_that_is_traced_or_transformed_inside() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), Ask())
+    wanted = model(X)
+    with watch(model) as seen:
+        traced = torch.jit.trace(model, X)  # which compares the graphs of two runs
+        several = torch.func.vmap(model)(torch.stack([X, X]))
+        model(X)
+    assert torch.equal(traced(X), wanted)
+    torch.testing.assert_close(several, torch.stack([wanted, wanted]))
+    torch.testing.assert_close(seen[-1].weights.block().sum(-1), torch.ones(1, 2, 3))

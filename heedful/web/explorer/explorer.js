@@ -226,7 +226,9 @@ class Explorer {
       if (groups.some((group) => group.sinks.length)) parts.push(this.choices("sinks", ["apart", "keep"]));
       this.slider = this.buildSlider();
       parts.push(this.slider, this.buildSeveral(), this.findBox);
+      const focused = document.activeElement;
       this.controls.replaceChildren(...parts);
+      if (this.controls.contains(focused)) focused.focus();
     }
     for (const input of this.controls.querySelectorAll("input[type=radio]")) input.checked = this.state[input.dataset.key] === input.value;
     this.slider.hidden = this.state.view !== "braid";
