@@ -214,12 +214,13 @@ def run_pronouns(plan: Plan, out: Path, seed: int, display: DemoDisplay, program
         display.log("training a Transformer, English to French; it is told neither links nor antecedents")
         (status,), _ = train_models(plan, out, files["train"], files["valid"], seed, display.update)
         display.log("looking for the head that sends `it` to its antecedent")
+        report = measure(out / KEY, plan, seed, {e.source for e in train})
         report = replace(
-            measure(out / KEY, plan, seed, {e.source for e in train}),
+            report,
             steps=status.step,
             training_seconds=status.seconds,
             seconds=time.monotonic() - begin,
-            next=_next(out, program),
+            next=_next(out, program, report.scores[0].head),
         )
         write_whole(out / "report.html", pronoun_page(report).encode())
         write_whole(out / RECORD, json.dumps(report.plain(), ensure_ascii=False, indent=1).encode())
@@ -406,11 +407,12 @@ def _feminine(english: str) -> bool:
     return next(noun.feminine for noun in lexicon().nouns if noun.english == english.lower())
 
 
-def _next(out: Path, program: str) -> tuple[tuple[str, str], ...]:
+def _next(out: Path, program: str, best: EncoderHead) -> tuple[tuple[str, str], ...]:
     model, source = quote(str(out / KEY)), CLASSICS[1][0]
+    which = f"--layer {best.layer} --head {best.head}"
     return (
-        ("the self-attention of all heads", f'{program} see {model} "{source}" --self'),
-        ("translate and show the attention weights", f'{program} translate {model} --show "{source}"'),
+        ("the self-attention of that head", f'{program} see {model} --self {which} \\\n  "{source}"'),
+        ("translate and show the attention weights", f'{program} translate {model} --show \\\n  "{source}"'),
         ("more pairs, with marked antecedents", f"{program} corpus pronouns --pairs 10 --seed 2 --antecedents"),
     )
 
@@ -486,7 +488,10 @@ def pronoun_page(report: PronounReport) -> str:
         ("software", " ".join(_machine()[:3])),
         ("machine", f"{cores()} processor cores, {_machine().date}"),
     ]
-    steps = "".join(f"<p>{clean(what)}</p>\n<pre>{clean(command)}</pre>\n" for what, command in report.next)
+    steps = ""
+    for what, command in report.next:
+        lines = "\n".join(map(clean, command.splitlines()))
+        steps += f'<p>{clean(what)}</p>\n<pre tabindex="0">{lines}</pre>\n'
     title = "What it refers to"
     return document(
         title,

@@ -216,7 +216,9 @@ def test_the_folder_holds_all_of_it(made: tuple[Path, PronounReport], translator
         rows = [line.split("\t") for line in (out / "corpus" / f"{split}.tsv").read_text(encoding="utf-8").splitlines()]
         assert len(rows) == count
         assert {len(row) for row in rows} == {4}
-    assert report.next[0][1].startswith(f"heedful see {out / 'transformer'} ")
+    best = report.scores[0].head
+    see = f"heedful see {out / 'transformer'} --self --layer {best.layer} --head {best.head}"
+    assert report.next[0][1].startswith(see)
 
 
 def test_the_examples_mark_the_right_words() -> None:
