@@ -150,7 +150,8 @@ class HeadGrid {
     const { group, atlas, scale, side } = this;
     const [rows, columns] = group.blocks;
     const [x, y] = this.places[i];
-    const pen = this.tiles[Math.floor(y / TILE)].getContext("2d");
+    const pen = this.tiles[Math.floor(y / TILE)]?.getContext("2d");
+    if (!pen) return;
     const size = Math.round(side * scale);
     const at = [Math.round(x * scale), Math.round((y % TILE) * scale)];
     pen.clearRect(...at, size, size);
