@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from heedful.models.transformer import MultiHead
 
 KEY = "transformer"
+# The feed-forward layers are narrow: wide ones can look up the gender of a noun by what is said of `it` when `it` has
+# attended to both nouns, and then no head has to select one.
 SETTINGS = (
     "text.kind=word",
     "model.family=transformer",
@@ -50,7 +52,7 @@ SETTINGS = (
     "model.decoder_layers=1",
     "model.width=64",
     "model.heads=4",
-    "model.inner=128",
+    "model.inner=8",
     "model.dropout=0",
     "training.rate=0.004",
     "training.warmup=200",
@@ -68,7 +70,12 @@ PRONOUNS = Plan(
     validations=4,
 )
 PRONOUNS_FAST = replace(
-    PRONOUNS, pairs=8_000, valid=150, test=300, models=(DemoModel(KEY, "Transformer", (), 500),), validations=2
+    PRONOUNS,
+    pairs=12_000,
+    valid=150,
+    test=300,
+    models=(DemoModel(KEY, "Transformer", ("training.batch_tokens=512",), 1_000),),
+    validations=2,
 )
 # Sentences that are always shown, with the positions of `it`, of its antecedent, and of the other noun.
 CLASSICS = (
@@ -138,14 +145,15 @@ class PronounReport:
     """A whole run.
 
     `heads` (L, H) are the per cent of validation sentences that each head is right about; `chance` and `nearest` are
-    what one gets on the test sentences without a model: a random word or noun, and always the nearest noun. `decoder`
-    is the same for the heads that attend from `il` or `elle` to the source: on the antecedent, and on `it` itself.
+    what one gets on the test sentences without a model: a random word or noun; always the nearest noun, and the gender
+    of that noun where the two differ. `decoder` is for heads that attend from `il` or `elle` to the source: how often
+    the best one has its largest weight on the antecedent, and the best one on `it`.
     """
 
     scores: tuple[PronounScores, ...]
     heads: NDArray[np.float64]
     chance: tuple[float, float]
-    nearest: float
+    nearest: tuple[float, float]
     decoder: tuple[float, float]
     classics: tuple[ClassicResult, ...]
     cases: Mapping[str, int]
@@ -163,7 +171,7 @@ class PronounReport:
             "scores": [{**one._asdict(), "head": list(one.head)} for one in self.scores],
             "heads": np.round(self.heads, 2).tolist(),
             "chance": {"words": self.chance[0], "nouns": self.chance[1]},
-            "nearest_noun": self.nearest,
+            "nearest_noun": {"antecedent": self.nearest[0], "pronoun": self.nearest[1]},
             "decoder": {"antecedent": self.decoder[0], "it": self.decoder[1]},
             "examples": [
                 {
@@ -268,15 +276,16 @@ def measure(folder: Path, plan: Plan, seed: int, training_sources: set[str]) -> 
             )
         )
     words = [len(case.example.source.split()) - 1 for case in test]
-    differing = sum(case.genders_differ for case in test)
+    nearest = np.array([case.noun > case.other for case in test])
+    differing = np.array([case.genders_differ for case in test])
     return PronounReport(
         scores=tuple(scores),
         heads=heads,
         chance=(100 * float(np.mean([1 / n for n in words])), 50.0),
-        nearest=100 * float(np.mean([case.noun > case.other for case in test])),
+        nearest=(100 * float(nearest.mean()), 100 * float(nearest[differing].mean())),
         decoder=decoder_accuracies(translator, valid, test),
         classics=tuple(classics),
-        cases={"valid": len(valid), "test": len(test), "genders differ": differing},
+        cases={"valid": len(valid), "test": len(test), "genders differ": int(differing.sum())},
         weights=sum(p.numel() for p in translator.parts.model.parameters()),
         steps=0,
         training_seconds=0.0,
@@ -412,7 +421,7 @@ def _table(report: PronounReport) -> list[list[str]]:
     rows += [
         [f"{one.name}: {one.head}" if not i else one.name, *map(tenth, one[2:])] for i, one in enumerate(report.scores)
     ]
-    rows.append(["always the nearest noun", *[tenth(report.nearest)] * 2, tenth(report.nearest), ""])
+    rows.append(["always the nearest noun", tenth(report.nearest[0]), *map(tenth, report.nearest), ""])
     rows.append(["chance", *map(tenth, report.chance), tenth(50.0), ""])
     return rows
 
@@ -420,7 +429,7 @@ def _table(report: PronounReport) -> list[list[str]]:
 def _conclusions(report: PronounReport) -> list[str]:
     """Return what the numbers say, in sentences."""
     whole, knocked, *others = report.scores
-    lines = [
+    return [
         f"In {tenth(whole.antecedent)} of {report.cases['test']:,} test sentences, {whole.head} of the encoder sends "
         f"`it` to its antecedent. It was selected on {report.cases['valid']:,} validation sentences, where it is right "
         f"about {tenth(float(report.heads.max()))}. Nobody told the model what `it` refers to.",
@@ -429,17 +438,17 @@ def _conclusions(report: PronounReport) -> list[str]:
         + (f"; without another one, chosen at random, in {tenth(others[0].pronoun)}." if others else "."),
         f"Without it, the best head that is left ({knocked.head}) sends `it` to its antecedent in "
         f"{tenth(knocked.antecedent)}.",
-        f"The decoder, when it writes `il` or `elle`: its best head has its largest weight on `it` in "
-        f"{tenth(report.decoder[1])}, and one on the antecedent in {tenth(report.decoder[0])}.",
+        f"When the decoder writes `il` or `elle`, a head of it has its largest weight on `it` in "
+        f"{tenth(report.decoder[1])} of the test sentences; the head that attends most often to the antecedent does so "
+        f"in {tenth(report.decoder[0])}.",
     ]
-    return [line.replace("\u00a0", " ") for line in lines]
 
 
 def pronoun_summary(report: PronounReport, out: Path, width: int = 80) -> str:
     """Return the report as text for a terminal."""
     rows = [[cell.replace("\u00a0", " ") for cell in row] for row in _table(report)]
     sizes = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = ["How often the largest weight of `it` is on its antecedent, and what is translated right:", ""]
+    lines = ["How often `it` has its largest weight on its antecedent; right translations:", ""]
     for row in rows:
         lines.append(f"{row[0]:<{sizes[0]}}" + "".join(f"  {c:>{n}}" for c, n in zip(row[1:], sizes[1:], strict=True)))
     lines.append("")
@@ -449,7 +458,8 @@ def pronoun_summary(report: PronounReport, out: Path, width: int = 80) -> str:
         lines += [one.source, f"  it: {words[noun]} {mine:.0%}, {words[other]} {theirs:.0%}"]
         lines += [f"  {one.output}", f"  without the head: {one.without_head}", ""]
     for line in _conclusions(report):
-        lines += [*textwrap.wrap(line, width, break_long_words=False, break_on_hyphens=False), ""]
+        plain = line.replace("\u00a0", " ")
+        lines += [*textwrap.wrap(plain, width, break_long_words=False, break_on_hyphens=False), ""]
     lines.append(f"Report: {out / 'report.html'} ({duration(report.seconds)})".replace("\u00a0", " "))
     lines += ["", "Next steps:", *(f"# {what}\n{command}" for what, command in report.next)]
     return "\n".join(lines) + "\n"

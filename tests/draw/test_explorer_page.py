@@ -84,8 +84,14 @@ def test_what_is_seen_first(look):
         *("[CLS]", "The", "animal", "did", "not", "cross", "the", "street", "because", "it", "was", "too"),
         *("tired.", "[SEP]"),
     ]
-    painted = "c => c.getContext('2d').getImageData(0, 0, c.width, c.height).data.filter((v, i) => i % 4 === 3 && v)"
-    assert found.eval_on_selector(".x-cell canvas", f"c => ({painted})(c).length") == 256
+    colours = """e => {
+      const tile = document.querySelector(".x-tile");
+      const scale = tile.width / tile.offsetWidth;
+      const size = Math.round(e.firstChild.offsetWidth * scale);
+      const { data } = tile.getContext("2d").getImageData(e.offsetLeft * scale, e.offsetTop * scale, size, size);
+      return new Set(data.filter((_, i) => i % 4 === 3)).size;
+    }"""
+    assert found.eval_on_selector(".x-cell[data-i='1']", colours) >= 3  # the diagonal, [CLS], the rest
     assert address(found) == ""
 
 
@@ -241,6 +247,8 @@ def test_heads_are_ranked_by_the_selected_word(look):
     assert shown(found) == ["2.3"]
     found.wait_for_function("document.querySelector('.x-cell[data-i=\"5\"] .x-value').textContent.startsWith('69')")
     assert found.eval_on_selector(".x-cell[data-i='5']", "e => e.style.order") == "0"
+    assert found.inner_text(".x-cell[data-i='5'] .x-word") == "animal"
+    assert found.inner_text(".x-cell[data-i='0'] .x-word") == "was"
     unit(found, "street").click()
     found.wait_for_function("document.querySelector('.x-cell[data-i=\"5\"]').style.order !== '0'")
 
@@ -454,6 +462,7 @@ def test_printing_shows_the_text_without_controls(look):
     assert not found.locator(".x-controls").is_visible()
     assert not found.locator(".x-heads").is_visible()
     assert unit(found, "animal").is_visible()
+    assert found.inner_text(".x-printed") == "Layer 2, head 3"
 
 
 def test_hostile_text_is_only_text(look):
@@ -592,6 +601,17 @@ def test_runs_with_different_kinds_of_attention(look):
     found.check("input[value=self]")
     unit(found, "it").click()
     assert chosen(found) == ["it"]
+
+
+def test_controls_keep_the_focus(look):
+    found = look(explorer_runs.translation())
+    for control in (".x-pick", ".x-heads select", "input[value=rank]", "input[value=decoder]", "input[value=tokens]"):
+        found.focus(control)
+        if "input" in control:
+            found.keyboard.press("Space")
+        else:
+            found.select_option(control, index=2)
+        assert found.evaluate("c => document.activeElement === document.querySelector(c)", control), control
 
 
 def test_keys_in_a_heat_map(look):

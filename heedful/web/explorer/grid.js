@@ -10,6 +10,7 @@ const MEASURES = {
   selected: ["Selected word", "largest weight between the selected word and another one, apart from sinks"],
 };
 const SLICE = 6; // milliseconds of drawing before the page may do something else
+const TILE = 512; // height of a canvas, in pixels
 const CELL = { least: 15, touched: 22, most: 84, ranked: 58, numbered: 46 }; // pixels: sides of small maps; of one with numbers
 
 // The value of a measure as it is written.
@@ -26,11 +27,9 @@ function shadeOf(element, name) {
   return [1, 3, 5].map((i) => parseInt(shade.slice(i, i + 2), 16));
 }
 
-// Draw the levels of blocks into a canvas, a pixel for each; a level is the square root of a weight. Relative to the
-// largest level, so that maps of long texts are seen, too.
-function paintLevels(canvas, levels, [rows, columns], [red, green, blue], turned) {
-  [canvas.width, canvas.height] = [columns, rows];
-  const pen = canvas.getContext("2d");
+// Draw the levels of blocks at a place, a pixel for each; a level is the square root of a weight. Relative to the largest
+// level, so that maps of long texts are seen, too.
+function paintLevels(pen, [x, y], levels, [rows, columns], [red, green, blue], turned) {
   const image = pen.createImageData(columns, rows);
   let most = 1;
   for (const level of levels) most = Math.max(most, level);
@@ -40,7 +39,7 @@ function paintLevels(canvas, levels, [rows, columns], [red, green, blue], turned
       image.data.set([red, green, blue, Math.round(255 * level ** 1.4)], 4 * (i * columns + j));
     }
   }
-  pen.putImageData(image, 0, 0);
+  pen.putImageData(image, x, y);
 }
 
 class HeadGrid {
@@ -62,7 +61,7 @@ class HeadGrid {
   }
 
   show(group, order) {
-    this.top.replaceChildren(make("h2", {}, "Heads"), this.measure, order);
+    if (this.top.lastChild !== order) this.top.replaceChildren(make("h2", {}, "Heads"), this.measure, order);
     if (group !== this.group) this.build(group);
     this.arrange();
   }
@@ -78,7 +77,8 @@ class HeadGrid {
         cell.setAttribute("aria-selected", "false");
         cell.classList.toggle("x-held", group.heldHeads.has(`${layer}.${head}`));
         const name = make("span", { className: "x-name" }, `${layer}.${head}`);
-        cell.append(make("canvas"), make("p", { ariaHidden: "true" }, name, make("span", { className: "x-value" })));
+        cell.append(make("span", { className: "x-map" }), make("p", { ariaHidden: "true" }, name, make("span", { className: "x-value" })));
+        cell.append(make("bdi", { className: "x-word", ariaHidden: "true" }));
         this.cells.push(cell);
       }
     }
@@ -88,6 +88,8 @@ class HeadGrid {
     for (let layer = 1; layer <= group.L; layer++) this.labels.push(this.label(layer, `${layer + 1} / 1`));
     this.labels.push(make("span", { className: "x-corner", ariaHidden: "true" }, "layer"));
     this.list.replaceChildren(...this.labels, ...this.cells);
+    [this.tiles, this.places] = [[], null];
+    this.arranged = null;
     this.paint();
   }
 
@@ -97,23 +99,65 @@ class HeadGrid {
     return label;
   }
 
-  // Small maps are drawn in slices of time, so that the page answers while there are many.
+  // All small maps are painted into one picture, a pixel for each block, in slices of time, so that the page answers
+  // while there are many; from there they are drawn behind their cells. A canvas for each cell would be a burden in every
+  // frame.
   paint() {
     const { group } = this;
+    const [rows, columns] = group.blocks;
     const shade = shadeOf(this.element, "--v-shade");
-    let next = 0;
+    const atlas = make("canvas", { width: group.H * columns, height: group.L * rows });
+    const pen = atlas.getContext("2d", { willReadFrequently: true });
+    [this.atlas, this.painted] = [atlas, 0];
     const slice = () => {
-      const end = performance.now() + SLICE;
-      while (group === this.group && next < this.cells.length && performance.now() < end) {
-        const [layer, head] = [Math.floor(next / group.H) + 1, (next % group.H) + 1];
-        paintLevels(this.cells[next].firstChild, group.levels(layer)(head), group.blocks, shade, group.source.rtl);
-        next++;
+      const [from, end] = [this.painted, performance.now() + SLICE];
+      while (atlas === this.atlas && this.painted < this.cells.length && performance.now() < end) {
+        const [l, h] = [Math.floor(this.painted / group.H), this.painted % group.H];
+        paintLevels(pen, [h * columns, l * rows], group.levels(l + 1)(h + 1), group.blocks, shade, group.source.rtl);
+        this.painted++;
       }
-      if (group === this.group && next < this.cells.length) setTimeout(slice);
+      if (atlas !== this.atlas) return;
+      if (this.places) for (let i = from; i < this.painted; i++) this.drawMap(i);
+      if (this.painted < this.cells.length) requestAnimationFrame(slice);
       else this.element.dataset.drawn = "true";
     };
     delete this.element.dataset.drawn;
     slice();
+  }
+
+  // Canvases behind the cells, one below the other, and what is painted of the maps.
+  drawMaps() {
+    const { list, cells } = this;
+    this.places = cells.map((cell) => [cell.offsetLeft, cell.offsetTop]);
+    this.scale = Math.min(2, devicePixelRatio || 1);
+    const [width, height] = [list.offsetWidth, list.offsetHeight];
+    const count = Math.max(1, Math.ceil(height / TILE));
+    for (const tile of this.tiles.splice(count)) tile.remove();
+    while (this.tiles.length < count) {
+      const tile = make("canvas", { className: "x-tile", ariaHidden: "true" });
+      tile.style.top = `${this.tiles.length * TILE}px`;
+      this.tiles.push(tile);
+      list.append(tile);
+    }
+    for (const tile of this.tiles) {
+      [tile.width, tile.height] = [width * this.scale, (TILE + this.side) * this.scale];
+      [tile.style.width, tile.style.height] = [`${width}px`, `${TILE + this.side}px`];
+    }
+    for (let i = 0; i < this.painted; i++) this.drawMap(i);
+  }
+
+  drawMap(i) {
+    const { group, atlas, scale, side } = this;
+    const [rows, columns] = group.blocks;
+    const [x, y] = this.places[i];
+    const pen = this.tiles[Math.floor(y / TILE)]?.getContext("2d");
+    if (!pen) return;
+    const size = Math.round(side * scale);
+    const at = [Math.round(x * scale), Math.round((y % TILE) * scale)];
+    pen.clearRect(...at, size, size);
+    pen.imageSmoothingEnabled = size < Math.max(rows, columns);
+    pen.imageSmoothingQuality = "medium";
+    pen.drawImage(atlas, (i % group.H) * columns, Math.floor(i / group.H) * rows, columns, rows, ...at, size, size);
   }
 
   // The order of heads, and the value of the measure in every cell.
@@ -132,12 +176,14 @@ class HeadGrid {
       const cell = this.cells[i];
       const value = measured(group, measure, values[i]);
       cell.style.setProperty("--m", high > low ? ((values[i] - low) / (high - low)).toFixed(3) : 0);
-      cell.lastChild.lastChild.textContent = value;
+      const other = (measure === "selected" && group.partners?.[i]) || ""; // the word that the weight is on, or of
+      cell.querySelector(".x-value").textContent = value;
+      cell.lastChild.textContent = other;
       const [layer, head] = [Math.floor(i / group.H) + 1, (i % group.H) + 1];
       cell.style.gridArea = ranked ? "auto" : `${layer + 1} / ${head + 1}`;
       cell.style.order = ranked ? place : 0;
-      cell.setAttribute("aria-label", `layer ${layer}, head ${head}, ${MEASURES[measure][0].toLowerCase()} ${value}`);
-      cell.title = `Layer ${layer}, head ${head}\n${MEASURES[measure][0]} ${value}`;
+      cell.setAttribute("aria-label", `layer ${layer}, head ${head}, ${MEASURES[measure][0].toLowerCase()} ${value} ${other}`.trim());
+      cell.title = `Layer ${layer}, head ${head}\n${MEASURES[measure][0]} ${value} ${other}`;
     });
     const held = group.complete ? "" : " Outlined: heads whose single weights this file has; of the others it has means of blocks.";
     const select = measure === "selected" && !group.measures.selected ? " Select a word." : "";
@@ -159,6 +205,8 @@ class HeadGrid {
     this.list.style.setProperty("--side", `${side}px`);
     this.list.style.setProperty("--columns", this.columns);
     this.list.classList.toggle("x-numbered", ranked || side >= CELL.numbered);
+    this.side = side;
+    this.drawMaps();
   }
 
   // Outline the picks that are shown.

@@ -117,17 +117,21 @@ class HeadPanel {
     }
     this.select.value = this.pick;
     if (this.select.value !== this.pick) this.select.add(new Option(group?.describe(this.pick) ?? "", this.pick, true, true));
-    const badge = make("span", { className: `x-badge x-badge-${number}`, ariaHidden: "true" }, "ABCDEFGH"[number] ?? "");
-    const parts = count > 1 ? [badge] : [];
-    if (app.data.runs.length > 1) parts.push(make("h2", { dir: "auto" }, app.labelOf(this.run)));
-    parts.push(this.select);
     const extra = app.state.picks.filter(([run]) => run === this.run).length > 1;
-    const button = extra
-      ? make("button", { type: "button", className: "x-button" }, "Close")
-      : make("button", { type: "button", className: "x-button" }, "Compare");
-    button.setAttribute("aria-label", extra ? `close ${group?.describe(this.pick)}` : `show another head beside ${group?.describe(this.pick)}`);
-    button.addEventListener("click", () => (extra ? app.closePanel(this) : app.addPanel(this)));
-    this.head.replaceChildren(make("div", { className: "x-title" }, ...parts), button);
+    const key = `${group?.key} ${number} ${count} ${extra}`;
+    if (this.headKey !== key) {
+      this.headKey = key; // only then, so that the list of heads keeps the focus
+      this.printed = make("span", { className: "x-printed", ariaHidden: "true" });
+      this.button = make("button", { type: "button", className: "x-button" }, extra ? "Close" : "Compare");
+      this.button.addEventListener("click", () => (extra ? app.closePanel(this) : app.addPanel(this)));
+      const badge = make("span", { className: `x-badge x-badge-${number}`, ariaHidden: "true" }, "ABCDEFGH"[number] ?? "");
+      const parts = count > 1 ? [badge] : [];
+      if (app.data.runs.length > 1) parts.push(make("h2", { dir: "auto" }, app.labelOf(this.run)));
+      this.head.replaceChildren(make("div", { className: "x-title" }, ...parts, this.select, this.printed), this.button);
+    }
+    const shown = group?.describe(this.pick) ?? "";
+    this.printed.textContent = shown;
+    this.button.setAttribute("aria-label", extra ? `close ${shown}` : `show another head beside ${shown}`);
     this.element.setAttribute("aria-label", [name, group?.describe(this.pick)].filter(Boolean).join(": "));
   }
 
@@ -196,7 +200,8 @@ class HeadPanel {
     const [b, c] = group.blocks;
     const canvas = make("canvas", { className: "x-blocks" });
     const levels = Float32Array.from(means, (mean) => Math.sqrt(mean));
-    paintLevels(canvas, levels.map((level) => 255 * level), group.blocks, shadeOf(this.element, "--v-shade"), group.source.rtl);
+    [canvas.width, canvas.height] = [c, b];
+    paintLevels(canvas.getContext("2d"), [0, 0], levels.map((level) => 255 * level), group.blocks, shadeOf(this.element, "--v-shade"), group.source.rtl);
     canvas.setAttribute("role", "img");
     canvas.setAttribute("aria-label", `${group.describe(pick)}: mean weights of ${b} by ${c} blocks`);
     const cellOf = (event) => {
@@ -220,8 +225,8 @@ class HeadPanel {
       this.app.change({ view: "text" });
       this.texts.target?.reveal(group.target.units(this.app.state.unit).owner[group.edges.target[i]] ?? 0);
     });
-    const down = make("span", { className: "v-label x-down" }, `${group.T.toLocaleString("en")} tokens attend ↓`);
-    const across = make("span", { className: "v-label x-across" }, `to ${group.S.toLocaleString("en")} tokens ${group.source.rtl ? "←" : "→"}`);
+    const down = make("span", { className: "v-label x-down" }, `${group.T.toLocaleString("en")} tokens attend`);
+    const across = make("span", { className: "v-label x-across" }, `to ${group.S.toLocaleString("en")} tokens`);
     this.box.replaceChildren(make("div", { className: "x-blocks-frame" }, across, down, canvas));
   }
 
@@ -315,6 +320,10 @@ class HeadPanel {
     const without = told.side === "source" && app.apart(group) ? app.sinkUnits(group) : new Set();
     const top = told.blocks ? [] : largestUnits(told.values, 6, without).filter(([, w]) => w >= 0.005);
     const list = top.flatMap(([i, w], n) => [n ? ", " : "", this.reference(told.side, units, i), `\u00a0${percent(w)}`]);
+    if (this.drawn === "blocks") {
+      this.status.replaceChildren("Mean weights between blocks of tokens; a click on a block goes to its text.");
+      return;
+    }
     if (!selection && !this.pointed) {
       const hint = matchMedia("(pointer: coarse)").matches ? "Tap a word" : "Select a word";
       this.status.replaceChildren(make("span", { className: "x-hint" }, `${hint} to see what it attends to. `), ...this.receivedText(list, told));

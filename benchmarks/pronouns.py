@@ -1,6 +1,6 @@
 """Where `it` looks: `heedful demo pronouns` with several seeds, and the median of its scores.
 
-python benchmarks/antecedent.py [--out DIR] [--seeds 1 2 3] [--steps N] [--set SECTION.KEY=VALUE]
+python benchmarks/pronouns.py [--out DIR] [--seeds 1 2 3] [--steps N] [--set SECTION.KEY=VALUE]
 
 Each seed makes another corpus, other first weights and another order of the batches. The head is selected on
 validation sentences and measured on test sentences, which have other combinations of words.
@@ -31,7 +31,7 @@ def table(reports: Sequence[PronounReport]) -> list[str]:
         middle = (median(getattr(report.scores[i], column) for report in reports) for column in COLUMNS)
         lines.append(f"{'median, ' + kind:24}" + "".join(f"{value:12.1f}" for value in middle))
     for name, values in (
-        ("nearest noun", [report.nearest for report in reports]),
+        ("nearest noun", [report.nearest[0] for report in reports]),
         ("decoder to the noun", [report.decoder[0] for report in reports]),
         ("decoder to `it`", [report.decoder[1] for report in reports]),
         ("seconds", [report.seconds for report in reports]),
@@ -43,7 +43,7 @@ def table(reports: Sequence[PronounReport]) -> list[str]:
 def main() -> None:
     """Train, measure and print."""
     options = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    options.add_argument("--out", type=Path, default=Path("runs/antecedent"), help="folder for the demos")
+    options.add_argument("--out", type=Path, default=Path("runs/pronouns"), help="folder for the demos")
     options.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     options.add_argument("--steps", type=int, help="steps of training instead of the demo's")
     options.add_argument("--fast", action="store_true", help="the fast demo")
