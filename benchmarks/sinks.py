@@ -3,7 +3,7 @@
 python benchmarks/sinks.py [--models DIR] [--markdown] [--pictures DIR]
 
 Four English texts of 100 to 200 tokens, of our own. For each layer, the mean over heads and over the queries from the
-16th token on of the weight on the first token:
+17th token on of the weight on the first token:
 
     as it is      the text alone: its first token is a word
     BOS           the token for the beginning, <|im_start|>, is before it; the weight on that token

@@ -17,7 +17,6 @@ from heedful.draw.picture import (
     Picture,
     cut,
     decimal,
-    generated_words,
     heading,
     isolate,
     legend,
@@ -552,7 +551,7 @@ def word_picture(
     limits = WordLimits(None if every else MOST_HEADS, None if short else MOST_COLUMNS)
     trace = word_rows(group, words, layer, head, sinks, limits)
     lines = [i for i, (one, other) in enumerate(pairwise(at), 1) if one[0] != other[0]] if every else []
-    first = generated_words(replace(trace, inside=group.inside, generated=group.generated)).source
+    first = replace(trace, inside=group.inside, generated=group.generated).generated_from.source
     meaning = ["between layers"] * bool(lines)
     meaning += [] if first is None else [f"generated from {_generated_from(group)} on"]
     axes = svg.Axes(

@@ -18,12 +18,10 @@ from numpy.typing import NDArray
 from heedful.draw.picture import (
     HUES,
     Entry,
-    Generated,
     Kept,
     Picture,
     cut,
     decimal,
-    generated_words,
     heading,
     isolate,
     keep,
@@ -37,6 +35,7 @@ from heedful.draw.picture import (
 )
 from heedful.trace import Trace
 from heedful.trace.alarms import warnings
+from heedful.trace.trace import GeneratedFrom
 
 MASS = 0.9  # the share of each word's weight that is drawn
 LEAST = 0.02  # the least weight that is drawn
@@ -79,7 +78,7 @@ class _Sides(NamedTuple):
 
     reverse: tuple[bool, bool]
     special: tuple[frozenset[int], ...]
-    generated: Generated
+    generated: GeneratedFrom
 
 
 class _Place(NamedTuple):
@@ -114,7 +113,7 @@ def picture(trace: Trace, title: str = "", width: float = WIDEST, mass: float = 
             frozenset(i for i, word in enumerate(text.words) if word.is_special)
             for text in (trace.source, trace.target)
         ),
-        generated_words(trace),
+        trace.generated_from,
     )
     for row in rows:
         part, high = _draw_row(row, drawn, sides, spread, how)
@@ -320,7 +319,7 @@ def _entries(trace: Trace, some_empty: bool, several: bool) -> list[Entry]:
         entries.append(Entry(_bar(_Place(5, 0), 5, "e"), 10, "no ribbon"))
     if several:
         entries.append(Entry(_left_out(7, 10), 14, "words left out in this row"))
-    if (first := generated_words(trace).target) is not None:
+    if (first := trace.generated_from.target) is not None:
         line = '<path class="e" stroke-width="2" d="M4 0V14"/>'
         entries.append(Entry(line, 8, f"generated from word {first + 1} on"))
     if trace.inside:

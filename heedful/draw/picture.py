@@ -18,7 +18,7 @@ import numpy as np
 import regex
 from numpy.typing import NDArray
 
-from heedful.trace import END, Text, Trace
+from heedful.trace import END, Trace
 
 FONTS = (
     "system-ui,-apple-system,'Segoe UI',Roboto,'Noto Sans','Noto Sans Devanagari','Nirmala UI','Kohinoor Devanagari',"
@@ -271,28 +271,6 @@ def labels_of(trace: Trace) -> Labels:
     if trace.inside:
         return Labels("weight", "weight", "Self-attention", "word")
     return Labels("weight", "weight", "Attention weights")
-
-
-class Generated(NamedTuple):
-    """The numbers, from 0, of the first generated words, among the source words and among the target words.
-
-    None if all words of a side are of one kind.
-    """
-
-    source: int | None
-    target: int | None
-
-
-def generated_words(trace: Trace) -> Generated:
-    """Return where the words begin that a model wrote after a prompt; in self-attention on both sides."""
-
-    def first(text: Text) -> int | None:
-        if trace.generated is None:
-            return None
-        number = sum(word.first < trace.generated for word in text.words)
-        return number if 0 < number < len(text.words) else None
-
-    return Generated(first(trace.source) if trace.inside else None, first(trace.target))
 
 
 class Kept(NamedTuple):

@@ -13,7 +13,6 @@ from heedful.draw.picture import (
     Picture,
     cut,
     decimal,
-    generated_words,
     heading,
     isolate,
     keep,
@@ -145,7 +144,7 @@ def picture(
 
 def axes_of(trace: Trace) -> Axes:
     """Return what the rows and columns of a trace are, with a line between prompt and generated words."""
-    first = generated_words(trace)
+    first = trace.generated_from
     rows, columns = (() if n is None else (n,) for n in (first.target, first.source))
     line = "" if first.target is None else f"generated from word {first.target + 1} on"
     return Axes(QUERIES_AND_KEYS if trace.inside else (), rows, columns, line)

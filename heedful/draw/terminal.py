@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from rich.cells import cell_len
 
 from heedful.draw import all_heads
-from heedful.draw.picture import NO_WEIGHTS, NO_WORDS, generated_words
+from heedful.draw.picture import NO_WEIGHTS, NO_WORDS
 from heedful.trace import END, Text, Trace
 from heedful.trace.alarms import warnings
 from heedful.trace.model_attention import AttentionGroup
@@ -54,7 +54,7 @@ def heatmap(trace: Trace, width: int = 80, ascii_only: bool = False, confidence:
         right = "  conf"
     else:
         right = ""
-    first = generated_words(trace)
+    first = trace.generated_from
     rows = _RowLabels([str(n) for n in range(1, len(targets) + 1)], targets, first.target)
     map_ = _Map(weights, _numbers(trace.source, trace.target if trace.inside else None), first.source)
     panels = _panels(map_, rows, trace.source.right_to_left, (width, ascii_only), right)
@@ -368,7 +368,7 @@ def word_table(
         mark = "" if best is None else LEFT_TO_RIGHT * right_to_left(texts[best])
         largest.append("" if best is None else f"{float(row[best]):>4.0%} {texts[best]}{mark}")
     heads_ = [word.text for word in trace.target.words]
-    first = generated_words(replace(trace, inside=group.inside, generated=group.generated)).source
+    first = replace(trace, inside=group.inside, generated=group.generated).generated_from.source
     map_ = _Map(weights, _numbers(trace.source, target), first)
     panels = _panels(map_, _RowLabels(heads_, largest), trace.source.right_to_left, (width, ascii_only), "  largest")
     captions = [trace.readout_caption]

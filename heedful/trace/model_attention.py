@@ -554,7 +554,8 @@ def find_words(text: Text, phrase: str) -> list[int]:
         guess = nearest(wanted, dict.fromkeys(word.text for word in text.words))
         raise DataError(f"'{wanted}' is not a word of the text.{guess}")
     if not 1 <= number <= len(found):
-        raise DataError(f"'{wanted}' occurs {len(found)} times in the text; there is no number {number}")
+        times = "once" if len(found) == 1 else f"{len(found)} times"
+        raise DataError(f"'{wanted}' occurs {times} in the text; there is no number {number}")
     return found[number - 1]
 
 

@@ -154,6 +154,16 @@ class Text:
         )
 
 
+class GeneratedFrom(NamedTuple):
+    """The numbers, from 0, of the first generated words, among the source words and among the target words.
+
+    None if all words of a side are of one kind.
+    """
+
+    source: int | None
+    target: int | None
+
+
 @dataclass(frozen=True)
 class Trace:
     """The attention weights of a model that re-reads a translation by teacher forcing.
@@ -221,6 +231,18 @@ class Trace:
         # The mean of several models, each by its own read-out, has no single heads.
         mixed = self.read is not None and by.attention and bool(by.label) and not by.reading
         return lacking or mixed or by.label.endswith(RAW)
+
+    @property
+    def generated_from(self) -> GeneratedFrom:
+        """Where the words begin that a model wrote after a prompt; in self-attention on both sides."""
+
+        def first(text: Text) -> int | None:
+            if self.generated is None:
+                return None
+            number = sum(word.first < self.generated for word in text.words)
+            return number if 0 < number < len(text.words) else None
+
+        return GeneratedFrom(first(self.source) if self.inside else None, first(self.target))
 
     @property
     def reading(self) -> str:

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from heedful.draw import all_heads, braid, heatmap, svg
 from heedful.draw.model_attention import AttentionView, ModelAttention
-from heedful.draw.picture import generated_words
 from heedful.draw.terminal import columns, heads_table, word_table
 from heedful.errors import ConfigError, DataError
 from heedful.trace import Trace
@@ -262,8 +261,8 @@ def test_columns_keep_their_numbers_when_sinks_are_set_apart() -> None:
 
 def test_generated_words_are_apart() -> None:
     trace = DECODER.trace(1, 2, sinks="keep")
-    assert generated_words(trace) == (5, 5)
-    assert generated_words(DECODER.trace(sinks="apart")) == (4, 5)  # <s> has no column
+    assert trace.generated_from == (5, 5)
+    assert DECODER.trace(sinks="apart").generated_from == (4, 5)  # <s> has no column
     lines = heatmap(trace).splitlines()
     rule = next(i for i, line in enumerate(lines) if "┼" in line)
     assert lines[rule - 1].endswith("capital")

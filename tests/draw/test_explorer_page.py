@@ -247,6 +247,8 @@ def test_heads_are_ranked_by_the_selected_word(look):
     assert shown(found) == ["2.3"]
     found.wait_for_function("document.querySelector('.x-cell[data-i=\"5\"] .x-value').textContent.startsWith('69')")
     assert found.eval_on_selector(".x-cell[data-i='5']", "e => e.style.order") == "0"
+    assert found.inner_text(".x-cell[data-i='5'] .x-word") == "animal"
+    assert found.inner_text(".x-cell[data-i='0'] .x-word") == "was"
     unit(found, "street").click()
     found.wait_for_function("document.querySelector('.x-cell[data-i=\"5\"]').style.order !== '0'")
 

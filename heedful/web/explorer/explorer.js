@@ -377,7 +377,7 @@ class Explorer {
       this.grid.arrange();
       return;
     }
-    const values = [];
+    const [values, partners] = [[], []];
     const without = this.sinkUnits(group);
     const slice = () => {
       const end = performance.now() + SLICE;
@@ -385,10 +385,13 @@ class Explorer {
         const told = relate(group, this.grid.pickOf(values.length), unit, selection.side, selection.tokens, this.apart(group));
         const skip = new Set(told.side === "source" ? without : []);
         if (group.self) for (const i of told.selected) skip.add(i);
-        values.push(told.blocks ? -1 : Number((largestUnits(told.values, 1, skip)[0]?.[1] ?? 0).toFixed(4)));
+        const [[other, weight] = [-1, 0]] = told.blocks ? [[-1, -1]] : largestUnits(told.values, 1, skip);
+        values.push(Number(weight.toFixed(4)));
+        partners.push(other < 0 ? "" : group[told.side].units(unit).name(other));
       }
       if (group.measuredBy !== key) return;
       if (values.length < group.L * group.H) { setTimeout(slice); return; }
+      Object.assign(group, { partners });
       group.measures.selected = values;
       group.rank.selected = values.map((_, i) => i).sort((a, b) => values[b] - values[a] || a - b);
       if (this.grid.group === group) this.grid.arrange();

@@ -78,6 +78,7 @@ class HeadGrid {
         cell.classList.toggle("x-held", group.heldHeads.has(`${layer}.${head}`));
         const name = make("span", { className: "x-name" }, `${layer}.${head}`);
         cell.append(make("span", { className: "x-map" }), make("p", { ariaHidden: "true" }, name, make("span", { className: "x-value" })));
+        cell.append(make("bdi", { className: "x-word", ariaHidden: "true" }));
         this.cells.push(cell);
       }
     }
@@ -149,7 +150,8 @@ class HeadGrid {
     const { group, atlas, scale, side } = this;
     const [rows, columns] = group.blocks;
     const [x, y] = this.places[i];
-    const pen = this.tiles[Math.floor(y / TILE)].getContext("2d");
+    const pen = this.tiles[Math.floor(y / TILE)]?.getContext("2d");
+    if (!pen) return;
     const size = Math.round(side * scale);
     const at = [Math.round(x * scale), Math.round((y % TILE) * scale)];
     pen.clearRect(...at, size, size);
@@ -174,12 +176,14 @@ class HeadGrid {
       const cell = this.cells[i];
       const value = measured(group, measure, values[i]);
       cell.style.setProperty("--m", high > low ? ((values[i] - low) / (high - low)).toFixed(3) : 0);
-      cell.lastChild.lastChild.textContent = value;
+      const other = (measure === "selected" && group.partners?.[i]) || ""; // the word that the weight is on, or of
+      cell.querySelector(".x-value").textContent = value;
+      cell.lastChild.textContent = other;
       const [layer, head] = [Math.floor(i / group.H) + 1, (i % group.H) + 1];
       cell.style.gridArea = ranked ? "auto" : `${layer + 1} / ${head + 1}`;
       cell.style.order = ranked ? place : 0;
-      cell.setAttribute("aria-label", `layer ${layer}, head ${head}, ${MEASURES[measure][0].toLowerCase()} ${value}`);
-      cell.title = `Layer ${layer}, head ${head}\n${MEASURES[measure][0]} ${value}`;
+      cell.setAttribute("aria-label", `layer ${layer}, head ${head}, ${MEASURES[measure][0].toLowerCase()} ${value} ${other}`.trim());
+      cell.title = `Layer ${layer}, head ${head}\n${MEASURES[measure][0]} ${value} ${other}`;
     });
     const held = group.complete ? "" : " Outlined: heads whose single weights this file has; of the others it has means of blocks.";
     const select = measure === "selected" && !group.measures.selected ? " Select a word." : "";
