@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from heedful.draw.views import View
 
 
+GENERIC = ("model", "checkpoint", "final", "best")  # names of folders that say nothing of the model
 KINDS = {".json": "record", ".html": "page"}
 
 
@@ -72,7 +73,8 @@ def see(
         Path, typer.Argument(metavar="MODEL", help="A model folder, hf:ORG/NAME, or a saved trace.", show_default=False)
     ],
     text: Annotated[
-        str | None, typer.Argument(metavar="TEXT", help="A sentence, or several; - is stdin.", show_default=False)
+        str | None,
+        typer.Argument(metavar="TEXT", help="A text, in quotes; - is stdin. --beside adds others.", show_default=False),
     ] = None,
     *,
     target: Annotated[
@@ -245,9 +247,13 @@ def see(
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
-    """Return the names of models: their folders', with the path if two are alike, and numbered if they are the same."""
+    """Return the names of models: their folders', with the path if two are alike, and numbered if they are the same.
+
+    A folder `model` is named with the folder that it is in.
+    """
     alike = len({path.name for path in set(paths)}) < len(set(paths))
-    names = [str(path) if alike else path.name for path in paths]
+    short = ["/".join(path.parts[-2:]) if path.name in GENERIC else path.name for path in paths]
+    names = [str(path) if alike else name for path, name in zip(paths, short, strict=True)]
     before = [names[:i].count(name) for i, name in enumerate(names)]
     return [f"{name} ({n + 1})" if n else name for name, n in zip(names, before, strict=True)]
 
@@ -468,8 +474,9 @@ def _show(
         print_json(record(shown))
     for i, one in enumerate(() if json else shown):
         gap, name = "\n" * (i > 0 and to is None), f"{one.name}: " * (len(shown) > 1)
-        lines = [f"{name}{one_line(line).strip()}\n" for line in one.written()]
-        print(gap + "".join(lines) + (f"{name}\n" * (not lines and bool(name)) + figures[i]) * (to is None), end="")
+        read = one.written() or ([one.groups[0].source.text] if name else [])
+        lines = [f"{name}{one_line(line).strip()}\n" for line in read]
+        print(gap + "".join(lines) + figures[i], end="")
         print(end="\n" * (to is None))
     if to is not None:
         note = write(shown, to, how, font=font)
