@@ -6,13 +6,14 @@ tokens so far. Joined, its calls are one map of weights, as if the model had rea
 
 from __future__ import annotations
 
+import copy
 import inspect
 import re
 import threading
 import warnings
 import weakref
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -27,6 +28,7 @@ from torch import Tensor, nn
 from heedful.draw.model_attention import ModelAttention
 from heedful.errors import ConfigError
 from heedful.fused.triton.scaled import ScaledWeights
+from heedful.fused.triton.scaled_plain import Scores
 from heedful.observe.groups import GroupBuilder, Tile, is_dense
 from heedful.observe.tokens import text_of
 from heedful.trace import Text, Word
@@ -40,7 +42,7 @@ CLOSE = 1e-3  # keys of a cache that differ by more are those of another sequenc
 
 
 class Parts(NamedTuple):
-    """The modules of a model of `transformers` that read tokens, with their names inside it.
+    """The modules of a model that read tokens, with their names inside it: one of `transformers`, or `nn.Transformer`.
 
     `decoder` is None for encoders and for decoder-only models, whose `encoder` is the whole model.
     """
@@ -54,14 +56,18 @@ class Parts(NamedTuple):
     @classmethod
     def of(cls, model: nn.Module) -> Parts:
         """Return the parts of a model; those of the first model of `transformers` inside, if it is a wrapper."""
-        inner = next((m for m in model.modules() if hasattr(m, "config") and hasattr(m, "get_encoder")), model)
-        decodes = _has_decoder(inner)
+        inner = next((m for m in model.modules() if hasattr(m, "config") and hasattr(m, "get_encoder")), None)
+        if inner is None:
+            inner = next((m for m in model.modules() if isinstance(m, nn.Transformer)), model)
+        decodes = isinstance(inner, nn.Transformer) or _has_decoder(inner)
         if inner is model and not decodes:
             return cls(model, model, None, "", "")  # most models; naming all modules takes longer than a layer
         names = {id(module): name for name, module in model.named_modules()}
         if decodes:
             found: Any = inner
-            encoder, decoder = found.get_encoder(), found.get_decoder()
+            plain = isinstance(inner, nn.Transformer)
+            encoder = found.encoder if plain else found.get_encoder()
+            decoder = found.decoder if plain else found.get_decoder()
             if id(encoder) in names and id(decoder) in names and encoder is not decoder:
                 return cls(inner, encoder, decoder, names[id(encoder)], names[id(decoder)])
         return cls(inner, inner, None, names[id(inner)], "")
@@ -97,7 +103,9 @@ class ForwardPass(NamedTuple):
     """The inputs of one forward pass of a model, or of its encoder or decoder.
 
     `ids` (B, T), None for embeddings; `shape` is (B, T), None for other inputs than tokens. `keep` (B, past + T) is the
-    mask of padding, `past` the number of tokens in the cache, and `cached` whether there is one that tells.
+    mask of padding, `past` the number of tokens in the cache, and `cached` whether there is one that tells. `own`
+    (B, T) tells which tokens of this pass are no padding, by a mask of four axes. `left` is the number of tokens in the
+    cache at the end of the block, for the last pass.
     """
 
     part: str
@@ -106,6 +114,8 @@ class ForwardPass(NamedTuple):
     keep: Tensor | None
     past: int
     cached: bool
+    own: Tensor | None = None
+    left: int | None = None
 
 
 @contextmanager
@@ -115,7 +125,9 @@ def recording(parts: Parts, passes: list[ForwardPass]) -> Iterator[None]:
     decodes = parts.decoder is not None
     modules = [("encoder" if decodes else "self", parts.encoder)]
     modules += [("decoder", parts.decoder)] if parts.decoder is not None else []
+    caches: dict[str, tuple[int, Any]] = {}  # by part: the number of its last pass, and a layer of the cache
     with ExitStack() as until:
+        until.callback(_record_left, passes, caches)
         for part, module in modules:
             made_for, names = weakref.ref(module), list(inspect.signature(module.forward).parameters)
 
@@ -129,22 +141,57 @@ def recording(parts: Parts, passes: list[ForwardPass]) -> Iterator[None]:
             ) -> None:
                 # A deep copy of the model shares its hooks.
                 if module is made_for() and threading.get_ident() == owner:
-                    passes.append(_pass(part, dict(zip(names, args, strict=False)) | kwargs))
+                    given = dict(zip(names, args, strict=False)) | kwargs
+                    caches[part] = (len(passes), _cache_layer(given.get("past_key_values")))
+                    passes.append(_pass(part, given))
 
             until.callback(module.register_forward_pre_hook(record, with_kwargs=True).remove)
         yield
 
 
 def _pass(part: str, given: dict[str, Any]) -> ForwardPass:
-    ids, embeddings, keep = (given.get(name) for name in ("input_ids", "inputs_embeds", "attention_mask"))
-    ids = ids.detach() if isinstance(ids, Tensor) and ids.dim() == 2 else None
+    ids, embeddings, mask = (given.get(name) for name in ("input_ids", "inputs_embeds", "attention_mask"))
+    # Copied, because a loop may write the next tokens into the same tensor.
+    ids = ids.detach().clone() if isinstance(ids, Tensor) and ids.dim() == 2 else None
     shape = None if ids is None else (ids.shape[0], ids.shape[1])
     if ids is None and isinstance(embeddings, Tensor) and embeddings.dim() == 3:
         shape = embeddings.shape[0], embeddings.shape[1]
-    keep = keep.detach() if isinstance(keep, Tensor) and keep.dim() == 2 else None
+    keep = mask.detach().clone() if isinstance(mask, Tensor) and mask.dim() == 2 else None
     cache: Any = given.get("past_key_values")
     cached = hasattr(cache, "get_seq_length")
-    return ForwardPass(part, ids, shape, keep, int(cache.get_seq_length()) if cached else 0, cached)
+    past = int(cache.get_seq_length()) if cached else 0
+    return ForwardPass(part, ids, shape, keep, past, cached, None if shape is None else _own(mask, past, shape[1]))
+
+
+def _own(mask: object, past: int, T: int) -> Tensor | None:
+    """Return which tokens of a pass are attended to in it, as all but padding are.  mask (B, 1, T, S) -> (B, T).
+
+    Models with several kinds of layers have a dict of masks. In a window the last column is that of the last token.
+    """
+    masks = list(mask.values()) if isinstance(mask, Mapping) else [mask]
+    mask = next((one for one in masks if isinstance(one, Tensor) and one.dim() == 4 and one.shape[2] == T), None)
+    if not isinstance(mask, Tensor) or mask.shape[3] < T:
+        return None
+    first = min(past, mask.shape[3] - T)
+    return _attended(mask.detach()[:, 0, :, first : first + T]).any(1)
+
+
+def _attended(mask: Tensor) -> Tensor:
+    """Return where a mask lets queries attend: True, or a number to add that is not very small."""
+    return mask > torch.finfo(mask.dtype).min / 2 if mask.is_floating_point() else mask.bool()
+
+
+def _cache_layer(cache: Any) -> Any:  # noqa: ANN401
+    """Return the first layer of a cache of `transformers`, which tells its length; None if there is none."""
+    layers = getattr(getattr(cache, "self_attention_cache", cache), "layers", None)
+    return layers[0] if isinstance(layers, list) and layers and hasattr(layers[0], "get_seq_length") else None
+
+
+def _record_left(passes: list[ForwardPass], caches: Mapping[str, tuple[int, Any]]) -> None:
+    """Record how many tokens a cache has at the end: assisted generation takes back those it rejects."""
+    for number, layer in caches.values():
+        if layer is not None:
+            passes[number] = passes[number]._replace(left=int(layer.get_seq_length()))
 
 
 class RecordedCall(Protocol):
@@ -163,7 +210,8 @@ class _TokenSequence:
 
     `spans` are the tokens of each pass by its number, first and last, with padding; `lengths` is how many it read.
     `positions` are those that are no padding, `ids` their tokens or None, and `generated` the number of the first that
-    is not of the first pass. `ended`: the last one ends the text, so that nothing was written after it.
+    is not of the first pass, None if later passes read several tokens. `ended`: the last one ends the text, so that
+    nothing was written after it.
     """
 
     row: int
@@ -223,7 +271,7 @@ def join(
     if not any(call.run >= 0 for call in calls):  # not the model was called, but something inside it
         passes, calls = [ForwardPass("self", None, None, None, 0, False)], _last_calls(calls)
         parts = parts._replace(decoder=None, encoder_name="")
-    tokens = _sequences(parts, passes, calls, row)
+    tokens = _sequences(parts, passes, calls, tokenizer, row)
     layers, unread = _layers(parts, passes, calls, tokens)
     names = ", ".join(list(dict.fromkeys(unread))[:3])
     if not layers:
@@ -241,17 +289,21 @@ def join(
 
 def _last_calls(calls: Sequence[RecordedCall]) -> list[RecordedCall]:
     """Return the last call of each module, as of one pass."""
-    last = {call.module: call for call in calls}
+    last = {call.module: copy.copy(call) for call in calls}
     for call in last.values():
         call.run = 0
     return list(last.values())
 
 
 def _sequences(
-    parts: Parts, passes: Sequence[ForwardPass], calls: Sequence[RecordedCall], row: int
+    parts: Parts,
+    passes: Sequence[ForwardPass],
+    calls: Sequence[RecordedCall],
+    tokenizer: Any,  # noqa: ANN401
+    row: int,
 ) -> dict[str, _TokenSequence]:
     """Return the tokens of the last sequence by part: "self", or "encoder" and "decoder", if they ran."""
-    ends = _end_tokens(parts.model)
+    ends = _end_tokens(parts.model, tokenizer)
     if parts.decoder is None:
         return {"self": _sequence(range(len(passes)), passes, calls, row, ends)}
     found = {}
@@ -259,17 +311,40 @@ def _sequences(
         found["decoder"] = _sequence(decoding, passes, calls, row, ends)
     first = min(found["decoder"].spans) if found else len(passes)
     if encoding := [i for i, one in enumerate(passes) if one.part == "encoder" and i < first]:
-        encoder = _sequence(encoding, passes, calls, 0, ())
+        encoder = _sequence(encoding, passes, calls, 0, _EndTokens())
         if found:  # each row of the encoder may have several in the decoder
             row = row * encoder.rows // found["decoder"].rows
-        found["encoder"] = _sequence(encoding, passes, calls, row, ())
+        found["encoder"] = _sequence(encoding, passes, calls, row, _EndTokens())
     return found
 
 
-def _end_tokens(model: nn.Module) -> tuple[int, ...]:
-    """Return the tokens that end a generated text."""
-    ends = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
-    return tuple(ends) if isinstance(ends, list | tuple) else () if ends is None else (int(ends),)
+class _EndTokens(NamedTuple):
+    """The tokens that end a generated text, and those that pad it."""
+
+    ends: frozenset[int] = frozenset()
+    padding: frozenset[int] = frozenset()
+
+    def find(self, ids: Sequence[int], first: int) -> int:
+        """Return the number of the token that ends the text, from `first` on: only padding may follow it.
+
+        Without one, the number of tokens. In a conversation, further turns may follow such a token.
+        """
+        for i in range(first, len(ids)):
+            rest = set(ids[i + 1 :])
+            if ids[i] in self.ends and (rest <= self.ends | self.padding or (not self.padding and len(rest) == 1)):
+                return i
+        return len(ids)
+
+
+def _end_tokens(model: nn.Module, tokenizer: Any) -> _EndTokens:  # noqa: ANN401
+    """Return the tokens that end a generated text, and those that pad it."""
+    settings: Any = getattr(model, "generation_config", None)
+    ends = getattr(settings, "eos_token_id", None)
+    pads = [getattr(one, "pad_token_id", None) for one in (settings, getattr(model, "config", None), tokenizer)]
+    return _EndTokens(
+        frozenset(ends if isinstance(ends, list | tuple) else () if ends is None else (int(ends),)),
+        frozenset(pad for pad in pads if isinstance(pad, int)),
+    )
 
 
 def _sequence(
@@ -277,7 +352,7 @@ def _sequence(
     passes: Sequence[ForwardPass],
     calls: Sequence[RecordedCall],
     row: int,
-    ends: Sequence[int],
+    ends: _EndTokens,
 ) -> _TokenSequence:
     """Return the tokens of the last sequence of some passes: one with an empty cache, and those that continue it."""
     starts = [i for i in numbers if passes[i].past == 0]
@@ -302,18 +377,26 @@ def _sequence(
         spans = {j: (a, min(b, one.past)) for j, (a, b) in spans.items() if a < one.past}
         spans[i], end, lengths[i] = (one.past, one.past + length), one.past + length, length
         ids = None if ids is None or one.ids is None else ids[: one.past] + one.ids[row].tolist()
-    keep = passes[max(spans)].keep
+    begin, left, keep = max(spans.values())[0], passes[max(spans)].left, passes[max(spans)].keep
+    if left is not None and begin < left < end:
+        spans[max(spans)], end = (begin, left), left
+        ids = None if ids is None else ids[:end]
     kept = np.ones(end, dtype=bool)
+    for i, (a, b) in spans.items():
+        if (own := passes[i].own) is not None and own.shape[0] in (1, rows):
+            kept[a:b] = own[row % own.shape[0], : b - a].cpu().numpy()
     if keep is not None and keep.shape[0] == rows and keep.shape[1] >= end:
         kept = keep[row, :end].bool().cpu().numpy()
     first = next(iter(spans.values()))[1]
     ended = False
     if ids is not None and len(spans) > 1:
         # Rows that have ended are padded while others go on.
-        last = next((i for i in range(first, end) if ids[i] in ends), end)
+        last = ends.find(ids, first)
         kept[last + 1 :] = False
         ended = last < end
     positions = np.flatnonzero(kept)
+    # After a pass of several tokens it is not known which were generated: a prompt in parts, or a further turn.
+    is_generated = len(spans) > 1 and all(lengths[i] == 1 for i in list(spans)[1:])
     return _TokenSequence(
         row,
         rows,
@@ -321,7 +404,7 @@ def _sequence(
         lengths,
         positions,
         None if ids is None else [ids[i] for i in positions],
-        int(np.searchsorted(positions, first)) if len(spans) > 1 else None,
+        int(np.searchsorted(positions, first)) if is_generated else None,
         ended,
     )
 
@@ -341,26 +424,33 @@ def _layers(
     """
     layers: dict[tuple[str, int], _JoinedLayer] = {}
     unread, times = [], Counter[tuple[str, int]]()
+    modules = dict.fromkeys(call.module for call in calls)
+    kinds = {name: parts.kind(name) for name in modules}
+    if parts.decoder is None:
+        kinds |= {name: "cross" for name, kind in kinds.items() if kind == "self" and _is_cross(name, modules)}
+    keys: int | None = None  # of cross-attention
     for call in calls:
-        kind = parts.kind(call.module)
-        sequence = tokens.get("decoder" if kind == "cross" else kind)
+        kind = kinds[call.module]
+        sequence = _queries(kind, tokens)
         if sequence is None or call.run not in sequence.spans or call.weights is None:
             continue
         one, (begin, end), (B, _, T, S) = passes[call.run], sequence.spans[call.run], call.shape
         other = tokens["encoder"].count if "encoder" in tokens else S
         if kind == "decoder" and not one.past and T > S == other:
             kind = "cross"  # whatever its name: fewer keys than queries
-        fits = kind == "cross" or S == T or (one.cached and (one.past > 0 or S > T))
+        fits = (keys or S) == S if kind == "cross" else _fits(one, call.weights.scores)
         if (sequence.rows, sequence.lengths[call.run]) != (B, T) or not fits:
             unread.append(call.module)
             continue
+        keys = S if kind == "cross" else keys
         at = (call.module, times[call.module, call.run])
         times[call.module, call.run] += 1
         layer = layers.setdefault(at, _JoinedLayer(call.module, kind, call.backend))
         offset = 0 if layer.kind == "cross" else max(0, one.past + T - S)
         layer.pieces.append(_CallRows(call.weights, begin, end, offset))
     for layer in layers.values():
-        sequence = tokens["decoder" if layer.kind == "cross" else layer.kind]
+        sequence = _queries(layer.kind, tokens)
+        assert sequence is not None
         if len(layer.pieces) < len(sequence.spans):
             raise ConfigError(
                 f"{layer.module} has {len(layer.pieces)} calls for {len(sequence.spans)} passes; to join them, watch "
@@ -368,15 +458,47 @@ def _layers(
             )
     # The keys of the last layer depend on all tokens before.
     for layer in [layer for layer in layers.values() if layer.kind != "cross"][-1:]:
-        _check_rows(layer.pieces, tokens[layer.kind].row)
+        _check_rows(layer.pieces)
     return list(layers.values()), unread
 
 
-def _check_rows(pieces: Sequence[_CallRows], row: int) -> None:
-    """Raise ConfigError if the keys of a pass are not those of the pass before: then rows were reordered."""
+def _is_cross(module: str, modules: Iterable[str]) -> bool:
+    """Whether a module attends to another text, by its name, beside self-attention of the same layer."""
+    found = CROSS.search(module)
+    layer = module[: found.start()] if found else ""
+    return found is not None and any(name.startswith(layer) and not CROSS.search(name) for name in modules)
+
+
+def _queries(kind: str, tokens: Mapping[str, _TokenSequence]) -> _TokenSequence | None:
+    """Return the tokens whose queries attend."""
+    return tokens.get("decoder", tokens.get("self")) if kind == "cross" else tokens.get(kind)
+
+
+def _fits(one: ForwardPass, scores: Scores) -> bool:
+    """Whether the keys of a call of self-attention are the tokens of the cache and of the pass.
+
+    Those of a window are the last of them. A static cache has more keys, which nothing attends to yet.
+    """
+    _, _, T, S = scores.shape
+    end = one.past + T
+    if end >= S:
+        return S == T or (one.cached and T < S)
+    if not one.cached or scores.bias is not None:
+        return False
+    mask = scores.mask
+    if mask is None:
+        return scores.causal
+    return mask.shape[-1] == S and not bool(_attended(mask[..., end:]).any())
+
+
+def _check_rows(pieces: Sequence[_CallRows]) -> None:
+    """Raise ConfigError if the keys of a pass are not those of the pass before: then rows were reordered.
+
+    Also those of other rows than the one that is read, because after beam search it may be no row of the result.
+    """
     for before, after in pairwise(pieces):
         begin, end = max(before.offset, after.offset, after.begin - COMPARED), after.begin
-        one, other = (x.weights.scores.k[row, 0, begin - x.offset : end - x.offset] for x in (before, after))
+        one, other = (x.weights.scores.k[:, 0, begin - x.offset : end - x.offset] for x in (before, after))
         if one.shape == other.shape and not torch.allclose(one.float(), other.float(), rtol=CLOSE, atol=CLOSE):
             raise ConfigError(
                 "the rows of the batch were reordered between passes, as beam search does, so that they cannot be "
@@ -391,7 +513,8 @@ def _group(
     tokenizer: Any,  # noqa: ANN401
 ) -> AttentionGroup:
     """Return the group of some layers."""
-    queries = tokens["decoder" if kind == "cross" else kind]
+    queries = _queries(kind, tokens)
+    assert queries is not None
     rows, columns = queries.positions, queries.positions
     target = source = _text(tokenizer, queries)
     size = queries.count
