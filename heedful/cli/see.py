@@ -130,7 +130,7 @@ def see(
         str | None,
         typer.Option(
             metavar="apart|keep",
-            help="Set tokens that take much of all weight apart [if they take over half].",
+            help="Set tokens that take much of all weight apart [if they take over half of what is shown].",
             show_default=False,
         ),
     ] = None,
@@ -247,13 +247,9 @@ def see(
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
-    """Return the names of models: their folders', with the path if two are alike, and numbered if they are the same.
-
-    A folder `model` is named with the folder that it is in.
-    """
+    """Return the names of models: their folders', with the path if two are alike, and numbered if they are the same."""
     alike = len({path.name for path in set(paths)}) < len(set(paths))
-    short = ["/".join(path.parts[-2:]) if path.name in GENERIC else path.name for path in paths]
-    names = [str(path) if alike else name for path, name in zip(paths, short, strict=True)]
+    names = [str(path) if alike else path.name for path in paths]
     before = [names[:i].count(name) for i, name in enumerate(names)]
     return [f"{name} ({n + 1})" if n else name for name, n in zip(names, before, strict=True)]
 
@@ -415,6 +411,8 @@ def _model_attentions(
     options.use_threads(threads)
     shown = []
     for path, other, name in zip(models, foreign, _names(models), strict=True):
+        if other and path.name in GENERIC:
+            name = "/".join(path.parts[-2:])
         run = _transformers_run(path, device, chosen, name) if other else _own_run(path, device, name)
         shown += [run(one, target) for one in (text, *chosen.beside)]
     return shown

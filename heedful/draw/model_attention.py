@@ -95,6 +95,10 @@ class LayerAttention(NamedTuple):
     group: AttentionGroup
     number: int
 
+    def __repr__(self) -> str:
+        L, H, T, S = self.group.shape
+        return f"LayerAttention({self.kind}, layer {self.number} of {L}, {H} heads, {T} × {S} tokens, {self.module})"
+
     @property
     def module(self) -> str:
         """The name of the module."""
@@ -139,7 +143,7 @@ def stacked(parts: Sequence[Any]) -> Any:  # noqa: ANN401
 
 
 class ModelAttention(Sequence[LayerAttention]):
-    """The attention of one run of a model: `seen[3]` is its fourth layer.
+    """The attention of one run of a model: `seen[3]` is its fourth layer, as in any list; options count from 1.
 
     `groups` has one group for each kind of attention: "self" of encoders and of decoder-only models, or "encoder",
     "decoder" and "cross". `show` prints it, or shows it in a notebook; `save` writes .html, .svg, .png or .json.
