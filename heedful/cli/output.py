@@ -290,7 +290,12 @@ def _bytes(lines: Sequence[str]) -> int:
 
 
 # Arguments of Python functions, and the options for them.
-OPTIONS = {"resume=True": "--resume", "trust_remote_code=True": "--trust-remote-code", "words=False": "--pieces"}
+OPTIONS = {
+    "resume=True": "--resume",
+    "trust_remote_code=True": "--trust-remote-code",
+    "words=False": "--pieces",
+    "word=…": "--from WORD",
+}
 
 
 def with_options(message: str) -> str:

@@ -65,15 +65,19 @@ MEASURES = {
     "sharpness": Measure(
         "sharpness", "sharpness", "largest weight of a token on one that can be no sink, on average", share=True
     ),
-    "entropy": Measure("entropy", "entropy", "entropy of the weights of a token in nats, on average", share=False),
-    "distance": Measure("distance", "distance", "distance of the attended token in tokens, on average", share=False),
+    "entropy": Measure(
+        "entropy", "entropy", "how evenly the weights of a token are spread, in nats, on average", share=False
+    ),
+    "distance": Measure(
+        "distance", "distance", "from a token to those it attends to, in tokens, on average", share=False
+    ),
     "sink": Measure("on sinks", "share on sinks", "the part of the weight that is on sinks", share=True),
     "received": Measure(
         "received", "received weight", "largest share of the weight on one word that is no sink", share=True
     ),
 }
 CROSS_DISTANCE = Measure(
-    "distance", "distance", "distance of the attended token as a share of the length, on average", share=True
+    "distance", "distance", "from a token to those it attends to, as a share of the length, on average", share=True
 )
 
 

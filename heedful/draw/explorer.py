@@ -381,7 +381,7 @@ def _first_head(group: AttentionGroup, how: AttentionView, wanted: Sequence[tupl
 
 
 def _selected(
-    attentions: Sequence[ModelAttention], phrase: str | None, kind: str, texts: Sequence[Sequence[Text]]
+    attentions: Sequence[ModelAttention], phrase: str | Sequence[str] | None, kind: str, texts: Sequence[Sequence[Text]]
 ) -> list[list[Any]]:
     """Return the tokens of a phrase in each run, as [text, tokens]; raise DataError if it is in none of them."""
     if phrase is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from numbers import Integral
 from pathlib import Path
 from typing import Any, NamedTuple, overload
 
@@ -11,8 +12,8 @@ from heedful.draw import all_heads, braid, svg
 from heedful.draw.picture import Picture
 from heedful.draw.terminal import heads_table, heatmap, word_table
 from heedful.draw.views import check_path, too_large
-from heedful.errors import ConfigError, DataError, choose
-from heedful.files import read_json, write_whole
+from heedful.errors import ConfigError, DataError, choose, known_arguments
+from heedful.files import max_json, read_json, write_whole
 from heedful.trace import Trace
 from heedful.trace.json_checks import field_of, listed
 from heedful.trace.model_attention import KINDS, MEASURES, SINKS, AttentionGroup, TopWeights, find_words, top_weights
@@ -21,6 +22,7 @@ from heedful.trace.readout import Weights
 FORMAT = "heedful attention 1"
 VIEWS = ("heads", "heatmap", "braid", "self")
 WORDS = 160  # of a side of the largest heat map or braid
+RECORD = 256_000_000  # bytes of the largest .json file: weights of DENSE numbers, and more
 
 
 class AttentionView(NamedTuple):
@@ -28,9 +30,9 @@ class AttentionView(NamedTuple):
 
     `view` is one of `VIEWS`; by default "heatmap" if a head, a mean or rollout is chosen, and "heads" otherwise. `kind`
     is that of the group, for models with several; `layer` and `head` count from 1. `mean` is the mean of the chosen
-    heads, or of all. `word` is a word, or several, whose rows are drawn for every head. `words` is False for tokens.
-    `sinks` is "apart", "keep" or None, as in `AttentionGroup.trace`; `rank` is the measure by which heads are ranked;
-    with `in_order`, the small maps of "heads" are in that order, and not by layer.
+    heads, or of all. `word` is a word or a phrase, or a list of them, whose mean row is drawn for every head. `words`
+    is False for tokens. `sinks` is "apart", "keep" or None, as in `AttentionGroup.trace`; `rank` is the measure by
+    which heads are ranked; with `in_order`, the small maps of "heads" are in that order, and not by layer.
     """
 
     view: str | None = None
@@ -39,7 +41,7 @@ class AttentionView(NamedTuple):
     head: int | None = None
     mean: bool = False
     rollout: bool = False
-    word: str | None = None
+    word: str | Sequence[str] | None = None
     words: bool = True
     sinks: str | None = None
     rank: str = "sharpness"
@@ -48,7 +50,8 @@ class AttentionView(NamedTuple):
     in_order: bool = False
 
     def check(self) -> None:
-        """Raise ConfigError for a view, a kind, a measure, or a treatment of sinks that does not exist."""
+        """Raise ConfigError for an option of a wrong type, or with a value that does not exist."""
+        self._check_types()
         choose("view", self.name, VIEWS)
         choose("measure of heads", self.rank, MEASURES)
         if self.kind is not None:
@@ -61,6 +64,23 @@ class AttentionView(NamedTuple):
             raise ConfigError("rollout is of all layers and heads; leave out mean, layer and head")
         if self.word is not None and (self.rollout or self.mean):
             raise ConfigError("the rows of a word are those of single heads; leave out mean and rollout")
+
+    def _check_types(self) -> None:
+        for name in ("view", "kind", "sinks", "rank"):
+            if not isinstance(value := getattr(self, name), str | None) or (name == "rank" and value is None):
+                raise ConfigError(f"{name} is {value!r:.60}; it is a name, as text")
+        for name in ("mean", "rollout", "words", "dark", "in_order"):
+            if not isinstance(value := getattr(self, name), bool):
+                raise ConfigError(f"{name} is {value!r:.60}; it is True or False")
+        for name in ("layer", "head"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, Integral) or value < 1):
+                raise ConfigError(f"{name} is {value!r:.60}; it is a whole number from 1 on")
+        if self.mass is not None and (isinstance(self.mass, bool) or not isinstance(self.mass, int | float)):
+            raise ConfigError(f"mass is {self.mass!r:.60}; it is a number above 0 and at most 1")
+        several = (self.word or "",) if isinstance(self.word, str | None) else self.word
+        if not isinstance(several, list | tuple) or not several or not all(isinstance(one, str) for one in several):
+            raise ConfigError(f"word is {self.word!r:.60}; it is a word, as text, or a list of words")
 
     @property
     def name(self) -> str:
@@ -169,6 +189,7 @@ class ModelAttention(Sequence[LayerAttention]):
     def text(self, how: AttentionView | None = None, width: int = 80, ascii_only: bool = False) -> str:
         """Return what the terminal shows."""
         how = how or AttentionView()
+        how.check()
         group = self._group(how)
         if how.word is not None:
             words = find_words(group.target, how.word)
@@ -221,7 +242,8 @@ class ModelAttention(Sequence[LayerAttention]):
 
     def show(self, view: str | None = None, *, width: int = 80, ascii_only: bool = False, **options: Any) -> None:  # noqa: ANN401
         """Print a view, or show it in a notebook; options are those of `AttentionView`."""
-        how = AttentionView(view, **options)
+        how = _view("show", view, options, ("width", "ascii_only"))
+        how.check()
         if in_notebook():
             from IPython.display import HTML, display  # type: ignore[import-not-found, unused-ignore]
 
@@ -231,13 +253,15 @@ class ModelAttention(Sequence[LayerAttention]):
 
     def save(self, path: str | Path, view: str | None = None, *, title: str = "", **options: Any) -> str:  # noqa: ANN401
         """Write .html, .svg, .png, or .json; options are those of `AttentionView`. Return a warning, or ""."""
-        return write([self], Path(path), AttentionView(view, **options), title)
+        return write([self], Path(path), _view("save", view, options, ("title",)), title)
 
     def element(self, how: AttentionView | None = None) -> str:
         """Return one self-contained HTML element for notebooks, which loads nothing."""
         from heedful.draw.explorer import element
 
-        return element([self], how or AttentionView())
+        how = how or AttentionView()
+        how.check()
+        return element([self], how)
 
     def _repr_html_(self) -> str:
         return self.element()
@@ -252,10 +276,20 @@ class ModelAttention(Sequence[LayerAttention]):
         try:
             if field_of(plain, "format") != FORMAT:
                 raise DataError(f"format: {plain['format']!r:.60} is not {FORMAT!r}")
-            groups = listed(field_of(plain, "groups"), "groups")
-            return cls(str(field_of(plain, "model")), [AttentionGroup.build(one) for one in groups])
+            groups = [AttentionGroup.build(one) for one in listed(field_of(plain, "groups"), "groups")]
+            kinds = [group.kind for group in groups]
+            for i, kind in enumerate(kinds):
+                if kind in kinds[:i]:
+                    raise DataError(f"groups: there are two of the kind {kind!r}; each kind is there once")
+            return cls(str(field_of(plain, "model")), groups)
         except (DataError, ConfigError) as error:
             raise DataError(f"this is not a record of attention: {error}") from None
+
+
+def _view(function: str, view: str | None, options: Mapping[str, Any], others: Sequence[str]) -> AttentionView:
+    """Return how attention is drawn; raise ArgumentError for an option that neither it nor `others` has."""
+    known_arguments(function, options, {*AttentionView._fields, *others})
+    return AttentionView(view, **options)
 
 
 def write(
@@ -302,7 +336,7 @@ def record(attentions: Sequence[ModelAttention]) -> dict[str, Any]:
 def read_attentions(path: Path) -> list[ModelAttention] | None:
     """Return the runs of a .json file of `write`; None if it holds something else, such as a trace."""
     try:
-        plain = read_json(path, DataError)
+        plain = read_json(path, DataError, max(max_json(), RECORD))
     except (OSError, DataError):
         return None
     if not isinstance(plain, dict) or not str(plain.get("format")).startswith("heedful attention"):

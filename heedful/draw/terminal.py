@@ -265,9 +265,10 @@ def heads_table(
     L, H = group.shape[:2]
     counts = f"{L} layer{'s' * (L > 1)} of {H} head{'s' * (H > 1)}"
     above = _lines(f"{group.title}, {counts}, by {measure.noun}: {measure.meaning}", width, ascii_only)
-    captions = [group.origin]
+    others = (one for name, one in all_heads.measures_of(group).items() if name != rank)
+    captions = ["; ".join(f"{one.name}: {one.meaning}" for one in others), group.origin]
     if found := group.sinks_in_words():
-        captions.insert(0, f"sinks: {found} of all weight")
+        captions.insert(1, f"sinks: {found} of all weight")
     below = [line for text in captions for line in _lines(text, width, ascii_only)]
     grid = _head_grid(getattr(group.measures(), rank), measure, width, ascii_only)
     lines = [*above, "", *grid, "", *_ranking(group, first, rank, width, ascii_only), "", *below]

@@ -6,18 +6,33 @@ and block means of every head, and the largest weights of each token of some hea
 
 from __future__ import annotations
 
+import base64
+import binascii
+import math
 import re
 import unicodedata
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from heedful.errors import ConfigError, DataError, choose, nearest
-from heedful.trace.json_checks import check_rows, check_text, field_of, listed, numbers, truth, whole_number
+from heedful.trace.json_checks import (
+    ROUNDING,
+    check_rows,
+    check_text,
+    field_of,
+    listed,
+    numbers,
+    truth,
+    whole_number,
+    whole_numbers,
+)
 from heedful.trace.readout import Readout, Weights
 from heedful.trace.trace import Text, Trace, Word
 
@@ -29,7 +44,7 @@ TITLES = {
     "cross": "Cross-attention",
 }
 DENSE = 32_000_000  # weights of all layers and heads that are held whole: 128 MB
-IN_JSON = 4_000_000  # weights of all layers and heads that a JSON record holds
+NESTED = 200_000  # numbers of an array that JSON holds as lists; of more, their bytes in base64
 BLOCKS = 48  # rows and columns of the block means of a head
 TOP = 8  # weights held of each token of a long text
 HELD = 8  # heads whose largest weights are held of a long text
@@ -37,6 +52,7 @@ SINK_SHARE = 0.04  # of all weight that a sink receives at least
 MEASURES = ("sharpness", "entropy", "distance", "sink", "received")
 SINKS = ("apart", "keep")
 EAGER, OWN = "eager", "heedful"  # what computed the attention, besides kernels of PyTorch
+MATH = "math"  # PyTorch's own operations, one after the other: no fused kernel
 Positions = NDArray[np.int32]
 
 
@@ -166,6 +182,8 @@ class AttentionGroup:
             return "weights of single heads"
         if self.backend == EAGER:
             return "eager attention, as the model returned it"
+        if self.backend == MATH:
+            return "exact weights from queries and keys (PyTorch's math attention)"
         return f"exact weights from fused attention ({self.backend})"
 
     def by_pieces(self) -> AttentionGroup:
@@ -261,7 +279,7 @@ class AttentionGroup:
         if self.weights is None:
             T, S = self.shape[2:]
             raise ConfigError(
-                f"this text is too long for all of its weights ({T:,} × {S:,} tokens): single words (`from`), the view "
+                f"this text is too long for all of its weights ({T:,} × {S:,} tokens): single words (word=…), the view "
                 "'heads' and the interactive page (.html) show it"
             )
         return self.weights
@@ -276,8 +294,8 @@ class AttentionGroup:
     ) -> Trace:
         """Return one map as a trace, for figures: of a head, of the mean of several, or by rollout.
 
-        `sinks` is "keep", or "apart": their columns are left out, and rows rescaled to 1; by default they are set apart
-        if they have over half of the weight. The caption says so, with their shares.
+        `sinks` is "keep", or "apart": their columns are left out, and rows of words rescaled to 1; by default they are
+        set apart if they have over half of the weight. The caption says so, with their shares.
         """
         weights = self.matrix(layer, head, rollout)
         what = "attention rollout over all layers" if rollout else _described(self.shape[:2], layer, head)
@@ -335,7 +353,7 @@ class AttentionGroup:
             share = float(sum(shares[sink.word] for sink in found))
             each = self.sinks_in_words(shares)
             if (sinks or ("apart" if share > 0.5 else "keep")) == "apart":
-                source, weights = set_apart(source, weights, [sink.word for sink in found])
+                source, weights = set_apart((source, target), weights, [sink.word for sink in found])
                 caption += f"; set apart: {each} of the weight, the rest is scaled to 100\u00a0%"
             else:
                 caption += f"; sinks: {each} of the weight"
@@ -351,22 +369,22 @@ class AttentionGroup:
         )
 
     def rows_of(self, words: Sequence[int]) -> Weights:
-        """Return the mean row of some target words, in every head.  -> (L, H, S)."""
-        tokens = [i for word in words for i in range(self.target.words[word].first, self.target.words[word].last)]
-        if self.weights is not None:
-            mean: Weights = self.weights[:, :, tokens].mean(2)
-            return mean
-        if missing := [i for i in tokens if i not in self.rows]:
-            raise ConfigError(
-                f"the rows of '{self.target.tokens[missing[0]]}' are not held: this text is too long for all weights; "
-                "name the word when the model is run"
-            )
-        held: Weights = np.mean([self.rows[i] for i in tokens], axis=0)
-        return held
+        """Return the mean row of some target words, each the mean of its tokens, in every head.  -> (L, H, S)."""
+        rows = np.zeros(self.received.shape, dtype=np.float32)
+        for word in (self.target.words[number] for number in words):
+            tokens = range(word.first, word.last)
+            if self.weights is None and (missing := [i for i in tokens if i not in self.rows]):
+                raise ConfigError(
+                    f"the rows of '{self.target.tokens[missing[0]]}' are not held: this text is too long for all "
+                    "weights; name the word when the model is run"
+                )
+            for i in tokens:
+                row = self.rows[i] if self.weights is None else self.weights[:, :, i]
+                rows += row / np.float32(len(tokens) * len(words))
+        return rows
 
     def plain(self) -> dict[str, Any]:
-        """Return the record as JSON can hold it: all weights if they are few, otherwise the summary."""
-        small = self.weights is not None and self.weights.size <= IN_JSON
+        """Return the record as JSON can hold it: all weights if they are held, otherwise the summary."""
         record = {
             "kind": self.kind,
             "source": self.source.plain(),
@@ -375,19 +393,18 @@ class AttentionGroup:
             "backend": self.backend,
             "generated": self.generated,
             "causal": self.causal,
-            "weights": _rounded(self.weights) if small and self.weights is not None else None,
+            "weights": None if self.weights is None else _plain_array(self.weights),
         }
-        if small:
+        if self.weights is not None:
             return record
-        held = self.top or self.largest(self.rank()[:HELD])
         return {
             **record,
-            **{name: _rounded(getattr(self, name)) for name in SUMMARY},
+            **{name: _plain_array(getattr(self, name)) for name in SUMMARY},
             "top": [
-                {"layer": m, "head": n, "positions": one.positions.tolist(), "weights": _rounded(one.weights)}
-                for (m, n), one in held.items()
+                {"layer": m, "head": n, "positions": _plain_array(one.positions), "weights": _plain_array(one.weights)}
+                for (m, n), one in self.top.items()
             ],
-            "rows": [{"token": token, "weights": _rounded(row)} for token, row in self.rows.items()],
+            "rows": [{"token": token, "weights": _plain_array(row)} for token, row in self.rows.items()],
         }
 
     def largest(self, heads: Iterable[tuple[int, int]], count: int = TOP) -> dict[tuple[int, int], TopWeights]:
@@ -415,47 +432,127 @@ class AttentionGroup:
         if generated is not None and not 0 <= whole_number(generated, "generated") <= T:
             raise DataError(f"generated: {generated!r:.40} is no number of a token; there are {T}")
         backend, causal = str(field_of(plain, "backend")), truth(plain.get("causal", False), "causal")
+        if kind != "cross" and source != target:
+            raise DataError(f"source, target: the texts of {kind} attention differ; only those of cross attention may")
         if plain.get("weights") is not None:
-            weights = numbers(plain["weights"], "weights", (T, S))
-            if weights.ndim != 4:
+            weights = _array(plain["weights"], "weights", (T, S))
+            if weights.ndim != 4 or 0 in weights.shape:
                 raise DataError("weights: expected lists in 4 levels (layers, heads, target tokens, source tokens)")
             check_rows(weights, "weights", whole=False)  # rows of models with learned sinks sum to less than 1
             return replace(
                 cls.from_weights(kind, (source, target), modules, backend, weights, generated), causal=causal
             )
-        arrays = {name: numbers(field_of(plain, name), name) for name in SUMMARY}
+        arrays = {name: _array(field_of(plain, name), name) for name in SUMMARY}
         L, H = arrays["distance"].shape if arrays["distance"].ndim == 2 else (0, 0)
-        wanted = {"received": (L, H, S), "entropy": (L, H, T), "distance": (L, H), "sharpness": (L, H)}
-        for name, shape in wanted.items():
+        farthest = max(T, S) if kind != "cross" else 1
+        wanted = {  # shapes, and the largest number
+            "received": ((L, H, S), T),
+            "entropy": ((L, H, T), math.log(S)),
+            "distance": ((L, H), farthest),
+            "sharpness": ((L, H), 1),
+        }
+        for name, (shape, most) in wanted.items():
             if arrays[name].shape != shape or 0 in shape:
                 raise DataError(f"{name}: expected {' × '.join(map(str, shape))} numbers, found {arrays[name].shape}")
-        if arrays["blocks"].ndim != 4 or arrays["blocks"].shape[:2] != (L, H) or len(modules) != L:
-            raise DataError(f"blocks, or modules: expected {L} layers of {H} heads")
-        top = {}
-        for one in listed(plain.get("top", []), "top"):
-            at = (whole_number(field_of(one, "layer"), "top: "), whole_number(field_of(one, "head"), "top: "))
-            positions = numbers(field_of(one, "positions"), "top: positions").astype(np.int32)
-            values = numbers(field_of(one, "weights"), "top: weights")
-            inside = positions.size and positions.min() >= -1 and positions.max() < S
-            if positions.ndim != 2 or positions.shape != values.shape or len(positions) != T or not inside:
-                raise DataError(f"top: head {at[0]}.{at[1]}: expected positions from -1 to {S - 1} for {T} tokens")
-            top[at] = TopWeights(positions, values)
-        rows = {}
-        for one in listed(plain.get("rows", []), "rows"):
-            row = numbers(field_of(one, "weights"), "rows")
-            if row.shape != (L, H, S):
-                raise DataError(f"rows: expected {L} × {H} × {S} numbers, found {row.shape}")
-            rows[whole_number(field_of(one, "token"), "rows")] = row
+            _check_range(arrays[name], name, most)
+        _check_range(arrays["received"].sum(-1), "received: the sum of a head", T)
+        rows, columns = min(BLOCKS, T), min(BLOCKS, S)
+        found = arrays["blocks"].shape
+        if len(found) != 4 or found[:2] != (L, H) or not (1 <= found[2] <= rows and 1 <= found[3] <= columns):
+            raise DataError(
+                f"blocks: expected {L} × {H} heads of 1 to {rows} rows and 1 to {columns} columns, found {found}"
+            )
+        if len(modules) != L:
+            raise DataError(f"modules: expected {L} names, one for each layer, found {len(modules)}")
+        check_rows(arrays["blocks"], "blocks", whole=False)
         return cls(
-            kind, source, target, modules, backend, **arrays, top=top, rows=rows, generated=generated, causal=causal
+            kind,
+            source,
+            target,
+            modules,
+            backend,
+            **arrays,
+            top=_read_top(listed(plain.get("top", []), "top"), (L, H, T, S)),
+            rows=_read_rows(listed(plain.get("rows", []), "rows"), (L, H, T, S)),
+            generated=generated,
+            causal=causal,
         )
 
 
 SUMMARY = ("received", "entropy", "distance", "sharpness", "blocks")
 
 
-def _rounded(array: NDArray[Any]) -> Any:  # noqa: ANN401  (lists of lists)
-    return np.round(array.astype(np.float64), 6).tolist()
+def _plain_array(array: NDArray[Any]) -> Any:  # noqa: ANN401  (lists of lists, or an object)
+    """Return an array as JSON can hold it: lists of numbers, or shape and bytes of one with more than NESTED."""
+    if array.size <= NESTED:
+        return array.tolist() if array.dtype.kind == "i" else np.round(array.astype(np.float64), 6).tolist()
+    return {"shape": list(array.shape), "float32": base64.b64encode(array.astype("<f4").tobytes()).decode("ascii")}
+
+
+def _array(value: object, where: str, tokens: tuple[int, int] | None = None) -> Weights:
+    """Return the array that `_plain_array` was given; `tokens` are as in `numbers`."""
+    if not isinstance(value, Mapping):
+        return numbers(value, where, tokens)
+    sizes = listed(field_of(value, "shape", f"{where}: "), f"{where}: shape")
+    shape = tuple(whole_numbers(sizes, f"{where}: shape", len(sizes)))
+    try:
+        data = base64.b64decode(field_of(value, "float32", f"{where}: "), validate=True)
+    except (binascii.Error, ValueError, TypeError):
+        raise DataError(f"{where}: float32: this is not base64") from None
+    if min(shape, default=0) < 1 or 4 * math.prod(shape) != len(data):
+        sizes_ = " × ".join(map(str, shape))[:60]
+        raise DataError(f"{where}: float32: {len(data):,} bytes are not {sizes_} numbers of 4 bytes")
+    array: Weights = np.frombuffer(data, "<f4").reshape(shape).astype(np.float32)
+    if not np.isfinite(array).all():
+        raise DataError(f"{where}: not all numbers are finite, but they must be")
+    return array
+
+
+def _check_range(array: NDArray[Any], name: str, most: float) -> None:
+    """Raise DataError for a number below 0 or above `most`, but for rounding."""
+    low, high = float(array.min()), float(array.max())
+    if low < -ROUNDING / 1000 or high > most + ROUNDING * max(1, most):
+        wrong = low if low < -ROUNDING / 1000 else high
+        raise DataError(f"{name}: {wrong:g} is not from 0 to {most:.4g}")
+
+
+def _read_top(plain: Sequence[Any], shape: tuple[int, int, int, int]) -> dict[tuple[int, int], TopWeights]:
+    """Return the largest weights of some heads from their record; raise DataError if they are not of this shape."""
+    L, H, T, S = shape
+    top = {}
+    for one in plain:
+        at = (whole_number(field_of(one, "layer", "top: "), "top"), whole_number(field_of(one, "head", "top: "), "top"))
+        where = f"top: head {at[0]}.{at[1]}"
+        if not (1 <= at[0] <= L and 1 <= at[1] <= H):
+            raise DataError(f"{where}: there is no such head; there are {L} layers of {H} heads, counted from 1")
+        if at in top:
+            raise DataError(f"{where}: it is there twice")
+        found = _array(field_of(one, "positions", f"{where}: "), f"{where}: positions")
+        positions = found.astype(np.int32)
+        values = _array(field_of(one, "weights", f"{where}: "), f"{where}: weights")
+        inside = positions.size and found.min() >= -1 and found.max() < S and (positions == found).all()
+        if positions.ndim != 2 or positions.shape != values.shape or len(positions) != T or not inside:
+            raise DataError(f"{where}: expected positions from -1 to {S - 1} for {T} tokens, and their weights")
+        check_rows(values, f"{where}: weights", whole=False)
+        top[at] = TopWeights(positions, values)
+    return top
+
+
+def _read_rows(plain: Sequence[Any], shape: tuple[int, int, int, int]) -> dict[int, Weights]:
+    """Return the rows of single tokens from their record; raise DataError if they are not of this shape."""
+    L, H, T, S = shape
+    rows = {}
+    for one in plain:
+        token = whole_number(field_of(one, "token", "rows: "), "rows: token")
+        if not 0 <= token < T or token in rows:
+            why = "it is there twice" if token in rows else f"there are tokens from 0 to {T - 1}"
+            raise DataError(f"rows: token {token!s:.20}: {why}")
+        row = _array(field_of(one, "weights", "rows: "), "rows")
+        if row.shape != (L, H, S):
+            raise DataError(f"rows: expected {L} × {H} × {S} numbers, found {row.shape}")
+        check_rows(row[:, :, None], f"rows: token {token}", whole=False)
+        rows[token] = row
+    return rows
 
 
 def _percent(share: float) -> str:
@@ -524,11 +621,19 @@ def attention_rollout(weights: Weights) -> Weights:
     return rows
 
 
-def set_apart(source: Text, weights: Weights, words: Sequence[int]) -> tuple[Text, Weights]:
-    """Return a text without some words, and weights without their columns, rescaled to 1.  (T, S) -> (T, S)."""
+def set_apart(texts: tuple[Text, Text], weights: Weights, words: Sequence[int]) -> tuple[Text, Weights]:
+    """Return the source without some words, and weights without their columns, rescaled to 1.  (T, S) -> (T, S).
+
+    The tokens of a target word have its row: the mean of theirs, which is then rescaled. A mean of rescaled rows would
+    have the row of a token with nearly all of its weight on a sink count as much as any other.
+    """
+    source, target = texts
     rest = weights.copy()
     for number in words:
         rest[:, source.words[number].first : source.words[number].last] = 0
+    for word in target.words:
+        if word.last - word.first > 1:
+            rest[word.first : word.last] = rest[word.first : word.last].mean(0)
     sums = rest.sum(-1, keepdims=True)
     rest = np.divide(rest, sums, out=np.zeros_like(rest), where=sums > 1e-6)
     kept = tuple(word for i, word in enumerate(source.words) if i not in words)
@@ -541,13 +646,16 @@ def by_tokens(text: Text) -> Text:
     return replace(text, words=tuple(words))
 
 
-def find_words(text: Text, phrase: str) -> list[int]:
+def find_words(text: Text, phrase: str | Sequence[str]) -> list[int]:
     """Return the numbers of the words of a phrase: "it", "New York", or "it#2" for its second occurrence.
 
-    Upper and lower case are the same unless both occur. Raise DataError if the phrase is not in the text.
+    Of several phrases, those of all of them. Upper and lower case are the same unless both occur. Raise DataError if
+    the phrase is not in the text.
     """
+    if not isinstance(phrase, str):
+        return sorted({number for one in phrase for number in find_words(text, one)})
     wanted, _, which = phrase.rpartition("#")
-    wanted, number = (wanted, int(which)) if wanted.strip() and which.isdigit() else (phrase, 1)
+    wanted, number = (wanted, int(which)) if wanted.strip() and which.isdecimal() else (phrase, 1)
     wanted = wanted.strip()
     found = _occurrences(text, wanted, exact=True) or _occurrences(text, wanted, exact=False)
     if not found:
@@ -565,9 +673,13 @@ def _occurrences(text: Text, phrase: str, exact: bool) -> list[list[int]]:
     if special or not phrase:
         return special
     pattern = r"\s+".join(re.escape(part) for part in phrase.split())
+    order = sorted(range(len(text.words)), key=lambda i: text.words[i].start)
+    starts = [text.words[i].start for i in order]
+    ends = list(accumulate((text.words[i].end for i in order), max))  # the last end of all words up to each
     found = []
     for match in re.finditer(rf"(?<!\w){pattern}(?!\w)", text.text, 0 if exact else re.IGNORECASE):
-        words = [i for i, w in enumerate(text.words) if w.start < match.end() and w.end > match.start()]
+        near = order[bisect_right(ends, match.start()) : bisect_left(starts, match.end())]
+        words = sorted(i for i in near if text.words[i].end > match.start())
         found += [words] if words else []
     # In scripts without spaces there are letters on both sides.
     return found or [[i] for i, w in enumerate(text.words) if w.text == phrase]

@@ -6,6 +6,8 @@ import json
 import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,10 +15,10 @@ import sample_traces as samples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heedful.draw import all_heads, braid, heatmap, svg
-from heedful.draw.model_attention import AttentionView, ModelAttention
+from heedful.draw import all_heads, braid, explorer, heatmap, svg
+from heedful.draw.model_attention import AttentionView, ModelAttention, read_attentions
 from heedful.draw.terminal import columns, heads_table, word_table
-from heedful.errors import ConfigError, DataError
+from heedful.errors import ArgumentError, ConfigError, DataError
 from heedful.trace import Trace
 from heedful.trace.alarms import alarms
 from heedful.trace.model_attention import MEASURES, AttentionGroup
@@ -450,3 +452,88 @@ def test_pictures_of_a_run_have_titles_and_options() -> None:
         assert seen.picture(how, "My title").title == "My title"
     drawn = maps(str(seen.picture(AttentionView(rank="distance", in_order=True))))
     assert list(drawn) == [f"layer {m}, head {n}" for m, n in ENCODER.rank("distance")]
+
+
+def some_run() -> ModelAttention:
+    return ModelAttention("some-model", [ENCODER])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"view": "bogus"}, "view.*heatmap"),
+        ({"layer": "1"}, "layer is '1'.*from 1"),
+        ({"layer": 0}, "layer is 0.*from 1"),
+        ({"head": -1}, "head is -1.*from 1"),
+        ({"head": True}, "head is True"),
+        ({"word": 3}, "word is 3"),
+        ({"word": []}, "word is"),
+        ({"word": ["it", 3]}, "word is"),
+        ({"mean": "yes"}, "mean is 'yes'"),
+        ({"kind": 3}, "kind is 3"),
+        ({"rank": None}, "rank is None"),
+        ({"mass": "0.5"}, "mass is '0.5'"),
+        ({"sinks": "away"}, "apart, keep"),
+    ],
+)
+def test_wrong_options_are_refused_by_every_way_to_draw(options: dict[str, Any], message: str, tmp_path: Path) -> None:
+    run = some_run()
+    for draw in (
+        lambda: run.show(**options),
+        lambda: run.save(tmp_path / "x.svg", **options),
+        lambda: run.save(tmp_path / "x.html", **options),
+        lambda: run.text(AttentionView(**options)),
+        lambda: run.element(AttentionView(**options)),
+        lambda: run.picture(AttentionView(**options)),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            draw()
+    assert not list(tmp_path.iterdir())
+
+
+def test_unknown_options_are_named_with_a_guess(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match=r"show: unknown argument 'layers'.*'layer'"):
+        some_run().show(layers=1)
+    with pytest.raises(ArgumentError, match=r"save: unknown argument 'titel'.*'title'"):
+        some_run().save(tmp_path / "x.svg", titel="a")
+
+
+def test_several_words_may_be_given_as_a_list() -> None:
+    run = some_run()
+    names = [ENCODER.target.words[i].text for i in (1, 2)]
+    phrase = " ".join(names)
+    assert run.text(AttentionView(word=names)) == run.text(AttentionView(word=tuple(names)))
+    assert phrase in run.text(AttentionView(word=names))
+    assert phrase in run.picture(AttentionView(word=names)).title
+    record = re.search(r'id="x-record">(.*?)</script>', explorer.page([run], AttentionView(word=names)), re.DOTALL)
+    assert record is not None
+    tokens = [i for n in (1, 2) for i in range(*ENCODER.target.words[n][3:5])]
+    assert json.loads(record[1])["state"]["tokens"] == [[0, tokens]]
+
+
+def test_a_record_has_each_kind_once() -> None:
+    plain = some_run().plain()
+    with pytest.raises(DataError, match="two of the kind"):
+        ModelAttention.build({**plain, "groups": plain["groups"] * 2})
+
+
+def test_a_large_record_is_read_with_all_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEEDFUL_MAX_JSON", "2000")  # the limit of other files
+    monkeypatch.setattr("heedful.trace.model_attention.NESTED", 10)
+    some_run().save(tmp_path / "x.json")
+    found = read_attentions(tmp_path / "x.json")
+    assert found is not None
+    (again,) = found
+    assert (again.groups[0].weights == ENCODER.weights).all()
+
+
+def test_only_kernels_are_called_fused() -> None:
+    assert "fused" in replace(ENCODER, backend="flash").origin
+    assert "fused" not in replace(ENCODER, backend="math").origin
+
+
+def test_every_column_of_the_table_is_explained() -> None:
+    for rank in MEASURES:
+        shown = " ".join(heads_table(ENCODER, rank).split())
+        for measure in all_heads.measures_of(ENCODER).values():
+            assert shown.count(measure.meaning) == 1

@@ -138,6 +138,9 @@ def test_single_rows_of_every_head_are_held():
     head = slice(5 * explorer.SINGLE, 6 * explorer.SINGLE)
     assert values[head] / 65535 == pytest.approx(row[1, 1, columns[head]], abs=2e-5)
     assert row[1, 1].max() == row[1, 1, columns[head]].max()
+    sums = values.reshape(8, explorer.SINGLE).sum(1) / 65535
+    assert (1 - sums).min() > 0.2
+    assert numbers[8:16] / 65535 == pytest.approx(1 - sums, abs=2e-3)
 
 
 def test_the_size_stays_below_the_limit():

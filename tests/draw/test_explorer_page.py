@@ -193,6 +193,28 @@ def test_sinks_are_set_apart_and_the_rest_is_scaled(look):
     assert "[CLS]" in found.locator(".v-grid .v-target li").all_inner_texts()
 
 
+def test_with_sinks_apart_a_word_has_one_row_in_both_directions_and_in_the_heat_map(look):
+    text = explorer_runs.text_of(explorer_runs.words("is bad un|happi|ness"), end="")
+    weights = np.zeros((1, 1, 6, 6), dtype=np.float32)
+    weights[..., :3, 0] = 1
+    for token, row in {3: (0.98, 0.02, 0), 4: (0.2, 0, 0.8), 5: (0.98, 0.02, 0)}.items():
+        weights[0, 0, token, :3] = row
+    group = AttentionGroup.from_weights("self", (text, text), ("a",), "math", weights)
+    found = look(ModelAttention("m", [group]), layer=1, head=1, word="unhappiness", sinks="apart")
+    assert said(found).startswith("unhappiness attends to bad 95 %, is 5 %")
+    found.check("input[value=by]")
+    unit(found, "bad").click()
+    assert said(found).startswith("bad is attended to by unhappiness 95 %")
+    unit(found, "is").click()
+    assert said(found).startswith("is is attended to by unhappiness 5 %")
+    assert group.trace(1, 1, sinks="apart").words()[3, 1] == pytest.approx(0.95, abs=0.005)
+    found.check("input[value=heatmap]")
+    shades = (
+        "Array.from(document.querySelectorAll('.v-grid rect[fill-opacity]'), (c) => +c.getAttribute('fill-opacity'))"
+    )
+    assert sorted(found.evaluate(shades)) == pytest.approx([0.048, 0.952], abs=0.002)
+
+
 def test_prompt_and_generated_tokens_are_apart(look):
     found = look(explorer_runs.generated())
     assert found.locator(".x-part").all_inner_texts() == ["prompt", "generated"]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import time
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +18,7 @@ from heedful.trace.model_attention import (
     TopWeights,
     attention_rollout,
     block_means,
+    by_tokens,
     find_words,
     sink_candidates,
     top_weights,
@@ -198,23 +202,46 @@ def test_the_largest_weights() -> None:
     assert top_weights(weights, 6).positions.shape == (2, 6)
 
 
-def test_json_is_read_as_it_was_written(monkeypatch: pytest.MonkeyPatch) -> None:
+def summary_of(made: AttentionGroup) -> AttentionGroup:
+    """The same as a long text has it: the largest weights of the sharpest heads, and the rows of one token."""
+    assert made.weights is not None
+    return replace(made, weights=None, top=made.largest(made.rank()[:8]), rows={5: made.weights[:, :, 5]})
+
+
+@pytest.mark.parametrize("nested", [200_000, 10])
+def test_json_is_read_as_it_was_written(nested: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("heedful.trace.model_attention.NESTED", nested)
     made = group()
-    again = AttentionGroup.build(json.loads(json.dumps(made.plain())))
+    plain = json.loads(json.dumps(made.plain()))
+    assert isinstance(plain["weights"], list if nested > 10 else dict)
+    again = AttentionGroup.build(plain)
     assert made.weights is not None
     assert again.weights is not None
-    np.testing.assert_allclose(again.weights, made.weights, atol=1e-6)
+    np.testing.assert_allclose(again.weights, made.weights, atol=1e-6 if nested > 10 else 0)
     assert again.source == made.source
-    monkeypatch.setattr("heedful.trace.model_attention.IN_JSON", 10)
-    plain = json.loads(json.dumps(made.plain()))
+    plain = json.loads(json.dumps(summary_of(made).plain()))
     assert plain["weights"] is None
     summary = AttentionGroup.build(plain)
     np.testing.assert_allclose(summary.received, made.received, atol=1e-5)
+    np.testing.assert_allclose(summary.rows[5], made.weights[:, :, 5], atol=1e-5)
     assert set(summary.top) == set(made.rank()[:8])
+    for at, top in made.largest(made.rank()[:8]).items():
+        assert (summary.top[at].positions == top.positions).all()
     with pytest.raises(ConfigError, match="too long"):
         summary.trace(1, 1)
     with pytest.raises(ConfigError, match="not held"):
         summary.rows_of([2])
+
+
+def test_json_of_many_weights_holds_all_of_them() -> None:
+    text = by_tokens(Text("a" * 80, tuple("a" * 80), tuple((i, i + 1) for i in range(80)), ()))
+    weights = random_weights(22, 32, 80, 80)  # over 4 million
+    made = AttentionGroup.from_weights("self", (text, text), list(map(str, range(22))), "math", weights)
+    plain = made.plain()
+    assert len(json.dumps(plain)) < 6 * weights.size
+    again = AttentionGroup.build(plain)
+    assert again.weights is not None
+    assert (again.weights == weights).all()
 
 
 @pytest.mark.parametrize(
@@ -231,6 +258,121 @@ def test_json_is_read_as_it_was_written(monkeypatch: pytest.MonkeyPatch) -> None
 def test_wrong_records_are_refused_with_the_place(change: dict[str, object], message: str) -> None:
     with pytest.raises(DataError, match=message):
         AttentionGroup.build({**group().plain(), **change})
+
+
+def wrong_bytes(shape: list[int], data: bytes) -> dict[str, object]:
+    return {"shape": shape, "float32": base64.b64encode(data).decode()}
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ({"shape": [2, 3, 9, 9]}, "float32"),
+        ({"shape": [2, 3, 9, 9], "float32": "*"}, "base64"),
+        ({"shape": [2, 3, 9, 9], "float32": 3}, "base64"),
+        ({"shape": [2, 3, "9", 9], "float32": ""}, "whole number"),
+        (wrong_bytes([2, 3, 9, 9], bytes(40)), "40 bytes"),
+        (wrong_bytes([2, -3, 9, -9], bytes(4 * 2 * 3 * 81)), "-3"),
+        (wrong_bytes([0, 3, 9, 9], b""), "0 bytes"),
+        (wrong_bytes([], bytes(4)), "bytes"),
+        (wrong_bytes([1, 1, 1, 1], np.float32("nan").tobytes()), "finite"),
+        (wrong_bytes([1, 1, 1, 1], np.float32(0.5).tobytes()), "1 queries"),
+        (wrong_bytes([2, 3, 9, 9], np.full((2, 3, 9, 9), 7, dtype=np.float32).tobytes()), "sums to 63"),
+    ],
+)
+def test_wrong_bytes_of_weights_are_refused(weights: dict[str, object], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        AttentionGroup.build({**group().plain(), "weights": weights})
+
+
+def edited(**changes: object) -> dict[str, object]:
+    """The record of a summary with other values: `top.layer` is that of its first head, and so on."""
+    plain: dict[str, Any] = json.loads(json.dumps(summary_of(group()).plain()))
+    for name, value in changes.items():
+        place, _, inner = name.partition("__")
+        if inner:
+            plain[place][0][inner] = value(plain[place][0][inner]) if callable(value) else value
+        else:
+            plain[place] = value(np.array(plain[place])).tolist() if callable(value) else value
+    return plain
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"top__layer": 99}, r"top: head 99\."),
+        ({"top__layer": -1}, r"top: head -1\."),
+        ({"top__head": 0}, r"top: head \d\.0"),
+        ({"top__weights": lambda x: (50 * np.array(x)).tolist()}, "top.*weights"),
+        ({"top__positions": lambda x: (np.array(x) + 0.5).tolist()}, "top.*positions"),
+        ({"top": lambda x: np.array([x[0], x[0]])}, "twice"),
+        ({"rows__token": 99}, "rows: token 99"),
+        ({"rows__token": -1}, "rows: token -1"),
+        ({"rows__weights": lambda x: (9 * np.array(x)).tolist()}, "rows: token 5.*layer 1, head 1"),
+        ({"received": lambda x: -x}, "received"),
+        ({"received": lambda x: 3 * x}, "received"),
+        ({"entropy": lambda x: -x}, "entropy"),
+        ({"entropy": lambda x: x + 9}, "entropy"),
+        ({"distance": lambda x: x + 99}, "distance"),
+        ({"sharpness": lambda x: x + 1}, "sharpness"),
+        ({"blocks": lambda x: x[:, :, :0]}, "blocks"),
+        ({"blocks": lambda x: np.repeat(x, 2, axis=2)}, "blocks: .* 1 to 9 rows"),
+        ({"blocks": lambda x: 2 * x}, "blocks"),
+        ({"modules": ["a"]}, "modules"),
+        ({"target": sentence("the tired animal , he slept").plain()}, "differ"),
+    ],
+)
+def test_numbers_that_cannot_be_are_refused_with_the_place(changes: dict[str, object], message: str) -> None:
+    AttentionGroup.build(edited())
+    with pytest.raises(DataError, match=message):
+        AttentionGroup.build(edited(**changes))
+
+
+def test_with_sinks_apart_a_word_has_one_row_in_all_figures() -> None:
+    text = Text(
+        "is bad unhappiness",
+        ("[CLS]", "is", "bad", "un", "happi", "ness"),
+        ((0, 0), (0, 2), (3, 6), (7, 9), (9, 14), (14, 18)),
+        (Word("[CLS]", 0, 0, 0, 1), Word("is", 0, 2, 1, 2), Word("bad", 3, 6, 2, 3), Word("unhappiness", 7, 18, 3, 6)),
+    )
+    weights = np.zeros((1, 1, 6, 6), dtype=np.float32)
+    weights[..., :3, 0] = 1
+    for token, row in {3: (0.98, 0.02, 0), 4: (0.2, 0, 0.8), 5: (0.98, 0.02, 0)}.items():
+        weights[0, 0, token, :3] = row
+    made = AttentionGroup.from_weights("self", (text, text), ["a"], "math", weights)
+    assert [sink.text for sink in made.sinks()] == ["[CLS]"]
+    expected = [0.04 / 0.84, 0.8 / 0.84, 0]  # is, bad, unhappiness
+    heat, row = made.trace(1, 1, sinks="apart"), made.word_trace([3], sinks="apart")
+    for found in (heat.words()[3], row.words()[0]):
+        assert found.tolist() == pytest.approx(expected, abs=1e-6)
+    assert heat.words()[:3].sum() == 0  # all of their weight is on the sink
+    assert heat.tokens().max() <= 1
+    pieces = made.by_pieces().trace(1, 1, sinks="apart").words()
+    assert pieces[3:].argmax(1).tolist() == [0, 1, 0]
+
+
+def test_words_count_the_same_in_a_mean_whatever_their_tokens() -> None:
+    weights = random_weights(2, 3, 9, 9)
+    made = group(weights)
+    tired, animal = find_words(made.target, "tired animal")
+    expected = (weights[:, :, 2:4].mean(2) + weights[:, :, 4]) / 2
+    np.testing.assert_allclose(made.rows_of([tired, animal]), expected, atol=1e-6)
+    long = replace(made, weights=None, rows={i: weights[:, :, i] for i in (2, 3, 4)})
+    np.testing.assert_allclose(long.rows_of([tired, animal]), expected, atol=1e-6)
+
+
+def test_a_frequent_word_of_a_long_text_is_found_at_once() -> None:
+    text = sentence("the " * 20_000 + "end")
+    begin = time.process_time()
+    assert find_words(text, "the#19999") == [19_999]
+    assert time.process_time() - begin < 2  # 9 s if all words are looked at for each
+
+
+def test_several_phrases_are_all_found() -> None:
+    text = sentence("it slept and it saw the New York street")
+    assert [text.words[i].text for i in find_words(text, ["new york", "it#2"])] == ["it", "New", "York"]
+    with pytest.raises(DataError, match="zebra"):
+        find_words(text, ["it", "zebra"])
 
 
 def test_long_texts_hold_the_heads_that_were_kept() -> None:

@@ -27,7 +27,7 @@ class HeadFigure extends Panel {
     const side = (name) => ({ tokens: [], words: words(name, this.numbers[name]), turned: group[name].rtl });
     const logs = new Array(group.T).fill(0);
     const trace = { name: "", self: true, source: side("source"), target: side("target"), logs, alarms: [], gold: [], layers: [], each: [] };
-    this.setTrace({ ...trace, rows: withoutKeys(rows, sinks.tokens) });
+    this.setTrace({ ...trace, rows: withoutKeys(rows, sinks.tokens, units.target) });
     Object.assign(this.view.state, { view, keep: share });
     Object.assign(this.view, { pinned: null, pointed: null, focused: null });
     this.at = { source: 0, target: 0 };
@@ -48,23 +48,25 @@ class HeadFigure extends Panel {
   }
 }
 
-// Rows without the weights of some keys, scaled so that each row has the same sum as before.
-function withoutKeys(rows, tokens) {
+// Rows without the weights of some keys, scaled so that the mean of the rows of each unit sums to 1. A single row of a
+// unit may sum to more.
+function withoutKeys(rows, tokens, units) {
   if (!tokens.size) return rows;
-  const [starts, rest, columns, weights] = [new Uint32Array(rows.T + 1), new Uint16Array(rows.T), [], []];
+  const totals = totalsWithout(rows, tokens);
+  const others = meanByUnit(totals, units);
+  const [starts, rest, columns, weights] = [new Uint32Array(rows.T + 1), new Float32Array(rows.T), [], []];
   for (let t = 0; t < rows.T; t++) {
-    let lost = 0;
-    for (let i = rows.starts[t]; i < rows.starts[t + 1]; i++) if (tokens.has(rows.columns[i])) lost += rows.weights[i];
-    const scale = lost < FULL - 1 ? FULL / (FULL - lost) : 0;
+    const total = units.owner[t] >= 0 ? others[units.owner[t]] : totals[t];
+    const scale = total > LEAST_SCALED ? 1 / total : 0;
     for (let i = rows.starts[t]; i < rows.starts[t + 1]; i++) {
       if (tokens.has(rows.columns[i])) continue;
       columns.push(rows.columns[i]);
-      weights.push(Math.min(FULL, Math.round(rows.weights[i] * scale)));
+      weights.push(rows.weights[i] * scale);
     }
-    rest[t] = Math.min(FULL, Math.round(rows.rest[t] * scale));
+    rest[t] = rows.rest[t] * scale;
     starts[t + 1] = columns.length;
   }
-  return { T: rows.T, starts, rest, columns: Uint16Array.from(columns), weights: Uint16Array.from(weights) };
+  return { T: rows.T, starts, rest, columns: Uint16Array.from(columns), weights: Float32Array.from(weights) };
 }
 
 class HeadPanel {

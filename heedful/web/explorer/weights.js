@@ -1,6 +1,8 @@
 // What selected tokens attend to, or are attended to by: one number for every word or token of the other side. No
 // document in here.
 
+const LEAST_SCALED = 1e-6; // weight of a row that can be scaled to 1
+
 // `side` is that of the selected tokens: "target" are queries, whose rows are read; "source" are keys, whose columns are.
 // Rows of several units are summed and divided by their number; columns are summed. With `apart`, weight on sinks is left
 // out and the rest scaled to 1. `blocks` tells that only the block summary was there. `sinkWeights` has the weight on each sink.
@@ -13,14 +15,21 @@ function relate(group, pick, unit, side, tokens, apart) {
     const row = meanRow(group, reading, group.target.units(unit), selected);
     const sinkWeights = group.sinkParts.map(({ name, tokens: own }) => [name, own.reduce((sum, token) => sum + row.values[token], 0)]);
     const onSinks = sinkWeights.reduce((sum, [, weight]) => sum + weight, 0);
-    if (without && !reading.means) scaleWithout(row.values, sinks, onSinks);
+    const others = row.rest + row.values.reduce((sum, x) => sum + x, 0) - onSinks;
+    if (without && !reading.means) scaleWithout(row.values, sinks, others);
     const values = sumByUnit(row.values, group.source.units(unit));
-    const rest = without ? row.rest / Math.max(1e-9, 1 - onSinks) : row.rest;
+    const rest = without ? row.rest / Math.max(1e-9, others) : row.rest;
     return { side: "source", values, rest, sinkWeights, blocks: Boolean(reading.means), selected };
   }
   const keys = new Set(selected.flatMap((i) => tokensOf(group.source.units(unit), i)));
-  const column = reading.means ? blockColumn(group, reading.means, keys) : columnOf(group, reading.rows, keys, without ? sinks : new Set());
-  return { side: "target", values: meanByUnit(column, group.target.units(unit)), rest: 0, sinkWeights: [], blocks: Boolean(reading.means), selected };
+  const units = group.target.units(unit);
+  const values = meanByUnit(reading.means ? blockColumn(group, reading.means, keys) : columnOf(group, reading.rows, keys), units);
+  if (without && !reading.means) {
+    // The row of a word is the mean of those of its tokens, and then it is scaled.
+    const others = meanByUnit(totalsWithout(reading.rows, sinks), units);
+    for (let i = 0; i < values.length; i++) values[i] = others[i] > LEAST_SCALED ? values[i] / others[i] : 0;
+  }
+  return { side: "target", values, rest: 0, sinkWeights: [], blocks: Boolean(reading.means), selected };
 }
 
 // The share of all weight that each unit of the source receives.
@@ -31,7 +40,7 @@ function receivedShares(group, pick, unit, apart) {
   for (let s = 0; s < received.length; s++) received[s] /= total;
   const onSinks = group.sinkTokens.reduce((sum, token) => sum + received[token], 0);
   const without = apart && rows && group.sinkTokens.length > 0;
-  if (without) scaleWithout(received, new Set(group.sinkTokens), onSinks);
+  if (without) scaleWithout(received, new Set(group.sinkTokens), 1 - onSinks);
   return { side: "source", values: sumByUnit(received, group.source.units(unit)), rest: 0, sinkWeights: [], blocks: !rows, selected: [], received: true };
 }
 
@@ -76,21 +85,28 @@ function meanRow(group, reading, units, selected) {
 }
 
 // The weight of every query on some keys together.
-function columnOf(group, rows, keys, sinks) {
+function columnOf(group, rows, keys) {
   const column = new Float32Array(group.T);
   for (let t = 0; t < group.T; t++) {
-    let [sum, lost] = [0, 0];
-    for (let i = rows.starts[t]; i < rows.starts[t + 1]; i++) {
-      if (keys.has(rows.columns[i])) sum += rows.weights[i];
-      else if (sinks.has(rows.columns[i])) lost += rows.weights[i];
-    }
-    column[t] = sum / Math.max(1, FULL - lost);
+    let sum = 0;
+    for (let i = rows.starts[t]; i < rows.starts[t + 1]; i++) if (keys.has(rows.columns[i])) sum += rows.weights[i];
+    column[t] = sum / FULL;
   }
   return column;
 }
 
-function scaleWithout(values, sinks, onSinks) {
-  const scale = onSinks < 1 - 1e-6 ? 1 / (1 - onSinks) : 0;
+// The weight of every query on all keys but some, with weights that are not held.
+function totalsWithout(rows, keys) {
+  return Float32Array.from(rows.rest, (rest, t) => {
+    let sum = rest;
+    for (let i = rows.starts[t]; i < rows.starts[t + 1]; i++) if (!keys.has(rows.columns[i])) sum += rows.weights[i];
+    return sum / FULL;
+  });
+}
+
+// Values without those of sinks, divided by the weight of all others.
+function scaleWithout(values, sinks, others) {
+  const scale = others > LEAST_SCALED ? 1 / others : 0;
   for (let i = 0; i < values.length; i++) values[i] = sinks.has(i) ? 0 : values[i] * scale;
 }
 
