@@ -22,7 +22,7 @@ from heedful.trace.readout import Weights
 FORMAT = "heedful attention 1"
 VIEWS = ("heads", "heatmap", "braid", "self")
 WORDS = 160  # of a side of the largest heat map or braid
-RECORD = 256_000_000  # bytes of the largest .json file: weights of DENSE numbers, and more
+RECORD = 512_000_000  # bytes of the largest .json file: 32,000 tokens of 22 × 32 heads have 280 million
 
 
 class AttentionView(NamedTuple):
