@@ -436,7 +436,7 @@ def _transformers_run(
             target=target,
             generate=chosen.generate,
             hold=hold,
-            rows=() if chosen.word is None else (chosen.word,),
+            word=chosen.word,
             words=chosen.words,
             name=name,
         )

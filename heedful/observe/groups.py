@@ -109,8 +109,6 @@ class GroupBuilder:
             generated=self.generated,
             causal=all(one.causal for one in parts),
         )
-        for layer, head in self.hold:
-            group.heads(layer, head)  # which raises ConfigError
         order = {at: i for i, at in enumerate(group.rank())}
         return replace(group, top={at: self.top[at] for at in sorted(self.top, key=order.__getitem__)})
 

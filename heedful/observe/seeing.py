@@ -9,7 +9,9 @@ from __future__ import annotations
 import copy
 import inspect
 import logging
+import threading
 import warnings
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -91,7 +93,24 @@ class _Builders:
         return next((self.of[name] for name in kinds if name in self.of and self.of[name].sizes == sizes), None)
 
     def groups(self) -> list[AttentionGroup]:
-        return [builder.build() for builder in self.of.values() if builder.modules]
+        """Return all groups; raise ConfigError for a head to hold that none of them has."""
+        groups = [builder.build() for builder in self.of.values() if builder.modules]
+        if any(group.weights is None for group in groups):
+            for layer, head in next(iter(self.of.values())).hold:
+                _check_head(groups, layer, head)
+        return groups
+
+
+def _check_head(groups: Sequence[AttentionGroup], layer: int | None, head: int | None) -> None:
+    """Raise ConfigError if no group has a head."""
+    errors = []
+    for group in groups:
+        try:
+            group.heads(layer, head)
+        except ConfigError as error:
+            errors.append(error)
+    if len(errors) == len(groups):
+        raise errors[-1]
 
 
 def see(  # noqa: PLR0913  (the options of the command)
@@ -102,7 +121,7 @@ def see(  # noqa: PLR0913  (the options of the command)
     target: str | None = None,
     generate: int = 0,
     hold: Sequence[Hold] = (),
-    rows: Sequence[str] = (),
+    word: str | Sequence[str] | None = None,
     words: bool = True,
     name: str = "",
 ) -> ModelAttention:
@@ -113,21 +132,21 @@ def see(  # noqa: PLR0913  (the options of the command)
     most `generate` tokens (by default 128). The model stays on its device, and is unchanged after.
 
     Of a long text only a summary is held: see `AttentionGroup`. `hold` are the heads whose largest weights are held of
-    it, as (layer, head) from 1, None for all; by default the sharpest ones. `rows` are words of the text all of whose
-    weights are held. `words` is False for tokenizers that do not say which characters a token stands for: then every
-    token is a word. `name` is that of the model in figures.
+    it, as (layer, head) from 1, None for all; by default the sharpest ones. `word` is a word of the text, or several,
+    all of whose weights are held. `words` is False for tokenizers that do not say which characters a token stands for:
+    then every token is a word. `name` is that of the model in figures.
     """
-    hold = _checked(model, tokenizer, text, target, generate, hold, rows)
+    hold = _checked(model, tokenizer, text, target, generate, hold, word)
     model = Parts.of(model).model  # without a wrapper
     if not hasattr(model, "config"):
         raise ConfigError(
             f"model is {type(model).__name__}, no model of transformers; heedful.watch reads any torch.nn.Module"
         )
     parts = Parts.of(model)
-    with _unchanged(model):
+    with _lock(model), _unchanged(model):
         prepare = _encoder_decoder if parts.decoder is not None else _single
         run = prepare(model, _Texts(tokenizer, bool(words)), text, target, generate)
-        groups = _read(model, parts, run, hold, (rows,) if isinstance(rows, str) else tuple(rows))
+        groups = _read(model, parts, run, hold, (word,) if isinstance(word, str) else tuple(word or ()))
     return ModelAttention(name or model_name(model), groups)
 
 
@@ -138,7 +157,7 @@ def _checked(
     target: object,
     generate: object,
     hold: Iterable[Hold],
-    rows: object,
+    word: object,
 ) -> list[Hold]:
     """Raise ConfigError or DataError for wrong arguments of `see`; return the heads to hold."""
     if not isinstance(model, nn.Module):
@@ -161,9 +180,19 @@ def _checked(
         numbers = all(x is None or (isinstance(x, int) and not isinstance(x, bool) and x >= 1) for x in pair)
         if len(pair) != 2 or not numbers:
             raise ConfigError(f"hold: {pair!r:.60} is not (layer, head), both counted from 1, or None for all")
-    if not isinstance(rows, Iterable) or not all(isinstance(word, str) for word in rows):
-        raise ConfigError(f"rows={rows!r:.60}: words of the text, each a str")
+    if word is not None and not (isinstance(word, Iterable) and all(isinstance(one, str) for one in word)):
+        raise ConfigError(f"word={word!r:.60}: a word of the text, or several, each a str")
     return [(pair[0], pair[1]) for pair in pairs]
+
+
+_LOCKS: weakref.WeakKeyDictionary[nn.Module, threading.RLock] = weakref.WeakKeyDictionary()
+_NEW_LOCK = threading.Lock()
+
+
+def _lock(model: nn.Module) -> threading.RLock:
+    """Return the lock of a model, whose mode and settings are changed while it runs."""
+    with _NEW_LOCK:
+        return _LOCKS.setdefault(model, threading.RLock())
 
 
 @contextmanager
@@ -214,8 +243,9 @@ def _single(model: nn.Module, texts: _Texts, text: str, target: str | None, gene
 
 def _encoder_decoder(model: nn.Module, texts: _Texts, text: str, target: str | None, generate: int) -> _Run:
     """Return the run of an encoder-decoder model, whose decoder reads a start token and the target without its end."""
+    parts = Parts.of(model)
     ids, source = texts.encode(text)
-    _check_ids(model, ids)
+    _check_ids(model, ids, part=parts.encoder)
     if target is None:
         if not _can_generate(model):
             raise ConfigError(
@@ -227,7 +257,7 @@ def _encoder_decoder(model: nn.Module, texts: _Texts, text: str, target: str | N
     else:
         ids_written, written = texts.encode(target, target=True)
         inputs = _shifted(model, ids_written)
-    _check_ids(model, inputs)
+    _check_ids(model, inputs, part=parts.decoder)
     read = texts.decode(inputs)
     given = {**_inputs(model, ids), "decoder_input_ids": _tensor(model, inputs)}
     return _Run(given, {"encoder": (source, source), "decoder": (read, read), "cross": (source, written)})
@@ -250,7 +280,8 @@ def _shifted(model: nn.Module, written: Sequence[int]) -> list[int]:
     """Return what the decoder reads to write some tokens: a start token, and all of them but the last."""
     prepare = getattr(model, "prepare_decoder_input_ids_from_labels", None)
     if prepare is not None:
-        ids: list[int] = prepare(labels=_tensor(model, written))[0].tolist()
+        with _failing(model):
+            ids: list[int] = prepare(labels=_tensor(model, written))[0].tolist()
         return ids
     settings: list[Any] = [getattr(model, "generation_config", None), model.config]
     starts = [getattr(one, name, None) for name in ("decoder_start_token_id", "bos_token_id") for one in settings]
@@ -265,8 +296,11 @@ def _can_generate(model: nn.Module) -> bool:
     return bool(check is not None and check())
 
 
-def _check_ids(model: nn.Module, ids: Sequence[int], more: int = 0) -> None:
-    """Raise DataError for tokens that the model does not have, and for more tokens than it has positions."""
+def _check_ids(model: nn.Module, ids: Sequence[int], more: int = 0, part: nn.Module | None = None) -> None:
+    """Raise DataError for tokens that the model does not have, and for more tokens than it has positions.
+
+    `part` is its encoder or decoder, which reads them.
+    """
     find: Any = getattr(model, "get_input_embeddings", lambda: None)
     embedding = find()
     rows = getattr(embedding, "num_embeddings", None)
@@ -274,7 +308,7 @@ def _check_ids(model: nn.Module, ids: Sequence[int], more: int = 0) -> None:
         raise DataError(
             f"the tokenizer gives token {max(ids)}, but the model has {rows:,} tokens; use the tokenizer of this model"
         )
-    check_length(model, len(ids) + more)
+    check_length(model, len(ids) + more, part)
 
 
 def _generate(model: Any, tokenizer: Any, ids: Sequence[int], count: int) -> list[int]:  # noqa: ANN401

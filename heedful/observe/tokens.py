@@ -107,9 +107,13 @@ def words_of(text: str, tokens: Sequence[str], spans: Sequence[Span]) -> tuple[W
     return tuple(words)
 
 
-def check_length(model: Any, count: int) -> None:  # noqa: ANN401
-    """Raise DataError if a text of `count` tokens is longer than the positions that a model has."""
-    limit = positions(model)
+def check_length(model: Any, count: int, part: Any = None) -> None:  # noqa: ANN401
+    """Raise DataError if a text of `count` tokens is longer than the positions that a model has.
+
+    `part` is its encoder or decoder, if only that reads the text: each may have a table of positions of its own.
+    """
+    table = None if part is None else _table(part)
+    limit = positions(model) if table is None else table
     if limit is not None and count > limit:
         raise DataError(
             f"the text has {count:,} tokens, but the model reads at most {limit:,}: it has no more positions; "
@@ -119,15 +123,9 @@ def check_length(model: Any, count: int) -> None:  # noqa: ANN401
 
 def positions(model: Any) -> int | None:  # noqa: ANN401
     """Return how many tokens a model can read, or None if nothing limits them, as with relative positions."""
-    tables = []
-    for name, module in model.named_modules():
-        rows = getattr(module, "num_embeddings", None)
-        if isinstance(rows, int) and POSITIONS.search(name):
-            # RoBERTa begins after the padding; BART and OPT keep the first two rows free.
-            padding, offset = getattr(module, "padding_idx", None), getattr(module, "offset", 0)
-            tables.append(rows - offset if offset or padding is None else rows - padding - 1)
-    if tables:
-        return int(min(tables))
+    table = _table(model)
+    if table is not None:
+        return table
     config = model.config
     config = config.get_text_config() if hasattr(config, "get_text_config") else config
     if hasattr(config, "relative_attention_num_buckets") or getattr(config, "alibi", False):
@@ -137,6 +135,18 @@ def positions(model: Any) -> int | None:  # noqa: ANN401
         if isinstance(limit, int) and limit > 0:
             return limit
     return None
+
+
+def _table(model: Any) -> int | None:  # noqa: ANN401
+    """Return how many positions the smallest table of positions has, or None without tables."""
+    tables = []
+    for name, module in model.named_modules():
+        rows = getattr(module, "num_embeddings", None)
+        if isinstance(rows, int) and POSITIONS.search(name):
+            # RoBERTa begins after the padding; BART and OPT keep the first two rows free.
+            padding, offset = getattr(module, "padding_idx", None), getattr(module, "offset", 0)
+            tables.append(rows - offset if offset or padding is None else rows - padding - 1)
+    return int(min(tables)) if tables else None
 
 
 def _together(text: str, tokens: tuple[str, str], span: Span, after: Span) -> bool:

@@ -17,6 +17,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cache
+from html import escape
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple, overload
@@ -117,11 +118,11 @@ class WatchedCalls(Sequence[AttentionCall]):
         """Write the attention to a file, .html, .svg, .png or .json: see `ModelAttention.save`."""
         return self.attention(row).save(path, view, **options)
 
-    def _repr_html_(self) -> str | None:
+    def _repr_html_(self) -> str:
         try:
             return self.attention().element()
-        except HeedfulError:
-            return None  # what cannot be joined is printed
+        except HeedfulError as error:
+            return f"<pre>{escape(str(self))}\nnot joined: {escape(str(error))}</pre>"
 
     def __len__(self) -> int:
         return len(self.calls)
@@ -177,6 +178,8 @@ class WatchedCalls(Sequence[AttentionCall]):
         lines += [f"{_module_name(name)}: not read, {why}" for name, why in dict.fromkeys(self.unread)]
         lines += [] if lines else [NOTHING]
         return "\n".join([*lines, f"{len(self)} calls, {self.memory / 1024:,.1f} KiB held"])
+
+    __repr__ = __str__
 
 
 def _module_name(name: str) -> str:

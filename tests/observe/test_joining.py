@@ -184,3 +184,14 @@ def test_rejected_tokens_of_assisted_generation(monkeypatch: pytest.MonkeyPatch)
     assert long.weights is None
     np.testing.assert_allclose(long.received, short.received, atol=2e-4)
     np.testing.assert_allclose(long.entropy, short.entropy, atol=2e-4)
+
+
+def test_what_is_printed_if_calls_cannot_be_joined() -> None:
+    model, tokenizer = make("llama")
+    with heedful.watch(model, tokenizer, last=1) as seen:
+        model.generate(torch.tensor([tokenizer(SHORT)["input_ids"]]), **SETTINGS)
+    assert repr(seen) == str(seen)
+    assert "model.layers.0.self_attn: 1 ×" in repr(seen)
+    shown = seen._repr_html_()
+    assert "model.layers.0.self_attn: 1 ×" in shown
+    assert "without last" in shown

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -134,7 +136,8 @@ def wrong(model: str = "gpt2", text: object = TEXT, **options: Any) -> None:
         ({"generate": 250}, DataError, "tokens.*256"),
         ({"hold": [(0, 1)]}, ConfigError, r"hold: \(0, 1\)"),
         ({"hold": [3]}, ConfigError, r"hold: \(3,\)"),
-        ({"rows": [3]}, ConfigError, r"rows=\[3\]"),
+        ({"word": [3]}, ConfigError, r"word=\[3\]"),
+        ({"word": 3}, ConfigError, "word=3"),
     ],
 )
 def test_wrong_arguments(options: dict[str, Any], error: type[Exception], facts: str) -> None:
@@ -196,7 +199,7 @@ def test_the_summary_of_a_long_text_is_that_of_all_weights(name: str, monkeypatc
     whole = heedful.see(model, tokenizer, text, **options)
     monkeypatch.setattr("heedful.observe.groups.DENSE", 100)
     monkeypatch.setattr("heedful.fused.triton.scaled_plain.ELEMENTS", 900)  # several tiles
-    row = {} if name == "bart" else {"rows": ["street"]}
+    row = {} if name == "bart" else {"word": "street"}
     seen = heedful.see(model, tokenizer, text, **options, **row)
     for long, short in zip(seen.groups, whole.groups, strict=True):
         assert long.weights is None
@@ -228,7 +231,7 @@ def test_heads_that_are_held_of_a_long_text(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(ConfigError, match="no layer 5"):
         heedful.see(model, tokenizer, TEXT, hold=[(5, 1)])
     with pytest.raises(DataError, match="'zebra'"):
-        heedful.see(model, tokenizer, TEXT, rows=["zebra"])
+        heedful.see(model, tokenizer, TEXT, word=["zebra"])
 
 
 def test_a_model_inside_a_wrapper() -> None:
@@ -263,3 +266,103 @@ def test_a_model_of_a_file_has_the_name_of_its_class() -> None:
     assert heedful.see(model, tokenizer, TEXT).name == "LlamaForCausalLM"
     model.name_or_path = "org/model"
     assert heedful.see(model, tokenizer, TEXT).name == "org/model"
+
+
+def test_a_head_that_only_one_kind_of_layers_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("heedful.observe.groups.DENSE", 100)
+    model, tokenizer = make("bart", encoder_layers=3, decoder_layers=2)
+    seen = heedful.see(model, tokenizer, TEXT, target="it was", hold=[(3, 1)])
+    assert [list(group.top) for group in seen.groups] == [[(3, 1)], [], []]
+    with pytest.raises(ConfigError, match="no layer 4"):
+        heedful.see(model, tokenizer, TEXT, target="it was", hold=[(4, 1)])
+
+
+def test_encoder_and_decoder_have_their_own_positions() -> None:
+    import transformers
+
+    heads = {f"{part}_{what}": 2 for part in ("encoder", "decoder") for what in ("layers", "attention_heads")}
+    sizes = {"vocab_size": 480, "d_model": 16, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16, "attention_window": 8}
+    lengths = {"max_encoder_position_embeddings": 64, "max_decoder_position_embeddings": 12}
+    model = transformers.LEDForConditionalGeneration(transformers.LEDConfig(**heads, **sizes, **lengths)).eval()
+    _, tokenizer = make("bart")
+    assert 12 < len(tokenizer(TEXT)["input_ids"]) <= 64
+    seen = heedful.see(model, tokenizer, TEXT, target="it was")
+    assert seen.group("cross").shape[3] >= 13
+    with pytest.raises(DataError, match="tokens.*at most 12"):
+        heedful.see(model, tokenizer, "it", target=TEXT)
+    with pytest.raises(DataError, match="tokens.*at most 64"):
+        heedful.see(model, tokenizer, 4 * TEXT, target="it")
+
+
+@pytest.mark.parametrize(
+    ("name", "missing"),
+    [("t5", "decoder_start_token_id"), ("bart", "pad_token_id"), ("bart", "decoder_start_token_id")],
+)
+def test_a_target_of_a_model_that_is_not_set_up(name: str, missing: str) -> None:
+    model, tokenizer = make(name)
+    setattr(model.config, missing, None)
+    with pytest.raises(ModelError, match=type(model).__name__):
+        heedful.see(model, tokenizer, TEXT, target="it")
+
+
+def test_two_threads_with_one_model() -> None:
+    model, tokenizer = make("llama")
+    model.train()
+    model.set_attn_implementation("eager")
+    inside, most, forward = 0, 0, model.forward
+    wanted = heedful.see(model, tokenizer, TEXT).group().weights
+
+    def counted(*args: Any, **more: Any) -> Any:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        time.sleep(0.02)
+        try:
+            return forward(*args, **more)
+        finally:
+            inside -= 1
+
+    model.forward = counted
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda _: heedful.see(model, tokenizer, TEXT).group().weights, range(4)))
+    assert most == 1
+    assert model.training
+    assert model.config._attn_implementation == "eager"
+    for weights in found:
+        np.testing.assert_allclose(weights, wanted, atol=1e-5)
+
+
+def _draw(*_: object) -> None:
+    np.random.rand(3)
+
+
+def test_a_model_that_draws_from_numpy() -> None:
+    model, tokenizer = make("bert")
+    model.encoder.register_forward_pre_hook(_draw)
+    np.random.seed(0)
+    wanted = np.random.rand()
+    np.random.seed(0)
+    heedful.see(model, tokenizer, TEXT)
+    assert np.random.rand() == wanted
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 7])
+def test_a_map_with_weight_on_the_next_token_is_not_causal(rows: int) -> None:
+    from heedful.observe.groups import GroupBuilder
+    from heedful.observe.joining import numbered
+
+    text = numbered(7)
+    for t, j in [(6, 6), *((t, t + 1) for t in range(6)), (0, 6), (3, 6)]:
+        weights = torch.eye(7)
+        weights[t, j] = 0.5
+
+        def tiles(_: object, weights: torch.Tensor = weights) -> Any:
+            for begin in range(0, 7, rows):
+                yield slice(begin, min(7, begin + rows)), weights[None, begin : begin + rows]
+
+        groups = []
+        for dense in (True, False):
+            builder = GroupBuilder("self", (text, text), dense)
+            builder.add("a", "math", 1, tiles)
+            groups.append(builder.build())
+        assert [group.causal for group in groups] == [j <= t] * 2
