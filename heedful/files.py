@@ -7,6 +7,7 @@ file (a pipe, a device) raise an error before they are read, with the file, the 
 |---|---|---|
 | a line of text | 10 MB | `HEEDFUL_MAX_LINE`, in bytes |
 | a JSON file | 64 MB, 10⁶ objects and lists, 10⁶ members of objects, 5·10⁶ values | `HEEDFUL_MAX_JSON`, in bytes |
+| a record of attention (`heedful see --to x.json`) | 512 MB, otherwise as JSON | `HEEDFUL_MAX_JSON`, if larger |
 | settings: `config.json`, `readout.json` | 1 MB | |
 | a recipe (TOML) | 1 MB | |
 | `metrics.jsonl` | 1 GB, 0.1 MB a line | |

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from heedful.draw.views import View
 
 
+GENERIC = ("model", "checkpoint", "final", "best")  # names of folders that say nothing of the model
 KINDS = {".json": "record", ".html": "page"}
 
 
@@ -72,7 +73,8 @@ def see(
         Path, typer.Argument(metavar="MODEL", help="A model folder, hf:ORG/NAME, or a saved trace.", show_default=False)
     ],
     text: Annotated[
-        str | None, typer.Argument(metavar="TEXT", help="A sentence, or several; - is stdin.", show_default=False)
+        str | None,
+        typer.Argument(metavar="TEXT", help="A text, in quotes; - is stdin. --beside adds others.", show_default=False),
     ] = None,
     *,
     target: Annotated[
@@ -128,7 +130,7 @@ def see(
         str | None,
         typer.Option(
             metavar="apart|keep",
-            help="Set tokens that take much of all weight apart [if they take over half].",
+            help="Set tokens that take much of all weight apart [if they take over half of what is shown].",
             show_default=False,
         ),
     ] = None,
@@ -409,6 +411,8 @@ def _model_attentions(
     options.use_threads(threads)
     shown = []
     for path, other, name in zip(models, foreign, _names(models), strict=True):
+        if other and path.name in GENERIC:
+            name = "/".join(path.parts[-2:])
         run = _transformers_run(path, device, chosen, name) if other else _own_run(path, device, name)
         shown += [run(one, target) for one in (text, *chosen.beside)]
     return shown
@@ -468,8 +472,9 @@ def _show(
         print_json(record(shown))
     for i, one in enumerate(() if json else shown):
         gap, name = "\n" * (i > 0 and to is None), f"{one.name}: " * (len(shown) > 1)
-        lines = [f"{name}{one_line(line).strip()}\n" for line in one.written()]
-        print(gap + "".join(lines) + (f"{name}\n" * (not lines and bool(name)) + figures[i]) * (to is None), end="")
+        read = one.written() or ([one.groups[0].source.text] if name else [])
+        lines = [f"{name}{one_line(line).strip()}\n" for line in read]
+        print(gap + "".join(lines) + figures[i], end="")
         print(end="\n" * (to is None))
     if to is not None:
         note = write(shown, to, how, font=font)

@@ -22,7 +22,7 @@ from heedful.trace.readout import Weights
 FORMAT = "heedful attention 1"
 VIEWS = ("heads", "heatmap", "braid", "self")
 WORDS = 160  # of a side of the largest heat map or braid
-RECORD = 256_000_000  # bytes of the largest .json file: weights of DENSE numbers, and more
+RECORD = 512_000_000  # bytes of the largest .json file: 32,000 tokens of 22 × 32 heads have 280 million
 
 
 class AttentionView(NamedTuple):
@@ -74,8 +74,10 @@ class AttentionView(NamedTuple):
                 raise ConfigError(f"{name} is {value!r:.60}; it is True or False")
         for name in ("layer", "head"):
             value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, Integral) or value < 1):
+            if value is not None and (isinstance(value, bool) or not isinstance(value, Integral)):
                 raise ConfigError(f"{name} is {value!r:.60}; it is a whole number from 1 on")
+            if value is not None and value < 1:
+                raise ConfigError(f"there is no {name} {value}; {name}s are counted from 1")
         if self.mass is not None and (isinstance(self.mass, bool) or not isinstance(self.mass, int | float)):
             raise ConfigError(f"mass is {self.mass!r:.60}; it is a number above 0 and at most 1")
         several = (self.word or "",) if isinstance(self.word, str | None) else self.word
@@ -94,6 +96,10 @@ class LayerAttention(NamedTuple):
 
     group: AttentionGroup
     number: int
+
+    def __repr__(self) -> str:
+        L, H, T, S = self.group.shape
+        return f"LayerAttention({self.kind}, layer {self.number} of {L}, {H} heads, {T} × {S} tokens, {self.module})"
 
     @property
     def module(self) -> str:
@@ -139,7 +145,7 @@ def stacked(parts: Sequence[Any]) -> Any:  # noqa: ANN401
 
 
 class ModelAttention(Sequence[LayerAttention]):
-    """The attention of one run of a model: `seen[3]` is its fourth layer.
+    """The attention of one run of a model: `seen[3]` is its fourth layer, as in any list; options count from 1.
 
     `groups` has one group for each kind of attention: "self" of encoders and of decoder-only models, or "encoder",
     "decoder" and "cross". `show` prints it, or shows it in a notebook; `save` writes .html, .svg, .png or .json.

@@ -338,6 +338,23 @@ def _pair(one: all_heads.RankedHead, width: int, ascii_only: bool) -> str:
     return arrow.join(word + LEFT_TO_RIGHT * right_to_left(word) for word in words) + weight
 
 
+def _largest_words(group: AttentionGroup, words: Sequence[int], trace: Trace, ascii_only: bool) -> list[str]:
+    """Return for each row of a trace the largest weight on a word that is neither a sink nor among `words`."""
+    weights = trace.checked_words()
+    assert weights is not None
+    own = {group.target.words[i].first for i in words} if group.inside else set()
+    apart = {group.source.words[sink.word].first for sink in group.sinks()}
+    others = [i for i, word in enumerate(trace.source.words) if word.first not in own | apart]
+    if not others:
+        return [""] * len(weights)
+    largest = []
+    for row in weights[:, others]:
+        best = int(row.argmax())
+        text = _cut(trace.source.words[others[best]].text, WORD, ascii_only)
+        largest.append(f"{float(row[best]):>4.0%} {text}{LEFT_TO_RIGHT * right_to_left(text)}")
+    return largest
+
+
 def word_table(
     group: AttentionGroup,
     words: Sequence[int],
@@ -359,15 +376,8 @@ def word_table(
     weights = trace.checked_words()
     assert weights is not None
     target = group.target if group.inside else None
-    own = {group.target.words[i].first for i in words} if group.inside else set()
-    apart = {group.source.words[sink.word].first for sink in group.sinks()}
-    texts = [_cut(word.text, WORD, ascii_only) for word in trace.source.words]
-    others = [i for i, word in enumerate(trace.source.words) if word.first not in own | apart]
-    largest = []
-    for row in weights:
-        best = max(others, key=lambda i: float(row[i]), default=None)
-        mark = "" if best is None else LEFT_TO_RIGHT * right_to_left(texts[best])
-        largest.append("" if best is None else f"{float(row[best]):>4.0%} {texts[best]}{mark}")
+    whole = all_heads.word_rows(group, words, layer, head, sinks, limits._replace(words=None))
+    largest = _largest_words(group, words, whole, ascii_only)
     heads_ = [word.text for word in trace.target.words]
     first = replace(trace, inside=group.inside, generated=group.generated).generated_from.source
     map_ = _Map(weights, _numbers(trace.source, target), first)

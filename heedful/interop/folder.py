@@ -151,7 +151,7 @@ def about(path: Path) -> dict[str, Any]:
     if not path.is_dir():
         hub = (
             f"; if it is a name on the Hugging Face hub, write hf:{path}"
-            if len(path.parts) == 2 and not path.is_absolute()
+            if len(path.parts) <= 2 and not path.is_absolute()
             else ""
         )
         raise ModelError(f"{path}: there is no such model folder{hub}")

@@ -264,7 +264,7 @@ def test_unknown_words_are_said(heedful_cli: Run, tiny: Path) -> None:
     [
         (["a", "--self"], "has no self-attention"),
         (["a", "--layer", "2"], "there is no layer 2; choose one from 1 to 1"),
-        (["a", "--head", "0"], "there is no head 0; choose one from 1 to 1"),
+        (["a", "--head", "0"], "there is no head 0; heads are counted from 1"),
         (["a", "--to", "a.pdf"], "a.pdf: pictures are written as .svg, .png, .html, .json"),
         (["a", "--view", "brade"], "unknown view 'brade'; choose one of braid, heads, heatmap, self."),
         (["a", "--view", "braid"], "--view braid needs a file: add --to"),

@@ -8,6 +8,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -223,10 +224,31 @@ def test_wrong_arguments_are_one_message_each(heedful_cli: Run, models: Path, tm
         ([gpt2, TEXT, "--rollout", "--layer", "1"], "layer"),
         ([bart, "a", "--target", "b", "--rollout"], "rollout"),
         ([models / "nothing", TEXT], "nothing"),
+        ([models / "nothing", TEXT, "--layer", "0"], "no layer 0"),  # before a model is loaded
+        ([models / "nothing", TEXT, "--head", "-2"], "no head -2"),
     ):
         code, out, err = heedful_cli("see", *arguments)
         assert (code, out) == (2, ""), arguments
         assert named in err, (arguments, err)
+        assert len(err.strip().splitlines()) == 1
+
+
+def test_saved_summaries_are_checked_and_messages_name_options(heedful_cli: Run, bert: Path, tmp_path: Path) -> None:
+    (group,) = ModelAttention.build(json.loads(heedful_cli("see", bert, TEXT, "--json")[1])).groups
+    summary = replace(group, weights=None, top=group.largest([(1, 1)]))
+    path = tmp_path / "x.json"
+    plain = ModelAttention("m", [summary]).plain()
+    path.write_text(json.dumps(plain))
+    code, _, err = heedful_cli("see", path, "--layer", "1", "--head", "1")
+    assert code == 2
+    assert "--from WORD" in err
+    assert "word=" not in err
+    plain["groups"][0]["top"][0]["layer"] = 99
+    path.write_text(json.dumps(plain))
+    for to in ("y.html", "y.svg"):
+        code, _, err = heedful_cli("see", path, "--to", tmp_path / to)
+        assert code == 2
+        assert "head 99.1" in err
         assert len(err.strip().splitlines()) == 1
 
 

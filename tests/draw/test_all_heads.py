@@ -463,8 +463,8 @@ def some_run() -> ModelAttention:
     [
         ({"view": "bogus"}, "view.*heatmap"),
         ({"layer": "1"}, "layer is '1'.*from 1"),
-        ({"layer": 0}, "layer is 0.*from 1"),
-        ({"head": -1}, "head is -1.*from 1"),
+        ({"layer": 0}, "no layer 0; .*from 1"),
+        ({"head": -1}, "no head -1; .*from 1"),
         ({"head": True}, "head is True"),
         ({"word": 3}, "word is 3"),
         ({"word": []}, "word is"),

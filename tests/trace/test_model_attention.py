@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from heedful.draw.terminal import word_table
 from heedful.errors import ConfigError, DataError
 from heedful.trace import Text, Word
 from heedful.trace.model_attention import (
@@ -385,3 +386,20 @@ def test_long_texts_hold_the_heads_that_were_kept() -> None:
         long.largest([(2, 1)])
     (word,) = [i for i, w in enumerate(whole.target.words) if w.first == 5]
     np.testing.assert_allclose(long.rows_of([word]), whole.weights[:, :, 5])
+
+
+def test_the_largest_word_of_a_long_text_is_true_although_few_columns_are_shown() -> None:
+    words = [f"w{i}" for i in range(600)]
+    text = sentence(" ".join(words))
+    n = len(text.tokens)
+    weights = np.full((6, 8, n, n), 0.2 / n, dtype=np.float32)
+    for layer in range(6):
+        for head in range(8):
+            weights[layer, head, :, 20 + 9 * (8 * layer + head)] += 0.8
+    made = AttentionGroup.from_weights("self", (text, text), list("abcdef"), "math", weights)
+    out = word_table(made, find_words(text, "w3"), limit=48)
+    for layer in range(6):
+        for head in range(8):
+            word = text.tokens[20 + 9 * (8 * layer + head)]
+            (line,) = [row for row in out.splitlines() if row.split()[:1] == [f"{layer + 1}.{head + 1}"]]
+            assert line.endswith(f" 80% {word}")
