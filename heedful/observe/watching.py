@@ -450,10 +450,14 @@ class _GrowingKeys:
             return
         k = last.scores.k
         # Of those that share their keys already, the last is compared for all.
-        for call in self.calls[max(0, self.shared - 1) : -1]:
-            if call.weights is None or not call.weights.has_first_keys(k):
-                self.calls, self.shared = self.calls[-1:], 0
-                return
+        compared = [call.weights for call in self.calls[max(0, self.shared - 1) : -1]]
+        try:
+            equal = all(one is not None and one.has_first_keys(k) for one in compared)
+        except Exception:  # such as of a transform of functions; the model goes on as if it were not watched
+            equal = False
+        if not equal:
+            self.calls, self.shared = self.calls[-1:], 0
+            return
         for call in self.calls[:-1]:
             if call.weights is not None and call.weights.unchanged:
                 call.weights = call.weights.with_first_keys(k)

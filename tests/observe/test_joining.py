@@ -239,3 +239,16 @@ def test_keys_that_do_not_continue_those_before_stay() -> None:
                 call.weights.block()
             continue
         torch.testing.assert_close(call.weights.block(), weights, rtol=0.0, atol=1e-6)
+
+
+def test_keys_that_cannot_be_compared_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, tokenizer = make("llama")
+    ids = torch.tensor([tokenizer(SHORT)["input_ids"]])
+
+    def fail(*_: object) -> bool:
+        raise RuntimeError("vmap")
+
+    monkeypatch.setattr("heedful.fused.triton.scaled.ScaledWeights.has_first_keys", fail)
+    with heedful.watch(model, tokenizer) as seen:
+        written = model.generate(ids, **{**SETTINGS, "max_new_tokens": 20, "min_new_tokens": 20})
+    check(seen.attention(), eager(model, written[0, :-1].tolist()))
