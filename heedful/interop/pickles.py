@@ -12,6 +12,7 @@ import io
 import pickletools
 import struct
 import zipfile
+from typing import BinaryIO
 
 from heedful.errors import ModelError
 
@@ -33,14 +34,21 @@ NO_TUPLE = frozenset(
 )
 
 
-def check_pickle(content: bytes) -> None:
-    """Raise ModelError for a file that is not plain weights, or cannot be checked."""
-    if not content.startswith(b"PK\x03\x04"):  # written by torch until 2020: several pickles, then the numbers
-        _check_opcodes(content[:PICKLE], PICKLES)
+def check_pickle(content: bytes | BinaryIO) -> None:
+    """Raise ModelError for a file that is not plain weights, or cannot be checked.
+
+    Of an open file only the list of members and the pickle are read.
+    """
+    file = io.BytesIO(content) if isinstance(content, bytes) else content
+    size = file.seek(0, io.SEEK_END)
+    file.seek(0)
+    if file.read(4) != b"PK\x03\x04":  # written by torch until 2020: several pickles, then the numbers
+        file.seek(0)
+        _check_opcodes(file.read(PICKLE), PICKLES)
         return
-    _check_end(content)
+    _check_end(file, size)
     try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        with zipfile.ZipFile(file) as archive:
             members = archive.infolist()
             if len(members) > MEMBERS:
                 raise ModelError(f"has {len(members):,} members; weights have at most {MEMBERS:,}")
@@ -49,7 +57,7 @@ def check_pickle(content: bytes) -> None:
                 total += member.file_size
                 if member.compress_type != zipfile.ZIP_STORED or member.compress_size != member.file_size:
                     raise ModelError(f"its member {member.filename!r:.80} is compressed, which torch never does")
-                if total > len(content):
+                if total > size:
                     raise ModelError("its members are larger than the file; the file is damaged")
             for member in members:
                 # torch also reads data.PKL; and the archive has two names of each member.
@@ -61,11 +69,14 @@ def check_pickle(content: bytes) -> None:
         raise ModelError("this zip archive is damaged") from None
 
 
-def _check_end(content: bytes) -> None:
+def _check_end(file: BinaryIO, length: int) -> None:
     """Raise ModelError unless the list of members is where the archive says, with nothing after it.
 
     Python and torch search for it in different ways: with two lists in an archive, each could read another one.
     """
+    first = max(0, length - 22 - 20 - 56)  # the end of the list, and what large archives have before it
+    file.seek(first)
+    content = file.read(length - first)
     end = len(content) - 22
     if end < 0 or content[end : end + 4] != b"PK\x05\x06":
         raise ModelError("this zip archive is damaged, or has a comment, which torch never writes")
@@ -74,14 +85,14 @@ def _check_end(content: bytes) -> None:
         end -= 20 + 56
         if end < 0 or content[end : end + 4] != b"PK\x06\x06":
             raise ModelError("this zip archive is damaged")
-        if struct.unpack("<Q", content[end + 56 + 8 : end + 56 + 16])[0] != end:
+        if struct.unpack("<Q", content[end + 56 + 8 : end + 56 + 16])[0] != first + end:
             raise ModelError("this zip archive is damaged")
         larger = struct.unpack("<QQ", content[end + 40 : end + 56])
         for short, long in zip((size, offset), larger, strict=True):
             if short not in (long, 0xFFFFFFFF):
                 raise ModelError("this zip archive is damaged")
         size, offset = larger
-    if offset + size != end:
+    if offset + size != first + end:
         raise ModelError("this zip archive is damaged: its list of members is not where it should be")
 
 

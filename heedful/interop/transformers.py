@@ -12,7 +12,6 @@ import os
 import pickle
 import re
 import shutil
-import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -26,8 +25,9 @@ import safetensors
 import torch
 
 from heedful.errors import HeedfulError, ModelError, closest, foreign, install_command
+from heedful.files import NotPlainError, open_plain
 from heedful.interop.hub import HUB, parse_name, snapshot
-from heedful.interop.marian import BIN, CONFIG, GENERATION, SAFE, TOKENIZER, content, json_object
+from heedful.interop.marian import BIN, CONFIG, GENERATION, SAFE, TOKENIZER, json_object
 from heedful.interop.pickles import check_pickle
 from heedful.models.device import memory_guard
 
@@ -339,11 +339,15 @@ def _shards(path: Path, index: str) -> list[Path]:
 
 def _check_bin(path: Path) -> None:
     """Raise ModelError for a `pytorch_model.bin` that is not plain weights."""
-    packed = content(path, sys.maxsize, "weights")
     try:
-        check_pickle(packed)
+        with open_plain(path) as file:
+            check_pickle(file)
     except ModelError as error:
         raise ModelError(f"{path}: these are not plain weights, and nothing else is loaded ({error})") from None
+    except NotPlainError as error:
+        raise ModelError(f"{path}: {error.strerror}") from None
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read ({error.strerror}); the model is incomplete") from None
 
 
 @contextmanager

@@ -363,6 +363,7 @@ class _Watcher:
         self.names = {id(module): name for name, module in modules.items()}
         self.wanted = cache(lambda name: any(fnmatchcase(name, pattern) for pattern in patterns))
         self.numbers: dict[str, int] = {}
+        self.keys: dict[str, _GrowingKeys] = {}
         self.guard = torch._C._IncludeDispatchKeyGuard(_key())
 
     def __enter__(self) -> None:
@@ -372,6 +373,8 @@ class _Watcher:
     def __exit__(self, *error: object) -> None:
         _ACTIVE.watchers.remove(self)
         self.guard.__exit__(*error)
+        for keys in self.keys.values():
+            keys.share()
 
     def calling(self, frame: FrameType | None) -> str | None:
         """Return the name of the innermost module of the model that is running, or None if it is not wanted."""
@@ -406,9 +409,59 @@ class _Watcher:
         call.run = len(self.watched.passes) - 1
         if self.each is not None:
             call.kept, call.weights = self.each(call), None
+        elif self.last is None and call.weights is not None and call.weights.scores.k.device.type == "cpu":
+            self.keys.setdefault(name, _GrowingKeys()).add(call)
         self.watched.calls.append(call)
         if self.last is not None and number >= self.last:
             self.watched.calls = [c for c in self.watched.calls if c.module != name or c.number > number - self.last]
+
+
+SHARED = 16  # calls after which keys are shared
+
+
+class _GrowingKeys:
+    """The calls of a module that continue one sequence: each has the keys of the call before it, and some more.
+
+    A cache that grows copies all keys at every step, so that keeping each copy would take memory that grows with the
+    square of the length. From time to time the keys of all calls become views of those of the newest one, if they are
+    equal. Only on the CPU: to compare them, a GPU would have to wait.
+    """
+
+    def __init__(self) -> None:
+        self.calls: list[AttentionCall] = []
+        self.shared = 0  # the number of calls whose keys are views of those of the last of them
+
+    def add(self, call: AttentionCall) -> None:
+        """Add the next call; if it does not continue the one before, it begins anew."""
+        before = self.calls[-1] if self.calls else None
+        B, H, T, S = call.shape
+        if before is None or (*before.shape[:2], before.shape[3]) != (B, H, S - T):
+            self.share()
+            self.calls, self.shared = [call], 0
+            return
+        self.calls.append(call)
+        if len(self.calls) - self.shared > SHARED:
+            self.share()
+
+    def share(self) -> None:
+        """Let the keys of all calls be views of those of the last."""
+        last = self.calls[-1].weights if len(self.calls) > max(1, self.shared) else None
+        if last is None or not last.unchanged:
+            return
+        k = last.scores.k
+        # Of those that share their keys already, the last is compared for all.
+        compared = [call.weights for call in self.calls[max(0, self.shared - 1) : -1]]
+        try:
+            equal = all(one is not None and one.has_first_keys(k) for one in compared)
+        except Exception:  # such as of a transform of functions; the model goes on as if it were not watched
+            equal = False
+        if not equal:
+            self.calls, self.shared = self.calls[-1:], 0
+            return
+        for call in self.calls[:-1]:
+            if call.weights is not None and call.weights.unchanged:
+                call.weights = call.weights.with_first_keys(k)
+        self.shared = len(self.calls)
 
 
 class _Arguments(NamedTuple):

@@ -126,3 +126,24 @@ def test_an_archive_with_two_lists_of_members() -> None:
 def test_damaged_archives(content: bytes) -> None:
     with pytest.raises(ModelError, match="damaged"):
         check_pickle(content)
+
+
+class Counted(io.BytesIO):
+    """A file that counts the bytes that are read."""
+
+    count = 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        found = super().read(size)
+        self.count += len(found)
+        return found
+
+
+def test_of_a_file_only_the_pickle_is_read() -> None:
+    into = Counted()
+    torch.save({"large": torch.zeros(1_000_000)}, into)
+    into.count = 0
+    check_pickle(into)
+    assert 0 < into.count < 10_000
+    with pytest.raises(ModelError, match="compressed"):
+        check_pickle(io.BytesIO(packed(zipfile.ZIP_DEFLATED)))

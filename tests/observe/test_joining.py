@@ -195,3 +195,60 @@ def test_what_is_printed_if_calls_cannot_be_joined() -> None:
     shown = seen._repr_html_()
     assert "model.layers.0.self_attn: 1 ×" in shown
     assert "without last" in shown
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "bart", "mistral"])
+def test_the_memory_of_a_generation_grows_with_its_length(name: str) -> None:
+    """And not with its square, though the cache makes a copy of all keys at every step."""
+    model, tokenizer = make(name)
+    ids = torch.tensor([tokenizer(SHORT)["input_ids"]])
+    held = []
+    for count in (30, 60, 120):
+        with heedful.watch(model, tokenizer) as seen:
+            written = model.generate(ids, **{**SETTINGS, "max_new_tokens": count, "min_new_tokens": count})
+        held.append(seen.memory)
+    assert held[2] - held[1] < 2.2 * (held[1] - held[0])
+    if name != "bart":
+        check(seen.attention(), eager(model, written[0, :-1].tolist()))
+
+
+def test_keys_that_do_not_continue_those_before_stay() -> None:
+    class Grows(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.keys = torch.zeros(1, 1, 0, 4)
+
+        def forward(self, x: Tensor, change: bool) -> Tensor:
+            self.keys = torch.cat([self.keys + change, x], 2)
+            return F.scaled_dot_product_attention(x, self.keys, self.keys)
+
+    model, wanted, queries = Grows(), [], []
+    torch.manual_seed(0)
+    with heedful.watch(model) as seen:
+        for step in range(60):
+            q = torch.randn(1, 1, 1, 4)
+            queries.append(q)
+            model(q, change=step in (0, 20, 33, 59))
+            wanted.append((q @ model.keys.mT / 2).softmax(-1))
+            if step == 10:
+                queries[3].zero_()
+        model.keys.zero_()
+    for number, (call, weights) in enumerate(zip(seen, wanted, strict=True)):
+        if number in (3, 59):  # whose query or keys were written to
+            with pytest.raises(ConfigError, match="written to"):
+                call.weights.block()
+            continue
+        torch.testing.assert_close(call.weights.block(), weights, rtol=0.0, atol=1e-6)
+
+
+def test_keys_that_cannot_be_compared_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, tokenizer = make("llama")
+    ids = torch.tensor([tokenizer(SHORT)["input_ids"]])
+
+    def fail(*_: object) -> bool:
+        raise RuntimeError("vmap")
+
+    monkeypatch.setattr("heedful.fused.triton.scaled.ScaledWeights.has_first_keys", fail)
+    with heedful.watch(model, tokenizer) as seen:
+        written = model.generate(ids, **{**SETTINGS, "max_new_tokens": 20, "min_new_tokens": 20})
+    check(seen.attention(), eager(model, written[0, :-1].tolist()))

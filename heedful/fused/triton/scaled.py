@@ -417,8 +417,26 @@ class ScaledWeights:
         lse = lse.to(self.scores.kind).contiguous()
         return lse if empty is None else lse.masked_fill(empty, torch.inf)
 
+    @property
+    def unchanged(self) -> bool:
+        """Whether q, k and the masks are as they were in the call."""
+        return self._versions is None or self._versions == _versions(self.scores)
+
+    def has_first_keys(self, k: Tensor) -> bool:
+        """Whether the keys are equal to the first of some others.  k (B, G, more than S, C)."""
+        own = self.scores.k
+        first = k[:, :, : own.shape[2]]
+        return self.unchanged and own.dtype == k.dtype and own.device == k.device and torch.equal(own, first)
+
+    def with_first_keys(self, k: Tensor) -> ScaledWeights:
+        """Return the same with the first of some other keys, which are equal to its own, so that those can be freed."""
+        scores = replace(self.scores, k=k[:, :, : self.shape[3]])
+        same = ScaledWeights(scores, self._lse, self.backend, self.how)
+        same._ready = self._ready
+        return same
+
     def _check(self) -> None:
-        if self._versions is not None and self._versions != _versions(self.scores):
+        if not self.unchanged:
             raise ConfigError(
                 "q, k or the mask were written to after the call, so that its weights cannot be read; read them "
                 "earlier, or copy the tensors (watch(…, copy=True))"
