@@ -178,6 +178,7 @@ def _describe(group: AttentionGroup, texts: list[Text]) -> dict[str, Any]:
         "source": sides[0],
         "target": sides[1],
         "generated": group.generated,
+        "causal": group.causal,
         "measures": {name: [round(float(x), 4) for x in getattr(measures, name).flat] for name in MEASURES},
         "rank": {name: [(m - 1) * H + n - 1 for m, n in group.rank(name)] for name in MEASURES},
         "sinks": [[sink.word, sink.text, round(sink.share, 4)] for sink in group.sinks()],

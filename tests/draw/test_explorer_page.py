@@ -582,6 +582,17 @@ def test_a_long_text(look):
     assert found.locator("input[value=braid]").count() == 0
 
 
+def test_nothing_after_a_token_is_shaded_by_blocks_of_causal_attention(look):
+    found = look(explorer_runs.long(4000))
+    found.click(".x-cell[data-i='5']")
+    found.locator(".x-unit[data-i='40']").click()
+    assert "the shaded blocks" in said(found)
+    units = (found.locator(f".x-unit[data-i='{i}']") for i in (39, 42))
+    before, after = (unit.evaluate("e => e.style.getPropertyValue('--w')") for unit in units)
+    assert before not in ("", "0%")
+    assert after in ("", "0%")
+
+
 def test_the_element_alone_and_twice_in_a_page(browser, tmp_path):
     """An empty page around it stands for a notebook: nothing is asked for, and each works by itself."""
     one = explorer.element([explorer_runs.street()], AttentionView(layer=2, head=3))

@@ -136,7 +136,8 @@ function addBlockRow(group, means, token, scale, values) {
   const row = blockOf(target, token);
   for (let j = 0; j < c; j++) {
     const each = (means[row * c + j] * scale) / (source[j + 1] - source[j]);
-    for (let s = source[j]; s < source[j + 1]; s++) values[s] += each;
+    const end = group.causal ? Math.min(source[j + 1], token + 1) : source[j + 1]; // nothing after the token
+    for (let s = source[j]; s < end; s++) values[s] += each;
   }
 }
 
@@ -148,7 +149,8 @@ function blockColumn(group, means, keys) {
     const j = blockOf(source, key);
     for (let i = 0; i < b; i++) {
       const each = means[i * c + j] / (source[j + 1] - source[j]);
-      for (let t = target[i]; t < target[i + 1]; t++) column[t] += each;
+      const begin = group.causal ? Math.max(target[i], key) : target[i]; // nothing before the key
+      for (let t = begin; t < target[i + 1]; t++) column[t] += each;
     }
   }
   return column;
