@@ -582,6 +582,18 @@ def test_a_long_text(look):
     assert found.locator("input[value=braid]").count() == 0
 
 
+def test_a_line_divides_prompt_and_generated_words_in_the_heat_map(look):
+    run = explorer_runs.generated()
+    found = look(run)
+    found.check("input[value=heatmap]")
+    prompt = sum(word.first < run.groups[0].generated for word in run.groups[0].target.words)
+    path = found.locator(".v-divider").get_attribute("d")
+    high = float(found.locator(".v-grid svg").get_attribute("height")) / len(run.groups[0].target.words)
+    assert path.startswith(f"M0 {prompt * high:g}H")
+    assert "V" in path
+    assert "between prompt and generated" in found.inner_text(".v-legend")
+
+
 def test_nothing_after_a_token_is_shaded_by_blocks_of_causal_attention(look):
     found = look(explorer_runs.long(4000))
     found.click(".x-cell[data-i='5']")

@@ -26,7 +26,8 @@ class HeadFigure extends Panel {
     this.numbers = { source: all("source").filter((i) => !sinks.units.has(i)), target: all("target") };
     const side = (name) => ({ tokens: [], words: words(name, this.numbers[name]), turned: group[name].rtl });
     const logs = new Array(group.T).fill(0);
-    const trace = { name: "", self: true, source: side("source"), target: side("target"), logs, alarms: [], gold: [], layers: [], each: [] };
+    const { generated } = group; // of self-attention: cross-attention has none
+    const trace = { name: "", self: true, generated, source: side("source"), target: side("target"), logs, alarms: [], gold: [], layers: [], each: [] };
     this.setTrace({ ...trace, rows: withoutKeys(rows, sinks.tokens, units.target) });
     Object.assign(this.view.state, { view, keep: share });
     Object.assign(this.view, { pinned: null, pointed: null, focused: null });

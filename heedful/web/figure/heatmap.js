@@ -88,6 +88,8 @@ function heatmap(panel, box = panel.box) {
         svg.append(makeSvg("rect", { class: "v-gold", ...at }));
       }
     }
+    const divided = dividers(panel, column, wide, high);
+    if (divided) svg.append(makeSvg("path", { class: "v-divider", d: divided }));
     if (active) {
       const place = active.side === "source" ? { ...active, i: column(active.i) } : active;
       svg.append(band(place, wide, high, source.length, target.length));
@@ -127,7 +129,17 @@ function legend(panel, numbered, name) {
   }
   const entries = [`${labelsOf(panel.trace)[0]} in per cent${numbered ? ", with numbers from 5 on" : ""}`];
   if (name) entries.push(`${name}: ${name === "conf" ? "confidence, the " : ""}probability of the word`);
+  if (panel.trace.generated != null) entries.push("line: between prompt and generated");
   return make("p", { className: "v-legend" }, scale, entries.join(" · "));
+}
+
+// Lines between prompt and generated words, "" if there are none: `trace.generated` is the first generated token.
+function dividers({ trace, units: { source, target } }, column, wide, high) {
+  if (trace.generated == null) return "";
+  const [s, t] = [source, target].map((words) => words.filter(({ first }) => first < trace.generated).length);
+  const x = Math.max(column(s - 1), column(s)) * wide;
+  const across = t > 0 && t < target.length ? `M0 ${t * high}H${source.length * wide}` : "";
+  return across + (s > 0 && s < source.length ? `M${x} 0V${target.length * high}` : "");
 }
 
 // The range of visible cells, and some more on either side.
