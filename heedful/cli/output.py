@@ -295,6 +295,9 @@ OPTIONS = {
     "trust_remote_code=True": "--trust-remote-code",
     "words=False": "--pieces",
     "word=…": "--from WORD",
+    "leave target out": "leave out --target",
+    "leave generate out, or load a decoder-only model with AutoModelForCausalLM": "leave out --generate",
+    "choose encoder or decoder": "choose --attention encoder or decoder",
 }
 
 
