@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from test_architectures import SETTINGS, SHORT, check, eager, padded
+from eager_attention import SETTINGS, SHORT, check, eager, padded
 from tiny_transformers import make
 from torch import Tensor, nn
 from torch.nn import functional as F
