@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from heedful.draw import html
 from heedful.draw.picture import FONTS, Picture, clean
 from heedful.draw.trace_codec import FULL, LONGEST, largest
-from heedful.errors import ConfigError, DataError, __version__, choose
+from heedful.errors import ConfigError, DataError, __version__
 from heedful.trace import Text
 from heedful.trace.model_attention import HELD, MEASURES, AttentionGroup, TopWeights, find_words
 from heedful.trace.readout import Weights
@@ -356,7 +356,7 @@ def _first_state(
     return {
         "kind": group.kind,
         "picks": [[m, pick] for m in range(len(attentions))],
-        "view": PICKED[choose("view", how.view or "heads", PICKED)],
+        "view": PICKED.get(how.view or "heads", "text"),
         "unit": "words" if how.words else "tokens",
         "direction": "to",
         "measure": how.rank if how.word is None else "selected",

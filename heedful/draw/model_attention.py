@@ -8,10 +8,10 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any, NamedTuple, overload
 
-from heedful.draw import all_heads, braid, svg
+from heedful.draw import all_heads, svg
 from heedful.draw.picture import Picture
 from heedful.draw.terminal import heads_table, heatmap, word_table
-from heedful.draw.views import check_path, too_large
+from heedful.draw.views import VIEWS, View, check_path, too_large
 from heedful.errors import ConfigError, DataError, choose, known_arguments
 from heedful.files import max_json, read_json, write_whole
 from heedful.trace import Trace
@@ -20,7 +20,6 @@ from heedful.trace.model_attention import KINDS, MEASURES, SINKS, AttentionGroup
 from heedful.trace.readout import Weights
 
 FORMAT = "heedful attention 1"
-VIEWS = ("heads", "heatmap", "braid", "self")
 WORDS = 160  # of a side of the largest heat map or braid
 RECORD = 512_000_000  # bytes of the largest .json file: 32,000 tokens of 22 × 32 heads have 280 million
 
@@ -28,7 +27,8 @@ RECORD = 512_000_000  # bytes of the largest .json file: 32,000 tokens of 22 × 
 class AttentionView(NamedTuple):
     """Which part of the attention is drawn, and how.
 
-    `view` is one of `VIEWS`; by default "heatmap" if a head, a mean or rollout is chosen, and "heads" otherwise. `kind`
+    `view` is one of `heedful.draw.views.VIEWS`; by default "heatmap" if a head, a mean or rollout is chosen, and
+    "heads" otherwise. `kind`
     is that of the group, for models with several; `layer` and `head` count from 1. `mean` is the mean of the chosen
     heads, or of all. `word` is a word or a phrase, or a list of them, whose mean row is drawn for every head. `words`
     is False for tokens. `sinks` is "apart", "keep" or None, as in `AttentionGroup.trace`; `rank` is the measure by
@@ -202,8 +202,8 @@ class ModelAttention(Sequence[LayerAttention]):
             return word_table(group, words, width, ascii_only, how.layer, how.head, how.sinks)
         if how.name == "heads":
             return heads_table(group, how.rank, width, ascii_only, how.layer, how.head, how.sinks)
-        if how.name == "braid":
-            raise ConfigError('the view \'braid\' is a picture: use save("x.svg", view="braid")')
+        if how.name not in ("heatmap", "self"):
+            raise ConfigError(f"the view {how.name!r} is a picture: use save('x.svg', view={how.name!r})")
         return heatmap(self._trace(group, how), width, ascii_only, confidence=False)
 
     def picture(self, how: AttentionView | None = None, title: str = "") -> Picture:
@@ -225,7 +225,7 @@ class ModelAttention(Sequence[LayerAttention]):
         title = title or f"{model}, {trace.readout.label}"
         if how.name == "heatmap":
             return svg.picture(trace, title, confidence=False)
-        return braid.picture(trace, title, mass=how.mass or (0.5 if group.inside else braid.MASS))
+        return VIEWS[how.name](trace, title, View(how.name, how.mass, dark=how.dark))
 
     def _group(self, how: AttentionView) -> AttentionGroup:
         group = self.group(how.kind)
