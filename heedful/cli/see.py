@@ -423,9 +423,8 @@ def _transformers_run(
 ) -> Callable[[str, str | None], ModelAttention]:
     """Open a model of transformers; return the function that runs it on a text, with a target or None."""
     from heedful.interop import open_transformers
-    from heedful.models.device import pick
 
-    opened = open_transformers(path, pick(device), chosen.trust_remote_code)
+    opened = open_transformers(path, device, chosen.trust_remote_code)
     hold = [] if chosen.layer is None and chosen.head is None else [(chosen.layer, chosen.head)]
 
     def run(text: str, target: str | None) -> ModelAttention:

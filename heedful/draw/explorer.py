@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import base64
 import functools
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -62,7 +60,7 @@ def _document(attentions: Sequence[ModelAttention], how: AttentionView, title: s
         + "".join(f'<script type="text/plain" data-key="{key}">{data}</script>\n' for key, data in blocks.items())
         + f"<script>{script()}</script>\n"
     )
-    return html.document(clean(heading), body, policy(), style(), __version__, "heedful-page x-page")
+    return html.document(clean(heading), body, html.policy(script()), style(), __version__, "heedful-page x-page")
 
 
 def element(attentions: Sequence[ModelAttention], how: AttentionView) -> str:
@@ -433,8 +431,8 @@ def _differences(values: Iterable[int] | NDArray[Any]) -> list[int]:
 @functools.cache
 def script() -> str:
     """Return the code of the page: that of figures, and in a scope of its own that of the explorer."""
-    figure = "\n".join(_file("figure", f"{name}.js") for name in html.SCRIPTS)
-    code = "\n".join(_file("explorer", f"{name}.js") for name in SCRIPTS)
+    figure = "\n".join(html.web_file("figure", f"{name}.js") for name in html.SCRIPTS)
+    code = "\n".join(html.web_file("explorer", f"{name}.js") for name in SCRIPTS)
     # With CDATA, a page is valid XML too.
     return f'//<![CDATA[\n(() => {{\n"use strict";\n{figure}\n{{\n{code}}}\n}})();\n//]]>\n'
 
@@ -442,18 +440,4 @@ def script() -> str:
 @functools.cache
 def style() -> str:
     """Return the style sheet: that of figures, and that of the explorer."""
-    return html.style() + _file("explorer", "explorer.css").replace("FONTS", FONTS)
-
-
-@functools.cache
-def policy() -> str:
-    """Return the content security policy of the page: this one script may run, and nothing is loaded."""
-    digest = base64.b64encode(hashlib.sha256(script().encode()).digest()).decode()
-    return (
-        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
-        "base-uri 'none'; form-action 'none'"
-    )
-
-
-def _file(folder: str, name: str) -> str:
-    return files("heedful").joinpath("web", folder, name).read_text(encoding="utf-8")
+    return html.style() + html.web_file("explorer", "explorer.css").replace("FONTS", FONTS)

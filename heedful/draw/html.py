@@ -167,7 +167,7 @@ def _static(trace: Trace, gold: Links) -> str:
 @functools.cache
 def script() -> str:
     """Return the drawing code: `heedful.view(element, record)`, called for every figure of the page."""
-    code = "\n".join(_file(f"{name}.js") for name in SCRIPTS)
+    code = "\n".join(web_file("figure", f"{name}.js") for name in SCRIPTS)
     # With CDATA, a page is valid XML too.
     return f'//<![CDATA[\n(() => {{\n"use strict";\n{code}}})();\n//]]>\n'
 
@@ -175,18 +175,19 @@ def script() -> str:
 @functools.cache
 def style() -> str:
     """Return the style sheet of figures, for light, dark and print."""
-    return _file("figure.css").replace("FONTS", FONTS)
+    return web_file("figure", "figure.css").replace("FONTS", FONTS)
 
 
 @functools.cache
-def policy() -> str:
-    """Return the content security policy of a page: this one script may run, and nothing is loaded."""
-    digest = base64.b64encode(hashlib.sha256(script().encode()).digest()).decode()
+def policy(code: str | None = None) -> str:
+    """Return the content security policy of a page: only its script, `code`, may run, and nothing is loaded."""
+    digest = base64.b64encode(hashlib.sha256((code or script()).encode()).digest()).decode()
     return (
         f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
         "base-uri 'none'; form-action 'none'"
     )
 
 
-def _file(name: str) -> str:
-    return files("heedful").joinpath("web/figure", name).read_text(encoding="utf-8")
+def web_file(folder: str, name: str) -> str:
+    """Return a script or a style sheet of `heedful/web`."""
+    return files("heedful").joinpath("web", folder, name).read_text(encoding="utf-8")

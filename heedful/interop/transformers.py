@@ -29,7 +29,7 @@ from heedful.files import NotPlainError, open_plain
 from heedful.interop.hub import HUB, parse_name, snapshot
 from heedful.interop.marian import BIN, CONFIG, GENERATION, SAFE, TOKENIZER, json_object
 from heedful.interop.pickles import check_pickle
-from heedful.models.device import memory_guard
+from heedful.models.device import memory_guard, pick
 
 INDEX, BIN_INDEX = f"{SAFE}.index.json", f"{BIN}.index.json"
 SHARDS = {INDEX: "model-*-of-*.safetensors", BIN_INDEX: "pytorch_model-*-of-*.bin"}
@@ -86,7 +86,7 @@ def is_transformers(path: str | Path) -> bool:
 
 def open_transformers(
     name: str | Path,
-    device: torch.device | None = None,
+    device: str | torch.device = "cpu",
     trust_remote_code: bool = False,
 ) -> TransformersModel:
     """Return the model and the tokenizer in a folder, in a GGUF file, or with a name on the hub, as in `hf:gpt2`.
@@ -95,7 +95,7 @@ def open_transformers(
     they are saved; on the CPU they become float32. Code in the folder is run only with `trust_remote_code`. Raises
     ModelError for files that are missing, damaged or unsafe, and for a model that does not read text.
     """
-    device = torch.device("cpu") if device is None else device
+    device = pick(device) if isinstance(device, str) else device
     package = _package(str(name))
     with _silent("huggingface_hub"):
         path, shown = _find(str(name), trust_remote_code)
