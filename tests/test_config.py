@@ -286,7 +286,10 @@ def test_an_odd_width_cannot_be_shared():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("[trainin]\nsteps = 3", "unknown section 'trainin'; choose one of data, image, model, text, training. Did you mean"),
+        (
+            "[trainin]\nsteps = 3",
+            "unknown section 'trainin'; choose one of data, image, model, text, training. Did you",
+        ),
         ("[training]\nstepps = 3", "unknown setting 'training.stepps'; choose one of "),
         ("[training]\nsteps = 0", "training.steps is '0', expected a whole number from 1 to "),
         ('[text]\nkind = "bep"', "unknown text.kind 'bep'; choose one of "),

@@ -210,7 +210,7 @@ class ImageRegions:
 
         >>> image = ImageRegions("a.png", 80, 40, 2, 4)
         >>> image.covered((15, 0, 40, 15)), image.covered((61, 21, 4, 4))
-        ([1], [7])
+        ([1, 2], [7])
         """
         x, y, w, h = box
         boxes = self.boxes()
