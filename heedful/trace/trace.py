@@ -248,14 +248,14 @@ class ImageRegions:
         """Return the record that `plain` was made from; raise DataError if it is not one."""
         where = "image: "
         names = ("width", "height", "rows", "columns")
-        sizes = [whole_number(field_of(plain, name, where), f"{where}{name}") for name in names]
-        if min(sizes) < 1 or sizes[2] * sizes[3] > CELLS:
-            raise DataError(f"image: {', '.join(f'{n} {s}' for n, s in zip(names, sizes, strict=True))} is not a grid")
+        width, height, rows, columns = (whole_number(field_of(plain, n, where), f"{where}{n}") for n in names)
+        if min(width, height, rows, columns) < 1 or rows * columns > CELLS:
+            raise DataError(f"image: {rows} × {columns} regions of {width} × {height} pixels are not a grid")
         try:
             picture = base64.b64decode(str(field_of(plain, "picture", where)), validate=True)
         except (binascii.Error, ValueError):
             raise DataError("image: picture is not base64") from None
-        return cls(str(field_of(plain, "name", where)), *sizes, picture)
+        return cls(str(field_of(plain, "name", where)), width, height, rows, columns, picture)
 
 
 class GeneratedFrom(NamedTuple):
