@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from heedful.data.images import ImageInput, LoadedImage, load_image
+from heedful.data.images import EncodedImage, ImageInput, LoadedImage, load_image
 from heedful.decoding import Decoding, DecodingKeywords, batch_by_length, length_limit
 from heedful.decoding.ensemble import Ensemble
 from heedful.draw.model_attention import ModelAttention
@@ -342,20 +342,22 @@ class Translator:
         return ""
 
     def score(
-        self, sources: Sequence[str], targets: Sequence[str], *, weights: bool = True, batch_tokens: int = 4096
+        self, sources: Sequence[Any], targets: Sequence[str], *, weights: bool = True, batch_tokens: int = 4096
     ) -> list[Translation]:
-        """Return given translations with their log-probabilities, token by token, and their attention.
+        """Return given translations, or captions of images, with their log-probabilities, token by token, and their attention.
 
         They are not split: raises DataError for a pair that is `too_long`. `weights=False` leaves out the attention
         weights, which take a lot of memory for many long pairs.
         """
-        sources = checked_texts(sources)
-        if blank := [i for i, source in enumerate(sources, 1) if not source.strip()]:
-            raise DataError(f"source {blank[0]} of {len(sources)} is empty: there is nothing to translate")
+        if not self.reads_images:
+            sources = checked_texts(sources)
+            if blank := [i for i, source in enumerate(sources, 1) if not source.strip()]:
+                raise DataError(f"source {blank[0]} of {len(sources)} is empty: there is nothing to translate")
         translations = []
         for trace in self.reread(sources, targets, weights=weights, batch_tokens=batch_tokens):
             total = float(trace.log_probs.sum(dtype=np.float64))
-            translations.append(Translation(trace.source.text, trace.target.text, total, len(trace.log_probs), trace))
+            name = trace.source.text if trace.image is None else trace.image.name
+            translations.append(Translation(name, trace.target.text, total, len(trace.log_probs), trace))
         return translations
 
     def reread(
@@ -366,9 +368,11 @@ class Translator:
         def read(memory: Memory, ids: Sequence[Sequence[int]]) -> list[TokenAttention]:
             return self.attention.read(memory, ids, weights)
 
+        sources = self._encode_sources(sources, picture=True)[1] if self.reads_images else sources
         pairs = self.pairs(sources, targets, read, batch_tokens)
         done = {row: attention.trace(source, target) for row, source, target, attention in pairs}
-        return [done[row] for row in range(len(done))]
+        images = {row: one.regions for row, one in enumerate(sources) if isinstance(one, EncodedImage)}
+        return [replace(done[row], image=images.get(row)) for row in range(len(done))]
 
     def pairs(
         self,
@@ -400,8 +404,12 @@ class Translator:
         if not self.reads_images:
             texts = checked_texts(sources)
             return texts, self.parts.source_codec.encode_all(texts)
-        loaded = [one if isinstance(one, LoadedImage) else load_image(one) for one in sources]
-        return [one.name for one in loaded], [self.parts.image_input.encode(one, picture) for one in loaded]
+        encoded = [one if isinstance(one, EncodedImage) else self._encode_image(one, picture) for one in sources]
+        return [one.regions.name for one in encoded], encoded
+
+    def _encode_image(self, image: object, picture: bool) -> EncodedImage:
+        loaded = image if isinstance(image, LoadedImage) else load_image(image)
+        return self.parts.image_input.encode(loaded, picture)
 
     def align(
         self,
