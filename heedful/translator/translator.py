@@ -344,7 +344,7 @@ class Translator:
     def score(
         self, sources: Sequence[Any], targets: Sequence[str], *, weights: bool = True, batch_tokens: int = 4096
     ) -> list[Translation]:
-        """Return given translations, or captions of images, with their log-probabilities, token by token, and their attention.
+        """Return given translations, or captions of images, with log-probabilities, token by token, and attention.
 
         They are not split: raises DataError for a pair that is `too_long`. `weights=False` leaves out the attention
         weights, which take a lot of memory for many long pairs.
