@@ -17,7 +17,7 @@ import tempfile
 import weakref
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,8 +26,11 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
+from heedful.config import ImageConfig
 from heedful.errors import DataError, HeedfulError, install_command
 from heedful.files import NotPlainError, Unpacked, has_hole, megabytes, open_plain
+from heedful.text import END, Encoded
+from heedful.trace import ImageRegions, Text
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -63,6 +66,7 @@ ORIENTATIONS = {
 ORIENTATION = 0x0112  # the EXIF tag
 HOLE = 100_000_000  # bytes of zeros in a tar archive that take no space on disk
 EXAMPLES = 3
+PICTURE = 512  # pixels of the longer side of an image in a trace
 
 
 @dataclass(frozen=True)
@@ -129,6 +133,62 @@ def resized(pixels: Pixels, size: int) -> Pixels:
     pillow = _pillow()
     square = pillow.fromarray(np.ascontiguousarray(pixels)).resize((size, size), pillow.Resampling.BICUBIC)
     return np.asarray(square)
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedImage(Encoded):
+    """An image as a model of images reads it: pixels uint8 (P, P, 3), and its regions as a trace has them.
+
+    `ids` identify the image, for random samples that follow from it: one for each region, and `</s>`.
+    """
+
+    pixels: Pixels
+    regions: ImageRegions
+
+
+@dataclass(frozen=True)
+class ImageInput:
+    """The source side of a model of images, as a vocabulary is that of a model of text: how images are encoded."""
+
+    config: ImageConfig
+
+    def dump(self) -> str:
+        """Return what two models have in common if they read images in the same way."""
+        return f"{self.config.pixels} pixels, {self.config.side} × {self.config.side} regions"
+
+    def grid(self, image: LoadedImage, picture: bytes = b"") -> ImageRegions:
+        """Return the regions of an image."""
+        side = self.config.side
+        return ImageRegions(image.name, image.width, image.height, side, side, picture)
+
+    def encode(self, image: LoadedImage, picture: bool = True) -> EncodedImage:
+        """Return an image resized as the model reads it, and its regions, with a `picture` for drawings or without."""
+        pixels = resized(image.pixels, self.config.pixels)
+        regions = self.grid(image, _picture(image) if picture else b"")
+        digest = hashlib.blake2b(pixels.tobytes(), digest_size=8).digest()
+        ids = np.frombuffer(digest, np.uint8).astype(int).tolist()
+        repeated = (ids * -(-regions.count // len(ids)))[: regions.count]
+        return EncodedImage((*repeated, END), regions.text().spans, pixels, regions)
+
+    def trace(self, text: str, encoded: Encoded) -> Text:
+        """Return the regions of an image as the source of a trace."""
+        assert isinstance(encoded, EncodedImage)
+        return encoded.regions.text()
+
+    def batch(self, encoded: Sequence[Encoded]) -> Pixels:
+        """Return the pixels of some images: uint8 (B, P, P, 3)."""
+        return np.stack([one.pixels for one in encoded if isinstance(one, EncodedImage)])
+
+
+def _picture(image: LoadedImage) -> bytes:
+    """Return an image for drawings: at most `PICTURE` pixels on its longer side, as PNG if it is small, or JPEG."""
+    picture = _pillow().fromarray(image.pixels)
+    picture.thumbnail((PICTURE, PICTURE))
+    content = {}
+    for kind, options in (("PNG", {}), ("JPEG", {"quality": 88})):
+        picture.save(file := io.BytesIO(), kind, **options)
+        content[kind] = file.getvalue()
+    return content["PNG"] if len(content["PNG"]) <= 2 * len(content["JPEG"]) else content["JPEG"]
 
 
 def _pillow() -> Any:  # noqa: ANN401  (a module of an extra)
