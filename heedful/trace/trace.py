@@ -475,6 +475,23 @@ class Trace:
         numbers = first.layers, first.heads
         return cls(*texts, weights, log_probs, first.readout, read, first.inside, *numbers, after, norms)
 
+    def boxes(self, share: float = 0.5) -> tuple[Box | None, ...]:
+        """Return a box of the image, in pixels, for each target word of a caption; None for a word without a region.
+
+        It is the smallest box around the regions that have at least `share` of the largest weight of the word and are
+        connected with its region. A word whose largest weight is on `</s>`, which is no region, has none.
+        """
+        weights = self.words()
+        if self.image is None or weights is None:
+            raise ConfigError("only a caption by a model with attention has boxes of words in its image")
+        boxes: list[Box | None] = []
+        for word, row in zip(self.target.words, weights, strict=True):
+            regions = row[: self.image.count]
+            best = int(regions.argmax())
+            named = word.text and not word.is_special and regions[best] > row[self.image.count :].max(initial=0.0)
+            boxes.append(self.image.around(_connected(self.image, regions, best, share)) if named else None)
+        return tuple(boxes)
+
     def confidences(self) -> tuple[float, ...]:
         """Return the confidence of each target word: the mean log-probability of its tokens, as a probability."""
         return tuple(
@@ -539,6 +556,20 @@ class Trace:
                 raise DataError("its read-out takes more than the weights, and there is no 'read'")
             trace.tokens()  # raises if the layers and heads of the read-out are not there
         return trace
+
+
+def _connected(image: ImageRegions, weights: NDArray[np.float32], best: int, share: float) -> list[int]:
+    """Return the regions with at least `share` of the weight of the best one that are connected with it."""
+    high = (weights >= share * weights[best]).reshape(image.rows, image.columns)
+    open_, found = [divmod(best, image.columns)], set()
+    while open_:
+        row, column = open_.pop()
+        inside = 0 <= row < image.rows and 0 <= column < image.columns
+        if not inside or (row, column) in found or not high[row, column]:
+            continue
+        found.add((row, column))
+        open_ += [(row - 1, column), (row + 1, column), (row, column - 1), (row, column + 1)]
+    return sorted(row * image.columns + column for row, column in found)
 
 
 def _mean(weights: NDArray[np.float32]) -> NDArray[np.float32]:
