@@ -127,7 +127,8 @@ def spread(one: WordRegions, high: int, wide: int, smooth: bool) -> Numbers:
     if smooth:
         return one.brightness(smoothed(one.weights, high, wide))
     down = (np.arange(high) * rows) // high
-    return one.brightness()[down][:, (np.arange(wide) * across) // wide]
+    values: Numbers = one.brightness()[down][:, (np.arange(wide) * across) // wide]
+    return values
 
 
 # SVG and PNG
