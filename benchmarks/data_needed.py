@@ -158,7 +158,7 @@ def one(name: str, size: int, seed: int, data: Path, out: Path, device: str, ext
             translator = load(place, device)
             found = [done.text for done in translator.translate([pair[0] for pair in test], trace=False)]
             references = [pair[1] for pair in test]
-            record["vocabularies"] = [len(translator.parts.source), len(translator.parts.target)]
+            record["vocabularies"] = [len(translator.parts.source_codec), len(translator.parts.target)]
             record["test"] = {"bleu": round(bleu(found, references), 2), "chrf": round(chrf(found, references), 2)}
             record["samples"] = [[*pair, text] for pair, text in zip(test[:3], found, strict=False)]
     write_whole(out, json.dumps(record).encode())

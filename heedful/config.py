@@ -1,7 +1,8 @@
 """The settings of a model and its training, as frozen dataclasses.
 
 From top to bottom: fields, which know the values that they allow; the sections `model` (one class for each family),
-`data`, `text` and `training`; `Config`, which holds all four; settings from the command line and from TOML files.
+`data`, `text`, `training` and, for captions, `image`; `Config`, which holds them; settings from the command line and
+from TOML files.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ __all__ = [
     "Config",
     "DataConfig",
     "FixedConfig",
+    "ImageConfig",
     "ModelConfig",
     "RecurrentConfig",
     "Registry",
@@ -67,6 +69,11 @@ def _switch(default: bool, doc: str) -> Any:  # noqa: ANN401
     return field(default=default, metadata={"doc": doc})
 
 
+def _text(default: str, doc: str) -> Any:  # noqa: ANN401
+    """Return a field for any text, such as the name of a file."""
+    return field(default=default, metadata={"text": True, "doc": doc})
+
+
 def _weights(doc: str) -> Any:  # noqa: ANN401
     """Return a field for numbers by name, kept as text: "coverage=0.1,entropy=0.5"."""
     return field(default="", metadata={"weights": True, "doc": doc})
@@ -108,6 +115,8 @@ def _value(name: str, wanted: dataclasses.Field[Any], value: object) -> object:
         if on is None:
             raise ConfigError(f"{name} is '{value!s:.100}', expected true or false")
         return on
+    if "text" in wanted.metadata:
+        return str(value)
     if "weights" in wanted.metadata:
         return _named_weights(name, value)
     low, high = wanted.metadata["low"], wanted.metadata["high"]
@@ -274,6 +283,27 @@ class DataConfig:
 
 
 @dataclass(frozen=True)
+class ImageConfig:
+    """How images become regions, in a model that captions images."""
+
+    encoder: str = _choice("conv", "patches", "timm", doc="convolutions, patches (ViT), or a network of timm")
+    pixels: int = _whole(64, 8, 2048, "images are resized to squares with a side of so many pixels")
+    patch: int = _whole(8, 1, 256, "side of a region in these pixels; conv: a power of 2; timm: what its network has")
+    filters: int = _whole(32, 1, 4096, "conv: channels of the first convolution; patches: the width is 8 times this")
+    blocks: int = _whole(2, 0, 64, "conv: residual blocks on the grid of regions; patches: layers of self-attention")
+    backbone: str = _text("", "timm: the name of the network, as tf_efficientnet_lite0")
+    weights: str = _text("", "take the image encoder from here: a file of weights, hf:NAME, or a captioner's folder")
+    frozen: bool = _switch(False, "do not train the image encoder: its features are computed once and cached")
+
+    @property
+    def side(self) -> int:
+        """The regions of a row, and of a column (not of timm's networks, which know their own)."""
+        if self.pixels % self.patch:
+            raise ConfigError(f"image.pixels is {self.pixels}, which is not a multiple of image.patch, {self.patch}")
+        return self.pixels // self.patch
+
+
+@dataclass(frozen=True)
 class TextConfig:
     """How strings become tokens."""
 
@@ -358,17 +388,19 @@ SECTIONS: dict[str, type[Any] | None] = {
     "data": DataConfig,
     "text": TextConfig,
     "training": TrainingConfig,
+    "image": ImageConfig,
 }
 
 
 @dataclass(frozen=True)
 class Config:
-    """All settings of a run; `config.json` holds them."""
+    """All settings of a run; `config.json` holds them. `image` is None in a model of text."""
 
     model: ModelConfig = field(default_factory=RnnConfig)
     data: DataConfig = field(default_factory=DataConfig)
     text: TextConfig = field(default_factory=TextConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
+    image: ImageConfig | None = None  # of a model that captions images
 
     @property
     def family(self) -> str:
@@ -385,7 +417,7 @@ class Config:
         64
         >>> Config.build({"txt": {}})  # doctest: +ELLIPSIS
         Traceback (most recent call last):
-        heedful.errors.ConfigError: unknown section 'txt'; choose one of data, model, text, training. ...
+        heedful.errors.ConfigError: unknown section 'txt'; choose one of data, image, model, text, training. ...
         """
         for name, values in settings.items():
             choose("section", name, SECTIONS)
@@ -394,12 +426,17 @@ class Config:
         plain = {name: _mapping(settings.get(name)) for name in SECTIONS}
         model = dict(plain["model"])
         family = choose("model", str(model.pop("family", "rnn")), MODELS)
-        others = {name: _section(name, kind, plain[name]) for name, kind in SECTIONS.items() if kind is not None}
+        others = {
+            name: _section(name, kind, plain[name])
+            for name, kind in SECTIONS.items()
+            if kind is not None and (name in settings or name != "image")
+        }
         return cls(_section("model", MODELS[family], model, f" of the model '{family}'"), **others)
 
     def plain(self) -> dict[str, dict[str, object]]:
         """Return nested dicts for `build`."""
-        plain = {name: dataclasses.asdict(getattr(self, name)) for name in SECTIONS}
+        sections = {name: section for name in SECTIONS if (section := getattr(self, name)) is not None}
+        plain = {name: dataclasses.asdict(section) for name, section in sections.items()}
         return {**plain, "model": {"family": self.family, **plain["model"]}}
 
 

@@ -143,7 +143,7 @@ WORDS = [
     ({"model": {"cell": "GRU"}}, "unknown model.cell 'GRU'; choose one of gru, lstm, ", "Did you mean 'gru'?"),
     (
         {"trainig": {}},
-        "unknown section 'trainig'; choose one of data, model, text, training.",
+        "unknown section 'trainig'; choose one of data, image, model, text, training.",
         "Did you mean 'training'?",
     ),
     ({"text": None}, "text is None, expected settings by name", ""),
@@ -286,7 +286,10 @@ def test_an_odd_width_cannot_be_shared():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("[trainin]\nsteps = 3", "unknown section 'trainin'; choose one of data, model, text, training. Did you mean"),
+        (
+            "[trainin]\nsteps = 3",
+            "unknown section 'trainin'; choose one of data, image, model, text, training. Did you",
+        ),
         ("[training]\nstepps = 3", "unknown setting 'training.stepps'; choose one of "),
         ("[training]\nsteps = 0", "training.steps is '0', expected a whole number from 1 to "),
         ('[text]\nkind = "bep"', "unknown text.kind 'bep'; choose one of "),

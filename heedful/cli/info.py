@@ -43,7 +43,7 @@ def info(model: ModelOrNot = None, *, json: Json = False) -> None:
         "format": head["format"],
         "heedful": head.get("heedful"),
         "weights": sum(p.numel() for p in parts.model.parameters()),
-        "vocabulary": {"source": len(parts.source), "target": len(parts.target)},
+        "vocabulary": {"source": len(parts.source_codec), "target": len(parts.target)},
         "notes": head["notes"],
         "readout": translator.readout.plain(),
         "config": parts.config.plain(),

@@ -70,10 +70,10 @@ class Ensemble(nn.Module):
         super().__init__()
         self.models = nn.ModuleList(models)
 
-    def encode(self, x: Tensor, keep: Tensor, need_weights: NeedWeights | None = None) -> _Memories:
+    def encode(self, x: Tensor, keep: Tensor | None, need_weights: NeedWeights | None = None) -> _Memories:
         """Encode the source by every model.  x (B, S), keep (B, S) -> _Memories."""
         each = tuple(model.encode(x, keep, need_weights) for model in self._models)
-        return _Memories(each[0].h, keep, weights=_mean([memory.weights for memory in each]), each=each)
+        return _Memories(each[0].h, each[0].keep, weights=_mean([memory.weights for memory in each]), each=each)
 
     def start(self, memory: _Memories, capacity: int) -> _States:
         """Return every model's state before the first token."""

@@ -122,7 +122,7 @@ def _measured(
         corpus=CorpusFacts(
             len(train),
             len(test),
-            parts.source.regular_tokens,
+            parts.source_codec.regular_tokens,
             parts.target.regular_tokens,
             max(len(s.source.split()) for s in train),
             0,

@@ -27,7 +27,8 @@ import torch
 from torch import Tensor
 
 from heedful.config import Config
-from heedful.errors import HeedfulError, ModelError, NewerFormatError, __version__, foreign, printable
+from heedful.data.images import ImageInput
+from heedful.errors import ConfigError, HeedfulError, ModelError, NewerFormatError, __version__, foreign, printable
 from heedful.files import (
     SETTINGS,
     NotPlainError,
@@ -64,16 +65,31 @@ logger = logging.getLogger("heedful.interop.folder")
 class ModelParts:
     """The content of a model folder; `notes` are about the training, `readout` says how links are read.
 
-    Without a read-out, the usual one for such a model is used; `fault` is the error of a damaged read-out file.
+    Without a read-out, the usual one for such a model is used; `fault` is the error of a damaged read-out file. The
+    source is a vocabulary, or in a model that captions images, how these are encoded.
     """
 
     config: Config
     model: Network
-    source: Codec
+    source: Codec | ImageInput
     target: Codec
     notes: Mapping[str, Any] = field(default_factory=dict)
     readout: Readout | None = None
     fault: str = ""
+
+    @property
+    def source_codec(self) -> Codec:
+        """The vocabulary of the source; raises ConfigError for a model of images."""
+        if isinstance(self.source, ImageInput):
+            raise ConfigError("this model captions images: it does not read text; give it an image to caption")
+        return self.source
+
+    @property
+    def image_input(self) -> ImageInput:
+        """How images are encoded; raises ConfigError for a model of text."""
+        if isinstance(self.source, ImageInput):
+            return self.source
+        raise ConfigError("this model translates text: it cannot read images; train one with captions of images")
 
 
 def holds_model(path: Path) -> bool:
@@ -88,10 +104,12 @@ def write_model(path: Path, parts: ModelParts, extra: Mapping[str, bytes] | None
     removed if it is the usual one.
     """
     files = {WEIGHTS: pack(parts.model.state_dict()), **(extra or {})}
-    if parts.config.text.joint:
-        files[JOINT] = parts.source.dump().encode()
+    if parts.config.image is not None:
+        files[TARGET] = parts.target.dump().encode()
+    elif parts.config.text.joint:
+        files[JOINT] = parts.source_codec.dump().encode()
     else:
-        files[SOURCE], files[TARGET] = parts.source.dump().encode(), parts.target.dump().encode()
+        files[SOURCE], files[TARGET] = parts.source_codec.dump().encode(), parts.target.dump().encode()
     make_folder(path)
     # A folder without its config is not a model: a reader never sees a mixture of the old one and the new one.
     with writing(path):
@@ -203,15 +221,16 @@ class ModelFolder:
             logger.warning("%s: no checksum in it, so changes are not detected", path / CONFIG)
         try:
             self.config = Config.build(self.head["config"])
-            joint = self.config.text.joint
-            names = (JOINT, JOINT) if joint else (SOURCE, TARGET)
+            self.source: Codec | ImageInput
+            image, joint = self.config.image, self.config.text.joint
+            names = (TARGET,) if image else (JOINT,) if joint else (SOURCE, TARGET)
             if missing := {WEIGHTS, *names} - self.head["files"].keys():
                 raise ModelError(f"{', '.join(sorted(missing))} is not listed in {CONFIG}")
-            self.source = self._codec(names[0])
-            self.target = self.source if joint else self._codec(names[1])
+            codecs = [self._codec(name) for name in names]
+            self.source, self.target = codecs[0] if image is None else ImageInput(image), codecs[-1]
             # Built on the meta device first, so that absurd settings take no memory.
             with torch.device("meta"):
-                self.model = build(self.config.model, len(self.source), len(self.target))
+                self.model = build(self.config.model, image or len(codecs[0]), len(self.target))
         except HeedfulError as error:
             raise ModelError(self._in_folder(error)) from None
 

@@ -1,12 +1,26 @@
-"""Scores of translations: BLEU, chrF, TER and exact match, with intervals, by source length, and of two systems."""
+"""Scores of translations and captions, with intervals, by length, and of two systems.
 
+BLEU, chrF, TER and exact match; CIDEr-D and ROUGE-L of captions.
+"""
+
+from heedful.metrics.captions import caption_tokens, cider_d, rouge_l
 from heedful.metrics.scores import EDGES, LengthRow, LengthTable, bleu, by_length, chrf, table, ter
-from heedful.metrics.sentence_stats import METRICS, SentenceStats, exact_match, extract_stats, sign
+from heedful.metrics.sentence_stats import (
+    CAPTION_METRICS,
+    METRICS,
+    TRANSLATION_METRICS,
+    SentenceStats,
+    exact_match,
+    extract_stats,
+    sign,
+)
 from heedful.metrics.significance import Difference, Interval, compare_stats, differences, intervals
 
 __all__ = [
+    "CAPTION_METRICS",
     "EDGES",
     "METRICS",
+    "TRANSLATION_METRICS",
     "Difference",
     "Interval",
     "LengthRow",
@@ -14,12 +28,15 @@ __all__ = [
     "SentenceStats",
     "bleu",
     "by_length",
+    "caption_tokens",
     "chrf",
+    "cider_d",
     "compare_stats",
     "differences",
     "exact_match",
     "extract_stats",
     "intervals",
+    "rouge_l",
     "sign",
     "table",
     "ter",

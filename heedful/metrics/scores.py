@@ -13,7 +13,7 @@ EDGES = (1, 6, 11, 16, 21, 31, 41)  # the first length of each row
 
 
 class LengthRow(NamedTuple):
-    """The scores of the sentences of `low` to `high` source words; `high` None: no upper end."""
+    """The scores of the sentences of `low` to `high` words (of the source), or objects; `high` None: no upper end."""
 
     low: int
     high: int | None
@@ -22,20 +22,24 @@ class LengthRow(NamedTuple):
     chrf: float
     exact: float
     ter: float | None = None
+    cider: float | None = None
+    rouge: float | None = None
 
     @property
     def label(self) -> str:
-        """The range of lengths, such as 1–5 or 41+."""
+        """The range of lengths, such as 1–5 or 41+; 3 if it is one length."""
+        if self.low == self.high:
+            return f"{self.low}"
         return f"{self.low}+" if self.high is None else f"{self.low}–{self.high}"
 
     def plain(self) -> dict[str, Any]:
         """Return the record as JSON can hold it, without what was not measured."""
-        return {name: value for name, value in self._asdict().items() if name != "ter" or value is not None}
+        return {name: value for name, value in self._asdict().items() if name == "high" or value is not None}
 
 
 @dataclass(frozen=True)
 class LengthTable:
-    """Scores by source length, the row of all sentences, and sacrebleu's signatures. Scores are percentages."""
+    """Scores by length, the row of all sentences, and sacrebleu's signatures. Scores are percentages."""
 
     rows: tuple[LengthRow, ...]
     total: LengthRow
@@ -44,7 +48,7 @@ class LengthTable:
     ter_signature: str = ""
 
     def plain(self) -> dict[str, Any]:
-        """Return the record as JSON can hold it, with TER only where it was measured."""
+        """Return the record as JSON can hold it, with only the metrics that were measured."""
         total = {k: v for k, v in self.total.plain().items() if k not in ("low", "high")}
         return {
             **total,
@@ -79,12 +83,15 @@ def by_length(lengths: Sequence[int], outputs: Sequence[str], references: Refere
     return table(lengths, extract_stats(outputs, references, ["bleu", "chrf", "exact"]))
 
 
-def table(lengths: Sequence[int], stats: SentenceStats) -> LengthTable:
-    """Return the scores for all sentences and by source length; `lengths` are those of the sources in words."""
+def table(lengths: Sequence[int], stats: SentenceStats, edges: Sequence[int] = EDGES) -> LengthTable:
+    """Return the scores for all sentences and by length; `lengths` are those of the sources in words.
+
+    `edges` are the first length of each row.
+    """
     if len(lengths) != len(stats):
         raise DataError(f"{len(lengths)} source lengths for {len(stats)} translations")
     rows = []
-    for low, after in zip(EDGES, [*EDGES[1:], None], strict=True):
+    for low, after in zip(edges, [*edges[1:], None], strict=True):
         chosen = [i for i, n in enumerate(lengths) if low <= max(n, 1) and (after is None or n < after)]
         if chosen:
             rows.append(LengthRow(low, None if after is None else after - 1, len(chosen), **stats.scores(chosen)))

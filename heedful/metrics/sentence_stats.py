@@ -1,7 +1,9 @@
 """Statistics of translations, sentence by sentence: the counts that every score is computed from.
 
 sacrebleu makes the counts, from NFC text. Every metric is a function of counts that are added over sentences: over all
-of them for the score of a corpus, of one for its own score, over sentences drawn at random for the bootstrap.
+of them for the score of a corpus, of one for its own score, over sentences drawn at random for the bootstrap. CIDEr-D
+and ROUGE-L are means of sentence scores (`captions`); the document frequencies of CIDEr-D are those of all sentences,
+also for the score of some.
 """
 
 from __future__ import annotations
@@ -16,8 +18,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heedful.errors import DataError
+from heedful.metrics.captions import caption_tokens, cider_d, rouge_l
 
-METRICS = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER", "exact": "exact %"}
+METRICS = {
+    "bleu": "BLEU",
+    "chrf": "chrF",
+    "ter": "TER",
+    "cider": "CIDEr-D",
+    "rouge": "ROUGE-L",
+    "exact": "exact %",
+}
+TRANSLATION_METRICS = ("bleu", "chrf", "ter", "exact")
+CAPTION_METRICS = ("bleu", "chrf", "cider", "rouge", "exact")
 LOWER = frozenset({"ter"})  # the lower the better
 # Sentences counted at once. sacrebleu keeps the n-grams of all their references meanwhile, and from 100 sentences on
 # that end in " ." it warns that they look tokenised.
@@ -31,7 +43,7 @@ References = Sequence[str | Sequence[str]]  # for each sentence one, or several
 
 @dataclass(frozen=True)
 class SentenceStats:
-    """The statistics of one system: for each metric counts, one row a sentence, and sacrebleu's signature."""
+    """The statistics of one system: for each metric counts, one row a sentence, and a signature as sacrebleu has."""
 
     counts: Mapping[str, Array]
     signatures: Mapping[str, str]
@@ -53,13 +65,14 @@ class SentenceStats:
 def extract_stats(
     outputs: Sequence[str],
     references: References,
-    metrics: Sequence[str] = tuple(METRICS),
+    metrics: Sequence[str] = TRANSLATION_METRICS,
     progress: Callable[[int], object] = lambda done: None,
 ) -> SentenceStats:
-    """Return the statistics of translations against their references.
+    """Return the statistics of translations, or of captions, against their references.
 
     A sentence has one reference or several; empty ones are left out. TER takes far more time than the other metrics
-    together. `progress` is called with the number of sentences done since the last call.
+    together. CIDEr-D and ROUGE-L are 100 times what `cider_d` and `rouge_l` give, as papers print them. `progress` is
+    called with the number of sentences done since the last call.
 
     >>> {name: round(score) for name, score in extract_stats(["a b c d"], [["a b c d", "e"]]).scores().items()}
     {'bleu': 100, 'chrf': 100, 'ter': 0, 'exact': 100}
@@ -70,7 +83,7 @@ def extract_stats(
         raise DataError("there is nothing to score: no sentences")
     written, wanted = [_nfc(text) for text in outputs], [_present(one) for one in references]
     tokens = _tokens([text for each in wanted for text in each])
-    extractors = {name: _metric(name, tokens) for name in metrics if name != "exact"}
+    extractors = {name: _metric(name, tokens) for name in metrics if name in ("bleu", "chrf", "ter")}
     parts: dict[str, list[Any]] = {name: [] for name in metrics}
     for first in range(0, len(written), CHUNK):
         rows = slice(first, first + CHUNK)
@@ -81,10 +94,20 @@ def extract_stats(
         progress(len(written[rows]))
     if "exact" in metrics:
         parts["exact"] = [(any(exact_match(o, r) for r in each), 1) for o, each in zip(written, wanted, strict=True)]
+    if "cider" in metrics or "rouge" in metrics:
+        lists = [caption_tokens(text) for text in written], [[caption_tokens(text) for text in each] for each in wanted]
+        for name, function in (("cider", cider_d), ("rouge", rouge_l)):
+            if name in metrics:
+                parts[name] = [(100 * score, 1) for score in function(*lists)]
     numbers = {len(each) for each in wanted}
     for metric in extractors.values():
         metric.num_refs = -1 if len(numbers) > 1 else max(numbers)  # sacrebleu has it of the last chunk only
+    references_each = "var" if len(numbers) > 1 else max(numbers)
     signatures = {name: str(metric.get_signature()) for name, metric in extractors.items()}
+    if "cider" in metrics:
+        signatures["cider"] = f"nrefs:{references_each}|case:lc|tok:words|n:4|sigma:6|idf:refs|images:{len(written)}"
+    if "rouge" in metrics:
+        signatures["rouge"] = f"nrefs:{references_each}|case:lc|tok:words|beta:1.2"
     return SentenceStats({name: np.array(rows, dtype=np.float64) for name, rows in parts.items()}, signatures)
 
 
@@ -179,4 +202,9 @@ def exact(counts: Array) -> Array:
     return 100 * counts[..., 0] / np.maximum(counts[..., 1], 1)
 
 
-FORMULAS = {"bleu": bleu, "chrf": chrf, "ter": ter, "exact": exact}
+def mean(counts: Array) -> Array:
+    """Mean of sentence scores.  counts (…, 2): the sum of the scores, and how many there are -> (…)."""
+    return counts[..., 0] / np.maximum(counts[..., 1], 1)
+
+
+FORMULAS = {"bleu": bleu, "chrf": chrf, "ter": ter, "cider": mean, "rouge": mean, "exact": exact}

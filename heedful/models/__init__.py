@@ -6,7 +6,7 @@ from typing import cast
 
 from torch import Tensor, nn
 
-from heedful.config import FixedConfig, ModelConfig, RnnConfig, TransformerConfig
+from heedful.config import FixedConfig, ImageConfig, ModelConfig, RnnConfig, TransformerConfig
 from heedful.errors import ConfigError
 from heedful.fused.cpu.transformer import pack_weights
 from heedful.models.protocol import Memory, NeedWeights, Seq2Seq, State, Step
@@ -26,8 +26,8 @@ class Network(nn.Module, Seq2Seq):
         raise NotImplementedError
 
 
-def build(config: ModelConfig, source: int, target: int) -> Network:
-    """Return an untrained model for vocabularies of `source` and `target` tokens."""
+def build(config: ModelConfig, source: int | ImageConfig, target: int) -> Network:
+    """Return an untrained model for vocabularies of `source` and `target` tokens, or with an image as the source."""
     match config:
         case FixedConfig():
             return cast(Network, Fixed(config, source, target))

@@ -69,6 +69,11 @@ class Memory:
         return Memory(self.h, self.keep, self.keys, self.last)
 
 
+def padding_mask(x: Tensor) -> Tensor | None:
+    """Return keep (B, S) of source tokens x (B, S), of which 0 is padding; None for images, which have no padding."""
+    return x != 0 if x.ndim == 2 else None
+
+
 class State(Protocol):
     """The state of a decoder between steps. It is consumed by `step`, which returns the next one."""
 
@@ -129,8 +134,11 @@ class Seq2Seq(Protocol):
     attend to the same sentence, which is not copied: attention gets K queries.
     """
 
-    def encode(self, x: Tensor, keep: Tensor, need_weights: NeedWeights | None = None) -> Memory:
-        """Encode the source.  x (B, S), keep (B, S) with the padding on the right -> Memory."""
+    def encode(self, x: Tensor, keep: Tensor | None, need_weights: NeedWeights | None = None) -> Memory:
+        """Encode the source.  x (B, S), keep (B, S) with the padding on the right -> Memory.
+
+        In a model of images x is uint8 (B, P, P, 3), or features (B, S, F), and keep is None: nothing is padding.
+        """
         ...
 
     def start(self, memory: Memory, capacity: int) -> State:

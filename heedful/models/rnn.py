@@ -17,7 +17,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from heedful.attention import FusedScore, Score, attend, build_score
 from heedful.config import CELLS as CELL_NAMES
-from heedful.config import FixedConfig, RecurrentConfig, Registry, RnnConfig
+from heedful.config import FixedConfig, ImageConfig, RecurrentConfig, Registry, RnnConfig
 from heedful.errors import ConfigError, ShapeError
 from heedful.fused.triton.additive import additive_attend, unfit
 from heedful.fused.triton.policy import usable
@@ -31,6 +31,7 @@ from heedful.fused.unrolled import (
     unrolled_decoder,
     unrolled_encoder,
 )
+from heedful.models.image import RegionEncoder
 from heedful.models.layers import Dropout, embedding
 from heedful.models.protocol import Memory, NeedWeights, Step
 
@@ -381,21 +382,26 @@ class Recurrent(nn.Module):
     stack: Stack
     score: Score | None
 
-    def __init__(self, config: RecurrentConfig, source: int, target: int) -> None:
+    def __init__(self, config: RecurrentConfig, source: int | ImageConfig, target: int) -> None:
         super().__init__()
-        self.encoder = Encoder(config, source)
+        self.encoder: Encoder | RegionEncoder
+        if isinstance(source, ImageConfig):
+            self.encoder = RegionEncoder(source, config, CELLS[config.cell].states)
+        else:
+            self.encoder = Encoder(config, source)
         self.bridge = Bridge(config)
         self.embedding = embedding(target, config.embedding)
         self.dropout = Dropout(config.dropout)
 
     @property
-    def source_words(self) -> nn.Embedding:
-        """The embedding of source tokens."""
-        return self.encoder.embedding
+    def source_words(self) -> nn.Embedding | None:
+        """The embedding of source tokens; None in a model of images."""
+        return self.encoder.embedding if isinstance(self.encoder, Encoder) else None
 
-    def encode(self, x: Tensor, keep: Tensor, need_weights: NeedWeights | None = None) -> Memory:
+    def encode(self, x: Tensor, keep: Tensor | None, need_weights: NeedWeights | None = None) -> Memory:
         """Encode the source, and compute the keys.  x (B, S), keep (B, S) -> Memory."""
         h, last = self.encoder(x, keep)
+        keep = torch.ones(h.shape[:2], dtype=torch.bool, device=h.device) if keep is None else keep
         return Memory(h, keep, () if self.score is None else (self.score.keys(h),), last)
 
     def start(self, memory: Memory, capacity: int) -> RecurrentState:
@@ -447,7 +453,7 @@ class Recurrent(nn.Module):
 
     def unrolls(self, y: Tensor, memory: Memory) -> bool:
         """Whether all steps are one operation: there are several, gradients are wanted, cell and score declare it."""
-        declared = self.encoder.kind.module is not None and (self.score is None or self.score.fused() is not None)
+        declared = CELLS[self.stack.cell].module is not None and (self.score is None or self.score.fused() is not None)
         return torch.is_grad_enabled() and y.shape[1] > 1 and y.shape[0] == memory.h.shape[0] and declared
 
     def unrolled(
@@ -473,7 +479,7 @@ class Fixed(Recurrent):
     s_0 from h(T), s_t = RNN(s_{t-1}, y_{t-1}); or, with `context="every"`, s_t = RNN(s_{t-1}, [y_{t-1}; h(T)]).
     """
 
-    def __init__(self, config: FixedConfig, source: int, target: int) -> None:
+    def __init__(self, config: FixedConfig, source: int | ImageConfig, target: int) -> None:
         super().__init__(config, source, target)
         context = (config.memory_width,) if config.context == "every" else ()
         self.every = bool(context)
@@ -518,7 +524,7 @@ class Bahdanau(Recurrent):
 
     score: Score
 
-    def __init__(self, config: RnnConfig, source: int, target: int) -> None:
+    def __init__(self, config: RnnConfig, source: int | ImageConfig, target: int) -> None:
         super().__init__(config, source, target)
         D, E = config.width, config.memory_width
         self.score = build_score(config.score, D, E, config.score_width or D)
@@ -558,7 +564,7 @@ class Luong(Recurrent):
 
     score: Score
 
-    def __init__(self, config: RnnConfig, source: int, target: int) -> None:
+    def __init__(self, config: RnnConfig, source: int | ImageConfig, target: int) -> None:
         super().__init__(config, source, target)
         D, E = config.width, config.memory_width
         self.feed, self.tied = config.feed, config.tied

@@ -22,11 +22,12 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from heedful.attention import attend, causal, mask_bias, scaled
-from heedful.config import TransformerConfig
+from heedful.config import ImageConfig, TransformerConfig
 from heedful.errors import ConfigError, ShapeError
 from heedful.fused.cpu.transformer import FastDecoder, Packable, cross_keys, fast_encode
 from heedful.fused.triton.policy import usable
 from heedful.fused.triton.sublayers import DropoutMasks, relu_dropout, residual_norm
+from heedful.models.image import Regions
 from heedful.models.layers import dropout, embedding
 from heedful.models.protocol import Memory, NeedWeights, Step
 
@@ -408,10 +409,14 @@ class DecoderLayer(nn.Module):
 class Transformer(Packable):
     """Encoder: h = layers(E x √D + p). Decoder: s = layers(E y √D + p), attending to h. Logits: E s, or W_o s (+ b)."""
 
-    def __init__(self, config: TransformerConfig, source: int, target: int) -> None:
+    def __init__(self, config: TransformerConfig, source: int | ImageConfig, target: int) -> None:
         super().__init__()
         D = config.width
         self.scale, self.dropout, self.pre = math.sqrt(D) if config.scale else 1.0, config.dropout, config.norm == "pre"
+        if config.tied == "all" and isinstance(source, ImageConfig):
+            raise ConfigError(
+                "model.tied=all shares embeddings with the source, which is an image; set model.tied=target"
+            )
         if config.tied == "all" and source != target:
             raise ConfigError(
                 f"model.tied=all needs one vocabulary for both languages (text.joint=true), but there are "
@@ -419,7 +424,12 @@ class Transformer(Packable):
             )
         self.channels = config.channels
         self.embedding = embedding(target, D)
-        self.source = embedding(source, D) if config.tied != "all" else None
+        self.source: nn.Embedding | None = None
+        self.regions: Regions | None = None
+        if isinstance(source, ImageConfig):
+            self.regions = Regions(source, D, config.dropout)
+        elif config.tied != "all":
+            self.source = embedding(source, D)
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.layers))
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.depth))
         self.LN_h = nn.LayerNorm(D) if self.pre else nn.Identity()
@@ -452,22 +462,30 @@ class Transformer(Packable):
         return dropout(e, self.dropout) if self.training else e
 
     @property
-    def source_words(self) -> nn.Embedding:
-        """The embedding of source tokens."""
-        return self.source or self.embedding
+    def source_words(self) -> nn.Embedding | None:
+        """The embedding of source tokens; None in a model of images."""
+        return None if self.regions else self.source or self.embedding
 
-    def encode(self, x: Tensor, keep: Tensor, need_weights: NeedWeights | None = None) -> Memory:
+    def embed_source(self, x: Tensor) -> Tensor:
+        """Return the vectors of source tokens or of regions, with positions.  x (B, S), or an image -> (B, S, D)."""
+        if self.regions is not None:
+            return self.regions(x)  # type: ignore[no-any-return]
+        return self.embed(self.source or self.embedding, x, self.position_vectors(x.shape[1])[: x.shape[1]])
+
+    def encode(self, x: Tensor, keep: Tensor | None, need_weights: NeedWeights | None = None) -> Memory:
         """Encode the source and compute the keys.  x (B, S), keep (B, S) -> Memory."""
-        h = self.embed(self.source_words, x, self.position_vectors(x.shape[1])[: x.shape[1]])
+        h = self.embed_source(x)
+        whole = keep is None  # an image has no padding
+        keep = torch.ones(h.shape[:2], dtype=torch.bool, device=h.device) if keep is None else keep
         fast = not (x.is_cuda or self.training or torch.is_grad_enabled() or torch.is_autocast_enabled("cpu"))
         if fast and need_weights is None:
-            padded = len(x) > 1 or not bool(keep.all())
+            padded = not whole and (len(x) > 1 or not bool(keep.all()))
             mask = Mask.of(keep, h) if padded else Mask()
             h = h.masked_fill(~keep[..., None], 0) if padded else h
             h = self.LN_h(fast_encode(h, self.encoder, mask.bias, mask.some, self.pre))
             return Memory(h, keep, cross_keys(h, self.decoder), padded=padded)
-        h = h.masked_fill(~keep[..., None], 0)  # the vector of padding may be anything, also NaN
-        mask, all_weights = Mask.of(keep, h), []
+        h = h if whole else h.masked_fill(~keep[..., None], 0)  # the vector of padding may be anything, also NaN
+        mask, all_weights = Mask() if whole else Mask.of(keep, h), []
         stream = Stream.of(h, self.training)
         for layer in self.encoder:
             stream, weights = layer(stream, mask, need_weights is not None)
@@ -475,7 +493,7 @@ class Transformer(Packable):
         _, h = add_and_norm(stream, self.LN_h, self.dropout if self.training else 0.0)
         keys = tuple(part for layer in self.decoder for part in layer.across.keys(h))  # type: ignore[union-attr, operator]
         # One sentence usually has no padding; testing for it synchronises with the device.
-        padded = len(x) > 1 or torch.is_grad_enabled() or not bool(keep.all())
+        padded = not whole and (len(x) > 1 or torch.is_grad_enabled() or not bool(keep.all()))
         return Memory(h, keep, keys, (), torch.stack(all_weights, dim=1) if need_weights else None, padded)
 
     def start(self, memory: Memory, capacity: int) -> Cache:
@@ -526,7 +544,8 @@ class Transformer(Packable):
 
     def bf16_weights(self) -> list[Tensor]:
         """Return the weights that bf16 training may round in one operation: those that only layers' products use."""
-        products = [(name, module) for name, module in self.named_modules() if isinstance(module, nn.Linear)]
+        modules = [(name, module) for name, module in self.named_modules() if not name.startswith("regions.")]
+        products = [(name, module) for name, module in modules if isinstance(module, nn.Linear)]
         biases = [module.bias for name, module in products if not name.endswith("W_1")]  # a kernel adds that one
         return [*(module.weight for _, module in products), *biases]
 

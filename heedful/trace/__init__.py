@@ -3,13 +3,15 @@
 from heedful.trace.alarms import Alarm, AlarmRates
 from heedful.trace.alignment import Alignment, JoinedAlignment, Link
 from heedful.trace.readout import Readout
-from heedful.trace.trace import END, Text, Trace, Word
+from heedful.trace.trace import END, Box, ImageRegions, Text, Trace, Word
 
 __all__ = [
     "END",
     "Alarm",
     "AlarmRates",
     "Alignment",
+    "Box",
+    "ImageRegions",
     "JoinedAlignment",
     "Link",
     "Readout",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
@@ -30,7 +32,7 @@ from heedful.trace.readout import RAW, Readout
 PLACES = ("start", "end", "first", "last")
 END = "</s>"  # the token, and the word, that ends a sentence
 ALL_HEADS = "mean of all layers and heads"
-OPTIONAL = ("caption", "generated")  # fields that a record has only if they are set
+OPTIONAL = ("caption", "generated", "image")  # fields that a record has only if they are set
 
 
 class Word(NamedTuple):
@@ -154,6 +156,108 @@ class Text:
         )
 
 
+Box = tuple[float, float, float, float]  # x, y of the upper left corner, width and height, in pixels
+CELLS = 1_000_000  # of a grid at most
+
+
+@dataclass(frozen=True)
+class ImageRegions:
+    """The regions of an image that a model attends to: the cells of a grid over the whole image, row by row.
+
+    `width` and `height` are those of the image in pixels. Region j is in row j // columns and column j % columns.
+    `picture` is the image for drawings, as PNG, JPEG or WebP, and may be smaller; b"" if it was not kept. After the
+    regions, weights have one more position, `</s>`, which is no region: words that name nothing attend to it.
+    """
+
+    name: str
+    width: int
+    height: int
+    rows: int
+    columns: int
+    picture: bytes = b""
+
+    @property
+    def count(self) -> int:
+        """The number of regions."""
+        return self.rows * self.columns
+
+    def box(self, region: int) -> Box:
+        """Return the box of a region in pixels.
+
+        >>> ImageRegions("a.png", 80, 40, 2, 4).box(5)
+        (20.0, 20.0, 20.0, 20.0)
+        """
+        row, column = divmod(region, self.columns)
+        w, h = self.width / self.columns, self.height / self.rows
+        return column * w, row * h, w, h
+
+    def boxes(self) -> NDArray[np.float64]:
+        """Return the boxes of all regions in pixels.  (S, 4)."""
+        return np.array([self.box(region) for region in range(self.count)]).reshape(-1, 4)
+
+    def around(self, regions: Iterable[int]) -> Box:
+        """Return the smallest box around some regions, at least one, in pixels.
+
+        >>> ImageRegions("a.png", 80, 40, 2, 4).around([1, 6])
+        (20.0, 0.0, 40.0, 40.0)
+        """
+        boxes = np.array([self.box(region) for region in regions])
+        (x, y), (right, bottom) = boxes[:, :2].min(0), (boxes[:, :2] + boxes[:, 2:]).max(0)
+        return float(x), float(y), float(right - x), float(bottom - y)
+
+    def covered(self, box: Box) -> list[int]:
+        """Return the regions whose centre is inside a box, or, if there is none, the one with the largest overlap.
+
+        >>> image = ImageRegions("a.png", 80, 40, 2, 4)
+        >>> image.covered((15, 0, 40, 15)), image.covered((61, 21, 4, 4))
+        ([1, 2], [7])
+        """
+        x, y, w, h = box
+        boxes = self.boxes()
+        centres = boxes[:, :2] + boxes[:, 2:] / 2
+        inside = (centres >= (x, y)).all(1) & (centres <= (x + w, y + h)).all(1)
+        if inside.any():
+            return [int(region) for region in np.flatnonzero(inside)]
+        low, high = np.maximum(boxes[:, :2], (x, y)), np.minimum(boxes[:, :2] + boxes[:, 2:], (x + w, y + h))
+        overlap = np.clip(high - low, 0, None).prod(1)
+        return [int(overlap.argmax())] if overlap.max(initial=0.0) > 0 else []
+
+    def text(self) -> Text:
+        """Return the regions as the words of a text, named by row and column, and `</s>`.
+
+        >>> ImageRegions("a.png", 80, 40, 1, 2).text().tokens
+        ('1,1', '1,2', '</s>')
+        """
+        names = [f"{row + 1},{column + 1}" for row in range(self.rows) for column in range(self.columns)]
+        spans, at = [], 0
+        for name in names:
+            spans.append((at, at + len(name)))
+            at += len(name) + 1
+        text = " ".join(names)
+        words = [Word(name, *span, i, i + 1) for i, (name, span) in enumerate(zip(names, spans, strict=True))]
+        end, n = (len(text), len(text)), len(names)
+        return Text(text, (*names, END), (*spans, end), (*words, Word(END, *end, n, n + 1)))
+
+    def plain(self) -> dict[str, Any]:
+        """Return the record as JSON can hold it."""
+        sizes = {name: getattr(self, name) for name in ("name", "width", "height", "rows", "columns")}
+        return {**sizes, "picture": base64.b64encode(self.picture).decode("ascii")}
+
+    @classmethod
+    def build(cls, plain: Mapping[str, Any]) -> ImageRegions:
+        """Return the record that `plain` was made from; raise DataError if it is not one."""
+        where = "image: "
+        names = ("width", "height", "rows", "columns")
+        width, height, rows, columns = (whole_number(field_of(plain, n, where), f"{where}{n}") for n in names)
+        if min(width, height, rows, columns) < 1 or rows * columns > CELLS:
+            raise DataError(f"image: {rows} × {columns} regions of {width} × {height} pixels are not a grid")
+        try:
+            picture = base64.b64decode(str(field_of(plain, "picture", where)), validate=True)
+        except (binascii.Error, ValueError):
+            raise DataError("image: picture is not base64") from None
+        return cls(str(field_of(plain, "name", where)), width, height, rows, columns, picture)
+
+
 class GeneratedFrom(NamedTuple):
     """The numbers, from 0, of the first generated words, among the source words and among the target words.
 
@@ -178,7 +282,8 @@ class Trace:
     has those of its own source tokens.
 
     `caption` says in words which weights these are, in place of the read-out. `generated` is the number of the first
-    token of the target that the model wrote itself, after a prompt.
+    token of the target that the model wrote itself, after a prompt. `image` is that of a caption: the source is its
+    regions.
     """
 
     source: Text
@@ -194,6 +299,7 @@ class Trace:
     norms: NDArray[np.float32] | None = None
     caption: str = ""
     generated: int | None = None
+    image: ImageRegions | None = None
 
     def numbers(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the numbers, from 1, of the layers and of the heads that the trace holds."""
@@ -369,6 +475,23 @@ class Trace:
         numbers = first.layers, first.heads
         return cls(*texts, weights, log_probs, first.readout, read, first.inside, *numbers, after, norms)
 
+    def boxes(self, share: float = 0.5) -> tuple[Box | None, ...]:
+        """Return a box of the image, in pixels, for each target word of a caption; None for a word without a region.
+
+        It is the smallest box around the regions that have at least `share` of the largest weight of the word and are
+        connected with its region. A word whose largest weight is on `</s>`, which is no region, has none.
+        """
+        weights = self.words()
+        if self.image is None or weights is None:
+            raise ConfigError("only a caption by a model with attention has boxes of words in its image")
+        boxes: list[Box | None] = []
+        for word, row in zip(self.target.words, weights, strict=True):
+            regions = row[: self.image.count]
+            best = int(regions.argmax())
+            named = word.text and not word.is_special and regions[best] > row[self.image.count :].max(initial=0.0)
+            boxes.append(self.image.around(_connected(self.image, regions, best, share)) if named else None)
+        return tuple(boxes)
+
     def confidences(self) -> tuple[float, ...]:
         """Return the confidence of each target word: the mean log-probability of its tokens, as a probability."""
         return tuple(
@@ -382,6 +505,8 @@ class Trace:
         arrays = {name: value.tolist() for name, value in record.items() if isinstance(value, np.ndarray)}
         records = {name: record[name].plain() for name in ("source", "target", "readout")}
         kept = {name: value for name, value in record.items() if name not in OPTIONAL or value not in ("", None)}
+        if self.image is not None:
+            records["image"] = self.image.plain()
         return {**kept, **arrays, **records, "layers": list(layers), "heads": list(heads)}
 
     @classmethod
@@ -421,13 +546,30 @@ class Trace:
         generated = plain.get("generated")
         if generated is not None and not 0 <= whole_number(generated, "generated") <= T:
             raise DataError(f"generated: {generated!r:.40} is not the number of a token; there are {T}")
-        more = str(plain.get("caption", "")), generated
+        image = None if plain.get("image") is None else ImageRegions.build(plain["image"])
+        if image is not None and image.count + 1 != S:
+            raise DataError(f"image: a grid of {image.rows} × {image.columns} regions, but weights of {S - 1}")
+        more = str(plain.get("caption", "")), generated, image
         trace = cls(source, target, weights, log_probs, readout, read, inside, layers, heads, after, norms, *more)
         if weights is not None and read is None:
             if readout.step == "next" or readout.norms:
                 raise DataError("its read-out takes more than the weights, and there is no 'read'")
             trace.tokens()  # raises if the layers and heads of the read-out are not there
         return trace
+
+
+def _connected(image: ImageRegions, weights: NDArray[np.float32], best: int, share: float) -> list[int]:
+    """Return the regions with at least `share` of the weight of the best one that are connected with it."""
+    high = (weights >= share * weights[best]).reshape(image.rows, image.columns)
+    open_, found = [divmod(best, image.columns)], set()
+    while open_:
+        row, column = open_.pop()
+        inside = 0 <= row < image.rows and 0 <= column < image.columns
+        if not inside or (row, column) in found or not high[row, column]:
+            continue
+        found.add((row, column))
+        open_ += [(row - 1, column), (row + 1, column), (row, column - 1), (row, column + 1)]
+    return sorted(row * image.columns + column for row, column in found)
 
 
 def _mean(weights: NDArray[np.float32]) -> NDArray[np.float32]:

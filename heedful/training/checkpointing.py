@@ -44,6 +44,7 @@ from heedful.interop.hub import HUB
 from heedful.metrics import bleu, chrf
 from heedful.models import Network
 from heedful.models.device import memory_guard
+from heedful.models.protocol import padding_mask
 from heedful.text import Codec
 from heedful.trace.readout import Readout, read_readout
 from heedful.training.callbacks import RESUME, MetricsFile, Reporter, RunOutcome, Sample, Validation
@@ -305,9 +306,8 @@ class Validator:
 
     def _translated(self, model: Network, batch: Batch, rows: Array) -> Iterator[tuple[int, str]]:
         """Yield the greedy translation of each row."""
-        keep = batch.x != 0
-        memory = model.encode(batch.x, keep)
-        hypotheses = greedy(model, memory, [length_limit(n) for n in keep.sum(1).tolist()])
+        memory = model.encode(batch.x, padding_mask(batch.x))
+        hypotheses = greedy(model, memory, [length_limit(n) for n in memory.keep.sum(1).tolist()])
         for row, hypothesis in zip(rows, hypotheses, strict=True):
             yield int(row), self.target.decode(hypothesis.ids)
 
@@ -338,7 +338,7 @@ class Checkpointer:
             data.guide,
         )
         self.valid_pairs = data.valid_pairs
-        self.names = [name for name, _ in self.model.named_parameters()]
+        self.names = [name for name, weight in self.model.named_parameters() if weight.requires_grad]
         self.best: Tensors | None = None
         self.recent: deque[Tensors] = deque(maxlen=self.config.average)
         self.saved = 0

@@ -128,7 +128,7 @@ def estimate(
         valid_pairs=len(data.valid_pairs),
         source_tokens=int(lengths[:, 0].sum()),
         target_tokens=int(lengths[:, 1].sum()),
-        vocabularies=(len(parts.source), len(parts.target)),
+        vocabularies=(len(parts.source_codec), len(parts.target)),
         weights=sum(p.numel() for p in model.parameters()),
         steps_per_epoch=-(-len(plan) // config.accumulate),
         steps=config.steps,

@@ -23,6 +23,7 @@ from heedful.config import Config, FixedConfig, TransformerConfig
 from heedful.data.batches import Batch
 from heedful.errors import ConfigError
 from heedful.models import NeedWeights, Network
+from heedful.models.protocol import padding_mask
 from heedful.text import END, PAD
 from heedful.trace.readout import Readout
 
@@ -58,7 +59,7 @@ class GuidedAttention:
             zero = outputs.hidden.new_zeros(())
             return zero, zero
         weights = outputs.attention(self.need_weights)
-        return links_loss(self.guided_heads(weights), target_weights(outputs.links, outputs.x, outputs.y, self))
+        return links_loss(self.guided_heads(weights), target_weights(outputs.links, outputs.keep, outputs.y, self))
 
     @property
     def readout(self) -> Readout:
@@ -92,19 +93,20 @@ def guided_attention(config: Config, weight: float) -> GuidedAttention:
     return GuidedAttention(weight, NeedWeights(layer=layer), training.guided_heads or heads, late, ends)
 
 
-def target_weights(links: Tensor, x: Tensor, y: Tensor, guide: GuidedAttention) -> Tensor:
-    """Return the attention weights that links teach.  links (N,), x (B, S), y (B, T) -> (B, T, S).
+def target_weights(links: Tensor, keep: Tensor, y: Tensor, guide: GuidedAttention) -> Tensor:
+    """Return the attention weights that links teach.  links (N,), keep (B, S), y (B, T) -> (B, T, S).
 
     Links are positions in such an array; y are the tokens to predict. Rows sum to 1, or are zeros where a token is
     ignored. If the step that reads a token is guided, they stand one step later.
     """
-    B, T, S = *y.shape, x.shape[1]
+    B, T, S = *y.shape, keep.shape[1]
     flat = torch.zeros(B * T * S + 1, device=links.device)  # the last is for padding of links
     wanted = flat.index_fill(0, links, 1.0)[:-1].view(B, T, S)
     if guide.ends:
         linked = wanted.sum(-1) > 0
         unlinked = ~linked & linked.any(1, keepdim=True) & (y != PAD) & (y != END)
-        wanted = wanted + (unlinked[:, :, None] & (x == END)[:, None, :])
+        end = torch.arange(S, device=keep.device) == keep.sum(1, keepdim=True) - 1  # the source's </s>
+        wanted = wanted + (unlinked[:, :, None] & end[:, None, :])
     if guide.late:  # the last token is </s>, which has no links and is not read
         wanted = F.pad(wanted[:, :-1], (0, 0, 1, 0))
     return wanted / wanted.sum(-1, keepdim=True).clamp(min=1.0)
@@ -123,11 +125,11 @@ def links_loss(weights: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
 
 def agreement(model: Network, batch: Batch, guide: GuidedAttention) -> tuple[Tensor, Tensor]:
     """Return how many taught tokens have their largest weight on a linked source token, and the number of all."""
-    memory = model.encode(batch.x, batch.x != 0)
+    memory = model.encode(batch.x, padding_mask(batch.x))
     y = batch.y[:, :-1]
     weights = model.step(y, model.start(memory, y.shape[1]), memory, guide.need_weights).weights
     if weights is None or batch.links is None:
         return torch.zeros(()), torch.zeros(())
-    wanted = target_weights(batch.links, batch.x, batch.y[:, 1:], guide)
+    wanted = target_weights(batch.links, memory.keep, batch.y[:, 1:], guide)
     best = guide.guided_heads(weights).mean(1).argmax(-1, keepdim=True)
     return (wanted.gather(-1, best) > 0).sum(), wanted.sum()

@@ -424,7 +424,7 @@ def _facts(setup: RunSetup) -> dict[str, object]:
 
 def _summary(parts: ModelParts, device_setup: DeviceSetup) -> str:
     weights = sum(p.numel() for p in parts.model.parameters())
-    sizes = f"vocabularies of {len(parts.source):,} and {len(parts.target):,} tokens"
+    sizes = f"vocabularies of {len(parts.source_codec):,} and {len(parts.target):,} tokens"
     return f"{parts.config.family} model with {weights:,} weights, {sizes}, on {device_setup}"
 
 

@@ -28,14 +28,15 @@ from heedful.training.guided import guided_attention
 class DecoderOutputs(NamedTuple):
     """The inputs of an auxiliary loss: the batch, and the decoder's outputs for it by teacher forcing.
 
-    x (B, S) are source tokens, y (B, T) the tokens to predict; 0 is padding. hidden (P·B, T, D) are the decoder's
+    keep (B, S) are the source positions that are no padding, the last of them `</s>`; y (B, T) are the tokens to
+    predict, of which 0 is padding. hidden (P·B, T, D) are the decoder's
     outputs, the inputs of `model.logits`, and weights (P·B, L, H, T, S) its attention to the source, if a loss needs
     it; P is 2 with R-Drop, which runs the batch twice, otherwise 1. links (N,) are the positions of links in a
     flattened array (B, T, S), if the pairs have links.
     """
 
     model: Network
-    x: Tensor
+    keep: Tensor
     y: Tensor
     hidden: Tensor
     weights: Tensor | None
@@ -72,10 +73,36 @@ class AuxiliaryLoss(Protocol):
         ...
 
 
+class DoublyStochastic(NamedTuple):
+    """Doubly stochastic attention (Xu et al. 2015): Σ_j (1 - Σ_t α_tj)², so that no region of an image is forgotten.
+
+    α are the mean weights of all layers and heads; j are the source positions without `</s>`.
+    """
+
+    weight: float
+
+    @property
+    def need_weights(self) -> NeedWeights:
+        """The weights of all layers."""
+        return NeedWeights()
+
+    def __call__(self, outputs: DecoderOutputs) -> tuple[Tensor, Tensor]:
+        """Return the loss summed over sentences, and their number."""
+        written = outputs.y != 0
+        weights = outputs.attention(self.need_weights).float().mean((1, 2))  # (P·B, T, S)
+        passes = weights.shape[0] // len(written)
+        total = (weights * written.repeat(passes, 1)[..., None]).sum(1)
+        positions = torch.arange(total.shape[1], device=total.device)
+        real = (positions < outputs.keep.sum(1, keepdim=True) - 1).repeat(passes, 1)
+        sentences = written.any(1)
+        return ((1 - total).square() * real * sentences.repeat(passes)[:, None]).sum() / passes, sentences.sum()
+
+
 # The functions that build each auxiliary loss from the settings and its weight. A run uses those with a weight above 0.
 # To add one, see CONTRIBUTING.md, "Add a loss".
 AUXILIARY: dict[str, Callable[[Config, float], AuxiliaryLoss]] = {
     "guided": guided_attention,
+    "doubly_stochastic": lambda config, weight: DoublyStochastic(weight),
 }
 
 

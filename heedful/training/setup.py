@@ -117,11 +117,11 @@ def set_up(
         if few := processes.share(lambda: too_little_data(pairs.count, texts)):
             reporter.warn(few)
         parts = _new(config, pairs, processes, reporter)
-    data = processes.in_turn(lambda: prepare(pairs, (parts.source, parts.target), parts.config, reporter))
+    data = processes.in_turn(lambda: prepare(pairs, (parts.source_codec, parts.target), parts.config, reporter))
     if data.guide is not None:
         parts = replace(parts, readout=data.guide.readout)
     if pretrained is not None:
-        _log_unknown(data, (parts.source, parts.target), str(name), reporter.log)
+        _log_unknown(data, (parts.source_codec, parts.target), str(name), reporter.log)
     return RunSetup(parts, data, device_setup, name)
 
 
@@ -236,7 +236,7 @@ def open_pretrained(
     model = parts.model
     if config.model != parts.config.model:
         with torch.device("meta"):
-            model = build(config.model, len(parts.source), len(parts.target))
+            model = build(config.model, len(parts.source_codec), len(parts.target))
         model.load_state_dict(parts.model.state_dict(), assign=True)
     return replace(parts, config=config, model=model, notes={})
 

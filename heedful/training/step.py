@@ -21,6 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 from heedful.config import TrainingConfig
 from heedful.data.batches import Batch
 from heedful.models import Network
+from heedful.models.protocol import padding_mask
 from heedful.training.cuda_graphs import Bf16Weights, GraphedFunction
 from heedful.training.distributed import ALONE, Processes
 from heedful.training.losses import AuxiliaryLoss, DecoderOutputs, attention_needed, cross_entropy
@@ -82,8 +83,8 @@ class ModelWithLoss(nn.Module):
         """
         passes = 2 if self.rdrop and self.training else 1
         B = x.shape[0]
-        x, y = x.repeat(passes, 1), y.repeat(passes, 1)
-        memory = self.model.encode(x, x != 0)
+        x, y = x.repeat(passes, *[1] * (x.ndim - 1)), y.repeat(passes, 1)
+        memory = self.model.encode(x, padding_mask(x))
         state = self.model.start(memory, y.shape[1] - 1)
         hidden, _, weights = self.model.step(y[:, :-1], state, memory, self.need_weights)
         targets = y[:, 1:]
@@ -97,7 +98,7 @@ class ModelWithLoss(nn.Module):
         rdrop = self.rdrop if passes == 2 else 0.0
         total, correct = cross_entropy(self.model.logits(rows), tokens, token_weights, self.smoothing, rdrop)
         correct = (correct & (token_weights > 0)).sum() / passes
-        outputs = DecoderOutputs(self.model, x[:B], targets[:B], hidden, weights, links)
+        outputs = DecoderOutputs(self.model, memory.keep[:B], targets[:B], hidden, weights, links)
         sums: list[Tensor] = []
         for auxiliary in self.auxiliary.values():
             value, count = auxiliary(outputs)
@@ -148,7 +149,7 @@ class TrainingStep:
     ) -> None:
         self.config, self.device, self.bf16, self.processes = config, device, bf16, processes
         self.model, self.auxiliary = model, dict(auxiliary or {})
-        self.parameters = list(model.parameters())
+        self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.model_with_loss: nn.Module = ModelWithLoss(model, config.smoothing, config.rdrop, self.auxiliary)
         if processes.world > 1:
             ids = [device.index] if device.type == "cuda" else None

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from heedful.data.images import EncodedImage, ImageInput
 from heedful.decoding import (
     DecodeStep,
     Decoding,
@@ -35,8 +36,9 @@ from heedful.errors import ConfigError, DataError
 from heedful.interop.folder import ModelParts
 from heedful.models import Memory, NeedWeights, Network
 from heedful.models.device import memory_guard
+from heedful.models.protocol import padding_mask
 from heedful.observe import AttentionReading, read_attention
-from heedful.text import END, PAD, UNKNOWN, Encoded, pad
+from heedful.text import END, UNKNOWN, Encoded, pad
 from heedful.text.segments import Segment
 from heedful.trace import Text, Trace
 from heedful.trace.readout import Readout, Weights
@@ -129,9 +131,11 @@ class DecodePipeline:
         return encoded.ids[:-1]
 
     def encode(self, encoded: Sequence[Encoded], need_weights: NeedWeights | None = None) -> Memory:
-        """Run the encoder on sentences."""
-        x = torch.from_numpy(pad([e.ids for e in encoded])).to(self.device)
-        return self.parts.model.encode(x, x != PAD, need_weights)
+        """Run the encoder on sentences or images."""
+        source = self.parts.source
+        inputs = source.batch(encoded) if isinstance(source, ImageInput) else pad([e.ids for e in encoded])
+        x = torch.from_numpy(inputs).to(self.device)
+        return self.parts.model.encode(x, padding_mask(x), need_weights)
 
     def _decode(
         self, memory: Memory, ids: list[tuple[int, ...]], prefixes: list[tuple[int, ...]]
@@ -207,6 +211,8 @@ class DecodePipeline:
         copied = self._copied(source, hypothesis.ids, attention) if copy_unknown and source and attention else {}
         target = self.parts.target.read(hypothesis.ids, copied)
         record = attention.trace(source, target) if trace and source and attention else None
+        if record is not None and isinstance(segment.encoded, EncodedImage):
+            record = replace(record, image=segment.encoded.regions)
         score = float(np.sum(hypothesis.log_probs))
         size = len(hypothesis.ids)
         notes = self._notes(segment, size, hypothesis.cut)

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from heedful.data.images import EncodedImage, ImageInput, LoadedImage, load_image
 from heedful.decoding import Decoding, DecodingKeywords, batch_by_length, length_limit
 from heedful.decoding.ensemble import Ensemble
 from heedful.draw.model_attention import ModelAttention
@@ -23,7 +24,7 @@ from heedful.interop.folder import ModelParts, holds_model, write_model
 from heedful.models import Memory, NeedWeights, Network, pack_weights
 from heedful.models.device import memory_guard, pick, using_threads
 from heedful.observe.influence import LABELS, influence
-from heedful.text import SPECIALS, START, UNKNOWN, pad
+from heedful.text import SPECIALS, START, UNKNOWN, Encoded, pad
 from heedful.text.graphemes import whole
 from heedful.text.segments import READ, Segment, read_rule, segments
 from heedful.trace import Text, Trace, Word
@@ -46,6 +47,15 @@ class TranslateKeywords(DecodingKeywords, total=False):
     prefix: str | Sequence[str] | None
     split: bool
     copy_unknown: bool
+    trace: bool
+    batch_tokens: int
+    progress: Callable[[int, int], object] | None
+
+
+class CaptionKeywords(DecodingKeywords, total=False):
+    """The keyword arguments of `Translator.caption`, for the type checker."""
+
+    prefix: str | Sequence[str] | None
     trace: bool
     batch_tokens: int
     progress: Callable[[int, int], object] | None
@@ -120,7 +130,9 @@ class Translator:
         return min(self.config.text.max_length, READ)
 
     def __repr__(self) -> str:
-        sizes = f"{len(self.parts.source):,} source tokens, {len(self.parts.target):,} target tokens"
+        source = self.parts.source
+        reads = f"images, {source.dump()}" if isinstance(source, ImageInput) else f"{len(source):,} source tokens"
+        sizes = f"{reads}, {len(self.parts.target):,} target tokens"
         return f"Translator({self.config.family}, {sizes}, on {self.device})"
 
     def to(self, device: str | torch.device) -> Translator:
@@ -178,12 +190,56 @@ class Translator:
         how = _decoding(how, decoding, "translate", TranslateKeywords.__annotations__)
         texts = checked_texts([text] if isinstance(text, str) else text, SPLIT_CHARACTERS if split else CHARACTERS)
         pipeline = DecodePipeline(self.parts, self.device, how, self.attention, self.trace_cells)
-        parts = segments(texts, self.parts.source, self.max_source_tokens, split)
+        parts = segments(texts, self.parts.source_codec, self.max_source_tokens, split)
         begun = pipeline.prefixes(parts, text_prefixes(prefix, len(texts)))
         with using_threads(self.threads):
             done = pipeline.run(parts, begun, trace, copy_unknown, batch_tokens, progress)
         translations = self.join(texts, parts, done, pipeline.how.n_best, trace)
         return translations[0] if isinstance(text, str) else translations
+
+    @overload
+    def caption(  # type: ignore[overload-overlap]  # a list is an object, too
+        self, image: list[Any], how: Decoding | None = None, **keywords: Unpack[CaptionKeywords]
+    ) -> list[Translation]: ...
+    @overload
+    def caption(
+        self, image: object, how: Decoding | None = None, **keywords: Unpack[CaptionKeywords]
+    ) -> Translation: ...
+    def caption(
+        self,
+        image: object,
+        how: Decoding | None = None,
+        *,
+        prefix: str | Sequence[str] | None = None,
+        trace: bool = True,
+        batch_tokens: int = 4096,
+        progress: Callable[[int, int], object] | None = None,
+        **decoding: Unpack[DecodingKeywords],
+    ) -> Translation | list[Translation]:
+        """Caption an image, or many at once in a list: a file name, bytes, a `PIL.Image.Image` or an array.
+
+        The result is a `Translation` whose source is the name of the image, and whose trace has its regions. The
+        arguments are those of `translate`. Raise ConfigError if the model translates text.
+        """
+        how = _decoding(how, decoding, "caption", CaptionKeywords.__annotations__)
+        reads, many = self.parts.image_input, isinstance(image, list | tuple)
+        given: list[object] = list(image) if isinstance(image, list | tuple) else [image]
+        images = [one if isinstance(one, LoadedImage) else load_image(one) for one in given]
+        pipeline = DecodePipeline(self.parts, self.device, how, self.attention, self.trace_cells)
+        parts = [
+            Segment(number, 0, len(one.name), one.name, reads.encode(one, trace), one.notes)
+            for number, one in enumerate(images)
+        ]
+        begun = pipeline.prefixes(parts, text_prefixes(prefix, len(parts)))
+        with using_threads(self.threads):
+            done = pipeline.run(parts, begun, trace, False, batch_tokens, progress)
+        captions = [replace(each[0], n_best=each) if how.n_best > 1 else each[0] for each in done]
+        return captions if many else captions[0]
+
+    @property
+    def reads_images(self) -> bool:
+        """Whether the model captions images; otherwise it translates text."""
+        return isinstance(self.parts.source, ImageInput)
 
     def join(
         self,
@@ -207,7 +263,10 @@ class Translator:
     ) -> Translation:
         """Return the translation of a text; its n-th alternative has the n-th of each segment, or the last there is."""
         if not parts:
-            empty = self.parts.source.trace(text, self.parts.source.encode(text)), self.parts.target.read(())
+            empty = (
+                self.parts.source_codec.trace(text, self.parts.source_codec.encode(text)),
+                self.parts.target.read(()),
+            )
             record = Trace(*empty, None, np.zeros(1, dtype=np.float32), self.readout) if trace else None
             blank = Translation(text, "", 0.0, 0, record)
             return replace(blank, n_best=(blank,)) if n_best > 1 else blank
@@ -238,7 +297,7 @@ class Translator:
             raise DataError(f"{text!r} is no text; expected one string")
         check_size(text, "the text", SPLIT_CHARACTERS if split else CHARACTERS)
         pipeline = DecodePipeline(self.parts, self.device, how, self.attention)
-        parts = segments([text], self.parts.source, self.max_source_tokens, split)
+        parts = segments([text], self.parts.source_codec, self.max_source_tokens, split)
         tokens = pipeline.stream(text, parts, pipeline.prefixes(parts, text_prefixes(prefix, 1)))
         return self._stepwise(tokens)
 
@@ -256,7 +315,7 @@ class Translator:
 
         Each is encoded as the unknown token. No piece separates a letter from its marks, or splits an emoji.
         """
-        encoded = (self.parts.target if target else self.parts.source).encode(text)
+        encoded = (self.parts.target if target else self.parts.source_codec).encode(text)
         spans = zip(encoded.ids, encoded.spans, strict=True)
         return whole(text, (span for index, span in spans if index == UNKNOWN))
 
@@ -269,7 +328,9 @@ class Translator:
 
         A source may have `text.max_length` of them, and a target as many as a translation of the longest source.
         """
-        return self.why_too_long(len(self.parts.source.encode(source).ids), len(self.parts.target.encode(target).ids))
+        return self.why_too_long(
+            len(self.parts.source_codec.encode(source).ids), len(self.parts.target.encode(target).ids)
+        )
 
     def why_too_long(self, source: int, target: int = 0) -> str:
         """Return the same for sentences of so many tokens."""
@@ -281,48 +342,52 @@ class Translator:
         return ""
 
     def score(
-        self, sources: Sequence[str], targets: Sequence[str], *, weights: bool = True, batch_tokens: int = 4096
+        self, sources: Sequence[Any], targets: Sequence[str], *, weights: bool = True, batch_tokens: int = 4096
     ) -> list[Translation]:
-        """Return given translations with their log-probabilities, token by token, and their attention.
+        """Return given translations, or captions of images, with log-probabilities, token by token, and attention.
 
         They are not split: raises DataError for a pair that is `too_long`. `weights=False` leaves out the attention
         weights, which take a lot of memory for many long pairs.
         """
-        sources = checked_texts(sources)
-        if blank := [i for i, source in enumerate(sources, 1) if not source.strip()]:
-            raise DataError(f"source {blank[0]} of {len(sources)} is empty: there is nothing to translate")
+        if not self.reads_images:
+            sources = checked_texts(sources)
+            if blank := [i for i, source in enumerate(sources, 1) if not source.strip()]:
+                raise DataError(f"source {blank[0]} of {len(sources)} is empty: there is nothing to translate")
         translations = []
         for trace in self.reread(sources, targets, weights=weights, batch_tokens=batch_tokens):
             total = float(trace.log_probs.sum(dtype=np.float64))
-            translations.append(Translation(trace.source.text, trace.target.text, total, len(trace.log_probs), trace))
+            name = trace.source.text if trace.image is None else trace.image.name
+            translations.append(Translation(name, trace.target.text, total, len(trace.log_probs), trace))
         return translations
 
     def reread(
-        self, sources: Sequence[str], targets: Sequence[str], *, weights: bool = True, batch_tokens: int = 4096
+        self, sources: Sequence[Any], targets: Sequence[str], *, weights: bool = True, batch_tokens: int = 4096
     ) -> list[Trace]:
-        """Return the traces of given translations, decoded with teacher forcing."""
+        """Return the traces of given translations, or captions of images, decoded with teacher forcing."""
 
         def read(memory: Memory, ids: Sequence[Sequence[int]]) -> list[TokenAttention]:
             return self.attention.read(memory, ids, weights)
 
+        sources = self._encode_sources(sources, picture=True)[1] if self.reads_images else sources
         pairs = self.pairs(sources, targets, read, batch_tokens)
         done = {row: attention.trace(source, target) for row, source, target, attention in pairs}
-        return [done[row] for row in range(len(done))]
+        images = {row: one.regions for row, one in enumerate(sources) if isinstance(one, EncodedImage)}
+        return [replace(done[row], image=images.get(row)) for row in range(len(done))]
 
     def pairs(
         self,
-        sources: Sequence[str],
+        sources: Sequence[Any],
         targets: Sequence[str],
         read: Callable[[Memory, Sequence[Sequence[int]]], Sequence[S]],
         batch_tokens: int = 4096,
     ) -> Iterator[tuple[int, Text, Text, S]]:
         """Yield the result of `read` for each pair, with its number and texts; pairs of similar length are batched."""
-        sources, targets = checked_texts(sources), checked_texts(targets)
-        x, y = self.parts.source.encode_all(sources), self.parts.target.encode_all(targets)
+        targets = checked_texts(targets)
+        names, x, y = *self._encode_sources(sources), self.parts.target.encode_all(targets)
         if len(x) != len(y):
-            raise DataError(f"{len(x)} sentences but {len(y)} translations")
-        for number, sizes in enumerate(zip(x, y, strict=True), 1):
-            if why := self.why_too_long(*(len(side.ids) for side in sizes)):
+            raise DataError(f"{len(x)} sources but {len(y)} translations")
+        for number, (source, target) in enumerate(zip(x, y, strict=True), 1):
+            if why := self.why_too_long(0 if self.reads_images else len(source.ids), len(target.ids)):
                 raise DataError(f"pair {number} of {len(x)}: {why}" if len(x) > 1 else why)
         pipeline = DecodePipeline(self.parts, self.device, Decoding(), self.attention)
         for rows in batch_by_length([max(len(a.ids), len(b.ids)) for a, b in zip(x, y, strict=True)], batch_tokens):
@@ -331,8 +396,20 @@ class Translator:
                 memory = pipeline.encode([x[r] for r in rows])
                 results = read(memory, [y[r].ids for r in rows])
             for row, result in zip(rows, results, strict=True):
-                source = self.parts.source.trace(sources[row], x[row])
-                yield row, source, self.parts.target.trace(targets[row], y[row]), result
+                texts = self.parts.source.trace(names[row], x[row]), self.parts.target.trace(targets[row], y[row])
+                yield row, *texts, result
+
+    def _encode_sources(self, sources: Sequence[Any], picture: bool = False) -> tuple[list[str], Sequence[Encoded]]:
+        """Return the names and codes of sources: texts, or in a model of images, images that `load_image` takes."""
+        if not self.reads_images:
+            texts = checked_texts(sources)
+            return texts, self.parts.source_codec.encode_all(texts)
+        encoded = [one if isinstance(one, EncodedImage) else self._encode_image(one, picture) for one in sources]
+        return [one.regions.name for one in encoded], encoded
+
+    def _encode_image(self, image: object, picture: bool) -> EncodedImage:
+        loaded = image if isinstance(image, LoadedImage) else load_image(image)
+        return self.parts.image_input.encode(loaded, picture)
 
     def align(
         self,
@@ -380,7 +457,7 @@ class Translator:
         for name, side in (("source", trace.source), ("target", trace.target)):
             if not side.written:
                 raise DataError(f"the {name} is blank: there are no words that could depend on each other")
-        x, y = self.parts.source.encode(source).ids, self.parts.target.encode(target).ids
+        x, y = self.parts.source_codec.encode(source).ids, self.parts.target.encode(target).ids
         words = [(word.first, word.last) for word in trace.source.words]
         guard = memory_guard(f"{way} for {len(x)} source and {len(y)} target tokens", "take a shorter sentence")
         with guard, using_threads(self.threads):
@@ -392,7 +469,7 @@ class Translator:
     def self_attention(self, text: str) -> Trace:
         """Return the encoder's self-attention for a sentence."""
         (text,) = checked_texts([text])
-        encoded = self.parts.source.encode(text)
+        encoded = self.parts.source_codec.encode(text)
         if len(encoded.ids) == 1:
             raise DataError("the text is empty: there are no words to attend to")
         if why := self.why_too_long(len(encoded.ids)):
@@ -408,7 +485,7 @@ class Translator:
                 f"a model of the family '{self.config.family}' has no self-attention; "
                 "a Transformer has (model.family=transformer)"
             )
-        sentence = self.parts.source.trace(text, encoded)
+        sentence = self.parts.source_codec.trace(text, encoded)
         nothing = np.zeros(len(encoded.ids), dtype=np.float32)
         return Trace(sentence, sentence, weights[0].float().cpu().numpy(), nothing, inside=True)
 
@@ -445,7 +522,7 @@ class Translator:
 
     def self_attention_sentences(self, text: str) -> tuple[list[tuple[int, Trace]], list[str]]:
         """Return the self-attention of each sentence of a text, with its first character; and the notes on them."""
-        parts = segments([text], self.parts.source, self.max_source_tokens)
+        parts = segments([text], self.parts.source_codec, self.max_source_tokens)
         return [(one.start, self.self_attention(one.text)) for one in parts], [
             note for one in parts for note in one.notes
         ]

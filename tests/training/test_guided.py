@@ -105,11 +105,11 @@ def test_wanted_weights_by_hand():
     x, y = torch.tensor([[4, 5, 3], [4, 3, 0], [4, 5, 3]]), torch.tensor([[4, 5, 6, 3], [4, 5, 3, 0], [4, 5, 3, 0]])
     links = torch.tensor([0, 1, 8, 12, 36])  # of (3, 4, 3): two words, one, and one; the last is none
     free = [[[0.5, 0.5, 0], [0, 0, 0], [0, 0, 1], [0, 0, 0]], [[1, 0, 0], *[[0, 0, 0]] * 3], [[0, 0, 0]] * 4]
-    assert target_weights(links, x, y, guide(ends=False)).tolist() == free
+    assert target_weights(links, x != 0, y, guide(ends=False)).tolist() == free
     # Words without links look at </s>; </s> itself, padding and a pair without links are left alone.
     ends = [[[0.5, 0.5, 0], [0, 0, 1], [0, 0, 1], [0, 0, 0]], [[1, 0, 0], [0, 1, 0], *[[0, 0, 0]] * 2], [[0, 0, 0]] * 4]
-    assert target_weights(links, x, y, guide()).tolist() == ends
-    assert target_weights(links, x, y, guide(late=True)).tolist() == [[[0, 0, 0], *rows[:-1]] for rows in ends]
+    assert target_weights(links, x != 0, y, guide()).tolist() == ends
+    assert target_weights(links, x != 0, y, guide(late=True)).tolist() == [[[0, 0, 0], *rows[:-1]] for rows in ends]
 
 
 def test_loss_by_hand():

@@ -85,7 +85,7 @@ def prepare(
     pipeline = DecodePipeline(translator.parts, translator.device, how, translator.attention)
     most = min(translator.max_source_tokens, tokens)
     try:
-        parts = segments(texts, translator.parts.source, most, limit=sentences, check=check)
+        parts = segments(texts, translator.parts.source_codec, most, limit=sentences, check=check)
     except TooManyError as error:
         message = f"there are {error.count:,} sentences; {sentences:,} are allowed at once"
         raise TooLargeError(message, "text") from None

@@ -263,7 +263,7 @@ def _pair_sizes(translator: Translator, sources: list[str], targets: list[str], 
     """Return the tokens of the longer side of each pair; raise HttpProblem (413) for one that is too long."""
     sizes = []
     for number, (source, target) in enumerate(zip(sources, targets, strict=True), first):
-        sides = len(translator.parts.source.encode(source).ids), len(translator.parts.target.encode(target).ids)
+        sides = len(translator.parts.source_codec.encode(source).ids), len(translator.parts.target.encode(target).ids)
         if why := translator.why_too_long(*sides):
             raise HttpProblem(413, why, f"pairs.{number}")
         sizes.append(max(sides))
@@ -315,7 +315,7 @@ async def _trace(
         target = body.target or ""
 
         def sizes() -> tuple[int, int]:
-            sides = translator.parts.source.encode(body.text), translator.parts.target.encode(target)
+            sides = translator.parts.source_codec.encode(body.text), translator.parts.target.encode(target)
             return len(sides[0].ids), len(sides[1].ids)
 
         source_tokens, target_tokens = await service.in_thread(sizes)

@@ -139,7 +139,7 @@ def example(translator: Translator) -> str:
     """
 
     def tokens(text: str) -> float:
-        return (len(translator.parts.source.encode(text).ids) - 1) / len(text)
+        return (len(translator.parts.source_codec.encode(text).ids) - 1) / len(text)
 
     known = [text for text in EXAMPLES if not translator.unknown(text)]
     best = min(known, key=tokens, default="")

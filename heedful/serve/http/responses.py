@@ -189,7 +189,7 @@ class _StreamedText:
 
     def __init__(self, prepared: PreparedTexts) -> None:
         self.prepared = prepared
-        codec = prepared.translator.parts.source
+        codec = prepared.translator.parts.source_codec
         self.sources = [codec.trace(segment.text, segment.encoded) for segment in prepared.segments]
         self.firsts = np.cumsum([0, *(len(source.tokens) for source in self.sources)]).tolist()
         self.readout = prepared.translator.readout

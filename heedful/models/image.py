@@ -1,0 +1,244 @@
+"""Image encoders: pixels -> features of regions -> h, with 2-D positions.
+
+`encode` of a model takes uint8 pixels (B, P, P, 3), or features (B, S, F) that an image encoder has computed before.
+The result has one row for each region of a grid, row by row, and a last one that is no region: a learned vector, to
+which a word that names nothing in the image can attend, as words can attend to `</s>` of a sentence.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from itertools import pairwise
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from heedful.config import ImageConfig, RecurrentConfig
+from heedful.errors import ConfigError, ModelError, install_command
+from heedful.models.layers import Dropout
+
+WIDER = 4  # times the filters: the channels of the last convolution
+PATCH_WIDTH = 8  # times the filters: the width of patches
+PATCH_HEADS = 32  # channels of a head of their self-attention
+
+
+class ImageEncoder(nn.Module):
+    """The protocol of an image encoder: `forward` gives features (B, S, width) of regions, row by row."""
+
+    width: int
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """Return the features of all regions.  pixels uint8 (B, P, P, 3) -> (B, S, width)."""
+        raise NotImplementedError
+
+
+def centred(pixels: Tensor, like: Tensor) -> Tensor:
+    """Return pixels as numbers from -1 to 1, by channel.  uint8 (B, P, P, 3) -> (B, 3, P, P)."""
+    return (pixels.to(like.dtype) / 127.5 - 1).permute(0, 3, 1, 2)
+
+
+class ChannelNorm(nn.LayerNorm):
+    """Layer normalisation over the channels of each pixel.  (B, C, P, P) -> (B, C, P, P)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise the channels."""
+        return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+def convolution(inputs: int, outputs: int, stride: int = 1) -> nn.Sequential:
+    """Return a convolution of 3 × 3 pixels, normalised."""
+    return nn.Sequential(nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False), ChannelNorm(outputs))
+
+
+class ResidualBlock(nn.Module):
+    """x + g(x), two convolutions on the grid: each region sees its neighbours."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.first, self.second = convolution(width, width), convolution(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the sum.  (B, C, rows, columns) -> the same."""
+        return F.relu(x + cast(Tensor, self.second(F.relu(self.first(x)))))
+
+
+class ConvEncoder(ImageEncoder):
+    """Convolutions that halve the image until a pixel is a region, then residual blocks on the grid of regions."""
+
+    def __init__(self, config: ImageConfig) -> None:
+        super().__init__()
+        halvings = int(math.log2(config.patch))
+        if 2**halvings != config.patch or halvings < 1:
+            raise ConfigError(
+                f"image.patch is {config.patch}; image.encoder=conv halves images several times: choose 2, 4, 8, 16 …"
+            )
+        widths = [3, *(config.filters * min(2**i, WIDER) for i in range(halvings))]
+        self.halvings = nn.ModuleList(convolution(a, b, 2) for a, b in pairwise(widths))
+        self.blocks = nn.ModuleList(ResidualBlock(widths[-1]) for _ in range(config.blocks))
+        self.width = widths[-1]
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """Return the features of all regions.  uint8 (B, P, P, 3) -> (B, S, width)."""
+        x = centred(pixels, next(self.parameters())).contiguous(memory_format=torch.channels_last)
+        for layer in self.halvings:
+            x = F.relu(layer(x))
+        for block in self.blocks:
+            x = block(x)
+        return x.flatten(2).transpose(1, 2)
+
+
+class PatchEncoder(ImageEncoder):
+    """Patches, as in ViT (Dosovitskiy et al. 2021): a linear map of each patch, then layers of self-attention."""
+
+    def __init__(self, config: ImageConfig) -> None:
+        super().__init__()
+        D = self.width = PATCH_WIDTH * config.filters
+        self.patch = config.patch
+        self.W = nn.Linear(3 * config.patch**2, D)
+        self.positions = GridPositions(config.side, config.side, D)
+        heads = next(n for n in range(max(1, D // PATCH_HEADS), 0, -1) if D % n == 0)
+        self.layers = nn.ModuleList(
+            nn.TransformerEncoderLayer(D, heads, 2 * D, 0.0, "gelu", batch_first=True, norm_first=True)
+            for _ in range(config.blocks)
+        )
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """Return the features of all patches.  uint8 (B, P, P, 3) -> (B, S, width)."""
+        B, P, n = pixels.shape[0], self.patch, pixels.shape[1] // self.patch
+        x = pixels.to(self.W.weight.dtype) / 127.5 - 1
+        x = x.view(B, n, P, n, P, 3).permute(0, 1, 3, 2, 4, 5).reshape(B, n * n, -1)
+        h = self.W(x) + self.positions()
+        for layer in self.layers:
+            h = layer(h)
+        return h  # type: ignore[no-any-return]
+
+
+class TimmEncoder(ImageEncoder):
+    """A network of `timm`: the features of the layer whose regions have a side of `image.patch` pixels.
+
+    The statistics of batch normalisation stay those of the network, also when it is trained further.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, config: ImageConfig) -> None:
+        super().__init__()
+        try:
+            import timm
+        except ImportError:
+            raise ConfigError(f"image.encoder=timm needs timm: {install_command('vision')}") from None
+        try:
+            self.network = timm.create_model(config.backbone, pretrained=False, features_only=True)
+        except Exception as error:  # timm raises whatever its networks raise
+            raise ConfigError(
+                f"image.backbone is '{config.backbone:.100}': timm cannot make it ({error!s:.200})"
+            ) from None
+        reductions = self.network.feature_info.reduction()
+        if config.patch not in reductions:
+            raise ConfigError(
+                f"image.patch is {config.patch}, but the regions of {config.backbone} have sides of "
+                f"{', '.join(map(str, reductions))} pixels; choose one of these"
+            )
+        layer = len(reductions) - 1 - reductions[::-1].index(config.patch)
+        self.network = timm.create_model(config.backbone, pretrained=False, features_only=True, out_indices=(layer,))
+        self.width = self.network.feature_info.channels()[-1]
+        known = getattr(self.network, "pretrained_cfg", None) or {}
+        for name, usual in (("mean", (0.485, 0.456, 0.406)), ("std", (0.229, 0.224, 0.225))):
+            self.register_buffer(name, torch.tensor([255.0 * v for v in known.get(name) or usual]))
+        for module in self.network.modules():
+            if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                module.num_batches_tracked = None
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """Return the features of all regions.  uint8 (B, P, P, 3) -> (B, S, width)."""
+        x = ((pixels - self.mean) / self.std).permute(0, 3, 1, 2)
+        return self.network(x)[-1].flatten(2).transpose(1, 2)  # type: ignore[no-any-return]
+
+    def train(self, mode: bool = True) -> TimmEncoder:
+        """Set the mode of all modules but batch normalisation, whose statistics stay."""
+        super().train(mode)
+        for module in self.modules():
+            if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                module.eval()
+        return self
+
+
+# To add one: a class as these, and its name in `heedful.config.ImageConfig.encoder`.
+IMAGE_ENCODERS: dict[str, Callable[[ImageConfig], ImageEncoder]] = {
+    "conv": ConvEncoder,
+    "patches": PatchEncoder,
+    "timm": TimmEncoder,
+}
+
+
+class GridPositions(nn.Module):
+    """A learned vector for each row and each column of a grid; their sum is the position of a region."""
+
+    def __init__(self, rows: int, columns: int, width: int) -> None:
+        super().__init__()
+        self.row = nn.Parameter(torch.empty(rows, width).normal_(std=width**-0.5))
+        self.column = nn.Parameter(torch.empty(columns, width).normal_(std=width**-0.5))
+
+    def forward(self) -> Tensor:
+        """Return the positions of all regions, row by row.  (S, width)."""
+        return (self.row[:, None] + self.column[None]).flatten(0, 1)
+
+
+class Regions(nn.Module):
+    """h_j = LN(W f_j + row + column) for the features f_j of region j, and last a learned vector that is no region."""
+
+    def __init__(self, config: ImageConfig, width: int, dropout: float) -> None:
+        super().__init__()
+        self.side, self.frozen = config.side, config.frozen
+        self.image = IMAGE_ENCODERS[config.encoder](config).requires_grad_(not config.frozen)
+        self.LN_f = nn.LayerNorm(self.image.width)  # features of a foreign network may have any size
+        self.W = nn.Linear(self.image.width, width)
+        self.positions = GridPositions(self.side, self.side, width)
+        self.LN = nn.LayerNorm(width)
+        self.end = nn.Parameter(torch.empty(width).normal_())
+        self.dropout = Dropout(dropout)
+
+    def features(self, pixels: Tensor) -> Tensor:
+        """Return what the image encoder computes.  uint8 (B, P, P, 3) -> (B, S, F)."""
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
+            features: Tensor = self.image(pixels)
+        if features.shape[1] != self.side**2:
+            raise ModelError(
+                f"the image encoder gave {features.shape[1]} regions, expected {self.side} × {self.side}: its images "
+                "have another size than image.pixels, or its regions than image.patch"
+            )
+        return features
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the regions.  x uint8 pixels (B, P, P, 3) or features (B, S, F) -> h (B, S + 1, width)."""
+        features = self.features(x) if x.ndim == 4 else x.to(self.W.weight.dtype)
+        h = self.LN(self.W(self.LN_f(features)) + self.positions())
+        return self.dropout(torch.cat([h, self.end.expand(len(h), 1, -1).to(h.dtype)], dim=1))  # type: ignore[no-any-return]
+
+    def train(self, mode: bool = True) -> Regions:
+        """Set the mode; a frozen image encoder stays as it is for inference."""
+        super().train(mode)
+        if self.frozen:
+            self.image.eval()
+        return self
+
+
+class RegionEncoder(nn.Module):
+    """The encoder of a recurrent model of images: h, and for the first state the mean of tanh(W h_j), as h(T)."""
+
+    def __init__(self, image: ImageConfig, config: RecurrentConfig, states: int) -> None:
+        super().__init__()
+        E = config.memory_width
+        self.regions = Regions(image, E, config.dropout)
+        self.W = nn.Linear(E, E)
+        self.states = config.layers * states
+
+    def forward(self, x: Tensor, keep: Tensor | None) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Encode images.  x uint8 (B, P, P, 3) or (B, S, F) -> h (B, S + 1, E), and the decoder's first states."""
+        h = self.regions(x)
+        mean = torch.tanh(self.W(h[:, :-1])).mean(1)
+        return h, (mean,) * self.states
