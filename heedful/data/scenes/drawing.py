@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from random import Random
-from types import ModuleType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -22,6 +21,7 @@ UNITS = 1024  # the side of a picture in the units of sizes and positions
 BACKGROUNDS = ("meadow", "sea", "night", "desert", "snow", "room", "plain")
 VARIANTS = 10  # of each background
 RGB = tuple[int, int, int]
+SHADE = (30, 28, 48)  # of shadows
 PAINTS: dict[str, RGB] = {
     "ink": (48, 42, 58),
     "white": (252, 252, 250),
@@ -55,15 +55,16 @@ class Placed(NamedTuple):
 
 def paint(background: str, things: list[Placed], texture: int, size: int) -> np.ndarray:
     """Return a picture (size, size, 3) of things on a background; `texture` chooses its variant and its clutter."""
+    image, _ = pillow()
     random = Random(texture)
     picture = _background(background, texture % VARIANTS, size)
-    picture = picture.transpose(0) if random.random() < 0.5 else picture.copy()
+    picture = picture.transpose(image.Transpose.FLIP_LEFT_RIGHT) if random.random() < 0.5 else picture.copy()
     for name, x, y in _clutter(background, random):
         mark = _mark(name, int(random.random() * 4), background, size)
         picture.paste(mark, (round(x * size) - mark.width // 2, round(y * size) - mark.height // 2), mark)
     for thing in things:
         sprite = _sprite(thing.kind, thing.colour, thing.scale, thing.tilt, size)
-        sprite = sprite.transpose(0) if thing.flip else sprite
+        sprite = sprite.transpose(image.Transpose.FLIP_LEFT_RIGHT) if thing.flip else sprite
         x, y = thing.x * size / UNITS - sprite.width / 2, thing.y * size / UNITS - sprite.height / 2
         picture.paste(sprite, (round(x), round(y)), sprite)
     return np.asarray(picture)
@@ -72,7 +73,7 @@ def paint(background: str, things: list[Placed], texture: int, size: int) -> np.
 @lru_cache(maxsize=4096)
 def _sprite(kind: str, colour: str, scale: int, tilt: int, size: int) -> Image:
     """Return a thing on a transparent ground, with its outline, its shading and a soft shadow."""
-    image, draw = _library()
+    image, draw = pillow()
     from PIL import ImageFilter
 
     made = drawing(kind, tilt)
@@ -102,13 +103,16 @@ def _sprite(kind: str, colour: str, scale: int, tilt: int, size: int) -> Image:
     pixels = np.asarray(small).astype(np.float32)
     light = np.linspace(1.07, 0.9, side[1], dtype=np.float32)[:, None, None]
     pixels[..., :3] = np.clip(pixels[..., :3] * light, 0, 255)
-    shadow = np.asarray(small.getchannel("A").filter(ImageFilter.GaussianBlur(1.2))).astype(np.float32) / 255 * 0.32
-    shadow = np.roll(shadow, (2, 1), (0, 1))[..., None]
+    blurred = np.asarray(small.getchannel("A").filter(ImageFilter.GaussianBlur(1.2))).astype(np.float32)
+    shadow = np.zeros_like(blurred)[..., None]
+    shadow[2:, 1:, 0] = blurred[:-2, :-1] / 255 * 0.32
     alpha = pixels[..., 3:] / 255
     whole = alpha + shadow * (1 - alpha)
-    pixels[..., :3] = (pixels[..., :3] * alpha + np.float32((30, 28, 48)) * shadow * (1 - alpha)) / np.maximum(whole, 1e-6)
+    colour_part, shade_part = pixels[..., :3] * alpha, np.array(SHADE, np.float32) * shadow * (1 - alpha)
+    pixels[..., :3] = (colour_part + shade_part) / np.maximum(whole, 1e-6)
     pixels[..., 3:] = whole * 255
-    return image.fromarray(np.round(pixels).astype(np.uint8), "RGBA")
+    sprite: Image = image.fromarray(np.round(pixels).astype(np.uint8))
+    return sprite
 
 
 def _stroke(pen: ImageDraw, points: list[tuple[float, float]], width: float, fill: tuple[int, ...]) -> None:
@@ -148,20 +152,17 @@ GROUNDS: dict[str, tuple[RGB, RGB, RGB, RGB, tuple[str, ...], tuple[str, ...]]] 
 @lru_cache(maxsize=256)
 def _background(name: str, variant: int, size: int) -> Image:
     """Return one of the variants of a background: a horizon at another height, other hills."""
-    image, draw = _library()
+    image, draw = pillow()
     random = Random(f"{name} {variant}")
     top, middle, near, bottom, _, _ = GROUNDS[name]
     tint = [(random.random() - 0.5) * 14 for _ in range(3)]
     side = size * 2
     horizon = 0.45 + 0.3 * random.random()
-    rows = np.linspace(0, 1, side, dtype=np.float32)[:, None]
-    sky = np.float32(top) + (np.float32(middle) - np.float32(top)) * np.minimum(rows / horizon, 1)
-    column = np.clip(sky + np.float32(tint), 0, 255)
-    canvas = image.fromarray(np.ascontiguousarray(np.broadcast_to(np.round(column).astype(np.uint8)[:, None], (side, side, 3))))
-    if name == "plain":
-        return canvas.resize((size, size), image.Resampling.BOX)
+    rows = np.minimum(np.linspace(0, 1 / horizon, side), 1)[:, None]
+    column = np.clip((1 - rows) * top + rows * middle + np.array(tint), 0, 255).round().astype(np.uint8)
+    canvas = image.fromarray(np.repeat(column[:, None], side, axis=1))
     pen = draw.Draw(canvas)
-    layers = 1 if name in ("sea", "room") else 3
+    layers = {"plain": 0, "sea": 1, "room": 1}.get(name, 3)
     if name == "room":
         width = side // (8 + int(random.random() * 8))
         stripe = _mixed(middle, (255, 255, 255), 0.3)
@@ -182,7 +183,8 @@ def _background(name: str, variant: int, size: int) -> Image:
         for board in range(4):
             y = (horizon + 0.1 + 0.13 * board) * side
             pen.line((0, y, side, y), fill=_mixed(bottom, (90, 60, 50), 0.15), width=2)
-    return canvas.resize((size, size), image.Resampling.BOX)
+    picture: Image = canvas.resize((size, size), image.Resampling.BOX)
+    return picture
 
 
 def _clutter(background: str, random: Random) -> list[tuple[str, float, float]]:
@@ -202,7 +204,7 @@ def _clutter(background: str, random: Random) -> list[tuple[str, float, float]]:
 @lru_cache(maxsize=64)
 def _mark(name: str, variant: int, background: str, size: int) -> Image:
     """Return a piece of clutter on a transparent ground, in a colour near that of the background."""
-    image, draw = _library()
+    image, draw = pillow()
     random = Random(f"{name} {variant}")
     side = 26 if name == "cloud" else 9
     pixel = size / 128 * ZOOM
@@ -218,7 +220,8 @@ def _mark(name: str, variant: int, background: str, size: int) -> Image:
     match name:
         case "cloud":
             for _ in range(4):
-                oval(c + (random.random() - 0.5) * 14, c + (random.random() - 0.5) * 4, 3 + 3 * random.random(), 3.2, (250, 250, 252, 150))
+                x, y = c + (random.random() - 0.5) * 14, c + (random.random() - 0.5) * 4
+                oval(x, y, 3 + 3 * random.random(), 3.2, (250, 250, 252, 150))
             oval(c, c + 2, 10, 2.6, (250, 250, 252, 150))
         case "spark":
             r = 0.5 + 0.35 * variant / 3
@@ -236,11 +239,13 @@ def _mark(name: str, variant: int, background: str, size: int) -> Image:
         case _:
             light = (*_mixed(ground, (255, 255, 255), 0.4), 255)
             for x in (-3.6, 0.0):
-                pen.arc(tuple(v * pixel for v in (c + x, c - 1.6, c + x + 3.6, c + 1.6)), 0, 180, light, round(0.7 * pixel))
-    return canvas.resize((round(side * size / 128),) * 2, image.Resampling.BOX)
+                ends = tuple(v * pixel for v in (c + x, c - 1.6, c + x + 3.6, c + 1.6))
+                pen.arc(ends, 0, 180, light, round(0.7 * pixel))
+    mark: Image = canvas.resize((round(side * size / 128),) * 2, image.Resampling.BOX)
+    return mark
 
 
-def _library() -> tuple[ModuleType, ModuleType]:
+def pillow() -> tuple[Any, Any]:
     """Return Pillow's modules Image and ImageDraw; raise HeedfulError if it is not installed."""
     try:
         from PIL import Image, ImageDraw
