@@ -385,7 +385,7 @@ class Translator:
         targets = checked_texts(targets)
         names, x, y = *self._encode_sources(sources), self.parts.target.encode_all(targets)
         if len(x) != len(y):
-            raise DataError(f"{len(x)} sources but {len(y)} translations")
+            raise DataError(f"{len(x)} {'images' if self.reads_images else 'sentences'} but {len(y)} translations")
         for number, (source, target) in enumerate(zip(x, y, strict=True), 1):
             if why := self.why_too_long(0 if self.reads_images else len(source.ids), len(target.ids)):
                 raise DataError(f"pair {number} of {len(x)}: {why}" if len(x) > 1 else why)
