@@ -1,4 +1,4 @@
-"""Pretrained image encoders: weights of timm's networks in a file or on the hub, or the image encoder of a captioner."""
+"""Pretrained image encoders: weights of networks of timm in a file or on the hub, or those of another captioner."""
 
 from __future__ import annotations
 

@@ -49,9 +49,18 @@ class ChannelNorm(nn.LayerNorm):
         return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
 
-def convolution(inputs: int, outputs: int, stride: int = 1) -> nn.Sequential:
+def convolution(inputs: int, outputs: int) -> nn.Sequential:
     """Return a convolution of 3 × 3 pixels, normalised."""
-    return nn.Sequential(nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False), ChannelNorm(outputs))
+    return nn.Sequential(nn.Conv2d(inputs, outputs, 3, 1, 1, bias=False), ChannelNorm(outputs))
+
+
+def halving(inputs: int, outputs: int) -> nn.Sequential:
+    """Return a convolution of 4 × 4 pixels that halves the image, normalised.
+
+    Each of its pixels lies in the middle of the four that it sums up, so that a region is where the image has it: with
+    3 × 3 pixels it would lie at their upper left, and regions of a stride of 8 pixels would be 3.5 pixels off.
+    """
+    return nn.Sequential(nn.Conv2d(inputs, outputs, 4, 2, 1, bias=False), ChannelNorm(outputs))
 
 
 class ResidualBlock(nn.Module):
@@ -77,7 +86,7 @@ class ConvEncoder(ImageEncoder):
                 f"image.patch is {config.patch}; image.encoder=conv halves images several times: choose 2, 4, 8, 16 …"
             )
         widths = [3, *(config.filters * min(2**i, WIDER) for i in range(halvings))]
-        self.halvings = nn.ModuleList(convolution(a, b, 2) for a, b in pairwise(widths))
+        self.halvings = nn.ModuleList(halving(a, b) for a, b in pairwise(widths))
         self.blocks = nn.ModuleList(ResidualBlock(widths[-1]) for _ in range(config.blocks))
         self.width = widths[-1]
 
@@ -140,7 +149,9 @@ def timm_network(backbone: str, **options: Any) -> Any:  # noqa: ANN401  (a modu
     except Exception as error:  # timm raises whatever its networks raise
         names = timm.list_models() if "nknown model" in str(error) else []
         guess = nearest(backbone.partition(".")[0], names)
-        raise ConfigError(f"image.backbone is '{backbone:.100}': timm cannot make it ({error!s:.200}).{guess}") from None
+        raise ConfigError(
+            f"image.backbone is '{backbone:.100}': timm cannot make it ({error!s:.200}).{guess}"
+        ) from None
 
 
 def timm_sizes(backbone: str) -> tuple[int, int]:
