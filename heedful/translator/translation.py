@@ -114,7 +114,7 @@ class Translation:
         """
         if view not in ("", "heatmap", "heads", "regions"):
             raise ConfigError(f'the view {view!r} is a picture: use save("x.svg", view="{view}")')
-        if views.View(view).of([self.trace]).name == "regions":
+        if view == "regions" or (not view and self.trace.image is not None):
             print(regions.terminal(self.trace, width, ascii_only, colours=regions.terminal_colours(sys.stdout)))
             return
         for i, part in enumerate(self.sentences or (self,)):
