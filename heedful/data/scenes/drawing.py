@@ -119,8 +119,9 @@ def _sprite(kind: str, colour: str, scale: int, tilt: int, size: int) -> Image:
 
 def _stroke(pen: ImageDraw, points: list[tuple[float, float]], width: float, fill: tuple[int, ...]) -> None:
     """Draw a line with round joints and ends."""
-    pen.line(points, fill=fill, width=max(1, round(width)))
-    r = width / 2
+    whole = max(1, round(width))
+    pen.line(points, fill=fill, width=whole)
+    r = (whole - 1) / 2
     for x, y in points:
         pen.ellipse((x - r, y - r, x + r, y + r), fill=fill)
 
