@@ -36,7 +36,8 @@ Files = dict[str, tuple[bytes, str]]  # by name: the content and its media type
 def page_files() -> Files:
     """Return the files of the page: its own, and the drawing code that static pages have, too."""
     own = [file for file in files("heedful").joinpath("web/app").iterdir() if file.name.rpartition(".")[2] in MEDIA]
-    drawing = {"draw.js": (html.script().encode(), MEDIA["js"]), "draw.css": (html.style().encode(), MEDIA["css"])}
+    code, style = html.script(images=True), html.style(images=True)
+    drawing = {"draw.js": (code.encode(), MEDIA["js"]), "draw.css": (style.encode(), MEDIA["css"])}
     return drawing | {file.name: (file.read_bytes(), MEDIA[file.name.rpartition(".")[2]]) for file in own}
 
 
