@@ -1,12 +1,14 @@
 """Selecting a read-out: every layer, head, step and link rule is tried, and the one with the lowest error rate is kept.
 
-Error rates are measured against reference links. Every other pair is held out: the selection is made on one half, and
-measured on both. This file works on weights that were read already; `heedful.select_readout` reads them from a model.
+Error rates are measured against reference links. For a model of images they are pointing errors: the share of words
+whose largest weight is outside of their gold region. Every other pair is held out: the selection is made on one half,
+and measured on both. This file works on weights that were read already; `heedful.select_readout` reads them from a
+model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any, NamedTuple
@@ -18,6 +20,7 @@ from heedful.alignment.gold import score, standard_error
 from heedful.alignment.links import Links, WordCells, between_words, matrix_links, punctuation
 from heedful.alignment.symmetrize import DirectedLinks
 from heedful.errors import ConfigError, DataError
+from heedful.metrics.pointing import GoldWord, PointingTable, points_right
 from heedful.trace.alarms import AlarmRates
 from heedful.trace.readout import ENDS, MARKS, STEPS, SYMMETRIES, Readout, Weights, weighted
 from heedful.trace.trace import Text
@@ -134,6 +137,15 @@ class WeightTable:
         rates: NDArray[np.float64] = 1 - np.where(size > 0, (right + allowed) / np.maximum(size, 1), 1.0)
         return rates
 
+    def points_right(self, mixed: Weights, gold: Sequence[Sequence[GoldWord]]) -> Flags:
+        """Return whether each gold word's largest weight, without `</s>`, is on a right region.  (gold words,)."""
+        flags = [
+            right
+            for weights, words in zip(self.cells.split(mixed), gold, strict=True)
+            for right in points_right(weights[:, :-1], words)
+        ]
+        return np.array(flags, dtype=np.bool_)
+
     def links(self, readout: Readout) -> list[Links]:
         """Return the links of each pair."""
         return list(map(matrix_links, self.cells.split(self.cells.linked(self.mixed(readout), readout))))
@@ -148,7 +160,7 @@ class WeightTable:
 
 
 class MeasuredReadout(NamedTuple):
-    """A read-out with its alignment error rate on the half that it was selected on, and on the held-out half."""
+    """A read-out with its error rate on the half that it was selected on, and on the held-out half."""
 
     readout: Readout
     rate: float
@@ -158,9 +170,12 @@ class MeasuredReadout(NamedTuple):
         """Return the record as JSON can hold it."""
         return {**self.readout.plain(), "rate": round(self.rate, 5), "held_out": round(self.held_out, 5)}
 
-    def rates(self) -> str:
-        """Return the two error rates in per cent, as columns of a table."""
-        return f"{100 * self.rate:>9.1f} {100 * self.held_out:>8.1f}"
+    def rates(self, accuracy: bool = False) -> str:
+        """Return the two error rates in per cent, as columns of a table; with `accuracy`, what is left to 100."""
+        return " ".join(
+            f"{100 * (1 - rate if accuracy else rate):>{width}.1f}"
+            for rate, width in ((self.rate, 9), (self.held_out, 8))
+        )
 
     def cells(self) -> str:
         """Return the read-out as columns of a table."""
@@ -185,16 +200,34 @@ def rank_readouts(table: WeightTable, gold: GoldCells) -> list[MeasuredReadout]:
     combinations of heads, grown one by one while the error rate falls. Each has the link rule (`end`, `marks`, `even`,
     `threshold`) that is best for it.
     """
+    return _search(table, lambda readout: _with_best_rule(table, gold, readout))
+
+
+def rank_pointing(table: WeightTable, gold: Sequence[Sequence[GoldWord]]) -> list[MeasuredReadout]:
+    """Try all read-outs as `rank_readouts` does, by pointing errors; the link rule changes nothing there."""
+    return _search(table, lambda readout: measure_pointing(table, gold, readout))
+
+
+def measure_pointing(table: WeightTable, gold: Sequence[Sequence[GoldWord]], readout: Readout) -> MeasuredReadout:
+    """Measure the pointing errors of one read-out; `gold` are the words of each pair that have gold regions."""
+    right = table.points_right(table.mixed(readout), gold)
+    half = np.repeat(np.arange(len(gold)) % 2, [len(words) for words in gold])
+    rates = (1 - float(right[half == which].mean()) if (half == which).any() else 0.0 for which in (0, 1))
+    return MeasuredReadout(readout, *rates)
+
+
+def _search(table: WeightTable, measure: Callable[[Readout], MeasuredReadout]) -> list[MeasuredReadout]:
+    """Measure the read-outs of every place, and combinations of heads of the best ones; return them, best first."""
     tried = []
     best: dict[Place, MeasuredReadout] = {}
     for place, heads in _places(table):
-        measured = _with_best_rule(table, gold, Readout(place[0], heads, place[1], place[2]))
+        measured = measure(Readout(place[0], heads, place[1], place[2]))
         tried.append(measured)
         if len(heads) == 1 and (place not in best or measured.rate < best[place].rate):
             best[place] = measured
     if table.heads > 2:
         for place in sorted(best, key=lambda place: best[place].rate)[:GROWN]:
-            tried += _grow(table, gold, best[place])
+            tried += _grow(table.heads, measure, best[place])
     return sorted(tried, key=lambda measured: measured.rate)
 
 
@@ -242,15 +275,12 @@ def _with_best_rule(table: WeightTable, gold: GoldCells, readout: Readout) -> Me
     return best
 
 
-def _grow(table: WeightTable, gold: GoldCells, best: MeasuredReadout) -> list[MeasuredReadout]:
+def _grow(heads: int, measure: Callable[[Readout], MeasuredReadout], best: MeasuredReadout) -> list[MeasuredReadout]:
     """Add heads of the same layer to the best one, each time the one that helps most, as long as one helps."""
     every = []
-    while len(best.readout.heads) < table.heads:
-        others = [h for h in range(1, table.heads + 1) if h not in best.readout.heads]
-        tried = [
-            _with_best_rule(table, gold, replace(best.readout, heads=tuple(sorted((*best.readout.heads, head)))))
-            for head in others
-        ]
+    while len(best.readout.heads) < heads:
+        others = [h for h in range(1, heads + 1) if h not in best.readout.heads]
+        tried = [measure(replace(best.readout, heads=tuple(sorted((*best.readout.heads, head))))) for head in others]
         better = min(tried, key=lambda measured: measured.rate)
         every += tried
         if better.rate >= best.rate - TIE:
@@ -279,7 +309,8 @@ class ReadoutSelection(NamedTuple):
     first. `halves` counts the pairs selected on and held out, `linked` those with reference links, and `skipped` those
     left out: with an empty side, or too long. `best` and `before` are the new and the present read-out as they are
     used, combined if there is a reverse model. `margin` is the least gain on the held-out half. `alarms` are the alarm
-    rates of `readout`, if they were measured.
+    rates of `readout`, if they were measured. `pointing` is the pointing accuracy of the best read-out on the held-out
+    half by kind of word, if error rates are pointing errors.
     """
 
     ranked: list[MeasuredReadout]
@@ -293,6 +324,7 @@ class ReadoutSelection(NamedTuple):
     margin: float = 0.0
     skipped: int = 0
     alarms: AlarmRates | None = None
+    pointing: PointingTable | None = None
 
     @property
     def present(self) -> Readout | None:
@@ -308,8 +340,8 @@ class ReadoutSelection(NamedTuple):
     def why_not_saved(self) -> str:
         """Return why the best read-out should not replace the present one; "" if it should."""
         if self.linked < FEWEST:
-            pairs = f"{self.linked} pair{'s' * (self.linked != 1)}"
-            return f"{pairs} with links are too few to select by; give at least {FEWEST}, better several hundred"
+            pairs, links = f"{self.linked} pair{'s' * (self.linked != 1)}", "gold regions" if self.pointing else "links"
+            return f"{pairs} with {links} are too few to select by; give at least {FEWEST}, better several hundred"
         best, before, usual = self.best, self.before, self.named["usual"]
         if before is None and self.ranked[0].held_out > usual.held_out + TIE:
             return (
@@ -337,13 +369,19 @@ class ReadoutSelection(NamedTuple):
         """Return the best read-outs, best first, and the one to use, as text."""
         titles = " ".join(f"{name:<{width}}" for name, width in COLUMNS)
         rows = [*((row, "") for row in self.ranked[:ROWS]), *((row, name) for name, row in self.named.items())]
+        pointing = self.pointing is not None
         lines = [
-            f"{self.measure}, in %; less is better",
+            f"{self.measure}, in %; {'more' if pointing else 'less'} is better",
             f"selected on {self.halves[0]:,} pairs; {self.halves[1]:,} are held out",
             "",
             f"{titles} {'selection':>9} {'held out':>8}",
-            *(f"{row.cells()} {row.rates()}  {name}".rstrip() for row, name in rows),
+            *(f"{row.cells()} {row.rates(pointing)}  {name}".rstrip() for row, name in rows),
         ]
+        if self.pointing is not None:
+            lines += ["", f"{'step':<4} {'weights':<{len(titles) - 5}} {'selection':>9} {'held out':>8}"]
+            for step, weights, row in self.steps():
+                lines.append(f"{step:<4} {weights:<{len(titles) - 5}} {row.rates(accuracy=True)}")
+            lines += ["", "the selected read-out on the held-out pairs, by kind of word", self.pointing.text()]
         if self.symmetries:
             wide = len(titles)
             lines += ["", f"{'combined with the other direction':<{wide}} {'selection':>9} {'held out':>8}"]
@@ -360,7 +398,27 @@ class ReadoutSelection(NamedTuple):
             **{name: row.plain() for name, row in self.named.items()},
             "symmetries": [row.plain() for row in self.symmetries],
             "alarms": None if self.alarms is None else self.alarms.plain(),
+            **self._pointing(),
         }
+
+    def steps(self) -> list[tuple[str, str, MeasuredReadout]]:
+        """Return for each step the read-out of the mean of all heads, and the best one: step, a label, the read-out."""
+        rows = []
+        for step in STEPS:
+            at = [row for row in self.ranked if row.readout.step == step]
+            means = [row for row in at if not row.readout.heads and not row.readout.norms]
+            mean = next((row for row in means if row.readout.layer is None), means[0])
+            if len(at) > 2:  # more than one head
+                rows.append((step, "mean of all heads", mean))
+            rows.append((step, f"best: {replace(at[0].readout, step='same')}", at[0]))
+        return rows
+
+    def _pointing(self) -> dict[str, Any]:
+        """Return what only a selection by gold regions has, as JSON can hold it."""
+        if self.pointing is None:
+            return {}
+        steps = [{"step": step, "weights": label.split(":")[0], **row.plain()} for step, label, row in self.steps()]
+        return {"steps": steps, "pointing": self.pointing.plain()}
 
 
 def select(
@@ -395,3 +453,40 @@ def select(
     measure = f"alignment error rate against {name}"
     linked = sum(map(bool, possible))
     return ReadoutSelection(ranked, named, symmetries, measure, halves, best, before, linked, margin)
+
+
+def select_pointing(
+    table: WeightTable,
+    gold: Sequence[Sequence[GoldWord]],
+    defaults: Mapping[str, Readout],
+    present: Readout | None = None,
+) -> ReadoutSelection:
+    """Try all read-outs of a model of images by pointing errors; `gold` are the words of each pair with gold regions.
+
+    Layer, heads, step and norms are those with the fewest errors. The link rule, which says what words have no region
+    and how many regions a word has, is the one with the lowest alignment error rate against all gold regions.
+    """
+    held_out = [words if i % 2 else () for i, words in enumerate(gold)]
+    if not any(held_out) or not any(gold[::2]):
+        raise DataError(
+            "there is nothing to select a read-out on: one half of the captions has no word with a gold region inside "
+            "its picture; give more captions with gold regions"
+        )
+    ranked = rank_pointing(table, gold)
+    best, halves = ranked[0], ((len(gold) + 1) // 2, len(gold) // 2)
+    links = [frozenset((region, one.word) for one in words for region in one.regions) for words in gold]
+    rule = _with_best_rule(table, table.gold_cells(links), best.readout).readout
+    by_step = (next(row for row in ranked if row.readout.step == step) for step in STEPS)
+    steps = ", ".join(f"{1 - row.held_out:.3f} at the {row.readout.step} step" for row in by_step)
+    chosen = (
+        f"pointing accuracy: {1 - best.rate:.3f} on {halves[0]:,} captions that it was selected on, "
+        f"{1 - best.held_out:.3f} on {halves[1]:,} held-out captions; the best of each step, held out: {steps}"
+    )
+    ranked[0] = best = best._replace(readout=replace(rule, chosen=chosen))
+    known = {**defaults, **({"up to now": present} if present else {})}
+    named = {label: measure_pointing(table, gold, readout) for label, readout in known.items()}
+    right = table.points_right(table.mixed(best.readout), held_out)
+    pointing = PointingTable.of([one for words in held_out for one in words], right.tolist())
+    measure = "pointing accuracy: words whose largest weight is on their gold region"
+    linked = sum(map(bool, gold))
+    return ReadoutSelection(ranked, named, [], measure, halves, best, named.get("up to now"), linked, pointing=pointing)

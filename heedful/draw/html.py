@@ -121,7 +121,7 @@ def record(
     """Return the data of a figure as JSON can hold it."""
     if not traces:
         raise DataError("there is no trace to draw")
-    how = view if isinstance(view, View) else View(view)
+    how = (view if isinstance(view, View) else View(view)).of(traces)
     how.check(traces)
     count = len(traces)
     lengths = {

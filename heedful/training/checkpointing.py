@@ -45,7 +45,7 @@ from heedful.interop.hub import HUB
 from heedful.metrics import bleu, chrf
 from heedful.models import Network
 from heedful.models.device import memory_guard
-from heedful.models.protocol import padding_mask
+from heedful.models.layers import padding_mask
 from heedful.text import Codec
 from heedful.trace.readout import Readout, read_readout
 from heedful.training.callbacks import RESUME, MetricsFile, Reporter, RunOutcome, Sample, Validation

@@ -13,12 +13,15 @@ from heedful.alignment.select_readout import (
     measure_readout,
     rank_readouts,
     rank_symmetries,
+    select_pointing,
 )
 from heedful.errors import ConfigError, DataError
+from heedful.metrics.pointing import GoldWord
 from heedful.observe import AttentionReading
 from heedful.text.codec import merge
 from heedful.trace import Text, Trace
 from heedful.trace.readout import ENDS, MARKS, STEPS, SYMMETRIES, Readout
+from heedful.trace.trace import ImageRegions
 
 L, H = 3, 3
 
@@ -187,3 +190,58 @@ def test_one_pair_with_nothing_on_a_side_counts_for_nothing():
 def test_a_model_without_attention():
     with pytest.raises(ConfigError, match="no attention"):
         pair_weights(text_of(["a"]), text_of(["b"]), AttentionReading(None, np.zeros(2, np.float32)))
+
+
+def pointing_pair(rng: np.random.Generator, sharp: tuple[int, int, str]):
+    """A caption whose words each have two gold regions of nine; one head at one step attends to one of them."""
+    image = ImageRegions("a.png", 90, 90, 3, 3)
+    source, target = image.text(), text_of(["a", "red", "bird", "house"])
+    T, S = 5, image.count + 1
+    rows = rng.dirichlet(np.ones(S), size=(L, H, T + 1)).astype(np.float32)
+    layer, head, step = sharp
+    gold = []
+    for t in range(1, 4):
+        first = int(rng.integers(0, 3)) * 3 + int(rng.integers(0, 2))
+        gold.append(GoldWord(t, frozenset({first, first + 1}), 2 / 9, False, "noun" if t > 1 else "colour"))
+        rows[layer - 1, head - 1, t + (step == "next")] = 0.5 * np.eye(S)[first + int(rng.integers(2))] + 0.5 / S
+    rows[layer - 1, head - 1, int(step == "next")] = 0.5 * np.eye(S)[-1] + 0.5 / S  # "a" has no region
+    norms = np.ones((L, H, S), dtype=np.float32)
+    weights = PairWeights.of(source, target, rows[:, :, :T], rows[:, :, T], norms)
+    return weights, gold
+
+
+@pytest.mark.parametrize("sharp", [(2, 3, "same"), (1, 1, "next")])
+def test_the_head_that_points_is_found(sharp):
+    rng = np.random.default_rng(5)
+    pairs = [pointing_pair(rng, sharp) for _ in range(60)]
+    table, gold = WeightTable([weights for weights, _ in pairs]), [words for _, words in pairs]
+    defaults = {"naive": Readout(3), "usual": Readout(end="drop", even=True)}
+    found = select_pointing(table, gold, defaults)
+    best = found.readout
+    assert (best.layer, best.heads, best.step) == (sharp[0], (sharp[1],), sharp[2])
+    assert (found.best.rate, found.best.held_out) == (0, 0)
+    assert best.end == "stop"  # "a" attends to </s>, and has no region
+    assert (found.pointing.total.words, found.pointing.total.accuracy) == (90, 100)
+    assert found.pointing.total.chance == pytest.approx(200 / 9)
+    assert [(row.kind, row.words) for row in found.pointing.rows] == [("noun", 60), ("colour", 30)]
+    steps = {(step, label.split(":")[0]): 1 - row.held_out for step, label, row in found.steps()}
+    assert set(steps) == {(step, label) for step in STEPS for label in ("mean of all heads", "best")}
+    other = "next" if sharp[2] == "same" else "same"
+    assert steps[sharp[2], "best"] == 1 > steps[sharp[2], "mean of all heads"] > steps[other, "best"] + 0.1
+    record = found.plain()
+    assert record["pointing"]["accuracy"] == 100
+    assert {(each["step"], each["weights"]) for each in record["steps"]} == set(steps)
+    assert f"1.000 at the {sharp[2]} step" in best.chosen
+    assert not found.why_not_saved()
+    present = select_pointing(table, gold, defaults, best)
+    assert present.why_not_saved()
+    assert "100.0    100.0" in found.table()
+
+
+def test_pointing_needs_gold_words_in_both_halves():
+    rng = np.random.default_rng(5)
+    pairs = [pointing_pair(rng, (1, 1, "same")) for _ in range(4)]
+    table, gold = WeightTable([weights for weights, _ in pairs]), [words for _, words in pairs]
+    for few in ([[]] * 4, [gold[0], [], gold[2], []]):
+        with pytest.raises(DataError):
+            select_pointing(table, few, {"usual": Readout()})
