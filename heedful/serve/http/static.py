@@ -14,6 +14,7 @@ from fastapi import FastAPI, Response
 
 from heedful.draw import html
 from heedful.serve.http.errors import MEDIA_TYPE, HttpProblem
+from heedful.serve.http.schemas import CaptionRequest
 from heedful.serve.http.service import TranslationService
 from heedful.serve.limits import Limits
 
@@ -97,6 +98,7 @@ def install_openapi(app: FastAPI, service: TranslationService, token: bool) -> N
         if app.openapi_schema is not None:
             return app.openapi_schema
         document = generate()
+        document["components"]["schemas"] |= CaptionRequest.schemas()
         for path, operations in document["paths"].items():
             for operation in operations.values():
                 for status, response in operation["responses"].items():
