@@ -371,7 +371,7 @@ class AttentionReader:
 
 def readout_of(parts: ModelParts) -> Readout:
     """Return the read-out of a model: that of its folder, or the default of such a model."""
-    return parts.readout or Readout.usual(parts.config.model)
+    return parts.readout or Readout.usual(parts.config)
 
 
 def _read(

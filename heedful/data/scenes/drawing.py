@@ -78,7 +78,8 @@ def _sprite(kind: str, colour: str, scale: int, tilt: int, size: int) -> Image:
 
     made = drawing(kind, tilt)
     unit = scale / 100 * size / UNITS * ZOOM  # pixels for a unit of the drawing, before scaling down
-    side = [-(-round(length * unit) // ZOOM) + 6 for length in (made.width, made.height)]  # and room for the shadow
+    room = 2 * max(3, round(3 * size / 128))  # for the shadow
+    side = [-(-round(length * unit) // ZOOM) + room for length in (made.width, made.height)]
     x0, y0 = side[0] * ZOOM / 2, side[1] * ZOOM / 2
     paints = _paints(colour)
     canvas = image.new("RGBA", (side[0] * ZOOM, side[1] * ZOOM), (*PAINTS["ink"], 0))
@@ -103,9 +104,10 @@ def _sprite(kind: str, colour: str, scale: int, tilt: int, size: int) -> Image:
     pixels = np.asarray(small).astype(np.float32)
     light = np.linspace(1.07, 0.9, side[1], dtype=np.float32)[:, None, None]
     pixels[..., :3] = np.clip(pixels[..., :3] * light, 0, 255)
-    blurred = np.asarray(small.getchannel("A").filter(ImageFilter.GaussianBlur(1.2))).astype(np.float32)
+    blurred = np.asarray(small.getchannel("A").filter(ImageFilter.GaussianBlur(size / 107))).astype(np.float32)
     shadow = np.zeros_like(blurred)[..., None]
-    shadow[2:, 1:, 0] = blurred[:-2, :-1] / 255 * 0.32
+    down, across = max(1, size // 64), max(1, size // 128)
+    shadow[down:, across:, 0] = blurred[:-down, :-across] / 255 * 0.32
     alpha = pixels[..., 3:] / 255
     whole = alpha + shadow * (1 - alpha)
     colour_part, shade_part = pixels[..., :3] * alpha, np.array(SHADE, np.float32) * shadow * (1 - alpha)
@@ -117,8 +119,9 @@ def _sprite(kind: str, colour: str, scale: int, tilt: int, size: int) -> Image:
 
 def _stroke(pen: ImageDraw, points: list[tuple[float, float]], width: float, fill: tuple[int, ...]) -> None:
     """Draw a line with round joints and ends."""
-    pen.line(points, fill=fill, width=max(1, round(width)))
-    r = width / 2
+    whole = max(1, round(width))
+    pen.line(points, fill=fill, width=whole)
+    r = (whole - 1) / 2
     for x, y in points:
         pen.ellipse((x - r, y - r, x + r, y + r), fill=fill)
 
