@@ -39,10 +39,10 @@ def image_settings(image: Mapping[str, object]) -> dict[str, object]:
     if backbone:
         settings.setdefault("encoder", "timm")
     if settings.get("encoder") == "timm" and not {"pixels", "patch"} <= settings.keys():
-        pixels, patch = timm_sizes(backbone)
-        if not isinstance(patch := settings.setdefault("patch", patch), int) or patch < 1:
-            return settings  # an error, of which the settings tell
-        settings.setdefault("pixels", pixels // patch * patch)
+        pixels, stride = timm_sizes(backbone)
+        patch = settings.setdefault("patch", stride)
+        if isinstance(patch, int) and patch > 0:  # otherwise an error, of which the settings tell
+            settings.setdefault("pixels", pixels // patch * patch)
     return settings
 
 

@@ -136,7 +136,7 @@ def test_doubly_stochastic_attention_by_hand() -> None:
     loss = DoublyStochastic(1.0)
     expected = (1 - 0.6) ** 2 + (1 - 1.0) ** 2 + (1 - 0.75) ** 2
     value, sentences = loss(DecoderOutputs(model, keep, y, torch.zeros(2, 3, 8), weights, None))
-    assert float(value) == pytest.approx(expected)
+    assert value.item() == pytest.approx(expected)
     assert int(sentences) == 2
     value.backward()
     assert weights.grad is not None
