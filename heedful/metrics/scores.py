@@ -24,6 +24,7 @@ class LengthRow(NamedTuple):
     ter: float | None = None
     cider: float | None = None
     rouge: float | None = None
+    pointing: float | None = None
 
     @property
     def label(self) -> str:
@@ -94,6 +95,14 @@ def table(lengths: Sequence[int], stats: SentenceStats, edges: Sequence[int] = E
     for low, after in zip(edges, [*edges[1:], None], strict=True):
         chosen = [i for i, n in enumerate(lengths) if low <= max(n, 1) and (after is None or n < after)]
         if chosen:
-            rows.append(LengthRow(low, None if after is None else after - 1, len(chosen), **stats.scores(chosen)))
+            rows.append(LengthRow(low, None if after is None else after - 1, len(chosen), **_known(stats, chosen)))
     total = LengthRow(1, None, len(stats), **stats.scores())
     return LengthTable(tuple(rows), total, *(stats.signatures.get(name, "") for name in ("bleu", "chrf", "ter")))
+
+
+def _known(stats: SentenceStats, rows: Sequence[int]) -> dict[str, Any]:
+    """Return the scores of some sentences, without pointing accuracy if none of their words has a gold region."""
+    scores = stats.scores(rows)
+    if "pointing" in scores and not stats.counts["pointing"][list(rows), 1].any():
+        del scores["pointing"]
+    return scores
