@@ -489,8 +489,10 @@ def read_translations(path: Path, test_set: TestSet) -> list[str]:
     reading = read_lines(path)
     lines = list(islice(reading, len(test_set.lines)))
     if (count := len(lines) + sum(1 for _ in reading)) != len(test_set.lines):  # the rest is counted, and not kept
+        what = "" if test_set.images is None else " images"
         raise DataError(
-            f"{called(path)} has {count:,} lines but {test_set.name} has {len(test_set.lines):,}; "
-            "translations need a line for each line of the test set, blank ones too"
+            f"{called(path)} has {count:,} lines but {test_set.name} has {len(test_set.lines):,}{what}; "
+            f"{'captions' if what else 'translations'} need a line for each {what.strip().removesuffix('s') or 'line'} "
+            "of the test set, blank ones too"
         )
     return lines
