@@ -98,7 +98,7 @@ def rates_of(there: Model, back: Model, gold: Gold) -> dict[str, dict[str, Any]]
     config = there.translator.config.model
     found = {
         "naive": one_way(there, Readout.naive(config)),
-        "usual": one_way(there, Readout.usual(config)),
+        "usual": one_way(there, Readout.usual(there.translator.config)),
     }
     chosen = [choose_on(model, model.gold.sure, model.gold.possible) for model in (there, back)]
     by_teacher = [choose_on(model, model.taught, model.taught) for model in (there, back)]

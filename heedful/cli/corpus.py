@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from heedful.cli.options import Json, check_unused
-from heedful.cli.output import print_json
+from heedful.cli.output import log, print_json, progress_bar
 from heedful.errors import ConfigError, choose
 
 if TYPE_CHECKING:
     from heedful.data.hindi import SentenceSide
     from heedful.data.pronouns import PronounExample
+    from heedful.data.scenes import Scene
 
-CORPORA = ("hindi", "pronouns")
+CORPORA = ("hindi", "pronouns", "scenes")
 
 
 def corpus(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="hindi|pronouns",
-            help="The corpus: Hindi–English, or English–French with `it` to resolve.",
+            metavar="hindi|pronouns|scenes",
+            help="The corpus: Hindi–English, English–French with `it` to resolve, or drawn scenes with captions.",
             show_default=False,
         ),
     ],
@@ -52,16 +55,52 @@ def corpus(
     antecedents: Annotated[
         bool, typer.Option("--antecedents", help="Add a column: the antecedents of the pronouns of the source.")
     ] = False,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="The folder that scenes are written to.", show_default=False)
+    ] = None,
+    language: Annotated[
+        str, typer.Option(metavar="en|hi", help="The language of captions of scenes [en].", show_default=False)
+    ] = "",
+    objects: Annotated[
+        str,
+        typer.Option(metavar="N[-N]", help="The number of named objects in a scene, 1 to 4 [1-4].", show_default=False),
+    ] = "",
+    pixels: Annotated[
+        int | None, typer.Option(metavar="N", help="The side of the picture of a scene [128].", show_default=False)
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Print sentence pairs of an embedded corpus.
+    """Print sentence pairs of an embedded corpus, or write a folder of drawn scenes.
 
-    They are TSV: source, target, and the requested columns. Links are in the Pharaoh format, source word-target word;
+    Pairs are TSV: source, target, and the requested columns. Links are in the Pharaoh format, source word-target word;
     antecedents are pronoun-noun, both words of the source. Words are separated by white space and counted from 0.
+
+    Scenes are images/000001.png …, captions.csv (image, caption) and regions.jsonl (image, word index, x, y, w, h in
+    pixels), which `heedful train DIR/captions.csv --images DIR/images --regions DIR/regions.jsonl` reads.
     """
     from heedful.alignment import text
 
     choose("corpus", name, CORPORA)
+    if name == "scenes":
+        check_unused(
+            "for scenes",
+            {
+                "--direction": bool(direction),
+                "--min-words": min_words is not None,
+                "--max-words": max_words is not None,
+                "--alignments": alignments,
+                "--antecedents": antecedents,
+            },
+        )
+        _scenes(out, pairs, seed, split, language or "en", objects, pixels, json)
+        return
+    for_scenes = {
+        "--out": bool(out),
+        "--language": bool(language),
+        "--objects": bool(objects),
+        "--pixels": bool(pixels),
+    }
+    check_unused(f"for {name}, only for scenes", for_scenes)
     check_unused(
         "with --json, which always has it", {"--alignments": json and alignments, "--antecedents": json and antecedents}
     )
@@ -93,3 +132,43 @@ def _pronouns(seed: int, split: str, least: int | None, most: int | None) -> Ite
     from heedful.data.pronouns import LONGEST, SHORTEST, generate
 
     yield from generate(seed, split, SHORTEST if least is None else least, LONGEST if most is None else most)
+
+
+def _scenes(
+    out: Path | None, count: int, seed: int, split: str, language: str, objects: str, pixels: int | None, json: bool
+) -> None:
+    from heedful.data.scenes import MOST, PIXELS, scenes, write_scenes
+
+    if out is None:
+        raise ConfigError("scenes are files: name the folder to write them to, such as --out scenes")
+    least, _, most = (objects or f"1-{MOST}").partition("-")
+    if not (least.isdecimal() and (most or least).isdecimal()):
+        raise ConfigError(f"--objects {objects}: expected a number or a range such as 1-{MOST}")
+    made = scenes(
+        count,
+        seed=seed,
+        split=split,
+        language=language,
+        size=PIXELS if pixels is None else pixels,
+        objects=(int(least), int(most or least)),
+    )
+    with progress_bar("scenes", count) as show:
+
+        def each() -> Iterator[Scene]:
+            for number, scene in enumerate(made, 1):
+                yield scene
+                show(1)
+                if json:
+                    print_json(
+                        {
+                            "image": f"{number:06}.png",
+                            "caption": scene.caption,
+                            "captions": scene.captions,
+                            "objects": [asdict(thing) for thing in scene.objects],
+                            "relations": scene.relations,
+                            "regions": scene.regions,
+                        }
+                    )
+
+        write_scenes(out, each())
+    log(f"{count:,} scenes written to {out}: images, captions.csv, regions.jsonl")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +11,9 @@ import heedful
 from heedful.cli.options import Json, log_fault
 from heedful.cli.output import print_json
 from heedful.errors import printable
+
+if TYPE_CHECKING:
+    from heedful.interop.folder import ModelParts
 
 ModelOrNot = Annotated[
     Path | None,
@@ -43,13 +46,19 @@ def info(model: ModelOrNot = None, *, json: Json = False) -> None:
         "format": head["format"],
         "heedful": head.get("heedful"),
         "weights": sum(p.numel() for p in parts.model.parameters()),
-        "vocabulary": {"source": len(parts.source_codec), "target": len(parts.target)},
+        "vocabulary": _vocabularies(parts),
         "notes": head["notes"],
         "readout": translator.readout.plain(),
         "config": parts.config.plain(),
         "files": head["files"],
     }
     print_json(record) if json else print(_text(record, [_read_by(translator), *_alarms(translator)]))
+
+
+def _vocabularies(parts: ModelParts) -> dict[str, int]:
+    """Return the size of each vocabulary; a model of images has none for its source."""
+    sizes = {} if parts.config.image is not None else {"source": len(parts.source_codec)}
+    return {**sizes, "target": len(parts.target)}
 
 
 def _machine_text(machine: dict[str, Any]) -> str:
@@ -78,7 +87,7 @@ def _read_by(translator: heedful.Translator) -> str:
     if translator.config.family == "fixed":
         return "no word links: the model has no attention"
     rules = [f"links between words: {readout}", *readout.rules]
-    usual = own is None or own.is_usual(translator.config.model)
+    usual = own is None or own.is_usual(translator.config)
     chosen = "the default; select one with heedful readout" if usual else readout.chosen
     return "; ".join(rules) + (f" ({chosen})" if chosen else "")
 
@@ -96,7 +105,12 @@ def _alarms(translator: heedful.Translator) -> list[str]:
 
 def _text(record: dict[str, Any], readout: list[str]) -> str:
     vocabulary, notes = record["vocabulary"], record["notes"]
-    tokens = f"{vocabulary['source']:,} source tokens, {vocabulary['target']:,} target tokens"
+    if image := record["config"].get("image"):
+        side = image["pixels"] // image["patch"]
+        reads = f"captions images, read as {side} × {side} regions of {image['pixels']} × {image['pixels']} pixels"
+    else:
+        reads = f"{vocabulary['source']:,} source tokens"
+    tokens = f"{reads}, {vocabulary['target']:,} target tokens"
     ours = f"a heedful model (format {record['format']}, written by heedful {record['heedful']})"
     lines = [
         f"{record['path']}: {ours if record['heedful'] else 'a Marian model'}",

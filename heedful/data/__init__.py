@@ -1,6 +1,6 @@
 """Sentence pairs: reading (`files`, `formats`), cleaning, caching (`store`), token ids (`corpus`) and `batches`.
 
-The embedded corpus is `heedful.data.hindi`. This module loads neither torch nor numpy.
+The embedded corpora are `heedful.data.hindi`, `pronouns` and `scenes`. This module loads neither torch nor numpy.
 """
 
 from heedful.data.cleaning import CleaningReport, clean

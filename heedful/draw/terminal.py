@@ -48,7 +48,7 @@ def heatmap(trace: Trace, width: int = 80, ascii_only: bool = False, confidence:
         return NO_WORDS
     if weights is None:
         return "\n".join([*_legend(trace, width, ascii_only), *textwrap.wrap(NO_WEIGHTS, width)])
-    targets = [_cut(w.text, WORD, ascii_only) for w in trace.target.words]
+    targets = [cut_columns(w.text, WORD, ascii_only) for w in trace.target.words]
     if confidence and not (trace.inside or trace.caption):
         targets = [f"{share:>4.0%} {word}" for share, word in zip(trace.confidences(), targets, strict=True)]
         right = "  conf"
@@ -149,7 +149,7 @@ def _legend(trace: Trace, width: int, ascii_only: bool, target: Text | None = No
     After a word from right to left a mark makes the line go on from left to right; a terminal that applies the
     bidirectional algorithm would otherwise reverse the numbers between such words.
     """
-    cut = [_cut(word.text, max(width - 16, 4), ascii_only) for word in trace.source.words]
+    cut = [cut_columns(word.text, max(width - 16, 4), ascii_only) for word in trace.source.words]
     marked = [word + LEFT_TO_RIGHT if right_to_left(word) else word for word in cut]
     inside = target or (trace.target if trace.inside else None)
     entries = [f"{n} {word}" for n, word in zip(_numbers(trace.source, inside), marked, strict=True)]
@@ -178,7 +178,7 @@ def _wrap(title: str, entries: Sequence[str], width: int) -> list[str]:
 def _lines(text: str, width: int, ascii_only: bool) -> list[str]:
     """Return a text on lines of at most `width` columns."""
     lines = [""]
-    for word in (_cut(word, width, ascii_only) for word in _spaced(text).split(" ")):
+    for word in (cut_columns(word, width, ascii_only) for word in _spaced(text).split(" ")):
         if lines[-1] and columns(lines[-1]) + 1 + columns(word) > width:
             lines.append(word)
         else:
@@ -192,7 +192,7 @@ def visible(text: str, ascii_only: bool = False) -> str:
     return "".join(bad if unicodedata.category(c) in CONTROLS or c in DIRECTIONS else c for c in text)
 
 
-def _cut(word: str, most: int, ascii_only: bool) -> str:
+def cut_columns(word: str, most: int, ascii_only: bool) -> str:
     """Return a word shortened to at most `most` columns."""
     word, more = visible(word, ascii_only), "~" if ascii_only else "…"
     if columns(word) <= most:
@@ -334,7 +334,7 @@ def _pair(one: all_heads.RankedHead, width: int, ascii_only: bool) -> str:
     # The shorter word leaves its space to the other.
     wide = columns(visible(one.query)), columns(visible(one.key))
     query = min(wide[0], max(space // 2, space - wide[1]))
-    words = _cut(one.query, query, ascii_only), _cut(one.key, space - query, ascii_only)
+    words = cut_columns(one.query, query, ascii_only), cut_columns(one.key, space - query, ascii_only)
     return arrow.join(word + LEFT_TO_RIGHT * right_to_left(word) for word in words) + weight
 
 
@@ -350,7 +350,7 @@ def _largest_words(group: AttentionGroup, words: Sequence[int], trace: Trace, as
     largest = []
     for row in weights[:, others]:
         best = int(row.argmax())
-        text = _cut(trace.source.words[others[best]].text, WORD, ascii_only)
+        text = cut_columns(trace.source.words[others[best]].text, WORD, ascii_only)
         largest.append(f"{float(row[best]):>4.0%} {text}{LEFT_TO_RIGHT * right_to_left(text)}")
     return largest
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from heedful.draw import braid, heads, svg
+from heedful.draw import braid, heads, regions, svg
 from heedful.draw.picture import Picture, labels_of, stack
 from heedful.errors import ConfigError, DataError, choose
 from heedful.files import read_json, write_whole
@@ -20,6 +20,7 @@ VIEWS: dict[str, Callable[[Trace, str, View], Picture]] = {
     "braid": lambda trace, title, how: braid.picture(trace, title, mass=how.share(trace)),
     "heads": lambda trace, title, how: heads.picture(trace, title, how.layer, how.head),
     "self": lambda trace, title, how: braid.picture(trace, title, mass=how.share(trace)),
+    "regions": lambda trace, title, how: regions.picture(trace, title, how.smooth),
 }
 ENDINGS = (".svg", ".png", ".html", ".json")
 INSIDE_MASS = 0.5  # of self-attention, whose mean over heads is spread over many words
@@ -29,20 +30,33 @@ LARGEST = 4000  # side of a picture without a warning
 class View(NamedTuple):
     """How to draw: the view, the share of the weight that ribbons show, and the layer and head to enlarge.
 
-    `dark` is for .png; .svg and .html follow the colour scheme of the viewer.
+    Without a name, captions of images are drawn as regions, and all else as a heat map. `dark` is for .png; .svg and
+    .html follow the colour scheme of the viewer. `smooth` interpolates between the weights of regions.
     """
 
-    name: str = "heatmap"
+    name: str = ""
     mass: float | None = None
     layer: int | None = None
     head: int | None = None
     dark: bool = False
+    smooth: bool = False
+
+    def of(self, traces: Sequence[Trace]) -> View:
+        """Return the view with its name, by default that for these traces."""
+        images = bool(traces) and all(trace.image is not None for trace in traces)
+        return self if self.name else self._replace(name="regions" if images else "heatmap")
 
     def check(self, traces: Sequence[Trace] = ()) -> None:
-        """Raise ConfigError for an unknown view, a wrong share, and for 'self' without self-attention."""
-        choose("view", self.name, VIEWS)
+        """Raise ConfigError for an unknown view, a wrong share, and for a view that is not for these traces."""
+        if self.name:
+            choose("view", self.name, VIEWS)
         if self.mass is not None and not 0 < self.mass <= 1:
             raise ConfigError(f"the share of the weight that is drawn is {self.mass}; it is above 0 and at most 1")
+        if self.name == "regions":
+            for trace in traces:
+                regions.image_of(trace)
+        elif self.smooth and self.name:
+            raise ConfigError(f"the view '{self.name}' is not smoothed; smooth is for the view 'regions'")
         if self.name == "self" and not all(trace.inside for trace in traces):
             raise ConfigError(
                 "the view 'self' is for self-attention, but these are weights of a translation; "
@@ -61,7 +75,7 @@ def view(traces: Sequence[Trace], how: View | None = None, title: str = "", name
 
 def picture(traces: Sequence[Trace], how: View | None = None, title: str = "", names: Sequence[str] = ()) -> Picture:
     """Return the picture that `view` makes a document of."""
-    how = how or View()
+    how = (how or View()).of(traces)
     how.check(traces)
     names = names or [""] * len(traces)
     if len(names) != len(traces):
@@ -69,7 +83,8 @@ def picture(traces: Sequence[Trace], how: View | None = None, title: str = "", n
     single = len(traces) == 1
     pictures = [VIEWS[how.name](t, title if single else name, how) for t, name in zip(traces, names, strict=True)]
     titles = dict.fromkeys(labels_of(trace).title for trace in traces)
-    return stack(pictures, title, " and ".join(titles).capitalize())
+    whole = stack(pictures, title, " and ".join(titles).capitalize())
+    return whole if single else whole._replace(body=regions.embedded_once(whole.body))
 
 
 def check_path(path: Path) -> None:

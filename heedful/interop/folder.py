@@ -117,7 +117,7 @@ def write_model(path: Path, parts: ModelParts, extra: Mapping[str, bytes] | None
         (path / CONFIG).unlink(missing_ok=True)
         if (path / READOUT).is_file() and not stays:
             old, _ = read_readout(path, parts.config)
-            if old is not None and old.is_usual(parts.config.model):
+            if old is not None and old.is_usual(parts.config):
                 (path / READOUT).unlink()
             else:
                 (path / READOUT).replace(path / OLD_READOUT)

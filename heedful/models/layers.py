@@ -1,4 +1,4 @@
-"""Layers that both families of models use: dropout and embeddings.
+"""What both families of models use: the mask of padding, dropout and embeddings.
 
 PyTorch's dropout draws one random number of 53 bits on the CPU for every element, which takes longer than the product
 with a matrix of width 256 that follows. 16 bits do, four from each number drawn: p is met to 1/65,536.
@@ -11,6 +11,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 FINE = 1 << 16
+
+
+def padding_mask(x: Tensor) -> Tensor | None:
+    """Return keep (B, S) of source tokens x (B, S), of which 0 is padding; None for images, which have no padding."""
+    return x != 0 if x.ndim == 2 else None
 
 
 def dropout(x: Tensor, p: float) -> Tensor:

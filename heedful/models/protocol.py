@@ -69,11 +69,6 @@ class Memory:
         return Memory(self.h, self.keep, self.keys, self.last)
 
 
-def padding_mask(x: Tensor) -> Tensor | None:
-    """Return keep (B, S) of source tokens x (B, S), of which 0 is padding; None for images, which have no padding."""
-    return x != 0 if x.ndim == 2 else None
-
-
 class State(Protocol):
     """The state of a decoder between steps. It is consumed by `step`, which returns the next one."""
 

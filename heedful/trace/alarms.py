@@ -26,6 +26,7 @@ KINDS = ("unseen", "repeated", "sink", "flat")
 NAMED = 5  # words that a message names
 MOST_WARNINGS = 4  # that a figure has
 ENOUGH = 20  # wrong translations, and right ones, needed to compare rates
+OF_REGIONS = 2.0  # times as many rows as for words: "a small red bird" attends to one place
 RARE = 10  # an alarm raised for fewer translations is not tested
 Z = 1.96  # of a 95 % interval
 MAX_COUNT = 10**9
@@ -61,6 +62,9 @@ class AlarmLimits:
     rows. `repeated`: a source word received at least this many rows (up to twice as many where the source is shorter).
     `sink`: at least this share of all attention is on `</s>` and punctuation. `flat`: the entropy of a row is at least
     this share of the largest possible.
+
+    Of a caption, most regions receive little attention, and several words name the same one: there is no `unseen`, and
+    `repeated` takes OF_REGIONS times as many rows.
     """
 
     unseen: float = 0.3
@@ -80,7 +84,7 @@ class AlarmMeasures(NamedTuple):
 
     `unseen`: 1 - mean_j max_t α_tj. `repeated`: the share of target words whose largest weight is on a source word that
     has the largest weight of another one. `sink`: the share of attention on `</s>` and punctuation. `flat`: the mean
-    entropy of a row, as a share of log S.
+    entropy of a row, as a share of log S. In the caption of an image, `unseen` is 0: see `AlarmLimits`.
     """
 
     unseen: float
@@ -127,7 +131,7 @@ def measure(trace: Trace) -> AlarmMeasures | None:
     words = _word_weights(trace)
     if words is None or not words.real.any() or not words.written.any():
         return None
-    unseen = 1 - float(np.minimum(words.weights.max(0)[words.real], 1).mean())
+    unseen = 0.0 if trace.image else 1 - float(np.minimum(words.weights.max(0)[words.real], 1).mean())
     repeated = 1 - len(set(words.weights.argmax(1).tolist())) / len(words.weights)
     return AlarmMeasures(unseen, repeated, _sunk(words), float(_flatness(words).mean()))
 
@@ -156,14 +160,18 @@ def _alarms(trace: Trace, limits: AlarmLimits | None) -> tuple[Alarm, ...]:
     sources, targets = ([word.text for word in side.words] for side in (trace.source, trace.target))
     raised = []
     received, part = _received(words)
-    if unseen := _where(words.real & (_near(received) <= limits.unseen)):
+    image = trace.image is not None
+    unseen = () if image else _where(words.real & (_near(received) <= limits.unseen))
+    if unseen:
         raised.append(Alarm("unseen", total.unseen, unseen, (), f"little attention on {_named(sources, unseen)}"))
-    for s in _where(words.real & (received >= limits.repeated * part)):
+    for s in _where(words.real & (received >= limits.repeated * (OF_REGIONS if image else part))):
         rows = _where(words.weights.argmax(1) == s, words.rows)
-        message = f"{_named(sources, (s,))} has the attention of {received[s]:.1f} words: {_named(targets, rows)}"
+        name = "the region " * image + _named(sources, (s,))
+        message = f"{name} has the attention of {received[s]:.1f} words: {_named(targets, rows)}"
         raised.append(Alarm("repeated", total.repeated, (s,), rows, message))
     if total.sink >= limits.sink:
-        message = f"{total.sink:.0%} of the attention is on punctuation and the end of the sentence"
+        where = "no region of the image" if image else "punctuation and the end of the sentence"
+        message = f"{total.sink:.0%} of the attention is on {where}"
         raised.append(Alarm("sink", total.sink, (), (), message))
     if rows := _where(words.written & (_flatness(words) >= limits.flat), words.rows):
         count = int(words.written.sum())

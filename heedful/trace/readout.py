@@ -153,16 +153,19 @@ class Readout:
         return weights
 
     @classmethod
-    def usual(cls, config: ModelConfig) -> Readout:
+    def usual(cls, config: Config) -> Readout:
         """Return the read-out of a model without one of its own: its only head, or the mean of all.
 
-        One layer or head may be far better, or worse; `heedful readout` selects one. The link rule was better than the
-        default one wherever it was measured (docs/lab/alignments.md).
+        One layer or head may be far better, or worse; `heedful readout` selects one. The link rule for texts was better
+        than the default one wherever it was measured (docs/lab/alignments.md). A word of a caption is linked to all
+        regions with half of its largest weight.
         """
-        layer, heads = (None, ()) if isinstance(config, TransformerConfig) else (1, (1,))
+        layer, heads = (None, ()) if isinstance(config.model, TransformerConfig) else (1, (1,))
+        if config.image is not None:
+            return cls(layer, heads, threshold=0.5)
         return cls(layer, heads, end="drop", marks="apart", even=True)
 
-    def is_usual(self, config: ModelConfig) -> bool:
+    def is_usual(self, config: Config) -> bool:
         """Whether this is the usual read-out, apart from measured alarms."""
         return replace(self, alarms=None) == Readout.usual(config)
 

@@ -23,7 +23,7 @@ from heedful.config import Config, FixedConfig, TransformerConfig
 from heedful.data.batches import Batch
 from heedful.errors import ConfigError
 from heedful.models import NeedWeights, Network
-from heedful.models.protocol import padding_mask
+from heedful.models.layers import padding_mask
 from heedful.text import END, PAD
 from heedful.trace.readout import Readout
 

@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 from heedful.config import TrainingConfig
 from heedful.data.batches import Batch
 from heedful.models import Network
-from heedful.models.protocol import padding_mask
+from heedful.models.layers import padding_mask
 from heedful.training.cuda_graphs import Bf16Weights, GraphedFunction
 from heedful.training.distributed import ALONE, Processes
 from heedful.training.losses import AuxiliaryLoss, DecoderOutputs, attention_needed, cross_entropy

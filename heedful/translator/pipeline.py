@@ -36,9 +36,8 @@ from heedful.errors import ConfigError, DataError
 from heedful.interop.folder import ModelParts
 from heedful.models import Memory, NeedWeights, Network
 from heedful.models.device import memory_guard
-from heedful.models.protocol import padding_mask
 from heedful.observe import AttentionReading, read_attention
-from heedful.text import END, UNKNOWN, Encoded, pad
+from heedful.text import END, PAD, UNKNOWN, Encoded, pad
 from heedful.text.segments import Segment
 from heedful.trace import Text, Trace
 from heedful.trace.readout import Readout, Weights
@@ -133,9 +132,11 @@ class DecodePipeline:
     def encode(self, encoded: Sequence[Encoded], need_weights: NeedWeights | None = None) -> Memory:
         """Run the encoder on sentences or images."""
         source = self.parts.source
-        inputs = source.batch(encoded) if isinstance(source, ImageInput) else pad([e.ids for e in encoded])
-        x = torch.from_numpy(inputs).to(self.device)
-        return self.parts.model.encode(x, padding_mask(x), need_weights)
+        if isinstance(source, ImageInput):
+            pixels = torch.from_numpy(source.batch(encoded)).to(self.device)
+            return self.parts.model.encode(pixels, None, need_weights)
+        x = torch.from_numpy(pad([e.ids for e in encoded])).to(self.device)
+        return self.parts.model.encode(x, x != PAD, need_weights)
 
     def _decode(
         self, memory: Memory, ids: list[tuple[int, ...]], prefixes: list[tuple[int, ...]]
@@ -370,7 +371,7 @@ class AttentionReader:
 
 def readout_of(parts: ModelParts) -> Readout:
     """Return the read-out of a model: that of its folder, or the default of such a model."""
-    return parts.readout or Readout.usual(parts.config.model)
+    return parts.readout or Readout.usual(parts.config)
 
 
 def _read(

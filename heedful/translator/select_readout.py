@@ -100,7 +100,7 @@ def select_readout(  # noqa: PLR0913  (the options of the command)
         reference = ReferenceLinks(links, links, "the statistical aligner's links")
     table = weight_table(translator, sources, targets, batch_tokens)
     config = translator.config.model
-    defaults = {"naive": Readout.naive(config), "usual": Readout.usual(config)}
+    defaults = {"naive": Readout.naive(config), "usual": Readout.usual(translator.config)}
     selection = select(table, reference, defaults, own_readout(translator))
     used = list(zip(sources, targets, strict=True))
     alarms = measure_alarms(translator, used, selection.readout, batch_tokens)
@@ -190,7 +190,7 @@ def _readable(
 def own_readout(translator: Translator) -> Readout | None:
     """Return the read-out that was selected for a model, or written by hand; None for the default."""
     own = translator.parts.readout
-    return None if own is None or own.is_usual(translator.config.model) else own
+    return None if own is None or own.is_usual(translator.config) else own
 
 
 def weight_table(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heedful.alignment.links import align_trace
-from heedful.draw import heatmap, overview, views
+from heedful.draw import heatmap, overview, regions, views
 from heedful.errors import ConfigError, HeedfulError
 from heedful.text.codec import merge, unspaced
 from heedful.trace import Text, Trace
@@ -105,28 +106,32 @@ class Translation:
             f"Translation({self.source!r} -> {self.text!r}, score={self.score:.4f}, confidence={self.confidence:.4f})"
         )
 
-    def show(self, width: int = 80, ascii_only: bool = False, view: str = "heatmap") -> None:
+    def show(self, width: int = 80, ascii_only: bool = False, view: str = "") -> None:
         """Print the heat map of the trace, at most `width` columns wide; one for each sentence.
 
         With view="heads" the word that each head attends to most is printed too; other views are pictures: see `save`.
+        Of the caption of an image, the image is printed for each word, with its weights; in colours on a terminal.
         """
-        if view not in ("heatmap", "heads"):
+        if view not in ("", "heatmap", "heads", "regions"):
             raise ConfigError(f'the view {view!r} is a picture: use save("x.svg", view="{view}")')
+        if view == "regions" or (not view and self.trace.image is not None):
+            print(regions.terminal(self.trace, width, ascii_only, colours=regions.terminal_colours(sys.stdout)))
+            return
         for i, part in enumerate(self.sentences or (self,)):
             print("\n" * bool(i) + heatmap(part.trace, width=width, ascii_only=ascii_only))
             if view == "heads":
                 print("\n" + overview(part.trace, width))
 
-    def save(self, path: str | Path, view: str = "heatmap", title: str = "", dark: bool = False) -> None:
+    def save(self, path: str | Path, view: str = "", title: str = "", dark: bool = False) -> None:
         """Draw the attention to a file: .svg, .png or .html, or .json for the trace itself.
 
-        Views are "heatmap", "braid" and "heads"; `dark` is for .png, the others follow their viewer's theme. See
-        `heedful.draw.views` for more options.
+        Views are "heatmap", "braid" and "heads", and "regions" for captions of images; `dark` is for .png, the others
+        follow their viewer's theme. See `heedful.draw.views` for more options.
         """
         views.write(Path(path), [self.trace], views.View(view, dark=dark), title)
 
     def _repr_html_(self) -> str | None:
-        """The heat map of each sentence as an image, readable in a notebook of any theme; None without a trace."""
+        """The figure of each sentence as an image, readable in a notebook of any theme; None without a trace."""
         if self._trace is None:
             return None
         return "".join(f"<div>{views.picture([part.trace]).image()}</div>" for part in self.sentences or (self,))

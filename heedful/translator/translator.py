@@ -24,7 +24,7 @@ from heedful.interop.folder import ModelParts, holds_model, write_model
 from heedful.models import Memory, NeedWeights, Network, pack_weights
 from heedful.models.device import memory_guard, pick, using_threads
 from heedful.observe.influence import LABELS, influence
-from heedful.text import SPECIALS, START, UNKNOWN, Encoded, pad
+from heedful.text import SPECIALS, START, UNKNOWN, Codec, Encoded, pad
 from heedful.text.graphemes import whole
 from heedful.text.segments import READ, Segment, read_rule, segments
 from heedful.trace import Text, Trace, Word
@@ -190,7 +190,7 @@ class Translator:
         how = _decoding(how, decoding, "translate", TranslateKeywords.__annotations__)
         texts = checked_texts([text] if isinstance(text, str) else text, SPLIT_CHARACTERS if split else CHARACTERS)
         pipeline = DecodePipeline(self.parts, self.device, how, self.attention, self.trace_cells)
-        parts = segments(texts, self.parts.source_codec, self.max_source_tokens, split)
+        parts = segments(texts, self.source_codec, self.max_source_tokens, split)
         begun = pipeline.prefixes(parts, text_prefixes(prefix, len(texts)))
         with using_threads(self.threads):
             done = pipeline.run(parts, begun, trace, copy_unknown, batch_tokens, progress)
@@ -237,6 +237,12 @@ class Translator:
         return captions if many else captions[0]
 
     @property
+    def source_codec(self) -> Codec:
+        """The vocabulary of the source; raises ConfigError for a model of images."""
+        source = self.parts.source
+        return source if isinstance(source, Codec) else self.parts.source_codec
+
+    @property
     def reads_images(self) -> bool:
         """Whether the model captions images; otherwise it translates text."""
         return isinstance(self.parts.source, ImageInput)
@@ -264,7 +270,7 @@ class Translator:
         """Return the translation of a text; its n-th alternative has the n-th of each segment, or the last there is."""
         if not parts:
             empty = (
-                self.parts.source_codec.trace(text, self.parts.source_codec.encode(text)),
+                self.source_codec.trace(text, self.source_codec.encode(text)),
                 self.parts.target.read(()),
             )
             record = Trace(*empty, None, np.zeros(1, dtype=np.float32), self.readout) if trace else None
@@ -297,7 +303,7 @@ class Translator:
             raise DataError(f"{text!r} is no text; expected one string")
         check_size(text, "the text", SPLIT_CHARACTERS if split else CHARACTERS)
         pipeline = DecodePipeline(self.parts, self.device, how, self.attention)
-        parts = segments([text], self.parts.source_codec, self.max_source_tokens, split)
+        parts = segments([text], self.source_codec, self.max_source_tokens, split)
         tokens = pipeline.stream(text, parts, pipeline.prefixes(parts, text_prefixes(prefix, 1)))
         return self._stepwise(tokens)
 
@@ -315,7 +321,7 @@ class Translator:
 
         Each is encoded as the unknown token. No piece separates a letter from its marks, or splits an emoji.
         """
-        encoded = (self.parts.target if target else self.parts.source_codec).encode(text)
+        encoded = (self.parts.target if target else self.source_codec).encode(text)
         spans = zip(encoded.ids, encoded.spans, strict=True)
         return whole(text, (span for index, span in spans if index == UNKNOWN))
 
@@ -328,9 +334,7 @@ class Translator:
 
         A source may have `text.max_length` of them, and a target as many as a translation of the longest source.
         """
-        return self.why_too_long(
-            len(self.parts.source_codec.encode(source).ids), len(self.parts.target.encode(target).ids)
-        )
+        return self.why_too_long(len(self.source_codec.encode(source).ids), len(self.parts.target.encode(target).ids))
 
     def why_too_long(self, source: int, target: int = 0) -> str:
         """Return the same for sentences of so many tokens."""
@@ -385,7 +389,7 @@ class Translator:
         targets = checked_texts(targets)
         names, x, y = *self._encode_sources(sources), self.parts.target.encode_all(targets)
         if len(x) != len(y):
-            raise DataError(f"{len(x)} sources but {len(y)} translations")
+            raise DataError(f"{len(x)} {'images' if self.reads_images else 'sentences'} but {len(y)} translations")
         for number, (source, target) in enumerate(zip(x, y, strict=True), 1):
             if why := self.why_too_long(0 if self.reads_images else len(source.ids), len(target.ids)):
                 raise DataError(f"pair {number} of {len(x)}: {why}" if len(x) > 1 else why)
@@ -403,7 +407,7 @@ class Translator:
         """Return the names and codes of sources: texts, or in a model of images, images that `load_image` takes."""
         if not self.reads_images:
             texts = checked_texts(sources)
-            return texts, self.parts.source_codec.encode_all(texts)
+            return texts, self.source_codec.encode_all(texts)
         encoded = [one if isinstance(one, EncodedImage) else self._encode_image(one, picture) for one in sources]
         return [one.regions.name for one in encoded], encoded
 
@@ -457,7 +461,7 @@ class Translator:
         for name, side in (("source", trace.source), ("target", trace.target)):
             if not side.written:
                 raise DataError(f"the {name} is blank: there are no words that could depend on each other")
-        x, y = self.parts.source_codec.encode(source).ids, self.parts.target.encode(target).ids
+        x, y = self.source_codec.encode(source).ids, self.parts.target.encode(target).ids
         words = [(word.first, word.last) for word in trace.source.words]
         guard = memory_guard(f"{way} for {len(x)} source and {len(y)} target tokens", "take a shorter sentence")
         with guard, using_threads(self.threads):
@@ -469,7 +473,7 @@ class Translator:
     def self_attention(self, text: str) -> Trace:
         """Return the encoder's self-attention for a sentence."""
         (text,) = checked_texts([text])
-        encoded = self.parts.source_codec.encode(text)
+        encoded = self.source_codec.encode(text)
         if len(encoded.ids) == 1:
             raise DataError("the text is empty: there are no words to attend to")
         if why := self.why_too_long(len(encoded.ids)):
@@ -485,7 +489,7 @@ class Translator:
                 f"a model of the family '{self.config.family}' has no self-attention; "
                 "a Transformer has (model.family=transformer)"
             )
-        sentence = self.parts.source_codec.trace(text, encoded)
+        sentence = self.source_codec.trace(text, encoded)
         nothing = np.zeros(len(encoded.ids), dtype=np.float32)
         return Trace(sentence, sentence, weights[0].float().cpu().numpy(), nothing, inside=True)
 
@@ -522,7 +526,7 @@ class Translator:
 
     def self_attention_sentences(self, text: str) -> tuple[list[tuple[int, Trace]], list[str]]:
         """Return the self-attention of each sentence of a text, with its first character; and the notes on them."""
-        parts = segments([text], self.parts.source_codec, self.max_source_tokens)
+        parts = segments([text], self.source_codec, self.max_source_tokens)
         return [(one.start, self.self_attention(one.text)) for one in parts], [
             note for one in parts for note in one.notes
         ]

@@ -7,12 +7,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from itertools import islice
+from pathlib import Path
 
 import pytest
 from conftest import ROOT
 
 from heedful.data import pronouns
 from heedful.data.hindi import generate
+from heedful.data.scenes import scenes
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -119,13 +121,36 @@ def test_pronouns(heedful_cli: Run) -> None:
     assert first["nouns"] == list(made[0].nouns)
 
 
+def test_scenes(heedful_cli: Run, tmp_path: Path) -> None:
+    made = list(scenes(5, seed=3, split="valid", language="hi", size=96, objects=(2, 3)))
+    options = ("--pairs", 5, "--seed", 3, "--split", "valid", "--language", "hi", "--pixels", 96, "--objects", "2-3")
+    code, out, err = heedful_cli("corpus", "scenes", "--out", tmp_path / "one", *options)
+    assert (code, out) == (0, "")
+    assert "5 scenes" in err
+    rows = (tmp_path / "one" / "captions.csv").read_text(encoding="utf-8").splitlines()
+    assert rows == ["image,caption", *(f"00000{i}.png,{scene.caption}" for i, scene in enumerate(made, 1))]
+    assert len(list((tmp_path / "one" / "images").iterdir())) == 5
+    code, out, _ = heedful_cli("corpus", "scenes", "--out", tmp_path / "two", *options, "--json")
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert [line["captions"] for line in lines] == [scene.captions for scene in made]
+    assert [line["regions"] for line in lines] == [[list(region) for region in scene.regions] for scene in made]
+    assert lines[0]["objects"][0]["kind"] == made[0].objects[0].kind
+    before = (tmp_path / "one" / "regions.jsonl").read_bytes()
+    code, out, err = heedful_cli("corpus", "scenes", "--out", tmp_path / "one")
+    assert (code, out) == (2, "")
+    assert str(tmp_path / "one") in err
+    assert "captions.csv" in err
+    assert (tmp_path / "one" / "regions.jsonl").read_bytes() == before
+    assert len(list((tmp_path / "one" / "images").iterdir())) == 5
+
+
 # ---- mistakes
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["hind"], "unknown corpus 'hind'; choose one of hindi, pronouns. Did you mean 'hindi'?"),
+        (["hind"], "unknown corpus 'hind'; choose one of hindi, pronouns, scenes. Did you mean 'hindi'?"),
         (["hindi", "--split", "tests"], "choose one of test, train, valid. Did you mean 'test'?"),
         (["hindi", "--direction", "en-fr"], "unknown direction 'en-fr'; choose one of en-hi, hi-en."),
         (["hindi", "--min-words", 1], "sentences of 1 to 50 words were asked for; they have from 2 to 50"),
@@ -134,15 +159,29 @@ def test_pronouns(heedful_cli: Run) -> None:
         (["pronouns", "--direction", "hi-en"], "--direction hi-en: the corpus pronouns is English to French"),
         (["pronouns", "--max-words", 33], "sentences of 3 to 33 words were asked for; they have from 3 to 32"),
         (["pronouns", "--split", "tests"], "choose one of test, train, valid. Did you mean 'test'?"),
+        (["hindi", "--out", "d"], "--out has no effect for hindi"),
+        (["pronouns", "--objects", "1-2"], "--objects has no effect for pronouns"),
+        (["scenes"], "--out"),
+        (["scenes", "--out", "d", "--direction", "hi-en"], "--direction has no effect for scenes"),
+        (["scenes", "--out", "d", "--max-words", 9], "--max-words has no effect for scenes"),
+        (["scenes", "--out", "d", "--alignments"], "--alignments has no effect for scenes"),
+        (["scenes", "--out", "d", "--objects", "many"], "--objects many: expected a number or a range such as 1-4"),
+        (["scenes", "--out", "d", "--objects", "2-5"], "objects is 2 to 5, expected whole numbers from 1 to 4"),
+        (["scenes", "--out", "d", "--language", "fr"], "choose one of en, hi"),
+        (["scenes", "--out", "d", "--split", "tests"], "choose one of test, train, valid. Did you mean 'test'?"),
         (["hindi", "--pairs", 0], "--pairs"),
         (["hindi", "--pairs", "many"], "--pairs"),
         ([], "Missing argument"),
     ],
 )  # fmt: skip
-def test_mistakes(heedful_cli: Run, options: list[object], message: str) -> None:
+def test_mistakes(
+    heedful_cli: Run, options: list[object], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     code, out, err = heedful_cli("corpus", *options)
     assert (code, out) == (2, "")
     assert message in err
+    assert not list(tmp_path.iterdir())
 
 
 def test_more_than_there_are(heedful_cli: Run, monkeypatch: pytest.MonkeyPatch) -> None:

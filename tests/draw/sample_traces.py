@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
 from collections.abc import Sequence
 
 import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from heedful.trace import Text, Trace, Word
+from heedful.trace import ImageRegions, Text, Trace, Word
 from heedful.trace.model_attention import AttentionGroup
 from heedful.trace.readout import Readout
 
@@ -144,6 +146,48 @@ def decoder_group() -> AttentionGroup:
     weights *= 0.6 / weights.sum(-1, keepdims=True)
     weights[..., 0] += 0.4
     return AttentionGroup.from_weights("self", (x, x), ["layers.0.self_attn"], "eager", weights, generated=5)
+
+
+def png(pixels: NDArray[np.uint8]) -> bytes:
+    """A PNG file of pixels (high, wide, 3)."""
+    high, wide, _ = pixels.shape
+    lines = np.concatenate([np.zeros((high, 1), np.uint8), pixels.reshape(high, -1)], axis=1).tobytes()
+    header = struct.pack(">IIBBBBB", wide, high, 8, 2, 0, 0, 0)
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(lines)), (b"IEND", b""))
+    packed = (struct.pack(">I", len(d)) + kind + d + struct.pack(">I", zlib.crc32(kind + d)) for kind, d in chunks)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(packed)
+
+
+def scene() -> NDArray[np.uint8]:
+    """A picture of 60 × 40 pixels: a red square at the upper left, a blue one at the lower right, on white."""
+    pixels = np.full((40, 60, 3), 255, dtype=np.uint8)
+    pixels[:20, :20] = (200, 30, 30)
+    pixels[20:, 40:] = (30, 60, 200)
+    return pixels
+
+
+def caption(
+    text: str = "a red square and a blue square", layers: int = 1, count: int = 1, name: str = "s.png"
+) -> Trace:
+    """A caption over 2 × 3 regions of `scene`: 'red square' attends to region 0, 'blue square' to region 5.
+
+    'red' and 'blue' have 80 % on the region and 10 % on none, 'square' 60 % and 20 %, the other words 90 % on none.
+    In head h of layer l of several, regions are shifted by l + h.
+    """
+    image = ImageRegions("s.png", 600, 400, 2, 3, png(scene()))
+    x, y = image.text(), side(text.split())
+    T, S = len(y.tokens), len(x.tokens)
+    weights = np.zeros((layers, count, T, S), dtype=np.float32)
+    at = [None, (0, 0.8, 0.1), (0, 0.6, 0.2), None, None, (5, 0.8, 0.1), (5, 0.6, 0.2)]
+    for layer in range(layers):
+        for head in range(count):
+            for t in range(T):
+                region, weight, none = (at[t] if t < len(at) else None) or (0, 0.1 / 6, 0.9)
+                weights[layer, head, t] = (1 - weight - none) / (S - 2)
+                weights[layer, head, t, (region + layer + head) % (S - 1)] = weight
+                weights[layer, head, t, -1] = none
+    log_probs = np.log(np.linspace(0.95, 0.4, T)).astype(np.float32)
+    return Trace(x, y, weights, log_probs, image=image)
 
 
 HOSTILE = [

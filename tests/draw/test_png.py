@@ -232,8 +232,9 @@ def test_chinese_and_japanese_are_drawn() -> None:
 
 def test_every_view_can_be_drawn(tmp_path: Path) -> None:
     need("मैं")
+    traces = {"self": samples.inside(), "regions": samples.caption()}
     for name in views.VIEWS:
-        views.write(tmp_path / "x.png", [samples.inside() if name == "self" else samples.heads()], View(name))
+        views.write(tmp_path / "x.png", [traces.get(name, samples.heads())], View(name))
         assert len((tmp_path / "x.png").read_bytes()) > 5_000
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.config import FixedConfig, RnnConfig, TransformerConfig
+from heedful.config import Config, FixedConfig, RnnConfig, TransformerConfig
 from heedful.errors import ConfigError, DataError
 from heedful.trace.alarms import AlarmRates
 from heedful.trace.readout import ENDS, MARKS, STEPS, SYMMETRIES, Readout, weighted
@@ -148,10 +148,10 @@ def test_a_head_that_is_not_there(heads):
 def test_the_usual_and_the_naive():
     deep = TransformerConfig(layers=2, decoder_layers=5)
     evened = Readout(end="drop", marks="apart", even=True)
-    assert (Readout.naive(deep), Readout.usual(deep)) == (Readout(5), evened)
+    assert (Readout.naive(deep), Readout.usual(Config(deep))) == (Readout(5), evened)
     alone = replace(evened, layer=1, heads=(1,))
-    assert (Readout.naive(RnnConfig()), Readout.usual(RnnConfig())) == (Readout(1), alone)
-    assert Readout.usual(FixedConfig()) == alone
+    assert (Readout.naive(RnnConfig()), Readout.usual(Config())) == (Readout(1), alone)
+    assert Readout.usual(Config(FixedConfig())) == alone
 
 
 def test_every_field_goes_there_and_back():

@@ -60,7 +60,7 @@ def test_too_few_pairs_and_models_without_attention_have_none() -> None:
 def test_another_readout_has_other_rates() -> None:
     translator = random_translator("transformer")
     assert measure_alarms(translator, PAIRS, Readout(1, (2,))) != measure_alarms(translator, PAIRS)
-    assert translator.readout == Readout.usual(translator.config.model)
+    assert translator.readout == Readout.usual(translator.config)
 
 
 def test_heedful_readout_saves_them_and_info_says_them(heedful_cli: Run, tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_rates_alone_are_no_readout_that_was_chosen(heedful_cli: Run, tmp_path: 
     """The usual read-out with measured alarms: nothing has to be better than it, and nothing is set aside for it."""
     folder, pairs = random_folder(tmp_path / "m", "rnn"), write_pairs(tmp_path / "pairs.tsv", PAIRS)
     parts = heedful.load(folder, "cpu").parts
-    usual = Readout.usual(parts.config.model)
+    usual = Readout.usual(parts.config)
     write_readout(folder, replace(usual, alarms=CHANCE))
     assert "default" in heedful_cli("info", folder).out
     assert "up to now" not in heedful_cli("readout", folder, pairs, "--dry-run").out
@@ -109,7 +109,7 @@ def test_the_end_of_training_measures_them(tmp_path: Path) -> None:
     rates = translator.readout.alarms
     assert rates is not None
     assert rates == measure_alarms(translator, PAIRS)
-    assert translator.readout.is_usual(translator.config.model)
+    assert translator.readout.is_usual(translator.config)
     # A read-out that was chosen for these weights stays, when the same run ends again.
     chosen = Readout(1, (1,), chosen="by hand")
     write_readout(tmp_path / "m", chosen)
@@ -135,7 +135,7 @@ def test_training_that_cannot_measure_them_still_ends_with_its_model(
 def test_several_models_together_are_not_measured(tmp_path: Path) -> None:
     folders = [random_folder(tmp_path / str(seed), "rnn", seed=seed) for seed in (1, 2)]
     for folder in folders:
-        usual = Readout.usual(heedful.load(folder, "cpu").config.model)
+        usual = Readout.usual(heedful.load(folder, "cpu").config)
         write_readout(folder, replace(usual, alarms=CHANCE))
     assert heedful.load(folders[0], "cpu").readout.alarms == CHANCE
     assert heedful.load(folders, "cpu").readout.alarms is None
