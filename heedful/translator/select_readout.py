@@ -164,8 +164,7 @@ def select_by_regions(
             f"{len(used)} of {len(linked)} captions with regions can be read; selecting a read-out takes at least two"
         )
     table = weight_table(translator, [code for code, _ in used], [caption for _, caption in used], batch_tokens)
-    config = translator.config.model
-    defaults = {"naive": Readout.naive(config), "usual": Readout.usual(config)}
+    defaults = {"naive": Readout.naive(translator.config.model), "usual": Readout.usual(translator.config)}
     selection = select_pointing(table, gold, defaults, own_readout(translator))
     pictures = [(LoadedImage(code.regions.name, code.pixels), caption) for code, caption in used]
     alarms = measure_alarms(translator, pictures, selection.readout, batch_tokens)
