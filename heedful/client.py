@@ -10,10 +10,12 @@ followed, so that a token is sent to the given address only.
 
 from __future__ import annotations
 
+import base64
 import http.client
 import io
 import json
 import math
+import os
 import random
 import re
 import ssl
@@ -22,15 +24,17 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
+from pathlib import Path
 from typing import Any, TypedDict, Unpack, cast, overload
 from urllib.parse import urlsplit
 
 from heedful.errors import ConfigError, DataError, HeedfulError, MachineError, known_arguments, suggest_keywords
-from heedful.files import too_many
+from heedful.files import megabytes, open_plain, too_many
 
-__all__ = ["MAX_RESPONSE", "Client", "RequestTooLargeError", "ServiceError", "TranslateOptions"]
+__all__ = ["MAX_RESPONSE", "CaptionOptions", "Client", "RequestTooLargeError", "ServiceError", "TranslateOptions"]
 
 MAX_RESPONSE = 64_000_000  # bytes of a response, or of all events of a stream
+MAX_IMAGE = 64_000_000  # bytes of an image that is sent; a service allows fewer
 MAX_PROBLEM = 65_536  # bytes of a response that is an error
 MAX_MESSAGE = 500  # characters of an error that are passed on
 MAX_PAUSE = 3600.0  # seconds that a service may ask to wait
@@ -49,6 +53,18 @@ class TranslateOptions(TypedDict, total=False):
     prefix: str | None
     alignments: bool
     markup: bool
+    trace: bool
+
+
+class CaptionOptions(TypedDict, total=False):
+    """The options of `Client.caption`; see docs/guide/http-api.md."""
+
+    name: str
+    model: str | None
+    beam: int
+    n_best: int
+    prefix: str | None
+    alignments: bool
     trace: bool
 
 
@@ -177,6 +193,30 @@ class Client:
             yield from items
             done, waiting, size = done + len(some), waiting[size:], min(batch, 2 * size)
 
+    def caption(self, image: str | os.PathLike[str] | bytes, **options: Unpack[CaptionOptions]) -> dict[str, Any]:
+        """Caption an image, given as a file name or as bytes; the result is a `CaptionItem` of docs/guide/http-api.md.
+
+        The options are `name`, `model`, `beam`, `n_best`, `prefix`, `alignments` and `trace`.
+        """
+        known_arguments("Client.caption", options, CaptionOptions.__annotations__)
+        (record,) = self._json("POST", "/v1/caption", "caption", {**_image(image), **options})
+        with self._checking():
+            _check_caption(record, "caption", options)
+        return record
+
+    @suggest_keywords
+    def stream_caption(
+        self,
+        image: str | os.PathLike[str] | bytes,
+        *,
+        name: str = "",
+        model: str | None = None,
+        prefix: str | None = None,
+    ) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield the events of a caption while it is decoded: start, token …, done, each with its record."""
+        options = {"model": model, "prefix": prefix, "stream": True, **({"name": name} if name else {})}
+        return self._stream("/v1/caption", {**_image(image), **options})
+
     @suggest_keywords
     def align(self, pairs: Sequence[tuple[str, str]], *, model: str | None = None) -> list[dict[str, Any]]:
         """Return the links between the words of sentence pairs."""
@@ -193,10 +233,13 @@ class Client:
         self, text: str, *, model: str | None = None, prefix: str | None = None
     ) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield the events of a translation while it is decoded: start, token …, done, each with its record."""
-        body = {"text": text, "model": model, "prefix": prefix}
+        return self._stream("/v1/stream", {"text": text, "model": model, "prefix": prefix})
+
+    def _stream(self, path: str, body: object) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield the events of a stream until `done`, each with its record."""
         connection, response = self._connection(), None
         try:
-            response = self._request(connection, "POST", "/v1/stream", body)
+            response = self._request(connection, "POST", path, body)
             self._check_type(response, "text/event-stream")
             for name, record in _events(response):
                 if name == "error":
@@ -230,7 +273,7 @@ class Client:
         self.close()
 
     def _json(self, method: str, path: str, name: str, body: object = None) -> list[dict[str, Any]]:
-        """Return the list of objects with this name in a response."""
+        """Return the list of objects, or the one object, with this name in a response."""
         try:
             connection = self._free.pop()
         except IndexError:
@@ -240,8 +283,10 @@ class Client:
             response = self._request(connection, method, path, body)
             self._check_type(response, "application/json")
             records = _parse(_read(response, MAX_RESPONSE)).get(name)
+            if name == "caption" and isinstance(records, dict):
+                records = [records]
             if not isinstance(records, list) or not all(isinstance(one, dict) for one in records):
-                raise _InvalidResponseError(f"it has no list of {name}")
+                raise _InvalidResponseError(f"it has no {'list of ' * (name != 'caption')}{name}")
             whole = True
         except TimeoutError:
             raise ServiceError(f"{self.url}: no whole answer within {self.timeout:g} s") from None
@@ -487,6 +532,40 @@ def _check_count(records: Sequence[object], count: int) -> None:
         raise _InvalidResponseError(f"{count} results were asked for, and {len(records)} came")
 
 
+def _image(image: str | os.PathLike[str] | bytes) -> dict[str, str]:
+    """Return the fields of a request with an image: its file in base64, and its name."""
+    name = ""
+    if not isinstance(image, bytes):
+        path = os.fsdecode(image)
+        name = os.path.basename(path)
+        try:
+            with open_plain(Path(path)) as file:
+                image = file.read(MAX_IMAGE + 1)
+        except (OSError, ValueError) as error:
+            raise DataError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
+        if len(image) > MAX_IMAGE:
+            raise DataError(f"{path}: an image of more than {megabytes(MAX_IMAGE)} is not sent")
+    return {"image": base64.b64encode(image).decode("ascii"), **({"name": name[-200:]} if name else {})}
+
+
+def _check_caption(item: dict[str, Any], where: str, options: CaptionOptions, inner: bool = False) -> None:
+    """Raise an error for a caption with a missing field, or one of another type."""
+    wanted: TranslateOptions = {"alignments": options.get("alignments", False), "n_best": options.get("n_best", 1)}
+    _check_item(item, where, wanted, inner)
+    if not isinstance(item.get("image"), dict):
+        raise _InvalidResponseError(f"{where}.image is {_short(item.get('image'))}, expected an object")
+    for name in ("width", "height", "rows", "columns"):
+        _number(item["image"], name, f"{where}.image")
+    for i, word in enumerate(item["words"]):
+        box = word.get("box")
+        if box is not None and not (isinstance(box, list) and len(box) == 4):
+            raise _InvalidResponseError(f"{where}.words[{i}].box is {_short(box)}, expected 4 numbers")
+        for number in box or ():
+            _number({"box": number}, "box", f"{where}.words[{i}]")
+    for i, other in enumerate(() if inner else item.get("alternatives") or ()):
+        _check_caption(other, f"{where}.alternatives[{i}]", options, inner=True)
+
+
 def _check_item(item: dict[str, Any], where: str, options: TranslateOptions, inner: bool = False) -> None:
     """Raise an error for a translation with a missing field, or one of another type."""
     for name in ("source", "text"):
@@ -538,9 +617,12 @@ def _check_event(name: str, record: dict[str, Any]) -> None:
                 f"{name}.start is {_short(record.get('start'))}, expected a whole number from 0"
             )
     elif name == "done":
-        if not isinstance(record.get("translation"), dict):
+        if isinstance(record.get("caption"), dict):
+            _check_caption(record["caption"], "done.caption", {})
+        elif isinstance(record.get("translation"), dict):
+            _check_item(record["translation"], "done.translation", {})
+        else:
             raise _InvalidResponseError(f"done.translation is {_short(record.get('translation'))}, expected an object")
-        _check_item(record["translation"], "done.translation", {})
 
 
 def _text(record: dict[str, Any], name: str, where: str) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 
 TOKEN = "HEEDFUL_TOKEN"
+PACKAGES = ("fastapi", "uvicorn", "pydantic", "starlette", "httptools", "python_multipart")  # of the extra `serve`
 
 
 def serve(
@@ -39,6 +40,12 @@ def serve(
     items: Annotated[int, typer.Option(metavar="N", min=1, help="Maximum texts of a request.")] = 128,
     sentences: Annotated[int, typer.Option(metavar="N", min=1, help="Maximum sentences of a request (413).")] = 2_000,
     body: Annotated[int, typer.Option(metavar="N", min=1, help="Maximum bytes of a request (413).")] = 2_000_000,
+    image_bytes: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Maximum bytes of an image to caption (413).")
+    ] = 10_000_000,
+    image_pixels: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Maximum pixels of an image, width × height (413).")
+    ] = 25_000_000,
     max_beam: Annotated[int, typer.Option(metavar="N", min=1, help="Maximum beam size.")] = 16,
     cells: Annotated[
         int, typer.Option(metavar="N", min=1, help="Maximum source × target tokens of a figure.")
@@ -82,8 +89,9 @@ def serve(
 ) -> None:
     """Serve models over HTTP, with a web page.
 
-    The page shows the attention of each translation. If the environment has HEEDFUL_TOKEN, requests need that token
-    (Authorization: Bearer TOKEN). The API, limits and metrics: `docs/guide/serve.md`.
+    The page shows the attention of each translation, or of the caption of an image. If the environment has
+    HEEDFUL_TOKEN, requests need that token (Authorization: Bearer TOKEN). The API, limits and metrics:
+    `docs/guide/serve.md`.
     """
     begun = time.perf_counter()
     try:
@@ -93,7 +101,7 @@ def serve(
         from heedful.serve.http.service import TranslationService
         from heedful.serve.limits import Limits
     except ImportError as error:
-        if error.name and error.name.split(".")[0] not in ("fastapi", "uvicorn", "pydantic", "starlette", "httptools"):
+        if error.name and error.name.split(".")[0] not in PACKAGES:
             raise
         raise ConfigError(f"serving needs {error.name}: {install_command('serve')}") from None
     limits = Limits(
@@ -101,6 +109,8 @@ def serve(
         items=items,
         sentences=sentences,
         body=body,
+        image_bytes=image_bytes,
+        image_pixels=image_pixels,
         beam=max_beam,
         cells=cells,
         png_cells=png_cells,
@@ -145,5 +155,5 @@ def _threads(registry: ModelRegistry) -> int:
     from heedful.serve.http.models import EXAMPLES, example
     from heedful.translator.threads import measured_serving_threads
 
-    _, translator = registry.find(None)
+    translator = registry.models[registry.default]
     return measured_serving_threads(translator, example(translator) or EXAMPLES[2])

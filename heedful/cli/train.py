@@ -19,6 +19,7 @@ from heedful.config import CELLS, SCORES, settings
 from heedful.errors import ConfigError
 
 if TYPE_CHECKING:
+    from heedful.data.captions import CaptionFile
     from heedful.data.formats import PairFile
     from heedful.training import Estimate, Reporter
 
@@ -50,6 +51,27 @@ def train(
     valid_links: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Word links of the validation pairs.")
     ] = None,
+    images: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Train on captions: PAIRS are files with columns image and caption, and DIR, a folder, zip or tar, "
+            "has the images.",
+        ),
+    ] = None,
+    valid_images: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="The images of --valid, if they are not in --images.")
+    ] = None,
+    regions: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Boxes of words to train attention on: JSON lines with image, word, x, y, w and h in pixels.",
+        ),
+    ] = None,
+    valid_regions: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Boxes of words of the validation captions.")
+    ] = None,
     model: Annotated[
         str | None,
         typer.Option(
@@ -63,6 +85,9 @@ def train(
     order: Annotated[
         str | None,
         typer.Option(metavar="bahdanau|luong", help="Attention before the cell, or after it [bahdanau]."),
+    ] = None,
+    image_encoder: Annotated[
+        str | None, typer.Option(metavar="conv|patches|timm", help="The encoder of images [conv].")
     ] = None,
     init: Annotated[
         str | None,
@@ -97,12 +122,15 @@ def train(
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Train a translation model on sentence pairs.
+    """Train a translation model on sentence pairs, or a captioner on images and captions.
 
     PAIRS are files of TSV (a sentence, a tab, its translation), CSV with a header, or JSON lines. Pairs that are
     cleaned or dropped are reported. The best model on the validation pairs is written to DIR.
     Ctrl-C writes a checkpoint, and --resume continues from it; `heedful train --out m --resume` needs no PAIRS.
     With --init, an existing model is fine-tuned; its own folder is not changed.
+
+    With --images, PAIRS are captions of images: CSV or TSV with columns image and caption, `image#0<TAB>caption`, JSON
+    lines, or COCO's JSON. `heedful caption` captions images with the model.
 
     All settings and what they mean: `docs/reference/settings.md`.
     """
@@ -111,6 +139,8 @@ def train(
         "model": {"family": model, "cell": cell, "score": score, "order": order},
         "training": {"steps": steps, "seed": seed, "device": device, "threads": threads, "precision": precision},
     }
+    if image_encoder is not None:
+        named["image"] = {"encoder": image_encoder}
     for section, values in [*settings(set_ or []).items(), *named.items()]:
         chosen.setdefault(section, {}).update({k: v for k, v in values.items() if v is not None})
 
@@ -122,12 +152,29 @@ def train(
     from heedful.translator.train import train_model
 
     if resume and not (pairs or source or target):
-        if valid or valid_source or valid_target or columns or format_ or links or valid_links:
+        others = (valid, valid_source, valid_target, columns, format_, links, valid_links)
+        if any(others) or images or valid_images or regions or valid_regions:
             raise ConfigError(
-                "--valid, --links, --columns and --format go with PAIRS; a run resumed without PAIRS keeps its own"
+                "--valid, --links, --images, --regions, --columns and --format go with PAIRS; a run resumed without "
+                "PAIRS keeps its own"
             )
         inputs = Inputs((), strict=strict)
+    elif images:
+        parallel = {"--source": source, "--target": target, "--valid-source": valid_source}
+        options.check_unused("with --images", {name: path is not None for name, path in parallel.items()})
+        if links or valid_links:
+            raise ConfigError("--links are between words of two sentences; captions of images have --regions")
+        captions = _captions(pairs or [], images, regions, columns, format_)
+        held_captions = _captions([valid] if valid else [], valid_images or images, valid_regions, columns, "")
+        if not captions:
+            raise ConfigError("no captions: name a file with the columns image and caption")
+        if not held_captions and (valid_images or valid_regions):
+            raise ConfigError("--valid-images and --valid-regions go with --valid; give both")
+        inputs = Inputs(captions, held_captions, strict)
     else:
+        without = {"--valid-images": valid_images, "--regions": regions, "--valid-regions": valid_regions}
+        options.check_unused("without --images", {name: path is not None for name, path in without.items()})
+        options.check_unused("without --images", {"--image-encoder": image_encoder is not None})
         training = _linked(options.pair_files(pairs, source, target, columns, format_), links)
         held = _valid(valid, valid_source, valid_target, columns, format_)
         if valid_links and not (links and held):
@@ -179,6 +226,12 @@ def _has_attention(out: Path) -> bool:
     return bool(about(out)["config"]["model"]["family"] != "fixed")
 
 
+def _captions_images(out: Path) -> bool:
+    from heedful.interop.folder import about
+
+    return "image" in about(out)["config"]
+
+
 def _log_recipe(reporter: Reporter, recipe: Path | None) -> None:
     if recipe and _is_first_process():
         reporter.log(f"settings of {recipe}")
@@ -191,6 +244,17 @@ def _linked(files: tuple[PairFile, ...], links: Path | None) -> tuple[PairFile, 
     if len(files) > 1:
         raise ConfigError(f"--links needs one file of pairs, but there are {len(files)}; join them")
     return (replace(files[0], links=str(links)),)
+
+
+def _captions(
+    files: list[Path], images: Path, regions: Path | None, columns: str, format_: str
+) -> tuple[CaptionFile, ...]:
+    """Return files of captions with their images."""
+    from heedful.data.captions import CaptionFile
+
+    if regions and len(files) > 1:
+        raise ConfigError(f"--regions needs one file of captions, but there are {len(files)}; join them")
+    return tuple(CaptionFile(str(file), str(images), str(regions or ""), format_, columns) for file in files)
 
 
 def _valid(
@@ -218,7 +282,11 @@ def _report(result: Any, out: Path) -> None:  # noqa: ANN401  (its class would l
         return
     why = "no improvement for a while" if result.reason == "patience" else "all steps done"
     log(f"{why}, after step {result.step:,}{scores}")
-    log(f'the model is in {out}; try: heedful translate {quote(str(out))} "…"{" --show" * _has_attention(out)}')
+    show = " --show" * _has_attention(out)
+    if _captions_images(out):
+        log(f"the model is in {out}; try: heedful caption {quote(str(out))} IMAGE{show}")
+    else:
+        log(f'the model is in {out}; try: heedful translate {quote(str(out))} "…"{show}')
 
 
 def estimate_table(estimate: Estimate) -> str:
@@ -226,13 +294,20 @@ def estimate_table(estimate: Estimate) -> str:
     from heedful.training.progress import clock
 
     pairs = max(estimate.pairs, 1)
+    source = f"{estimate.source_tokens:,} source ({estimate.source_tokens / pairs:.1f} a sentence), "
+    captions = not estimate.vocabularies[0]
     rows = {
-        "pairs": f"{estimate.pairs:,} for training, {estimate.valid_pairs:,} for validation",
-        "tokens": (
-            f"{estimate.source_tokens:,} source ({estimate.source_tokens / pairs:.1f} a sentence), "
-            f"{estimate.target_tokens:,} target ({estimate.target_tokens / pairs:.1f})"
+        "captions" if captions else "pairs": (
+            f"{estimate.pairs:,} for training, {estimate.valid_pairs:,} for validation"
         ),
-        "vocabularies": f"{estimate.vocabularies[0]:,} and {estimate.vocabularies[1]:,} tokens",
+        "tokens": (
+            f"{'' if captions else source}{estimate.target_tokens:,} target ({estimate.target_tokens / pairs:.1f})"
+        ),
+        "vocabulary" if captions else "vocabularies": (
+            f"{estimate.vocabularies[1]:,} tokens"
+            if captions
+            else f"{estimate.vocabularies[0]:,} and {estimate.vocabularies[1]:,} tokens"
+        ),
         "weights": f"{estimate.weights:,}",
         "memory": (
             f"{estimate.bytes_at_most / 2**30:.2f} GiB at most in these steps, one of them with the largest batch; "

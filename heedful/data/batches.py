@@ -13,17 +13,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from queue import Empty, Queue
 from threading import Event, Thread
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from heedful.data.cache import Array
-
-if TYPE_CHECKING:
-    from heedful.data.corpus import Corpus
-
+from heedful.data.corpus import Corpus, ImageArray
 
 T = TypeVar("T")
 
@@ -44,6 +41,7 @@ def rounded(lengths: Array | int) -> Array:
 class Batch:
     """Source x (B, S) and target y (B, T) of the pairs `rows`; y begins with `<s>` and ends with `</s>`; 0 is padding.
 
+    The sources of captions are images: x is uint8 (B, P, P, 3), or float16 features (B, S - 1, F) of their regions.
     x and y may have more rows than there are pairs: these are all padding. `tokens` is the number of target tokens to
     predict. `links` (N,), if pairs have any, are positions in a flattened array (B, T, S) of the T tokens to predict
     and the S source tokens; positions past its end are padding.
@@ -146,15 +144,21 @@ class Batches:
         """
         rows = np.asarray(rows, np.int64)
         x, y = self.corpus.sides(rows, epoch)
+        images = self.corpus.source if isinstance(self.corpus.source, ImageArray) else None
         (source, target), count = (x.shape[1], y.shape[1]), len(rows)
         if fixed:
             source, target = int(rounded(source)), int(rounded(target))
-            count = max(count, self._most(max(source, target), self.sentences))
+            count = max(count, self._most(target if images else max(source, target), self.sentences))
         share = max(1, -(-(count if fixed else count - rank) // world))
         mine = slice(rank, None, world)
         x, y, rows = x[mine], y[mine], rows[mine]
         wide_x, wide_y = np.zeros((share, source), np.int64), np.zeros((share, target + 1), np.int64)
-        wide_x[: len(rows), : x.shape[1]] = x
+        if images:
+            source = images.positions
+            wide_x = np.zeros((share, *x.shape[1:]), x.dtype)
+            wide_x[: len(rows)] = x
+        else:
+            wide_x[: len(rows), : x.shape[1]] = x
         wide_y[: len(rows), 1 : 1 + y.shape[1]] = y
         wide_y[: len(rows), 0] = self.start
         links = self._links(rows, epoch, (share, target, source), fixed)

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from heedful.data.columns import parse_columns, shortened, some
 from heedful.data.files import BOM, called, is_packed, opened, raw_lines
-from heedful.data.formats import PairFile, Raw, format_of
+from heedful.data.formats import PairFile, Raw, digest_of, format_of
 from heedful.errors import ConfigError, DataError, choose
 from heedful.files import Unpacked, check_depth, max_json, megabytes
 
@@ -93,6 +93,21 @@ class CaptionFile:
         """The name of the file for errors."""
         return called(self.path)
 
+    @property
+    def paths(self) -> dict[str, str]:
+        """The files, by the name of the field."""
+        return {name: path for name in ("path", "regions") if (path := getattr(self, name))}
+
+    @property
+    def linked(self) -> bool:
+        """Whether there is a file of regions."""
+        return bool(self.regions)
+
+    def fingerprint(self) -> list[str]:
+        """Return a hash key of the captions: format, all bytes, and the names, sizes and times of the images."""
+        contents = [digest_of(Path(path)) if path else "" for path in (self.path, self.regions)]
+        return [self.format, self.columns, *contents, self.image_files.fingerprint()]
+
     @cached_property
     def image_files(self) -> ImageFiles:
         """The images."""
@@ -152,6 +167,19 @@ class CaptionList:
     def full_name(self) -> str:
         """Their name for errors."""
         return f"the {self.name}"
+
+    @property
+    def paths(self) -> dict[str, str]:
+        """The files: of regions, if there is one."""
+        return {"regions": self.regions} if isinstance(self.regions, str) and self.regions else {}
+
+    @property
+    def linked(self) -> bool:
+        """Whether there are regions."""
+        return bool(self.regions)
+
+    def fingerprint(self) -> None:
+        """Return None: captions in memory are not cached."""
 
     @cached_property
     def image_files(self) -> ImageFiles:

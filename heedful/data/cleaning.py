@@ -19,6 +19,7 @@ from heedful.errors import DataError
 DROPPED = {
     "blank line": "a blank line",
     "empty side": "an empty side",
+    "empty caption": "an empty caption",
     "too long": "a side has too many characters (data.max_characters)",
     "length ratio": "one side is many times as long as the other (data.max_ratio)",
     "duplicate": "repeated (data.duplicates=keep keeps it)",
@@ -117,6 +118,8 @@ class CleaningReport:
     def check_not_empty(self, name: str) -> None:
         """Raise DataError if no pair of the file `name` was kept."""
         blank, half = (self.counts.get(reason, 0) for reason in ("blank line", "empty side"))
+        if (without := self.counts.get("empty caption", 0)) and blank + without == self.read:
+            raise DataError(f"{name}: no image has a caption ({without:,} are empty)")
         if not self.read:
             raise DataError(f"{name}: empty, expected sentence pairs")
         if blank == self.read:
@@ -145,6 +148,29 @@ class Cleaned:
     targets: list[str]
     lines: list[int]
     report: CleaningReport
+
+
+def clean_captions(rows: Sequence[Raw], name: str, config: DataConfig) -> tuple[Cleaned, list[int]]:
+    """Clean captions of the file `name`; return them with the numbers of the rows that are kept.
+
+    The other side of a row is the name of an image, which stays as it is. Rules that compare both sides do not apply.
+    """
+    kept: list[int] = []
+    targets: list[str] = []
+    report = CleaningReport(len(rows))
+    for number, (line, image, raw) in enumerate(rows):
+        caption, why = (raw, ()) if _is_clean(raw) else clean_text(raw)
+        if not caption:
+            report.drop("empty caption" if image else "blank line", f"{name}:{line}", image, caption)
+        elif len(caption) > config.max_characters:
+            report.drop("too long", f"{name}:{line}", image, caption)
+        else:
+            kept.append(number)
+            targets.append(caption)
+            for reason in why:
+                report.change(reason, f"{name}:{line}", raw, caption)
+    sources, lines = [rows[number].source for number in kept], [rows[number].line for number in kept]
+    return Cleaned(sources, targets, lines, report), kept
 
 
 def clean(rows: Sequence[Raw], name: str, config: DataConfig) -> Cleaned:

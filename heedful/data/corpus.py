@@ -13,14 +13,19 @@ arrays:
 With `text.regularise`, `numbers` are word numbers, and for each side there is a table of segmentations of each word:
 `ids`, `offsets` and `starts` (see `Table`). Links between words, if the pairs have any, are cached too: see `links`.
 The cache key has the pairs, the vocabularies, and the settings in section `text` that matter.
+
+The sources of captions are images: `ImageArray` holds them, resized to squares, or what a frozen image encoder has
+computed from them. `open_images` makes or maps the cache of the squares, `cached_features` that of the features.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import blake2b
+from importlib.metadata import version
 from itertools import compress
 from pathlib import Path
 from typing import NamedTuple
@@ -30,10 +35,12 @@ import numpy.typing as npt
 
 from heedful.config import TextConfig
 from heedful.data.cache import Array, Arrays, Log, Writer, key_of, stored
-from heedful.data.formats import Pair
+from heedful.data.formats import Pair, portions
+from heedful.data.images import LIMITS, ImageFiles, ImageLimits, load_image, resized
 from heedful.data.links import CorpusLinks, Words, word_sizes
 from heedful.data.store import CHUNK, ReportCount, Store, StoreRows
 from heedful.data.workers import in_order
+from heedful.errors import DataError
 from heedful.text import END, Codec
 from heedful.text.counter_rng import below, key, spread
 
@@ -44,6 +51,8 @@ TABLE_SEED = 1  # of the segmentations of a word; which of them is taken follows
 WAYS = 32  # segmentations that are drawn for each word
 RARE, RARE_WAYS = 4, 8  # a word seen fewer times than RARE gets fewer segmentations
 BLOCK = 1 << 20  # words whose lengths are computed at once
+IMAGES, IMAGE_BYTES = 64, 4_000_000  # images that a process decodes at a time, and bytes of their files
+ENCODED = 64  # images that an image encoder computes features of at a time
 
 
 class TokenArray:
@@ -162,12 +171,39 @@ class ResampledTokens:
         return np.asarray(np.diff(ends[offsets]) + 1)
 
 
+class ImageArray:
+    """A side of images: an array of all of them, (N, P, P, 3) or (N, S, F), and the number of the image of each row.
+
+    `positions` are those that a decoder attends to: the regions, and `</s>`. The length of an image counts as 1.
+    """
+
+    def __init__(self, images: Array, numbers: Array, positions: int) -> None:
+        self.images, self.numbers, self.positions = images, numbers, positions
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def lengths(self, epoch: int) -> Array:
+        """Return 1 for each row."""
+        return np.ones(len(self), np.int32)
+
+    def rows(self, indices: Array, epoch: int) -> tuple[Array, Array]:
+        """Return the images of some rows, (B, P, P, 3) or (B, S, F), and 1 for each."""
+        return self.images[self.numbers[indices]], np.ones(len(indices), np.int64)
+
+    def units(self, indices: Array, epoch: int) -> None:
+        """Return None: this side has no words."""
+
+
 class Corpus:
-    """The token ids of pairs and, if they are known, the pairs themselves and links between their words."""
+    """The token ids of pairs and, if they are known, the pairs themselves and links between their words.
+
+    The source is an array of images if the targets are captions.
+    """
 
     def __init__(
         self,
-        source: TokenArray | ResampledTokens,
+        source: TokenArray | ResampledTokens | ImageArray,
         target: TokenArray | ResampledTokens,
         texts: Sequence[Pair] | StoreRows | None = None,
         keep: object = None,
@@ -193,8 +229,13 @@ class Corpus:
         return np.stack([self.source.lengths(epoch), self.target.lengths(epoch)], axis=1)
 
     def sides(self, rows: Array, epoch: int = 0) -> tuple[Array, Array]:
-        """Return some pairs in an epoch, padded with 0 to the longest of each side: int64 (B, S) and (B, T)."""
-        return _padded(*self.source.rows(rows, epoch)), _padded(*self.target.rows(rows, epoch))
+        """Return some pairs in an epoch, padded with 0 to the longest of each side: int64 (B, S) and (B, T).
+
+        Images are as they are: uint8 (B, P, P, 3), or float16 (B, S, F).
+        """
+        source, lengths = self.source.rows(rows, epoch)
+        x = source if isinstance(self.source, ImageArray) else _padded(source, lengths)
+        return x, _padded(*self.target.rows(rows, epoch))
 
     def token_links(self, rows: Array, epoch: int = 0) -> tuple[Array, Array, Array] | None:
         """Return the links of some pairs in an epoch, if there are any: which of the rows, target and source token."""
@@ -229,30 +270,45 @@ class StoredTokens(NamedTuple):
 
 
 def tokenize(
-    pairs: StoreRows, codecs: tuple[Codec, Codec], config: TextConfig, seed: int, log: Log, progress: ReportCount
+    pairs: StoreRows,
+    codecs: Sequence[Codec],
+    config: TextConfig,
+    seed: int,
+    log: Log,
+    progress: ReportCount,
+    images: ImageArray | None = None,
 ) -> StoredTokens:
-    """Return the token ids of pairs, from the cache if they are there."""
+    """Return the token ids of pairs, from the cache if they are there.
+
+    The sources of captions are `images`, with a row for each row of the store, and `codecs` has only that of the
+    captions. Their links are not read: they need the grid of the model.
+    """
+    sides = SIDES[-len(codecs) :]
     dumps = [codec.dump() for codec in codecs]
     key = pairs.store.key
     if key is not None:
         key = key_of("tokens", VERSION, key, pairs.name, dumps, config.max_length, config.regularise)
-    job = _Tokenizer(
-        str(pairs.store.arrays.folder), dumps, config.max_length, config.regularise > 0, pairs.store.linked
-    )
+    linked = pairs.store.linked or pairs.store.boxed
+    job = _Tokenizer(str(pairs.store.arrays.folder), dumps, config.max_length, config.regularise > 0, linked)
 
     def fill(writer: Writer) -> None:
         lexicons = _write(writer, job, pairs.rows, [len(codec) for codec in codecs], progress)
         if config.regularise:
-            for side, codec, lexicon in zip(SIDES, codecs, lexicons, strict=True):
+            for side, codec, lexicon in zip(sides, codecs, lexicons, strict=True):
                 progress(len(lexicon.words), f"{side} words segmented for text.regularise")
                 table = draw_table(codec, lexicon.words, lexicon.counts, config.regularise, TABLE_SEED)
                 for name, values in table._asdict().items():
                     writer.add(f"{side}.{name}", values)
 
     arrays, cached = stored(key, fill, log)
-    source, target = (_side(arrays, side, config, seed) for side in SIDES)
     rows = arrays["row"]
-    links = _links(arrays) if pairs.store.linked else None
+    target = _side(arrays, "target", config, seed)
+    source: TokenArray | ResampledTokens | ImageArray
+    if images is None:
+        source = _side(arrays, "source", config, seed)
+    else:
+        source = ImageArray(images.images, images.numbers[rows], images.positions)
+    links = _links(arrays) if linked else None
     corpus = Corpus(source, target, StoreRows(pairs.store, rows, pairs.name), arrays, links)
     return StoredTokens(corpus, len(pairs) - len(rows), arrays.head["longest"], cached)
 
@@ -266,7 +322,13 @@ def _side(arrays: Arrays, side: str, config: TextConfig, seed: int) -> TokenArra
 
 
 def _links(arrays: Arrays) -> CorpusLinks:
-    words = [Words(arrays[f"{side}.sizes"], arrays[f"{side}.words"]) for side in SIDES]
+    words = [
+        Words(arrays[f"{side}.sizes"], arrays[f"{side}.words"])
+        for side in SIDES
+        if f"{side}.sizes" in arrays.head["files"]
+    ]
+    if len(words) == 1:  # of captions
+        return CorpusLinks(np.zeros((0, 2), np.uint32), np.zeros(len(arrays["row"]) + 1, np.uint64), None, words[0])
     return CorpusLinks(arrays["links"].reshape(-1, 2), arrays["links.begins"], *words)
 
 
@@ -300,6 +362,11 @@ class _Tokenizer:
     words: bool
     linked: bool
 
+    @property
+    def sides(self) -> tuple[str, ...]:
+        """The sides that are tokenized: of captions, only the target."""
+        return SIDES[-len(self.dumps) :]
+
     @cached_property
     def _store(self) -> Store:
         return Store(Arrays(Path(self.folder), verify=False))  # the calling process has just verified or made it
@@ -309,10 +376,10 @@ class _Tokenizer:
         return [Codec.parse(dump) for dump in self.dumps]
 
     def __call__(self, rows: Array) -> _TokenPart:
-        texts = [self._store.texts(side, rows) for side in (0, 1)]
+        texts = [self._store.texts(side, rows) for side in (0, 1)[-len(self.dumps) :]]
         self._store.forget()
         flat = [codec.ids_and_lengths(part) for codec, part in zip(self._codecs, texts, strict=True)]
-        longest = np.maximum(flat[0][1], flat[1][1])
+        longest = np.maximum(flat[0][1], flat[-1][1])
         short = longest <= self.most
         sides = []
         for codec, part, (ids, lengths) in zip(self._codecs, texts, flat, strict=True):
@@ -327,22 +394,23 @@ class _Tokenizer:
         """Return the links of rows, and the sizes of the words on both sides, if the pairs have links."""
         if not self.linked:
             return {}
-        arrays = {"links": self._store.links(rows)}
-        for side, codec, part in zip(SIDES, self._codecs, texts, strict=True):
+        arrays = {"links": self._store.links(rows)} if self._store.linked else {}
+        for side, codec, part in zip(self.sides, self._codecs, texts, strict=True):
             arrays[f"{side}.sizes"] = word_sizes(codec, list(compress(part, short)), self.words)
         return arrays
 
 
 def _write(writer: Writer, job: _Tokenizer, rows: Array, sizes: list[int], progress: ReportCount) -> list[WordLexicon]:
     """Write the tokens or words of all rows; return the distinct words of each side, if they are words."""
-    lexicons = [WordLexicon() for _ in SIDES]
-    totals, longest, done = [0 for _ in SIDES], 0, 0
+    lexicons = [WordLexicon() for _ in job.sides]
+    totals, longest, done = [0 for _ in job.sides], 0, 0
     kinds = [np.uint32 if job.words or size > 1 << 16 else np.uint16 for size in sizes]
     writer.add("row", np.zeros(0, np.uint32))
-    for number, side in enumerate(SIDES):
+    for number, side in enumerate(job.sides):
         writer.add(f"{side}.begins", np.zeros(1, np.uint64))
         writer.add(f"{side}.numbers", np.zeros(0, kinds[number]))
-    begins = dict.fromkeys(BEGINS if job.linked else (), 0)
+    names = BEGINS if len(job.sides) == 2 else ("target.sizes",)
+    begins = dict.fromkeys(names if job.linked else (), 0)
     for name in begins:
         writer.add(name, np.zeros(0, np.uint32 if name == "links" else np.uint16))
         writer.add(BEGINS[name], np.zeros(1, np.uint64))
@@ -350,7 +418,7 @@ def _write(writer: Writer, job: _Tokenizer, rows: Array, sizes: list[int], progr
     with closing(in_order(job, chunks)) as parts:
         for part in parts:
             writer.add("row", part.rows)
-            for number, (side, tokens) in enumerate(zip(SIDES, part.sides, strict=True)):
+            for number, (side, tokens) in enumerate(zip(job.sides, part.sides, strict=True)):
                 numbers = lexicons[number].add(tokens.words, tokens.numbers) if job.words else tokens.numbers
                 writer.add(f"{side}.numbers", numbers)
                 writer.add(f"{side}.begins", totals[number] + np.cumsum(tokens.lengths, dtype=np.uint64))
@@ -419,3 +487,127 @@ def draw_table(codec: Codec, words: Sequence[str], counts: Array, rate: float, s
 def _ends(lengths: Array) -> Array:
     ends = np.concatenate([[0], np.cumsum(lengths)])
     return ends.astype(np.uint32 if ends[-1] < 1 << 32 else np.uint64)
+
+
+class ImageStore:
+    """All images of a store of captions, resized to squares, on disk; those that cannot be read are black.
+
+    `numbers` has the image of each row of the store, `sizes` (N, 2) the width and height of each image, `hashes` that
+    of its square. `bad` are images that cannot be read, with the reason.
+    """
+
+    def __init__(self, arrays: Arrays, key: str, names: list[str], numbers: Array, cached: bool) -> None:
+        self.key, self.names, self.numbers, self.cached = key, names, numbers, cached
+        self.sizes: Array = arrays["sizes"].reshape(-1, 2)
+        self.hashes: Array = arrays["hash"]
+        side = int(arrays.head["pixels"])
+        self.squares: Array = arrays["pixels"].reshape(-1, side, side, 3)
+        self.bad: dict[str, str] = dict(arrays.head["bad"])
+        self.notes: list[str] = list(arrays.head["notes"])
+        self._keep = arrays
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def readable(self, rows: Array) -> Array:
+        """Return those rows of the store whose image can be read."""
+        return rows[(self.sizes[self.numbers[rows]] > 0).all(1)]
+
+
+def open_images(
+    store: Store, files: ImageFiles, pixels: int, log: Log, progress: ReportCount, limits: ImageLimits = LIMITS
+) -> ImageStore:
+    """Return the images of captions as squares with a side of `pixels`, from the cache if they are there.
+
+    Each image is read once, however many captions it has.
+    """
+    numbers: dict[str, int] = {}
+    each = [numbers.setdefault(name, len(numbers)) for name in StoreRows(store, np.arange(len(store))).texts(0)]
+    names = list(numbers)
+    listed = blake2b("\0".join(names).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    key = key_of("images", VERSION, files.fingerprint(), listed, pixels, limits.bytes, limits.pixels, version("pillow"))
+
+    def fill(writer: Writer) -> None:
+        bad: list[tuple[str, str]] = []
+        notes: list[str] = []
+        done = 0
+        chunks = portions(_contents(files, names, limits), IMAGES, IMAGE_BYTES, lambda one: len(one[1]))
+        for name, kind in (("pixels", np.uint8), ("sizes", np.uint32), ("hash", np.uint64)):
+            writer.add(name, np.zeros(0, kind))
+        with closing(in_order(_ImageDecoder(pixels, limits), chunks)) as parts:
+            for squares, sizes, hashes, wrong, remarks in parts:
+                writer.add("pixels", squares)
+                writer.add("sizes", sizes)
+                writer.add("hash", hashes)
+                bad += wrong
+                notes += remarks
+                done += len(sizes)
+                progress(done, "images read")
+        writer.head = {"pixels": pixels, "bad": bad, "notes": notes}
+
+    arrays, cached = stored(key, fill, log)
+    return ImageStore(arrays, key, names, np.array(each, np.uint32), cached)
+
+
+def _contents(files: ImageFiles, names: Sequence[str], limits: ImageLimits) -> Iterator[tuple[str, bytes, str]]:
+    """Yield name and bytes of each image, and why it cannot be read, or ""."""
+    for name in names:
+        try:
+            yield name, files.read(name, limits), ""
+        except DataError as error:
+            yield name, b"", str(error)
+
+
+@dataclass(frozen=True)
+class _ImageDecoder:
+    """The job of a worker process: decode images and resize them to squares."""
+
+    pixels: int
+    limits: ImageLimits
+
+    def __call__(
+        self, chunk: Sequence[tuple[str, bytes, str]]
+    ) -> tuple[Array, Array, Array, list[tuple[str, str]], list[str]]:
+        squares = np.zeros((len(chunk), self.pixels, self.pixels, 3), np.uint8)
+        sizes = np.zeros((len(chunk), 2), np.uint32)
+        hashes = np.zeros(len(chunk), np.uint64)
+        bad: list[tuple[str, str]] = []
+        notes: list[str] = []
+        for number, (name, content, reason) in enumerate(chunk):
+            try:
+                if reason:
+                    raise DataError(reason)
+                image = load_image(content, name, self.limits)
+            except DataError as error:
+                bad.append((name, str(error)))
+                continue
+            squares[number] = resized(image.pixels, self.pixels)
+            sizes[number] = image.width, image.height
+            digest = blake2b(squares[number].tobytes(), digest_size=8).digest()
+            hashes[number] = np.frombuffer(digest, np.uint64)[0]
+            notes += image.notes
+        return squares, sizes, hashes, bad, notes
+
+
+def cached_features(
+    images: ImageStore,
+    features: Callable[[Array], Array],
+    weights: str,
+    log: Log,
+    progress: ReportCount,
+) -> tuple[Array, bool]:
+    """Return what an image encoder computes from all images, float16 (N, S, F), and whether it was in the cache.
+
+    `features` computes it for some images, uint8 (B, P, P, 3) -> (B, S, F); `weights` is a checksum of the encoder.
+    """
+    limit = float(np.finfo(np.float16).max)
+
+    def fill(writer: Writer) -> None:
+        for begin in range(0, len(images), ENCODED):
+            some = features(np.ascontiguousarray(images.squares[begin : begin + ENCODED]))
+            writer.add("features", np.clip(some, -limit, limit).astype(np.float16).view(np.uint16))
+            writer.head = {"shape": list(some.shape[1:])}
+            progress(begin + len(some), "images encoded")
+
+    arrays, cached = stored(key_of("features", VERSION, images.key, weights), fill, log)
+    return arrays["features"].view(np.float16).reshape(len(images), *arrays.head["shape"]), cached

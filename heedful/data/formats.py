@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from heedful.data.columns import (
     find,
@@ -84,6 +84,38 @@ class Pair(NamedTuple):
     where: str = ""
 
 
+class PairSource(Protocol):
+    """Pairs in files or in memory: `PairFile`, `PairList`, and those of `heedful.data.captions`."""
+
+    @property
+    def name(self) -> str:
+        """Their name for messages with a line number."""
+        ...
+
+    @property
+    def full_name(self) -> str:
+        """Their name for errors."""
+        ...
+
+    @property
+    def paths(self) -> dict[str, str]:
+        """The files that are read, by the name of the field."""
+        ...
+
+    @property
+    def linked(self) -> bool:
+        """Whether they have links between words, or regions of words."""
+        ...
+
+    def rows(self, log: Log | None = None) -> Iterator[Raw]:
+        """Yield all pairs, blank lines as empty pairs; `log` receives remarks."""
+        ...
+
+    def fingerprint(self) -> list[str] | None:
+        """Return a hash key of the pairs: format and all bytes; None for pairs in memory."""
+        ...
+
+
 def sides(rows: Iterable[Raw]) -> Iterator[tuple[str, str]]:
     """Yield source and target without byte order marks and white space at their ends."""
     for _, x, y in rows:
@@ -133,6 +165,22 @@ class PairFile:
         """The name of the file, or of both files, for errors."""
         return called(self.path) + (f" and {called(self.target)}" if self.target else "")
 
+    @property
+    def paths(self) -> dict[str, str]:
+        """The files, by the name of the field."""
+        return {name: path for name in ("path", "target", "links") if (path := getattr(self, name))}
+
+    @property
+    def linked(self) -> bool:
+        """Whether there is a file of links."""
+        return bool(self.links)
+
+    def fingerprint(self) -> list[str]:
+        """Return a hash key of the pairs: format and all bytes."""
+        contents = [digest_of(Path(path)) if path else "" for path in (self.path, self.target)]
+        links = [digest_of(Path(self.links))] if self.links else []
+        return [self.format or format_of(self.path), self.columns, *contents, *links]
+
     def rows(self, log: Log | None = None) -> Iterator[Raw]:
         """Yield all pairs, blank lines as empty pairs; `log` receives remarks on the file."""
         if self.columns:
@@ -162,6 +210,19 @@ class PairList:
         """Their name for errors."""
         return f"the {self.name}"
 
+    @property
+    def paths(self) -> dict[str, str]:
+        """The files: none."""
+        return {}
+
+    @property
+    def linked(self) -> bool:
+        """Whether there are links."""
+        return self.links is not None
+
+    def fingerprint(self) -> None:
+        """Return None: pairs in memory are not cached."""
+
     def rows(self, log: Log | None = None) -> Iterator[Raw]:
         """Yield all pairs, counted from 1."""
         if isinstance(self.pairs, str | Path):
@@ -178,8 +239,8 @@ class PairList:
 class Readable:
     """A source of pairs, and the copy that is read for it, or itself; `originals` has the names of copied files."""
 
-    file: PairFile | PairList
-    copy: PairFile | PairList
+    file: PairSource
+    copy: PairSource
     originals: dict[str, str]
 
     def rows(self, log: Callable[[str], None] | None = None) -> Iterator[Raw]:
@@ -188,7 +249,7 @@ class Readable:
 
     def links(self) -> Iterator[str] | None:
         """Return the lines of links, one for each pair; None if the pairs have no links."""
-        links = self.copy.links
+        links = self.copy.links if isinstance(self.copy, PairFile | PairList) else None
         if not isinstance(links, str):
             return None if links is None else iter(links)
         return self._named(read_lines(Path(links))) if links else None
@@ -204,18 +265,12 @@ class Readable:
 
     def fingerprint(self) -> list[str] | None:
         """Return a hash key of the pairs: names, format and all bytes; None for pairs in memory."""
-        if isinstance(self.copy, PairList):
-            return None
-        contents = [_digest(Path(path)) if path else "" for path in (self.copy.path, self.copy.target)]
-        kind = self.copy.format or format_of(self.copy.path)
-        links = [_digest(Path(self.copy.links))] if self.copy.links else []
-        return [self.file.name, kind, self.copy.columns, *contents, *links]
+        key = self.copy.fingerprint()
+        return None if key is None else [self.file.name, *key]
 
     def stamps(self) -> dict[str, tuple[int, int, int] | None]:
         """Return inode, size and time of each file, for `check_unchanged`."""
-        if isinstance(self.copy, PairList):
-            return {}
-        return {path: _stamp(Path(path)) for path in (self.copy.path, self.copy.target, self.copy.links) if path}
+        return {path: _stamp(Path(path)) for path in self.copy.paths.values()}
 
     def check_unchanged(self, before: dict[str, tuple[int, int, int] | None]) -> None:
         """Raise DataError for a file that has changed since: its first and last lines may not belong together."""
@@ -225,20 +280,19 @@ class Readable:
 
 
 @contextmanager
-def readable(files: Sequence[PairFile | PairList]) -> Iterator[list[Readable]]:
+def readable(files: Sequence[PairSource]) -> Iterator[list[Readable]]:
     """Return sources that can be read more than once; copies are removed afterwards."""
     with tempfile.TemporaryDirectory(prefix="heedful-", ignore_cleanup_errors=True) as folder:
         yield [_readable(file, Path(folder) / str(number)) for number, file in enumerate(files)]
 
 
-def _readable(file: PairFile | PairList, copy: Path) -> Readable:
-    if isinstance(file, PairList):
-        return Readable(file, file, {})
-    names = {name: path for name in ("path", "target", "links") if (path := getattr(file, name))}
+def _readable(file: PairSource, copy: Path) -> Readable:
+    names = file.paths
     copied = {name: _copied(path, copy.with_suffix(f".{name}")) for name, path in names.items() if _is_stream(path)}
-    kind = file.format or (format_of(file.path) if "path" in copied else "")
-    originals = {copied[name]: names[name] for name in copied}
-    return Readable(file, replace(file, **copied, format=kind), originals)
+    if "path" in copied:  # the copy has another name, which does not tell the format
+        copied["format"] = getattr(file, "format", "") or format_of(names["path"])
+    originals = {copied[name]: names[name] for name in names if name in copied}
+    return Readable(file, replace(file, **copied) if copied else file, originals)  # type: ignore[type-var]
 
 
 def _is_stream(path: str) -> bool:
@@ -263,7 +317,8 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
     return stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
-def _digest(path: Path) -> str:
+def digest_of(path: Path) -> str:
+    """Return a hash of the bytes of a file; raise DataError if it cannot be read."""
     try:
         with open_plain(path) as file:
             if has_hole(file, max_line()):
@@ -545,7 +600,7 @@ def subsample(rows: Iterable[tuple[str, str]], most: int) -> list[tuple[str, str
     return kept
 
 
-def spread_first(rows: list[tuple[str, str]], most: int) -> list[tuple[str, str]]:
+def spread_first(rows: list[T], most: int) -> list[T]:
     """Return all rows, beginning with `most` that are evenly spread: files are often sorted.
 
     >>> spread_first([("a", "A"), ("b", "B"), ("c", "C"), ("d", "D")], 2)

@@ -69,6 +69,10 @@ EXAMPLES = 3
 PICTURE = 512  # pixels of the longer side of an image in a trace
 
 
+class ImageTooLargeError(DataError):
+    """An image has more bytes or pixels than its limits allow."""
+
+
 @dataclass(frozen=True)
 class ImageLimits:
     """The limits of an image: bytes of its file, and pixels of its width times its height."""
@@ -217,13 +221,13 @@ def _content(path: Path, limits: ImageLimits) -> bytes:
 
 def _check_bytes(name: str, size: int, limits: ImageLimits) -> None:
     if size > limits.bytes:
-        raise DataError(f"{name}: has {megabytes(size)}; an image may have at most {megabytes(limits.bytes)}")
+        raise ImageTooLargeError(f"{name}: has {megabytes(size)}; an image may have at most {megabytes(limits.bytes)}")
 
 
 def _check_pixels(name: str, size: tuple[int, int], limits: ImageLimits) -> None:
     width, height = size
     if width * height > limits.pixels:
-        raise DataError(
+        raise ImageTooLargeError(
             f"{name}: has {width:,} × {height:,} pixels; an image may have at most {limits.pixels / 1e6:g} million"
         )
     if width < 1 or height < 1:
@@ -241,7 +245,8 @@ def _decoded(content: bytes, name: str, limits: ImageLimits) -> LoadedImage:
     try:
         image = pillow.open(io.BytesIO(content), formats=FORMATS)
     except pillow.DecompressionBombError:
-        raise DataError(f"{name}: has too many pixels; at most {limits.pixels / 1e6:g} million are allowed") from None
+        most = f"{limits.pixels / 1e6:g} million"
+        raise ImageTooLargeError(f"{name}: has too many pixels; at most {most} are allowed") from None
     except (MemoryError, RecursionError):
         raise DataError(f"{name}: too large to be decoded") from None
     except Exception:  # Pillow raises many kinds for damaged files

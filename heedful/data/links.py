@@ -34,6 +34,28 @@ from heedful.text.counter_rng import spread
 CHUNK = 100_000  # pairs that `unlinked` counts at once
 
 
+def covered_cells(boxes: Array, side: int) -> tuple[Array, Array]:
+    """Return the cells of a grid of side × side that boxes cover: the number of the box, and the cell, row by row.
+
+    The boxes (N, 4) are x, y, w, h as shares of width and height. A cell is covered if its centre is inside; a box
+    without any centre covers the cell with which it overlaps most.
+
+    >>> covered_cells(np.array([[0.0, 0.0, 0.5, 0.5], [0.3, 0.8, 0.05, 0.1]]), 4)
+    (array([0, 0, 0, 0, 1]), array([ 0,  1,  4,  5, 13]))
+    """
+    begin, end = boxes[:, None, :2], boxes[:, None, :2] + boxes[:, None, 2:]
+    low = (np.arange(side) / side)[:, None]
+    centre, high = low + 0.5 / side, low + 1 / side
+    inside: Array = (begin <= centre) & (centre <= end)  # (N, side, 2): columns, rows
+    overlap = np.minimum(high, end) - np.maximum(low, begin)
+    none = ~(np.any(inside[..., 0], axis=1) & np.any(inside[..., 1], axis=1))
+    nearest = np.arange(side)[:, None] == overlap.argmax(1)[:, None, :]
+    inside = np.where(none[:, None, None], nearest, inside)
+    covered = inside[:, :, 1][:, :, None] & inside[:, :, 0][:, None, :]
+    number, row, column = np.nonzero(covered)
+    return number, row * side + column
+
+
 def as_lines(links: Sequence[str | Iterable[tuple[int, int]]]) -> list[str]:
     """Return links in memory as lines; those of each pair are a line already, or pairs of numbers.
 
@@ -70,8 +92,8 @@ class LinkLines:
     """The lines of links of a source of pairs, one for each pair, also for blank pairs."""
 
     def __init__(self, file: Readable) -> None:
-        links = file.file.links
-        self.name = called(links) if isinstance(links, str) and links else f"the links of {file.file.full_name}"
+        links = file.file.paths.get("links")
+        self.name = called(links) if links else f"the links of {file.file.full_name}"
         self.pairs, self.lines, self.read = file.file.full_name, file.links(), 0
 
     def take(self, count: int) -> LinkChunk | None:
@@ -112,7 +134,7 @@ def clean_links(chunk: LinkChunk, rows: Sequence[Raw], cleaned: Cleaned) -> tupl
         if not _inside(links, sizes):
             raise _out_of_range(links, sizes, where, _swapped(chunk, rows))
         if links and (raw.source, raw.target) != (source, target):
-            words = [_clean_words(side) for side in (raw.source, raw.target)]
+            words = [clean_words(side) for side in (raw.source, raw.target)]
             links = [(i, j) for x, y in links for i in words[0][x] for j in words[1][y]]
         flat += links
         counts.append(len(links))
@@ -168,7 +190,7 @@ def _swapped(chunk: LinkChunk, rows: Sequence[Raw]) -> bool:
     return all(_inside([(j, i) for i, j in links], sizes) for links, sizes in every)
 
 
-def _clean_words(raw: str) -> list[range]:
+def clean_words(raw: str) -> list[range]:
     """Return the words of the clean text that each word of the raw text becomes: mostly one, itself."""
     ends = np.cumsum([0, *(len(clean_text(word)[0].split()) for word in raw.split())]).tolist()
     return [range(begin, end) for begin, end in pairwise(ends)]
@@ -220,15 +242,21 @@ def _ends(lengths: Array) -> Array:
 
 
 class CorpusLinks:
-    """The links of all pairs of a corpus, (N, 2), where those of each pair begin, and the words of both sides."""
+    """The links of all pairs of a corpus, (N, 2), where those of each pair begin, and the words of both sides.
 
-    def __init__(self, links: Array, begins: Array, source: Words, target: Words) -> None:
+    The source of a caption has no words (None): its links are between regions of the image and words.
+    """
+
+    def __init__(self, links: Array, begins: Array, source: Words | None, target: Words) -> None:
         self.links, self.begins, self.source, self.target = links, begins, source, target
 
     @classmethod
-    def of(cls, links: tuple[Array, Array], source: tuple[Array, Array], target: tuple[Array, Array]) -> CorpusLinks:
+    def of(
+        cls, links: tuple[Array, Array], source: tuple[Array, Array] | None, target: tuple[Array, Array]
+    ) -> CorpusLinks:
         """Make them of links and of words, each with their number in every pair."""
-        return cls(links[0], _ends(links[1]), *(Words(sizes, _ends(counts)) for sizes, counts in (source, target)))
+        words = None if source is None else Words(source[0], _ends(source[1]))
+        return cls(links[0], _ends(links[1]), words, Words(target[0], _ends(target[1])))
 
     def unlinked(self) -> tuple[int, int]:
         """Return the number of target words without links in pairs that have links, and of all words of these pairs."""
@@ -252,7 +280,10 @@ class CorpusLinks:
         counts = self.begins[rows + 1].astype(np.int64) - begins
         links = self.links[spread(begins, counts)].astype(np.int64)
         owner = np.repeat(np.arange(len(rows)), counts)
-        s, wide = self.source.tokens(rows, owner, links[:, 0], units[0])
+        if self.source is None:
+            s, wide = links[:, 0], np.ones(len(links), np.int64)
+        else:
+            s, wide = self.source.tokens(rows, owner, links[:, 0], units[0])
         t, high = self.target.tokens(rows, owner, links[:, 1], units[1])
         sizes = wide * high
         position = spread(np.zeros(len(sizes), np.int64), sizes)

@@ -8,12 +8,15 @@
 | hash, source.hash, target.hash | pairs | hashes for `split` |
 | first, training, held | rows | pairs without duplicates; of these, the training pairs and the held-out pairs |
 | links, links.ends | links; pairs | links between words of clean pairs, and where those of each pair end |
+| boxes, boxes.ends | boxes; pairs | word, line, x, y, w, h of regions of captions, and where those of each pair end |
 
 The cache key has the bytes and names of the files, their format, and the settings of section `data`. 10 million pairs
 take about 2 GB, of which training maps what it needs.
 
 Pairs are held out by their own hash, so a file can grow without moving pairs between training and validation. In a file
 of ten million pairs, two different sentences have the same 64-bit hash with a probability of about 10⁻⁵.
+
+The source of a caption is the name of an image. Images are held out with all their captions.
 """
 
 from __future__ import annotations
@@ -32,9 +35,10 @@ import numpy as np
 
 from heedful.config import DataConfig
 from heedful.data.cache import Array, Arrays, Log, Writer, key_of, stored
-from heedful.data.cleaning import EXAMPLES, CleaningReport, clean
-from heedful.data.formats import Pair, PairFile, PairList, Raw, Readable, portions, readable
-from heedful.data.links import LinkChunk, LinkLines, clean_links, different
+from heedful.data.captions import CaptionFile, CaptionList, Region
+from heedful.data.cleaning import EXAMPLES, CleaningReport, clean, clean_captions
+from heedful.data.formats import Pair, PairFile, PairSource, Raw, Readable, portions, readable
+from heedful.data.links import LinkChunk, LinkLines, clean_links, clean_words, different
 from heedful.data.workers import in_order
 from heedful.errors import ConfigError, suggest_keywords
 from heedful.text.counter_rng import spread
@@ -98,6 +102,23 @@ def split(hashed: Hashes, duplicates: bool) -> Split:
     return Split(first, np.nonzero(training)[0].astype(np.uint32), held, distinct)
 
 
+def split_images(hashed: Hashes, duplicates: bool) -> Split:
+    """Split captions: images are held out by their own hash, with all their captions, and others are for training.
+
+    A caption may occur on both sides. `held` has the captions of an image after each other.
+    """
+    repeated = _repeated(hashed.pairs)
+    first = np.nonzero(~repeated)[0].astype(np.uint32)
+    images = np.asarray(hashed.sources)
+    out = (images < HELD_OUT) | (images == images.min(initial=LARGEST))
+    held = first[out[first]]
+    held = held[np.argsort(images[held], kind="stable")]
+    distinct = len(first)
+    if duplicates:
+        first = np.arange(len(repeated), dtype=np.uint32)
+    return Split(first, first[~out[first]], held, distinct)
+
+
 def among(values: Array, members: Array) -> Array:
     """Return which values are among `members`: bool (N,); `values` may be large and memory-mapped."""
     members = np.unique(members)
@@ -151,12 +172,34 @@ class Store:
         """Whether any pairs have links."""
         return bool(self.head.get("linked"))
 
+    @property
+    def captions(self) -> bool:
+        """Whether the sources are names of images."""
+        return bool(self.head.get("captions"))
+
+    @property
+    def boxed(self) -> bool:
+        """Whether any captions have regions."""
+        return bool(self.head.get("boxed"))
+
+    def regions_name(self, row: int) -> str:
+        """Return the name of the regions of a row, for errors."""
+        return str(self.head["regions"][int(np.searchsorted(self.head["bounds"], row, side="right"))])
+
     def links(self, rows: Array) -> tuple[Array, Array]:
         """Return the links of some rows, source word and target word, (N, 2), and the number of links of each row."""
-        ends, rows = self.arrays["links.ends"], np.asarray(rows, np.int64)
+        return self._several("links", rows, 2)
+
+    def boxes(self, rows: Array) -> tuple[Array, Array, Array]:
+        """Return word and line of the regions of some rows, (N, 2), x, y, w, h, (N, 4), and the number in each row."""
+        values, counts = self._several("boxes", rows, 6)
+        return values[:, :2], np.ascontiguousarray(values[:, 2:]).view(np.float32), counts
+
+    def _several(self, name: str, rows: Array, width: int) -> tuple[Array, Array]:
+        ends, rows = self.arrays[f"{name}.ends"], np.asarray(rows, np.int64)
         begins = np.where(rows > 0, ends[rows - 1], 0).astype(np.int64)
         counts = ends[rows].astype(np.int64) - begins
-        return self.arrays["links"].reshape(-1, 2)[spread(begins, counts)], counts
+        return self.arrays[name].reshape(-1, width)[spread(begins, counts)], counts
 
     @property
     def hashes(self) -> Hashes:
@@ -212,9 +255,7 @@ class StoreRows:
             self.store.forget()
 
 
-def open_store(
-    files: Sequence[PairFile | PairList], config: DataConfig, log: Log, progress: ReportCount
-) -> tuple[Store, bool]:
+def open_store(files: Sequence[PairSource], config: DataConfig, log: Log, progress: ReportCount) -> tuple[Store, bool]:
     """Return the clean pairs of some files, and whether they were in the cache; pairs in memory are not cached."""
     with readable(files) as copies:
         stamps = [copy.stamps() for copy in copies]  # before any byte is read
@@ -236,13 +277,15 @@ class _Chunk(NamedTuple):
     file: int
     name: str
     links: LinkChunk | None
+    boxes: list[list[Region]] | None
+    captions: bool
     lines: Sequence[int]
     sources: Sequence[str]
     targets: Sequence[str]
 
 
 class _CleanPart(NamedTuple):
-    """A cleaned chunk: encoded sentences and the length of each, lines, hashes, the report, and links."""
+    """A cleaned chunk: encoded sentences and the length of each, lines, hashes, the report, and links or boxes."""
 
     file: int
     sides: tuple[tuple[bytes, Array], tuple[bytes, Array]]
@@ -260,11 +303,32 @@ class _Cleaner:
 
     def __call__(self, chunk: _Chunk) -> _CleanPart:
         rows = list(map(Raw, chunk.lines, chunk.sources, chunk.targets))
-        cleaned = clean(rows, chunk.name, self.config)
+        kept: list[int] = []
+        if chunk.captions:
+            cleaned, kept = clean_captions(rows, chunk.name, self.config)
+        else:
+            cleaned = clean(rows, chunk.name, self.config)
         sides = _encoded(cleaned.sources), _encoded(cleaned.targets)
         lines = np.array(cleaned.lines, np.uint32)
         links = None if chunk.links is None else clean_links(chunk.links, rows, cleaned)
+        if chunk.boxes is not None:
+            links = _clean_boxes([chunk.boxes[number] for number in kept], [rows[number].target for number in kept])
         return _CleanPart(chunk.file, sides, lines, hashes(cleaned.sources, cleaned.targets), cleaned.report, links)
+
+
+def _clean_boxes(boxes: Sequence[Sequence[Region]], captions: Sequence[str]) -> tuple[Array, Array]:
+    """Return word, line, x, y, w, h of regions, (N, 6) uint32 of which the last four are float32, and their counts."""
+    numbers: list[tuple[int, int]] = []
+    sizes: list[tuple[float, float, float, float]] = []
+    counts = []
+    for regions, caption in zip(boxes, captions, strict=True):
+        words = clean_words(caption) if regions else []
+        each = [(word, region) for region in regions for word in words[region.word]]
+        numbers += [(word, region.line) for word, region in each]
+        sizes += [(region.x, region.y, region.w, region.h) for _, region in each]
+        counts.append(len(each))
+    floats = np.array(sizes, np.float32).reshape(-1, 4).view(np.uint32)
+    return np.concatenate([np.array(numbers, np.uint32).reshape(-1, 2), floats], axis=1), np.array(counts, np.uint64)
 
 
 def _characters(row: Raw) -> int:
@@ -279,9 +343,15 @@ def _encoded(texts: Sequence[str]) -> tuple[bytes, Array]:
 def _chunks(files: Sequence[Readable], reports: Sequence[CleaningReport]) -> Iterator[_Chunk]:
     for number, file in enumerate(files):
         rows, lines = file.rows(reports[number].notes.append), LinkLines(file)
+        captions = file.copy if isinstance(file.copy, CaptionFile | CaptionList) else None
+        regions = captions and captions.boxes(reports[number].notes.append)
         for some in portions(rows, CHUNK, CHARACTERS, _characters):
-            yield _Chunk(number, file.file.name, lines.take(len(some)), *zip(*some, strict=True))
+            boxes = regions.take(some) if regions else None
+            columns = zip(*some, strict=True)
+            yield _Chunk(number, file.file.name, lines.take(len(some)), boxes, captions is not None, *columns)
         lines.end()
+        if regions:
+            regions.end(reports[number].notes.append)
 
 
 def _fill(
@@ -291,7 +361,9 @@ def _fill(
     reports = [CleaningReport() for _ in files]
     sizes = {"source": np.uint64(0), "target": np.uint64(0)}
     counts = [0] * len(files)
-    linked, total = any(file.links() is not None for file in files), np.uint64(0)
+    linked, total = any(file.file.linked for file in files), np.uint64(0)
+    captions = any(isinstance(file.file, CaptionFile | CaptionList) for file in files)
+    name_of_links, width = ("boxes", 6) if captions else ("links", 2)
     with closing(in_order(_Cleaner(config), _chunks(files, reports))) as parts:
         for part in parts:
             for name, (content, lengths) in zip(sizes, part.sides, strict=True):
@@ -302,9 +374,9 @@ def _fill(
             for name, values in zip(HASHES, part.hashes, strict=True):
                 writer.add(name, values)
             if linked:
-                flat, lengths = part.links or (np.zeros((0, 2), np.uint32), np.zeros(len(part.lines), np.uint64))
-                writer.add("links", flat)
-                writer.add("links.ends", total + np.cumsum(lengths, dtype=np.uint64))
+                flat, lengths = part.links or (np.zeros((0, width), np.uint32), np.zeros(len(part.lines), np.uint64))
+                writer.add(name_of_links, flat)
+                writer.add(f"{name_of_links}.ends", total + np.cumsum(lengths, dtype=np.uint64))
                 total += np.uint64(len(flat))
             reports[part.file].add(part.report)
             counts[part.file] += len(part.lines)
@@ -316,14 +388,17 @@ def _fill(
     bounds = np.cumsum(counts).tolist()
     writer.head = {"key": key, "names": [file.file.name for file in files], "bounds": bounds, "report": asdict(report)}
     if linked:
-        writer.head["linked"] = True
+        writer.head["boxed" if captions else "linked"] = True
+    if captions:
+        writer.head["captions"] = True
+        writer.head["regions"] = [file.file.paths.get("regions", "the regions") for file in files]
     _choose(writer, config, report)
 
 
 def _choose(writer: Writer, config: DataConfig, report: CleaningReport) -> None:
     """Split the pairs that were written, and count the duplicates."""
     store = Store(writer)
-    parts = split(store.hashes, config.duplicates == "keep")
+    parts = (split_images if store.captions else split)(store.hashes, config.duplicates == "keep")
     for name, rows in zip(CHOSEN, parts[:3], strict=True):
         writer.add(name, rows)
     repeated = np.ones(len(store), bool)

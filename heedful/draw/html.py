@@ -15,7 +15,7 @@ from collections.abc import Set as AbstractSet
 from importlib.resources import files
 from typing import Any
 
-from heedful.draw import heads, svg
+from heedful.draw import heads, regions, svg
 from heedful.draw.picture import FONTS, clean, labels_of
 from heedful.draw.trace_codec import MAX_BYTES, encode_trace
 from heedful.draw.views import View
@@ -43,8 +43,9 @@ def page(
     """
     drawn = figure(traces, view, names, alarms)
     heading = clean(title or labels_of(traces[0]).title)
-    body = f"<h1>{heading}</h1>\n{_texts(traces, names)}{drawn}<script>{script()}</script>\n"
-    return document(heading, body, policy(), style(), __version__, "heedful-page")
+    code, css = script(has_images(drawn)), style(has_images(drawn))
+    body = f"<h1>{heading}</h1>\n{_texts(traces, names)}{drawn}<script>{code}</script>\n"
+    return document(heading, body, policy(code), css, __version__, "heedful-page")
 
 
 def document(title: str, body: str, rules: str, css: str, version: str, kind: str = "") -> str:
@@ -70,9 +71,11 @@ def document(title: str, body: str, rules: str, css: str, version: str, kind: st
 
 
 def _texts(traces: Sequence[Trace], names: Sequence[str]) -> str:
-    """Return the sentence and the translations; equal ones once."""
+    """Return the sentence and the translations; equal ones once. Captions of images are in their figure."""
     writers: dict[tuple[str, str], list[str]] = {}
     for i, trace in enumerate(traces):
+        if trace.image is not None:
+            continue
         writers[trace.source.text, "" if trace.inside else "source"] = []
         if not trace.inside:
             writers.setdefault((trace.target.text, "translation"), []).append(names[i] if names else "")
@@ -94,7 +97,7 @@ def figure(
     gold: Sequence[Links] = (),
     max_bytes: int = MAX_BYTES,
 ) -> str:
-    """Return the figure alone, for a page that has `style()` in its head and `script()` at its end.
+    """Return the figure alone, for a page that has `style` in its head and `script` at its end.
 
     `gold` are links as (source word, target word), a set for each trace; their cells are outlined. To keep weights and
     words within `max_bytes`, small weights are left out, with a note.
@@ -103,7 +106,8 @@ def figure(
     # "<" could end the script element or open a comment, and XML allows none of the three.
     safe = data.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
     links = gold or [frozenset()] * len(traces)
-    static = "".join(_static(trace, of) for trace, of in zip(traces, links, strict=True))
+    smooth = isinstance(view, View) and view.smooth
+    static = regions.embedded_once("".join(_static(trace, of, smooth) for trace, of in zip(traces, links, strict=True)))
     return (
         f'<div class="heedful-view"><script type="application/json">{safe}</script>\n'
         f'<div class="v-static scroll">{static}</div></div>\n'
@@ -145,7 +149,8 @@ def record(
                 "why": why,
             }
         )
-    return {"view": how.name, "keep": how.share(traces[0]), "traces": records}
+    smooth = {"smooth": how.smooth} if how.name == "regions" else {}
+    return {"view": how.name, "keep": how.share(traces[0]), **smooth, "traces": records}
 
 
 def _chosen(trace: Trace, how: View) -> tuple[int | None, str]:
@@ -157,33 +162,47 @@ def _chosen(trace: Trace, how: View) -> tuple[int | None, str]:
     return row * int(trace.weights.shape[1]) + column, why
 
 
-def _static(trace: Trace, gold: Links) -> str:
+def _static(trace: Trace, gold: Links, smooth: bool = False) -> str:
     """Return the content for readers without scripts: the picture if it is small, or else the texts."""
+    if trace.image is not None:  # which the script takes from here
+        return str(regions.picture(trace, smooth=smooth))
     if len(trace.source.words) * len(trace.target.words) <= STATIC:
         return svg.heatmap(trace, gold=frozenset(gold) or None, confidence=not trace.inside)
     return "".join(f'<p dir="auto">{clean(side.text)}</p>' for side in (trace.source, trace.target))
 
 
+def has_images(body: str) -> bool:
+    """Return whether a page has figures of captions of images, for `script` and `style`."""
+    return '"image":{' in body
+
+
 @functools.cache
-def script() -> str:
-    """Return the drawing code: `heedful.view(element, record)`, called for every figure of the page."""
-    code = "\n".join(web_file("figure", f"{name}.js") for name in SCRIPTS)
+def script(images: bool = False) -> str:
+    """Return the drawing code: `heedful.view(element, record)`, called for every figure of the page.
+
+    With `images` it draws captions of images, too.
+    """
+    code = "\n".join(web_file("figure", f"{name}.js") for name in (*SCRIPTS, *(["regions"] if images else ())))
     # With CDATA, a page is valid XML too.
     return f'//<![CDATA[\n(() => {{\n"use strict";\n{code}}})();\n//]]>\n'
 
 
 @functools.cache
-def style() -> str:
-    """Return the style sheet of figures, for light, dark and print."""
-    return web_file("figure", "figure.css").replace("FONTS", FONTS)
+def style(images: bool = False) -> str:
+    """Return the style sheet of figures, for light, dark and print; with `images` those of captions, too."""
+    names = ("figure", "regions") if images else ("figure",)
+    return "".join(web_file("figure", f"{name}.css") for name in names).replace("FONTS", FONTS)
 
 
 @functools.cache
 def policy(code: str | None = None) -> str:
-    """Return the content security policy of a page: only its script, `code`, may run, and nothing is loaded."""
+    """Return the content security policy of a page: only its script, `code`, may run, and nothing is loaded.
+
+    Pictures are part of the page.
+    """
     digest = base64.b64encode(hashlib.sha256((code or script()).encode()).digest()).decode()
     return (
-        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
+        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
 

@@ -23,6 +23,7 @@ from heedful.alignment.links import align_trace
 from heedful.draw.picture import Entry, Picture, clean, cut, decimal, heading, isolate, legend, message, notes, text_at
 from heedful.draw.picture import wrap as wrap_text
 from heedful.draw.terminal import columns, cut_columns, visible
+from heedful.draw.trace_codec import image_key
 from heedful.errors import ConfigError
 from heedful.trace import ImageRegions, Trace, Word
 from heedful.trace.alarms import warnings
@@ -176,7 +177,7 @@ def _definition(image: ImageRegions, wide: float, high: float) -> tuple[str, str
     if not image.picture:
         key = f"h-grid-{image.rows}-{image.columns}"
         return f'<defs><rect id="{key}" {size} fill="#b9b4aa"/></defs>', key
-    key = f"h-image-{zlib.crc32(image.picture):08x}-{decimal(wide)}-{decimal(high)}"
+    key = image_key(image)
     return f'<defs><image id="{key}" {size} preserveAspectRatio="none" href="{data_uri(image.picture)}"/></defs>', key
 
 

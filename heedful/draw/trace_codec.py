@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import zlib
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -16,8 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from heedful.alignment.links import align_trace
 from heedful.errors import DataError
-from heedful.trace import END, Readout, Text, Trace, Word
+from heedful.trace import END, ImageRegions, Readout, Text, Trace, Word
 from heedful.trace.alarms import AlarmRates
 from heedful.trace.json_checks import check_text
 
@@ -50,8 +52,13 @@ def encode_trace(trace: Trace, name: str, max_bytes: int = MAX_BYTES) -> dict[st
         "layers": [],
         "each": [],
     }
+    if trace.image is not None:
+        record["image"] = {**trace.image.plain(), "key": image_key(trace.image)}
+        del record["image"]["picture"]  # which a page has once
     if read is None or not read.size:
         return record
+    if trace.image is not None:
+        record["linked"] = _linked_regions(trace)
     max_bytes -= min(max_bytes // 2, len(json.dumps([record["source"], record["target"]])))
     every = trace.each()
     heads = every if every is not None and every[:, :, 0, 0].size > 1 else None
@@ -64,6 +71,20 @@ def encode_trace(trace: Trace, name: str, max_bytes: int = MAX_BYTES) -> dict[st
         record["heads"] = None if of_heads.floor > COARSEST else of_heads._asdict()
         record["layers"], record["each"] = map(list, trace.numbers())
     return record
+
+
+def image_key(image: ImageRegions) -> str:
+    """Return the id of an image in the pages and pictures that show it."""
+    return f"h-image-{zlib.crc32(image.picture):08x}"
+
+
+def _linked_regions(trace: Trace) -> list[list[int]]:
+    """Return the regions that the read-out links to each target word."""
+    numbers = [t for t, word in enumerate(trace.target.words) if word.text and not word.is_end]
+    linked: list[list[int]] = [[] for _ in trace.target.words]
+    for link in align_trace(trace).links:
+        linked[numbers[link.target]].append(link.source)
+    return linked
 
 
 def _encode_text(text: Text) -> dict[str, Any]:
@@ -155,6 +176,7 @@ def decode_trace(plain: Mapping[str, Any] | None, source: str, target: str) -> T
         caption, maps = str(plain["readout"]), plain["read"]
         weights = None if maps is None else _decode_map(maps, len(texts[1].tokens), len(texts[0].tokens))
         logs = np.array(plain["logs"], dtype=np.float32)
+        image = None if plain.get("image") is None else ImageRegions.build({"picture": "", **plain["image"]})
         rates = None if plain.get("alarm_rates") is None else AlarmRates.build(plain["alarm_rates"])
     except (KeyError, TypeError, ValueError, IndexError, OverflowError, AttributeError, binascii.Error) as error:
         missing = isinstance(error, KeyError)
@@ -166,7 +188,9 @@ def decode_trace(plain: Mapping[str, Any] | None, source: str, target: str) -> T
         raise DataError(f"this is not a figure: it needs a log-probability for each of {len(texts[1].tokens)} tokens")
     attention = caption.startswith(READOUT) or weights is None
     readout = Readout(label=caption.removeprefix(READOUT), attention=attention, alarms=rates)
-    return Trace(*texts, None, logs, readout, weights, bool(plain.get("self")))
+    if image is not None and image.count + 1 != len(texts[0].tokens):
+        raise DataError(f"this is not a figure: {image.count} regions, but {len(texts[0].tokens)} source tokens")
+    return Trace(*texts, None, logs, readout, weights, bool(plain.get("self")), image=image)
 
 
 def _decode_text(plain: Mapping[str, Any], text: str) -> Text:

@@ -59,8 +59,9 @@ def document(title: str, version: str, body: str, figures: bool = False) -> str:
     With `figures` it includes the script that draws them, and may run only that.
     """
     style = files("heedful").joinpath("web/report/page.css").read_text(encoding="utf-8").replace("FONTS", FONTS)
-    policy, style = (drawn.policy(), style + drawn.style()) if figures else (POLICY, style)
-    end = f"<script>{drawn.script()}</script>\n" if figures else ""
+    code = drawn.script(drawn.has_images(body))
+    policy, style = (drawn.policy(code), style + drawn.style(drawn.has_images(body))) if figures else (POLICY, style)
+    end = f"<script>{code}</script>\n" if figures else ""
     return drawn.document(clean(title), body + end, policy, style, version)
 
 

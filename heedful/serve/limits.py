@@ -29,9 +29,10 @@ class OverloadedError(HeedfulError):
 class Limits:
     """What a service allows, and how it shares its time.
 
-    Per request: `chars` per text, `items` (texts or pairs), `sentences` in all, `body` bytes, `beam` (and n_best),
-    `cells` of its figures (source tokens × target tokens), `png_cells` of a PNG (source words × target words), and
-    `seconds` until it is abandoned.
+    Per request: `chars` per text, `items` (texts or pairs), `sentences` in all, `body` bytes (besides an image), `beam`
+    (and n_best), `image_bytes` of an image's file, `image_pixels` of its width times its height, `cells` of figures
+    (source tokens × target tokens), `png_cells` of a PNG (source words × target words), and `seconds` until it is
+    abandoned.
 
     Of the engine: `requests` that run or wait, and queued sentences, `queue`, where a request counts for at most
     `batch_rows`, so that none can fill the queue alone. A batch has at most `batch_rows` sentences and `batch_tokens`
@@ -48,6 +49,8 @@ class Limits:
     sentences: int = 2_000
     body: int = 2_000_000
     beam: int = 16
+    image_bytes: int = 10_000_000
+    image_pixels: int = 25_000_000
     cells: int = 500_000
     png_cells: int = 70_000
     seconds: float = 30.0
@@ -76,3 +79,8 @@ class Limits:
                 raise ConfigError(f"the limit {each.name} is {value}; expected a number {least}")
             if each.type == "int" and value != int(value):
                 raise ConfigError(f"the limit {each.name} is {value}; expected a whole number")
+
+    def caption_body(self, form: bool = False) -> int:
+        """Return the most bytes of a request with an image: a form with the file, or JSON with the file in base64."""
+        file = self.image_bytes if form else 4 * -(-self.image_bytes // 3)
+        return file + self.body

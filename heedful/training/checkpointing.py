@@ -25,6 +25,7 @@ from torch import Tensor
 from heedful.data import Pair
 from heedful.data.batches import Batch, Batches
 from heedful.data.cache import Array
+from heedful.data.corpus import ImageArray
 from heedful.decoding import greedy, length_limit
 from heedful.errors import DiskError, HeedfulError, ModelError, NewerFormatError, printable
 from heedful.files import max_json, parse_json, whole_folder, writing
@@ -248,7 +249,8 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, names: list[str], tensor
 class Validator:
     """Validates a model on the same pairs each time; of several processes, each takes its share of the batches.
 
-    With the loss as metric, only the samples are translated: translating takes most of the time.
+    With the loss as metric, only the samples are translated: translating takes most of the time. An image with several
+    captions is captioned once, and all of them are its references.
     """
 
     def __init__(
@@ -262,9 +264,16 @@ class Validator:
         guide: GuidedAttention | None = None,
     ) -> None:
         self.pairs = pairs
-        self.references = [p.target for p in pairs]
+        self.images = isinstance(batches.corpus.source, ImageArray)
+        first: dict[str, int] = {}
+        # The first row with the same source, of images; each row itself, of sentences.
+        self.first = [first.setdefault(p.source, row) if self.images else row for row, p in enumerate(pairs)]
+        self.references: dict[int, list[str]] = {}
+        for row, pair in zip(self.first, pairs, strict=True):
+            self.references.setdefault(row, []).append(pair.target)
         # Neither the shortest nor the longest, and the same every time.
-        order = sorted(range(len(pairs)), key=lambda row: (len(pairs[row].source), row))
+        side = int(self.images)
+        order = sorted(self.references, key=lambda row: (len(pairs[row][side]), row))
         self.samples = sorted({order[len(order) // 3], order[2 * len(order) // 3]}) if order else []
         self.batches = batches
         plan = batches.epoch(0)
@@ -286,7 +295,11 @@ class Validator:
             if self.guide is not None:
                 sums[3:] += torch.stack(agreement(model, batch, self.guide)).cpu()
             if self.metric != "loss":
-                outputs.update(self._translated(model, batch, rows))
+                once = np.array([row for row in rows.tolist() if self.first[row] == row], np.int64)
+                if len(once) == len(rows):
+                    outputs.update(self._translated(model, batch, rows))
+                elif len(once):
+                    outputs.update(self._translated(model, self.batches.batch(once).to(self.device), once))
         if self.metric == "loss" and self.processes.first and self.samples:
             rows = np.array(self.samples)
             outputs.update(self._translated(model, self.batches.batch(rows).to(self.device), rows))
@@ -296,9 +309,10 @@ class Validator:
         if self.metric == "loss":
             return Validation(step, total / tokens, correct / tokens, links=links, samples=self._sampled(outputs))
         everything = {row: text for share in self.processes.gather(outputs) for row, text in share.items()}
-        texts = [everything[row] for row in range(len(self.references))]
-        score = chrf(texts, self.references) if self.metric == "chrf" else None
-        scores = total / tokens, correct / tokens, bleu(texts, self.references), score, links
+        texts = [everything[row] for row in self.references]
+        references = list(self.references.values())
+        score = chrf(texts, references) if self.metric == "chrf" else None
+        scores = total / tokens, correct / tokens, bleu(texts, references), score, links
         return Validation(step, *scores, self._sampled(everything))
 
     def _sampled(self, outputs: Mapping[int, str]) -> tuple[Sample, ...]:

@@ -46,6 +46,8 @@ LEAST_PAIRS = 500
 class Estimate:
     """Counts of a run, and measured values: seconds per step, tokens per second, peak memory in bytes.
 
+    Captions have no source tokens and no source vocabulary: both are 0.
+
     `bytes_kept` are the best weights and a checkpoint that is being written, in CPU memory.
     """
 
@@ -126,9 +128,9 @@ def estimate(
     return Estimate(
         pairs=len(data.corpus),
         valid_pairs=len(data.valid_pairs),
-        source_tokens=int(lengths[:, 0].sum()),
+        source_tokens=0 if parts.config.image else int(lengths[:, 0].sum()),
         target_tokens=int(lengths[:, 1].sum()),
-        vocabularies=(len(parts.source_codec), len(parts.target)),
+        vocabularies=(0 if parts.config.image else len(parts.source_codec), len(parts.target)),
         weights=sum(p.numel() for p in model.parameters()),
         steps_per_epoch=-(-len(plan) // config.accumulate),
         steps=config.steps,
@@ -165,7 +167,7 @@ def _kept_memory(model: nn.Module, config: TrainingConfig) -> int:
 def expected_steps(config: Config, pairs: int) -> int | None:
     """Return the step at which a run will probably stop, or None if no similar run was measured."""
     training = config.training
-    if config.family != "rnn" or training.metric != "bleu":
+    if config.image is not None or config.family != "rnn" or training.metric != "bleu":
         return None
     if pairs < FEW_PAIRS:
         return min(training.steps, BEST_STEP + training.patience * training.valid_every)

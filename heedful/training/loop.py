@@ -250,7 +250,8 @@ class TrainingRun:
     def _update(self, work: UpdateBatches) -> None:
         step, config = self.position.step, self.config
         shape = [max(b.x.shape[1] for b in work.batches), max(b.y.shape[1] for b in work.batches)]
-        sizes = f"{max(map(len, work.rows))} pairs of up to {shape[0]} and {shape[1]} tokens"
+        longest = f"{shape[0]} and {shape[1]}" if work.batches[0].x.ndim == 2 else shape[1]
+        sizes = f"{max(map(len, work.rows))} pairs of up to {longest} tokens"
         with memory_guard(f"step {step}, a batch of {sizes}", self.remedy):
             batches = [b.to(self.device_setup.device) for b in work.batches]
             self.training_step(batches, work.tokens, step, learning_rate(step, config, self.position.halved))
@@ -424,7 +425,14 @@ def _facts(setup: RunSetup) -> dict[str, object]:
 
 def _summary(parts: ModelParts, device_setup: DeviceSetup) -> str:
     weights = sum(p.numel() for p in parts.model.parameters())
-    sizes = f"vocabularies of {len(parts.source_codec):,} and {len(parts.target):,} tokens"
+    if (image := parts.config.image) is None:
+        sizes = f"vocabularies of {len(parts.source_codec):,} and {len(parts.target):,} tokens"
+    else:
+        frozen = " (frozen)" * image.frozen
+        sizes = (
+            f"image encoder {image.encoder}{frozen}, images of {image.pixels} × {image.pixels} pixels as "
+            f"{image.side} × {image.side} regions, a vocabulary of {len(parts.target):,} tokens"
+        )
     return f"{parts.config.family} model with {weights:,} weights, {sizes}, on {device_setup}"
 
 

@@ -1,4 +1,8 @@
-"""The data of a run: from files of pairs to vocabularies, token ids, batches, and a checksum of the pairs."""
+"""The data of a run: from files of pairs to vocabularies, token ids, batches, and a checksum of the pairs.
+
+The sources of captions are images, which are decoded and resized once. Regions of images become links between the cells
+of the model's grid and the words of a caption.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +18,15 @@ from typing import Any
 import numpy as np
 
 from heedful.config import Config, DataConfig, TextConfig
-from heedful.data import Pair, PairFile, PairList
+from heedful.data import Pair, PairFile
 from heedful.data.batches import Batches
-from heedful.data.cache import Writer, key_of, stored
-from heedful.data.corpus import Corpus, tokenize
-from heedful.data.files import check_there
-from heedful.data.links import CorpusLinks, word_sizes
+from heedful.data.cache import Array, Writer, key_of, stored
+from heedful.data.captions import CaptionFile, CaptionList
+from heedful.data.corpus import Corpus, ImageArray, ImageStore, TokenArray, cached_features, open_images, tokenize
+from heedful.data.files import called, check_there
+from heedful.data.formats import PairSource
+from heedful.data.images import ImageFiles
+from heedful.data.links import CorpusLinks, covered_cells, word_sizes
 from heedful.data.store import CHUNK, Store, StoreRows, among, open_store
 from heedful.errors import ConfigError, DataError
 from heedful.text import START, Codec
@@ -31,6 +38,8 @@ from heedful.training.losses import AuxiliaryLoss, auxiliary_losses
 VERSION = 1
 LEARNED = 1_000_000  # pairs that vocabularies are learned from at most
 COUNTED = 500_000  # pairs that are counted to choose their size
+EXAMPLES = 3  # of images that cannot be read
+BOXES = 100_000  # of regions whose cells are computed at once
 # Validation pairs are kept as they are, except for empty ones.
 WHOLE = DataConfig(max_characters=10**9, max_ratio=1e9, duplicates="keep")
 
@@ -39,16 +48,27 @@ WHOLE = DataConfig(max_characters=10**9, max_ratio=1e9, duplicates="keep")
 class Inputs:
     """The training pairs and, if there are any, the validation pairs; with `strict`, all must be clean already.
 
-    Without training pairs, they are those of the run that is resumed.
+    Without training pairs, they are those of the run that is resumed. Either all are captions of images, or none.
     """
 
-    training: tuple[PairFile | PairList, ...]
-    valid: tuple[PairFile | PairList, ...] = ()
+    training: tuple[PairSource, ...]
+    valid: tuple[PairSource, ...] = ()
     strict: bool = False
 
     def __post_init__(self) -> None:
         if self._paths().count("-") > 1:
             raise ConfigError("standard input (-) can be read only once; use a file for one of the inputs")
+        kinds = {isinstance(file, CaptionFile | CaptionList) for file in (*self.training, *self.valid)}
+        if len(kinds) > 1:
+            raise ConfigError("captions of images cannot be mixed with sentence pairs; train a model of each")
+        for files in (self.training, self.valid):
+            if len(folders := {str(file.images) for file in files if isinstance(file, CaptionFile | CaptionList)}) > 1:
+                raise ConfigError(f"the images are in {' and '.join(sorted(folders))}; put them into one folder")
+
+    @property
+    def captions(self) -> bool:
+        """Whether the pairs are images and captions."""
+        return any(isinstance(file, CaptionFile | CaptionList) for file in self.training)
 
     @property
     def piped(self) -> bool:
@@ -57,13 +77,14 @@ class Inputs:
 
     @property
     def linked(self) -> bool:
-        """Whether the training pairs have links between words."""
-        return any(file.links not in ("", None) for file in self.training)
+        """Whether the training pairs have links between words, or regions of words."""
+        return any(file.linked for file in self.training)
 
     @property
     def missing(self) -> list[str]:
         """The files that are missing."""
-        return [path for path in self._paths() if path != "-" and not Path(path).exists()]
+        images = [file.images for file in self._files() if isinstance(file, CaptionFile)]
+        return [path for path in (*self._paths(), *images) if path != "-" and not Path(path).exists()]
 
     def check(self) -> None:
         """Raise DataError for files that are missing or cannot be opened, before the first one is read."""
@@ -75,36 +96,43 @@ class Inputs:
         if len(self._files()) < len(self.training) + len(self.valid):
             return {}
         sides = {"training": self.training, "valid": self.valid}
-        return {side: [asdict(_absolute(f)) for f in files if isinstance(f, PairFile)] for side, files in sides.items()}
+        return {
+            side: [asdict(_absolute(f)) for f in files if isinstance(f, PairFile | CaptionFile)]
+            for side, files in sides.items()
+        }
 
     @classmethod
     def recorded(cls, record: Mapping[str, Any]) -> Inputs | None:
         """Return the inputs of a record, if they are files."""
         if not record.get("training"):
             return None
-        training, valid = (tuple(PairFile(**file) for file in record[side]) for side in ("training", "valid"))
+        training, valid = (
+            tuple(CaptionFile(**file) if "images" in file else PairFile(**file) for file in record[side])
+            for side in ("training", "valid")
+        )
         return cls(training, valid)
 
     def _paths(self) -> list[str]:
-        return [path for file in self._files() for path in (file.path, file.target, file.links) if path]
+        return [path for file in (*self.training, *self.valid) for path in file.paths.values()]
 
-    def _files(self) -> list[PairFile]:
-        return [file for file in (*self.training, *self.valid) if isinstance(file, PairFile)]
+    def _files(self) -> list[PairFile | CaptionFile]:
+        return [file for file in (*self.training, *self.valid) if isinstance(file, PairFile | CaptionFile)]
 
 
-def _absolute(file: PairFile) -> PairFile:
-    names = (file.path, file.target, file.links)
-    path, target, links = (name if name in ("", "-") else str(Path(name).resolve()) for name in names)
-    return replace(file, path=path, target=target, links=links)
+def _absolute(file: PairFile | CaptionFile) -> PairFile | CaptionFile:
+    images = {"images": file.images} if isinstance(file, CaptionFile) else {}
+    paths = {name: str(Path(path).resolve()) for name, path in {**file.paths, **images}.items() if path != "-"}
+    return replace(file, **paths)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
 class PairSets:
-    """The training pairs and the validation pairs, on disk, and their checksum."""
+    """The training pairs and the validation pairs, on disk, their checksum, and the images of captions."""
 
     training: StoreRows
     valid: StoreRows
     digest: str
+    images: tuple[ImageStore, ImageStore] | None = None
 
     @property
     def count(self) -> int:
@@ -143,22 +171,77 @@ def open_pairs(inputs: Inputs, config: Config, reporter: Reporter) -> PairSets:
         reporter.log(line)
     if cached:
         reporter.log(f"these pairs are read from the cache ({time.perf_counter() - began:.1f} s)")
+    images = _images(inputs.training, store, config, reporter, inputs.strict)
+    valid_images = images
     most = config.training.valid_pairs
     if inputs.valid:
-        training = StoreRows(store, store.split.first, "first")
+        training = _readable(StoreRows(store, store.split.first, "first"), images)
         valid = _validation(inputs, reporter)
-        _log_validation(training, valid, most, reporter.log)
+        valid_images = _images(inputs.valid, valid.store, config, reporter, inputs.strict)
+        valid = _readable(valid, valid_images)
+        same = images is None or _folder(inputs.training) == _folder(inputs.valid)
+        _log_validation(training, valid, most, reporter.log, same)
         valid = replace(valid, rows=valid.rows[:most])
     else:
-        training, valid = _held_out(store, most, reporter.log)
-    digest = _digest(training, valid)
+        training, valid = _held_out(store, most, images, reporter.log)
+    both = None if images is None or valid_images is None else (images, valid_images)
+    digest = _digest((training, images), (valid, valid_images))
     store.forget()
-    return PairSets(training, valid, digest)
+    return PairSets(training, valid, digest, both)
 
 
-def _held_out(store: Store, most: int, log: Callable[[str], None]) -> tuple[StoreRows, StoreRows]:
+def _folder(files: Sequence[PairSource]) -> ImageFiles | None:
+    """Return the images of captions; None for sentence pairs."""
+    return next((file.image_files for file in files if isinstance(file, CaptionFile | CaptionList)), None)
+
+
+def _images(
+    files: Sequence[PairSource], store: Store, config: Config, reporter: Reporter, strict: bool
+) -> ImageStore | None:
+    """Decode the images of captions, or map them from the cache; log those that cannot be read, and those not used.
+
+    Raise DataError if half of them or more cannot be read.
+    """
+    folder = _folder(files)
+    if folder is None:
+        return None
+    assert config.image is not None, "the settings of a run with images have the section image"
+    began = time.perf_counter()
+    images = open_images(store, folder, config.image.pixels, reporter.log, reporter.preparing)
+    spent = f"{time.perf_counter() - began:.1f} s"
+    side = config.image.pixels
+    how = f"read from the cache ({spent})" if images.cached else f"read and resized ({spent})"
+    reporter.log(f"{len(images):,} images, {side} × {side} pixels each, {how}")
+    for note in (*folder.notes, *images.notes[:EXAMPLES]):
+        reporter.log(note)
+    if (more := len(images.notes) - EXAMPLES) > 0:
+        reporter.log(f"{more:,} more notes on images")
+    if images.bad:
+        listed = "; ".join(list(images.bad.values())[:EXAMPLES]) + "; …" * (len(images.bad) > EXAMPLES)
+        message = f"{len(images.bad):,} of {len(images):,} images cannot be read: {listed}"
+        if strict or 2 * len(images.bad) >= len(images):
+            raise DataError(message)
+        reporter.warn(f"{message}; they are left out with their captions")
+    if without := len(set(folder.images) - set(images.names)):
+        reporter.log(f"{without:,} of {len(folder.images):,} images in {folder.path} have no captions here")
+    return images
+
+
+def _readable(pairs: StoreRows, images: ImageStore | None) -> StoreRows:
+    """Return the pairs whose image can be read; all if they have none. Their name tells which were left out."""
+    if images is None or not images.bad:
+        return pairs
+    without = sha256("\0".join(sorted(images.bad)).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return replace(pairs, rows=images.readable(pairs.rows), name=f"{pairs.name} without {without}")
+
+
+def _held_out(
+    store: Store, most: int, images: ImageStore | None, log: Callable[[str], None]
+) -> tuple[StoreRows, StoreRows]:
     """Return the training pairs and the held-out pairs; log their numbers."""
     split = store.split
+    if images is not None:
+        return _held_out_images(store, most, images, log)
     if not len(split.training):
         raise DataError(
             f"too few different sentences to hold some out for validation ({split.distinct} different "
@@ -176,6 +259,29 @@ def _held_out(store: Store, most: int, log: Callable[[str], None]) -> tuple[Stor
     return training, valid
 
 
+def _held_out_images(
+    store: Store, most: int, images: ImageStore, log: Callable[[str], None]
+) -> tuple[StoreRows, StoreRows]:
+    """Return the training captions and those of held-out images; no image is on both sides."""
+    training = _readable(StoreRows(store, store.split.training, "training"), images)
+    held = _readable(StoreRows(store, store.split.held, "held"), images)
+    if not len(training) or not len(held):
+        raise DataError(
+            f"too few different images to hold some out for validation ({len(images) - len(images.bad):,}); add more, "
+            "or give validation captions"
+        )
+    valid = replace(held, rows=held.rows[:most])
+    _show_first(training, log)
+    counts = [len(np.unique(images.numbers[part.rows])) for part in (training, valid)]
+    log(
+        f"{len(training):,} captions of {counts[0]:,} images for training, {len(valid):,} of {counts[1]:,} images held "
+        "out for validation"
+    )
+    if unused := len(held) - len(valid):
+        log(f"{unused:,} more captions of held-out images are not used (training.valid_pairs)")
+    return training, valid
+
+
 def _validation(inputs: Inputs, reporter: Reporter) -> StoreRows:
     """Return the validation pairs of the inputs."""
     store, _ = open_store(inputs.valid, WHOLE, reporter.log, reporter.preparing)
@@ -187,13 +293,14 @@ def _validation(inputs: Inputs, reporter: Reporter) -> StoreRows:
     return StoreRows(store, store.split.first, "first")
 
 
-def _log_validation(training: StoreRows, valid: StoreRows, most: int, log: Callable[[str], None]) -> None:
+def _log_validation(training: StoreRows, valid: StoreRows, most: int, log: Callable[[str], None], same: bool) -> None:
+    """Log the numbers of pairs, and how many sources are on both sides; `same`: equal names are the same source."""
     _show_first(training, log)
     if len(valid) > most:
         log(f"validation uses the first {most:,} of {len(valid):,} pairs (training.valid_pairs)")
     sources = valid.store.hashes.sources[valid.rows[:most]]
     trained = training.store.hashes.sources
-    both = int(among(sources, trained[among(trained, sources)]).sum())
+    both = int(among(sources, trained[among(trained, sources)]).sum()) if same else 0
     overlap = f" ({both:,} of their sources are also in training, so scores are too high)" if both else ""
     log(f"{len(training):,} pairs for training, {len(sources):,} for validation{overlap}")
 
@@ -203,10 +310,10 @@ def _show_first(pairs: StoreRows, log: Callable[[str], None]) -> None:
     log("the first pair: " + " → ".join(shorten(side, 60, placeholder=" …") for side in pairs[0][:2]))
 
 
-def _digest(*sides: StoreRows) -> str:
-    """Return a checksum of pairs and links, to compare them when a run is resumed."""
+def _digest(*sides: tuple[StoreRows, ImageStore | None]) -> str:
+    """Return a checksum of pairs, links and images, to compare them when a run is resumed."""
     total = sha256()
-    for chosen in sides:
+    for chosen, images in sides:
         hashes = chosen.store.hashes.pairs
         for begin in range(0, len(chosen), CHUNK):
             rows = chosen.rows[begin : begin + CHUNK]
@@ -214,12 +321,20 @@ def _digest(*sides: StoreRows) -> str:
             if chosen.store.linked:
                 for numbers in chosen.store.links(rows):
                     total.update(numbers.astype(np.uint32).tobytes())
+            if images is not None:
+                total.update(images.hashes[images.numbers[rows]].tobytes())
+            if chosen.store.boxed:
+                numbers, boxes, counts = chosen.store.boxes(rows)
+                total.update(numbers[:, 0].tobytes() + boxes.tobytes() + counts.tobytes())
         total.update(b"\n")
     return total.hexdigest()
 
 
 def learn_codecs(pairs: PairSets, config: Config, reporter: Reporter) -> tuple[Codec, Codec]:
-    """Learn the vocabularies of source and target, or one for both, or read them from the cache."""
+    """Learn the vocabularies of source and target, or one for both, or read them from the cache.
+
+    Captions have only a target: both are then the same.
+    """
     text, store = config.text, pairs.training.store
     key = None
     if store.key is not None:
@@ -234,6 +349,8 @@ def learn_codecs(pairs: PairSets, config: Config, reporter: Reporter) -> tuple[C
             writer.add(name, _learn(sample, sides, text, pairs.count, reporter).dump().encode())
 
     vocabularies = {"both": (0, 1)} if text.joint else {"source": (0,), "target": (1,)}
+    if pairs.images is not None:
+        vocabularies = {"target": (1,)}
     arrays, _ = stored(key, fill, reporter.log)
     codecs = [Codec.parse(arrays[name].tobytes().decode()) for name in vocabularies]
     return codecs[0], codecs[-1]
@@ -261,25 +378,43 @@ def _some(pairs: StoreRows, most: int) -> StoreRows:
     return replace(pairs, rows=pairs.rows[np.arange(most) * len(pairs) // most])
 
 
-def prepare(pairs: PairSets, codecs: tuple[Codec, Codec], config: Config, reporter: Reporter) -> TrainingData:
-    """Tokenize all pairs, or map their tokens from the cache; pairs over the length limit are logged and left out."""
+def prepare(
+    pairs: PairSets,
+    codecs: Sequence[Codec],
+    config: Config,
+    reporter: Reporter,
+    features: tuple[Callable[[Array], Array], str] | None = None,
+) -> TrainingData:
+    """Tokenize all pairs, or map their tokens from the cache; pairs over the length limit are logged and left out.
+
+    Captions have one codec. `features` are those of a frozen image encoder: a function of some images, uint8
+    (B, P, P, 3) -> (B, S, F), and a checksum of its weights. They are computed once and cached.
+    """
     began = time.perf_counter()
     most = config.text.max_length
-    tokens = tokenize(pairs.training, codecs, config.text, config.training.seed, reporter.log, reporter.preparing)
+    images = _image_arrays(pairs, config, reporter, features)
+    tokens = tokenize(
+        pairs.training, codecs, config.text, config.training.seed, reporter.log, reporter.preparing, images[0]
+    )
     _log_left_out(tokens.left_out, pairs.count, tokens.longest, "pairs", most, reporter.log)
     if tokens.cached:
         reporter.log(f"their tokens are read from the cache ({time.perf_counter() - began:.1f} s)")
     valid_pairs = [pairs.valid[row] for row in range(len(pairs.valid))]
-    ids = [codec.ids([pair[side] for pair in valid_pairs]) for side, codec in enumerate(codecs)]
-    longest = [max(len(x), len(y)) for x, y in zip(*ids, strict=True)]
+    sides = (0, 1)[-len(codecs) :]
+    ids = [codec.ids([pair[side] for pair in valid_pairs]) for side, codec in zip(sides, codecs, strict=True)]
+    longest = [max(map(len, each)) for each in zip(*ids, strict=True)]
     short = [row for row, length in enumerate(longest) if length <= most]
     _log_left_out(len(valid_pairs) - len(short), len(valid_pairs), max(longest), "validation pairs", most, reporter.log)
-    losses = auxiliary_losses(config, pairs.training.store.linked)
+    losses = auxiliary_losses(config, pairs.training.store.linked or pairs.training.store.boxed)
     guide = losses.get("guided")
     if not isinstance(guide, GuidedAttention):
         tokens.corpus.links = None
     else:
-        reporter.log(f"links between words guide attention: {guide}")
+        what = "links between words" if pairs.images is None else "regions of words"
+        reporter.log(f"{what} guide attention: {guide}")
+        if pairs.images is not None and tokens.corpus.links is not None and isinstance(tokens.corpus.texts, StoreRows):
+            linked = _region_links(tokens.corpus.texts, pairs.images[0], config, reporter.log)
+            tokens.corpus.links.links, tokens.corpus.links.begins = linked[0], np.append(0, np.cumsum(linked[1]))
         if guide.ends and tokens.corpus.links is not None:
             _log_unlinked(*tokens.corpus.links.unlinked(), reporter.log)
     valid_pairs, rows = [valid_pairs[row] for row in short], pairs.valid.rows[short]
@@ -287,12 +422,77 @@ def prepare(pairs: PairSets, codecs: tuple[Codec, Codec], config: Config, report
     if guide is not None and pairs.valid.store.linked:
         words = [word_sizes(codec, [pair[side] for pair in valid_pairs]) for side, codec in enumerate(codecs)]
         links = CorpusLinks.of(pairs.valid.store.links(rows), *words)
+    elif guide is not None and pairs.valid.store.boxed and pairs.images is not None:
+        regions = _region_links(replace(pairs.valid, rows=rows), pairs.images[1], config, reporter.log)
+        links = CorpusLinks.of(regions, None, word_sizes(codecs[-1], [pair.target for pair in valid_pairs]))
     elif guide is not None:
         reporter.log("the validation pairs have no links (valid_links): agreement with links is not measured")
-    valid = Corpus.of(*([side[row] for row in short] for side in ids), links=links)
+    kept = [TokenArray.of([side[row] for row in short]) for side in ids]
+    source = (
+        kept[0] if images[1] is None else ImageArray(images[1].images, images[1].numbers[rows], images[1].positions)
+    )
+    valid = Corpus(source, kept[-1], links=links)
     return TrainingData(
         tokens.corpus, _batches(tokens.corpus, config), valid_pairs, _batches(valid, config), pairs.digest, losses
     )
+
+
+def _image_arrays(
+    pairs: PairSets,
+    config: Config,
+    reporter: Reporter,
+    features: tuple[Callable[[Array], Array], str] | None,
+) -> tuple[ImageArray | None, ImageArray | None]:
+    """Return the images of training and validation as a model reads them, with a row for each row of their stores."""
+    if pairs.images is None or config.image is None:
+        return None, None
+    arrays = []
+    began = time.perf_counter()
+    hits = []
+    for images in pairs.images:
+        values: Array = images.squares
+        if features is not None:
+            values, cached = cached_features(images, *features, reporter.log, reporter.preparing)
+            hits.append(cached)
+        arrays.append(ImageArray(values, images.numbers, config.image.side**2 + 1))
+    if hits:
+        how = "are read from the cache" if all(hits) else "were computed once"
+        reporter.log(f"the features of the frozen image encoder {how} ({time.perf_counter() - began:.1f} s)")
+    return arrays[0], arrays[1]
+
+
+def _region_links(
+    pairs: StoreRows, images: ImageStore, config: Config, log: Callable[[str], None]
+) -> tuple[Array, Array]:
+    """Return the links between cells of the grid and words of captions, (N, 2), and the number of each caption's.
+
+    Boxes are clipped to the image. Raise DataError for one that is outside.
+    """
+    assert config.image is not None, "captions have images"
+    numbers, boxes, counts = pairs.store.boxes(pairs.rows)
+    owner = np.repeat(np.arange(len(counts)), counts)
+    sizes = np.tile(images.sizes[images.numbers[pairs.rows]][owner].astype(np.float64), 2)
+    shares = boxes.astype(np.float64) / np.maximum(sizes, 1)
+    begin, end = shares[:, :2], shares[:, :2] + shares[:, 2:]
+    low, high = np.clip(begin, 0, 1), np.clip(end, 0, 1)
+    outside = np.flatnonzero((high <= low).any(1))
+    if len(outside):
+        first = int(outside[0])
+        pair, name = pairs[int(owner[first])], pairs.store.regions_name(int(pairs.rows[owner[first]]))
+        x, y, w, h = boxes[first].tolist()
+        raise DataError(
+            f"{called(name)}, line {numbers[first, 1]}: the box x={x:g}, y={y:g}, w={w:g}, h={h:g} is outside of "
+            f"{pair.source}, which has {sizes[first, 0]:g} × {sizes[first, 1]:g} pixels"
+        )
+    if clipped := int(((begin < -0.01) | (end > 1.01)).any(1).sum()):
+        log(f"{clipped:,} of {len(boxes):,} boxes of regions go beyond their image and are clipped to it")
+    shares = np.concatenate([low, high - low], axis=1)
+    parts = [covered_cells(shares[at : at + BOXES], config.image.side) for at in range(0, len(shares), BOXES)]
+    box = np.concatenate([np.zeros(0, np.int64), *(part[0] + at * BOXES for at, part in enumerate(parts))])
+    cell = np.concatenate([np.zeros(0, np.int64), *(part[1] for part in parts)])
+    # Boxes of the same word may overlap: each link once, in the order of the captions.
+    links = np.unique(np.stack([owner[box], cell, numbers[box, 0]], axis=1), axis=0)
+    return links[:, 1:].astype(np.uint32), np.bincount(links[:, 0], minlength=len(counts))
 
 
 def _log_unlinked(without: int, words: int, log: Callable[[str], None]) -> None:

@@ -11,6 +11,7 @@ import inspect
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple
@@ -19,11 +20,14 @@ import numpy as np
 import torch
 
 from heedful.config import MODELS, Config, TransformerConfig, section_of
+from heedful.data.cache import Array
+from heedful.data.images import ImageInput
 from heedful.errors import ConfigError, DataError, choose, known_arguments
 from heedful.interop.folder import ModelParts
 from heedful.interop.hub import HUB, open_parts
-from heedful.models import build, pack_weights
-from heedful.models.device import memory_guard
+from heedful.models import Network, build, pack_weights
+from heedful.models.device import fast_products, memory_guard
+from heedful.models.image import Regions
 from heedful.text import SPECIALS, UNKNOWN, Codec
 from heedful.text.size import check_size
 from heedful.training.callbacks import Reporter
@@ -41,7 +45,13 @@ Settings = Mapping[str, Mapping[str, object]]
 CHANGEABLE = {"steps", "patience", "checkpoint_every", "keep", "log_every", "device", "threads", "precision", "capture"}
 
 # Settings that weights do not depend on: a run that begins with a pretrained model may change them.
-CHANGEABLE_WITH_INIT = {"model.dropout", "model.attention_dropout", "model.inner_dropout", "text.max_length"}
+CHANGEABLE_WITH_INIT = {
+    "model.dropout",
+    "model.attention_dropout",
+    "model.inner_dropout",
+    "text.max_length",
+    "image.frozen",
+}
 UNKNOWN_SHARE = 0.01  # of all tokens, above which unknown tokens are logged
 COUNTED = 100_000  # pairs in which unknown tokens are counted
 SAMPLE = 2000  # pairs in which examples of them are searched
@@ -86,6 +96,10 @@ def set_up(
     """Set up a new run, or resume one; raises ConfigError for wrong settings before the pairs are read."""
     if processes.world > 1 and inputs.piped:
         raise ConfigError("standard input (-) cannot be read by several processes; put the pairs into a file")
+    if inputs.captions:
+        settings = {**settings, "image": settings.get("image", {})}
+    elif settings.get("image"):
+        raise ConfigError("settings of the section image need images; train on captions and their images")
     name = None if init is None else _full_name(init)
     pretrained = None
     if resumed is not None:
@@ -94,6 +108,11 @@ def set_up(
     elif init is not None:
         pretrained = open_pretrained(init, settings, reporter.log)
         config = pretrained.config
+        if inputs.captions != (config.image is not None):
+            kinds = ("captions images", "translates text")
+            raise ConfigError(
+                f"{init} {kinds[inputs.captions]}; it cannot begin a run that {kinds[not inputs.captions]}"
+            )
     else:
         config, _ = apply_preset(settings, 0, preset)  # again when the number of pairs is known
         _check_vocabularies(config)
@@ -114,21 +133,23 @@ def set_up(
         auxiliary_losses(config, inputs.linked)  # raises ConfigError for losses that the model cannot have
         reporter.log(why)
         texts = {side: pairs.training.texts(number) for number, side in enumerate(("source", "target"))}
-        if few := processes.share(lambda: too_little_data(pairs.count, texts)):
+        if not inputs.captions and (few := processes.share(lambda: too_little_data(pairs.count, texts))):
             reporter.warn(few)
         parts = _new(config, pairs, processes, reporter)
-    data = processes.in_turn(lambda: prepare(pairs, (parts.source_codec, parts.target), parts.config, reporter))
+    codecs = (parts.target,) if inputs.captions else (parts.source_codec, parts.target)
+    features = _frozen_features(parts, device_setup.device)
+    data = processes.in_turn(lambda: prepare(pairs, codecs, parts.config, reporter, features))
     if data.guide is not None:
         parts = replace(parts, readout=data.guide.readout)
     if pretrained is not None:
-        _log_unknown(data, (parts.source_codec, parts.target), str(name), reporter.log)
+        _log_unknown(data, codecs, str(name), reporter.log)
     return RunSetup(parts, data, device_setup, name)
 
 
 def _check_model(config: Config) -> None:
     """Raise ConfigError for a model that cannot be built, such as one with widths that do not fit."""
     with torch.device("meta"):
-        build(config.model, len(SPECIALS), len(SPECIALS))
+        build(config.model, config.image or len(SPECIALS), len(SPECIALS))
 
 
 def _check_losses(config: Config, linked: bool, settings: Settings, preset: str | None) -> None:
@@ -150,6 +171,8 @@ def _check_losses(config: Config, linked: bool, settings: Settings, preset: str 
 def _check_vocabularies(config: Config) -> None:
     """Raise ConfigError for vocabularies that are too small, and for shared embeddings of two vocabularies."""
     check_size(config.text)
+    if config.image is not None and config.text.joint:
+        raise ConfigError("text.joint=true shares a vocabulary with the source, but that of captions is an image")
     if isinstance(config.model, TransformerConfig) and config.model.tied == "all" and not config.text.joint:
         raise ConfigError(
             "model.tied=all needs one vocabulary for both languages; set text.joint=true as well, or model.tied=target"
@@ -160,11 +183,37 @@ def _new(config: Config, pairs: PairSets, processes: Processes, reporter: Report
     """Return an untrained model with vocabularies learned from the pairs by the first process."""
     texts = processes.share(lambda: [codec.dump() for codec in learn_codecs(pairs, config, reporter)])
     source = Codec.parse(texts[0])
-    target = source if config.text.joint else Codec.parse(texts[1])
+    target = source if config.text.joint or config.image is not None else Codec.parse(texts[1])
     config = replace(config, text=replace(config.text, size=config.text.size or max(len(source), len(target))))
     torch.manual_seed(config.training.seed)
     with memory_guard("building the model", SMALLER_MODEL):
-        return ModelParts(config, build(config.model, len(source), len(target)), source, target)
+        if config.image is None:
+            return ModelParts(config, build(config.model, len(source), len(target)), source, target)
+        return ModelParts(config, build(config.model, config.image, len(target)), ImageInput(config.image), target)
+
+
+def image_encoder(model: Network) -> Regions:
+    """Return the part of a model of images that reads them."""
+    return next(module for module in model.modules() if isinstance(module, Regions))
+
+
+def _frozen_features(parts: ModelParts, device: torch.device) -> tuple[Callable[[Array], Array], str] | None:
+    """Return a function that computes the features of a frozen image encoder, and a checksum of its weights."""
+    if parts.config.image is None or not parts.config.image.frozen:
+        return None
+    encoder = image_encoder(parts.model)
+    checksum = blake2b(digest_size=16)
+    for name, tensor in sorted(encoder.image.state_dict().items()):
+        checksum.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
+
+    @torch.inference_mode()
+    def features(pixels: Array) -> Array:
+        encoder.image.to(device).eval()
+        with memory_guard("encoding images", "lower image.pixels"), fast_products(device):
+            return encoder.features(torch.from_numpy(pixels).to(device)).float().cpu().numpy()
+
+    image = parts.config.image
+    return features, f"{checksum.hexdigest()} {image.encoder} {image.backbone} {image.pixels} {image.patch}"
 
 
 def _same_pairs(out: Path, checkpoint: Checkpoint, pairs: PairSets, config: Config) -> ModelParts:
@@ -195,6 +244,9 @@ def _beginning(init: str, settings: Settings, config: Config) -> str:
 def _resumed(out: Path, checkpoint: Checkpoint, settings: Settings) -> Config:
     """Return the run's settings with the changes that a resumed run may make."""
     before = checkpoint.parts.config.plain()
+    if ("image" in settings) != ("image" in before):
+        kind = "captions of images" if "image" in before else "sentence pairs"
+        raise ConfigError(f"the run in {out} trains on {kind}; resume it with the same")
     wanted = {section: dict(values) for section, values in before.items()}
     family = settings.get("model", {}).get("family", before["model"]["family"])
     if family != before["model"]["family"]:
@@ -210,9 +262,10 @@ def _resumed(out: Path, checkpoint: Checkpoint, settings: Settings) -> Config:
         )
     for section, values in config.plain().items():
         for key, value in values.items():
-            if value != before[section].get(key) and not (section == "training" and key in CHANGEABLE):
+            was = before[section].get(key)
+            if value != was and not (section == "training" and key in CHANGEABLE):
                 raise ConfigError(
-                    f"{section}.{key} is {before[section].get(key)} in the run in {out} and cannot become {value} "
+                    f"{section}.{key} is {was} in the run in {out} and cannot become {value} "
                     "when it is resumed; start a new run in another folder"
                 )
     return config
@@ -234,16 +287,19 @@ def open_pretrained(
     pack_weights(parts.model, decoding=False)  # as in a resumed run: other products round differently
     config = _settings(parts.config, settings, init)
     model = parts.model
-    if config.model != parts.config.model:
+    if config.model != parts.config.model or config.image != parts.config.image:
         with torch.device("meta"):
-            model = build(config.model, len(parts.source_codec), len(parts.target))
+            model = build(config.model, config.image or len(parts.source_codec), len(parts.target))
         model.load_state_dict(parts.model.state_dict(), assign=True)
-    return replace(parts, config=config, model=model, notes={})
+    source = parts.source if config.image is None else ImageInput(config.image)
+    return replace(parts, config=config, model=model, source=source, notes={})
 
 
 def _settings(before: Config, settings: Mapping[str, Mapping[str, object]], init: str | Path) -> Config:
     """Return the model's settings with the changes that its weights allow; raises ConfigError for others."""
-    kept = {section: before.plain()[section] for section in ("model", "text")}
+    kept: dict[str, Mapping[str, object]] = {
+        section: values for section, values in before.plain().items() if section in ("model", "text", "image")
+    }
     family = choose("model", str(settings.get("model", {}).get("family", before.family)), MODELS)
     if family != before.family:
         raise ConfigError(f"{init} is a model of the family {before.family}, which cannot become {family}")
@@ -263,15 +319,16 @@ def _settings(before: Config, settings: Mapping[str, Mapping[str, object]], init
     return config
 
 
-def _log_unknown(data: TrainingData, codecs: tuple[Codec, Codec], name: str, log: Callable[[str], None]) -> None:
+def _log_unknown(data: TrainingData, codecs: Sequence[Codec], name: str, log: Callable[[str], None]) -> None:
     """Log the share of tokens that are not in the vocabularies, if it is more than 1%."""
     rows = np.arange(0, len(data.corpus), max(1, len(data.corpus) // COUNTED))
-    for number, side in enumerate(("source", "target")):
+    sides = ("source", "target")[-len(codecs) :]  # captions have no text as their source
+    for codec, side in zip(codecs, sides, strict=True):
         ids, lengths = getattr(data.corpus, side).rows(rows, 0)
         share = np.count_nonzero(ids == UNKNOWN) / max(1, int(lengths.sum()) - len(rows))
         if share > UNKNOWN_SHARE:
             texts = [getattr(data.corpus.pair(row), side) for row in rows[:SAMPLE]]
-            some = ", ".join(f"'{piece}'" for piece in _unknown(codecs[number], texts))
+            some = ", ".join(f"'{piece}'" for piece in _unknown(codec, texts))
             examples = f" ({some})" if some else ""
             log(f"{share:.1%} of the {side} tokens are not in the vocabulary of {name}{examples}: it cannot learn them")
 
@@ -390,6 +447,26 @@ ON_CPU = {
 }
 
 
+# Captions are short, and an image takes more time than its caption.
+CAPTION_TRAINING: Mapping[str, object] = {"batch_sentences": 64, "rate": 0.001, "warmup": 200, "valid_every": 250}
+CAPTION_MODELS: tuple[Settings, Settings] = (
+    {"model": {"width": 256, "embedding": 128, "tied": True, "dropout": 0.2}},
+    {"model": {"layers": 2, "width": 192, "inner": 384, "heads": 4, "dropout": 0.1, "tied": "target"}},
+)
+CAPTIONS = {
+    "none": Preset(0, "rnn", {}, {}, {}),
+    "tiny": Preset(5_000, "rnn", {"training": {**CAPTION_TRAINING, "steps": 5_000}}, *CAPTION_MODELS),
+    "small": Preset(200_000, "rnn", {"training": {**CAPTION_TRAINING, "steps": 10_000}}, *CAPTION_MODELS),
+    "medium": Preset(
+        float("inf"),
+        "rnn",
+        {"training": {**CAPTION_TRAINING, "batch_sentences": 128, "batch_tokens": 4096, "steps": 40_000}},
+        *CAPTION_MODELS,
+    ),
+}
+CAPTIONS["large"] = CAPTIONS["medium"]
+
+
 def apply_preset(settings: Settings, pairs: int, name: str = "auto", device: str = "cpu") -> tuple[Config, str]:
     """Return all settings for a number of pairs on a kind of device, and a message with those of the preset."""
     choose("preset", name, ("auto", *PRESETS))
@@ -398,9 +475,11 @@ def apply_preset(settings: Settings, pairs: int, name: str = "auto", device: str
             raise ConfigError(
                 f"expected settings by section, as in {{'training': {{'steps': 500}}}}, but '{section}' is {values!r}"
             )
+    known = CAPTIONS if "image" in settings else PRESETS
     if name == "auto":
-        name = next(name for name, preset in PRESETS.items() if pairs < preset.pairs)
-    preset = ON_CPU.get(name, PRESETS[name]) if device == "cpu" else PRESETS[name]
+        name = next(name for name, preset in known.items() if pairs < preset.pairs)
+    on_cpu = {} if "image" in settings else ON_CPU
+    preset = on_cpu.get(name, known[name]) if device == "cpu" else known[name]
     family, because = _family(settings.get("model", {}), preset.family)
     own = preset.transformer if family == "transformer" else preset.rnn
     chosen: dict[str, dict[str, object]] = {"model": {"family": family}}
@@ -420,8 +499,9 @@ def apply_preset(settings: Settings, pairs: int, name: str = "auto", device: str
     words = ", ".join(f"{section}.{key}={value}" for section, values in kept.items() for key, value in values.items())
     if name == "none":
         return Config.build(merged), f"no preset: all other settings have their defaults{because}"
-    where = " on a CPU" if name in ON_CPU and device == "cpu" else ""
-    return Config.build(merged), f"preset '{name}' for {pairs:,} pairs{where}: {words or 'the defaults'}{because}"
+    where = " on a CPU" if name in on_cpu and device == "cpu" else ""
+    what = "captions" if "image" in settings else "pairs"
+    return Config.build(merged), f"preset '{name}' for {pairs:,} {what}{where}: {words or 'the defaults'}{because}"
 
 
 def _family(model: Mapping[str, object], preferred: str) -> tuple[str, str]:

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
+from heedful.data.images import LoadedImage
 from heedful.decoding import Decoding
 from heedful.models.device import fastest_threads, may_choose, numbers_to_try, using_threads
 
@@ -59,7 +61,12 @@ def measured_serving_threads(translator: Translator, text: str) -> int:
 
 def _measured(translator: Translator, texts: Sequence[str], how: Decoding, level: int) -> int:
     def work() -> None:
-        translator.translate(texts, how, split=False, trace=False)
+        if translator.reads_images:
+            side = translator.parts.image_input.config.pixels
+            blank = LoadedImage("", np.zeros((side, side, 3), np.uint8))
+            translator.caption([blank] * len(texts), how, trace=False)
+        else:
+            translator.translate(texts, how, split=False, trace=False)
 
     times = fastest_threads(work, rounds=1)
     seconds = ", ".join(f"{1000 * spent:,.0f} ms with {number}" for number, spent in sorted(times.seconds.items()))

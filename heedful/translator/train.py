@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from heedful.data import PairFile, PairList
+from heedful.data.captions import Region, caption_source
 from heedful.data.links import as_lines
 from heedful.errors import ConfigError, DataError
 from heedful.interop.folder import ModelParts
@@ -32,6 +33,10 @@ def train(  # noqa: PLR0913  (the options of a run)
     valid: Sequence[tuple[str, str]] | str | Path | None = None,
     links: Links | None = None,
     valid_links: Links | None = None,
+    images: str | Path | None = None,
+    valid_images: str | Path | None = None,
+    regions: Sequence[Region] | str | Path | None = None,
+    valid_regions: Sequence[Region] | str | Path | None = None,
     settings: Settings | None = None,
     init: str | Path | None = None,
     resume: bool = False,
@@ -40,7 +45,7 @@ def train(  # noqa: PLR0913  (the options of a run)
     callback: Callable[[Progress], object] | Callback | None = None,
     **keywords: object,
 ) -> Translator:
-    """Train a translator on sentence pairs, write it to the folder `out` and return it.
+    """Train a translator on sentence pairs, or on captions of images, write it to the folder `out` and return it.
 
     `pairs` and `valid` are lists of (sentence, translation), or names of files that `heedful train` reads. Every
     setting can be given by name: `model="transformer", steps=500, batch_tokens=4096, threads=2`; or nested by section,
@@ -48,7 +53,14 @@ def train(  # noqa: PLR0913  (the options of a run)
     chosen to fit the pairs (`preset="none"`: the plain defaults). With `init`, the run begins with the weights and
     vocabularies of another model, which is not changed. With `links`, for each pair either `"0-0 1-2"` or the same as
     numbers, source word and target word from 0, attention is trained to follow them; `valid_links` are those of
-    `valid`, on which it is measured. Ctrl-C writes a checkpoint and raises `KeyboardInterrupt`; `resume=True`, with the
+    `valid`, on which it is measured.
+
+    With `images`, a folder or a zip or tar archive, the model captions images: `pairs` and `valid` are lists of (image
+    name, caption), or files of captions (CSV, TSV, JSON); those of `valid` may be in `valid_images`. `regions`, a file
+    of JSON lines or a list of `heedful.data.captions.Region`, are boxes in pixels that words of captions name, which
+    attention is trained to follow. The result has `caption`.
+
+    Ctrl-C writes a checkpoint and raises `KeyboardInterrupt`; `resume=True`, with the
     same pairs, continues from there.
 
     Progress is shown as a bar in a terminal or a notebook, elsewhere as a line a minute; `verbose=False` shows nothing.
@@ -59,8 +71,21 @@ def train(  # noqa: PLR0913  (the options of a run)
     chosen = with_keywords(settings or {}, keywords, train)
     if valid_links is not None and (links is None or valid is None):
         raise ConfigError("valid_links are the links of valid, and need links and valid; give both")
-    validation = () if valid is None else (_pair_source(valid, "validation pairs", valid_links),)
-    inputs = Inputs((_pair_source(pairs, "", links),), validation)
+    if images is None:
+        if valid_images is not None or regions is not None or valid_regions is not None:
+            raise ConfigError("valid_images and regions go with captions of images; give images")
+        validation = () if valid is None else (_pair_source(valid, "validation pairs", valid_links),)
+        inputs = Inputs((_pair_source(pairs, "", links),), validation)
+    else:
+        if links is not None:
+            raise ConfigError("links are between words of two sentences; captions of images have regions")
+        if valid is None and (valid_images is not None or valid_regions is not None):
+            raise ConfigError("valid_images and valid_regions go with valid; give all")
+        held = () if valid is None else (valid,)
+        inputs = Inputs(
+            (caption_source(pairs, images, "captions", regions),),
+            tuple(caption_source(one, valid_images or images, "validation captions", valid_regions) for one in held),
+        )
     with _suggesting_read_pairs(), showing(verbose, callback) as reporter:
         outcome = train_model(inputs, Path(out), chosen, resume=resume, reporter=reporter, init=init, preset=preset)
     if outcome.signal:
@@ -97,7 +122,7 @@ def _measured_readout(
     parts: ModelParts, device: torch.device, pairs: Sequence[tuple[str, str]], batch_tokens: int
 ) -> Readout | None:
     """Return the read-out of a model with the rates of its alarms; None for too few pairs, or without attention."""
-    if len(pairs) < FEWEST:
+    if len(pairs) < FEWEST or parts.config.image is not None:
         return None
     translator = Translator(parts, device)
     rates = measure_alarms(translator, pairs, batch_tokens=batch_tokens)

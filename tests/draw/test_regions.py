@@ -219,7 +219,7 @@ def test_without_a_picture_the_grid_is_drawn() -> None:
     assert "\u2580" in regions.terminal(bare, colours=256)
 
 
-@pytest.mark.parametrize("ending", [".json", ".svg"])
+@pytest.mark.parametrize("ending", [".json", ".svg", ".html"])
 def test_files_of_a_caption(tmp_path: Path, ending: str) -> None:
     path, trace = tmp_path / f"x{ending}", samples.caption()
     assert write(path, [trace]) == ""

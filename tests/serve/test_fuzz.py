@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from random_translators import random_translator
 from running import Running, running
+from tiny_captioner import captioner
 
 from heedful.serve.limits import Limits
 
@@ -21,6 +22,7 @@ schemathesis = pytest.importorskip("schemathesis")
 @pytest.fixture(scope="module")
 def service() -> Iterator[Running]:
     models = {name: random_translator(name, max_length=20) for name in ("transformer", "fixed")}
+    models["captioner"] = captioner()
     with running(models, Limits(chars=400, items=6, beam=4, seconds=20)) as found:
         yield found
 
@@ -43,7 +45,14 @@ def test_every_operation(service: Running) -> None:
             case.call_and_validate(checks=checks, timeout=30)
 
         sent()
-    assert {"POST /v1/translate", "POST /v1/stream", "POST /v1/align", "POST /v1/figure", "GET /v1/models"} <= seen
+    assert {
+        "POST /v1/caption",
+        "POST /v1/translate",
+        "POST /v1/stream",
+        "POST /v1/align",
+        "POST /v1/figure",
+        "GET /v1/models",
+    } <= seen
 
 
 JSON = st.recursive(
@@ -60,10 +69,10 @@ TEXTS = st.one_of(
 )
 
 
-def _sent(service: Running, path: str, body: bytes) -> tuple[int, bytes]:
+def _sent(service: Running, path: str, body: bytes, kind: bytes | str = "application/json") -> tuple[int, bytes]:
     connection = http.client.HTTPConnection(urlsplit(service.url).netloc, timeout=30)
     try:
-        connection.request("POST", path, body, {"Content-Type": "application/json"})
+        connection.request("POST", path, body, {"Content-Type": kind})
         answer = connection.getresponse()
         return answer.status, answer.read()
     finally:
@@ -86,11 +95,23 @@ def test_any_text_is_translated(service: Running, data: st.DataObject) -> None:
 
 
 @given(
-    body=st.one_of(st.binary(max_size=40), JSON.map(lambda value: json.dumps(value).encode())), path=st.integers(0, 3)
+    body=st.one_of(st.binary(max_size=40), JSON.map(lambda value: json.dumps(value).encode())), path=st.integers(0, 4)
 )
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_anything_else_is_refused(service: Running, body: bytes, path: int) -> None:
-    name = ("/v1/translate", "/v1/stream", "/v1/align", "/v1/figure")[path]
+    name = ("/v1/translate", "/v1/stream", "/v1/align", "/v1/figure", "/v1/caption")[path]
     status, answer = _sent(service, name, body)
+    assert status in (400, 422), answer
+    assert json.loads(answer)["detail"]
+
+
+@given(body=st.binary(max_size=200), boundary=st.binary(max_size=20), shape=st.integers(0, 3))
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_form_is_refused(service: Running, body: bytes, boundary: bytes, shape: int) -> None:
+    edge = bytes(byte for byte in boundary if 32 < byte < 127) or b"x"
+    head = b'Content-Disposition: form-data; name="image"'
+    whole = (body, b"--%b\r\n%b" % (edge, body), b"--%b\r\n%b\r\n--%b--" % (edge, body, edge), b"")[shape]
+    whole = whole or b"--%b\r\n%b\r\n\r\n%b\r\n--%b--\r\n" % (edge, head, body, edge)
+    status, answer = _sent(service, "/v1/caption", whole, b"multipart/form-data; boundary=" + edge)
     assert status in (400, 422), answer
     assert json.loads(answer)["detail"]

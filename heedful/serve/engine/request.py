@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 
+from heedful.data.images import LoadedImage
 from heedful.decoding import Decoding
 from heedful.serve.limits import TooLargeError
 from heedful.text.segments import Segment, TooManyError, read_rule, segments
@@ -21,7 +22,10 @@ Alternatives = tuple[Translation, ...]  # the n best translations of a segment
 
 @dataclass(frozen=True)
 class PreparedTexts:
-    """Texts cut into segments, with the prefix of each segment, for one model and one decoding setting."""
+    """Texts cut into segments, with the prefix of each segment, for one model and one decoding setting.
+
+    Of a model of images, a text is the name of an image, which is one segment.
+    """
 
     texts: tuple[str, ...]
     model: str
@@ -31,7 +35,7 @@ class PreparedTexts:
     prefixes: list[tuple[int, ...]]
 
     def size(self, index: int) -> int:
-        """Return the tokens of a segment that count in a batch: those of the source and of its prefix."""
+        """Return the tokens of a segment that count in a batch: those of the source, or regions, and of its prefix."""
         return len(self.segments[index].encoded.ids) + len(self.prefixes[index])
 
     @property
@@ -63,7 +67,10 @@ class PreparedTexts:
         return sum(x * y for x, y in zip(sources, targets, strict=True))
 
     def joined(self, done: Sequence[Alternatives]) -> list[Translation]:
-        """Return the translation of each text from those of all segments."""
+        """Return the translation of each text from those of all segments, or the caption of each image."""
+        if self.translator.reads_images:
+            several = self.pipeline.how.n_best > 1
+            return [replace(each[0], n_best=each) if several else each[0] for each in done]
         return self.translator.join(self.texts, self.segments, done, self.pipeline.how.n_best)
 
 
@@ -90,11 +97,33 @@ def prepare(
         message = f"there are {error.count:,} sentences; {sentences:,} are allowed at once"
         raise TooLargeError(message, "text") from None
     prefixes = pipeline.prefixes(parts, text_prefixes(prefix, len(texts)))
+    _check_prefixes(prefixes, most)
+    return PreparedTexts(tuple(texts), model, translator, pipeline, parts, prefixes)
+
+
+def prepare_image(
+    model: str,
+    translator: Translator,
+    image: LoadedImage,
+    how: Decoding,
+    prefix: str | None = None,
+    tokens: int = 4096,
+) -> PreparedTexts:
+    """Resize an image for a model of images; raise TooLargeError if the prefix has more than `tokens`."""
+    pipeline = DecodePipeline(translator.parts, translator.device, how, translator.attention)
+    encoded = translator.parts.image_input.encode(image, picture=False)
+    parts = [Segment(0, 0, len(image.name), image.name, encoded, image.notes)]
+    prefixes = pipeline.prefixes(parts, text_prefixes(prefix, 1))
+    _check_prefixes(prefixes, min(translator.max_source_tokens, tokens))
+    return PreparedTexts((image.name,), model, translator, pipeline, parts, prefixes)
+
+
+def _check_prefixes(prefixes: Sequence[tuple[int, ...]], most: int) -> None:
+    """Raise TooLargeError for a prefix of more than so many tokens."""
     size = max(map(len, prefixes), default=0)
     if size > most:
         message = f"a prefix of {size:,} tokens is longer than this model reads at once ({most:,}, {read_rule(most)})"
         raise TooLargeError(message, "prefix")
-    return PreparedTexts(tuple(texts), model, translator, pipeline, parts, prefixes)
 
 
 @dataclass(eq=False)

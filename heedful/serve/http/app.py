@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import threading
 from collections.abc import AsyncIterator, Collection, Sequence
@@ -9,15 +10,19 @@ from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
+from pydantic import ValidationError
 
+from heedful.data.images import EncodedImage, ImageLimits, ImageTooLargeError, load_image
 from heedful.decoding import Decoding, batch_by_length
 from heedful.errors import ConfigError, HeedfulError, __version__
 from heedful.markup import Marked, parse
 from heedful.serve.engine.admission import IN_TIME
 from heedful.serve.engine.drawing import DrawRequest
-from heedful.serve.engine.request import Alternatives, EngineRequest, PreparedTexts, prepare
+from heedful.serve.engine.request import Alternatives, EngineRequest, PreparedTexts, prepare, prepare_image
 from heedful.serve.http import schemas
+from heedful.serve.http.bodies import FormPart, parse_form
 from heedful.serve.http.errors import (
     LATER,
     MEDIA_TYPE,
@@ -41,16 +46,23 @@ READ_AT_ONCE = 128  # tokens of pairs that the model reads at once, between two 
 FIGURES = {"svg": "image/svg+xml", "png": "image/png", "html": "text/html; charset=utf-8"}
 FIGURE: dict[str, Any] = {"content": {"image/svg+xml": {}, "image/png": {}, "text/html": {}}}
 EVENTS: dict[str, Any] = {"content": {"text/event-stream": {}}}
+IMAGE_BODY: dict[str, Any] = {
+    "required": True,
+    "content": {
+        "application/json": {"schema": {"$ref": "#/components/schemas/CaptionRequest"}},
+        "multipart/form-data": {"schema": {"$ref": "#/components/schemas/CaptionForm"}},
+    },
+}
 PROBLEM: dict[str, Any] = {"model": schemas.Problem, "content": {MEDIA_TYPE: {}}}
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {**PROBLEM, "description": description}
     for status, description in (
-        (400, "not JSON"),
+        (400, "not JSON, or not a form"),
         (401, "the token is missing or wrong"),
         (404, "no such model"),
         (408, "the request did not arrive in time"),
         (413, "too long, or too many"),
-        (415, "the Content-Type is not JSON"),
+        (415, "the Content-Type is not JSON, or of an image not a form"),
         (421, "not a host name of this service"),
         (422, "not valid; the field is named"),
         (429, "too many requests; Retry-After says when to ask again"),
@@ -75,7 +87,7 @@ def build(
     app = FastAPI(
         title="heedful",
         version=__version__,
-        summary="Translations with their attention weights",
+        summary="Translations and captions with their attention weights",
         lifespan=lifespan,
         docs_url=None,  # both load scripts from other sites
         redoc_url=None,
@@ -84,6 +96,7 @@ def build(
     )
     install_handlers(app)
     _install_translation(app, service)
+    _install_caption(app, service)
     _install_status(app, service)
     install_pages(app)
     install_openapi(app, service, bool(token))
@@ -142,11 +155,48 @@ def _install_translation(app: FastAPI, service: TranslationService) -> None:
             return await _figure(service, request, body)
 
 
+def _install_caption(app: FastAPI, service: TranslationService) -> None:
+    @app.post(
+        "/v1/caption",
+        response_model=schemas.Caption,
+        responses={**PROBLEMS, 200: {"content": EVENTS["content"]}},
+        openapi_extra={"requestBody": IMAGE_BODY},
+    )
+    async def caption(request: Request) -> Response:
+        """Caption an image: JSON with the file in base64, or a form (multipart/form-data) with the file.
+
+        With `stream`, the response is server-sent events.
+        """
+        async with service.deadline(request):
+            body = b"".join([chunk async for chunk in request.stream()])  # `Request.body` would keep it
+            options, prepared = await service.wait_for(request, _prepare_caption(service, request, body))
+            del body
+            if options.stream or options.trace:
+                service.check_cells(prepared, field="image")
+            service.engine.admission.admit(1, prepared.light)
+            if options.stream:
+                stream = events(service, request, prepared, options)
+                return StreamingResponse(stream, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+            work = EngineRequest(prepared, trace=True, client=client_address(request))
+            done = await service.translate(request, work)
+            if options.trace:
+                service.check_cells(prepared, done)
+
+            def content() -> bytes:
+                (one,) = prepared.joined(done)
+                record = {"model": prepared.model, "caption": item(one, options, prepared.model)}
+                return json_text(record).encode("utf-8", "backslashreplace")
+
+            return Response(await service.in_thread(content), media_type="application/json")
+
+
 def _install_status(app: FastAPI, service: TranslationService) -> None:
     @app.get("/v1/models", responses={401: PROBLEMS[401], 421: PROBLEMS[421]})
     async def models() -> schemas.Models:
         """List the models that are loaded."""
-        return schemas.Models(models=service.models.cards())
+        limits = service.limits
+        cards = service.models.cards()
+        return schemas.Models(models=cards, image_bytes=limits.image_bytes, image_pixels=limits.image_pixels)
 
     @app.head("/health", include_in_schema=False)
     @app.get("/health", responses={421: PROBLEMS[421]})
@@ -175,17 +225,7 @@ async def _prepare(
     limits = service.limits
     name, translator = service.models.find(options.model)
     _check_size(service, texts, "" if single else "text", "text" if single else "")
-    for field in ("beam", "n_best"):
-        if getattr(options, field) > limits.beam:
-            message = f"{field} is {getattr(options, field)}; up to {limits.beam} is allowed"
-            raise HttpProblem(422, message, field)
-    if len(options.prefix or "") > limits.chars:
-        raise HttpProblem(413, f"the prefix is longer than {limits.chars:,} characters", "prefix")
-    try:
-        how = Decoding(beam=options.beam, n_best=options.n_best)
-    except ConfigError as error:
-        raise problem_of(error, "n_best") from None
-
+    how = _decoding(service, options)
     dropped = threading.Event()
 
     def check() -> None:
@@ -213,6 +253,103 @@ async def _prepare(
         dropped.set()  # stops a thread whose request was dropped
     request.state.memory.tokens(prepared.tokens)
     return prepared, marked
+
+
+def _decoding(service: TranslationService, options: schemas.DecodingOptions) -> Decoding:
+    """Return how to decode; raise HttpProblem for options that are not allowed."""
+    limits = service.limits
+    for field in ("beam", "n_best"):
+        if getattr(options, field) > limits.beam:
+            message = f"{field} is {getattr(options, field)}; up to {limits.beam} is allowed"
+            raise HttpProblem(422, message, field)
+    if len(options.prefix or "") > limits.chars:
+        raise HttpProblem(413, f"the prefix is longer than {limits.chars:,} characters", "prefix")
+    try:
+        return Decoding(beam=options.beam, n_best=options.n_best)
+    except ConfigError as error:
+        raise problem_of(error, "n_best") from None
+
+
+async def _prepare_caption(
+    service: TranslationService, request: Request, body: bytes
+) -> tuple[schemas.CaptionRequest, PreparedTexts]:
+    """Check a request for a caption, decode its image, and resize it for the model; all that takes time in threads."""
+    limits, content_type = service.limits, request.headers.get("content-type", "").encode("latin-1")
+    async with service.images:
+        options, content = await service.in_thread(lambda: _caption_request(content_type, body))
+        name, translator = service.models.find(options.model, images=True)
+        how = _decoding(service, options)
+
+        def prepare_() -> PreparedTexts:
+            image = load_image(content, options.name, ImageLimits(limits.image_bytes, limits.image_pixels))
+            return prepare_image(name, translator, image, how, options.prefix, limits.batch_tokens)
+
+        try:
+            prepared = await service.in_thread(prepare_)
+        except ImageTooLargeError as error:
+            raise HttpProblem(413, str(error), "image") from None
+        except Exception as error:
+            raise problem_of(error, "prefix" if "prefix" in str(error) else "image") from None
+    encoded = prepared.segments[0].encoded
+    assert isinstance(encoded, EncodedImage)
+    request.state.memory.shrink(encoded.pixels.nbytes)
+    request.state.memory.tokens(prepared.tokens)
+    return options, prepared
+
+
+def _caption_request(content_type: bytes, body: bytes) -> tuple[schemas.CaptionRequest, bytes]:
+    """Return a request for a caption, and the file of its image; the request itself does not keep the file."""
+    if content_type.lower().startswith(b"application/json"):
+        try:
+            record = json.loads(body)
+        except (ValueError, RecursionError):
+            raise HttpProblem(400, "JSON decode error") from None
+        content, strict = None, True
+    else:
+        record, content, strict = *_form_record(parse_form(content_type, body)), False
+    try:
+        options = schemas.CaptionRequest.model_validate(record, strict=strict)
+    except ValidationError as error:
+        errors = error.errors(include_url=False, include_input=False, include_context=False)
+        raise RequestValidationError([{**each, "loc": ("body", *each["loc"])} for each in errors]) from None
+    if content is None:
+        content = _from_base64(options.image)
+    name = options.name.replace("\\", "/").rpartition("/")[2]
+    name = "".join(c for c in name if c.isprintable())
+    return options.model_copy(update={"image": "", "name": name}), content
+
+
+def _form_record(parts: Sequence[FormPart]) -> tuple[dict[str, Any], bytes]:
+    """Return the fields of a form as those of JSON, and the file of its image."""
+    record: dict[str, Any] = {}
+    content = b""
+    for part in parts:
+        if part.name in record:
+            raise HttpProblem(422, f"the form has two fields '{part.name}'; expected one", part.name)
+        if part.name == "image":
+            record["image"], content = "file", part.content
+            file = part.file[-200:]
+            continue
+        try:
+            record[part.name] = part.content.decode()
+        except UnicodeDecodeError:
+            raise HttpProblem(422, f"the field '{part.name}' is not UTF-8", part.name) from None
+    if record.get("image") and not record.get("name"):
+        record["name"] = file
+    return record, content
+
+
+def _from_base64(image: str) -> bytes:
+    """Return the bytes of a base64 string or a data: URL; raise HttpProblem (422) if it is neither."""
+    if image[:5].lower() == "data:":
+        kind, comma, image = image.partition(",")
+        if not comma or not kind.lower().endswith(";base64"):
+            raise HttpProblem(422, "the image is a data: URL without base64; expected data:image/…;base64,…", "image")
+    try:
+        return base64.b64decode(image.encode("ascii"), validate=True)
+    except ValueError:  # also binascii.Error and UnicodeEncodeError
+        message = "the image is not base64; expected the file in base64, or a data: URL, or a form with the file"
+        raise HttpProblem(422, message, "image") from None
 
 
 def _check_size(service: TranslationService, texts: list[str], several: str, each: str) -> None:

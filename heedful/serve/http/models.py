@@ -6,10 +6,13 @@ import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from heedful.config import FixedConfig, TransformerConfig
+from heedful.data.images import resized
 from heedful.errors import ConfigError, nearest
 from heedful.serve.engine.worker import digest
-from heedful.serve.http.errors import HttpProblem
+from heedful.serve.http.errors import HttpProblem, problem_of
 from heedful.serve.http.schemas import ModelCard
 from heedful.translator import Translator, load
 
@@ -65,7 +68,9 @@ class ModelRegistry:
         for name, path in map(model_name, models):
             if name in loaded:
                 raise ConfigError(f"two models are named '{name}'; give one of them another name: NAME={path}")
-            loaded[name] = load(path, device)
+            loaded[name] = translator = load(path, device)
+            if translator.reads_images:
+                resized(np.zeros((1, 1, 3), np.uint8), 2)  # raises an error here, not at a request, without Pillow
         registry = cls(loaded)
         registry.folders = dict(map(model_name, models))
         return registry
@@ -82,14 +87,29 @@ class ModelRegistry:
         """Return a digest of the weights of each model that was loaded from a folder."""
         return {name: digest(self.models[name].parts.model) for name in self.folders}
 
-    def find(self, name: str | None) -> tuple[str, Translator]:
-        """Return a model by its name, or the default; raise HttpProblem (404) for an unknown name."""
-        name = self.default if name is None else name
+    @property
+    def reads_images(self) -> bool:
+        """Whether any model captions images."""
+        return any(translator.reads_images for translator in self.models.values())
+
+    def find(self, name: str | None, images: bool = False) -> tuple[str, Translator]:
+        """Return a model by its name, or the default: the first that translates text, or with `images` captions images.
+
+        Raise HttpProblem: 404 for an unknown name, 422 for a model of the other kind.
+        """
+        if name is None:
+            kinds = (each for each, translator in self.models.items() if translator.reads_images == images)
+            name = next(kinds, self.default)
         if name not in self.models:
             known = ", ".join(self.models)
             message = f"there is no model {name!r} here; choose from {known}.{nearest(name, self.models)}"
             raise HttpProblem(404, message, "model")
-        return name, self.models[name]
+        translator = self.models[name]
+        try:
+            _ = translator.parts.image_input if images else translator.parts.source_codec
+        except ConfigError as error:
+            raise problem_of(error, "model") from None
+        return name, translator
 
     def cards(self) -> list[ModelCard]:
         """Return a description of each model."""
@@ -106,6 +126,7 @@ class ModelRegistry:
                 "layers": 0 if fixed else layers,
                 "heads": 0 if fixed else heads,
                 "attention": not fixed,
+                "reads_images": translator.reads_images,
                 "weights": sum(weight.numel() for weight in translator.parts.model.parameters()),
                 "default": name == self.default,
                 "example": example(translator),
@@ -135,8 +156,10 @@ def example(translator: Translator) -> str:
     """Return the sentence that the model's vocabulary cuts into the fewest tokens for its length, or "".
 
     A vocabulary has long tokens for its own language, and spells others letter by letter. Sentences with unknown
-    tokens are left out.
+    tokens are left out. A model of images has no example.
     """
+    if translator.reads_images:
+        return ""
 
     def tokens(text: str) -> float:
         return (len(translator.parts.source_codec.encode(text).ids) - 1) / len(text)

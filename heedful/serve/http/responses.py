@@ -11,15 +11,16 @@ from typing import Any
 import numpy as np
 from fastapi import Request
 
+from heedful.data.images import EncodedImage
 from heedful.draw import trace_codec
 from heedful.markup import Marked, carry
 from heedful.serve.engine.request import Alternatives, EngineRequest, PreparedTexts
 from heedful.serve.engine.scheduler import client_error
 from heedful.serve.http.errors import ClientGoneError, HttpProblem, problem_of
-from heedful.serve.http.schemas import Options
+from heedful.serve.http.schemas import CaptionRequest, DecodingOptions, Options
 from heedful.serve.http.service import TranslationService
 from heedful.text import END
-from heedful.trace import Text, Trace
+from heedful.trace import ImageRegions, Text, Trace
 from heedful.trace.alignment import Alignment, JoinedAlignment
 from heedful.trace.readout import Readout, Weights
 from heedful.translator import Translation
@@ -37,20 +38,23 @@ def json_text(record: object) -> str:
     return json.dumps(record, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
-def needs_attention(options: Options) -> bool:
-    """Whether a request asks for anything that is read from the attention weights."""
-    return options.alignments or options.trace or options.markup
+def needs_attention(options: DecodingOptions) -> bool:
+    """Whether a request asks for anything that is read from the attention weights, as the boxes of a caption are."""
+    markup = isinstance(options, CaptionRequest) or (isinstance(options, Options) and options.markup)
+    return options.alignments or options.trace or markup
 
 
-def item(translation: Translation, options: Options, model: str, marked: Marked | None = None) -> dict[str, Any]:
-    """Return an `Item` with its alternatives; `marked` is the source with its tags."""
+def item(
+    translation: Translation, options: DecodingOptions, model: str, marked: Marked | None = None
+) -> dict[str, Any]:
+    """Return an `Item`, or a `CaptionItem`, with its alternatives; `marked` is the source with its tags."""
     record = _one(translation, options, model, marked)
     if options.n_best > 1:
         record["alternatives"] = [_one(other, options, model, marked) for other in translation.n_best]
     return record
 
 
-def _one(translation: Translation, options: Options, model: str, marked: Marked | None) -> dict[str, Any]:
+def _one(translation: Translation, options: DecodingOptions, model: str, marked: Marked | None) -> dict[str, Any]:
     # Sentence by sentence: the work then grows with the text, and not with its square.
     parts = translation.sentences or (translation,)
     starts = translation.starts or ((0, 0),)
@@ -73,6 +77,9 @@ def _one(translation: Translation, options: Options, model: str, marked: Marked 
         linked = JoinedAlignment(tuple(part.alignment for part in parts), starts)
     if options.alignments:
         record["alignment"] = links(linked) if linked else None
+    if translation.trace.image is not None:
+        record["image"] = _size(translation.trace.image)
+        record["words"] = _caption_words(translation.trace, options.alignments)
     if options.trace:
         record["figure"] = trace_codec.encode_trace(translation.trace, model)
     if marked is not None:
@@ -87,6 +94,26 @@ def _words(trace: Trace, first: int = 0) -> list[dict[str, Any]]:
         for word, probability in zip(trace.target.words, trace.confidences(), strict=True)
         if word.text and not word.is_end
     ]
+
+
+def _size(image: ImageRegions) -> dict[str, Any]:
+    """Return `ImageSize`."""
+    return {name: getattr(image, name) for name in ("name", "width", "height", "rows", "columns")}
+
+
+def _caption_words(trace: Trace, weights: bool) -> list[dict[str, Any]]:
+    """Return `CaptionWord`s, with their weights over the regions or without."""
+    image, rows = trace.image, trace.words()
+    assert image is not None
+    boxes = [None] * len(trace.target.words) if rows is None else trace.boxes()
+    visible = [i for i, word in enumerate(trace.target.words) if word.text and not word.is_end]
+    words = _words(trace)
+    for i, word in zip(visible, words, strict=True):
+        box = boxes[i]
+        word["box"] = None if box is None else [round(number, 2) for number in box]
+        if weights:
+            word["weights"] = None if rows is None else np.round(rows[i, : image.count].astype(float), 4).tolist()
+    return words
 
 
 def links(alignment: Alignment | JoinedAlignment) -> dict[str, Any]:
@@ -117,7 +144,7 @@ async def events(
     service: TranslationService,
     request: Request,
     prepared: PreparedTexts,
-    options: Options,
+    options: DecodingOptions,
     marked: Marked | None = None,
 ) -> AsyncIterator[bytes]:
     """Yield the server-sent events `start`, a `token` for each token that is decided, and `done`; or `error`.
@@ -134,7 +161,7 @@ async def events(
     def end() -> bytes:
         (translation,) = prepared.joined(done)
         record = item(translation, options, prepared.model, marked)
-        return _event("done", {"model": prepared.model, "translation": record})
+        return _event("done", {"model": prepared.model, "caption" if stream.image else "translation": record})
 
     try:
         async with service.deadline(request):
@@ -189,8 +216,10 @@ class _StreamedText:
 
     def __init__(self, prepared: PreparedTexts) -> None:
         self.prepared = prepared
-        codec = prepared.translator.parts.source_codec
-        self.sources = [codec.trace(segment.text, segment.encoded) for segment in prepared.segments]
+        source = prepared.translator.parts.source
+        self.sources = [source.trace(segment.text, segment.encoded) for segment in prepared.segments]
+        images = [one.encoded.regions for one in prepared.segments if isinstance(one.encoded, EncodedImage)]
+        self.image = images[0] if images else None
         self.firsts = np.cumsum([0, *(len(source.tokens) for source in self.sources)]).tolist()
         self.readout = prepared.translator.readout
         self.text = ""  # of the sentences that are done
@@ -198,7 +227,10 @@ class _StreamedText:
         self.count = 0  # tokens
 
     def start(self) -> dict[str, Any]:
-        """Return the event before the first token: the source in tokens and words."""
+        """Return the event before the first token: the source in tokens and words, or the size of the image."""
+        readout = str(replace(self.readout, norms=False))  # a token's weights are sent without norms
+        if self.image is not None:
+            return {"model": self.prepared.model, "image": _size(self.image), "readout": readout}
         starts = [segment.start for segment in self.prepared.segments]
         whole = Text.join(self.prepared.texts[0], starts, self.sources)
         words = [word._asdict() for word in whole.words]
@@ -206,7 +238,7 @@ class _StreamedText:
             "model": self.prepared.model,
             "source": {"text": whole.text, **trace_codec.readable_tokens(whole), "words": words},
             "sentences": len(self.sources),
-            "readout": str(replace(self.readout, norms=False)),  # a token's weights are sent without norms
+            "readout": readout,
         }
 
     def token(self, number: int, token: DecodedToken) -> dict[str, Any]:

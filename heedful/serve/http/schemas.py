@@ -30,21 +30,26 @@ class StrictModel(BaseModel):
         return value
 
 
-class Options(StrictModel):
-    """How to translate: the model, the beam, and what to return besides the text."""
+class DecodingOptions(StrictModel):
+    """How to decode: the model, the beam, and what to return besides the text."""
 
     model: Name | None = Field(None, description="One of /v1/models; by default the first one.")
     beam: int = Field(
         1, ge=1, le=1000, description="Hypotheses that are kept at every step; 1: greedy.", json_schema_extra=WIDE
     )
     n_best: int = Field(
-        1, ge=1, le=1000, description="How many translations of each text; at most the beam.", json_schema_extra=WIDE
+        1, ge=1, le=1000, description="How many translations or captions; at most the beam.", json_schema_extra=WIDE
     )
-    prefix: Text | None = Field(None, description="What each translation begins with.")
-    alignments: bool = Field(False, description="Return the links between words.")
+    prefix: Text | None = Field(None, description="What each translation or caption begins with.")
+    alignments: bool = Field(False, description="Return the links between words, or of words and regions.")
     trace: bool = Field(
         False, description="Return the weights of every layer and head, packed for the page (`figure`)."
     )
+
+
+class Options(DecodingOptions):
+    """How to translate: the model, the beam, and what to return besides the text."""
+
     markup: bool = Field(False, description="The text is HTML: tags and {placeholders} are carried over (`markup`).")
 
 
@@ -70,6 +75,25 @@ class FigureRequest(Options):
     view: Literal["heatmap", "braid", "heads", "self"] = "heatmap"
     format: Literal["svg", "png", "html"] = "svg"
     title: Annotated[str, StringConstraints(max_length=200)] = ""
+
+
+class CaptionRequest(DecodingOptions):
+    """An image to caption, in base64."""
+
+    image: str = Field(
+        min_length=1, description="The file in base64, or as a data: URL: PNG, JPEG, WebP, or the first frame of a GIF."
+    )
+    name: Annotated[str, StringConstraints(max_length=200)] = Field("", description="Its file name, for messages.")
+    stream: bool = Field(False, description="Respond with server-sent events: start, token …, done; or error.")
+
+    @classmethod
+    def schemas(cls) -> dict[str, dict[str, Any]]:
+        """Return the schemas of the two kinds of request: JSON, and a form with the file."""
+        plain = cls.model_json_schema()
+        file = {"type": "string", "format": "binary", "description": "The file: PNG, JPEG, WebP or GIF."}
+        form = {**plain, "title": "CaptionForm", "description": "An image to caption, as a file in a form."}
+        form["properties"] = {**plain["properties"], "image": file}
+        return {"CaptionRequest": plain, "CaptionForm": form}
 
 
 class TextPair(StrictModel):
@@ -132,6 +156,44 @@ class Item(BaseModel):
     alternatives: list[Item] | None = Field(None, description="With `n_best` over 1: all of them, best first.")
 
 
+class ImageSize(BaseModel):
+    """An image: its name, its size in pixels, and the rows and columns of its regions."""
+
+    name: str
+    width: int
+    height: int
+    rows: int
+    columns: int
+
+
+class CaptionWord(TranslatedWord):
+    """A word of a caption, its box in the image, and the weights over the regions."""
+
+    box: tuple[float, float, float, float] | None = Field(
+        description="x, y, width and height in pixels; none for a word that names nothing in the image."
+    )
+    weights: list[float] | None = Field(
+        None, description="With `alignments`: the weight of each region, row by row; the rest is on no region."
+    )
+
+
+class CaptionItem(Item):
+    """A caption; `source` is the name of the image."""
+
+    image: ImageSize
+    words: list[CaptionWord]  # type: ignore[assignment]  # a list of a narrower type
+    alternatives: list[CaptionItem] | None = Field(  # type: ignore[assignment]
+        None, description="With `n_best` over 1: all of them, best first."
+    )
+
+
+class Caption(BaseModel):
+    """The caption of an image."""
+
+    model: str
+    caption: CaptionItem
+
+
 class Translations(BaseModel):
     """Translations, in the order of the texts."""
 
@@ -154,6 +216,7 @@ class ModelCard(BaseModel):
     layers: int
     heads: int
     attention: bool
+    reads_images: bool = Field(description="Whether it captions images; otherwise it translates text.")
     weights: int = Field(description="The number of its parameters.")
     default: bool
     example: str = Field(
@@ -165,6 +228,8 @@ class Models(BaseModel):
     """The models that are loaded; the first one is the default."""
 
     models: list[ModelCard]
+    image_bytes: int = Field(description="The most bytes of an image.")
+    image_pixels: int = Field(description="The most pixels of an image: its width times its height.")
 
 
 class ServiceStatus(BaseModel):

@@ -24,7 +24,8 @@ from heedful.serve.http.errors import ClientGoneError, HttpProblem, response
 from heedful.serve.http.service import TranslationService
 
 HEADERS = ((b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"no-referrer"))
-WORK = ("/v1/translate", "/v1/stream", "/v1/align", "/v1/figure")
+CAPTION, FORM = "/v1/caption", b"multipart/form-data"
+WORK = ("/v1/translate", "/v1/stream", "/v1/align", "/v1/figure", CAPTION)
 # By status: why a request was refused, for the metrics, where `HttpProblem.reason` is empty.
 REASONS = {401: "token", 413: "body_size", 421: "host", 429: "requests", 503: "unavailable", 504: "request_time"}
 ROUTES = frozenset(("/", "/health", "/ready", "/metrics", "/openapi.json", "/docs", "/v1/models", *WORK))
@@ -67,13 +68,14 @@ class SecurityMiddleware:
             headers = dict(scope["headers"])
             self._check_access(path, headers)
             if scope["method"] == "POST" and path in WORK:
-                self._check_header(headers)
-                body = await self.service.bodies.receive(receive)
+                image, form = path == CAPTION, _media(headers) == FORM
+                body = await self.service.bodies.receive(receive, self._check_header(headers, image))
                 self._check_slots()  # only now: a slow body takes no slot
-                memory = self.service.bodies.reserve(len(body))
+                memory = self.service.bodies.reserve(len(body), image)
                 self.service.active += (active := 1)
                 scope.setdefault("state", {}).update(deadline=self.service.new_deadline(), memory=memory)
-                await self._check_structure(body, Request(scope, receive))
+                if not form:
+                    await self._check_structure(body, Request(scope, receive))
                 receive = _replay(body, receive)
                 del body
             await self.app(scope, receive, counted)
@@ -106,17 +108,22 @@ class SecurityMiddleware:
                 message = "this service wants a token: Authorization: Bearer TOKEN"
                 raise HttpProblem(401, message, headers={"WWW-Authenticate": "Bearer"})
 
-    def _check_header(self, headers: Mapping[bytes, bytes]) -> None:
-        """Raise HttpProblem for a request whose body need not be received."""
+    def _check_header(self, headers: Mapping[bytes, bytes], image: bool) -> int:
+        """Return the most bytes of a request; raise HttpProblem if its body need not be received."""
         self._check_slots()
-        media = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-        if media != b"application/json":
-            raise HttpProblem(415, "expected JSON: Content-Type: application/json")
-        most, length = self.service.limits.body, headers.get(b"content-length", b"0")
+        media, limits = _media(headers), self.service.limits
+        if media != b"application/json" and not (image and media == FORM):
+            form = ", or a form: Content-Type: multipart/form-data" if image else ""
+            raise HttpProblem(415, f"expected JSON: Content-Type: application/json{form}")
+        if image and not self.service.models.reads_images:
+            self.service.models.find(None, images=True)  # raises HttpProblem
+        most = limits.caption_body(media == FORM) if image else limits.body
+        length = headers.get(b"content-length", b"0")
         size = int(length[:20]) if length.isdigit() else 0
         if size > most:
             raise HttpProblem(413, f"the request has {size:,} bytes; {most:,} are allowed")
-        self.service.bodies.check(size)
+        self.service.bodies.check(size, image)
+        return most
 
     async def _check_structure(self, body: bytes, request: Request) -> None:
         """Raise HttpProblem (422) for JSON with more values than a request can need."""
@@ -137,6 +144,11 @@ class SecurityMiddleware:
             after = str(self.service.engine.admission.retry_after())
             message = f"{limits.requests} requests are being worked on; ask again in {after} s"
             raise HttpProblem(429, message, headers={"Retry-After": after})
+
+
+def _media(headers: Mapping[bytes, bytes]) -> bytes:
+    """Return the media type of a body."""
+    return headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

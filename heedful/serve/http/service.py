@@ -28,6 +28,7 @@ from heedful.serve.limits import Limits
 
 T = TypeVar("T")
 HELPERS = 4  # threads for what is neither decoding nor quick
+IMAGES = 2  # images that are decoded at once: each takes up to ten bytes a pixel meanwhile
 GRACE = 5.0  # seconds after the deadline of a request in which its helper thread has to be done
 STUCK = 8  # threads that hang; no more are replaced, and the service is not ready
 
@@ -39,7 +40,7 @@ class TranslationService:
         self.models, self.limits, self.threads, self.processes = models, limits, threads, processes
         self.metrics = ServiceMetrics()
         self.connections = Connections(limits, self.metrics.refusals)
-        self.bodies = Bodies(limits)
+        self.bodies = Bodies(limits, models.reads_images)
         self.active = 0  # requests that run or wait
         self.stopping = False
         self.abandoned = False  # it stops, and does not wait any longer
@@ -49,6 +50,7 @@ class TranslationService:
         """Start the engine; called in the event loop."""
         self.helper_slots = asyncio.Semaphore(HELPERS)
         self.large_texts = asyncio.Lock()  # for requests that cut large texts into tokens
+        self.images = asyncio.Semaphore(IMAGES)  # for requests that decode an image
         self.stuck: set[int] = set()  # calls in helper threads that hang
         self.drawing = DrawingPool()
         models = self.models

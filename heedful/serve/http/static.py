@@ -14,6 +14,7 @@ from fastapi import FastAPI, Response
 
 from heedful.draw import html
 from heedful.serve.http.errors import MEDIA_TYPE, HttpProblem
+from heedful.serve.http.schemas import CaptionRequest
 from heedful.serve.http.service import TranslationService
 from heedful.serve.limits import Limits
 
@@ -36,7 +37,8 @@ Files = dict[str, tuple[bytes, str]]  # by name: the content and its media type
 def page_files() -> Files:
     """Return the files of the page: its own, and the drawing code that static pages have, too."""
     own = [file for file in files("heedful").joinpath("web/app").iterdir() if file.name.rpartition(".")[2] in MEDIA]
-    drawing = {"draw.js": (html.script().encode(), MEDIA["js"]), "draw.css": (html.style().encode(), MEDIA["css"])}
+    code, style = html.script(images=True), html.style(images=True)
+    drawing = {"draw.js": (code.encode(), MEDIA["js"]), "draw.css": (style.encode(), MEDIA["css"])}
     return drawing | {file.name: (file.read_bytes(), MEDIA[file.name.rpartition(".")[2]]) for file in own}
 
 
@@ -96,6 +98,7 @@ def install_openapi(app: FastAPI, service: TranslationService, token: bool) -> N
         if app.openapi_schema is not None:
             return app.openapi_schema
         document = generate()
+        document["components"]["schemas"] |= CaptionRequest.schemas()
         for path, operations in document["paths"].items():
             for operation in operations.values():
                 for status, response in operation["responses"].items():

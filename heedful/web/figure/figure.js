@@ -3,7 +3,7 @@
 // update(record) draws another, replaceTrace(i, trace) one panel of it; onmark(panel, active) is called when a word is
 // marked. heedful.nameUnknown(trace) names unknown words of a translation as figures do.
 
-const DRAW = { braid, self: braid, heatmap, heads };
+const DRAW = { braid, self: braid, heatmap, heads }; // and regions, in pages with images
 const MARKS = ["pinned", "pointed", "focused"];
 let figures = 0;
 
@@ -81,7 +81,7 @@ class Panel {
     const { view, unit, keep } = this.view.state;
     if (unit !== this.unit) this.at = { source: 0, target: 0 };
     this.unit = unit;
-    this.units = { source: units(this.trace.source, unit), target: units(this.trace.target, unit) };
+    this.units = { source: sourceUnits(this.trace, unit), target: units(this.trace.target, unit) };
     const [sparse, maps] = this.maps();
     this.sparse = sparse;
     const { source, target } = this.units;
@@ -98,22 +98,20 @@ class Panel {
     const { sparse, trace } = this;
     this.status.hidden = !sparse;
     if (!sparse) {
-      this.note.textContent = "This model has no attention: the decoder gets the whole source as one vector.";
+      const whole = trace.image ? "image" : "source";
+      this.note.textContent = `This model has no attention: the decoder gets the whole ${whole} as one vector.`;
+      return;
+    }
+    if (this.drawing.note) {
+      this.note.textContent = [...this.drawing.note(), ...this.absent()].join(" ");
       return;
     }
     const hidden = Math.round(100 * (1 - this.kept.shown));
     const little = this.kept.shown < 0.9995 ? "hidden under 1\u00a0%" : "nothing is hidden";
     const rest = hidden ? `hidden ${hidden}\u00a0%` : little;
-    const [one, all] = labelsOf(trace);
+    const all = labelsOf(trace)[1];
     const parts = [`${this.shown()}.`, `Showing ${100 - hidden}\u00a0% of the ${all}; ${rest}.`];
-    parts.push(...this.limits());
-    if (sparse.lost >= 0.005) {
-      const most = Math.ceil(1e4 * sparse.floor) / 100;
-      const lost = percent(sparse.lost);
-      parts.push(`Reduced: this file lacks small ${one}s, none over ${most}\u00a0%, together ${lost} of all ${all}.`);
-    }
-    if (trace.layers.length && !this.heads) parts.push("Single heads are left out: they are too large for this file.");
-    if (this.choice !== "read" && trace.alarms.length) parts.push("The alarms are those of the read-out.");
+    parts.push(...this.limits(), ...this.absent());
     if (this.box.querySelector(".v-gold")) parts.push("Outlined: gold links.");
     if (this.box.querySelector(".v-unsure")) parts.push("Dotted: confidence under 50\u00a0%.");
     if (this.box.querySelector(".v-missing")) parts.push("Dashed: not in the model\u2019s vocabulary.");
@@ -122,6 +120,21 @@ class Panel {
       const side = this.trace.source.turned ? "left" : "right";
       this.note.append(make("span", { className: "v-on" }, ` Continues at the ${side}: scroll sideways.`));
     }
+  }
+
+  // What the file lacks.
+  absent() {
+    const { sparse, trace } = this;
+    const [one, all] = labelsOf(trace);
+    const parts = [];
+    if (sparse.lost >= 0.005) {
+      const most = Math.ceil(1e4 * sparse.floor) / 100;
+      const lost = percent(sparse.lost);
+      parts.push(`Reduced: this file lacks small ${one}s, none over ${most}\u00a0%, together ${lost} of all ${all}.`);
+    }
+    if (trace.layers.length && !this.heads) parts.push("Single heads are left out: they are too large for this file.");
+    if (this.choice !== "read" && trace.alarms.length) parts.push("The alarms are those of the read-out.");
+    return parts;
   }
 
   // Which part of the weight of each word is drawn.
@@ -167,7 +180,7 @@ class Panel {
     const i = Number(word.dataset.i);
     const across = this.box.querySelector(side === "source" ? ".v-across, .v-grid" : ".v-across");
     const reverse = getComputedStyle(word.parentElement).direction === "rtl" && across;
-    const next = step(event.key, i, this.items[side].length, reverse);
+    const next = this.drawing.step?.(event.key, side, i) ?? step(event.key, i, this.items[side].length, reverse);
     if (event.key === "Enter" || event.key === " ") this.pin(side, i);
     else if (next !== null) this.items[side][next].focus();
     else return;
@@ -215,7 +228,8 @@ class Panel {
       }
     }
     this.drawing.mark(active);
-    this.status.replaceChildren(...(active ? statusText(this, active.side, active.i) : []));
+    const status = this.drawing.status ?? ((side, i) => statusText(this, side, i));
+    this.status.replaceChildren(...(active ? status(active.side, active.i) : []));
   }
 }
 
@@ -223,7 +237,12 @@ class View {
   constructor(root, data) {
     this.root = root;
     this.name = `v${++figures}`;
-    this.state = { view: data.view, unit: "words", keep: data.keep ?? 0.9 };
+    this.state = { view: data.view, unit: "words", keep: data.keep ?? 0.9, weights: data.smooth ? "smooth" : "grid" };
+    // Pictures are in the page once: in the static figure that this one takes the place of.
+    this.pictures = new Map();
+    for (const one of root.querySelectorAll(".v-static defs image")) {
+      this.pictures.set(one.id, one.getAttribute("href"));
+    }
     this.controls = make("div", { className: "v-controls", role: "group", "aria-label": "How it is drawn" });
     this.update(data);
     root.addEventListener("keydown", (event) => {
@@ -280,6 +299,8 @@ class View {
   // Panels are side by side if nothing is cut off, otherwise one below the other.
   draw() {
     this.controls.lastChild.hidden = !["braid", "self"].includes(this.state.view);
+    const weights = this.controls.querySelector("[data-key=weights]");
+    if (weights) weights.hidden = this.state.view !== "regions";
     this.frame.classList.remove("v-stacked");
     for (const panel of this.panels) panel.draw();
     if (this.panels.length < 2 || !this.frame.querySelector(".v-tight")) return;

@@ -28,10 +28,18 @@ function units(side, unit) {
   return side.words.map(([text, first, last]) => ({ text, first, last }));
 }
 
+// The units of the source; those of an image are its regions, named by row and column.
+function sourceUnits({ source, image }, unit) {
+  if (!image) return units(source, unit);
+  const name = (i) => `row\u00a0${Math.floor(i / image.columns) + 1}, column\u00a0${(i % image.columns) + 1}`;
+  const count = image.rows * image.columns;
+  return units(source, unit).map((one, i) => ({ ...one, text: i < count ? name(i) : "no region" }));
+}
+
 const UNKNOWN = "<unk>"; // the token of unknown words
 
 // A trace whose unknown target words have the name of the source word with the largest weight; `target.copied` has their
-// numbers. Without weights they are [unknown].
+// numbers. Without weights, and in captions of images, they are [unknown].
 function nameUnknown(trace) {
   const { source, target } = trace;
   const unknown = target.unknown ?? target.tokens.flatMap((token, i) => (token === UNKNOWN ? [i] : []));
@@ -44,7 +52,7 @@ function nameUnknown(trace) {
   const words = target.words.map((word, t) => {
     if (!some(word)) return word;
     copied.push(t);
-    const best = rows[t]?.links.find(({ s }) => source.words[s][0] !== "</s>");
+    const best = !trace.image && rows[t]?.links.find(({ s }) => source.words[s][0] !== "</s>");
     const name = best && source.words[best.s][0].replace(/^\p{P}+(?=.)|(?<=.)\p{P}+$/gu, "");
     return [word[0].replace(/(<unk>)+/gu, () => name || "[unknown]"), ...word.slice(1)];
   });
