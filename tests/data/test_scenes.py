@@ -38,7 +38,7 @@ from heedful.data.scenes.lexicon import noun_phrase
 from heedful.errors import ConfigError, DataError, HeedfulError
 
 # Of the captions and regions of the first 200 scenes of seed 7. A change of the grammar changes it: write the new one.
-DIGEST = "c7ac1537c8bda2a54492ca0138f90978"
+DIGEST = "11fbc36319963b485ff9086bbb753928"
 
 
 @cache
