@@ -276,11 +276,16 @@ def _weights(path: Path, limit: int) -> tuple[Path, dict[str, Tensor]]:
     what = f"the weights of a model as {CONFIG} describes it"
     if (path / SAFE).exists() or not (path / BIN).exists():
         return path / SAFE, unpack(content(path / SAFE, limit, what), str(path / SAFE))
-    packed = content(path / BIN, limit, what)
+    return path / BIN, read_pickle(path / BIN, limit, what)
+
+
+def read_pickle(path: Path, limit: int, what: str) -> dict[str, Tensor]:
+    """Return the weights in a file that `torch.save` wrote, of at most `limit` bytes; `what` is for the error."""
+    packed = content(path, limit, what)
     try:
         check_pickle(packed)
     except ModelError as error:
-        raise ModelError(f"{path / BIN}: these are not plain weights, and nothing else is loaded ({error})") from None
+        raise ModelError(f"{path}: these are not plain weights, and nothing else is loaded ({error})") from None
     file = io.BytesIO(packed)
     try:
         with warnings.catch_warnings():
@@ -288,14 +293,14 @@ def _weights(path: Path, limit: int) -> tuple[Path, dict[str, Tensor]]:
             weights = torch.load(file, map_location="cpu", weights_only=True)
     except (Exception, RecursionError) as error:  # of any kind: a damaged file, or one that would run code
         reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise ModelError(f"{path / BIN}: these are not plain weights, and nothing else is loaded ({reason})") from None
+        raise ModelError(f"{path}: these are not plain weights, and nothing else is loaded ({reason})") from None
     if not isinstance(weights, dict):
-        raise ModelError(f"{path / BIN}: expected weights by name, found {type(weights).__name__}")
+        raise ModelError(f"{path}: expected weights by name, found {type(weights).__name__}")
     for name, weight in weights.items():
         if not isinstance(name, str) or not isinstance(weight, Tensor) or not _plain(weight):
             shown = repr(name[:80]) if isinstance(name, str) else f"a name of type {type(name).__name__}"
-            raise ModelError(f"{path / BIN}: {shown} is not a plain tensor")
-    return path / BIN, dict(weights)
+            raise ModelError(f"{path}: {shown} is not a plain tensor")
+    return dict(weights)
 
 
 def _plain(weight: Tensor) -> bool:

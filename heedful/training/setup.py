@@ -19,15 +19,15 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from heedful.config import MODELS, Config, TransformerConfig, section_of
+from heedful.config import MODELS, Config, ImageConfig, TransformerConfig, section_of
 from heedful.data.cache import Array
 from heedful.data.images import ImageInput
-from heedful.errors import ConfigError, DataError, choose, known_arguments
-from heedful.interop.folder import ModelParts
-from heedful.interop.hub import HUB, open_parts
+from heedful.errors import ConfigError, DataError, ModelError, choose, known_arguments
+from heedful.interop.folder import ModelParts, holds_model
+from heedful.interop.hub import HUB, image_weights, open_parts
 from heedful.models import Network, build, pack_weights
 from heedful.models.device import fast_products, memory_guard
-from heedful.models.image import Regions
+from heedful.models.image import Regions, TimmEncoder
 from heedful.text import SPECIALS, UNKNOWN, Codec
 from heedful.text.size import check_size
 from heedful.training.callbacks import Reporter
@@ -171,6 +171,10 @@ def _check_losses(config: Config, linked: bool, settings: Settings, preset: str 
 def _check_vocabularies(config: Config) -> None:
     """Raise ConfigError for vocabularies that are too small, and for shared embeddings of two vocabularies."""
     check_size(config.text)
+    if config.image is not None and config.image.frozen and not config.image.weights:
+        raise ConfigError(
+            "image.frozen=true keeps the image encoder as it is, but a new one has learned nothing; set image.weights"
+        )
     if config.image is not None and config.text.joint:
         raise ConfigError("text.joint=true shares a vocabulary with the source, but that of captions is an image")
     if isinstance(config.model, TransformerConfig) and config.model.tied == "all" and not config.text.joint:
@@ -189,12 +193,51 @@ def _new(config: Config, pairs: PairSets, processes: Processes, reporter: Report
     with memory_guard("building the model", SMALLER_MODEL):
         if config.image is None:
             return ModelParts(config, build(config.model, len(source), len(target)), source, target)
-        return ModelParts(config, build(config.model, config.image, len(target)), ImageInput(config.image), target)
+        model = build(config.model, config.image, len(target))
+        if config.image.weights:
+            reporter.log(load_image_encoder(model, config.image))
+        return ModelParts(config, model, ImageInput(config.image), target)
 
 
 def image_encoder(model: Network) -> Regions:
     """Return the part of a model of images that reads them."""
     return next(module for module in model.modules() if isinstance(module, Regions))
+
+
+def load_image_encoder(model: Network, image: ImageConfig) -> str:
+    """Give a model the image encoder in `image.weights`: a captioner's folder, or a file; return what was done.
+
+    Weights of a file whose names differ are matched in their order, if all shapes are the same. Raise ConfigError or
+    ModelError if they are those of another encoder.
+    """
+    encoder, path = image_encoder(model).image, image.weights
+    if holds_model(Path(path)):
+        other = open_parts(path, torch.device("cpu"))
+        if other.config.image is None:
+            raise ConfigError(f"image.weights is '{path}', a model of text; choose one that captions images")
+        for name in ("encoder", "backbone", "patch", "filters", "blocks", "pixels"):
+            if (theirs := getattr(other.config.image, name)) != getattr(image, name):
+                raise ConfigError(f"image.weights is '{path}', whose image.{name} is {theirs}; set the same")
+        encoder.load_state_dict(image_encoder(other.model).image.state_dict())
+        return f"the image encoder begins with the weights of {path}"
+    tensors = {key: tensor for key, tensor in image_weights(path).items() if not key.endswith("num_batches_tracked")}
+    network = encoder.network if isinstance(encoder, TimmEncoder) else encoder
+    wanted = network.state_dict()
+    if missing := [key for key in wanted if key not in tensors]:
+        in_order = dict(zip(wanted, tensors.values(), strict=False))
+        if len(tensors) < len(wanted) or any(in_order[key].shape != wanted[key].shape for key in wanted):
+            raise ModelError(
+                f"{path}: these are not the weights of image.encoder={image.encoder} {image.backbone}: there is no "
+                f"'{missing[0]}' ({len(missing):,} of {len(wanted):,} are missing)"
+            )
+        network.load_state_dict(in_order)
+        return f"the image encoder begins with the weights of {path}, whose names differ: matched in order, by shape"
+    for key, weight in wanted.items():
+        if tensors[key].shape != weight.shape:
+            shapes = f"{tuple(tensors[key].shape)}, expected {tuple(weight.shape)}"
+            raise ModelError(f"{path}: '{key}' has shape {shapes}")
+    network.load_state_dict({key: tensors[key] for key in wanted})
+    return f"the image encoder begins with the weights of {path}"
 
 
 def _frozen_features(parts: ModelParts, device: torch.device) -> tuple[Callable[[Array], Array], str] | None:
