@@ -230,13 +230,13 @@ def load_image_encoder(model: Network, image: ImageConfig) -> str:
                 f"{path}: these are not the weights of image.encoder={image.encoder} {image.backbone}: there is no "
                 f"'{missing[0]}' ({len(missing):,} of {len(wanted):,} are missing)"
             )
-        network.load_state_dict(in_order)
+        network.load_state_dict(in_order, strict=False)  # torch adds counts of batches that no weight depends on
         return f"the image encoder begins with the weights of {path}, whose names differ: matched in order, by shape"
     for key, weight in wanted.items():
         if tensors[key].shape != weight.shape:
             shapes = f"{tuple(tensors[key].shape)}, expected {tuple(weight.shape)}"
             raise ModelError(f"{path}: '{key}' has shape {shapes}")
-    network.load_state_dict({key: tensors[key] for key in wanted})
+    network.load_state_dict({key: tensors[key] for key in wanted}, strict=False)
     return f"the image encoder begins with the weights of {path}"
 
 
