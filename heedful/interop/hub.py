@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from heedful.errors import ModelError, install_command
 from heedful.interop import marian
-from heedful.interop.folder import ModelParts, read_model, unpack
+from heedful.interop.folder import ModelParts, read_model
 
 HUB = "hf:"
-ENCODER = 4 * 10**9  # bytes of the weights of an image encoder at most
 SMALL = [
     marian.CONFIG,
     marian.GENERATION,
@@ -42,21 +40,6 @@ def open_parts(path: str | Path, device: torch.device, warn: Callable[[str], Non
     if parts.fault and warn is not None:
         warn(parts.fault)
     return parts
-
-
-def image_weights(path: str) -> dict[str, Tensor]:
-    """Return the weights of an image encoder in a file, safetensors or torch's, or on the hub, `hf:NAME`."""
-    file = Path(path)
-    if path.startswith(HUB):
-        folder = snapshot(path, [marian.SAFE], "hf")
-        if not (folder / marian.SAFE).exists():
-            folder = snapshot(path, [marian.BIN], "hf")
-        file = next((folder / name for name in (marian.SAFE, marian.BIN) if (folder / name).exists()), folder)
-    if not file.is_file():
-        raise ModelError(f"{path}: there is no file of weights; expected safetensors, or a file that torch.save wrote")
-    if file.suffix == ".safetensors":
-        return unpack(marian.content(file, ENCODER, "an image encoder"), str(file))
-    return marian.read_pickle(file, ENCODER, "an image encoder")
 
 
 def fetch(name: str) -> Path:

@@ -19,15 +19,16 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from heedful.config import MODELS, Config, ImageConfig, TransformerConfig, section_of
+from heedful.config import MODELS, Config, TransformerConfig, section_of
 from heedful.data.cache import Array
 from heedful.data.images import ImageInput
-from heedful.errors import ConfigError, DataError, ModelError, choose, known_arguments
-from heedful.interop.folder import ModelParts, holds_model
-from heedful.interop.hub import HUB, image_weights, open_parts
-from heedful.models import Network, build, pack_weights
+from heedful.errors import ConfigError, DataError, choose, known_arguments
+from heedful.interop.folder import ModelParts
+from heedful.interop.hub import HUB, open_parts
+from heedful.interop.image_weights import image_settings, load_image_encoder
+from heedful.models import build, pack_weights
 from heedful.models.device import fast_products, memory_guard
-from heedful.models.image import Regions, TimmEncoder
+from heedful.models.image import regions_of
 from heedful.text import SPECIALS, UNKNOWN, Codec
 from heedful.text.size import check_size
 from heedful.training.callbacks import Reporter
@@ -97,7 +98,9 @@ def set_up(
     if processes.world > 1 and inputs.piped:
         raise ConfigError("standard input (-) cannot be read by several processes; put the pairs into a file")
     if inputs.captions:
-        settings = {**settings, "image": settings.get("image", {})}
+        image = settings.get("image", {})
+        new = resumed is None and init is None and isinstance(image, Mapping)
+        settings = {**settings, "image": image_settings(image) if new else image}
     elif settings.get("image"):
         raise ConfigError("settings of the section image need images; train on captions and their images")
     name = None if init is None else _full_name(init)
@@ -171,10 +174,6 @@ def _check_losses(config: Config, linked: bool, settings: Settings, preset: str 
 def _check_vocabularies(config: Config) -> None:
     """Raise ConfigError for vocabularies that are too small, and for shared embeddings of two vocabularies."""
     check_size(config.text)
-    if config.image is not None and config.image.frozen and not config.image.weights:
-        raise ConfigError(
-            "image.frozen=true keeps the image encoder as it is, but a new one has learned nothing; set image.weights"
-        )
     if config.image is not None and config.text.joint:
         raise ConfigError("text.joint=true shares a vocabulary with the source, but that of captions is an image")
     if isinstance(config.model, TransformerConfig) and config.model.tied == "all" and not config.text.joint:
@@ -194,62 +193,21 @@ def _new(config: Config, pairs: PairSets, processes: Processes, reporter: Report
         if config.image is None:
             return ModelParts(config, build(config.model, len(source), len(target)), source, target)
         model = build(config.model, config.image, len(target))
-        if config.image.weights:
-            reporter.log(load_image_encoder(model, config.image))
+        if origin := load_image_encoder(model, config.image):
+            reporter.log(origin)
         return ModelParts(config, model, ImageInput(config.image), target)
-
-
-def image_encoder(model: Network) -> Regions:
-    """Return the part of a model of images that reads them."""
-    return next(module for module in model.modules() if isinstance(module, Regions))
-
-
-def load_image_encoder(model: Network, image: ImageConfig) -> str:
-    """Give a model the image encoder in `image.weights`: a captioner's folder, or a file; return what was done.
-
-    Weights of a file whose names differ are matched in their order, if all shapes are the same. Raise ConfigError or
-    ModelError if they are those of another encoder.
-    """
-    encoder, path = image_encoder(model).image, image.weights
-    if holds_model(Path(path)):
-        other = open_parts(path, torch.device("cpu"))
-        if other.config.image is None:
-            raise ConfigError(f"image.weights is '{path}', a model of text; choose one that captions images")
-        for name in ("encoder", "backbone", "patch", "filters", "blocks", "pixels"):
-            if (theirs := getattr(other.config.image, name)) != getattr(image, name):
-                raise ConfigError(f"image.weights is '{path}', whose image.{name} is {theirs}; set the same")
-        encoder.load_state_dict(image_encoder(other.model).image.state_dict())
-        return f"the image encoder begins with the weights of {path}"
-    tensors = {key: tensor for key, tensor in image_weights(path).items() if not key.endswith("num_batches_tracked")}
-    network = encoder.network if isinstance(encoder, TimmEncoder) else encoder
-    wanted = network.state_dict()
-    if missing := [key for key in wanted if key not in tensors]:
-        in_order = dict(zip(wanted, tensors.values(), strict=False))
-        if len(tensors) < len(wanted) or any(in_order[key].shape != wanted[key].shape for key in wanted):
-            raise ModelError(
-                f"{path}: these are not the weights of image.encoder={image.encoder} {image.backbone}: there is no "
-                f"'{missing[0]}' ({len(missing):,} of {len(wanted):,} are missing)"
-            )
-        network.load_state_dict(in_order, strict=False)  # torch adds counts of batches that no weight depends on
-        return f"the image encoder begins with the weights of {path}, whose names differ: matched in order, by shape"
-    for key, weight in wanted.items():
-        if tensors[key].shape != weight.shape:
-            shapes = f"{tuple(tensors[key].shape)}, expected {tuple(weight.shape)}"
-            raise ModelError(f"{path}: '{key}' has shape {shapes}")
-    network.load_state_dict({key: tensors[key] for key in wanted}, strict=False)
-    return f"the image encoder begins with the weights of {path}"
 
 
 def _frozen_features(parts: ModelParts, device: torch.device) -> tuple[Callable[[Array], Array], str] | None:
     """Return a function that computes the features of a frozen image encoder, and a checksum of its weights."""
     if parts.config.image is None or not parts.config.image.frozen:
         return None
-    encoder = image_encoder(parts.model)
+    encoder = regions_of(parts.model)
     checksum = blake2b(digest_size=16)
     for name, tensor in sorted(encoder.image.state_dict().items()):
         checksum.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
 
-    @torch.inference_mode()
+    @torch.no_grad()  # not inference_mode: weights that move to the device in it could not be loaded again
     def features(pixels: Array) -> Array:
         encoder.image.to(device).eval()
         with memory_guard("encoding images", "lower image.pixels"), fast_products(device):
