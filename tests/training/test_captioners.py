@@ -434,24 +434,3 @@ def test_presets_for_captions_are_logged(squares: Squares) -> None:
     inputs = Inputs((CaptionFile(str(squares.captions), str(squares.images)),))
     estimate_run(inputs, {"training": {"steps": 2, "threads": 1}, "image": SETTINGS["image"]}, reporter=log)
     assert log.having("preset 'tiny'", "captions", "model.family=rnn")
-
-
-def test_weights_of_another_encoder_are_matched_by_name_or_in_order(squares: Squares, tmp_path: Path) -> None:
-    source = CaptionFile(str(squares.captions), str(squares.images))
-    run_training(Inputs((source,)), tmp_path / "m", settings(training=FEW), preset="none")
-    parts = read_model(tmp_path / "m")
-    own = {k.rpartition("regions.image.")[2]: v for k, v in parts.model.state_dict().items() if ".image." in k}
-    torch.save(own, tmp_path / "named.pth")
-    torch.save({f"other.{i}": value for i, value in enumerate([*own.values(), torch.zeros(3)])}, tmp_path / "order.pth")
-    torch.save({"x": torch.zeros(3)}, tmp_path / "wrong.pth")
-    for name in ("named", "order"):
-        chosen = settings(training=FEW, image={"weights": str(tmp_path / f"{name}.pth"), "frozen": True})
-        run_training(Inputs((source,)), tmp_path / name, chosen, preset="none")
-        states = read_model(tmp_path / name).model.state_dict()
-        assert all(
-            torch.equal(states[key], value) for key, value in parts.model.state_dict().items() if ".image." in key
-        )
-    for name in ("wrong.pth", "none.pth"):
-        chosen = settings(image={"weights": str(tmp_path / name)})
-        with pytest.raises(heedful.HeedfulError, match=name):
-            run_training(Inputs((source,)), tmp_path / "x", chosen, preset="none")
