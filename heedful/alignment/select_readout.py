@@ -343,9 +343,10 @@ class ReadoutSelection(NamedTuple):
             pairs, links = f"{self.linked} pair{'s' * (self.linked != 1)}", "gold regions" if self.pointing else "links"
             return f"{pairs} with {links} are too few to select by; give at least {FEWEST}, better several hundred"
         best, before, usual = self.best, self.before, self.named["usual"]
+        error = "error rate" if self.pointing is None else "pointing error"
         if before is None and self.ranked[0].held_out > usual.held_out + TIE:
             return (
-                "on the held-out pairs, the best has a higher error rate than the usual read-out, which needs no "
+                f"on the held-out pairs, the best has a higher {error} than the usual read-out, which needs no "
                 f"file: {100 * self.ranked[0].held_out:.1f} % and {100 * usual.held_out:.1f} %; give more pairs"
             )
         if before is not None and best.rate >= before.rate - TIE:
@@ -353,7 +354,7 @@ class ReadoutSelection(NamedTuple):
             return f"nothing is better than the present read-out, {rate}; remove the file to select again"
         if before is not None and best.held_out > before.held_out + TIE:
             return (
-                "on the held-out pairs, the best has a higher error rate than the present read-out: "
+                f"on the held-out pairs, the best has a higher {error} than the present read-out: "
                 f"{100 * best.held_out:.1f} % and {100 * before.held_out:.1f} %; give more pairs, or remove the file"
             )
         name, base = ("usual read-out", usual) if before is None else ("present read-out", before)
@@ -417,7 +418,16 @@ class ReadoutSelection(NamedTuple):
         """Return what only a selection by gold regions has, as JSON can hold it."""
         if self.pointing is None:
             return {}
-        steps = [{"step": step, "weights": label.split(":")[0], **row.plain()} for step, label, row in self.steps()]
+        steps = [
+            {
+                "step": step,
+                "weights": label.split(":")[0],
+                "pointing": round(1 - row.rate, 5),
+                "held_out_pointing": round(1 - row.held_out, 5),
+                "readout": row.readout.plain(),
+            }
+            for step, label, row in self.steps()
+        ]
         return {"steps": steps, "pointing": self.pointing.plain()}
 
 
