@@ -309,8 +309,10 @@ class ReadoutSelection(NamedTuple):
     first. `halves` counts the pairs selected on and held out, `linked` those with reference links, and `skipped` those
     left out: with an empty side, or too long. `best` and `before` are the new and the present read-out as they are
     used, combined if there is a reverse model. `margin` is the least gain on the held-out half. `alarms` are the alarm
-    rates of `readout`, if they were measured. `pointing` is the pointing accuracy of the best read-out on the held-out
-    half by kind of word, if error rates are pointing errors.
+    rates of `readout`, if they were measured.
+
+    If error rates are pointing errors, `pointing` is the pointing accuracy of `selected`, the read-out to use, on the
+    held-out half by kind of word; `kept` says why it is the one there is.
     """
 
     ranked: list[MeasuredReadout]
@@ -325,6 +327,8 @@ class ReadoutSelection(NamedTuple):
     skipped: int = 0
     alarms: AlarmRates | None = None
     pointing: PointingTable | None = None
+    selected: Readout | None = None
+    kept: str = ""
 
     @property
     def present(self) -> Readout | None:
@@ -334,6 +338,8 @@ class ReadoutSelection(NamedTuple):
     @property
     def readout(self) -> Readout:
         """The read-out to use from now on: the best one, or the one there is if the best is not clearly better."""
+        if self.selected is not None:
+            return replace(self.selected, alarms=self.alarms)
         present = self.present or self.named["usual"].readout
         return replace(present if self.why_not_saved() else self.ranked[0].readout, alarms=self.alarms)
 
@@ -342,6 +348,8 @@ class ReadoutSelection(NamedTuple):
         if self.linked < FEWEST:
             pairs, links = f"{self.linked} pair{'s' * (self.linked != 1)}", "gold regions" if self.pointing else "links"
             return f"{pairs} with {links} are too few to select by; give at least {FEWEST}, better several hundred"
+        if self.pointing is not None:
+            return self.kept
         best, before, usual = self.best, self.before, self.named["usual"]
         if before is None and self.ranked[0].held_out > usual.held_out + TIE:
             return (
@@ -417,7 +425,16 @@ class ReadoutSelection(NamedTuple):
         """Return what only a selection by gold regions has, as JSON can hold it."""
         if self.pointing is None:
             return {}
-        steps = [{"step": step, "weights": label.split(":")[0], **row.plain()} for step, label, row in self.steps()]
+        steps = [
+            {
+                "step": step,
+                "weights": label.split(":")[0],
+                "pointing": round(1 - row.rate, 5),
+                "held_out_pointing": round(1 - row.held_out, 5),
+                "readout": row.readout.plain(),
+            }
+            for step, label, row in self.steps()
+        ]
         return {"steps": steps, "pointing": self.pointing.plain()}
 
 
@@ -473,20 +490,60 @@ def select_pointing(
             "its picture; give more captions with gold regions"
         )
     ranked = rank_pointing(table, gold)
-    best, halves = ranked[0], ((len(gold) + 1) // 2, len(gold) // 2)
-    links = [frozenset((region, one.word) for one in words for region in one.regions) for words in gold]
-    rule = _with_best_rule(table, table.gold_cells(links), best.readout).readout
-    by_step = (next(row for row in ranked if row.readout.step == step) for step in STEPS)
-    steps = ", ".join(f"{1 - row.held_out:.3f} at the {row.readout.step} step" for row in by_step)
-    chosen = (
-        f"pointing accuracy: {1 - best.rate:.3f} on {halves[0]:,} captions that it was selected on, "
-        f"{1 - best.held_out:.3f} on {halves[1]:,} held-out captions; the best of each step, held out: {steps}"
-    )
-    ranked[0] = best = best._replace(readout=replace(rule, chosen=chosen))
     known = {**defaults, **({"up to now": present} if present else {})}
     named = {label: measure_pointing(table, gold, readout) for label, readout in known.items()}
-    right = table.points_right(table.mixed(best.readout), held_out)
+    best, base = ranked[0], named["up to now" if present else "usual"]
+    name = "present" if present else "usual"
+    # Better than the read-out there is by more than chance, or else that one, with a better link rule if there is one.
+    margin = max(POINT, 2 * _pointing_error(table, held_out, best.readout, base.readout))
+    cells = table.gold_cells(
+        [frozenset((region, one.word) for one in words for region in one.regions) for words in gold]
+    )
+    linked = sum(map(bool, gold))
+    better = linked >= FEWEST and base.held_out - best.held_out > margin
+    chosen = best if better else base
+    rule = _with_best_rule(table, cells, chosen.readout)
+    gain = measure_readout(table, cells, chosen.readout).held_out - rule.held_out
+    kept = ""
+    if not better and (linked < FEWEST or gain <= POINT):
+        rule = rule._replace(readout=base.readout)
+        kept = (
+            f"on the held-out captions, the best points right in {100 * (1 - best.held_out):.1f} %, the {name} "
+            f"read-out in {100 * (1 - base.held_out):.1f} %; another one has to be better by two standard errors of "
+            f"the difference and at least one point, here {100 * margin:.1f} points, or to have a better link rule"
+        )
+    halves = ((len(gold) + 1) // 2, len(gold) // 2)
+    by_step = (next(row for row in ranked if row.readout.step == step) for step in STEPS)
+    steps = ", ".join(f"{1 - row.held_out:.3f} at the {row.readout.step} step" for row in by_step)
+    words = (
+        f"pointing accuracy: {1 - chosen.rate:.3f} on {halves[0]:,} captions that it was selected on, "
+        f"{1 - chosen.held_out:.3f} on {halves[1]:,} held-out captions; the best of each step, held out: {steps}"
+    )
+    selected = replace(rule.readout, chosen=words)
+    right = table.points_right(table.mixed(selected), held_out)
     pointing = PointingTable.of([one for words in held_out for one in words], right.tolist())
     measure = "pointing accuracy: words whose largest weight is on their gold region"
-    linked = sum(map(bool, gold))
-    return ReadoutSelection(ranked, named, [], measure, halves, best, named.get("up to now"), linked, pointing=pointing)
+    return ReadoutSelection(
+        ranked,
+        named,
+        [],
+        measure,
+        halves,
+        best,
+        named.get("up to now"),
+        linked,
+        margin,
+        pointing=pointing,
+        selected=selected,
+        kept=kept,
+    )
+
+
+def _pointing_error(table: WeightTable, gold: Sequence[Sequence[GoldWord]], first: Readout, second: Readout) -> float:
+    """Return the standard error of the difference of two pointing accuracies; the words of a caption go together."""
+    one, other = (table.points_right(table.mixed(readout), gold).astype(np.float64) for readout in (first, second))
+    captions = np.repeat(np.arange(len(gold)), [len(words) for words in gold])
+    sizes = np.bincount(captions, minlength=len(gold))
+    gains = np.bincount(captions, weights=one - other, minlength=len(gold))
+    rest = gains - sizes * gains.sum() / sizes.sum()
+    return float(np.sqrt((rest**2).sum()) / sizes.sum())

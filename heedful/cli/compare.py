@@ -14,15 +14,17 @@ import heedful
 from heedful.cli import options
 from heedful.cli.evaluate import (
     SYSTEM,
+    Images,
     ReferenceColumns,
     ReferenceFiles,
+    Regions,
     Resamples,
     Seed,
     Test,
     TestFiles,
     Translating,
     print_notes,
-    read_tests,
+    read_any_tests,
     systems,
 )
 from heedful.cli.output import log, print_json, progress_bar, write_colours
@@ -47,7 +49,14 @@ def compare(
     reference: ReferenceFiles = None,
     columns: ReferenceColumns = "",
     format_: options.Format = "",
-    by: Annotated[str, typer.Option(metavar="chrf|bleu|ter", help="The metric for single sentences.")] = "chrf",
+    images: Images = None,
+    regions: Regions = None,
+    by: Annotated[
+        str,
+        typer.Option(
+            metavar="METRIC", help="For single sentences: chrf, bleu or ter; for captions chrf, bleu, cider or rouge."
+        ),
+    ] = "chrf",
     top: Annotated[int, typer.Option(min=0, metavar="N", help="Sentences to show.")] = 10,
     to: Annotated[
         Path | None, typer.Option(metavar="FILE.html", help="Write an HTML page instead.", show_default=False)
@@ -65,15 +74,16 @@ def compare(
 
     Prints which is better by each metric, and the sentences where A is worst relative to B. Words that differ are
     coloured, or in [brackets] where there is no colour. Exchange A and B to see where A is best. For other decoding
-    options, write translations with `heedful evaluate --save` and compare the files.
+    options, write translations with `heedful evaluate --save` and compare the files. With --images, systems are
+    compared by their captions of images, as in `heedful evaluate`.
     """
-    from heedful.evaluation.compare import SENTENCE_METRICS
+    from heedful.evaluation.compare import CAPTION_SENTENCE_METRICS, SENTENCE_METRICS
     from heedful.evaluation.evaluate import check_test
 
-    choose("metric", by, SENTENCE_METRICS)
+    choose("metric", by, CAPTION_SENTENCE_METRICS if images else SENTENCE_METRICS)
     check_test(test, resamples)
     options.check_writable("--to", to, ".html")
-    tests = read_tests(pairs, source, reference, columns, format_)
+    tests = read_any_tests(pairs, source, reference, columns, format_, images, regions)
     with options.name_options():
         translating = Translating(heedful.Decoding(beam=beam), device, threads, batch_tokens)
         first, second = systems([a, b], tests, translating, columns=columns)

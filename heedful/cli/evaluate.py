@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from heedful.evaluation.systems import System, SystemOutput, TestSet
 
 
+EXAMPLES = 5  # messages about images that cannot be read
 SYSTEM = "A model folder, hf:ORG/NAME, or a file of translations, one per line."
 TestFiles = Annotated[
     list[Path] | None,
@@ -39,6 +41,16 @@ ReferenceFiles = Annotated[
         "--reference", "--target", metavar="FILE", help="References, line by line; may be repeated.", show_default=False
     ),
 ]
+Images = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="A folder, zip or tar of images; PAIRS are their captions.", show_default=False),
+]
+Regions = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Gold regions: JSON lines of image, word, x, y, w, h in pixels.", show_default=False
+    ),
+]
 Test = Annotated[
     str,
     typer.Option(metavar="randomisation|bootstrap", help="The significance test for the difference of two systems."),
@@ -57,6 +69,8 @@ def evaluate(
     reference: ReferenceFiles = None,
     columns: ReferenceColumns = "",
     format_: options.Format = "",
+    images: Images = None,
+    regions: Regions = None,
     against: Annotated[
         Path | None,
         typer.Option(
@@ -88,6 +102,11 @@ def evaluate(
     --against tests for each metric whether another system is better or worse. A file of translations can take the place
     of any model: a line for each line of the test set. Every line is translated as one sentence. What the numbers mean:
     `docs/guide/evaluate.md`.
+
+    With --images, the model captions images, and PAIRS are files with columns image and caption. All captions of an
+    image are its references. The scores are BLEU, chrF, CIDEr-D, ROUGE-L and exact match, by the mean length of the
+    references; a file of captions has a line for each image. With --regions also by the number of objects, and the
+    pointing accuracy: the share of words of the references whose largest attention weight is on their gold region.
     """
     from heedful.evaluation.evaluate import check_test, difference_table
 
@@ -97,7 +116,8 @@ def evaluate(
     if not against:
         options.check_unused("without --against", {"--test": test != "randomisation"})
         options.check_unused("with --resamples 0", {"--seed": seed != 12345 and not resamples})
-    tests = read_tests(pairs, source, reference, columns, format_)
+    options.check_unused("with --images", {"--copy-unknown": copy_unknown and images is not None})
+    tests = read_any_tests(pairs, source, reference, columns, format_, images, regions)
     with options.name_options():
         how = heedful.Decoding(
             beam=beam,
@@ -168,6 +188,44 @@ def read_tests(
     return read
 
 
+def read_any_tests(
+    pairs: Sequence[Path] | None,
+    source: Path | None,
+    references: Sequence[Path] | None,
+    columns: str,
+    format_: str,
+    images: Path | None,
+    regions: Path | None,
+) -> TestSet:
+    """Read a test set of text, or with --images one of images."""
+    if images is None:
+        options.check_unused("without --images", {"--regions": regions is not None})
+        return read_tests(pairs, source, references, columns, format_)
+    options.check_unused("with --images", {"--source": source is not None, "--reference": bool(references)})
+    return read_caption_tests(pairs, images, regions, columns, format_)
+
+
+def read_caption_tests(
+    captions: Sequence[Path] | None, images: Path, regions: Path | None, columns: str = "", format_: str = ""
+) -> TestSet:
+    """Read a test set of images; report how many cannot be read."""
+    from heedful.evaluation.systems import read_caption_set
+
+    if not captions:
+        raise ConfigError("no captions: name files of PAIRS, with columns image and caption")
+    read = read_caption_set(
+        captions, images, regions, columns, format_, lambda name, message: log(f"{name}: {message}"), progress_bar
+    )
+    bad = read.images.bad if read.images else {}
+    if bad:
+        log(f"skipped {len(bad):,} of {len(read.lines):,} images, which cannot be read:")
+        for message in islice(bad.values(), EXAMPLES):
+            log(f"  {message}")
+    if read.skipped > len(bad):
+        log(f"skipped {read.skipped - len(bad):,} images without a caption")
+    return read
+
+
 def systems(
     paths: Sequence[Path],
     test_set: TestSet,
@@ -198,6 +256,12 @@ def systems(
     def opener(path: Path, others: list[str] | None) -> Callable[[], heedful.Translator]:
         def open_() -> heedful.Translator:
             translator = options.open_model(path, others, how.device, how.threads, links=links)
+            if translator.reads_images and test_set.images is None:
+                raise ConfigError(f"{path}: this model captions images; name their folder or archive with --images")
+            if translator.reads_images:
+                return translator
+            if test_set.images is not None:
+                raise ConfigError(f"{path}: this model translates text and cannot caption images; leave out --images")
             options.check_direction(path, translator, [(line.source, line.references[0]) for line in lines], columns)
             if not how.threads:
                 translator.choose_threads([line.source for line in lines], how.decoding)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import heedful
 from heedful.cli import options
 from heedful.cli.align import read_gold_file
+from heedful.cli.evaluate import Images, Regions
 from heedful.cli.output import log, print_json
 from heedful.errors import ConfigError
+
+if TYPE_CHECKING:
+    from heedful.data.captions import CaptionFile
 
 LEARNED = 100_000  # more pairs, at most, that the statistical aligner learns from
 
@@ -29,6 +33,8 @@ def readout(
     reverse: Annotated[
         Path | None, typer.Option(metavar="MODEL", help="A model for the other direction.", show_default=False)
     ] = None,
+    images: Images = None,
+    regions: Regions = None,
     most: Annotated[int, typer.Option(min=2, metavar="N", help="Maximum number of pairs.")] = 1000,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the table; save nothing.")] = False,
     source: options.Source = None,
@@ -51,32 +57,57 @@ def readout(
     nothing is saved with fewer than 20 pairs that have links. Without --gold, the new read-out has to be better on the
     held-out half by two standard errors of the difference, and by at least one point.
 
+    For a model of images, PAIRS are files of captions, --images are their pictures, and --regions are gold regions of
+    words. The layers, heads, step and norms with the highest pointing accuracy are selected: the share of words whose
+    largest weight is on their gold region. The table has both steps, for the mean of all heads and for the best ones.
+    The link rule is the one with the lowest alignment error rate against the gold regions.
+
     Up to 500 sources are also translated, to measure how often each alarm is raised for wrong and for right
     translations. The rates are saved with the read-out; alarms that are near chance for this model are not shown.
     """
     if gold is None and (gold_base or lenient):
         raise ConfigError("--gold-base and --lenient need --gold")
+    if images is not None or regions is not None:
+        options.check_unused(
+            "with --images and --regions",
+            {"--gold": gold is not None, "--reverse": reverse is not None, "--source": source is not None}
+            | {"--target": target is not None},
+        )
     from heedful.data.formats import subsample
 
     with options.name_options():
         translator = options.open_model(model, None, device, threads)
-        other = None if reverse is None else options.open_model(reverse, None, device, threads)
-        lines = options.pair_rows(options.pair_files(pairs, source, target, columns, format_))
-        rows = list(lines) if gold else subsample(lines, most + LEARNED)
-        options.check_direction(model, translator, rows, columns)
         file = _folder(model) / "readout.json"
-        selection = heedful.select_readout(
-            translator,
-            rows,
-            None if gold is None else read_gold_file(gold, rows, gold_base, lenient),
-            reverse=other,
-            reverse_name="" if reverse is None else reverse.name,
-            max_pairs=most,
-            batch_tokens=batch_tokens,
-            folder=None if dry_run else file.parent,
-        )
+        folder = None if dry_run else file.parent
+        if translator.reads_images or images is not None or regions is not None:
+            from heedful.translator.select_readout import select_by_regions
+
+            captions = _captions(translator, pairs, images, regions, columns, format_)
+            selection = select_by_regions(
+                translator, captions, max_pairs=most, batch_tokens=batch_tokens, folder=folder, log=log
+            )
+        else:
+            other = None if reverse is None else options.open_model(reverse, None, device, threads)
+            lines = options.pair_rows(options.pair_files(pairs, source, target, columns, format_))
+            rows = list(lines) if gold else subsample(lines, most + LEARNED)
+            options.check_direction(model, translator, rows, columns)
+            selection = heedful.select_readout(
+                translator,
+                rows,
+                None if gold is None else read_gold_file(gold, rows, gold_base, lenient),
+                reverse=other,
+                reverse_name="" if reverse is None else reverse.name,
+                max_pairs=most,
+                batch_tokens=batch_tokens,
+                folder=folder,
+            )
     if selection.skipped:
-        log(f"skipped {selection.skipped:,} pairs with an empty side, or too long for the model")
+        why = (
+            "an empty side, or too long for the model"
+            if images is None
+            else "an image that cannot be read, or too long"
+        )
+        log(f"skipped {selection.skipped:,} pairs with {why}")
     why_not = selection.why_not_saved() or ("--dry-run" if dry_run else "")
     rates, was = selection.alarms, selection.present
     if json:
@@ -91,6 +122,29 @@ def readout(
     elif not json or was:
         before = f"; before: {was.describe()} ({was.chosen or 'no record of its selection'})" if was else ""
         log(f"saved in {file}{before}")
+
+
+def _captions(
+    translator: heedful.Translator,
+    captions: list[Path] | None,
+    images: Path | None,
+    regions: Path | None,
+    columns: str,
+    format_: str,
+) -> CaptionFile:
+    """Return the file of captions with its images and regions; raise ConfigError if something is missing."""
+    from heedful.data.captions import CaptionFile
+
+    if not translator.reads_images:
+        raise ConfigError("this model translates text: its read-out is selected without --images and --regions")
+    if images is None or regions is None or not captions:
+        raise ConfigError(
+            "the read-out of a model of images is selected by gold regions: name a file of captions, the folder or "
+            "archive of their --images, and --regions, JSON lines of image, word, x, y, w, h in pixels"
+        )
+    if len(captions) > 1:
+        raise ConfigError(f"the read-out of a model of images takes one file of captions, found {len(captions)}")
+    return CaptionFile(str(captions[0]), str(images), str(regions), format_, columns)
 
 
 def _folder(model: Path) -> Path:

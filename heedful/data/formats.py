@@ -600,7 +600,7 @@ def subsample(rows: Iterable[tuple[str, str]], most: int) -> list[tuple[str, str
     return kept
 
 
-def spread_first(rows: list[tuple[str, str]], most: int) -> list[tuple[str, str]]:
+def spread_first(rows: list[T], most: int) -> list[T]:
     """Return all rows, beginning with `most` that are evenly spread: files are often sorted.
 
     >>> spread_first([("a", "A"), ("b", "B"), ("c", "C"), ("d", "D")], 2)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import heedful
+from heedful.data.captions import Region
 from heedful.draw.picture import clean
 from heedful.errors import choose
 from heedful.evaluation.evaluate import method_notes
@@ -18,6 +19,7 @@ from heedful.metrics.sentence_stats import METRICS, exact_match
 from heedful.metrics.significance import RESAMPLES, SEED, Comparison, Difference, check_test, compare_stats
 
 SENTENCE_METRICS = ("chrf", "bleu", "ter")
+CAPTION_SENTENCE_METRICS = ("chrf", "bleu", "cider", "rouge")
 
 
 class ComparedSentence(NamedTuple):
@@ -102,16 +104,19 @@ def compare(  # noqa: PLR0913  (the options of the command)
     seed: int = SEED,
     batch_tokens: int = 4096,
     progress: ProgressBar = no_progress,
+    images: str | Path | None = None,
+    regions: Sequence[Region] | str | Path | None = None,
 ) -> SystemComparison:
     """Compare two systems on test sentences: which is better, and the sentences where the first is worst.
 
-    Systems and pairs are as in `heedful.evaluate`. `by` is the metric of single sentences: chrf, bleu or ter; `top` is
-    the number of sentences to keep, of those that the systems translate differently. With `out`, the comparison is
-    written there as an HTML page.
+    Systems, pairs, images and regions are as in `heedful.evaluate`. `by` is the metric of single sentences: chrf, bleu
+    or ter; of captions of images chrf, bleu, cider or rouge. `top` is the number of sentences to keep, of those that
+    the systems translate differently. With `out`, the comparison is written there as an HTML page.
     """
-    choose("metric", by, SENTENCE_METRICS)
     check_test(test, resamples)
-    test_set, how = TestSet.of(pairs), decoding or heedful.Decoding()
+    choose("metric", by, dict.fromkeys((*SENTENCE_METRICS, *CAPTION_SENTENCE_METRICS)))
+    test_set, how = TestSet.of(pairs, images, regions), decoding or heedful.Decoding()
+    choose("metric", by, SENTENCE_METRICS if test_set.images is None else CAPTION_SENTENCE_METRICS)
     one, other = (
         run(system, test_set, how, batch_tokens=batch_tokens, progress=progress)
         for system in (System.of(first, default="A"), System.of(second, default="B"))

@@ -1,6 +1,7 @@
-"""Other formats: Marian and Opus-MT as the Hugging Face hub lays them out, and models of `transformers`."""
+"""Other formats: Marian and Opus-MT as on the Hugging Face hub, models of `transformers`, image encoders of `timm`."""
 
 from heedful.interop.hub import HUB, fetch, open_parts
+from heedful.interop.image_weights import image_settings, load_image_encoder
 from heedful.interop.marian import is_marian, read_marian
 from heedful.interop.marian_export import write_marian
 from heedful.interop.transformers import TransformersModel, is_transformers, open_transformers
@@ -9,8 +10,10 @@ __all__ = [
     "HUB",
     "TransformersModel",
     "fetch",
+    "image_settings",
     "is_marian",
     "is_transformers",
+    "load_image_encoder",
     "open_parts",
     "open_transformers",
     "read_marian",

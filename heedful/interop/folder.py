@@ -229,8 +229,9 @@ class ModelFolder:
             codecs = [self._codec(name) for name in names]
             self.source, self.target = codecs[0] if image is None else ImageInput(image), codecs[-1]
             # Built on the meta device first, so that absurd settings take no memory.
+            self._source_size = image or len(codecs[0])
             with torch.device("meta"):
-                self.model = build(self.config.model, image or len(codecs[0]), len(self.target))
+                self.model = build(self.config.model, self._source_size, len(self.target))
         except HeedfulError as error:
             raise ModelError(self._in_folder(error)) from None
 
@@ -248,6 +249,9 @@ class ModelFolder:
         """Read the weights and the read-out, and return the model."""
         try:
             model = _fill(self.model, self.tensors(WEIGHTS))
+            if any(table.is_meta for table in model.buffers()):  # not in the file: networks of timm compute them
+                weights, model = model.state_dict(), build(self.config.model, self._source_size, len(self.target))
+                model.load_state_dict(weights)
         except HeedfulError as error:
             raise ModelError(self._in_folder(error)) from None
         with memory_guard(f"opening {self.path}", "choose the device cpu"):

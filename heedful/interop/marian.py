@@ -7,8 +7,6 @@ is executed: a `pytorch_model.bin` is unpickled with `weights_only`, which only 
 
 from __future__ import annotations
 
-import io
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +18,7 @@ from heedful.config import Config, TransformerConfig
 from heedful.errors import HeedfulError, ModelError
 from heedful.files import SETTINGS, NotPlainError, max_json, parse_json, read_bytes
 from heedful.interop.folder import WIDEST, ModelParts, check_finite, unpack
-from heedful.interop.pickles import check_pickle
+from heedful.interop.pickles import load_pickle
 from heedful.models import Network, build
 from heedful.models.device import memory_guard
 from heedful.text import SPECIALS
@@ -276,33 +274,7 @@ def _weights(path: Path, limit: int) -> tuple[Path, dict[str, Tensor]]:
     what = f"the weights of a model as {CONFIG} describes it"
     if (path / SAFE).exists() or not (path / BIN).exists():
         return path / SAFE, unpack(content(path / SAFE, limit, what), str(path / SAFE))
-    packed = content(path / BIN, limit, what)
-    try:
-        check_pickle(packed)
-    except ModelError as error:
-        raise ModelError(f"{path / BIN}: these are not plain weights, and nothing else is loaded ({error})") from None
-    file = io.BytesIO(packed)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch's, about its own past
-            weights = torch.load(file, map_location="cpu", weights_only=True)
-    except (Exception, RecursionError) as error:  # of any kind: a damaged file, or one that would run code
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise ModelError(f"{path / BIN}: these are not plain weights, and nothing else is loaded ({reason})") from None
-    if not isinstance(weights, dict):
-        raise ModelError(f"{path / BIN}: expected weights by name, found {type(weights).__name__}")
-    for name, weight in weights.items():
-        if not isinstance(name, str) or not isinstance(weight, Tensor) or not _plain(weight):
-            shown = repr(name[:80]) if isinstance(name, str) else f"a name of type {type(name).__name__}"
-            raise ModelError(f"{path / BIN}: {shown} is not a plain tensor")
-    return path / BIN, dict(weights)
-
-
-def _plain(weight: Tensor) -> bool:
-    """Whether all elements of a tensor are in memory: with strides of 0, one number could appear as billions."""
-    if weight.layout != torch.strided or weight.device.type != "cpu" or weight.is_quantized:
-        return False
-    return weight.numel() * weight.element_size() <= weight.untyped_storage().nbytes()
+    return path / BIN, load_pickle(content(path / BIN, limit, what), str(path / BIN))
 
 
 def _fill(

@@ -1,4 +1,4 @@
-"""Checks of a `pytorch_model.bin` before `torch.load` reads it.
+"""Weights in a pickle, such as `pytorch_model.bin`, with checks before `torch.load` reads it.
 
 `weights_only` prevents torch from running code, but not from taking memory or time. The file is a zip archive of
 uncompressed members, one of which is a pickle that names the others. Compressed or overlapping members raise an error:
@@ -11,8 +11,13 @@ from __future__ import annotations
 import io
 import pickletools
 import struct
+import warnings
 import zipfile
+from collections.abc import Sequence
 from typing import BinaryIO
+
+import torch
+from torch import Tensor
 
 from heedful.errors import ModelError
 
@@ -32,6 +37,37 @@ NO_TUPLE = frozenset(
         *("GLOBAL", "STACK_GLOBAL", "REDUCE", "NEWOBJ", "BINPERSID", *GETS),
     )
 )
+
+
+def load_pickle(content: bytes, name: str, inside: Sequence[str] = ()) -> dict[str, Tensor]:
+    """Return the weights in the content of the file `name`; raise ModelError if there is anything else in it.
+
+    Weights may be in a dictionary with one of the keys `inside`, beside others, such as the state of an optimizer.
+    """
+    try:
+        check_pickle(content)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's, about its own past
+            weights = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    except (Exception, RecursionError) as error:  # of any kind: a damaged file, or one that would run code
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise ModelError(f"{name}: these are not plain weights, and nothing else is loaded ({reason})") from None
+    if isinstance(weights, dict):
+        weights = next((weights[key] for key in inside if isinstance(weights.get(key), dict)), weights)
+    if not isinstance(weights, dict):
+        raise ModelError(f"{name}: expected weights by name, found {type(weights).__name__}")
+    for key, weight in weights.items():
+        if not isinstance(key, str) or not isinstance(weight, Tensor) or not _plain(weight):
+            shown = repr(key[:80]) if isinstance(key, str) else f"a name of type {type(key).__name__}"
+            raise ModelError(f"{name}: {shown} is not a plain tensor")
+    return dict(weights)
+
+
+def _plain(weight: Tensor) -> bool:
+    """Whether all elements of a tensor are in memory: with strides of 0, one number could appear as billions."""
+    if weight.layout != torch.strided or weight.device.type != "cpu" or weight.is_quantized:
+        return False
+    return weight.numel() * weight.element_size() <= weight.untyped_storage().nbytes()
 
 
 def check_pickle(content: bytes | BinaryIO) -> None:

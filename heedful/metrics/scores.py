@@ -24,6 +24,7 @@ class LengthRow(NamedTuple):
     ter: float | None = None
     cider: float | None = None
     rouge: float | None = None
+    pointing: float | None = None
 
     @property
     def label(self) -> str:
@@ -86,14 +87,22 @@ def by_length(lengths: Sequence[int], outputs: Sequence[str], references: Refere
 def table(lengths: Sequence[int], stats: SentenceStats, edges: Sequence[int] = EDGES) -> LengthTable:
     """Return the scores for all sentences and by length; `lengths` are those of the sources in words.
 
-    `edges` are the first length of each row.
+    `edges` are the first length of each row; a shorter one is in the first.
     """
     if len(lengths) != len(stats):
         raise DataError(f"{len(lengths)} source lengths for {len(stats)} translations")
     rows = []
     for low, after in zip(edges, [*edges[1:], None], strict=True):
-        chosen = [i for i, n in enumerate(lengths) if low <= max(n, 1) and (after is None or n < after)]
+        chosen = [i for i, n in enumerate(lengths) if low <= max(n, edges[0]) and (after is None or n < after)]
         if chosen:
-            rows.append(LengthRow(low, None if after is None else after - 1, len(chosen), **stats.scores(chosen)))
+            rows.append(LengthRow(low, None if after is None else after - 1, len(chosen), **_known(stats, chosen)))
     total = LengthRow(1, None, len(stats), **stats.scores())
     return LengthTable(tuple(rows), total, *(stats.signatures.get(name, "") for name in ("bleu", "chrf", "ter")))
+
+
+def _known(stats: SentenceStats, rows: Sequence[int]) -> dict[str, Any]:
+    """Return the scores of some sentences, without pointing accuracy if none of their words has a gold region."""
+    scores = stats.scores(rows)
+    if "pointing" in scores and not stats.counts["pointing"][list(rows), 1].any():
+        del scores["pointing"]
+    return scores

@@ -27,6 +27,7 @@ METRICS = {
     "cider": "CIDEr-D",
     "rouge": "ROUGE-L",
     "exact": "exact %",
+    "pointing": "pointing",
 }
 TRANSLATION_METRICS = ("bleu", "chrf", "ter", "exact")
 CAPTION_METRICS = ("bleu", "chrf", "cider", "rouge", "exact")
@@ -198,7 +199,7 @@ def ter(counts: Array) -> Array:
 
 
 def exact(counts: Array) -> Array:
-    """Share of sentences that are exactly right.  counts (…, 2): how many are, and how many there are -> (…)."""
+    """Share of sentences, or of words, that are right.  counts (…, 2): how many are, and how many there are -> (…)."""
     return 100 * counts[..., 0] / np.maximum(counts[..., 1], 1)
 
 
@@ -207,4 +208,4 @@ def mean(counts: Array) -> Array:
     return counts[..., 0] / np.maximum(counts[..., 1], 1)
 
 
-FORMULAS = {"bleu": bleu, "chrf": chrf, "ter": ter, "cider": mean, "rouge": mean, "exact": exact}
+FORMULAS = {"bleu": bleu, "chrf": chrf, "ter": ter, "cider": mean, "rouge": mean, "exact": exact, "pointing": exact}

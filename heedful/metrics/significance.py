@@ -8,7 +8,7 @@ as chance, so that a system never differs from itself.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -81,7 +81,7 @@ def differences(
     resamples: int = RESAMPLES,
     seed: int = SEED,
 ) -> dict[str, Difference]:
-    """Compare two systems on the same sentences, by metric.
+    """Compare two systems on the same sentences, by each metric that both have.
 
     The interval is that of the difference. `test` is the significance test: `randomisation` exchanges the translations
     of random sentences (10,000 times), `bootstrap` draws sentences. Without resamples there is no interval, and only
@@ -92,6 +92,9 @@ def differences(
         raise DataError(
             f"{len(first)} translations of one system and {len(second)} of the other; they have to be pairs"
         )
+    # Only a model with attention has a pointing accuracy.
+    names = [name for name in first.counts if name in second.counts]
+    first, second = (replace(one, counts={name: one.counts[name] for name in names}) for one in (first, second))
     totals, others = first.scores(), second.scores()
     drawn = _bootstrap([first, second], resamples, seed) if resamples else None
     chance = _randomised(first, second, seed) if test == "randomisation" else {}

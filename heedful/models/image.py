@@ -8,16 +8,17 @@ which a word that names nothing in the image can attend, as words can attend to 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from itertools import pairwise
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from heedful.config import ImageConfig, RecurrentConfig
-from heedful.errors import ConfigError, ModelError, install_command
+from heedful.errors import ConfigError, ModelError, install_command, nearest
 from heedful.models.layers import Dropout
 
 WIDER = 4  # times the filters: the channels of the last convolution
@@ -48,9 +49,18 @@ class ChannelNorm(nn.LayerNorm):
         return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
 
-def convolution(inputs: int, outputs: int, stride: int = 1) -> nn.Sequential:
+def convolution(inputs: int, outputs: int) -> nn.Sequential:
     """Return a convolution of 3 × 3 pixels, normalised."""
-    return nn.Sequential(nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False), ChannelNorm(outputs))
+    return nn.Sequential(nn.Conv2d(inputs, outputs, 3, 1, 1, bias=False), ChannelNorm(outputs))
+
+
+def halving(inputs: int, outputs: int) -> nn.Sequential:
+    """Return a convolution of 4 × 4 pixels that halves the image, normalised.
+
+    Each of its pixels lies in the middle of the four that it sums up, so that a region is where the image has it: with
+    3 × 3 pixels it would lie at their upper left, and regions of a stride of 8 pixels would be 3.5 pixels off.
+    """
+    return nn.Sequential(nn.Conv2d(inputs, outputs, 4, 2, 1, bias=False), ChannelNorm(outputs))
 
 
 class ResidualBlock(nn.Module):
@@ -76,7 +86,7 @@ class ConvEncoder(ImageEncoder):
                 f"image.patch is {config.patch}; image.encoder=conv halves images several times: choose 2, 4, 8, 16 …"
             )
         widths = [3, *(config.filters * min(2**i, WIDER) for i in range(halvings))]
-        self.halvings = nn.ModuleList(convolution(a, b, 2) for a, b in pairwise(widths))
+        self.halvings = nn.ModuleList(halving(a, b) for a, b in pairwise(widths))
         self.blocks = nn.ModuleList(ResidualBlock(widths[-1]) for _ in range(config.blocks))
         self.width = widths[-1]
 
@@ -116,10 +126,47 @@ class PatchEncoder(ImageEncoder):
         return h  # type: ignore[no-any-return]
 
 
-class TimmEncoder(ImageEncoder):
-    """A network of `timm`: the features of the layer whose regions have a side of `image.patch` pixels.
+NETWORK_NAME = re.compile(r"\w+(\.\w+)*", re.ASCII)  # of timm; its names with `:` download settings or read folders
 
-    The statistics of batch normalisation stay those of the network, also when it is trained further.
+
+def timm_network(backbone: str, **options: Any) -> Any:  # noqa: ANN401  (a module of an extra)
+    """Return a network of timm with random weights; raise ConfigError if there is none, or no timm."""
+    try:
+        import timm
+    except ImportError:
+        raise ConfigError(f"image.encoder=timm needs timm: {install_command('vision')}") from None
+    except Exception as error:  # torchvision, which timm imports, raises RuntimeError if it does not fit torch
+        raise ConfigError(
+            f"image.encoder=timm: timm cannot be imported ({error!s:.200}); it needs the torchvision that was built "
+            f"for torch {torch.__version__}"
+        ) from None
+    if not backbone:
+        raise ConfigError("image.encoder=timm needs image.backbone, the name of a network, such as resnet18")
+    if not NETWORK_NAME.fullmatch(backbone):
+        raise ConfigError(f"image.backbone is '{backbone:.100}', which is not a name of timm, such as resnet18")
+    try:
+        return timm.create_model(backbone, pretrained=False, **options)
+    except Exception as error:  # timm raises whatever its networks raise
+        names = timm.list_models() if "nknown model" in str(error) else []
+        guess = nearest(backbone.partition(".")[0], names)
+        raise ConfigError(
+            f"image.backbone is '{backbone:.100}': timm cannot make it ({error!s:.200}).{guess}"
+        ) from None
+
+
+def timm_sizes(backbone: str) -> tuple[int, int]:
+    """Return the pixels that a network of timm was made for, and the pixels of a region after its last layer."""
+    with torch.device("meta"):
+        network = timm_network(backbone, features_only=True)
+    patch = network.feature_info.reduction()[-1]
+    return network.pretrained_cfg["input_size"][-1] // patch * patch, patch
+
+
+class TimmEncoder(ImageEncoder):
+    """A network of `timm`: the features of the last layer whose regions have a side of `image.patch` pixels.
+
+    Layers after it are left out. The statistics of batch normalisation stay those of the network, also when it is
+    trained further.
     """
 
     mean: Tensor
@@ -127,44 +174,43 @@ class TimmEncoder(ImageEncoder):
 
     def __init__(self, config: ImageConfig) -> None:
         super().__init__()
-        try:
-            import timm
-        except ImportError:
-            raise ConfigError(f"image.encoder=timm needs timm: {install_command('vision')}") from None
-        try:
-            self.network = timm.create_model(config.backbone, pretrained=False, features_only=True)
-        except Exception as error:  # timm raises whatever its networks raise
-            raise ConfigError(
-                f"image.backbone is '{config.backbone:.100}': timm cannot make it ({error!s:.200})"
-            ) from None
-        reductions = self.network.feature_info.reduction()
+        with torch.device("meta"):
+            whole = timm_network(config.backbone, features_only=True)
+        reductions, known = whole.feature_info.reduction(), whole.pretrained_cfg
         if config.patch not in reductions:
+            sides = ", ".join(map(str, sorted(set(reductions))))
             raise ConfigError(
-                f"image.patch is {config.patch}, but the regions of {config.backbone} have sides of "
-                f"{', '.join(map(str, reductions))} pixels; choose one of these"
+                f"image.patch is {config.patch}, but the regions of {config.backbone} have sides of {sides} pixels; "
+                "choose one of these"
             )
-        layer = len(reductions) - 1 - reductions[::-1].index(config.patch)
-        self.network = timm.create_model(config.backbone, pretrained=False, features_only=True, out_indices=(layer,))
+        last = len(reductions) - 1 - reductions[::-1].index(config.patch)
+        options: dict[str, object] = {"out_indices": (whole.feature_info.out_indices[last],)}
+        if known.get("fixed_input_size") and known["input_size"][-1] != config.pixels:
+            options["img_size"] = config.pixels
+        self.network = timm_network(config.backbone, features_only=True, **options)
         self.width = self.network.feature_info.channels()[-1]
-        known = getattr(self.network, "pretrained_cfg", None) or {}
-        for name, usual in (("mean", (0.485, 0.456, 0.406)), ("std", (0.229, 0.224, 0.225))):
-            self.register_buffer(name, torch.tensor([255.0 * v for v in known.get(name) or usual]))
-        for module in self.network.modules():
-            if isinstance(module, nn.modules.batchnorm._BatchNorm):
-                module.num_batches_tracked = None
+        self.channels_last = str(getattr(self.network, "output_fmt", "")).endswith("NHWC")
+        for name in ("mean", "std"):
+            self.register_buffer(name, torch.tensor([255.0 * value for value in known[name]]))
+        for module in batch_norms(self):
+            module.track_running_stats, module.num_batches_tracked = False, None  # statistics stay; none are counted
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Return the features of all regions.  uint8 (B, P, P, 3) -> (B, S, width)."""
-        x = ((pixels - self.mean) / self.std).permute(0, 3, 1, 2)
-        return self.network(x)[-1].flatten(2).transpose(1, 2)  # type: ignore[no-any-return]
+        x: Tensor = self.network(((pixels - self.mean) / self.std).permute(0, 3, 1, 2))[-1]
+        return x.flatten(1, 2) if self.channels_last else x.flatten(2).transpose(1, 2)
 
     def train(self, mode: bool = True) -> TimmEncoder:
         """Set the mode of all modules but batch normalisation, whose statistics stay."""
         super().train(mode)
-        for module in self.modules():
-            if isinstance(module, nn.modules.batchnorm._BatchNorm):
-                module.eval()
+        for module in batch_norms(self):
+            module.eval()
         return self
+
+
+def batch_norms(module: nn.Module) -> list[nn.modules.batchnorm._BatchNorm]:
+    """Return the batch normalisations inside a module."""
+    return [inner for inner in module.modules() if isinstance(inner, nn.modules.batchnorm._BatchNorm)]
 
 
 # To add one: a class as these, and its name in `heedful.config.ImageConfig.encoder`.
@@ -225,6 +271,14 @@ class Regions(nn.Module):
         if self.frozen:
             self.image.eval()
         return self
+
+
+def regions_of(model: nn.Module) -> Regions:
+    """Return the part of a model that encodes images; raise ConfigError for a model of text."""
+    for module in model.modules():
+        if isinstance(module, Regions):
+            return module
+    raise ConfigError("this model reads text: it has no image encoder")
 
 
 class RegionEncoder(nn.Module):

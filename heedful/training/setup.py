@@ -25,9 +25,10 @@ from heedful.data.images import ImageInput
 from heedful.errors import ConfigError, DataError, choose, known_arguments
 from heedful.interop.folder import ModelParts
 from heedful.interop.hub import HUB, open_parts
-from heedful.models import Network, build, pack_weights
+from heedful.interop.image_weights import image_settings, load_image_encoder
+from heedful.models import build, pack_weights
 from heedful.models.device import fast_products, memory_guard
-from heedful.models.image import Regions
+from heedful.models.image import regions_of
 from heedful.text import SPECIALS, UNKNOWN, Codec
 from heedful.text.size import check_size
 from heedful.training.callbacks import Reporter
@@ -97,7 +98,9 @@ def set_up(
     if processes.world > 1 and inputs.piped:
         raise ConfigError("standard input (-) cannot be read by several processes; put the pairs into a file")
     if inputs.captions:
-        settings = {**settings, "image": settings.get("image", {})}
+        image = settings.get("image", {})
+        new = resumed is None and init is None and isinstance(image, Mapping)
+        settings = {**settings, "image": image_settings(image) if new else image}
     elif settings.get("image"):
         raise ConfigError("settings of the section image need images; train on captions and their images")
     name = None if init is None else _full_name(init)
@@ -189,24 +192,22 @@ def _new(config: Config, pairs: PairSets, processes: Processes, reporter: Report
     with memory_guard("building the model", SMALLER_MODEL):
         if config.image is None:
             return ModelParts(config, build(config.model, len(source), len(target)), source, target)
-        return ModelParts(config, build(config.model, config.image, len(target)), ImageInput(config.image), target)
-
-
-def image_encoder(model: Network) -> Regions:
-    """Return the part of a model of images that reads them."""
-    return next(module for module in model.modules() if isinstance(module, Regions))
+        model = build(config.model, config.image, len(target))
+        if origin := load_image_encoder(model, config.image):
+            reporter.log(origin)
+        return ModelParts(config, model, ImageInput(config.image), target)
 
 
 def _frozen_features(parts: ModelParts, device: torch.device) -> tuple[Callable[[Array], Array], str] | None:
     """Return a function that computes the features of a frozen image encoder, and a checksum of its weights."""
     if parts.config.image is None or not parts.config.image.frozen:
         return None
-    encoder = image_encoder(parts.model)
+    encoder = regions_of(parts.model)
     checksum = blake2b(digest_size=16)
     for name, tensor in sorted(encoder.image.state_dict().items()):
         checksum.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
 
-    @torch.inference_mode()
+    @torch.no_grad()  # not inference_mode: weights that move to the device in it could not be loaded again
     def features(pixels: Array) -> Array:
         encoder.image.to(device).eval()
         with memory_guard("encoding images", "lower image.pixels"), fast_products(device):

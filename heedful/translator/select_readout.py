@@ -1,12 +1,16 @@
 """`heedful.select_readout`: read the weights of a model for given pairs, and select how links are read from them.
 
+For a model of images, pairs are captions of images, and gold regions say where their words are.
+
 `measure_alarms` measures how often alarms are raised for wrong and for right translations of a model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import numpy as np
 
@@ -19,13 +23,17 @@ from heedful.alignment.select_readout import (
     ReferenceLinks,
     WeightTable,
     select,
+    select_pointing,
 )
 from heedful.alignment.symmetrize import DirectedLinks
+from heedful.data.captions import CaptionSource, Region, caption_source
 from heedful.data.formats import spread_first
+from heedful.data.images import EncodedImage, LoadedImage
 from heedful.decoding.ensemble import Ensemble
 from heedful.errors import ConfigError, DataError
 from heedful.interop.folder import write_readout
 from heedful.metrics import extract_stats
+from heedful.metrics.pointing import GoldWord, gold_words
 from heedful.models import Memory
 from heedful.observe import AttentionReading, read_attention
 from heedful.trace.alarms import ENOUGH, KINDS, AlarmRates, alarms
@@ -35,10 +43,11 @@ from heedful.translator.translator import Translator
 
 WORST = 0.25  # share of translations with the lowest chrF; those that differ from their reference are wrong
 PAIRS = 500  # to translate at most
+SEED = 1  # of the choice of captions
 FEWEST = round(ENOUGH / WORST)  # pairs: with fewer, there cannot be enough wrong translations
 
 
-def select_readout(
+def select_readout(  # noqa: PLR0913  (the options of the command)
     translator: Translator,
     pairs: Sequence[tuple[str, str]],
     gold: Gold | Sequence[Links] | None = None,
@@ -48,6 +57,8 @@ def select_readout(
     max_pairs: int = 1000,
     batch_tokens: int = 4096,
     folder: str | Path | None = None,
+    images: str | Path | None = None,
+    regions: Sequence[Region] | str | Path | None = None,
 ) -> ReadoutSelection:
     """Select how links are read from a model's attention weights: layer, heads, step, norms and link rule.
 
@@ -58,7 +69,15 @@ def select_readout(
 
     The result's `readout` is the one to use: the best, unless `why_not_saved()` says why the present one stays. It is
     written to the model folder `folder` as readout.json, if one is given and there is something new to write.
+
+    For a model of images, `pairs` are (name of an image, caption), `images` is their folder or archive, and `regions`
+    are gold regions of words, or a file of them; `select_by_regions` does the work.
     """
+    if translator.reads_images or images is not None or regions is not None:
+        if gold is not None or reverse is not None:
+            raise ConfigError("gold links and reverse models are for models of text; give images and regions instead")
+        source = _captions(translator, pairs, images, regions)
+        return select_by_regions(translator, source, max_pairs=max_pairs, batch_tokens=batch_tokens, folder=folder)
     if gold is None:
         pairs = spread_first(list(pairs), max_pairs)
     chosen = [i for i, (x, y) in enumerate(pairs[:max_pairs]) if x and y and not translator.too_long(x, y)]
@@ -93,6 +112,83 @@ def select_readout(
     return selection
 
 
+def _captions(
+    translator: Translator,
+    pairs: Sequence[tuple[str, str]],
+    images: str | Path | None,
+    regions: Sequence[Region] | str | Path | None,
+) -> CaptionSource:
+    """Return captions with their images and regions; raise ConfigError if they do not fit the model."""
+    if not translator.reads_images:
+        raise ConfigError("this model translates text: its read-out is selected without images and regions")
+    if images is None:
+        raise ConfigError("this model captions images: its read-out is selected with images, their folder or archive")
+    return caption_source(pairs, images, regions=regions)
+
+
+def select_by_regions(
+    translator: Translator,
+    captions: CaptionSource,
+    *,
+    max_pairs: int = 1000,
+    batch_tokens: int = 4096,
+    folder: str | Path | None = None,
+    log: Callable[[str], None] | None = None,
+) -> ReadoutSelection:
+    """Select the read-out of a model of images: layer, heads, step and norms by pointing accuracy.
+
+    The captions are those with gold regions, at most `max_pairs`; images that cannot be read are left out. `log`
+    receives messages about the files. The rest is as in `select_readout`.
+    """
+    index = captions.boxes(log)
+    if index is None:
+        raise ConfigError(
+            "the read-out of a model of images is selected by gold regions, and there are none; "
+            'give regions, JSON lines such as {"image": "a.png", "word": 1, "x": 10, "y": 20, "w": 32, "h": 32}'
+        )
+    rows = list(captions.rows(log))
+    linked = [(row, regions) for row, regions in zip(rows, index.take(rows), strict=True) if regions]
+    if log is not None:
+        index.end(log)
+    # At random: rows may go in turns, such as by the number of objects, and every other one is held out.
+    linked = Random(SEED).sample(linked, min(max_pairs, len(linked)))
+    encoded: dict[str, EncodedImage | None] = {}
+    used: list[tuple[EncodedImage, str]] = []
+    gold: list[list[GoldWord]] = []
+    for (_, image, caption), regions in linked:
+        if image not in encoded:
+            encoded[image] = _readable(translator, captions, image, log)
+        code = encoded[image]
+        if code is not None and not translator.why_too_long(0, len(translator.parts.target.encode(caption).ids)):
+            used.append((code, caption))
+            gold.append(gold_words(code.regions, ((r.word, (r.x, r.y, r.w, r.h), r.kind) for r in regions)))
+    if len(used) < 2:
+        raise DataError(
+            f"{len(used)} of {len(linked)} captions with regions can be read; selecting a read-out takes at least two"
+        )
+    table = weight_table(translator, [code for code, _ in used], [caption for _, caption in used], batch_tokens)
+    defaults = {"naive": Readout.naive(translator.config.model), "usual": Readout.usual(translator.config)}
+    selection = select_pointing(table, gold, defaults, own_readout(translator))
+    pictures = [(LoadedImage(code.regions.name, code.pixels), caption) for code, caption in used]
+    alarms = measure_alarms(translator, pictures, selection.readout, batch_tokens)
+    selection = selection._replace(alarms=alarms, skipped=len(linked) - len(used))
+    if folder is not None and (not selection.why_not_saved() or alarms is not None):
+        write_readout(Path(folder), selection.readout)
+    return selection
+
+
+def _readable(
+    translator: Translator, captions: CaptionSource, image: str, log: Callable[[str], None] | None
+) -> EncodedImage | None:
+    """Return an image as the model reads it, or None if it cannot be read."""
+    try:
+        return translator.parts.image_input.encode(captions.image_files.load(image), picture=False)
+    except DataError as error:
+        if log is not None:
+            log(f"skipped {error}")
+        return None
+
+
 def own_readout(translator: Translator) -> Readout | None:
     """Return the read-out that was selected for a model, or written by hand; None for the default."""
     own = translator.parts.readout
@@ -100,7 +196,7 @@ def own_readout(translator: Translator) -> Readout | None:
 
 
 def weight_table(
-    translator: Translator, sources: Sequence[str], targets: Sequence[str], batch_tokens: int = 4096
+    translator: Translator, sources: Sequence[Any], targets: Sequence[str], batch_tokens: int = 4096
 ) -> WeightTable:
     """Return the weights of all layers and heads for given pairs, at both steps and with norms."""
     model = translator.parts.model
@@ -119,18 +215,24 @@ def weight_table(
 
 
 def measure_alarms(
-    translator: Translator, pairs: Sequence[tuple[str, str]], readout: Readout | None = None, batch_tokens: int = 4096
+    translator: Translator, pairs: Sequence[tuple[Any, str]], readout: Readout | None = None, batch_tokens: int = 4096
 ) -> AlarmRates | None:
-    """Translate the sources of pairs and count the alarms of wrong and of right translations, by a read-out.
+    """Translate the sources of pairs, texts or images, and count the alarms of wrong and right ones, by a read-out.
 
     A translation is wrong if it differs from its reference and its chrF is in the lowest quarter; all others are right.
     Returns None for too few pairs, and for a model without attention.
     """
-    chosen = [pair for pair in spread_first(list(pairs), PAIRS)[:PAIRS] if all(map(str.strip, pair))]
+    chosen = [
+        pair
+        for pair in spread_first(list(pairs), PAIRS)[:PAIRS]
+        if pair[1].strip() and (not isinstance(pair[0], str) or pair[0].strip())
+    ]
     if len(chosen) < FEWEST or translator.config.family == "fixed":
         return None
     reader = translator if readout is None else Translator(translator.parts, translator.device, [readout])
-    done = reader.translate([source for source, _ in chosen], batch_tokens=batch_tokens)
+    sources = [source for source, _ in chosen]
+    write = reader.caption if reader.reads_images else reader.translate
+    done = write(sources, batch_tokens=batch_tokens)
     stats = extract_stats([one.text for one in done], [target for _, target in chosen], ("chrf", "exact"))
     worst = np.argsort(stats.sentences("chrf"), kind="stable")[: round(WORST * len(done))]
     wrong = np.zeros(len(done), dtype=bool)

@@ -39,7 +39,8 @@ def test_the_words_of_a_caption_with_their_regions() -> None:
     assert (red.largest, red.no_region) == (pytest.approx(0.8), pytest.approx(0.1))
     assert (square.largest, square.no_region) == (pytest.approx(0.6), pytest.approx(0.2))
     assert red.confidence == pytest.approx(samples.caption().confidences()[1])
-    assert [one.regions for one in words] == [(), (0,), (0,), (), (), (5,), (5,)]
+    boxes = [None, (0, 0, 200, 200), (0, 0, 200, 200), None, None, (400, 200, 200, 200), (400, 200, 200, 200)]
+    assert [one.box for one in words] == boxes
 
 
 def test_a_word_is_as_bright_as_its_share_on_the_picture() -> None:

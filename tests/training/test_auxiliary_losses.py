@@ -16,7 +16,13 @@ import heedful
 from heedful.config import Config, FixedConfig, TrainingConfig
 from heedful.errors import ConfigError
 from heedful.models import NeedWeights, build
-from heedful.training.losses import AUXILIARY, DecoderOutputs, attention_needed, auxiliary_losses
+from heedful.training.losses import (
+    AUXILIARY,
+    DecoderOutputs,
+    DoublyStochastic,
+    attention_needed,
+    auxiliary_losses,
+)
 from heedful.training.step import ModelWithLoss
 
 FIRST_LAYER = NeedWeights(layer=0)
@@ -116,3 +122,36 @@ def test_a_loss_cannot_take_the_name_of_another_metric(monkeypatch: pytest.Monke
     monkeypatch.setitem(AUXILIARY, "accuracy", lambda config, weight: AttendFirst(weight))
     with pytest.raises(ConfigError, match=r"accuracy.*metrics\.jsonl"):
         auxiliary_losses(Config(training=TrainingConfig()))
+
+
+def test_doubly_stochastic_attention_by_hand() -> None:
+    """Two regions and the row that is none; then one region, beside padding. The last token of the first is padding."""
+    first = [[0.5, 0.3, 0.2], [0.1, 0.7, 0.2], [1.0, 0.0, 0.0]]
+    second = [[0.25, 0.75, 0.0]] * 3
+    mean = torch.tensor([first, second])
+    weights = torch.stack([mean + 0.1, mean - 0.1], dim=1)[:, None].requires_grad_()  # (B, 1 layer, 2 heads, T, S)
+    keep = torch.tensor([[True, True, True], [True, True, False]])
+    y = torch.tensor([[5, 3, 0], [5, 6, 3]])
+    model = build(Config.build({"model": {"family": "rnn", "width": 8}}).model, 9, 9)
+    loss = DoublyStochastic(1.0)
+    expected = (1 - 0.6) ** 2 + (1 - 1.0) ** 2 + (1 - 0.75) ** 2
+    value, sentences = loss(DecoderOutputs(model, keep, y, torch.zeros(2, 3, 8), weights, None))
+    assert value.item() == pytest.approx(expected)
+    assert int(sentences) == 2
+    value.backward()
+    assert weights.grad is not None
+    # d/dα of (1 - Σ_t α)², half of it for each of two heads.
+    assert weights.grad[0, 0, 0, :, 0].tolist() == pytest.approx([-0.4, -0.4, 0.0])
+    assert weights.grad[1, 0, 1, :, 0].tolist() == pytest.approx([-0.25, -0.25, -0.25])
+    assert not weights.grad[1, 0, :, :, 1:].any()
+    twice = torch.cat([weights, weights]).detach()  # R-Drop: both passes
+    value, sentences = loss(DecoderOutputs(model, keep, y, torch.zeros(4, 3, 8), twice, None))
+    assert float(value) == pytest.approx(expected)
+    assert int(sentences) == 2
+
+
+def test_doubly_stochastic_attention_is_a_setting() -> None:
+    config = Config.build({"training": {"losses": "doubly_stochastic=0.5"}})
+    assert auxiliary_losses(config) == {"doubly_stochastic": DoublyStochastic(0.5)}
+    with pytest.raises(ConfigError, match="fixed"):
+        auxiliary_losses(Config.build({"model": {"family": "fixed"}, "training": {"losses": "doubly_stochastic=1"}}))

@@ -124,6 +124,15 @@ class Scene:
         words = self._words(self.language)
         return [(i, *self.objects[index].box) for i, (_, index) in enumerate(words) if index >= 0]
 
+    @property
+    def region_kinds(self) -> list[str]:
+        """The kind of word of each gold region: count, size, colour or noun."""
+        kinds_of = [
+            iter([*(["count"] if each.count > 1 else ["size"] * bool(each.size)), "colour", "noun"])
+            for each in self.objects
+        ]
+        return [next(kinds_of[index]) for _, index in self._words(self.language) if index >= 0]
+
     def draw(self) -> np.ndarray:
         """Return the picture, uint8 (size, size, 3)."""
         return paint(self.background, list(self.things), self.texture, self.size)
@@ -193,8 +202,9 @@ def write_scenes(folder: str | Path, made: Iterable[Scene]) -> int:
         with writing(folder / "images" / name):
             image.fromarray(scene.draw()).save(folder / "images" / name, compress_level=COMPRESSION)
         rows.append(f"{name},{scene.caption}\n")
-        for word, x, y, w, h in scene.regions:
-            regions.append(json.dumps({"image": name, "word": word, "x": x, "y": y, "w": w, "h": h}) + "\n")
+        for (word, x, y, w, h), kind in zip(scene.regions, scene.region_kinds, strict=True):
+            box = {"x": x, "y": y, "w": w, "h": h}
+            regions.append(json.dumps({"image": name, "word": word, **box, "kind": kind}) + "\n")
     write_whole(folder / "captions.csv", "".join(rows).encode())
     write_whole(folder / "regions.jsonl", "".join(regions).encode())
     return len(rows) - 1

@@ -129,7 +129,7 @@ def _stroke(pen: ImageDraw, points: list[tuple[float, float]], width: float, fil
 def _paints(colour: str) -> dict[str, RGB]:
     """Return the paints of an object of a colour."""
     rgb = COLOURS[colour].rgb
-    dark = (196, 200, 214) if colour == "white" else _mixed(rgb, (40, 20, 50), 0.24)
+    dark = (180, 186, 206) if colour == "white" else _mixed(rgb, (40, 20, 50), 0.24)
     return {**PAINTS, "main": rgb, "dark": dark, "light": _mixed(rgb, (255, 255, 255), 0.42)}
 
 
