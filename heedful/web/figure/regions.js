@@ -59,6 +59,19 @@ DRAW.regions = function regions(panel) {
   };
 };
 
+// A model without attention: the picture, and the words.
+DRAW.picture = function wholePicture(panel) {
+  const { image } = panel.trace;
+  const list = wordList(panel, "target");
+  list.classList.add("r-words");
+  panel.items.source = [];
+  panel.box.replaceChildren(picture(panel, "r-stage"), list);
+  panel.box.style.setProperty("--shape", `${image.width} / ${image.height}`);
+  panel.box.style.setProperty("--ratio", image.width / image.height);
+  panel.box.querySelector("canvas").hidden = true;
+  return { mark: () => {} };
+};
+
 // Target words with their weights over the regions, and on none.
 function regionWords(panel) {
   const { image } = panel.trace;
