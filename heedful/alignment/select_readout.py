@@ -301,6 +301,25 @@ class ReferenceLinks(NamedTuple):
     reverse: list[DirectedLinks] | None = None
 
 
+class StepPointing(NamedTuple):
+    """The read-out of all heads, or the best one, at a step, and its pointing accuracy on the held-out half."""
+
+    step: str
+    weights: str
+    measured: MeasuredReadout
+    held_out: PointingTable
+
+    def plain(self) -> dict[str, Any]:
+        """Return the record as JSON can hold it."""
+        return {
+            "step": self.step,
+            "weights": self.weights,
+            "readout": self.measured.readout.plain(),
+            "pointing": round(1 - self.measured.rate, 5),
+            "held_out": self.held_out.plain(),
+        }
+
+
 class ReadoutSelection(NamedTuple):
     """The result of a selection.
 
@@ -312,7 +331,7 @@ class ReadoutSelection(NamedTuple):
     rates of `readout`, if they were measured.
 
     If error rates are pointing errors, `pointing` is the pointing accuracy of `selected`, the read-out to use, on the
-    held-out half by kind of word; `kept` says why it is the one there is.
+    held-out half by kind of word; `kept` says why it is the one there is. `steps` has both steps to compare.
     """
 
     ranked: list[MeasuredReadout]
@@ -329,6 +348,7 @@ class ReadoutSelection(NamedTuple):
     pointing: PointingTable | None = None
     selected: Readout | None = None
     kept: str = ""
+    steps: tuple[StepPointing, ...] = ()
 
     @property
     def present(self) -> Readout | None:
@@ -386,9 +406,12 @@ class ReadoutSelection(NamedTuple):
             *(f"{row.cells()} {row.rates(pointing)}  {name}".rstrip() for row, name in rows),
         ]
         if self.pointing is not None:
-            lines += ["", f"{'step':<4} {'weights':<{len(titles) - 5}} {'selection':>9} {'held out':>8}"]
-            for step, weights, row in self.steps():
-                lines.append(f"{step:<4} {weights:<{len(titles) - 5}} {row.rates(accuracy=True)}")
+            wide = len(titles) - 5
+            kinds = "".join(f" {row.kind or 'other':>8}" for row in self.pointing.rows)
+            lines += ["", f"{'step':<4} {'weights':<{wide}} {'selection':>9} {'held out':>8}{kinds}"]
+            for step, label, row, by_kind in self.steps:
+                each = "".join(f" {kind.accuracy:>8.1f}" for kind in by_kind.rows)
+                lines.append(f"{step:<4} {_weights(label, row.readout):<{wide}} {row.rates(accuracy=True)}{each}")
             lines += ["", "the selected read-out on the held-out pairs, by kind of word", self.pointing.text()]
         if self.symmetries:
             wide = len(titles)
@@ -409,32 +432,11 @@ class ReadoutSelection(NamedTuple):
             **self._pointing(),
         }
 
-    def steps(self) -> list[tuple[str, str, MeasuredReadout]]:
-        """Return for each step the read-out of the mean of all heads, and the best one: step, a label, the read-out."""
-        rows = []
-        for step in STEPS:
-            at = [row for row in self.ranked if row.readout.step == step]
-            means = [row for row in at if not row.readout.heads and not row.readout.norms]
-            mean = next((row for row in means if row.readout.layer is None), means[0])
-            if len(at) > 2:  # more than one head
-                rows.append((step, "mean of all heads", mean))
-            rows.append((step, f"best: {replace(at[0].readout, step='same')}", at[0]))
-        return rows
-
     def _pointing(self) -> dict[str, Any]:
         """Return what only a selection by gold regions has, as JSON can hold it."""
         if self.pointing is None:
             return {}
-        steps = [
-            {
-                "step": step,
-                "weights": label.split(":")[0],
-                "pointing": round(1 - row.rate, 5),
-                "held_out_pointing": round(1 - row.held_out, 5),
-                "readout": row.readout.plain(),
-            }
-            for step, label, row in self.steps()
-        ]
+        steps = [row.plain() for row in self.steps]
         return {"steps": steps, "pointing": self.pointing.plain()}
 
 
@@ -513,15 +515,15 @@ def select_pointing(
             f"the difference and at least one point, here {100 * margin:.1f} points, or to have a better link rule"
         )
     halves = ((len(gold) + 1) // 2, len(gold) // 2)
-    by_step = (next(row for row in ranked if row.readout.step == step) for step in STEPS)
-    steps = ", ".join(f"{1 - row.held_out:.3f} at the {row.readout.step} step" for row in by_step)
+    steps = _by_step(table, ranked, held_out)
+    each = ", ".join(
+        f"{1 - row.measured.held_out:.3f} at the {row.step} step" for row in steps if row.weights == "best"
+    )
     words = (
         f"pointing accuracy: {1 - chosen.rate:.3f} on {halves[0]:,} captions that it was selected on, "
-        f"{1 - chosen.held_out:.3f} on {halves[1]:,} held-out captions; the best of each step, held out: {steps}"
+        f"{1 - chosen.held_out:.3f} on {halves[1]:,} held-out captions; the best of each step, held out: {each}"
     )
     selected = replace(rule.readout, chosen=words)
-    right = table.points_right(table.mixed(selected), held_out)
-    pointing = PointingTable.of([one for words in held_out for one in words], right.tolist())
     measure = "pointing accuracy: words whose largest weight is on their gold region"
     return ReadoutSelection(
         ranked,
@@ -533,10 +535,36 @@ def select_pointing(
         named.get("up to now"),
         linked,
         margin,
-        pointing=pointing,
+        pointing=_pointing_table(table, held_out, selected),
         selected=selected,
         kept=kept,
+        steps=steps,
     )
+
+
+def _weights(label: str, readout: Readout) -> str:
+    """Return which weights a row of the table of steps has."""
+    return f"{label}: {replace(readout, step='same')}"
+
+
+def _by_step(
+    table: WeightTable, ranked: Sequence[MeasuredReadout], held_out: Sequence[Sequence[GoldWord]]
+) -> tuple[StepPointing, ...]:
+    """Return for each step the mean of all heads, if there are several, and the best read-out."""
+    rows = []
+    for step in STEPS:
+        at = [row for row in ranked if row.readout.step == step]
+        means = [row for row in at if not row.readout.heads and not row.readout.norms]
+        mean = next((row for row in means if row.readout.layer is None), means[0])
+        for label, row in (("mean", mean), ("best", at[0])):
+            if label == "best" or table.layers * table.heads > 1:
+                rows.append(StepPointing(step, label, row, _pointing_table(table, held_out, row.readout)))
+    return tuple(rows)
+
+
+def _pointing_table(table: WeightTable, gold: Sequence[Sequence[GoldWord]], readout: Readout) -> PointingTable:
+    right = table.points_right(table.mixed(readout), gold)
+    return PointingTable.of([one for words in gold for one in words], right.tolist())
 
 
 def _pointing_error(table: WeightTable, gold: Sequence[Sequence[GoldWord]], first: Readout, second: Readout) -> float:
