@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
@@ -205,16 +206,24 @@ def exit_on_signals() -> Iterator[None]:
 
 
 def train_models(
-    plan: Plan, out: Path, pairs: Path, valid: Path, seed: int, report: Callable[[list[TrainingStatus]], None]
+    plan: Plan,
+    out: Path,
+    pairs: Path,
+    valid: Path,
+    seed: int,
+    report: Callable[[list[TrainingStatus]], None],
+    options: Sequence[str] = (),
 ) -> tuple[list[TrainingStatus], float]:
     """Train all models side by side; `report` is called at every poll with their statuses.
 
-    Return the final statuses, and the peak memory of all processes in bytes.
+    `options` are further ones of `heedful train`. Return the final statuses, and the peak memory of all processes in
+    bytes.
     """
     processes: list[TrainingProcess] = []
     try:
         with exit_on_signals():
-            highest = _poll_all(plan, out, (pairs, valid), seed, processes, report)
+            command = functools.partial(_command, plan, out, (str(pairs), "--valid", str(valid), *options), seed)
+            highest = _poll_all(plan, out, command, processes, report)
     except BaseException:
         try:
             for process in processes:
@@ -233,8 +242,7 @@ def train_models(
 def _poll_all(
     plan: Plan,
     out: Path,
-    files: tuple[Path, Path],
-    seed: int,
+    command: Callable[[DemoModel, int], list[str]],
     processes: list[TrainingProcess],
     report: Callable[[list[TrainingStatus]], None],
 ) -> float:
@@ -242,7 +250,7 @@ def _poll_all(
     threads = max(1, min(2, cores() // len(plan.models)))  # small models are no faster with more
     highest = 0.0
     for model in plan.models:
-        processes.append(TrainingProcess(model, _command(plan, model, out, *files, seed, threads), out, threads))
+        processes.append(TrainingProcess(model, command(model, threads), out, threads))
     while sum(process.poll() for process in processes):
         highest = max(highest, memory_of([os.getpid(), *(r.process.pid for r in processes)]))
         report([process.status for process in processes])
@@ -250,7 +258,7 @@ def _poll_all(
     return highest
 
 
-def _command(plan: Plan, model: DemoModel, out: Path, pairs: Path, valid: Path, seed: int, threads: int) -> list[str]:
+def _command(plan: Plan, out: Path, files: Sequence[str], seed: int, model: DemoModel, threads: int) -> list[str]:
     every = -(-model.steps // plan.validations)
     own = (
         f"training.steps={model.steps}",
@@ -262,8 +270,8 @@ def _command(plan: Plan, model: DemoModel, out: Path, pairs: Path, valid: Path, 
         "training.precision=fp32",
     )
     settings = [part for setting in (*plan.settings, *model.settings, *own) for part in ("--set", setting)]
-    files = [str(pairs), "--valid", str(valid), "--out", str(out / model.key)]
-    return [sys.executable, "-P", "-m", "heedful", "train", *files, "--preset", "none", *settings]
+    where = ["--out", str(out / model.key)]
+    return [sys.executable, "-P", "-m", "heedful", "train", *files, *where, "--preset", "none", *settings]
 
 
 def cores() -> int:

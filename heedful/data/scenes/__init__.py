@@ -124,6 +124,12 @@ class Scene:
         words = self._words(self.language)
         return [(i, *self.objects[index].box) for i, (_, index) in enumerate(words) if index >= 0]
 
+    @property
+    def region_kinds(self) -> list[str]:
+        """The kind of the word of each of `regions`: count, size, colour or noun."""
+        order = range(len(self.objects))
+        return [kind for i in order for kind in ("size" if self.objects[i].count == 1 else "count", "colour", "noun")]
+
     def draw(self) -> np.ndarray:
         """Return the picture, uint8 (size, size, 3)."""
         return paint(self.background, list(self.things), self.texture, self.size)
@@ -193,8 +199,9 @@ def write_scenes(folder: str | Path, made: Iterable[Scene]) -> int:
         with writing(folder / "images" / name):
             image.fromarray(scene.draw()).save(folder / "images" / name, compress_level=COMPRESSION)
         rows.append(f"{name},{scene.caption}\n")
-        for word, x, y, w, h in scene.regions:
-            regions.append(json.dumps({"image": name, "word": word, "x": x, "y": y, "w": w, "h": h}) + "\n")
+        for (word, x, y, w, h), kind in zip(scene.regions, scene.region_kinds, strict=True):
+            record = {"image": name, "word": word, "x": x, "y": y, "w": w, "h": h, "kind": kind}
+            regions.append(json.dumps(record) + "\n")
     write_whole(folder / "captions.csv", "".join(rows).encode())
     write_whole(folder / "regions.jsonl", "".join(regions).encode())
     return len(rows) - 1
