@@ -76,7 +76,7 @@ def corpus(
     antecedents are pronoun-noun, both words of the source. Words are separated by white space and counted from 0.
 
     Scenes are images/000001.png …, captions.csv (image, caption) and regions.jsonl (image, word index, x, y, w, h in
-    pixels), which `heedful train DIR/captions.csv --images DIR/images --regions DIR/regions.jsonl` reads.
+    pixels, kind of word), which `heedful train DIR/captions.csv --images DIR/images --regions DIR/regions.jsonl` reads.
     """
     from heedful.alignment import text
 

@@ -604,7 +604,7 @@ def cached_features(
 
     def fill(writer: Writer) -> None:
         for begin in range(0, len(images), ENCODED):
-            some = features(np.ascontiguousarray(images.squares[begin : begin + ENCODED]))
+            some = features(np.array(images.squares[begin : begin + ENCODED]))  # a copy: torch wants to write
             writer.add("features", np.clip(some, -limit, limit).astype(np.float16).view(np.uint16))
             writer.head = {"shape": list(some.shape[1:])}
             progress(begin + len(some), "images encoded")

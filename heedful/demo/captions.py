@@ -583,8 +583,8 @@ def _article(report: CaptionReport, scene: SceneResult) -> str:
     )
     opened = ' open="open"'
     pictures = "".join(
-        f"<details{' open="open"' if key == SHOWN_FIRST else ''}><summary>Regions of {clean(_title(report, key))}"
-        f"</summary><figure>{figure([trace], 'regions')}</figure></details>"
+        f"<details{opened if key == SHOWN_FIRST else ''}><summary>Regions of {clean(_title(report, key))}</summary>"
+        f"<figure>{figure([trace], 'regions')}</figure></details>"
         for key, trace in scene.traces.items()
     )
     return f"""<article><p class="source" lang="{report.language}">{clean(scene.caption)}</p>

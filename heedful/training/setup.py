@@ -207,7 +207,7 @@ def _frozen_features(parts: ModelParts, device: torch.device) -> tuple[Callable[
     for name, tensor in sorted(encoder.image.state_dict().items()):
         checksum.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
 
-    @torch.inference_mode()
+    @torch.no_grad()  # not inference_mode: weights that move to the device in it could not be loaded again
     def features(pixels: Array) -> Array:
         encoder.image.to(device).eval()
         with memory_guard("encoding images", "lower image.pixels"), fast_products(device):

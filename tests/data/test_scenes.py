@@ -226,6 +226,7 @@ def test_regions_are_the_boxes_of_content_words() -> None:
     made = scene_of(*pair, relations=("above",), language="hi")
     assert made.caption.split()[:7] == unicode("दो लाल चिड़ियाँ एक छोटे नीले घर").split()
     assert [region[0] for region in made.regions] == [0, 1, 2, 4, 5, 6]
+    assert made.region_kinds == ["count", "colour", "noun", "size", "colour", "noun"]
 
 
 def test_regions_are_inside_and_small() -> None:
@@ -334,9 +335,11 @@ def test_write_scenes(tmp_path: Path) -> None:
         rows = list(csv.DictReader(file))
     assert [row["caption"] for row in rows] == [scene.caption for scene in made]
     lines = [json.loads(line) for line in (folder / "regions.jsonl").read_text(encoding="utf-8").splitlines()]
-    assert list(lines[0]) == ["image", "word", "x", "y", "w", "h"]
+    assert list(lines[0]) == ["image", "word", "x", "y", "w", "h", "kind"]
     assert [tuple(line.values()) for line in lines] == [
-        (row["image"], *region) for row, scene in zip(rows, made, strict=True) for region in scene.regions
+        (row["image"], *region, kind)
+        for row, scene in zip(rows, made, strict=True)
+        for region, kind in zip(scene.regions, scene.region_kinds, strict=True)
     ]
     for row, scene in zip(rows, made, strict=True):
         with Image.open(folder / "images" / row["image"]) as picture:

@@ -126,9 +126,12 @@ class Scene:
 
     @property
     def region_kinds(self) -> list[str]:
-        """The kind of the word of each of `regions`: count, size, colour or noun."""
-        order = range(len(self.objects))
-        return [kind for i in order for kind in ("size" if self.objects[i].count == 1 else "count", "colour", "noun")]
+        """The kind of word of each gold region: count, size, colour or noun."""
+        kinds_of = [
+            iter([*(["count"] if each.count > 1 else ["size"] * bool(each.size)), "colour", "noun"])
+            for each in self.objects
+        ]
+        return [next(kinds_of[index]) for _, index in self._words(self.language) if index >= 0]
 
     def draw(self) -> np.ndarray:
         """Return the picture, uint8 (size, size, 3)."""
@@ -200,8 +203,8 @@ def write_scenes(folder: str | Path, made: Iterable[Scene]) -> int:
             image.fromarray(scene.draw()).save(folder / "images" / name, compress_level=COMPRESSION)
         rows.append(f"{name},{scene.caption}\n")
         for (word, x, y, w, h), kind in zip(scene.regions, scene.region_kinds, strict=True):
-            record = {"image": name, "word": word, "x": x, "y": y, "w": w, "h": h, "kind": kind}
-            regions.append(json.dumps(record) + "\n")
+            box = {"x": x, "y": y, "w": w, "h": h}
+            regions.append(json.dumps({"image": name, "word": word, **box, "kind": kind}) + "\n")
     write_whole(folder / "captions.csv", "".join(rows).encode())
     write_whole(folder / "regions.jsonl", "".join(regions).encode())
     return len(rows) - 1
