@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import signal
@@ -222,8 +221,7 @@ def train_models(
     processes: list[TrainingProcess] = []
     try:
         with exit_on_signals():
-            command = functools.partial(_command, plan, out, (str(pairs), "--valid", str(valid), *options), seed)
-            highest = _poll_all(plan, out, command, processes, report)
+            highest = _poll_all(plan, out, (pairs, valid), seed, processes, report, options)
     except BaseException:
         try:
             for process in processes:
@@ -242,15 +240,18 @@ def train_models(
 def _poll_all(
     plan: Plan,
     out: Path,
-    command: Callable[[DemoModel, int], list[str]],
+    files: tuple[Path, Path],
+    seed: int,
     processes: list[TrainingProcess],
     report: Callable[[list[TrainingStatus]], None],
+    options: Sequence[str],
 ) -> float:
     """Start the processes and poll them until all have ended; return their peak memory in bytes."""
     threads = max(1, min(2, cores() // len(plan.models)))  # small models are no faster with more
     highest = 0.0
     for model in plan.models:
-        processes.append(TrainingProcess(model, command(model, threads), out, threads))
+        command = [*_command(plan, model, out, *files, seed, threads), *options]
+        processes.append(TrainingProcess(model, command, out, threads))
     while sum(process.poll() for process in processes):
         highest = max(highest, memory_of([os.getpid(), *(r.process.pid for r in processes)]))
         report([process.status for process in processes])
@@ -258,7 +259,7 @@ def _poll_all(
     return highest
 
 
-def _command(plan: Plan, out: Path, files: Sequence[str], seed: int, model: DemoModel, threads: int) -> list[str]:
+def _command(plan: Plan, model: DemoModel, out: Path, pairs: Path, valid: Path, seed: int, threads: int) -> list[str]:
     every = -(-model.steps // plan.validations)
     own = (
         f"training.steps={model.steps}",
@@ -270,8 +271,8 @@ def _command(plan: Plan, out: Path, files: Sequence[str], seed: int, model: Demo
         "training.precision=fp32",
     )
     settings = [part for setting in (*plan.settings, *model.settings, *own) for part in ("--set", setting)]
-    where = ["--out", str(out / model.key)]
-    return [sys.executable, "-P", "-m", "heedful", "train", *files, *where, "--preset", "none", *settings]
+    files = [str(pairs), "--valid", str(valid), "--out", str(out / model.key)]
+    return [sys.executable, "-P", "-m", "heedful", "train", *files, "--preset", "none", *settings]
 
 
 def cores() -> int:
