@@ -56,7 +56,7 @@ from heedful.training.step import TrainingStep, loss, mean_weights
 
 # Return the read-out of a model with its alarms measured on validation pairs, or None if that is not possible, from the
 # model, its device, the pairs and the tokens in a batch.
-MeasureAlarms = Callable[[ModelParts, torch.device, Sequence[tuple[str, str]], int], Readout | None]
+MeasureAlarms = Callable[[ModelParts, torch.device, Sequence[tuple[Any, str]], int], Readout | None]
 Tensors = dict[str, Tensor]
 MOMENTS = 4  # tensors of an optimizer for each weight at most; AdamW has two, and the number of steps
 
@@ -351,7 +351,7 @@ class Checkpointer:
             processes,
             data.guide,
         )
-        self.valid_pairs = data.valid_pairs
+        self.valid_pairs, self.valid_images = data.valid_pairs, data.valid_images
         self.names = [name for name, weight in self.model.named_parameters() if weight.requires_grad]
         self.best: Tensors | None = None
         self.recent: deque[Tensors] = deque(maxlen=self.config.average)
@@ -449,8 +449,11 @@ class Checkpointer:
         saved, _ = read_readout(self.out, self.parts.config)
         if self.measure_alarms is None or not (saved is None or saved == self.parts.readout):
             return
-        pairs = [(pair.source, pair.target) for pair in self.valid_pairs]
         try:
+            pairs: list[tuple[Any, str]] = [(pair.source, pair.target) for pair in self.valid_pairs]
+            if self.valid_images is not None:  # each image once, with its first caption
+                image, first = self.parts.image_input, {pair.source: pair.target for pair in self.valid_pairs[::-1]}
+                pairs = [(image.encode(self.valid_images.load(x), picture=False), y) for x, y in first.items()]
             readout = self.measure_alarms(self.parts, self.training_step.device, pairs, self.config.batch_tokens)
         except HeedfulError as error:
             reporter.log(f"the alarms of the model could not be measured: {error}")
