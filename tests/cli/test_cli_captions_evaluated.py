@@ -94,7 +94,7 @@ def test_readout(heedful_cli, folder, family):
     model = folder / family
     record = json.loads(heedful_cli("readout", model, *captions(folder), "--dry-run", "--json").out)
     assert record["pairs"] == {"chosen_on": 29, "held_out": 29}
-    labels = ["best"] if family == "rnn" else ["mean of all heads", "best"]
+    labels = ["best"] if family == "rnn" else ["mean", "best"]
     assert [(row["step"], row["weights"]) for row in record["steps"]] == [
         (step, label) for step in ("same", "next") for label in labels
     ]

@@ -12,7 +12,7 @@ DRAW.regions = function regions(panel) {
   const { image } = panel.trace;
   const words = regionWords(panel);
   panel.words = words;
-  const stage = picture(panel, "r-stage");
+  const stage = picture(panel, "r-stage", image.name);
   const box = make("div", { className: "r-box", hidden: true });
   stage.append(box, cellList(panel));
   const list = wordList(panel, "target");
@@ -59,6 +59,19 @@ DRAW.regions = function regions(panel) {
   };
 };
 
+// A model without attention: the picture, and the words.
+DRAW.picture = function wholePicture(panel) {
+  const { image } = panel.trace;
+  const list = wordList(panel, "target");
+  list.classList.add("r-words");
+  panel.items.source = [];
+  panel.box.replaceChildren(picture(panel, "r-stage"), list);
+  panel.box.style.setProperty("--shape", `${image.width} / ${image.height}`);
+  panel.box.style.setProperty("--ratio", image.width / image.height);
+  panel.box.querySelector("canvas").hidden = true;
+  return { mark: () => {} };
+};
+
 // Target words with their weights over the regions, and on none.
 function regionWords(panel) {
   const { image } = panel.trace;
@@ -79,11 +92,11 @@ function regionWords(panel) {
 const weightAt = (word, region) => (region < word.weights.length ? word.weights[region] : word.none);
 
 // The picture, and a canvas over it for the veil.
-function picture(panel, className) {
+function picture(panel, className, alt = "") {
   const { image } = panel.trace;
   const source = image.picture ?? panel.view.pictures.get(image.key);
   const shown = source
-    ? make("img", { src: source, alt: "", draggable: false })
+    ? make("img", { src: source, alt, draggable: false })
     : make("div", { className: "r-missing" });
   return make("div", { className }, shown, make("canvas", { ariaHidden: "true" }));
 }
