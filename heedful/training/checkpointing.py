@@ -276,6 +276,8 @@ class Validator:
         order = sorted(self.references, key=lambda row: (len(pairs[row][side]), row))
         self.samples = sorted({order[len(order) // 3], order[2 * len(order) // 3]}) if order else []
         self.batches = batches
+        # The number of regions tells nothing about the length of a caption; its references do.
+        self.longest = int(batches.corpus.lengths()[:, 1].max(initial=1))
         plan = batches.epoch(0)
         self.rows = [plan[i] for i in range(processes.rank, len(plan), processes.world)]
         self.target, self.device, self.metric, self.processes = target, device, metric, processes
@@ -321,7 +323,8 @@ class Validator:
     def _translated(self, model: Network, batch: Batch, rows: Array) -> Iterator[tuple[int, str]]:
         """Yield the greedy translation of each row."""
         memory = model.encode(batch.x, padding_mask(batch.x))
-        hypotheses = greedy(model, memory, [length_limit(n) for n in memory.keep.sum(1).tolist()])
+        lengths = [self.longest] * len(batch.x) if self.images else memory.keep.sum(1).tolist()
+        hypotheses = greedy(model, memory, [length_limit(length) for length in lengths])
         for row, hypothesis in zip(rows, hypotheses, strict=True):
             yield int(row), self.target.decode(hypothesis.ids)
 

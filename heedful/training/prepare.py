@@ -220,7 +220,10 @@ def _images(
     if (more := len(images.notes) - EXAMPLES) > 0:
         reporter.log(f"{more:,} more notes on images")
     if images.bad:
-        listed = "; ".join(list(images.bad.values())[:EXAMPLES]) + "; …" * (len(images.bad) > EXAMPLES)
+        numbers = [images.names.index(name) for name in list(images.bad)[:EXAMPLES]]
+        lines = [store.pair(int(np.flatnonzero(images.numbers == number)[0])).where for number in numbers]
+        reasons = [f"{line}: {why}" for line, why in zip(lines, images.bad.values(), strict=False)]
+        listed = "; ".join(reasons) + "; …" * (len(images.bad) > EXAMPLES)
         message = f"{len(images.bad):,} of {len(images):,} images cannot be read: {listed}"
         if strict or 2 * len(images.bad) >= len(images):
             raise DataError(message)
