@@ -224,7 +224,7 @@ def _matched(cells: Iterator[tuple[int, str, str]], files: ImageFiles, name: str
             continue
         rows += 1
         if image not in known:
-            known[image] = _file(files, image, f"{name}, line {line}")
+            known[image] = find_image(files, image, f"{name}, line {line}")
         found = known[image]
         if found is None:
             without += 1
@@ -244,7 +244,7 @@ def _matched(cells: Iterator[tuple[int, str, str]], files: ImageFiles, name: str
         log(f"{message}; these captions are left out")
 
 
-def _file(files: ImageFiles, image: str, where: str) -> str | None:
+def find_image(files: ImageFiles, image: str, where: str) -> str | None:
     """Return the file of an image, or None; `#0` at the end, the number of a caption, may be part of the name."""
     if not image:
         return None
@@ -484,7 +484,7 @@ class RegionIndex:
         unknown: list[Region] = []
         for region in regions:
             if region.image not in known:
-                known[region.image] = _file(files, region.image, f"{name}, line {region.line}")
+                known[region.image] = find_image(files, region.image, f"{name}, line {region.line}")
             image = known[region.image]
             if image is None:
                 unknown.append(region)
