@@ -314,4 +314,4 @@ def with_options(message: str) -> str:
     """
     for argument, option in OPTIONS.items():
         message = message.replace(argument, option)
-    return re.sub(r"(?<![\w.])(init|columns)='([^']*)'", r"--\1 \2", message)
+    return re.sub(r"(?<![\w.])(init|columns|images)='([^']*)'", r"--\1 \2", message)

@@ -220,7 +220,7 @@ def test_bad_images_among_many_are_counted_and_training_goes_on(squares: Squares
     pairs, log = opened(Inputs((source,)))
     assert {pairs.training[row].source for row in range(len(pairs.training))}.isdisjoint(names[2:4])
     assert len(pairs.training) + len(pairs.valid) == 10
-    assert log.having("2 of 12 images", names[2], "SVG", names[3])
+    assert log.having("2 of 12 images", f"captions.csv:4: {names[2]}", "SVG", f"captions.csv:5: {names[3]}")
     assert log.having("1 of 13 images", "no captions")
     with pytest.raises(DataError, match=names[2]):
         open_pairs(Inputs((source,), strict=True), Config.build(settings()), Log())
@@ -395,6 +395,7 @@ def test_the_command_trains_and_estimates(squares: Squares, tmp_path: Path, heed
         (["--images", "images", "--valid-images", "images"], "--valid"),
         (["--regions", "regions.jsonl"], "--images"),
         (["--image-encoder", "conv"], "--images"),
+        ([], "--images"),
         (["--images", "images", "--image-encoder", "vgg"], "vgg"),
     ],
 )
