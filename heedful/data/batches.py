@@ -155,8 +155,8 @@ class Batches:
         wide_x, wide_y = np.zeros((share, source), np.int64), np.zeros((share, target + 1), np.int64)
         if images:
             source = images.positions
-            wide_x = np.zeros((share, *x.shape[1:]), x.dtype)
-            wide_x[: len(rows)] = x
+            # Rows of padding repeat images: black ones would change the means of batch normalisation.
+            wide_x = np.resize(x, (share, *x.shape[1:])) if len(x) else np.zeros((share, *x.shape[1:]), x.dtype)
         else:
             wide_x[: len(rows), : x.shape[1]] = x
         wide_y[: len(rows), 1 : 1 + y.shape[1]] = y

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, cast
 
 import torch
@@ -41,17 +41,26 @@ def centred(pixels: Tensor, like: Tensor) -> Tensor:
     return (pixels.to(like.dtype) / 127.5 - 1).permute(0, 3, 1, 2)
 
 
-class ChannelNorm(nn.LayerNorm):
-    """Layer normalisation over the channels of each pixel.  (B, C, P, P) -> (B, C, P, P)."""
+class BatchNorm(nn.BatchNorm2d):
+    """Batch normalisation: a channel over all pixels of all images; at inference with running means and variances.
+
+    Layer normalisation over the channels of a pixel learns drawn scenes at about half the speed.
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(channels)
+        self.num_batches_tracked = None
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalise the channels."""
-        return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        """Normalise each channel.  (B, C, P, P) -> the same; one pixel alone is normalised as at inference."""
+        if self.training and x.shape[0] * x.shape[2] * x.shape[3] == 1:
+            return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
+        return super().forward(x)
 
 
 def convolution(inputs: int, outputs: int) -> nn.Sequential:
     """Return a convolution of 3 × 3 pixels, normalised."""
-    return nn.Sequential(nn.Conv2d(inputs, outputs, 3, 1, 1, bias=False), ChannelNorm(outputs))
+    return nn.Sequential(nn.Conv2d(inputs, outputs, 3, 1, 1, bias=False), BatchNorm(outputs))
 
 
 def halving(inputs: int, outputs: int) -> nn.Sequential:
@@ -60,7 +69,7 @@ def halving(inputs: int, outputs: int) -> nn.Sequential:
     Each of its pixels lies in the middle of the four that it sums up, so that a region is where the image has it: with
     3 × 3 pixels it would lie at their upper left, and regions of a stride of 8 pixels would be 3.5 pixels off.
     """
-    return nn.Sequential(nn.Conv2d(inputs, outputs, 4, 2, 1, bias=False), ChannelNorm(outputs))
+    return nn.Sequential(nn.Conv2d(inputs, outputs, 4, 2, 1, bias=False), BatchNorm(outputs))
 
 
 class ResidualBlock(nn.Module):
@@ -76,7 +85,10 @@ class ResidualBlock(nn.Module):
 
 
 class ConvEncoder(ImageEncoder):
-    """Convolutions that halve the image until a pixel is a region, then residual blocks on the grid of regions."""
+    """Convolutions that halve the image until a pixel is a region, then residual blocks on the grid of regions.
+
+    After each halving but the first is a convolution that keeps the size.
+    """
 
     def __init__(self, config: ImageConfig) -> None:
         super().__init__()
@@ -87,13 +99,14 @@ class ConvEncoder(ImageEncoder):
             )
         widths = [3, *(config.filters * min(2**i, WIDER) for i in range(halvings))]
         self.halvings = nn.ModuleList(halving(a, b) for a, b in pairwise(widths))
+        self.between = nn.ModuleList(convolution(width, width) for width in widths[2:])
         self.blocks = nn.ModuleList(ResidualBlock(widths[-1]) for _ in range(config.blocks))
         self.width = widths[-1]
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Return the features of all regions.  uint8 (B, P, P, 3) -> (B, S, width)."""
         x = centred(pixels, next(self.parameters())).contiguous(memory_format=torch.channels_last)
-        for layer in self.halvings:
+        for layer in (self.halvings[0], *chain(*zip(self.halvings[1:], self.between, strict=True))):
             x = F.relu(layer(x))
         for block in self.blocks:
             x = block(x)

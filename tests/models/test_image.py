@@ -96,18 +96,18 @@ def test_one_image_does_not_change_another() -> None:
 @pytest.mark.parametrize("encoder", ["conv", "patches"])
 def test_features_are_the_same_every_time_and_where_the_image_has_them(encoder) -> None:
     """Pixels at equal distances from the middle of a region change its features equally, on the average."""
-    black, changed = torch.zeros(1, 16, 16, 3, dtype=torch.uint8), torch.zeros(16, 16)
-    spots = (255 * torch.eye(256, dtype=torch.uint8)).view(256, 16, 16, 1).expand(-1, -1, -1, 3)
+    black, changed = torch.zeros(1, 32, 32, 3, dtype=torch.uint8), torch.zeros(32, 32)
+    spots = (255 * torch.eye(1024, dtype=torch.uint8)).view(1024, 32, 32, 1).expand(-1, -1, -1, 3)
     for seed in range(20):
         torch.manual_seed(seed)
-        encode = IMAGE_ENCODERS[encoder](settings(encoder=encoder, blocks=0)).eval()
+        encode = IMAGE_ENCODERS[encoder](settings(encoder=encoder, pixels=32, blocks=0)).eval()
         assert torch.equal(encode(black), encode(black))
         with torch.no_grad():
-            changed += (encode(spots) - encode(black))[:, 1 * 4 + 2].norm(dim=-1).view(16, 16)  # row 1, column 2
+            changed += (encode(spots) - encode(black))[:, 3 * 8 + 5].norm(dim=-1).view(32, 32)  # row 3, column 5
     rows, columns = (changed.sum(axis) / changed.sum() for axis in (1, 0))
-    places = torch.arange(16) + 0.5
-    assert float((rows * places).sum()) == pytest.approx(4 + 2, abs=0.2)
-    assert float((columns * places).sum()) == pytest.approx(8 + 2, abs=0.2)
+    places = torch.arange(32) + 0.5
+    assert float((rows * places).sum()) == pytest.approx(12 + 2, abs=0.2)
+    assert float((columns * places).sum()) == pytest.approx(20 + 2, abs=0.2)
 
 
 def test_positions_are_the_sum_of_a_row_and_a_column() -> None:
