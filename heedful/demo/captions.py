@@ -59,18 +59,18 @@ COMMON = (
     "text.kind=word",
     f"image.pixels={PIXELS}",
     "image.patch=8",
-    "image.filters=16",
-    "image.blocks=2",
+    "image.filters=24",
+    "image.blocks=1",
     "training.decay=cosine",
     "training.batch_tokens=4096",
     "training.batch_sentences=32",
     "training.smoothing=0",
 )
-ENCODED = DemoModel(ENCODER, "image encoder", ("model.family=rnn", *RECURRENT, "training.rate=0.003"), 2_000)
+ENCODED = DemoModel(ENCODER, "image encoder", ("model.family=rnn", *RECURRENT, "training.rate=0.003"), 2_400)
 FIXED = DemoModel(
-    "fixed", "fixed context", ("model.family=fixed", *RECURRENT, "model.context=every", "training.rate=0.003"), 2_000
+    "fixed", "fixed context", ("model.family=fixed", *RECURRENT, "model.context=every", "training.rate=0.006"), 3_500
 )
-ATTENTION = DemoModel("attention", "attention", ("model.family=rnn", *RECURRENT, "training.rate=0.003"), 2_000)
+ATTENTION = DemoModel("attention", "attention", ("model.family=rnn", *RECURRENT, "training.rate=0.004"), 1_200)
 TRANSFORMER = DemoModel(
     "transformer",
     "Transformer",
@@ -84,7 +84,7 @@ TRANSFORMER = DemoModel(
         "model.dropout=0",
         "training.rate=0.003",
     ),
-    2_000,
+    1_500,
 )
 # The first model is trained with its image encoder; the others take it from there.
 CAPTIONS = Plan(
@@ -92,7 +92,7 @@ CAPTIONS = Plan(
     valid=500,
     test=1_000,
     max_words=0,
-    settings=(*COMMON, "training.warmup=200", "training.valid_pairs=200"),
+    settings=(*COMMON, "training.warmup=100", "training.valid_pairs=200"),
     models=(ENCODED, FIXED, ATTENTION, TRANSFORMER),
     lengths=(),
     validations=3,
@@ -228,19 +228,28 @@ def train_captioners(
     plan: Plan, out: Path, seed: int, display: DemoDisplay
 ) -> tuple[TrainingStatus, list[TrainingStatus]]:
     """Train the first model with its image encoder, then the others side by side with that encoder, frozen."""
-    files = [out / "corpus" / split / "captions.csv" for split in ("train", "valid")]
-    images = [str(file.parent / "images") for file in files]
-    options = ("--images", images[0], "--valid-images", images[1])
+    files, options = corpus_options(out)
     encoder, *others = plan.models
     display.log("training an image encoder, inside a small captioner")
     alone = replace(plan, models=(encoder,))
     (first,), _ = train_models(alone, out, files[0], files[1], seed, display.update, options)
-    shared = (f"image.weights={out / encoder.key}", "image.frozen=true")
+    shared = shared_encoder(plan, out)
     rest = replace(plan, models=tuple(model._replace(settings=(*model.settings, *shared)) for model in others))
     display.log(f"training {count(len(others), 'model')} side by side, with that image encoder")
     update = lambda statuses: display.update([first, *statuses])  # noqa: E731
     statuses, _ = train_models(rest, out, files[0], files[1], seed, update, options)
     return first, statuses
+
+
+def corpus_options(out: Path) -> tuple[list[Path], tuple[str, ...]]:
+    """Return the files of captions for training and validation, and the options of `heedful train` for their images."""
+    files = [out / "corpus" / split / "captions.csv" for split in ("train", "valid")]
+    return files, ("--images", str(files[0].parent / "images"), "--valid-images", str(files[1].parent / "images"))
+
+
+def shared_encoder(plan: Plan, out: Path) -> tuple[str, ...]:
+    """Return the settings of a model that takes the image encoder of the first model."""
+    return f"image.weights={out / plan.models[0].key}", "image.frozen=true"
 
 
 def loading_seconds(log: Path) -> float:
@@ -257,7 +266,7 @@ def measure(
 
     torch.set_num_threads(cores())
     test = list(scenes(plan.test, seed=seed, split="test", language=language, size=PIXELS))
-    images = [LoadedImage(f"{number:06}.png", scene.draw()) for number, scene in enumerate(test, 1)]
+    images = pictures(test)
     shown = [next(i for i, s in enumerate(test) if len(s.objects) == n) for n in range(1, MOST + 1)]
     outputs: dict[str, list[str]] = {}
     traces: dict[str, list[heedful.Trace]] = {}
@@ -267,13 +276,12 @@ def measure(
         translator = heedful.load(out / model.key, "cpu")
         pointing = None
         if translator.config.family != "fixed" and model.key != ENCODER:
-            pointing = measure_steps(translator, out, test, images, out / model.key, plan.valid)
+            pointing = measure_pointing(translator, out, test, images, out / model.key, plan.valid)
             translator = heedful.load(out / model.key, "cpu")  # with its read-out
-        outputs[model.key] = [one.text for one in translator.caption(images, trace=False)]
+        exact, total, outputs[model.key] = exact_by_objects(translator, test, images)
         if pointing is not None:
             captioned = translator.caption([images[i] for i in shown])
             traces[model.key] = [_redrawn(t.trace, test[i]) for t, i in zip(captioned, shown, strict=True)]
-        right = [exact_match(o, scene.caption) for o, scene in zip(outputs[model.key], test, strict=True)]
         results.append(
             CaptionerResult(
                 model.key,
@@ -281,8 +289,8 @@ def measure(
                 sum(p.numel() for p in translator.parts.model.parameters()),
                 status.step,
                 status.seconds,
-                {n: _mean([r for r, s in zip(right, test, strict=True) if len(s.objects) == n]) for n in _counts(test)},
-                _mean(right),
+                exact,
+                total,
                 *(pointing or ()),
             )
         )
@@ -308,7 +316,22 @@ def measure(
     )
 
 
-def measure_steps(
+def pictures(test: Sequence[Scene]) -> list[LoadedImage]:
+    """Return the pictures of scenes, with the names that their files have."""
+    return [LoadedImage(f"{number:06}.png", scene.draw()) for number, scene in enumerate(test, 1)]
+
+
+def exact_by_objects(
+    translator: heedful.Translator, test: Sequence[Scene], images: list[LoadedImage]
+) -> tuple[dict[int, float], float, list[str]]:
+    """Return the share of exact captions by the number of objects and of all, in per cent, and the captions."""
+    outputs = [one.text for one in translator.caption(images, trace=False)]
+    right = [exact_match(output, scene.caption) for output, scene in zip(outputs, test, strict=True)]
+    by = {n: [r for r, s in zip(right, test, strict=True) if len(s.objects) == n] for n in _counts(test)}
+    return {n: 100 * sum(of) / len(of) for n, of in by.items()}, 100 * sum(right) / len(right), outputs
+
+
+def measure_pointing(
     translator: heedful.Translator,
     out: Path,
     test: Sequence[Scene],
@@ -350,10 +373,6 @@ def accuracy(table: PointingTable, kind: str) -> float:
 def _counts(test: Sequence[Scene]) -> dict[int, int]:
     """Return the number of scenes by the number of their objects."""
     return dict(sorted(Counter(len(scene.objects) for scene in test).items()))
-
-
-def _mean(right: Sequence[float]) -> float:
-    return 100 * sum(right) / max(len(right), 1)
 
 
 def _redrawn(trace: heedful.Trace | None, scene: Scene) -> heedful.Trace:
@@ -582,14 +601,14 @@ def _article(report: CaptionReport, scene: SceneResult) -> str:
         for model in report.models
     )
     opened = ' open="open"'
-    pictures = "".join(
+    figures = "".join(
         f"<details{opened if key == SHOWN_FIRST else ''}><summary>Regions of {clean(_title(report, key))}</summary>"
         f"<figure>{figure([trace], 'regions')}</figure></details>"
         for key, trace in scene.traces.items()
     )
     return f"""<article><p class="source" lang="{report.language}">{clean(scene.caption)}</p>
 <ul class="tags"><li>{count(scene.objects, "object")}</li></ul>
-{outputs}{pictures}</article>
+{outputs}{figures}</article>
 """
 
 
