@@ -11,6 +11,8 @@ file (a pipe, a device) raise an error before they are read, with the file, the 
 | settings: `config.json`, `readout.json` | 1 MB | |
 | a recipe (TOML) | 1 MB | |
 | `metrics.jsonl` | 1 GB, 0.1 MB a line | |
+| captions of images in JSON, such as COCO's | 512 MB, 8·10⁶ objects and lists | `HEEDFUL_MAX_JSON`, if larger |
+| an image | 20 MB, 50·10⁶ pixels | `heedful.data.images.ImageLimits` |
 | a gzip file | 250 times its size, from 8 MB on | unpack it first |
 | weights | what their header and the model's settings declare | |
 

@@ -301,6 +301,25 @@ class ReferenceLinks(NamedTuple):
     reverse: list[DirectedLinks] | None = None
 
 
+class StepPointing(NamedTuple):
+    """The read-out of all heads, or the best one, at a step, and its pointing accuracy on the held-out half."""
+
+    step: str
+    weights: str
+    measured: MeasuredReadout
+    held_out: PointingTable
+
+    def plain(self) -> dict[str, Any]:
+        """Return the record as JSON can hold it."""
+        return {
+            "step": self.step,
+            "weights": self.weights,
+            "readout": self.measured.readout.plain(),
+            "pointing": round(1 - self.measured.rate, 5),
+            "held_out": self.held_out.plain(),
+        }
+
+
 class ReadoutSelection(NamedTuple):
     """The result of a selection.
 
@@ -309,8 +328,10 @@ class ReadoutSelection(NamedTuple):
     first. `halves` counts the pairs selected on and held out, `linked` those with reference links, and `skipped` those
     left out: with an empty side, or too long. `best` and `before` are the new and the present read-out as they are
     used, combined if there is a reverse model. `margin` is the least gain on the held-out half. `alarms` are the alarm
-    rates of `readout`, if they were measured. `pointing` is the pointing accuracy of the best read-out on the held-out
-    half by kind of word, if error rates are pointing errors.
+    rates of `readout`, if they were measured.
+
+    If error rates are pointing errors, `pointing` is the pointing accuracy of `selected`, the read-out to use, on the
+    held-out half by kind of word; `kept` says why it is the one there is. `steps` has both steps to compare.
     """
 
     ranked: list[MeasuredReadout]
@@ -325,6 +346,9 @@ class ReadoutSelection(NamedTuple):
     skipped: int = 0
     alarms: AlarmRates | None = None
     pointing: PointingTable | None = None
+    selected: Readout | None = None
+    kept: str = ""
+    steps: tuple[StepPointing, ...] = ()
 
     @property
     def present(self) -> Readout | None:
@@ -334,6 +358,8 @@ class ReadoutSelection(NamedTuple):
     @property
     def readout(self) -> Readout:
         """The read-out to use from now on: the best one, or the one there is if the best is not clearly better."""
+        if self.selected is not None:
+            return replace(self.selected, alarms=self.alarms)
         present = self.present or self.named["usual"].readout
         return replace(present if self.why_not_saved() else self.ranked[0].readout, alarms=self.alarms)
 
@@ -342,11 +368,12 @@ class ReadoutSelection(NamedTuple):
         if self.linked < FEWEST:
             pairs, links = f"{self.linked} pair{'s' * (self.linked != 1)}", "gold regions" if self.pointing else "links"
             return f"{pairs} with {links} are too few to select by; give at least {FEWEST}, better several hundred"
+        if self.pointing is not None:
+            return self.kept
         best, before, usual = self.best, self.before, self.named["usual"]
-        error = "error rate" if self.pointing is None else "pointing error"
         if before is None and self.ranked[0].held_out > usual.held_out + TIE:
             return (
-                f"on the held-out pairs, the best has a higher {error} than the usual read-out, which needs no "
+                "on the held-out pairs, the best has a higher error rate than the usual read-out, which needs no "
                 f"file: {100 * self.ranked[0].held_out:.1f} % and {100 * usual.held_out:.1f} %; give more pairs"
             )
         if before is not None and best.rate >= before.rate - TIE:
@@ -354,7 +381,7 @@ class ReadoutSelection(NamedTuple):
             return f"nothing is better than the present read-out, {rate}; remove the file to select again"
         if before is not None and best.held_out > before.held_out + TIE:
             return (
-                f"on the held-out pairs, the best has a higher {error} than the present read-out: "
+                "on the held-out pairs, the best has a higher error rate than the present read-out: "
                 f"{100 * best.held_out:.1f} % and {100 * before.held_out:.1f} %; give more pairs, or remove the file"
             )
         name, base = ("usual read-out", usual) if before is None else ("present read-out", before)
@@ -379,9 +406,12 @@ class ReadoutSelection(NamedTuple):
             *(f"{row.cells()} {row.rates(pointing)}  {name}".rstrip() for row, name in rows),
         ]
         if self.pointing is not None:
-            lines += ["", f"{'step':<4} {'weights':<{len(titles) - 5}} {'selection':>9} {'held out':>8}"]
-            for step, weights, row in self.steps():
-                lines.append(f"{step:<4} {weights:<{len(titles) - 5}} {row.rates(accuracy=True)}")
+            wide = len(titles) - 5
+            kinds = "".join(f" {row.kind or 'other':>8}" for row in self.pointing.rows)
+            lines += ["", f"{'step':<4} {'weights':<{wide}} {'selection':>9} {'held out':>8}{kinds}"]
+            for step, label, row, by_kind in self.steps:
+                each = "".join(f" {kind.accuracy:>8.1f}" for kind in by_kind.rows)
+                lines.append(f"{step:<4} {_weights(label, row.readout):<{wide}} {row.rates(accuracy=True)}{each}")
             lines += ["", "the selected read-out on the held-out pairs, by kind of word", self.pointing.text()]
         if self.symmetries:
             wide = len(titles)
@@ -402,32 +432,11 @@ class ReadoutSelection(NamedTuple):
             **self._pointing(),
         }
 
-    def steps(self) -> list[tuple[str, str, MeasuredReadout]]:
-        """Return for each step the read-out of the mean of all heads, and the best one: step, a label, the read-out."""
-        rows = []
-        for step in STEPS:
-            at = [row for row in self.ranked if row.readout.step == step]
-            means = [row for row in at if not row.readout.heads and not row.readout.norms]
-            mean = next((row for row in means if row.readout.layer is None), means[0])
-            if len(at) > 2:  # more than one head
-                rows.append((step, "mean of all heads", mean))
-            rows.append((step, f"best: {replace(at[0].readout, step='same')}", at[0]))
-        return rows
-
     def _pointing(self) -> dict[str, Any]:
         """Return what only a selection by gold regions has, as JSON can hold it."""
         if self.pointing is None:
             return {}
-        steps = [
-            {
-                "step": step,
-                "weights": label.split(":")[0],
-                "pointing": round(1 - row.rate, 5),
-                "held_out_pointing": round(1 - row.held_out, 5),
-                "readout": row.readout.plain(),
-            }
-            for step, label, row in self.steps()
-        ]
+        steps = [row.plain() for row in self.steps]
         return {"steps": steps, "pointing": self.pointing.plain()}
 
 
@@ -483,20 +492,86 @@ def select_pointing(
             "its picture; give more captions with gold regions"
         )
     ranked = rank_pointing(table, gold)
-    best, halves = ranked[0], ((len(gold) + 1) // 2, len(gold) // 2)
-    links = [frozenset((region, one.word) for one in words for region in one.regions) for words in gold]
-    rule = _with_best_rule(table, table.gold_cells(links), best.readout).readout
-    by_step = (next(row for row in ranked if row.readout.step == step) for step in STEPS)
-    steps = ", ".join(f"{1 - row.held_out:.3f} at the {row.readout.step} step" for row in by_step)
-    chosen = (
-        f"pointing accuracy: {1 - best.rate:.3f} on {halves[0]:,} captions that it was selected on, "
-        f"{1 - best.held_out:.3f} on {halves[1]:,} held-out captions; the best of each step, held out: {steps}"
-    )
-    ranked[0] = best = best._replace(readout=replace(rule, chosen=chosen))
     known = {**defaults, **({"up to now": present} if present else {})}
     named = {label: measure_pointing(table, gold, readout) for label, readout in known.items()}
-    right = table.points_right(table.mixed(best.readout), held_out)
-    pointing = PointingTable.of([one for words in held_out for one in words], right.tolist())
-    measure = "pointing accuracy: words whose largest weight is on their gold region"
+    best, base = ranked[0], named["up to now" if present else "usual"]
+    name = "present" if present else "usual"
+    # Better than the read-out there is by more than chance, or else that one, with a better link rule if there is one.
+    margin = max(POINT, 2 * _pointing_error(table, held_out, best.readout, base.readout))
+    cells = table.gold_cells(
+        [frozenset((region, one.word) for one in words for region in one.regions) for words in gold]
+    )
     linked = sum(map(bool, gold))
-    return ReadoutSelection(ranked, named, [], measure, halves, best, named.get("up to now"), linked, pointing=pointing)
+    better = linked >= FEWEST and base.held_out - best.held_out > margin
+    chosen = best if better else base
+    rule = _with_best_rule(table, cells, chosen.readout)
+    gain = measure_readout(table, cells, chosen.readout).held_out - rule.held_out
+    kept = ""
+    if not better and (linked < FEWEST or gain <= POINT):
+        rule = rule._replace(readout=base.readout)
+        kept = (
+            f"on the held-out captions, the best points right in {100 * (1 - best.held_out):.1f} %, the {name} "
+            f"read-out in {100 * (1 - base.held_out):.1f} %; another one has to be better by two standard errors of "
+            f"the difference and at least one point, here {100 * margin:.1f} points, or to have a better link rule"
+        )
+    halves = ((len(gold) + 1) // 2, len(gold) // 2)
+    steps = _by_step(table, ranked, held_out)
+    each = ", ".join(
+        f"{1 - row.measured.held_out:.3f} at the {row.step} step" for row in steps if row.weights == "best"
+    )
+    words = (
+        f"pointing accuracy: {1 - chosen.rate:.3f} on {halves[0]:,} captions that it was selected on, "
+        f"{1 - chosen.held_out:.3f} on {halves[1]:,} held-out captions; the best of each step, held out: {each}"
+    )
+    selected = replace(rule.readout, chosen=words)
+    measure = "pointing accuracy: words whose largest weight is on their gold region"
+    return ReadoutSelection(
+        ranked,
+        named,
+        [],
+        measure,
+        halves,
+        best,
+        named.get("up to now"),
+        linked,
+        margin,
+        pointing=_pointing_table(table, held_out, selected),
+        selected=selected,
+        kept=kept,
+        steps=steps,
+    )
+
+
+def _weights(label: str, readout: Readout) -> str:
+    """Return which weights a row of the table of steps has."""
+    return f"{label}: {replace(readout, step='same')}"
+
+
+def _by_step(
+    table: WeightTable, ranked: Sequence[MeasuredReadout], held_out: Sequence[Sequence[GoldWord]]
+) -> tuple[StepPointing, ...]:
+    """Return for each step the mean of all heads, if there are several, and the best read-out."""
+    rows = []
+    for step in STEPS:
+        at = [row for row in ranked if row.readout.step == step]
+        means = [row for row in at if not row.readout.heads and not row.readout.norms]
+        mean = next((row for row in means if row.readout.layer is None), means[0])
+        for label, row in (("mean", mean), ("best", at[0])):
+            if label == "best" or table.layers * table.heads > 1:
+                rows.append(StepPointing(step, label, row, _pointing_table(table, held_out, row.readout)))
+    return tuple(rows)
+
+
+def _pointing_table(table: WeightTable, gold: Sequence[Sequence[GoldWord]], readout: Readout) -> PointingTable:
+    right = table.points_right(table.mixed(readout), gold)
+    return PointingTable.of([one for words in gold for one in words], right.tolist())
+
+
+def _pointing_error(table: WeightTable, gold: Sequence[Sequence[GoldWord]], first: Readout, second: Readout) -> float:
+    """Return the standard error of the difference of two pointing accuracies; the words of a caption go together."""
+    one, other = (table.points_right(table.mixed(readout), gold).astype(np.float64) for readout in (first, second))
+    captions = np.repeat(np.arange(len(gold)), [len(words) for words in gold])
+    sizes = np.bincount(captions, minlength=len(gold))
+    gains = np.bincount(captions, weights=one - other, minlength=len(gold))
+    rest = gains - sizes * gains.sum() / sizes.sum()
+    return float(np.sqrt((rest**2).sum()) / sizes.sum())

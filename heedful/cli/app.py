@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from heedful.cli.align import align
+from heedful.cli.caption import caption
 from heedful.cli.compare import compare
 from heedful.cli.convert import convert
 from heedful.cli.corpus import corpus
@@ -35,7 +36,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print results and er
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print more: device, threads, batches, timings.")]
 # In the order of the help. To add one, see CONTRIBUTING.md, "Add a command".
 COMMANDS = (
-    *(demo, corpus, train, translate, serve, see, evaluate),
+    *(demo, corpus, train, translate, caption, serve, see, evaluate),
     *(compare, report, score, align, readout, info, convert),
 )
 

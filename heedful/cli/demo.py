@@ -21,24 +21,28 @@ if TYPE_CHECKING:
     from heedful.demo import DemoDisplay, TrainingStatus
 
 
-DEMOS = ("hindi", "pronouns")
+DEMOS = ("hindi", "pronouns", "captions")
 BAR = 16  # columns of the bar
 
 
 def demo(
     name: Annotated[
-        str, typer.Argument(metavar="hindi|pronouns", help="Three models compared; or what `it` refers to.")
+        str,
+        typer.Argument(
+            metavar="hindi|pronouns|captions",
+            help="Three models compared on sentences; what `it` refers to; three models compared on pictures.",
+        ),
     ] = "hindi",
     *,
     out: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="The folder for the models and the report [demo, or demo-pronouns].",
+            help="The folder for the models and the report [demo, demo-pronouns or demo-captions].",
             show_default=False,
         ),
     ] = None,
-    fast: Annotated[bool, typer.Option("--fast", help="Shorter runs on less data, in half a minute.")] = False,
+    fast: Annotated[bool, typer.Option("--fast", help="Shorter runs on less data, in about a minute.")] = False,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, metavar="N", help="The seed of all random numbers.")] = 1,
     ascii_only: Ascii = False,
 ) -> None:
@@ -49,12 +53,16 @@ def demo(
     are not in the training data, with their attention weights.
 
     pronouns trains a Transformer from English to French, finds the head that sends `it` to its antecedent, and
-    measures what is lost without that head. Both write the models and a report, report.html.
+    measures what is lost without that head.
+
+    captions draws scenes and trains three captioners on them: with a fixed context, with attention, and a Transformer.
+    It counts exact captions by the number of objects, and measures whether words attend to what they name. It needs
+    the extra images. All write the models and a report, report.html.
     """
     from heedful.evaluation.run_report import summary
 
     choose("demo", name, DEMOS)
-    out = out or Path("demo" if name == "hindi" else "demo-pronouns")
+    out = out or Path("demo" if name == "hindi" else f"demo-{name}")
     try:
         with display() as shown:
             if name == "pronouns":
@@ -62,6 +70,11 @@ def demo(
 
                 resolved = run_pronouns(PRONOUNS_FAST if fast else PRONOUNS, out, seed, shown, program())
                 text = pronoun_summary(resolved, out, width())
+            elif name == "captions":
+                from heedful.demo.captions import CAPTIONS, CAPTIONS_FAST, caption_summary, run_captions
+
+                captioned = run_captions(CAPTIONS_FAST if fast else CAPTIONS, out, seed, shown, program())
+                text = caption_summary(captioned, out, width())
             else:
                 from heedful.demo.run import run
                 from heedful.demo.training import FAST, FULL

@@ -65,6 +65,13 @@ MaxLength = Annotated[
     int, typer.Option(metavar="N", help="Tokens at most, up to 10000; 0: twice the source tokens plus 20.")
 ]
 NoRepeat = Annotated[int, typer.Option(metavar="N", help="Block n-grams of N tokens that occurred before; 0: off.")]
+Sample = Annotated[bool, typer.Option("--sample", help="Sample tokens from their probabilities.")]
+Temperature = Annotated[
+    float, typer.Option(metavar="X", help="Below 1 probable tokens become more probable, above 1 less.")
+]
+TopK = Annotated[int, typer.Option(metavar="N", help="Sample from the N most probable tokens; 0: from all.")]
+TopP = Annotated[float, typer.Option(metavar="X", help="Sample from the fewest tokens of probability X.")]
+SampleSeed = Annotated[int, typer.Option(metavar="N", help="The seed of the samples.")]
 CopyUnknown = Annotated[
     bool, typer.Option("--copy-unknown", help="Replace <unk> by the source word with the largest attention weight.")
 ]
@@ -129,6 +136,13 @@ def check_penalty(penalty: str, alpha: float, compared: bool) -> None:
     if not compared:
         check_unused("without --beam", {"--penalty": penalty != "length", "--alpha": alpha != 1.0})
     check_unused("with --penalty none", {"--alpha": penalty == "none" and alpha != 1.0})
+
+
+def check_sampling(sample: bool, temperature: float, top_k: int, top_p: float, seed: int) -> None:
+    """Raise ConfigError for options of sampling without --sample."""
+    if not sample:
+        changed = {"--temperature": temperature != 1, "--top-k": top_k != 0, "--top-p": top_p != 1, "--seed": seed != 1}
+        check_unused("without --sample", changed)
 
 
 def check_writable(option: str, path: Path | None, ending: str = "") -> None:

@@ -133,6 +133,11 @@ def warn(message: str) -> None:
     _emit(logging.WARNING, message)
 
 
+def error(message: str) -> None:
+    """Print an error on stderr, on one line, as `main` prints the last one; also with --quiet."""
+    _emit(logging.ERROR, f"heedful: {message}")
+
+
 def debug(message: str) -> None:
     """Print a message on stderr with --verbose."""
     _emit(logging.DEBUG, message)
@@ -309,4 +314,4 @@ def with_options(message: str) -> str:
     """
     for argument, option in OPTIONS.items():
         message = message.replace(argument, option)
-    return re.sub(r"(?<![\w.])(init|columns)='([^']*)'", r"--\1 \2", message)
+    return re.sub(r"(?<![\w.])(init|columns|images)='([^']*)'", r"--\1 \2", message)

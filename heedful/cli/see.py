@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
@@ -13,7 +14,8 @@ import typer
 
 import heedful
 from heedful.cli import options
-from heedful.cli.output import log, print_json
+from heedful.cli.caption import load_argument
+from heedful.cli.output import log, print_json, write_colours
 from heedful.cli.translate import one_line
 from heedful.errors import ConfigError, DataError
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 
 GENERIC = ("model", "checkpoint", "final", "best")  # names of folders that say nothing of the model
+IMAGE_STARTS = (b"\x89PNG", b"\xff\xd8", b"RIFF", b"GIF8")  # of PNG, JPEG, WebP and GIF
 KINDS = {".json": "record", ".html": "page"}
 
 
@@ -74,13 +77,19 @@ def see(
     ],
     text: Annotated[
         str | None,
-        typer.Argument(metavar="TEXT", help="A text, in quotes; - is stdin. --beside adds others.", show_default=False),
+        typer.Argument(
+            metavar="TEXT",
+            help="A text, in quotes, or an image file; - is stdin. --beside adds others.",
+            show_default=False,
+        ),
     ] = None,
     *,
     target: Annotated[
         str | None,
         typer.Option(
-            metavar="TEXT", help="Show the attention for this translation, not the model's own.", show_default=False
+            metavar="TEXT",
+            help="Show the attention for this translation or caption, not the model's own.",
+            show_default=False,
         ),
     ] = None,
     generate: Annotated[
@@ -95,8 +104,9 @@ def see(
     view: Annotated[
         str | None,
         typer.Option(
-            metavar="heatmap|braid|heads|self",
-            help="The kind of figure; braid only with --to [heatmap; heads for models of transformers].",
+            metavar="heatmap|braid|heads|self|regions",
+            help="The kind of figure; braid only with --to [heatmap; regions for captions of images; heads for models "
+            "of transformers].",
             show_default=False,
         ),
     ] = None,
@@ -151,6 +161,9 @@ def see(
             metavar="WEIGHT", help="Draw the widest ribbons of each word, up to this cumulative weight [0.9]."
         ),
     ] = None,
+    smooth: Annotated[
+        bool, typer.Option("--smooth", help="Interpolate between the weights of the regions of an image.")
+    ] = False,
     to: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write to FILE.svg, .png, .html or .json.", show_default=False),
@@ -167,13 +180,16 @@ def see(
     threads: options.Threads = 0,
     json: options.Json = False,
 ) -> None:
-    """Show the attention weights of a translation, or of any model of transformers.
+    """Show the attention weights of a translation, of a caption, or of any model of transformers.
 
     In a heat map every row is a target word, every column a source word, and the shade is the weight. The braid has the
     source above, the translation below, and ribbons as wide as the weight. --view heads has every head of every layer.
     --view self, or --self with another view, shows the self-attention of a Transformer's encoder. --json prints the
     record of the tokens, words and weights; --to FILE.json saves it, and a saved record can be given in place of MODEL
     and TEXT.
+
+    Of a model that captions images, TEXT is the name of an image, and the figure is the image once for each word of its
+    caption, bright where the weights are; as the grid is, or with --smooth interpolated.
 
     The weights are those of the model's read-out: the layers and heads, and the rule, by which links between words are
     read from its attention (`heedful readout` selects it). --check measures by leave-one-out (each source word is
@@ -187,7 +203,7 @@ def see(
     from heedful.draw.views import View, check_path, record, write
 
     if text == "-":
-        text = sys.stdin.read().strip()
+        text = _stdin_text()
     chosen = _AttentionOptions(
         *(generate, beside or [], layer, head), attention, mean, rollout, word, words, sinks, rank, trust_remote_code
     )
@@ -199,13 +215,12 @@ def see(
         options.check_unused("without --to FILE.png", {"--dark": dark, "--font": font is not None})
     shown = _model_attentions(model, text, target, others or [], chosen, device, threads)
     if shown is not None:
-        options.check_unused("for the attention of single heads", {"--check": check})
+        options.check_unused("for the attention of single heads", {"--check": check, "--smooth": smooth})
         if inside and attention is None and shown[0].groups[0].kind == "encoder":
             shape = shape._replace(kind="encoder")
         _show(shown, shape, to, font, ascii_only, json)
         return
-    view = view or "heatmap"
-    how = View(view, mass, *((layer, head) if view == "heads" else (None, None)), dark)
+    how = View(view or "", mass, *((layer, head) if view == "heads" else (None, None)), dark, smooth)
     _check(how, to, {"text": text, "target": target}, inside)
     if check and (inside or others or layer or head or view == "heads" or model.suffix.lower() == ".json"):
         raise ConfigError(
@@ -215,17 +230,22 @@ def see(
     options.use_threads(threads)
     if model.suffix.lower() == ".json" and model.is_file():
         traces = _saved(model, [text, target, *(others or ())])
-        how._replace(name="self" if inside else view).check([one.whole for one in traces])
+        if inside:
+            how._replace(name="self").check([one.whole for one in traces])
     else:
         models = (model, *(others or ()))
         traces = [_model_traces(path, text, target, inside, device) for path in models]
         traces = [one._replace(name=name) for one, name in zip(traces, _names(models), strict=True)]
+        if check and traces[0].whole.image is not None:
+            raise ConfigError("--check is for translations of texts, not for captions of images")
         traces += _dependences(model, traces[0], device) if check else []
     if view != "heads":
         traces = [
             _ModelTraces(s.name, s.whole.only(layer, head), [p.only(layer, head) for p in s.parts]) for s in traces
         ]
     wholes, names = [one.whole for one in traces], [one.name for one in traces]
+    how = how.of(wholes)
+    how.check(wholes)
     if json:
         print_json(record(wholes, names))
     for i, one in enumerate(() if json else traces):
@@ -269,7 +289,7 @@ def _check(how: View, to: Path | None, texts: dict[str, str | None], inside: boo
     how.check()
     if to is not None:
         check_path(to)
-    elif how.name not in ("heatmap", "heads", "self"):
+    elif how.name not in ("", "heatmap", "heads", "self", "regions"):
         raise ConfigError(f"--view {how.name} needs a file: add --to, such as --to {how.name}.svg")
     if inside and texts["target"] is not None:
         raise ConfigError("--self shows the attention within the source, --target that of a translation; choose one")
@@ -297,8 +317,36 @@ def _model_traces(path: Path, text: str | None, target: str | None, inside: bool
             about(path)  # raises ModelError if this is no model
         raise ConfigError(f"there is no TEXT; give one after {path}")
     translator = heedful.load(path, device, options.log_fault)
+    if translator.reads_images and not inside:
+        trace = _caption_trace(translator, text, target)
+        return _ModelTraces(path.name, trace, [trace])
     traces = _self_attention_traces(translator, text) if inside else _translation_traces(translator, text, target)
     return _ModelTraces(path.name, *traces)
+
+
+def _stdin_text() -> str:
+    """Return the text of standard input, or - if an image is there, which is read with the model."""
+    buffer = sys.stdin.buffer
+    if isinstance(buffer, io.BufferedReader):
+        start = buffer.peek(4)
+    else:
+        start = buffer.read(4)
+        buffer.seek(0)
+    return "-" if start.startswith(IMAGE_STARTS) else sys.stdin.read().strip()
+
+
+def _caption_trace(translator: heedful.Translator, path: str, target: str | None) -> heedful.Trace:
+    """Return the trace of the caption of an image, the model's own or `target`."""
+    image = load_argument(path)
+    if target is not None:
+        notes = image.notes
+        done = translator.score([image], [target])[0]
+    else:
+        done = translator.caption(image)
+        notes = done.notes
+    for note in notes:
+        log(f"{path}: {options.as_options(note, has_options=False)}")
+    return done.trace
 
 
 def _dependences(path: Path, traces: _ModelTraces, device: str) -> list[_ModelTraces]:
@@ -361,11 +409,18 @@ def _self_attention_traces(translator: heedful.Translator, text: str) -> tuple[h
 
 
 def _print(parts: Sequence[heedful.Trace], how: View, all_heads: bool, ascii_only: bool) -> None:
-    """Print a heat map for each sentence, of the selected head if there is one, and a table of all heads."""
-    from heedful.draw import heatmap, overview
+    """Print a heat map for each sentence, of the selected head if there is one, and a table of all heads.
+
+    Of a caption, print its image for each word.
+    """
+    from heedful.draw import heatmap, overview, regions
     from heedful.draw.heads import choose_head
 
     for trace in parts:
+        if how.name == "regions":
+            colours = regions.terminal_colours(sys.stdout)
+            write_colours("\n" + regions.terminal(trace, options.width(), ascii_only, how.smooth, colours))
+            continue
         named = trace.weights is not None and (how.layer or how.head) is not None
         one = trace.only(*choose_head(trace, how.layer, how.head).at) if named else trace
         print("\n" + heatmap(one, width=options.width(), ascii_only=ascii_only, confidence=not trace.inside))

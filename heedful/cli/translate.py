@@ -58,13 +58,11 @@ def translate(
     min_length: options.MinLength = 0,
     max_length: options.MaxLength = 0,
     no_repeat: options.NoRepeat = 0,
-    sample: Annotated[bool, typer.Option("--sample", help="Sample tokens from their probabilities.")] = False,
-    temperature: Annotated[
-        float, typer.Option(metavar="X", help="Below 1 probable tokens become more probable, above 1 less.")
-    ] = 1.0,
-    top_k: Annotated[int, typer.Option(metavar="N", help="Sample from the N most probable tokens; 0: from all.")] = 0,
-    top_p: Annotated[float, typer.Option(metavar="X", help="Sample from the fewest tokens of probability X.")] = 1.0,
-    seed: Annotated[int, typer.Option(metavar="N", help="The seed of the samples.")] = 1,
+    sample: options.Sample = False,
+    temperature: options.Temperature = 1.0,
+    top_k: options.TopK = 0,
+    top_p: options.TopP = 1.0,
+    seed: options.SampleSeed = 1,
     prefix: Annotated[
         str | None, typer.Option(metavar="TEXT", help="The beginning of each translation.", show_default=False)
     ] = None,
@@ -110,14 +108,7 @@ def translate(
         for one in text or ():
             check_columns(one, "this text", columns)
     options.check_penalty(penalty, alpha, compared=beam > 1 or n_best > 1)
-    if not sample:
-        sampling = {
-            "--temperature": temperature != 1,
-            "--top-k": top_k != 0,
-            "--top-p": top_p != 1,
-            "--seed": seed != 1,
-        }
-        options.check_unused("without --sample", sampling)
+    options.check_sampling(sample, temperature, top_k, top_p, seed)
     options.check_unused("with --json" if json else "without --show", {"--ascii": ascii_only and (json or not show)})
     if server:
         here = {"--penalty": penalty != "length", "--alpha": alpha != 1, "--min-length": min_length != 0}
@@ -275,7 +266,7 @@ def _print(
             text = "\n".join(map(one_line, lines)).strip()
             text = text.replace("\t", " ") if columns else text
         if translation.n_best and one.length:
-            text = f"{rank}\t{_rank_score(one, how):.4f}\t{text}"
+            text = f"{rank}\t{rank_score(one, how):.4f}\t{text}"
         if alignments and one.length:
             text += f"\t{align_trace(one.trace, spaced=True)}"
         print_translation(text)
@@ -299,13 +290,13 @@ def _record(translation: heedful.Translation, how: heedful.Decoding, tags: Marke
     if tags is not None:
         record["markup"] = _tagged(translation, tags)
     for plain, one in zip(record.get("n_best", ()), translation.n_best, strict=True):
-        plain["rank_score"] = _rank_score(one, how)
+        plain["rank_score"] = rank_score(one, how)
         if tags is not None:
             plain["markup"] = _tagged(one, tags)
     return record
 
 
-def _rank_score(translation: heedful.Translation, how: heedful.Decoding) -> float:
+def rank_score(translation: heedful.Translation, how: heedful.Decoding) -> float:
     """Return the score that the alternatives are ranked by; each sentence of a text is decoded by itself."""
     return sum(one.score / how.divisor(max(one.length, 1)) for one in translation.sentences or (translation,))
 

@@ -224,7 +224,7 @@ def _matched(cells: Iterator[tuple[int, str, str]], files: ImageFiles, name: str
             continue
         rows += 1
         if image not in known:
-            known[image] = _file(files, image, f"{name}, line {line}")
+            known[image] = find_image(files, image, f"{name}, line {line}")
         found = known[image]
         if found is None:
             without += 1
@@ -244,7 +244,7 @@ def _matched(cells: Iterator[tuple[int, str, str]], files: ImageFiles, name: str
         log(f"{message}; these captions are left out")
 
 
-def _file(files: ImageFiles, image: str, where: str) -> str | None:
+def find_image(files: ImageFiles, image: str, where: str) -> str | None:
     """Return the file of an image, or None; `#0` at the end, the number of a caption, may be part of the name."""
     if not image:
         return None
@@ -294,6 +294,8 @@ def _columns(path: Path, kind: str, log: Log) -> str:
     small = [name.lower() for name in names]
     image = next((names[small.index(name)] for name in IMAGES if name in small), None)
     caption = next((names[small.index(name)] for name in CAPTIONS if name in small), None)
+    if image is not None and caption is None and len(names) == 2:
+        caption = names[1 - names.index(image)]
     if image is not None and caption is not None:
         return f"{image},{caption}"
     where = f"{called(path)}, line 1"
@@ -306,7 +308,7 @@ def _columns(path: Path, kind: str, log: Log) -> str:
     if not named and len(names) > 2:
         raise DataError(
             f"{where}: the columns are {some(names)}; choose those of image and caption, such as "
-            f"columns='{shortened(names[0])},{shortened(names[1])}', or columns='1,2' if this is no header"
+            f"columns='{shortened(image or names[0])},{shortened(names[-1])}', or columns='1,2' if this is no header"
         )
     first = named[0] if named else 0
     others = [number for number in range(len(names)) if number != first]
@@ -351,7 +353,8 @@ def _record(record: object, where: str, columns: str = "") -> Iterator[tuple[str
     if not isinstance(record[image], str):
         raise DataError(f"{where}: '{image}' is {shortened(json.dumps(record[image]))}, expected the name of an image")
     for caption in captions if isinstance(captions, list) else [captions]:
-        caption = caption.get("raw") if isinstance(caption, dict) else caption
+        if isinstance(caption, dict):  # with other fields, such as an id
+            caption = caption[_field(caption, ("raw", *CAPTIONS), where, "caption")]
         if not isinstance(caption, str) and caption is not None:
             raise DataError(f"{where}: a caption is {shortened(json.dumps(caption))}, expected a string")
         yield record[image], _text(caption or "", where)
@@ -484,7 +487,7 @@ class RegionIndex:
         unknown: list[Region] = []
         for region in regions:
             if region.image not in known:
-                known[region.image] = _file(files, region.image, f"{name}, line {region.line}")
+                known[region.image] = find_image(files, region.image, f"{name}, line {region.line}")
             image = known[region.image]
             if image is None:
                 unknown.append(region)

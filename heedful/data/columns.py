@@ -124,6 +124,8 @@ def ids_first(rows: Sequence[Sequence[str]]) -> str:
 
 def no_guess(names: Sequence[str], where: str, what: str = "columns") -> DataError:
     """Return the error for names among which source and target cannot be guessed."""
+    if {"image", "caption"} <= {name.lower() for name in names}:
+        return DataError(f"{where}: these are captions; set images='DIR' to the folder or archive of their images")
     if len(names) < 2:
         return DataError(
             f"{where}: expected {what} for source and target with their names, found only '{shortened(names[0])}'"

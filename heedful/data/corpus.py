@@ -496,8 +496,10 @@ class ImageStore:
     of its square. `bad` are images that cannot be read, with the reason.
     """
 
-    def __init__(self, arrays: Arrays, key: str, names: list[str], numbers: Array, cached: bool) -> None:
-        self.key, self.names, self.numbers, self.cached = key, names, numbers, cached
+    def __init__(
+        self, arrays: Arrays, key: str, files: ImageFiles, names: list[str], numbers: Array, cached: bool
+    ) -> None:
+        self.key, self.files, self.names, self.numbers, self.cached = key, files, names, numbers, cached
         self.sizes: Array = arrays["sizes"].reshape(-1, 2)
         self.hashes: Array = arrays["hash"]
         side = int(arrays.head["pixels"])
@@ -546,7 +548,7 @@ def open_images(
         writer.head = {"pixels": pixels, "bad": bad, "notes": notes}
 
     arrays, cached = stored(key, fill, log)
-    return ImageStore(arrays, key, names, np.array(each, np.uint32), cached)
+    return ImageStore(arrays, key, files, names, np.array(each, np.uint32), cached)
 
 
 def _contents(files: ImageFiles, names: Sequence[str], limits: ImageLimits) -> Iterator[tuple[str, bytes, str]]:

@@ -205,16 +205,23 @@ def exit_on_signals() -> Iterator[None]:
 
 
 def train_models(
-    plan: Plan, out: Path, pairs: Path, valid: Path, seed: int, report: Callable[[list[TrainingStatus]], None]
+    plan: Plan,
+    out: Path,
+    pairs: Path,
+    valid: Path,
+    seed: int,
+    report: Callable[[list[TrainingStatus]], None],
+    options: Sequence[str] = (),
 ) -> tuple[list[TrainingStatus], float]:
     """Train all models side by side; `report` is called at every poll with their statuses.
 
-    Return the final statuses, and the peak memory of all processes in bytes.
+    `options` are further ones of `heedful train`. Return the final statuses, and the peak memory of all processes in
+    bytes.
     """
     processes: list[TrainingProcess] = []
     try:
         with exit_on_signals():
-            highest = _poll_all(plan, out, (pairs, valid), seed, processes, report)
+            highest = _poll_all(plan, out, (pairs, valid), seed, processes, report, options)
     except BaseException:
         try:
             for process in processes:
@@ -237,12 +244,14 @@ def _poll_all(
     seed: int,
     processes: list[TrainingProcess],
     report: Callable[[list[TrainingStatus]], None],
+    options: Sequence[str],
 ) -> float:
     """Start the processes and poll them until all have ended; return their peak memory in bytes."""
     threads = max(1, min(2, cores() // len(plan.models)))  # small models are no faster with more
     highest = 0.0
     for model in plan.models:
-        processes.append(TrainingProcess(model, _command(plan, model, out, *files, seed, threads), out, threads))
+        command = [*_command(plan, model, out, *files, seed, threads), *options]
+        processes.append(TrainingProcess(model, command, out, threads))
     while sum(process.poll() for process in processes):
         highest = max(highest, memory_of([os.getpid(), *(r.process.pid for r in processes)]))
         report([process.status for process in processes])

@@ -19,13 +19,12 @@ from typing import NamedTuple, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.alignment.links import align_trace
 from heedful.draw.picture import Entry, Picture, clean, cut, decimal, heading, isolate, legend, message, notes, text_at
 from heedful.draw.picture import wrap as wrap_text
 from heedful.draw.terminal import columns, cut_columns, visible
 from heedful.draw.trace_codec import image_key
 from heedful.errors import ConfigError
-from heedful.trace import ImageRegions, Trace, Word
+from heedful.trace import Box, ImageRegions, Trace, Word
 from heedful.trace.alarms import warnings
 
 Numbers = NDArray[np.float64]
@@ -53,14 +52,14 @@ GREY, DARK = 24, 70  # differences between red, green and blue, and values, belo
 class WordRegions(NamedTuple):
     """A word of a caption: its weights over the grid (rows, columns), the weight on no region, and its confidence.
 
-    `regions` are those that the read-out links to it.
+    `box` is that of its regions in pixels (`Trace.boxes`); None if it has none.
     """
 
     word: Word
     weights: Numbers
     no_region: float
     confidence: float
-    regions: tuple[int, ...] = ()
+    box: Box | None = None
 
     @property
     def largest(self) -> float:
@@ -87,15 +86,12 @@ def word_regions(trace: Trace) -> list[WordRegions]:
     image, weights = image_of(trace), trace.checked_words()
     if weights is None:
         return []
-    linked: dict[int, list[int]] = {}
-    for link in align_trace(trace).links:
-        linked.setdefault(link.target, []).append(link.source)
-    rows = zip(trace.target.words, weights.astype(float), trace.confidences(), strict=True)
-    written = ((word, row, sure) for word, row, sure in rows if word.text and not word.is_end)
+    rows = zip(trace.target.words, weights.astype(float), trace.confidences(), trace.boxes(), strict=True)
     grid = image.rows, image.columns
     return [
-        WordRegions(word, row[:-1].reshape(grid), float(row[-1]), sure, tuple(linked.get(t, ())))
-        for t, (word, row, sure) in enumerate(written)
+        WordRegions(word, row[:-1].reshape(grid), float(row[-1]), sure, box)
+        for word, row, sure, box in rows
+        if word.text and not word.is_end
     ]
 
 
@@ -225,8 +221,8 @@ def _word(
         f'style="image-rendering:{"auto" if smooth else "pixelated"}" href="{data_uri(veil(image, one, smooth))}"/>',
         _frame(wide, high),
     ]
-    if one.regions:
-        x, y, w, h = image.around(one.regions)
+    if one.box is not None:
+        x, y, w, h = one.box
         across, down = wide / image.width, high / image.height
         box = f'x="{decimal(x * across + 1)}" y="{decimal(y * down + 1)}" '
         box += (
@@ -280,10 +276,10 @@ def _entries(words: Sequence[WordRegions]) -> list[Entry]:
         for i in range(5)
     )
     entries = [Entry(steps, 65, "weight, from 0 to the largest of the word")]
-    if any(one.regions for one in words):
+    if any(one.box for one in words):
         box = '<rect x="1" y="1" width="18" height="12" rx="1.5" fill="#5b6470"/>'
         box += '<rect x="1" y="1" width="18" height="12" rx="1.5" fill="none" stroke="#ffd34d" stroke-width="1.5"/>'
-        entries.append(Entry(box, 20, "box around the regions that the read-out links to the word"))
+        entries.append(Entry(box, 20, "box: at least half of the largest weight, connected"))
     return entries
 
 

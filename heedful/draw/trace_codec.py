@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.alignment.links import align_trace
 from heedful.errors import DataError
 from heedful.trace import END, ImageRegions, Readout, Text, Trace, Word
 from heedful.trace.alarms import AlarmRates
@@ -58,7 +57,7 @@ def encode_trace(trace: Trace, name: str, max_bytes: int = MAX_BYTES) -> dict[st
     if read is None or not read.size:
         return record
     if trace.image is not None:
-        record["linked"] = _linked_regions(trace)
+        record["boxes"] = [None if box is None else [round(n, 2) for n in box] for box in trace.boxes()]
     max_bytes -= min(max_bytes // 2, len(json.dumps([record["source"], record["target"]])))
     every = trace.each()
     heads = every if every is not None and every[:, :, 0, 0].size > 1 else None
@@ -76,15 +75,6 @@ def encode_trace(trace: Trace, name: str, max_bytes: int = MAX_BYTES) -> dict[st
 def image_key(image: ImageRegions) -> str:
     """Return the id of an image in the pages and pictures that show it."""
     return f"h-image-{zlib.crc32(image.picture):08x}"
-
-
-def _linked_regions(trace: Trace) -> list[list[int]]:
-    """Return the regions that the read-out links to each target word."""
-    numbers = [t for t, word in enumerate(trace.target.words) if word.text and not word.is_end]
-    linked: list[list[int]] = [[] for _ in trace.target.words]
-    for link in align_trace(trace).links:
-        linked[numbers[link.target]].append(link.source)
-    return linked
 
 
 def _encode_text(text: Text) -> dict[str, Any]:

@@ -56,7 +56,7 @@ from heedful.training.step import TrainingStep, loss, mean_weights
 
 # Return the read-out of a model with its alarms measured on validation pairs, or None if that is not possible, from the
 # model, its device, the pairs and the tokens in a batch.
-MeasureAlarms = Callable[[ModelParts, torch.device, Sequence[tuple[str, str]], int], Readout | None]
+MeasureAlarms = Callable[[ModelParts, torch.device, Sequence[tuple[Any, str]], int], Readout | None]
 Tensors = dict[str, Tensor]
 MOMENTS = 4  # tensors of an optimizer for each weight at most; AdamW has two, and the number of steps
 
@@ -276,6 +276,8 @@ class Validator:
         order = sorted(self.references, key=lambda row: (len(pairs[row][side]), row))
         self.samples = sorted({order[len(order) // 3], order[2 * len(order) // 3]}) if order else []
         self.batches = batches
+        # The number of regions tells nothing about the length of a caption; its references do.
+        self.longest = int(batches.corpus.lengths()[:, 1].max(initial=1))
         plan = batches.epoch(0)
         self.rows = [plan[i] for i in range(processes.rank, len(plan), processes.world)]
         self.target, self.device, self.metric, self.processes = target, device, metric, processes
@@ -321,7 +323,8 @@ class Validator:
     def _translated(self, model: Network, batch: Batch, rows: Array) -> Iterator[tuple[int, str]]:
         """Yield the greedy translation of each row."""
         memory = model.encode(batch.x, padding_mask(batch.x))
-        hypotheses = greedy(model, memory, [length_limit(n) for n in memory.keep.sum(1).tolist()])
+        lengths = [self.longest] * len(batch.x) if self.images else memory.keep.sum(1).tolist()
+        hypotheses = greedy(model, memory, [length_limit(length) for length in lengths])
         for row, hypothesis in zip(rows, hypotheses, strict=True):
             yield int(row), self.target.decode(hypothesis.ids)
 
@@ -351,7 +354,7 @@ class Checkpointer:
             processes,
             data.guide,
         )
-        self.valid_pairs = data.valid_pairs
+        self.valid_pairs, self.valid_images = data.valid_pairs, data.valid_images
         self.names = [name for name, weight in self.model.named_parameters() if weight.requires_grad]
         self.best: Tensors | None = None
         self.recent: deque[Tensors] = deque(maxlen=self.config.average)
@@ -449,8 +452,11 @@ class Checkpointer:
         saved, _ = read_readout(self.out, self.parts.config)
         if self.measure_alarms is None or not (saved is None or saved == self.parts.readout):
             return
-        pairs = [(pair.source, pair.target) for pair in self.valid_pairs]
         try:
+            pairs: list[tuple[Any, str]] = [(pair.source, pair.target) for pair in self.valid_pairs]
+            if self.valid_images is not None:  # each image once, with its first caption
+                image, first = self.parts.image_input, {pair.source: pair.target for pair in self.valid_pairs[::-1]}
+                pairs = [(image.encode(self.valid_images.load(x), picture=False), y) for x, y in first.items()]
             readout = self.measure_alarms(self.parts, self.training_step.device, pairs, self.config.batch_tokens)
         except HeedfulError as error:
             reporter.log(f"the alarms of the model could not be measured: {error}")

@@ -144,7 +144,7 @@ class PairSets:
 class TrainingData:
     """Token ids and batches for training, pairs and batches for validation, and the checksum of the pairs.
 
-    `losses` are the auxiliary losses of the run by name.
+    `valid_images` are the images of validation captions. `losses` are the auxiliary losses of the run by name.
     """
 
     corpus: Corpus
@@ -152,6 +152,7 @@ class TrainingData:
     valid_pairs: list[Pair]
     valid_batches: Batches
     digest: str
+    valid_images: ImageFiles | None = None
     losses: dict[str, AuxiliaryLoss] = field(default_factory=dict)
 
     @property
@@ -179,12 +180,14 @@ def open_pairs(inputs: Inputs, config: Config, reporter: Reporter) -> PairSets:
         valid = _validation(inputs, reporter)
         valid_images = _images(inputs.valid, valid.store, config, reporter, inputs.strict)
         valid = _readable(valid, valid_images)
-        same = images is None or _folder(inputs.training) == _folder(inputs.valid)
+        same = images is None or valid_images is None or images.files.path == valid_images.files.path
         _log_validation(training, valid, most, reporter.log, same)
         valid = replace(valid, rows=valid.rows[:most])
     else:
         training, valid = _held_out(store, most, images, reporter.log)
     both = None if images is None or valid_images is None else (images, valid_images)
+    if both is not None:
+        _log_unused(*both, reporter.log)
     digest = _digest((training, images), (valid, valid_images))
     store.forget()
     return PairSets(training, valid, digest, both)
@@ -217,14 +220,23 @@ def _images(
     if (more := len(images.notes) - EXAMPLES) > 0:
         reporter.log(f"{more:,} more notes on images")
     if images.bad:
-        listed = "; ".join(list(images.bad.values())[:EXAMPLES]) + "; …" * (len(images.bad) > EXAMPLES)
+        numbers = [images.names.index(name) for name in list(images.bad)[:EXAMPLES]]
+        lines = [store.pair(int(np.flatnonzero(images.numbers == number)[0])).where for number in numbers]
+        reasons = [f"{line}: {why}" for line, why in zip(lines, images.bad.values(), strict=False)]
+        listed = "; ".join(reasons) + "; …" * (len(images.bad) > EXAMPLES)
         message = f"{len(images.bad):,} of {len(images):,} images cannot be read: {listed}"
         if strict or 2 * len(images.bad) >= len(images):
             raise DataError(message)
         reporter.warn(f"{message}; they are left out with their captions")
-    if without := len(set(folder.images) - set(images.names)):
-        reporter.log(f"{without:,} of {len(folder.images):,} images in {folder.path} have no captions here")
     return images
+
+
+def _log_unused(images: ImageStore, valid_images: ImageStore, log: Callable[[str], None]) -> None:
+    """Log how many images of the folder have no caption, neither for training nor for validation."""
+    used = {*images.names, *(valid_images.names if valid_images.files.path == images.files.path else ())}
+    every = images.files.images
+    if without := len(set(every) - used):
+        log(f"{without:,} of {len(every):,} images in {images.files.path} have no captions")
 
 
 def _readable(pairs: StoreRows, images: ImageStore | None) -> StoreRows:
@@ -302,7 +314,8 @@ def _log_validation(training: StoreRows, valid: StoreRows, most: int, log: Calla
     trained = training.store.hashes.sources
     both = int(among(sources, trained[among(trained, sources)]).sum()) if same else 0
     overlap = f" ({both:,} of their sources are also in training, so scores are too high)" if both else ""
-    log(f"{len(training):,} pairs for training, {len(sources):,} for validation{overlap}")
+    what = "captions" if training.store.captions else "pairs"
+    log(f"{len(training):,} {what} for training, {len(sources):,} for validation{overlap}")
 
 
 def _show_first(pairs: StoreRows, log: Callable[[str], None]) -> None:
@@ -433,7 +446,13 @@ def prepare(
     )
     valid = Corpus(source, kept[-1], links=links)
     return TrainingData(
-        tokens.corpus, _batches(tokens.corpus, config), valid_pairs, _batches(valid, config), pairs.digest, losses
+        tokens.corpus,
+        _batches(tokens.corpus, config),
+        valid_pairs,
+        _batches(valid, config),
+        pairs.digest,
+        None if pairs.images is None else pairs.images[1].files,
+        losses,
     )
 
 

@@ -262,8 +262,10 @@ class DecodePipeline:
         if not cut:
             return segment.notes
         tokens = f"{size - 1:,} token{'s' * (size != 2)}"
-        why = ", as max_length says" if self.how.max_length else ", 2n + 20 for n source tokens; see max_length"
-        return *segment.notes, f"the translation was cut off after {tokens}{why}"
+        image = isinstance(segment.encoded, EncodedImage)
+        result, units = ("caption", "regions") if image else ("translation", "source tokens")
+        why = ", as max_length says" if self.how.max_length else f", 2n + 20 for n {units}; see max_length"
+        return *segment.notes, f"the {result} was cut off after {tokens}{why}"
 
     def stream(self, text: str, segments: Sequence[Segment], prefixes: Sequence[tuple[int, ...]]) -> Iterator[Token]:
         """Decode the segments of a text one after the other, and yield each token as soon as it is decided."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,7 @@ from heedful.translator.translator import Translator
 
 WORST = 0.25  # share of translations with the lowest chrF; those that differ from their reference are wrong
 PAIRS = 500  # to translate at most
+SEED = 1  # of the choice of captions
 FEWEST = round(ENOUGH / WORST)  # pairs: with fewer, there cannot be enough wrong translations
 
 
@@ -148,7 +150,8 @@ def select_by_regions(
     linked = [(row, regions) for row, regions in zip(rows, index.take(rows), strict=True) if regions]
     if log is not None:
         index.end(log)
-    linked = spread_first(linked, max_pairs)[:max_pairs]
+    # At random: rows may go in turns, such as by the number of objects, and every other one is held out.
+    linked = Random(SEED).sample(linked, min(max_pairs, len(linked)))
     encoded: dict[str, EncodedImage | None] = {}
     used: list[tuple[EncodedImage, str]] = []
     gold: list[list[GoldWord]] = []

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -119,10 +120,10 @@ def _pair_source(pairs: Sequence[tuple[str, str]] | str | Path, name: str, links
 
 
 def _measured_readout(
-    parts: ModelParts, device: torch.device, pairs: Sequence[tuple[str, str]], batch_tokens: int
+    parts: ModelParts, device: torch.device, pairs: Sequence[tuple[Any, str]], batch_tokens: int
 ) -> Readout | None:
     """Return the read-out of a model with the rates of its alarms; None for too few pairs, or without attention."""
-    if len(pairs) < FEWEST or parts.config.image is not None:
+    if len(pairs) < FEWEST:
         return None
     translator = Translator(parts, device)
     rates = measure_alarms(translator, pairs, batch_tokens=batch_tokens)

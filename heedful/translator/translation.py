@@ -154,6 +154,10 @@ class Translation:
             record["weights"] = None if weights is None else np.round(weights.astype(float), 4).tolist()
             record["alignment"] = None if weights is None else self.alignment.plain()
             record["alarms"] = [alarm.plain() for alarm in self.alarms]
+            if (image := self.trace.image) is not None:
+                names = ("name", "width", "height", "rows", "columns")
+                record["image"] = {name: getattr(image, name) for name in names}
+                record["boxes"] = None if weights is None else [box and list(box) for box in self.trace.boxes()]
         if self.n_best:
             record["n_best"] = [other.plain() for other in self.n_best]
         return record

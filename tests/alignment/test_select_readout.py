@@ -224,10 +224,13 @@ def test_the_head_that_points_is_found(sharp):
     assert (found.pointing.total.words, found.pointing.total.accuracy) == (90, 100)
     assert found.pointing.total.chance == pytest.approx(200 / 9)
     assert [(row.kind, row.words) for row in found.pointing.rows] == [("noun", 60), ("colour", 30)]
-    steps = {(step, label.split(":")[0]): 1 - row.held_out for step, label, row in found.steps()}
-    assert set(steps) == {(step, label) for step in STEPS for label in ("mean of all heads", "best")}
+    steps = {(row.step, row.weights): 1 - row.measured.held_out for row in found.steps}
+    assert set(steps) == {(step, label) for step in STEPS for label in ("mean", "best")}
     other = "next" if sharp[2] == "same" else "same"
-    assert steps[sharp[2], "best"] == 1 > steps[sharp[2], "mean of all heads"] > steps[other, "best"] + 0.1
+    assert steps[sharp[2], "best"] == 1 > steps[sharp[2], "mean"] > steps[other, "best"] + 0.1
+    for row in found.steps:
+        assert row.held_out.total.accuracy == pytest.approx(100 * (1 - row.measured.held_out))
+        assert [kind.kind for kind in row.held_out.rows] == ["noun", "colour"]
     record = found.plain()
     assert record["pointing"]["accuracy"] == 100
     assert {(each["step"], each["weights"]) for each in record["steps"]} == set(steps)

@@ -51,6 +51,7 @@ def test_what_does_not_go_together(heedful_cli, folder, tmp_path):
     text = random_folder(tmp_path / "m", "rnn")
     short = tmp_path / "short.txt"
     short.write_text("a\n")
+    (tmp_path / "pairs.tsv").write_text("a b\tA B\n")
     rows = [folder / "captions.csv", "--columns", "image,caption"]
     for args, words in (
         (["evaluate", text, *captions(folder)], ("--images", "translates text")),
@@ -61,6 +62,9 @@ def test_what_does_not_go_together(heedful_cli, folder, tmp_path):
         (["evaluate", folder / "rnn", *rows, "--images", tmp_path / "nowhere"], ("nowhere",)),
         (["evaluate", short, *captions(folder)], ("short.txt", "60 images")),
         (["compare", folder / "rnn", folder / "fixed", *captions(folder), "--by", "ter"], ("'ter'", "cider")),
+        (["report", folder / "rnn", tmp_path / "pairs.tsv"], ("heedful evaluate", "captions images")),
+        (["score", folder / "rnn", *rows], ("--images", "captions images")),
+        (["score", text, *captions(folder, regions=False)], ("--images", "translates text")),
         (["readout", folder / "rnn", folder / "captions.csv"], ("--images", "--regions")),
         (["readout", folder / "rnn", *captions(folder, regions=False)], ("--regions",)),
         (["readout", text, *captions(folder)], ("--images",)),
@@ -73,12 +77,26 @@ def test_what_does_not_go_together(heedful_cli, folder, tmp_path):
         assert len([line for line in done.err.splitlines() if line.startswith("heedful:")]) == 1
 
 
+def test_score(heedful_cli, folder, tmp_path):
+    rows = ["0.png,two small birds", "3.png,two small birds", "nope.png,a", "1.png,", "1.png#1,a red zebra", "1.png,a"]
+    (tmp_path / "s.csv").write_text("\n".join(["image,caption", *rows]) + "\n")
+    done = heedful_cli("score", folder / "rnn", tmp_path / "s.csv", "--images", folder / "images")
+    assert done.code == 0
+    translator = heedful.load(folder / "rnn")
+    pairs = [("0.png", "two small birds"), ("1.png", "a red zebra"), ("1.png", "a")]
+    expected = [translator.score([folder / "images" / image], [text])[0].score for image, text in pairs]
+    lines = done.out.splitlines()
+    assert [bool(line) for line in lines] == [True, False, False, False, True, True]
+    assert [float(line.split()[0]) for line in lines if line] == pytest.approx(expected, abs=1e-3)
+    assert all(word in done.err for word in ("3.png", "nope.png", "zebra"))
+
+
 @pytest.mark.parametrize("family", ["rnn", "transformer"])
 def test_readout(heedful_cli, folder, family):
     model = folder / family
     record = json.loads(heedful_cli("readout", model, *captions(folder), "--dry-run", "--json").out)
     assert record["pairs"] == {"chosen_on": 29, "held_out": 29}
-    labels = ["best"] if family == "rnn" else ["mean of all heads", "best"]
+    labels = ["best"] if family == "rnn" else ["mean", "best"]
     assert [(row["step"], row["weights"]) for row in record["steps"]] == [
         (step, label) for step in ("same", "next") for label in labels
     ]

@@ -266,7 +266,7 @@ def test_unknown_words_are_said(heedful_cli: Run, tiny: Path) -> None:
         (["a", "--layer", "2"], "there is no layer 2; choose one from 1 to 1"),
         (["a", "--head", "0"], "there is no head 0; heads are counted from 1"),
         (["a", "--to", "a.pdf"], "a.pdf: pictures are written as .svg, .png, .html, .json"),
-        (["a", "--view", "brade"], "unknown view 'brade'; choose one of braid, heads, heatmap, self."),
+        (["a", "--view", "brade"], "unknown view 'brade'; choose one of braid, heads, heatmap, regions, self."),
         (["a", "--view", "braid"], "--view braid needs a file: add --to"),
         (["a", "--view", "self", "--target", "A"], "--self shows the attention within the source"),
         (["a", "--view", "braid", "--mass", "7", "--to", "x.svg"], "it is above 0 and at most 1"),

@@ -55,6 +55,9 @@ CONTENTS = {
     "pretty.json": json.dumps(COCO, indent=1),
     "coco.json.gz": json.dumps(COCO),
     "list.json": json.dumps([{"image": image, "caption": caption} for image, caption in ROWS]),
+    "language.tsv": "file\ten\na.png\ta dog runs\na.png\tthe dog, running\nsub/b.jpg\ttwo birds\n",
+    "objects.jsonl": '{"file_name": "a.png", "captions": [{"text": "a dog runs"}, {"text": "the dog, running"}]}\n'
+    '{"file_name": "b.jpg", "captions": [{"id": 3, "caption": "two birds"}]}\n',
     "split.json": json.dumps(
         {
             "images": [
@@ -121,6 +124,8 @@ def test_a_path_that_leaves_the_folder_is_an_error_with_its_line(name: str, tmp_
         ("c.csv", "a.png\n", ["line 1", "two columns"]),
         ("c.csv", "id,group,words\n1,2,3\n", ["line 1", "id, group, words", "columns="]),
         ("c.tsv", "a.png\ta dog\nb.jpg\n", ["line 2", "expected 2"]),
+        ("c.tsv", "file\tcodes\ten\thi\na.png\t7\tx\ty\n", ["line 1", "columns='file,hi'"]),
+        ("c.jsonl", '{"image": "a.png", "captions": [{"words": "x"}]}\n', ["line 1", "words"]),
         ("c.jsonl", '{"image": "a.png", "caption": "x"}\n{"image": "a.png"}\n', ["line 2", "caption"]),
         ("c.jsonl", '{"image": "a.png", "caption": 3}\n', ["line 1", "3"]),
         ("c.jsonl", '{"image": 7, "caption": "x"}\n', ["line 1", "7"]),

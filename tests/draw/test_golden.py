@@ -17,7 +17,7 @@ import pytest
 import sample_traces as samples
 from documents import compare
 
-from heedful.draw import all_heads, heatmap, overview
+from heedful.draw import all_heads, heatmap, overview, regions
 from heedful.draw.terminal import heads_table, word_table
 from heedful.draw.views import View, view
 from heedful.trace.readout import Readout
@@ -25,6 +25,8 @@ from heedful.trace.readout import Readout
 GOLDEN = Path(__file__).parent / "golden"
 ENCODER, DECODER = samples.encoder_group(), samples.decoder_group()
 CHOSEN = replace(samples.HINDI, readout=Readout(step="next", norms=True), read=samples.HINDI.weights[0, 0])
+CAPTION = samples.caption("एक लाल वर्ग और एक नीला वर्ग")
+BARE = replace(CAPTION, image=replace(CAPTION.image, picture=b""))  # no picture, which Pillow would decode
 DRAWN: dict[str, Callable[[], str]] = {
     "heatmap.svg": lambda: view([samples.HINDI], title="Hindi to English"),
     "heatmap-arabic.svg": lambda: view([samples.ARABIC]),
@@ -47,6 +49,8 @@ DRAWN: dict[str, Callable[[], str]] = {
     "heatmap-emoji.txt": lambda: heatmap(samples.EMOJI, width=40),
     "heatmap-arabic.txt": lambda: heatmap(samples.ARABIC),
     "heatmap-long.txt": lambda: heatmap(samples.long(40)),
+    "regions.txt": lambda: regions.terminal(BARE),
+    "regions-ascii.txt": lambda: regions.terminal(BARE, 60, ascii_only=True),
     "overview.txt": lambda: overview(samples.heads()),
     "all-heads.svg": lambda: str(all_heads.group_picture(ENCODER, "Self-attention of a model")),
     "all-heads-apart.svg": lambda: str(all_heads.group_picture(DECODER, rank="distance", sinks="apart", in_order=True)),

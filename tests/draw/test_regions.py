@@ -39,7 +39,8 @@ def test_the_words_of_a_caption_with_their_regions() -> None:
     assert (red.largest, red.no_region) == (pytest.approx(0.8), pytest.approx(0.1))
     assert (square.largest, square.no_region) == (pytest.approx(0.6), pytest.approx(0.2))
     assert red.confidence == pytest.approx(samples.caption().confidences()[1])
-    assert [one.regions for one in words] == [(), (0,), (0,), (), (), (5,), (5,)]
+    boxes = [None, (0, 0, 200, 200), (0, 0, 200, 200), None, None, (400, 200, 200, 200), (400, 200, 200, 200)]
+    assert [one.box for one in words] == boxes
 
 
 def test_a_word_is_as_bright_as_its_share_on_the_picture() -> None:
@@ -345,3 +346,20 @@ def test_a_picture_is_not_larger_than_it_needs_to_be() -> None:
     assert len(view([trace])) < 40_000
     assert len(view([trace], View(smooth=True))) < 160_000
     assert views.too_large(view([trace])) == ""
+
+
+def test_a_caption_shows_and_saves_its_regions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from heedful.translator.translation import Translation
+
+    made = Translation("s.png", "a red square", -1.0, 4, samples.caption("a red square"))
+    made.show(width=60)
+    assert capsys.readouterr().out == regions.terminal(made.trace, 60) + "\n"
+    made.show(view="heatmap")
+    assert "source: 1 1,1" in capsys.readouterr().out
+    made.save(tmp_path / "x.svg")
+    assert (tmp_path / "x.svg").read_text() == view([made.trace])
+    document = base64.b64decode(re.search(r"base64,([^\"]*)", made._repr_html_())[1]).decode()
+    assert len(images(document)) == 4
+    record = made.plain()
+    assert record["image"] == {"name": "s.png", "width": 600, "height": 400, "rows": 2, "columns": 3}
+    assert record["boxes"] == [None, [0, 0, 200, 200], [0, 0, 200, 200], None]

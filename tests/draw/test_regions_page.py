@@ -214,7 +214,8 @@ def test_the_record_of_a_caption() -> None:
     made = record([samples.caption()], View(smooth=True))
     (trace,) = made["traces"]
     assert (made["view"], made["smooth"]) == ("regions", True)
-    assert trace["linked"] == [[], [0], [0], [], [], [5], [5], []]
+    assert trace["boxes"][:3] == [None, [0, 0, 200, 200], [0, 0, 200, 200]]
+    assert len(trace["boxes"]) == 8
     assert {name: trace["image"][name] for name in ("width", "rows", "columns")} == {
         "width": 600,
         "rows": 2,

@@ -116,7 +116,7 @@ def visit(browser: Any, service: Running) -> Iterator[Visit]:
         page = context.new_page()
         page.set_default_timeout(10_000)
         address = url or service.url
-        page.on("request", lambda one: one.url.startswith(address) or trouble.append(f"asked for {one.url}"))
+        page.on("request", lambda one: one.url.startswith((address, "blob:")) or trouble.append(f"asked for {one.url}"))
         page.on("pageerror", lambda error: trouble.append(str(error)))
         page.on("dialog", lambda dialog: trouble.append(dialog.message))
 

@@ -45,7 +45,7 @@ def test_what_the_page_may_do_is_said_in_its_header(visit: Visit, service: Runni
     answer = page.goto(service.url)
     rules = answer.headers["content-security-policy"]
     assert rules.startswith(
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self';"
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self';"
     )
     assert "unsafe" not in rules
 

@@ -116,7 +116,7 @@ class ModelRegistry:
         return [self._card(name, translator) for name, translator in self.models.items()]
 
     def _card(self, name: str, translator: Translator) -> ModelCard:
-        config = translator.config.model
+        config, image = translator.config.model, translator.config.image
         layers, heads = (config.depth, config.heads) if isinstance(config, TransformerConfig) else (1, 1)
         fixed = isinstance(config, FixedConfig)
         return ModelCard.model_validate(
@@ -127,6 +127,7 @@ class ModelRegistry:
                 "heads": 0 if fixed else heads,
                 "attention": not fixed,
                 "reads_images": translator.reads_images,
+                "grid": None if image is None else (image.side, image.side),
                 "weights": sum(weight.numel() for weight in translator.parts.model.parameters()),
                 "default": name == self.default,
                 "example": example(translator),

@@ -217,6 +217,7 @@ class ModelCard(BaseModel):
     heads: int
     attention: bool
     reads_images: bool = Field(description="Whether it captions images; otherwise it translates text.")
+    grid: tuple[int, int] | None = Field(None, description="Rows and columns of the regions of an image.")
     weights: int = Field(description="The number of its parameters.")
     default: bool
     example: str = Field(

@@ -55,7 +55,8 @@ def docs_files() -> Files:
 
 def install_pages(app: FastAPI) -> None:
     """Serve the page at / with its files under /page/, and Swagger UI at /docs with its files under /docs/."""
-    _install(app, "/", "/page", page_files(), POLICY.format(images=""), "")
+    # Pictures that are captioned are shown from memory.
+    _install(app, "/", "/page", page_files(), POLICY.format(images=" blob:"), "")
     # Swagger UI draws its icons from data: URLs in its style sheet.
     missing = "this page needs the package fastapi-offline: pip install 'heedful[serve]'"
     _install(app, "/docs", "/docs", docs_files(), POLICY.format(images=" data:"), missing)

@@ -6,11 +6,15 @@ import { snapshot } from "./snapshot.js";
 
 const SHARP = 2; // PNG pixels to a CSS pixel
 const LARGEST = 12000; // pixels of a side, as many as browsers support
+const QUALITY = 0.88; // of photos in an SVG
 const TITLE = "Attention weights";
 const MAKE = {
   svg: async ({ figure }) => new Blob([toSvg(snapshot(figure), TITLE)], { type: "image/svg+xml" }),
   png: ({ figure }) => toPng(snapshot(figure)),
-  html: async ({ figure, translations }) => new Blob([await toHtml(figure, TITLE, texts(translations))], { type: "text/html" }),
+  html: async ({ figure, translations }) => {
+    const picture = await dataUrl(translations[0]?.source.picture?.preview);
+    return new Blob([await toHtml(figure, TITLE, texts(translations), picture)], { type: "text/html" });
+  },
 };
 
 export function addSaving(element, status, current) {
@@ -30,7 +34,20 @@ export function addSaving(element, status, current) {
 
 function texts(translations) {
   const complete = translations.filter(({ item }) => item);
-  return [["source", translations[0].text], ...complete.map(({ name, item }) => [name || "translation", item.text])];
+  const { text } = translations[0].source;
+  const source = text === undefined ? [] : [["source", text]]; // a picture is in the figure
+  return [...source, ...complete.map(({ name, what, item }) => [name || what, item.text])];
+}
+
+// A file as a URL that holds it; null for none.
+function dataUrl(blob) {
+  if (!blob) return null;
+  return new Promise((resolve, reject) => {
+    const reader = new FileReader();
+    reader.addEventListener("load", () => resolve(reader.result));
+    reader.addEventListener("error", () => reject(reader.error));
+    reader.readAsDataURL(blob);
+  });
 }
 
 function download(blob, name) {
@@ -41,7 +58,7 @@ function download(blob, name) {
 
 // The figure as one HTML document with its data and its drawing code, which loads nothing.
 
-async function toHtml(figure, title, texts) {
+async function toHtml(figure, title, texts, picture) {
   const part = async (name) => (await fetch(`page/${name}`)).text();
   const [code, css] = await Promise.all(["draw.js", "draw.css"].map(part));
   const nonce = Array.from(crypto.getRandomValues(new Uint8Array(12)), (n) => n.toString(16).padStart(2, "0")).join("");
@@ -52,8 +69,8 @@ async function toHtml(figure, title, texts) {
     body.append(make("p", { className: "v-text" }, heading, " ", make("bdi", {}, text)));
   }
   // "<" could end the script element.
-  const data = JSON.stringify(record(figure)).replace(/[<>&]/g, (sign) => `\\u00${sign.charCodeAt(0).toString(16)}`);
-  const rest = "style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
+  const data = JSON.stringify(record(figure, picture)).replace(/[<>&]/g, (sign) => `\\u00${sign.charCodeAt(0).toString(16)}`);
+  const rest = "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'";
   const rules = `default-src 'none'; script-src 'nonce-${nonce}'; ${rest}`;
   return `<!DOCTYPE html>
 <html lang="en">
@@ -75,12 +92,13 @@ ${body.innerHTML}
 }
 
 // The record of the figure with its current view, share of the weight, and head.
-function record({ state, panels }) {
+function record({ state, panels }, picture) {
   const traces = panels.map(({ trace, choice }) => {
     const [kind, number] = choice.split(":");
-    return { ...trace, chosen: kind === "head" ? Number(number) : null };
+    const image = trace.image && { image: { ...trace.image, picture } };
+    return { ...trace, ...image, chosen: kind === "head" ? Number(number) : null };
   });
-  return { view: state.view, keep: state.keep, traces };
+  return { view: state.view, keep: state.keep, smooth: state.weights === "smooth", traces };
 }
 
 // The figure as SVG that any program opens.
@@ -101,8 +119,10 @@ function toSvg({ width, height, background, items }, title) {
   add("rect", { width, height, fill: background });
   for (const item of items) {
     if (item.kind === "image") {
-      const { x, y, width: wide, height: high, canvas } = item;
-      add("image", { x, y, width: wide, height: high, href: canvas.toDataURL(), "image-rendering": "pixelated" });
+      const { x, y, width: wide, height: high, canvas, smooth, photo } = item;
+      const href = photo ? canvas.toDataURL("image/jpeg", QUALITY) : canvas.toDataURL();
+      const options = { x, y, width: wide, height: high, href, preserveAspectRatio: "none" };
+      add("image", { ...options, "image-rendering": smooth ? null : "pixelated" });
     } else if (item.kind === "words") {
       const { x, y, size, family, weight, slant, fill, turn } = item;
       const shown = {
@@ -149,9 +169,9 @@ function toPng({ width, height, background, items }) {
   pen.scale(scale, scale);
   pen.fillStyle = background;
   pen.fillRect(0, 0, width, height);
-  pen.imageSmoothingEnabled = false;
   for (const item of items) {
     pen.save();
+    pen.imageSmoothingEnabled = Boolean(item.smooth);
     if (item.kind === "image") pen.drawImage(item.canvas, item.x, item.y, item.width, item.height);
     else if (item.kind === "words") write(pen, item);
     else stroke(pen, item);

@@ -1,8 +1,9 @@
-// The page: the text, the models that translate it, and one figure for all of them.
+// The page: the text or the picture, the models that translate or caption it, and one figure for all of them.
 
 import { Connection } from "./connection.js";
 import { addSaving } from "./export.js";
 import { Models } from "./models.js";
+import { PictureInput, imageIn } from "./picture.js";
 import { Problem, Unavailable, remember, remembered, request, useToken } from "./service.js";
 import { Translation } from "./translation.js";
 
@@ -10,6 +11,7 @@ const PAUSE = 400; // milliseconds without a key before a text is translated
 
 const at = (id) => document.getElementById(id);
 const [text, problem, empty, result] = ["text", "problem", "empty", "result"].map(at);
+const input = new PictureInput(at("image-input"), () => translate(), (message) => { translate(); showProblem(message); });
 const connection = new Connection(at("offline"), restore);
 const models = new Models(at("models"), () => { arrange(); translate(); });
 let translations = [];
@@ -21,6 +23,8 @@ const page = {
   draw: (one, trace) => {
     result.classList.remove("p-stale");
     figure.replaceTrace(translations.indexOf(one), trace);
+    // What the reader points at comes before what is written.
+    if (!(figure.pinned ?? figure.pointed ?? figure.focused)) translations.forEach((each) => each.light());
   },
   panel: (one) => figure?.panels[translations.indexOf(one)],
   // Screen readers hear whole translations, once all are complete.
@@ -33,7 +37,7 @@ const page = {
   announce: (text) => { at("spoken").textContent = text; },
   failed: (one, error) => {
     if (error instanceof Problem && error.retry) retryLater(one, error);
-    else if (error instanceof Problem && error.status !== 401 && error.field !== "text") one.showProblem(error);
+    else if (error instanceof Problem && error.status !== 401 && !["text", "image"].includes(error.field)) one.showProblem(error);
     else failed(error);
   },
 };
@@ -62,19 +66,31 @@ function failed(error) {
 
 function showProblem(message) {
   problem.textContent = message;
-  text.setAttribute("aria-invalid", String(Boolean(message)));
+  for (const field of [text, at("file")]) field.setAttribute("aria-invalid", String(Boolean(message)));
 }
 
 // A translation and a panel for each selected model.
 function arrange() {
   translations.forEach((one) => one.stop());
   const several = models.all.length > 1;
+  showInput();
   translations = models.chosen().map((model) => new Translation(model, several ? model.name : "", page));
-  const traces = translations.map((one) => blank(one));
+  const traces = translations.map((one) => (models.images ? one.blank() : blank(one)));
   if (figure) figure.update({ traces });
-  else figure = heedful.view(at("figure"), { view: "braid", traces });
+  else figure = heedful.view(at("figure"), { view: models.images ? "regions" : "braid", traces });
   figure.panels.forEach((panel, i) => panel.box.before(translations[i].element));
   figure.onmark = (panel, active) => translations[figure.panels.indexOf(panel)]?.mark(panel, active);
+}
+
+// The input for the chosen models: a text or a picture.
+function showInput() {
+  const { images } = models;
+  at("text-input").hidden = images;
+  at("translate").hidden = images;
+  at("image-input").hidden = !images;
+  for (const one of empty.querySelectorAll("[data-for]")) one.toggleAttribute("hidden", (one.dataset.for === "images") !== images);
+  at("example").hidden = images || !at("example").textContent;
+  at("subtitle").textContent = `a ${images ? "captioner" : "translator"} that shows its attention`;
 }
 
 function blank({ name }) {
@@ -90,11 +106,13 @@ function translate() {
   translated = text.value;
   remember("text", translated);
   showProblem("");
-  const any = Boolean(translated.trim()) && translations.length > 0;
+  const source = models.images ? { picture: input.picture } : { text: translated };
+  const given = models.images ? input.picture : translated.trim();
+  const any = Boolean(given) && translations.length > 0;
   result.hidden = !any;
   empty.hidden = any;
-  at("clear").hidden = !translated;
-  if (any) translations.forEach((one) => one.run(translated));
+  at("clear").hidden = !given;
+  if (any) translations.forEach((one) => one.run(source));
   else translations.forEach((one) => one.stop());
 }
 
@@ -113,14 +131,15 @@ function fit() {
 async function begin() {
   let all;
   try {
-    ({ models: all } = await request("v1/models"));
+    const found = await request("v1/models");
+    all = found.models;
+    input.limits = { bytes: found.image_bytes, pixels: found.image_pixels };
   } catch (error) {
     failed(error);
     return;
   }
   models.show(all);
   const example = all.find((model) => model.example)?.example;
-  at("example").hidden = !example;
   at("example").querySelector("bdi").textContent = example ?? "";
   arrange();
   translate();
@@ -141,7 +160,31 @@ text.addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) translate();
 });
 at("ask").addEventListener("submit", (event) => { event.preventDefault(); translate(); });
-at("clear").addEventListener("click", () => { text.value = ""; fit(); translate(); text.focus(); });
+at("clear").addEventListener("click", () => {
+  if (models.images) input.clear();
+  else text.value = "";
+  fit();
+  translate();
+  (models.images ? at("file") : text).focus();
+});
+// An image may be pasted or dropped anywhere on the page.
+function useImage(event, data) {
+  const file = imageIn(data);
+  // A text that is copied from some programs has a picture of itself.
+  const meant = models.images || (file?.type.startsWith("image/") && !data.types.includes("text/plain"));
+  if (!file || !meant || !models.chooseImages()) return;
+  event.preventDefault();
+  input.use(file);
+}
+addEventListener("paste", (event) => useImage(event, event.clipboardData));
+for (const name of ["dragenter", "dragover", "dragleave", "drop"]) {
+  addEventListener(name, (event) => {
+    const files = event.dataTransfer?.types.includes("Files") && models.all.some((model) => model.reads_images);
+    if (files && name !== "dragleave") event.preventDefault();
+    document.body.classList.toggle("p-dropping", Boolean(files) && name.startsWith("drag") && name !== "dragleave");
+    if (files && name === "drop") useImage(event, event.dataTransfer);
+  });
+}
 at("example").addEventListener("click", (event) => {
   if (!event.target.closest("button")) return;
   text.value = at("example").textContent;

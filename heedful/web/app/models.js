@@ -1,4 +1,5 @@
-// The choice of models: by default all of a few, or the first of many.
+// The choice of models: by default all of a few, or the first of many. All chosen ones translate text, or all caption
+// images: choosing one of the other kind unchooses these.
 
 import { make } from "./dom.js";
 import { remember, remembered } from "./service.js";
@@ -15,8 +16,10 @@ export class Models {
   show(all) {
     const before = this.all.length ? this.names() : remembered("models").split("\n");
     const known = all.filter((model) => before.includes(model.name));
-    const first = all.length <= FEW ? all : [all.find((model) => model.default) ?? all[0]];
-    const chosen = known.length ? known : first;
+    const main = known[0] ?? all.find((model) => model.default) ?? all[0];
+    const like = (model) => model.reads_images === main.reads_images;
+    const first = all.length <= FEW ? all : [main];
+    const chosen = (known.length ? known : first).filter(like);
     this.all = all;
     this.inputs = all.map((model) => {
       const input = make("input", { type: "checkbox", checked: chosen.includes(model) });
@@ -31,8 +34,33 @@ export class Models {
   // At least one model stays selected.
   #change(input) {
     if (!this.chosen().length) { input.checked = true; return; }
+    const { reads_images: images } = this.all[this.inputs.indexOf(input)];
+    this.#uncheck((model) => model.reads_images !== images);
+    this.#changed();
+  }
+
+  #uncheck(which) {
+    this.all.forEach((model, i) => { if (which(model)) this.inputs[i].checked = false; });
+  }
+
+  #changed() {
     remember("models", this.names().join("\n"));
     this.changed();
+  }
+
+  // Whether the chosen models caption images.
+  get images() {
+    return this.chosen()[0]?.reads_images ?? false;
+  }
+
+  // Choose a model that captions images, if none is chosen and there is one; returns whether one is chosen.
+  chooseImages() {
+    const first = this.all.findIndex((model) => model.reads_images);
+    if (this.images || first < 0) return this.images;
+    this.#uncheck(() => true);
+    this.inputs[first].checked = true;
+    this.#changed();
+    return true;
   }
 
   chosen() {

@@ -33,10 +33,12 @@ export function remember(name, value) {
 
 async function send(path, body, signal) {
   const headers = token ? { Authorization: `Bearer ${token}` } : {};
-  if (body) headers["Content-Type"] = "application/json";
+  const form = body instanceof FormData; // the browser writes its header
+  if (body && !form) headers["Content-Type"] = "application/json";
   let answer;
   try {
-    answer = await fetch(path, { method: body ? "POST" : "GET", headers, body: body && JSON.stringify(body), signal });
+    const content = form ? body : body && JSON.stringify(body);
+    answer = await fetch(path, { method: body ? "POST" : "GET", headers, body: content, signal });
   } catch (error) {
     if (signal?.aborted) throw error;
     throw new Unavailable("The service does not answer.");

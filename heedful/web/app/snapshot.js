@@ -4,7 +4,9 @@
 import { colour } from "./dom.js";
 
 const TEXTS = `h2, .t-text, .v-label, .v-side li > span, .v-confidence > span, .v-confidence-head, .v-thumb > span, .v-note,
-  .v-alarms > li`;
+  .v-alarms > li, .r-thumb bdi, .r-thumb span`;
+const IMAGES = ".v-thumb canvas, .r-stage img, .r-stage canvas:not([hidden]), .r-small img, .r-small canvas";
+const SHARP = 2; // pixels of a photo to a CSS pixel
 const MARGIN = 16;
 const ROUND = 4; // pixels, corners of the background of a word
 
@@ -28,8 +30,15 @@ function shapes(root, frame) {
   const origin = [corner.left - MARGIN, corner.top - MARGIN];
   const items = [];
   for (const svg of root.querySelectorAll(".v-box svg")) items.push(...svgShapes(svg, origin));
-  for (const canvas of root.querySelectorAll(".v-thumb canvas")) {
-    items.push({ kind: "image", canvas, ...place(canvas, origin) });
+  for (const image of root.querySelectorAll(IMAGES)) {
+    const at = place(image, origin);
+    const smooth = image.tagName === "IMG" || image.classList.contains("r-smooth");
+    items.push({ kind: "image", canvas: smooth ? scaled(image, at) : image, smooth, photo: image.tagName === "IMG", ...at });
+  }
+  for (const box of root.querySelectorAll(".r-box:not([hidden])")) {
+    const { x, y, width, height } = place(box, origin);
+    const look = { ...background([x, y, width, height], null), strokeWidth: 2 };
+    items.push({ ...look, stroke: colour(getComputedStyle(box).borderTopColor) });
   }
   const add = (some, shapesOf) => {
     for (const element of root.querySelectorAll(some)) items.push(...shapesOf(element, origin));
@@ -50,6 +59,16 @@ function shapes(root, frame) {
 function place(element, [left, top]) {
   const box = element.getBoundingClientRect();
   return { x: box.left - left, y: box.top - top, width: box.width, height: box.height };
+}
+
+// An image at the size at which it is seen.
+function scaled(image, { width, height }) {
+  const canvas = document.createElement("canvas");
+  Object.assign(canvas, { width: Math.ceil(SHARP * width), height: Math.ceil(SHARP * height) });
+  const pen = canvas.getContext("2d");
+  pen.imageSmoothingQuality = "high";
+  pen.drawImage(image, 0, 0, canvas.width, canvas.height);
+  return canvas;
 }
 
 // The shapes of an SVG element at its place, with their current colours.

@@ -11,9 +11,8 @@ export class PartialTranslation {
     this.model = model;
     this.name = name;
     this.readout = start.readout ?? "";
-    const { text, tokens, unknown, words } = start.source;
-    const places = words.map((word) => [word.text, word.first, word.last]);
-    this.source = { tokens, unknown, words: places, turned: rightToLeft(text) };
+    this.image = start.image ?? null;
+    this.source = start.image ? regionsOf(start.image) : textSource(start.source);
     this.sentences = []; // of each: the white space before it, its text and its words so far
     this.tokens = []; // of each: its text, sentence, the end of the text so far, and whether it is </s>
     this.logs = [];
@@ -59,13 +58,25 @@ export class PartialTranslation {
   trace() {
     const tokens = this.tokens.map(({ text }) => text);
     return {
-      name: this.name, source: this.source, logs: this.logs,
+      name: this.name, source: this.source, logs: this.logs, ...(this.image && { image: this.image }),
       target: { tokens, words: this.#traceWords(), turned: rightToLeft(tokens.join("")) },
       readout: `read-out: ${this.readout}`, self: false, growing: true, alarms: [], gold: [], chosen: null, heads: null,
       read: this.model.attention ? encodeRows(this.rows) : null, layers: [], each: [],
       soon: this.model.attention && this.model.layers * this.model.heads > 1, // heads follow with the complete translation
     };
   }
+}
+
+function textSource({ text, tokens, unknown, words }) {
+  const places = words.map((word) => [word.text, word.first, word.last]);
+  return { tokens, unknown, words: places, turned: rightToLeft(text) };
+}
+
+// The regions of an image as tokens and words, named by row and column, and </s>, which is no region.
+function regionsOf({ rows, columns }) {
+  const names = Array.from({ length: rows * columns }, (_, i) => `${Math.floor(i / columns) + 1},${(i % columns) + 1}`);
+  const tokens = [...names, "</s>"];
+  return { tokens, unknown: [], words: tokens.map((text, i) => [text, i, i + 1]), turned: false };
 }
 
 // Whether most letters of a text are written from right to left.

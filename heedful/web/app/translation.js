@@ -1,4 +1,4 @@
-// The translation of one model: its stream, its text, its alternatives, and its panel of the figure.
+// The translation of a text, or the caption of a picture, by one model: its stream, its text, its alternatives, and its panel of the figure.
 
 import { Alternatives } from "./alternatives.js";
 import { copyText, make, percent } from "./dom.js";
@@ -11,16 +11,18 @@ const SHOWN = 2000; // milliseconds that the button says what it did
 
 export class Translation {
   // `page` has draw(translation, trace), finished(), announce(text), failed(translation, error) and panel(translation).
+  // Its `source` has a `text` or a `picture`.
   constructor(model, name, page) {
-    Object.assign(this, { model, name, page, text: "", prefix: "", edited: new Map(), item: null, places: [] });
+    Object.assign(this, { model, name, page, source: { text: "" }, prefix: "", edited: new Map(), item: null, places: [] });
+    this.what = model.reads_images ? "caption" : "translation";
     this.words = new Words({
       point: (i) => this.#point(i, "pointed"), focus: (i) => this.#point(i, "focused"), edit: (i) => this.#edit(i),
-    });
+    }, this.what);
     this.playback = new TokenPlayback((items) => this.#showEvents(items));
     this.others = new Alternatives((how) => this.#alternatives(how), (item) => this.#show(item));
     this.confidence = make("span", { className: "t-confidence" });
     this.undo = make("button", { type: "button", className: "p-secondary", hidden: true }, "Undo");
-    this.undo.addEventListener("click", () => { this.words.focus(this.words.at); this.run(this.text); });
+    this.undo.addEventListener("click", () => { this.words.focus(this.words.at); this.run(this.source); });
     this.copy = make("button", { type: "button", className: "p-secondary t-copy" }, "Copy");
     this.copy.addEventListener("click", () => this.#copy());
     this.problem = make("p", { className: "p-problem", dir: "auto" });
@@ -32,7 +34,18 @@ export class Translation {
 
   // The body of a request; `how` has the options.
   #body(how) {
-    return { text: this.text, model: this.model.name, trace: true, ...(this.prefix && { prefix: this.prefix }), ...how };
+    const options = { model: this.model.name, trace: true, ...(this.prefix && { prefix: this.prefix }), ...how };
+    const { text, picture } = this.source;
+    if (!picture) return { text, ...options };
+    const form = new FormData();
+    form.append("image", picture.file, "image");
+    for (const [name, value] of Object.entries({ ...options, name: picture.name.slice(-200) })) form.append(name, value);
+    return form;
+  }
+
+  #stream(signal) {
+    if (!this.source.picture) return streamEvents("v1/stream", this.#body({ beam: 1 }), signal);
+    return streamEvents("v1/caption", this.#body({ stream: true }), signal);
   }
 
   stop() {
@@ -45,21 +58,22 @@ export class Translation {
   #finish() {
     this.element.classList.remove("t-streaming");
     this.element.setAttribute("aria-busy", "false");
+    this.page.panel(this)?.status.removeAttribute("aria-live");
   }
 
-  // Translate a text; with a prefix, continue from there. `edited` has the words that the reader wrote, by their numbers.
-  async run(text, prefix = "", edited = new Map()) {
+  // Translate or caption a source; with a prefix, continue from there. `edited` has the words that the reader wrote, by their numbers.
+  async run(source, prefix = "", edited = new Map()) {
     this.stop();
     this.words.fixHeight(); // so that the figure below does not move
     const before = { prefix: this.prefix, edited: this.edited };
-    Object.assign(this, { text, prefix, edited, failed: false });
+    const another = source.picture && source.picture !== this.source.picture;
+    Object.assign(this, { source, prefix, edited, failed: false });
+    if (another) this.#clear();
     const control = (this.control = new AbortController());
     this.element.setAttribute("aria-busy", "true");
     this.problem.textContent = "";
     try {
-      for await (const event of streamEvents("v1/stream", this.#body({ beam: 1 }), control.signal)) {
-        this.playback.push(event);
-      }
+      for await (const event of this.#stream(control.signal)) this.playback.push(event);
     } catch (error) {
       if (control.signal.aborted) return;
       this.playback.stop();
@@ -71,23 +85,48 @@ export class Translation {
     }
   }
 
+  // Show another picture, at once and without a caption.
+  #clear() {
+    this.item = null;
+    this.words.show("", [], { alarms: new Set(), edited: new Map(), copied: new Set() });
+    this.words.releaseHeight();
+    this.others.open(false);
+    this.bar.hidden = true;
+    this.notes.replaceChildren();
+    this.page.draw(this, this.blank());
+  }
+
+  // The trace of a picture before the first word is written.
+  blank() {
+    const [rows, columns] = this.model.grid;
+    const { name = "", width = 4, height = 3, url = null } = this.source.picture ?? {};
+    const image = { name, width, height, rows, columns, picture: url };
+    return new PartialTranslation(this.model, this.name, { readout: "\u2026", image }).trace();
+  }
+
   // Repeat a failed request.
   retry() {
-    this.run(this.text, this.prefix, this.edited);
+    this.run(this.source, this.prefix, this.edited);
   }
 
   // Show events of the stream; only the last of them is drawn.
   #showEvents(items) {
     for (const [name, data] of items) {
-      if (name === "start") this.partial = new PartialTranslation(this.model, this.name, data);
+      if (name === "start") this.partial = new PartialTranslation(this.model, this.name, this.#pictured(data));
       else if (name === "token") this.partial.add(data);
-      else if (name === "done") { this.#done(data.translation); return; }
+      else if (name === "done") { this.#done(data.translation ?? data.caption); return; }
     }
     const trace = this.partial.trace();
     this.element.classList.add("t-streaming");
     this.bar.hidden = true;
     this.#write({ text: this.partial.text(), words: this.partial.words() }, trace, new Set());
     this.page.draw(this, trace);
+  }
+
+  // A record whose image has the picture that is on the page.
+  #pictured(record) {
+    if (!record?.image) return record;
+    return { ...record, image: { ...record.image, picture: this.source.picture?.url || null } };
   }
 
   #done(item) {
@@ -101,7 +140,7 @@ export class Translation {
   // Show a complete translation: the streamed one or an alternative.
   #show(item) {
     const messages = (item.alarms ?? []).map((alarm) => ({ ...alarm, message: alarm.text }));
-    const trace = heedful.nameUnknown({ ...item.figure, name: this.name, alarms: messages, gold: [], chosen: null });
+    const trace = heedful.nameUnknown({ ...this.#pictured(item.figure), name: this.name, alarms: messages, gold: [], chosen: null });
     const alarmed = new Set(messages.flatMap((alarm) => alarm.target));
     const alarms = new Set(wordPlaces(trace).flatMap((place, i) => (alarmed.has(place) ? [i] : [])));
     this.item = { ...item, ...this.#write(item, trace, alarms) };
@@ -125,15 +164,16 @@ export class Translation {
 
   async #copy() {
     const done = await copyText(this.item.text);
-    this.page.announce(done ? "The translation is copied." : "It could not be copied: select the text and copy it.");
+    this.page.announce(done ? `The ${this.what} is copied.` : "It could not be copied: select the text and copy it.");
     this.copy.textContent = done ? "Copied" : "Not copied";
     clearTimeout(this.timer);
     this.timer = setTimeout(() => { this.copy.textContent = "Copy"; }, SHOWN);
   }
 
   async #alternatives(how) {
-    const answer = await request("v1/translate", this.#body(how), this.control?.signal);
-    const [item] = answer.translations;
+    const path = this.source.picture ? "v1/caption" : "v1/translate";
+    const answer = await request(path, this.#body(how), this.control?.signal);
+    const item = answer.caption ?? answer.translations[0];
     const all = item.alternatives?.length ? item.alternatives : [item];
     return all.map((one) => {
       if (!one.figure) return one;
@@ -152,7 +192,20 @@ export class Translation {
     if (text === null || text === word.text) return;
     const edited = new Map([...this.edited].filter(([n]) => n < i));
     if (text) edited.set(i, text);
-    this.run(this.text, before + text, edited);
+    this.run(this.source, before + text, edited);
+  }
+
+  // While a caption is written, mark the last word with weights in its panel.
+  light() {
+    const panel = this.page.panel(this);
+    if (!this.source.picture || !this.element.classList.contains("t-streaming") || !panel?.units) return;
+    const written = ({ text }, i) => text !== "</s>" && panel.rows[i].total > 0;
+    const last = panel.units.target.findLastIndex(written);
+    if (last < 0) return;
+    const active = { panel, side: "target", i: last };
+    panel.status.setAttribute("aria-live", "off"); // the whole caption is announced at its end
+    panel.mark(active);
+    this.mark(panel, active);
   }
 
   // Mark the word that is pointed at or focused in the figure too.

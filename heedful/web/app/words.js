@@ -6,16 +6,17 @@ const UNSURE = 0.5; // below this confidence a word is marked, as in the figure
 let editors = 0;
 
 export class Words {
-  // `on` has the callbacks point(i), focus(i), with null for no word, and edit(i).
-  constructor(on) {
+  // `on` has the callbacks point(i), focus(i), with null for no word, and edit(i); `what` is a translation or a caption.
+  constructor(on, what) {
     this.on = on;
+    this.what = what;
     this.words = [];
     this.spans = [];
     this.gaps = [new Text()];
     this.at = 0;
     this.unfocused = null;
     this.element = make("p", { className: "t-text", dir: "auto", role: "group" }, this.gaps[0]);
-    this.element.setAttribute("aria-label", "translation: arrows move from word to word, Enter changes one");
+    this.element.setAttribute("aria-label", `${what}: arrows move from word to word, Enter changes one`);
     this.#listen();
   }
 
@@ -41,7 +42,7 @@ export class Words {
       span.classList.toggle("t-alarm", alarm);
       span.classList.toggle("t-edited", edited);
       span.classList.toggle("t-copied", copied);
-      const notes = [unsure && "low confidence", alarm && "alarm", edited && "edited", copied && "copied from the source"];
+      const notes = [unsure && "low confidence", alarm && "alarm", edited && "edited", copied && (this.what === "caption" ? "unknown" : "copied from the source")];
       const title = [`confidence ${percent(word.confidence)}`, ...notes.filter(Boolean)].join(", ");
       span.title = title;
       span.setAttribute("aria-label", `${cut(word.start, word.end)}, ${title}`);
@@ -142,7 +143,7 @@ export function editWord(words, i) {
   input.setAttribute("aria-describedby", hint);
   const go = make("button", { type: "button", className: "p-main" }, "Go on from here");
   const leave = make("button", { type: "button", className: "p-secondary" }, "Leave it");
-  const note = make("span", { id: hint, className: "p-hidden" }, "The words after it are translated again.");
+  const note = make("span", { id: hint, className: "p-hidden" }, "The words after it are written again.");
   const bar = make("div", { className: "t-bar" }, note, go, leave);
   const wide = span.offsetWidth;
   const fit = () => {

@@ -88,7 +88,7 @@ class Panel {
     this.rows = sparse ? wordRows(sparse, maps, source, target) : target.map(() => ({ links: [], total: 0 }));
     this.ribbons = view === "braid" || view === "self";
     this.kept = this.ribbons ? largestLinks(this.rows, keep) : largestLinks(this.rows, 1, VISIBLE);
-    this.drawing = sparse ? DRAW[view === "heads" && !this.heads ? "heatmap" : view](this) : bottleneck(this);
+    this.drawing = sparse ? DRAW[view === "heads" && !this.heads ? "heatmap" : view](this) : (this.trace.image ? DRAW.picture : bottleneck)(this);
     this.writeNote();
     this.view.mark();
   }

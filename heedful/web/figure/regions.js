@@ -12,7 +12,7 @@ DRAW.regions = function regions(panel) {
   const { image } = panel.trace;
   const words = regionWords(panel);
   panel.words = words;
-  const stage = picture(panel, "r-stage");
+  const stage = picture(panel, "r-stage", image.name);
   const box = make("div", { className: "r-box", hidden: true });
   stage.append(box, cellList(panel));
   const list = wordList(panel, "target");
@@ -29,9 +29,9 @@ DRAW.regions = function regions(panel) {
       const word = active?.side === "target" ? words[active.i] : null;
       veil.hidden = !word;
       if (word) drawVeil(veil, word, image, panel.view.state.weights === "smooth");
-      const linked = word && panel.choice === "read" ? linkedBox(panel, word) : null;
-      box.hidden = !linked;
-      if (linked) place(box, linked, image);
+      const sides = word && boxOf(panel, word);
+      box.hidden = !sides;
+      if (sides) place(box, sides, image);
       stage.classList.toggle("r-dimmed", Boolean(word));
       for (const one of thumbs.children) one.classList.toggle("v-active", Boolean(word) && Number(one.dataset.i) === active.i);
       if (active?.side !== "source") return;
@@ -51,12 +51,25 @@ DRAW.regions = function regions(panel) {
       const smooth = `smoothed by cubic interpolation between the centres of ${grid}`;
       const parts = [`${panel.shown()}.`, `Weights ${panel.view.state.weights === "smooth" ? smooth : `as the grid is: ${grid}`}.`];
       parts.push("As bright as the share of the word\u2019s largest weight; darker where part of it is on no region.");
-      if (panel.choice === "read" && panel.trace.linked?.some((cells) => cells.length)) {
-        parts.push("Box: around the regions that the read-out links to the word.");
+      if (words.some((word) => boxOf(panel, word))) {
+        parts.push("Box: around the largest weight and the regions connected with it that have at least half of it.");
       }
       return parts;
     },
   };
+};
+
+// A model without attention: the picture, and the words.
+DRAW.picture = function wholePicture(panel) {
+  const { image } = panel.trace;
+  const list = wordList(panel, "target");
+  list.classList.add("r-words");
+  panel.items.source = [];
+  panel.box.replaceChildren(picture(panel, "r-stage"), list);
+  panel.box.style.setProperty("--shape", `${image.width} / ${image.height}`);
+  panel.box.style.setProperty("--ratio", image.width / image.height);
+  panel.box.querySelector("canvas").hidden = true;
+  return { mark: () => {} };
 };
 
 // Target words with their weights over the regions, and on none.
@@ -79,11 +92,11 @@ function regionWords(panel) {
 const weightAt = (word, region) => (region < word.weights.length ? word.weights[region] : word.none);
 
 // The picture, and a canvas over it for the veil.
-function picture(panel, className) {
+function picture(panel, className, alt = "") {
   const { image } = panel.trace;
   const source = image.picture ?? panel.view.pictures.get(image.key);
   const shown = source
-    ? make("img", { src: source, alt: "", draggable: false })
+    ? make("img", { src: source, alt, draggable: false })
     : make("div", { className: "r-missing" });
   return make("div", { className }, shown, make("canvas", { ariaHidden: "true" }));
 }
@@ -173,16 +186,9 @@ function cubic(cells, points) {
   });
 }
 
-// The smallest box around the regions that the read-out links to a word, in pixels; null without.
-function linkedBox(panel, word) {
-  const { image, linked } = panel.trace;
-  const cells = panel.unit === "words" ? linked?.[word.t] ?? [] : [];
-  if (!cells.length) return null;
-  const rows = cells.map((cell) => Math.floor(cell / image.columns));
-  const columns = cells.map((cell) => cell % image.columns);
-  const [wide, high] = [image.width / image.columns, image.height / image.rows];
-  const [x, y] = [Math.min(...columns) * wide, Math.min(...rows) * high];
-  return [x, y, (Math.max(...columns) + 1) * wide - x, (Math.max(...rows) + 1) * high - y];
+// The box of a word in pixels, by the read-out; null if it has none.
+function boxOf(panel, word) {
+  return panel.choice === "read" && panel.unit === "words" ? panel.trace.boxes?.[word.t] ?? null : null;
 }
 
 function place(element, [x, y, width, height], image) {
@@ -223,7 +229,7 @@ function table(panel, words) {
   const rows = words.map((word) => {
     const best = word.weights.indexOf(word.largest);
     const at = word.largest > 0 ? `${Math.floor(best / image.columns) + 1}, ${(best % image.columns) + 1}` : "";
-    const box = panel.choice === "read" ? linkedBox(panel, word) : null;
+    const box = boxOf(panel, word);
     const cells = [largestText(word), at, percent(word.none), percent(confidence(panel, word.t))];
     cells.push(box ? box.map(Math.round).join(", ") : "");
     const name = make("th", { scope: "row" }, make("bdi", {}, panel.units.target[word.t].text));
