@@ -257,7 +257,10 @@ def systems(
         def open_() -> heedful.Translator:
             translator = options.open_model(path, others, how.device, how.threads, links=links)
             if translator.reads_images and test_set.images is None:
-                raise ConfigError(f"{path}: this model captions images; name their folder or archive with --images")
+                how_to = "name their folder or archive with --images"
+                if columns is None:
+                    how_to = "heedful evaluate and compare take them, with --images"
+                raise ConfigError(f"{path}: this model captions images; {how_to}")
             if translator.reads_images:
                 return translator
             if test_set.images is not None:

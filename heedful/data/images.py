@@ -168,7 +168,7 @@ class ImageInput:
     def encode(self, image: LoadedImage, picture: bool = True) -> EncodedImage:
         """Return an image resized as the model reads it, and its regions, with a `picture` for drawings or without."""
         pixels = resized(image.pixels, self.config.pixels)
-        regions = self.grid(image, _picture(image) if picture else b"")
+        regions = self.grid(image, small_picture(image) if picture else b"")
         digest = hashlib.blake2b(pixels.tobytes(), digest_size=8).digest()
         ids = np.frombuffer(digest, np.uint8).astype(int).tolist()
         repeated = (ids * -(-regions.count // len(ids)))[: regions.count]
@@ -184,7 +184,7 @@ class ImageInput:
         return np.stack([one.pixels for one in encoded if isinstance(one, EncodedImage)])
 
 
-def _picture(image: LoadedImage) -> bytes:
+def small_picture(image: LoadedImage) -> bytes:
     """Return an image for drawings: at most `PICTURE` pixels on its longer side, as PNG if it is small, or JPEG."""
     picture = _pillow().fromarray(image.pixels)
     picture.thumbnail((PICTURE, PICTURE))

@@ -51,6 +51,7 @@ def test_what_does_not_go_together(heedful_cli, folder, tmp_path):
     text = random_folder(tmp_path / "m", "rnn")
     short = tmp_path / "short.txt"
     short.write_text("a\n")
+    (tmp_path / "pairs.tsv").write_text("a b\tA B\n")
     rows = [folder / "captions.csv", "--columns", "image,caption"]
     for args, words in (
         (["evaluate", text, *captions(folder)], ("--images", "translates text")),
@@ -61,6 +62,7 @@ def test_what_does_not_go_together(heedful_cli, folder, tmp_path):
         (["evaluate", folder / "rnn", *rows, "--images", tmp_path / "nowhere"], ("nowhere",)),
         (["evaluate", short, *captions(folder)], ("short.txt", "60 images")),
         (["compare", folder / "rnn", folder / "fixed", *captions(folder), "--by", "ter"], ("'ter'", "cider")),
+        (["report", folder / "rnn", tmp_path / "pairs.tsv"], ("heedful evaluate", "captions images")),
         (["score", folder / "rnn", *rows], ("--images", "captions images")),
         (["score", text, *captions(folder, regions=False)], ("--images", "translates text")),
         (["readout", folder / "rnn", folder / "captions.csv"], ("--images", "--regions")),
