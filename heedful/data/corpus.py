@@ -526,8 +526,7 @@ def open_images(
     numbers: dict[str, int] = {}
     each = [numbers.setdefault(name, len(numbers)) for name in StoreRows(store, np.arange(len(store))).texts(0)]
     names = list(numbers)
-    listed = blake2b("\0".join(names).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-    key = key_of("images", VERSION, files.fingerprint(), listed, pixels, limits.bytes, limits.pixels, version("pillow"))
+    key = key_of("images", VERSION, files.fingerprint(names), pixels, limits.bytes, limits.pixels, version("pillow"))
 
     def fill(writer: Writer) -> None:
         bad: list[tuple[str, str]] = []

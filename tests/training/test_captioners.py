@@ -153,8 +153,15 @@ def test_images_are_decoded_once_and_cached(tmp_path: Path, monkeypatch: pytest.
     listed, _third = opened(Inputs((CaptionList(squares.rows, str(squares.images)),)))
     assert len(decoded) == 20
     assert listed.digest == first.digest
-    opened(inputs, image={"pixels": 16, "patch": 4})
+    # A file that no caption names changes nothing; one that a caption names does.
+    (squares.images / "notes.txt").write_text("x")
+    assert opened(Inputs((CaptionFile(str(squares.captions), str(squares.images)),)))[0].digest == first.digest
+    assert len(decoded) == 20
+    shutil.copy(squares.images / "001.png", squares.images / "000.png")
+    assert opened(Inputs((CaptionFile(str(squares.captions), str(squares.images)),)))[0].digest != first.digest
     assert len(decoded) == 40
+    opened(inputs, image={"pixels": 16, "patch": 4})
+    assert len(decoded) == 60
 
 
 def test_regions_guide_attention(squares: Squares) -> None:
