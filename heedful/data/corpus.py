@@ -36,7 +36,7 @@ import numpy.typing as npt
 from heedful.config import TextConfig
 from heedful.data.cache import Array, Arrays, Log, Writer, key_of, stored
 from heedful.data.formats import Pair, portions
-from heedful.data.images import LIMITS, ImageFiles, ImageLimits, load_image, resized
+from heedful.data.images import LIMITS, ImageFiles, ImageLimits, LoadedImage, load_image, resized
 from heedful.data.links import CorpusLinks, Words, word_sizes
 from heedful.data.store import CHUNK, ReportCount, Store, StoreRows
 from heedful.data.workers import in_order
@@ -510,6 +510,14 @@ class ImageStore:
 
     def __len__(self) -> int:
         return len(self.names)
+
+    def square(self, name: str) -> LoadedImage:
+        """Return the square of an image by its name."""
+        return LoadedImage(name, np.array(self.squares[self._places[name]]))
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {name: number for number, name in enumerate(self.names)}
 
     def readable(self, rows: Array) -> Array:
         """Return those rows of the store whose image can be read."""
