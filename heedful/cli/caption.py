@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, nullcontext
+from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, TypeVar
 
 import typer
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from heedful.data.images import LoadedImage
 
 
+T = TypeVar("T")
 STDIN = "-"
 IMAGES, PIXELS = 32, 48_000_000  # decoded at once: so many images, or about so many pixels
 PROGRESS = 50  # files from which on progress is shown
@@ -73,6 +74,13 @@ def caption(
     ascii_only: options.Ascii = False,
     device: options.Device = "auto",
     threads: options.Threads = 0,
+    server: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Use a server (heedful serve); MODEL is a name there, - its default."),
+    ] = None,
+    patience: Annotated[
+        float, typer.Option(metavar="SECONDS", help="How long to retry while the --server is down or busy.")
+    ] = 60,
     json: options.Json = False,
 ) -> None:
     """Caption images with a model that was trained on captions (`heedful train --images`).
@@ -93,7 +101,14 @@ def caption(
     options.check_unused("with --ascii, which draws the grid", {"--smooth": ascii_only and smooth})
     if images.count(STDIN) > 1:
         raise ConfigError("- is standard input, which has one image; give it once")
-    with options.name_options():
+    if server:
+        here = {"--penalty": penalty != "length", "--alpha": alpha != 1, "--min-length": min_length != 0}
+        here |= {"--max-length": max_length != 0, "--no-repeat": no_repeat != 0, "--sample": sample}
+        here |= {"--with": bool(with_), "--device": device != "auto", "--threads": threads != 0}
+        options.check_unused("with --server; it applies to models that are opened here", here)
+    else:
+        options.check_unused("without --server", {"--patience": patience != 60})
+    with options.name_options(), ExitStack() as stack:
         how = heedful.Decoding(
             beam=beam,
             n_best=n_best,
@@ -108,16 +123,23 @@ def caption(
             top_p=top_p,
             seed=seed,
         )
-        translator = options.open_model(model, with_, device, threads, links=alignments)
-        _ = translator.parts.image_input  # raises ConfigError if the model translates text
-        files = _Files(images)
         form = _CaptionOutput(len(images) > 1, show, alignments, smooth, ascii_only, how)
+        if server:
+            from heedful.cli.remote import RemoteCaptioner
+
+            remote = RemoteCaptioner(server, patience, str(model), how, prefix, show, alignments)
+            stack.callback(remote.client.close)
+            files: _Files[Any] = _Files(images, lambda path: remote.caption(path, _content(path)))
+            portion: Iterator[list[tuple[str, heedful.Translation]]] = ([one] for one in files)
+        else:
+            translator = options.open_model(model, with_, device, threads, links=alignments)
+            _ = translator.parts.image_input  # raises ConfigError if the model translates text
+            files = _Files(images, load_argument)
+            portion = _captioned(translator, files, how, prefix, show or alignments)
         bar = len(images) >= PROGRESS and not sys.stdout.isatty()
         with progress_bar("images", len(images)) if bar else nullcontext(lambda count: None) as done:
-            for some in portions(files, IMAGES, PIXELS, lambda pair: pair[1].width * pair[1].height):
-                loaded = [image for _, image in some]
-                captions = translator.caption(loaded, how, prefix=prefix, trace=show or alignments)
-                for (path, _), made in zip(some, captions, strict=True):
+            for some in portion:
+                for path, made in some:
                     for note in made.notes:
                         log(f"{path}: {options.as_options(note)}")
                     if json:
@@ -130,16 +152,25 @@ def caption(
         raise typer.Exit(2)
 
 
-class _Files:
-    """The images of files, with their paths; one that cannot be read is reported and counted, if there are others."""
+def _captioned(
+    translator: heedful.Translator, files: _Files[LoadedImage], how: heedful.Decoding, prefix: str | None, trace: bool
+) -> Iterator[list[tuple[str, heedful.Translation]]]:
+    """Yield the captions of some images at a time, with their paths."""
+    for some in portions(files, IMAGES, PIXELS, lambda pair: pair[1].width * pair[1].height):
+        captions = translator.caption([image for _, image in some], how, prefix=prefix, trace=trace)
+        yield [(path, made) for (path, _), made in zip(some, captions, strict=True)]
 
-    def __init__(self, paths: Sequence[str]) -> None:
-        self.paths, self.bad = paths, 0
 
-    def __iter__(self) -> Iterator[tuple[str, LoadedImage]]:
+class _Files(Generic[T]):
+    """What is made of files, with their paths; one that cannot be read is reported and counted, if there are others."""
+
+    def __init__(self, paths: Sequence[str], make: Callable[[str], T]) -> None:
+        self.paths, self.make, self.bad = paths, make, 0
+
+    def __iter__(self) -> Iterator[tuple[str, T]]:
         for path in self.paths:
             try:
-                yield path, load_argument(path)
+                yield path, self.make(path)
             except DataError as problem:
                 if len(self.paths) == 1:
                     raise
@@ -149,13 +180,21 @@ class _Files:
 
 def load_argument(path: str) -> LoadedImage:
     """Return the image of a file, or of standard input if the path is -."""
-    from heedful.data.images import LIMITS, load_image
+    from heedful.data.images import load_image
+
+    content = _content(path)
+    return load_image(content, "standard input" if path == STDIN else "")
+
+
+def _content(path: str) -> str | bytes:
+    """Return the bytes on standard input if the path is -, and otherwise the path."""
+    from heedful.data.images import LIMITS
 
     if path != STDIN:
-        return load_image(path)
+        return path
     if sys.stdin is None:
         raise DataError("standard input is closed, and - is the image on it")
-    return load_image(sys.stdin.buffer.read(LIMITS.bytes + 1), "standard input")
+    return sys.stdin.buffer.read(LIMITS.bytes + 1)
 
 
 def _print(path: str, made: heedful.Translation, form: _CaptionOutput) -> None:

@@ -1,4 +1,4 @@
-"""`heedful translate --server`: translations by a server, printed like those of a local model."""
+"""`heedful translate --server` and `heedful caption --server`: results of a server, as those of a local model."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import heedful
@@ -85,6 +86,57 @@ def translate_remotely(request: RemoteOptions, lines: Iterable[str], stream: boo
                 else:
                     _print(item, request, has_breaks)
         notes.log()
+
+
+class RemoteCaptioner:
+    """Captions of images by a server; with `show` and `alignments` they have traces."""
+
+    def __init__(
+        self,
+        url: str,
+        patience: float,
+        model: str,
+        how: heedful.Decoding,
+        prefix: str | None,
+        show: bool,
+        alignments: bool,
+    ) -> None:
+        token = os.environ.get("HEEDFUL_TOKEN", "")
+        self.client = heedful.Client(url, token, patience=patience, waits=_Retrying())
+        self.model, self.how, self.prefix = None if model == "-" else model, how, prefix
+        self.show, self.traced = show, show or alignments
+
+    def caption(self, name: str, image: str | bytes) -> heedful.Translation:
+        """Return the caption of an image, given by its path or its bytes."""
+        item = self.client.caption(
+            image,
+            name="standard input" if isinstance(image, bytes) else os.path.basename(image)[-200:],
+            model=self.model,
+            beam=self.how.beam,
+            n_best=self.how.n_best,
+            prefix=self.prefix,
+            trace=True,
+        )
+        picture = b""
+        if self.show:
+            from heedful.data.images import load_image, small_picture
+
+            picture = small_picture(load_image(image))
+        with _naming(self.client.url):
+            made = self._translation(item, picture)
+            others = tuple(self._translation(other, picture) for other in item.get("alternatives") or ())
+        return replace(made, n_best=others) if others else made
+
+    def _translation(self, item: dict[str, Any], picture: bytes) -> heedful.Translation:
+        from heedful.draw.trace_codec import decode_trace
+
+        trace = decode_trace(item.get("figure"), item["source"], item["text"])
+        if trace.image is None:
+            raise DataError("the answer has no regions of an image")
+        trace = replace(trace, source=trace.image.text(), image=replace(trace.image, picture=picture))
+        length, notes = len(trace.target.tokens), tuple(item.get("notes") or ())
+        record = trace if self.traced else None
+        return heedful.Translation(item["source"], item["text"], item["score"], length, record, notes)
 
 
 class _Retrying:

@@ -17,6 +17,7 @@ Regions are JSON lines: `{"image": "a.png", "word": 1, "x": 10, "y": 20, "w": 32
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
 import math
@@ -104,9 +105,11 @@ class CaptionFile:
         return bool(self.regions)
 
     def fingerprint(self) -> list[str]:
-        """Return a hash key of the captions: format, all bytes, and the names, sizes and times of the images."""
+        """Return a hash key of the captions: format, all bytes, and the names of all images."""
         contents = [digest_of(Path(path)) if path else "" for path in (self.path, self.regions)]
-        return [self.format, self.columns, *contents, self.image_files.fingerprint()]
+        names = "\0".join([str(self.image_files.path), *sorted(self.image_files.names)])
+        listed = hashlib.blake2b(names.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+        return [self.format, self.columns, *contents, listed]
 
     @cached_property
     def image_files(self) -> ImageFiles:

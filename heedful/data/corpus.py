@@ -36,7 +36,7 @@ import numpy.typing as npt
 from heedful.config import TextConfig
 from heedful.data.cache import Array, Arrays, Log, Writer, key_of, stored
 from heedful.data.formats import Pair, portions
-from heedful.data.images import LIMITS, ImageFiles, ImageLimits, load_image, resized
+from heedful.data.images import LIMITS, ImageFiles, ImageLimits, LoadedImage, load_image, resized
 from heedful.data.links import CorpusLinks, Words, word_sizes
 from heedful.data.store import CHUNK, ReportCount, Store, StoreRows
 from heedful.data.workers import in_order
@@ -511,6 +511,14 @@ class ImageStore:
     def __len__(self) -> int:
         return len(self.names)
 
+    def square(self, name: str) -> LoadedImage:
+        """Return the square of an image by its name."""
+        return LoadedImage(name, np.array(self.squares[self._places[name]]))
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {name: number for number, name in enumerate(self.names)}
+
     def readable(self, rows: Array) -> Array:
         """Return those rows of the store whose image can be read."""
         return rows[(self.sizes[self.numbers[rows]] > 0).all(1)]
@@ -526,8 +534,7 @@ def open_images(
     numbers: dict[str, int] = {}
     each = [numbers.setdefault(name, len(numbers)) for name in StoreRows(store, np.arange(len(store))).texts(0)]
     names = list(numbers)
-    listed = blake2b("\0".join(names).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-    key = key_of("images", VERSION, files.fingerprint(), listed, pixels, limits.bytes, limits.pixels, version("pillow"))
+    key = key_of("images", VERSION, files.fingerprint(names), pixels, limits.bytes, limits.pixels, version("pillow"))
 
     def fill(writer: Writer) -> None:
         bad: list[tuple[str, str]] = []

@@ -168,7 +168,7 @@ class ImageInput:
     def encode(self, image: LoadedImage, picture: bool = True) -> EncodedImage:
         """Return an image resized as the model reads it, and its regions, with a `picture` for drawings or without."""
         pixels = resized(image.pixels, self.config.pixels)
-        regions = self.grid(image, _picture(image) if picture else b"")
+        regions = self.grid(image, small_picture(image) if picture else b"")
         digest = hashlib.blake2b(pixels.tobytes(), digest_size=8).digest()
         ids = np.frombuffer(digest, np.uint8).astype(int).tolist()
         repeated = (ids * -(-regions.count // len(ids)))[: regions.count]
@@ -184,7 +184,7 @@ class ImageInput:
         return np.stack([one.pixels for one in encoded if isinstance(one, EncodedImage)])
 
 
-def _picture(image: LoadedImage) -> bytes:
+def small_picture(image: LoadedImage) -> bytes:
     """Return an image for drawings: at most `PICTURE` pixels on its longer side, as PNG if it is small, or JPEG."""
     picture = _pillow().fromarray(image.pixels)
     picture.thumbnail((PICTURE, PICTURE))
@@ -452,11 +452,13 @@ class ImageFiles:
         """Return an image; raise DataError if there is none of this name, or it cannot be read."""
         return load_image(self.read(name, limits), name, limits)
 
-    def fingerprint(self) -> str:
-        """Return a hash of all names with the size and the time or checksum of each file, without reading them."""
-        return hashlib.blake2b(
-            repr(self._archive.stamps()).encode("utf-8", "surrogatepass"), digest_size=16
-        ).hexdigest()
+    def fingerprint(self, names: Sequence[str] | None = None) -> str:
+        """Return a hash of some files, or all: names, with the size and the time or checksum of each.
+
+        Nothing is read.
+        """
+        stamps = self._archive.stamps(sorted(self._archive.sizes) if names is None else names)
+        return hashlib.blake2b(repr(stamps).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
     @cached_property
     def _by_last(self) -> dict[str, list[str]]:
@@ -552,8 +554,8 @@ class _Folder:
     def read(self, name: str, limits: ImageLimits) -> bytes:
         return _content(self.path / name, limits)
 
-    def stamps(self) -> list[tuple[str, int, int]]:
-        return [(name, size, self.times[name]) for name, size in sorted(self.sizes.items())]
+    def stamps(self, names: Sequence[str]) -> list[tuple[object, ...]]:
+        return [(name, self.sizes[name], self.times[name]) for name in names]
 
 
 class _Zip:
@@ -586,8 +588,8 @@ class _Zip:
         except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError, ValueError) as e:
             raise DataError(f"{name}: cannot be read from {self.path} ({str(e)[:150]})") from None
 
-    def stamps(self) -> list[tuple[str, int, int]]:
-        return [(name, entry.file_size, entry.CRC) for name, entry in sorted(self.entries.items())]
+    def stamps(self, names: Sequence[str]) -> list[tuple[object, ...]]:
+        return [(name, self.entries[name].file_size, self.entries[name].CRC) for name in names]
 
 
 class _Tar:
@@ -635,5 +637,5 @@ class _Tar:
             raise DataError(f"{name}: the archive {self.path} is cut short")
         return content
 
-    def stamps(self) -> list[tuple[object, ...]]:
-        return [self.stamp, *sorted((name, *place) for name, place in self.places.items())]
+    def stamps(self, names: Sequence[str]) -> list[tuple[object, ...]]:
+        return [self.stamp, *((name, *self.places[name]) for name in names)]

@@ -30,9 +30,12 @@ def image_settings(image: Mapping[str, object]) -> dict[str, object]:
     Raises ConfigError for a network that timm does not have, and ModelError for a folder without a captioner.
     """
     weights, backbone = str(image.get("weights") or ""), str(image.get("backbone") or "")
-    if weights and not weights.startswith(HUB) and Path(weights).is_dir():
-        known = _captioner(weights)[1]
-        return {**{name: getattr(known, name) for name in SHAPE}, **image}
+    if weights and not weights.startswith(HUB):
+        if Path(weights).is_dir():
+            known = _captioner(weights)[1]
+            return {**{name: getattr(known, name) for name in SHAPE}, **image}
+        if not Path(weights).exists():
+            raise ModelError(f"{weights}: there is no such file of weights, nor a captioner's folder (image.weights)")
     settings = dict(image)
     if weights.startswith(HUB) and not backbone:
         settings["backbone"] = backbone = parse_name(weights)[0].rpartition("/")[2]
@@ -40,9 +43,9 @@ def image_settings(image: Mapping[str, object]) -> dict[str, object]:
         settings.setdefault("encoder", "timm")
     if settings.get("encoder") == "timm" and not {"pixels", "patch"} <= settings.keys():
         pixels, stride = timm_sizes(backbone)
-        patch = settings.setdefault("patch", stride)
-        if isinstance(patch, int) and patch > 0:  # otherwise an error, of which the settings tell
-            settings.setdefault("pixels", pixels // patch * patch)
+        patch = str(settings.setdefault("patch", stride))
+        if patch.isdecimal() and int(patch):  # otherwise an error, of which the settings tell
+            settings.setdefault("pixels", pixels // int(patch) * int(patch))
     return settings
 
 
@@ -116,7 +119,7 @@ def _fitting(
     known = {_key(name) for name in whole}
     file_names = {_key(name): name for name in weights if not name.endswith("num_batches_tracked")}
     missing = [name for name in wanted if _key(name) not in file_names]
-    unknown = [name for key, name in file_names.items() if key not in known]
+    unknown = sorted(name for key, name in file_names.items() if key not in known)
     fitting = {name: weights[file_names[_key(name)]] for name in wanted if _key(name) in file_names}
     shapes = [
         f"{file_names[_key(name)]} has {tuple(weight.shape)}, expected {tuple(wanted[name].shape)}"

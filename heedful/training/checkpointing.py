@@ -455,8 +455,8 @@ class Checkpointer:
         try:
             pairs: list[tuple[Any, str]] = [(pair.source, pair.target) for pair in self.valid_pairs]
             if self.valid_images is not None:  # each image once, with its first caption
-                image, first = self.parts.image_input, {pair.source: pair.target for pair in self.valid_pairs[::-1]}
-                pairs = [(image.encode(self.valid_images.load(x), picture=False), y) for x, y in first.items()]
+                first = {pair.source: pair.target for pair in self.valid_pairs[::-1]}
+                pairs = [(self.valid_images.square(name), caption) for name, caption in first.items()]
             readout = self.measure_alarms(self.parts, self.training_step.device, pairs, self.config.batch_tokens)
         except HeedfulError as error:
             reporter.log(f"the alarms of the model could not be measured: {error}")

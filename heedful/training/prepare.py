@@ -152,7 +152,7 @@ class TrainingData:
     valid_pairs: list[Pair]
     valid_batches: Batches
     digest: str
-    valid_images: ImageFiles | None = None
+    valid_images: ImageStore | None = None
     losses: dict[str, AuxiliaryLoss] = field(default_factory=dict)
 
     @property
@@ -451,7 +451,7 @@ def prepare(
         valid_pairs,
         _batches(valid, config),
         pairs.digest,
-        None if pairs.images is None else pairs.images[1].files,
+        None if pairs.images is None else pairs.images[1],
         losses,
     )
 

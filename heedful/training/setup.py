@@ -449,10 +449,13 @@ ON_CPU = {
 
 
 # Captions are short, and an image takes more time than its caption.
-CAPTION_TRAINING: Mapping[str, object] = {"batch_sentences": 64, "rate": 0.001, "warmup": 200, "valid_every": 250}
+CAPTION_TRAINING: Mapping[str, object] = {"batch_sentences": 64, "warmup": 200, "valid_every": 250}
 CAPTION_MODELS: tuple[Settings, Settings] = (
-    {"model": {"width": 256, "embedding": 128, "tied": True, "dropout": 0.2}},
-    {"model": {"layers": 2, "width": 192, "inner": 384, "heads": 4, "dropout": 0.1, "tied": "target"}},
+    {"model": {"width": 256, "embedding": 128, "tied": True, "dropout": 0.2}, "training": {"rate": 0.003}},
+    {
+        "model": {"layers": 2, "width": 192, "inner": 384, "heads": 4, "dropout": 0.1, "tied": "target"},
+        "training": {"rate": 0.002},
+    },
 )
 CAPTIONS = {
     "none": Preset(0, "rnn", {}, {}, {}),

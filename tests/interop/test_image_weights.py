@@ -130,12 +130,10 @@ class Command:
         ("w.pth", b"no weights", "not plain weights"),
         ("w.safetensors", b"no weights", "not a safetensors file"),
         ("w.txt", b"no weights", ".safetensors, .pth"),
-        ("w.pth", None, "No such file"),
     ],
 )
 def test_files_that_are_not_weights(tmp_path, capsys, name, content, named) -> None:
-    if content is not None:
-        (tmp_path / name).write_bytes(content)
+    (tmp_path / name).write_bytes(content)
     model, image = captions(weights=str(tmp_path / name))
     with pytest.raises(ModelError, match=named) as error:
         load_image_encoder(model, image)
@@ -214,6 +212,16 @@ def test_a_frozen_encoder_needs_weights() -> None:
     model, image = captions(frozen=True)
     with pytest.raises(ConfigError, match="image.frozen=true needs image.weights"):
         load_image_encoder(model, image)
+
+
+def test_no_such_file(tmp_path) -> None:
+    with pytest.raises(ModelError, match="nothing.pth.*image.weights"):
+        image_settings({"backbone": "tiny", "weights": str(tmp_path / "nothing.pth")})
+
+
+def test_a_size_of_regions_as_text() -> None:
+    settings = image_settings({"backbone": "tiny", "patch": "3"})
+    assert settings["pixels"] == 15
 
 
 @pytest.mark.parametrize("image", [{"pixels": 32}, {"patch": 2}, {"patch": "x"}, {"patch": 0}])

@@ -9,6 +9,7 @@ import json
 import struct
 import zlib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -343,6 +344,22 @@ def test_the_worker_process_writes_captions(tmp_path: Path) -> None:
         for seed, image in enumerate(images):
             assert ask(service, file(seed=seed))[1]["caption"]["text"] == MODELS["rnn"].caption(image).text
         assert engine.worker_ready
+
+
+def test_many_at_once_are_what_each_is_alone(service: Running) -> None:
+    options: list[dict[str, object]] = [{}, {"beam": 3}, {"prefix": "two"}, {"stream": True}, {"model": "transformer"}]
+    asked = [(seed, options[seed % len(options)]) for seed in range(20)]
+
+    def one(seed: int, fields: dict[str, object]) -> str:
+        status, answer = ask(service, file(seed=seed), **fields)
+        assert status == 200
+        return (events(answer)[-1][1] if fields.get("stream") else answer)["caption"]["text"]
+
+    with ThreadPoolExecutor(10) as pool:
+        captions = list(pool.map(lambda pair: one(*pair), asked))
+    for (seed, fields), text in zip(asked, captions, strict=True):
+        how = {name: value for name, value in fields.items() if name in ("beam", "prefix")}
+        assert text == MODELS[str(fields.get("model", "rnn"))].caption(picture(seed), **how).text
 
 
 def test_the_document(service: Running) -> None:

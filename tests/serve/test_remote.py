@@ -140,3 +140,45 @@ def test_nobody_there_is_said_at_once(heedful_cli: Callable[..., Done]) -> None:
     assert (done.code, "patience nan; expected seconds" in done.err) == (2, True)
     done = heedful_cli("translate", "x", "a", "--patience", "5")
     assert (done.code, "--patience has no effect without --server" in done.err) == (2, True)
+
+
+def test_captions_of_a_server(tmp_path: Path, heedful_cli: Callable[..., Done]) -> None:
+    pillow = pytest.importorskip("PIL.Image")
+    from tiny_captioner import captioner, picture
+
+    model, folder = captioner("transformer"), tmp_path / "m"
+    model.save(folder)
+    paths = [tmp_path / "a.png", tmp_path / "b.png"]
+    for seed, path in enumerate(paths):
+        pillow.fromarray(picture(seed).pixels).save(path)
+    with running({"text": random_translator("rnn"), "images": model}) as service:
+        there = ("--server", service.url)
+        for arguments in (
+            (),
+            (paths[1],),
+            ("--beam", "3", "--n-best", "2"),
+            ("--alignments",),
+            ("--show", "--ascii"),
+            ("--prefix", "two"),
+            ("--json",),
+        ):
+            remote = heedful_cli("caption", "-", paths[0], *arguments, *there)
+            local = heedful_cli("caption", folder, paths[0], *arguments)
+            assert (remote.code, remote.out, remote.err) == (local.code, local.out, local.err)
+            assert remote.code == 0
+        remote, local = (
+            json.loads(heedful_cli("caption", *which, paths[0], "--json", "--alignments").out)
+            for which in (("images", *there), (folder,))
+        )
+        assert remote.keys() == local.keys()
+        assert remote["boxes"] == local["boxes"]
+        done = heedful_cli("caption", "images", "-", *there, stdin=paths[0].read_bytes())
+        assert done.out == heedful_cli("caption", folder, paths[0]).out
+        (tmp_path / "c.png").write_text("hello")
+        done = heedful_cli("caption", "-", *paths, tmp_path / "c.png", *there)
+        assert (done.code, len(done.out.splitlines()), "c.png" in done.err) == (2, 2, True)
+        for arguments, fact in ((("text",), "text"), (("nobody",), "nobody"), (("-", "--sample"), "--sample")):
+            done = heedful_cli("caption", *arguments, paths[0], *there)
+            assert (done.code, fact in done.err) == (2, True)
+    done = heedful_cli("caption", folder, paths[0], "--patience", "3")
+    assert (done.code, "--patience" in done.err) == (2, True)

@@ -87,6 +87,9 @@ def test_choose_a_picture_and_see(visit: Visit) -> None:
     assert {live for _, active, veil, live in page.evaluate("seen") if active is not None and veil} == {"off"}
     assert page.locator(".t-active").count() == 0
     assert page.locator(".r-stage canvas").first.is_hidden()
+    hint = page.eval_on_selector(".v-status", "e => getComputedStyle(e, '::before').content")
+    assert "caption" in hint
+    assert "translation" not in hint
 
 
 def test_words_and_regions(visit: Visit) -> None:

@@ -22,6 +22,7 @@ from heedful.interop.folder import read_model
 from heedful.training import Inputs, estimate_run, run_training
 from heedful.training.callbacks import Reporter
 from heedful.training.prepare import PairSets, TrainingData, learn_codecs, open_pairs, prepare
+from heedful.translator.train import train_model
 
 pytest.importorskip("PIL.Image")
 Cli = Callable[..., Done]
@@ -153,8 +154,15 @@ def test_images_are_decoded_once_and_cached(tmp_path: Path, monkeypatch: pytest.
     listed, _third = opened(Inputs((CaptionList(squares.rows, str(squares.images)),)))
     assert len(decoded) == 20
     assert listed.digest == first.digest
-    opened(inputs, image={"pixels": 16, "patch": 4})
+    # A file that no caption names changes nothing; one that a caption names does.
+    (squares.images / "notes.txt").write_text("x")
+    assert opened(Inputs((CaptionFile(str(squares.captions), str(squares.images)),)))[0].digest == first.digest
+    assert len(decoded) == 20
+    shutil.copy(squares.images / "001.png", squares.images / "000.png")
+    assert opened(Inputs((CaptionFile(str(squares.captions), str(squares.images)),)))[0].digest != first.digest
     assert len(decoded) == 40
+    opened(inputs, image={"pixels": 16, "patch": 4})
+    assert len(decoded) == 60
 
 
 def test_regions_guide_attention(squares: Squares) -> None:
@@ -435,3 +443,29 @@ def test_presets_for_captions_are_logged(squares: Squares) -> None:
     inputs = Inputs((CaptionFile(str(squares.captions), str(squares.images)),))
     estimate_run(inputs, {"training": {"steps": 2, "threads": 1}, "image": SETTINGS["image"]}, reporter=log)
     assert log.having("preset 'tiny'", "captions", "model.family=rnn")
+
+
+def test_alarms_are_measured_on_validation_images(tmp_path: Path) -> None:
+    squares = draw_squares(tmp_path / "data", 90, captions=2)
+    source = CaptionFile(str(squares.captions), str(squares.images))
+    log = Log()
+    chosen = settings(training={**FEW, "metric": "loss"})
+    train_model(Inputs((source,), (source,)), tmp_path / "m", chosen, reporter=log, preset="none")
+    assert not log.having("could not be measured")
+    readout = read_model(tmp_path / "m").readout
+    assert readout is not None
+    assert readout.alarms is not None
+    assert readout.alarms.wrong + readout.alarms.right == 90
+
+
+def test_captions_from_standard_input_and_images_from_an_archive(
+    squares: Squares, tmp_path: Path, heedful_cli: Cli
+) -> None:
+    archive = shutil.make_archive(str(tmp_path / "images"), "gztar", squares.images)
+    sets = ["--set", "model.width=16", "--set", "image.pixels=16", "--set", "training.threads=1", "--steps", "2"]
+    done = heedful_cli(
+        "train", "-", "--images", archive, "--out", tmp_path / "m", *sets, stdin=squares.captions.read_bytes()
+    )
+    assert done.code == 0, done.err
+    assert "12 images, 16 × 16 pixels" in done.err
+    assert read_model(tmp_path / "m").config.image is not None

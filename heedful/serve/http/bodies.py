@@ -60,12 +60,13 @@ class Bodies:
         self.most_reserved = max(RESERVED, 2 * BODY_COST * limits.body, IMAGE_COST * image)
         self.reserved: dict[RequestMemory, int] = {}  # bytes of requests that run or wait
 
-    async def receive(self, receive: Receive, most: int) -> bytes:
-        """Return a whole body of at most `most` bytes.
+    async def receive(self, receive: Receive, most: int | None = None) -> bytes:
+        """Return a whole body of at most `most` bytes, by default `Limits.body`.
 
         Raise HttpProblem if it is too large, too slow or makes room, or ClientGoneError.
         """
         body = _Body(asyncio.timeout(self.limits.body_seconds))
+        most = self.limits.body if most is None else most
         parts: list[bytes] = []
         self.open[body] = None
         try:

@@ -77,9 +77,9 @@ def _one(translation: Translation, options: DecodingOptions, model: str, marked:
         linked = JoinedAlignment(tuple(part.alignment for part in parts), starts)
     if options.alignments:
         record["alignment"] = links(linked) if linked else None
-    if translation.trace.image is not None:
-        record["image"] = _size(translation.trace.image)
-        record["words"] = _caption_words(translation.trace, options.alignments)
+    if (image := parts[0].trace.image) is not None:  # an image is one sentence
+        record["image"] = _size(image)
+        record["words"] = _caption_words(parts[0].trace, options.alignments)
     if options.trace:
         record["figure"] = trace_codec.encode_trace(translation.trace, model)
     if marked is not None:

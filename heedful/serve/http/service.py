@@ -28,7 +28,7 @@ from heedful.serve.limits import Limits
 
 T = TypeVar("T")
 HELPERS = 4  # threads for what is neither decoding nor quick
-IMAGES = 2  # images that are decoded at once: each takes up to ten bytes a pixel meanwhile
+IMAGES = 2  # images that are decoded at once: each takes about 14 bytes a pixel meanwhile
 GRACE = 5.0  # seconds after the deadline of a request in which its helper thread has to be done
 STUCK = 8  # threads that hang; no more are replaced, and the service is not ready
 
