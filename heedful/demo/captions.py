@@ -576,8 +576,10 @@ def _pointing(report: CaptionReport) -> str:
     if not models:
         return ""
     base = models[0][1]
-    series = [(model.title, [row.accuracy for row in pointing.rows]) for model, pointing in models]
-    series += [("chance", [row.chance for row in base.rows]), ("picture's centre", [row.centre for row in base.rows])]
+    # Chance is first, so that each model has the colour that it has in the other chart.
+    series = [("chance", [row.chance for row in base.rows])]
+    series += [(model.title, [row.accuracy for row in pointing.rows]) for model, pointing in models]
+    series += [("picture's centre", [row.centre for row in base.rows])]
     drawn = ""
     if base.rows:
         drawn = _bars([row.kind for row in base.rows], series, "Pointing accuracy, by kind of word", "per cent")
@@ -585,8 +587,8 @@ def _pointing(report: CaptionReport) -> str:
 <p>A word points at the region with its largest attention weight. It points right if the centre of that region is inside
 the gold box: that of the object, or of all objects of its group. The models read the reference captions meanwhile.</p>
 {drawn}
-{_html_table(table, "pointing accuracy", total=True)}
-<h3>Which step points</h3>
+{_html_table(table, "pointing accuracy", total=True)}</section>
+<section id="steps"><h2>Which step points</h2>
 <p>The decoder attends once to write a word and once more, in the next step, when it has read that word. For each step
 the best read-out (layer and heads) was selected on the validation scenes; this is its pointing accuracy of nouns in the
 test scenes. The better one on the validation scenes is saved in the folder of the model.</p>
