@@ -228,14 +228,15 @@ class Corpus:
         """Return the number of tokens of each side of each pair in an epoch, `</s>` counted: int32 (N, 2)."""
         return np.stack([self.source.lengths(epoch), self.target.lengths(epoch)], axis=1)
 
-    def sides(self, rows: Array, epoch: int = 0) -> tuple[Array, Array]:
+    def sides(self, rows: Array, epoch: int = 0, numbers: bool = False) -> tuple[Array, Array]:
         """Return some pairs in an epoch, padded with 0 to the longest of each side: int64 (B, S) and (B, T).
 
-        Images are as they are: uint8 (B, P, P, 3), or float16 (B, S, F).
+        Images are as they are: uint8 (B, P, P, 3), or float16 (B, S, F); or only their `numbers`, int64 (B,).
         """
-        source, lengths = self.source.rows(rows, epoch)
-        x = source if isinstance(self.source, ImageArray) else _padded(source, lengths)
-        return x, _padded(*self.target.rows(rows, epoch))
+        y = _padded(*self.target.rows(rows, epoch))
+        if isinstance(self.source, ImageArray):
+            return self.source.numbers[rows].astype(np.int64) if numbers else self.source.rows(rows, epoch)[0], y
+        return _padded(*self.source.rows(rows, epoch)), y
 
     def token_links(self, rows: Array, epoch: int = 0) -> tuple[Array, Array, Array] | None:
         """Return the links of some pairs in an epoch, if there are any: which of the rows, target and source token."""
