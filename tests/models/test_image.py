@@ -15,7 +15,15 @@ from torch import Tensor, nn
 from heedful.config import Config, ImageConfig
 from heedful.errors import ConfigError, ModelError
 from heedful.models import Network, build
-from heedful.models.image import IMAGE_ENCODERS, GridPositions, RegionEncoder, Regions, regions_of, timm_sizes
+from heedful.models.image import (
+    IMAGE_ENCODERS,
+    BatchNorm,
+    GridPositions,
+    RegionEncoder,
+    Regions,
+    regions_of,
+    timm_sizes,
+)
 
 FAMILIES = ("fixed", "rnn", "transformer")
 SMALL = {
@@ -245,3 +253,24 @@ def test_regions_of_a_model_of_text() -> None:
     with pytest.raises(ConfigError, match="reads text"):
         regions_of(build(config, 9, 9))
     assert isinstance(regions_of(captioner().parts.model), Regions)
+
+
+def test_batch_normalisation_learns_means_while_training_only() -> None:
+    encode = IMAGE_ENCODERS["conv"](settings())
+    before = {name: value.clone() for name, value in encode.named_buffers()}
+    assert before
+    encode.eval()(images())
+    assert all(torch.equal(value, before[name]) for name, value in encode.named_buffers())
+    encode.train()(images())
+    assert all(not torch.equal(value, before[name]) for name, value in encode.named_buffers())
+
+
+def test_batch_normalisation_is_that_of_pytorch() -> None:
+    torch.manual_seed(1)
+    x, ours, theirs = torch.randn(3, 5, 4, 4), BatchNorm(5), torch.nn.BatchNorm2d(5)
+    assert torch.allclose(ours(x), theirs(x))
+    assert torch.allclose(ours.mean, theirs.running_mean)
+    assert torch.allclose(ours.variance, theirs.running_var)
+    assert torch.allclose(ours.eval()(x), theirs.eval()(x))
+    one = torch.randn(1, 5, 1, 1)
+    assert torch.allclose(ours.train()(one), theirs(one))  # nothing to take a variance of
