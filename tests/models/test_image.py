@@ -15,7 +15,16 @@ from torch import Tensor, nn
 from heedful.config import Config, ImageConfig
 from heedful.errors import ConfigError, ModelError
 from heedful.models import Network, build
-from heedful.models.image import IMAGE_ENCODERS, GridPositions, RegionEncoder, Regions, regions_of, timm_sizes
+from heedful.models.image import (
+    IMAGE_ENCODERS,
+    BatchNorm,
+    GridPositions,
+    RegionEncoder,
+    Regions,
+    regions_of,
+    running_statistics,
+    timm_sizes,
+)
 
 FAMILIES = ("fixed", "rnn", "transformer")
 SMALL = {
@@ -205,6 +214,39 @@ def test_a_frozen_encoder_has_no_dropout(timm) -> None:
     network.train()
     assert not regions_of(network).image.training
     assert not regions_of(network).image.extra.training  # type: ignore[union-attr]
+
+
+def test_batch_normalisation_is_that_of_pytorch() -> None:
+    ours, theirs = BatchNorm(5).train(), nn.BatchNorm2d(5).train()
+    for seed in range(3):
+        x = torch.randn(2, 5, 4, 4, generator=torch.Generator().manual_seed(seed)) * 3 + 1
+        torch.testing.assert_close(ours(x), theirs(x))
+    torch.testing.assert_close(ours.mean, theirs.running_mean)
+    torch.testing.assert_close(ours.variance, theirs.running_var)
+    torch.testing.assert_close(ours.eval()(x), theirs.eval()(x))
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), 1e30])
+def test_statistics_stay_finite(value) -> None:
+    """Of the channel that is not finite, those before stay; the others move."""
+    normalise = BatchNorm(2).train()
+    normalise(torch.randn(2, 2, 4, 4))
+    mean, variance = normalise.mean.clone(), normalise.variance.clone()
+    x = torch.randn(2, 2, 4, 4)
+    x[0, 1, 0, 0] = value
+    normalise(x)
+    assert torch.equal(normalise.mean[1], mean[1])
+    assert torch.equal(normalise.variance[1], variance[1])
+    assert not torch.equal(normalise.mean[0], mean[0])
+    assert normalise.mean.isfinite().all()
+
+
+def test_only_statistics_that_training_changes_are_followed() -> None:
+    trained, frozen = model("rnn"), model("rnn", frozen=True)
+    names = [name for name, _ in trained.named_buffers() if name.endswith((".mean", ".variance"))]
+    assert list(running_statistics(trained)) == names
+    assert len(names) > 4
+    assert not running_statistics(frozen)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
