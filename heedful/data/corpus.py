@@ -52,7 +52,7 @@ WAYS = 32  # segmentations that are drawn for each word
 RARE, RARE_WAYS = 4, 8  # a word seen fewer times than RARE gets fewer segmentations
 BLOCK = 1 << 20  # words whose lengths are computed at once
 IMAGES, IMAGE_BYTES = 64, 4_000_000  # images that a process decodes at a time, and bytes of their files
-ENCODED = 64  # images that an image encoder computes features of at a time
+SQUARES = 32_000_000  # bytes of decoded and resized images at a time
 
 
 class TokenArray:
@@ -541,7 +541,7 @@ def open_images(
         bad: list[tuple[str, str]] = []
         notes: list[str] = []
         done = 0
-        chunks = portions(_contents(files, names, limits), IMAGES, IMAGE_BYTES, lambda one: len(one[1]))
+        chunks = portions(_contents(files, names, limits), _at_once(pixels), IMAGE_BYTES, lambda one: len(one[1]))
         for name, kind in (("pixels", np.uint8), ("sizes", np.uint32), ("hash", np.uint64)):
             writer.add(name, np.zeros(0, kind))
         with closing(in_order(_ImageDecoder(pixels, limits), chunks)) as parts:
@@ -557,6 +557,15 @@ def open_images(
 
     arrays, cached = stored(key, fill, log)
     return ImageStore(arrays, key, files, names, np.array(each, np.uint32), cached)
+
+
+def _at_once(pixels: int) -> int:
+    """Return the number of squares with a side of `pixels` that are handled at a time.
+
+    >>> _at_once(64), _at_once(2048)
+    (64, 2)
+    """
+    return max(1, min(IMAGES, SQUARES // (3 * pixels**2)))
 
 
 def _contents(files: ImageFiles, names: Sequence[str], limits: ImageLimits) -> Iterator[tuple[str, bytes, str]]:
@@ -613,8 +622,9 @@ def cached_features(
     limit = float(np.finfo(np.float16).max)
 
     def fill(writer: Writer) -> None:
-        for begin in range(0, len(images), ENCODED):
-            some = features(np.array(images.squares[begin : begin + ENCODED]))  # a copy: torch wants to write
+        size = _at_once(images.squares.shape[1])
+        for begin in range(0, len(images), size):
+            some = features(np.array(images.squares[begin : begin + size]))  # a copy: torch wants to write
             writer.add("features", np.clip(some, -limit, limit).astype(np.float16).view(np.uint16))
             writer.head = {"shape": list(some.shape[1:])}
             progress(begin + len(some), "images encoded")
