@@ -192,6 +192,16 @@ def timm_network(backbone: str, **options: Any) -> Any:  # noqa: ANN401  (a modu
         ) from None
 
 
+def library_versions(config: ImageConfig) -> str:
+    """Return the versions of the libraries that compute the features of an image."""
+    versions = [f"torch {torch.__version__}"]
+    if config.encoder == "timm":
+        import timm
+
+        versions.append(f"timm {getattr(timm, '__version__', '')}")
+    return ", ".join(versions)
+
+
 def timm_sizes(backbone: str) -> tuple[int, int]:
     """Return the pixels that a network of timm was made for, and the pixels of a region after its last layer."""
     with torch.device("meta"):

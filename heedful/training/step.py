@@ -240,7 +240,7 @@ class TrainingStep:
         """Set running statistics to their mean over all processes, each of which computed those of its share."""
         if self.processes.world > 1 and self.statistics:
             sums = self.processes.add_up(torch.cat([one.flatten() for one in self.statistics]))
-            parts = (sums / self.processes.world).split([one.numel() for one in self.statistics])
+            parts = (sums / self.processes.world).split([one.numel() for one in self.statistics])  # type: ignore[no-untyped-call]
             for statistic, part in zip(self.statistics, parts, strict=True):
                 statistic.copy_(part.view_as(statistic))
 

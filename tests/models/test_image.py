@@ -158,6 +158,11 @@ def test_the_first_state_is_made_of_the_regions_alone() -> None:
     [
         ({"encoder": "conv", "pixels": 18, "patch": 6}, "image.patch is 6"),
         ({"encoder": "conv", "pixels": 18, "patch": 4}, "18, which is not a multiple of image.patch, 4"),
+        (
+            {"encoder": "patches", "pixels": 130, "patch": 2},
+            "130 and image.patch is 2: 65 × 65 regions; at most 64 × 64",
+        ),
+        ({"encoder": "conv", "pixels": 2048, "patch": 1}, "image.patch is 1: 2048 × 2048 regions; at most 64 × 64"),
         ({"encoder": "timm", "backbone": "tiny", "patch": 8}, "have sides of 2, 4 pixels"),
         ({"encoder": "timm", "backbone": "tinny"}, "Did you mean 'tiny'"),
         ({"encoder": "timm", "backbone": "hf-hub:somebody/tiny"}, "which is not a name of timm"),
