@@ -549,7 +549,8 @@ with {SHOWN_PIXELS} × {SHOWN_PIXELS}.</p>
 {"".join(_article(report, scene) for scene in report.scenes)}</section>
 <section id="run" class="facts"><h2>How the run was made</h2>
 <p>One image encoder was trained first, inside a small captioner with attention, and is shared by the three models. It
-stays as it is while they are trained: they differ in how they read the same features of the same regions.</p>
+stays as it is while they are trained, side by side and for about the same time: they differ in how they read the same
+features of the same regions.</p>
 {facts(_facts(report))}</section>
 <section id="next" class="try"><h2>Next steps</h2>
 {steps}</section>
