@@ -282,6 +282,9 @@ class DataConfig:
     duplicates: str = _choice("drop", "keep", doc="pairs that occurred before, both sides the same")
 
 
+MOST_REGIONS = 64  # in a row of an image: attention takes memory for each region and each token
+
+
 @dataclass(frozen=True)
 class ImageConfig:
     """How images become regions, in a model that captions images."""
@@ -302,7 +305,13 @@ class ImageConfig:
         """The regions of a row, and of a column."""
         if self.pixels % self.patch:
             raise ConfigError(f"image.pixels is {self.pixels}, which is not a multiple of image.patch, {self.patch}")
-        return self.pixels // self.patch
+        side = self.pixels // self.patch
+        if side > MOST_REGIONS:
+            raise ConfigError(
+                f"image.pixels is {self.pixels} and image.patch is {self.patch}: {side} × {side} regions; at most "
+                f"{MOST_REGIONS} × {MOST_REGIONS} are possible: raise image.patch, or lower image.pixels"
+            )
+        return side
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from heedful.models.image import (
     RegionEncoder,
     Regions,
     regions_of,
+    running_statistics,
     timm_sizes,
 )
 
@@ -157,6 +158,11 @@ def test_the_first_state_is_made_of_the_regions_alone() -> None:
     [
         ({"encoder": "conv", "pixels": 18, "patch": 6}, "image.patch is 6"),
         ({"encoder": "conv", "pixels": 18, "patch": 4}, "18, which is not a multiple of image.patch, 4"),
+        (
+            {"encoder": "patches", "pixels": 130, "patch": 2},
+            "130 and image.patch is 2: 65 × 65 regions; at most 64 × 64",
+        ),
+        ({"encoder": "conv", "pixels": 2048, "patch": 1}, "image.patch is 1: 2048 × 2048 regions; at most 64 × 64"),
         ({"encoder": "timm", "backbone": "tiny", "patch": 8}, "have sides of 2, 4 pixels"),
         ({"encoder": "timm", "backbone": "tinny"}, "Did you mean 'tiny'"),
         ({"encoder": "timm", "backbone": "hf-hub:somebody/tiny"}, "which is not a name of timm"),
@@ -213,6 +219,29 @@ def test_a_frozen_encoder_has_no_dropout(timm) -> None:
     network.train()
     assert not regions_of(network).image.training
     assert not regions_of(network).image.extra.training  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), 1e30])
+def test_statistics_stay_finite(value) -> None:
+    """Of the channel that is not finite, those before stay; the others move."""
+    normalise = BatchNorm(2).train()
+    normalise(torch.randn(2, 2, 4, 4))
+    mean, variance = normalise.mean.clone(), normalise.variance.clone()
+    x = torch.randn(2, 2, 4, 4)
+    x[0, 1, 0, 0] = value
+    normalise(x)
+    assert torch.equal(normalise.mean[1], mean[1])
+    assert torch.equal(normalise.variance[1], variance[1])
+    assert not torch.equal(normalise.mean[0], mean[0])
+    assert normalise.mean.isfinite().all()
+
+
+def test_only_statistics_that_training_changes_are_followed() -> None:
+    trained, frozen = model("rnn"), model("rnn", frozen=True)
+    names = [name for name, _ in trained.named_buffers() if name.endswith((".mean", ".variance"))]
+    assert list(running_statistics(trained)) == names
+    assert len(names) > 4
+    assert not running_statistics(frozen)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
