@@ -1,6 +1,6 @@
 """Names of emoji from their drawings, on kinds that were never seen: English and Hindi, an image encoder from scratch.
 
-    python3 benchmarks/emoji_captions.py --data FOLDER --out FOLDER [--languages en,hi] [--steps 1000]
+    python3 benchmarks/emoji_captions.py --data FOLDER --out FOLDER [--languages en,hi] [--steps 4000]
 
 FOLDER of --data holds `twemoji`: captions.tsv.gz with the columns file, en and hi, and twemoji-72x72.zip. A kind is a
 name without skin tones and directions, so that all variants of "woman golfing" are one kind. Kinds are held out, in a
@@ -39,16 +39,12 @@ REMAINING = 2  # kinds for training that have each word of a held-out kind
 TONES = re.compile(r"(?:light|medium-light|medium|medium-dark|dark) skin tone|facing right")
 SIDE = 24  # pixels of the drawings that are compared by their pixels
 SETTINGS: dict[str, Any] = {
-    "model": {"family": "rnn", "width": 192, "embedding": 96, "tied": True, "dropout": 0.3},
-    "image": {"pixels": 64, "patch": 8, "filters": 24, "blocks": 2},
+    "model": {"family": "rnn", "width": 160, "embedding": 96, "tied": True, "dropout": 0.1},
+    "image": {"pixels": 64, "patch": 8, "filters": 16, "blocks": 2},
     "text": {"kind": "word"},
     "training": {
-        "batch_sentences": 64,
-        "rate": 0.002,
-        "warmup": 100,
-        "valid_every": 200,
-        "ema": 0.99,
-        "metric": "loss",
+        **{"batch_sentences": 32, "rate": 0.002, "warmup": 200, "decay": "cosine", "smoothing": 0.05, "ema": 0.99},
+        **{"valid_every": 500, "metric": "loss", "patience": 20},
     },
 }
 
@@ -127,7 +123,7 @@ def main() -> None:
     options.add_argument("--data", type=Path, required=True, help="folder that holds twemoji, or that folder")
     options.add_argument("--out", type=Path, required=True, help="for models and results")
     options.add_argument("--languages", default="en,hi", help="(default: en,hi)")
-    options.add_argument("--steps", type=int, default=1000, help="updates (default: 1000)")
+    options.add_argument("--steps", type=int, default=4000, help="updates (default: 4000)")
     options.add_argument("--threads", type=int, default=0, help="CPU threads (default: the fastest number, measured)")
     args = options.parse_args()
     folder = args.data / "twemoji" if (args.data / "twemoji").is_dir() else args.data

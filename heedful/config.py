@@ -282,13 +282,18 @@ class DataConfig:
     duplicates: str = _choice("drop", "keep", doc="pairs that occurred before, both sides the same")
 
 
+MOST_REGIONS = 64  # in a row of an image: attention takes memory for each region and each token
+
+
 @dataclass(frozen=True)
 class ImageConfig:
     """How images become regions, in a model that captions images."""
 
     encoder: str = _choice("conv", "patches", "timm", doc="convolutions, patches (ViT), or a network of timm")
-    pixels: int = _whole(64, 8, 2048, "images are resized to squares with a side of so many pixels")
-    patch: int = _whole(8, 1, 256, "side of a region in these pixels; conv: a power of 2; timm: what its network has")
+    pixels: int = _whole(64, 8, 2048, "side of the square that images are resized to; timm: by default its network's")
+    patch: int = _whole(
+        8, 1, 256, "side of a region in pixels; conv: a power of 2; timm: a stride, by default the last"
+    )
     filters: int = _whole(32, 1, 4096, "conv: channels of the first convolution; patches: the width is 8 times this")
     blocks: int = _whole(2, 0, 64, "conv: residual blocks on the grid of regions; patches: layers of self-attention")
     backbone: str = _text("", "timm: the name of the network, as tf_efficientnet_lite0")
@@ -297,10 +302,16 @@ class ImageConfig:
 
     @property
     def side(self) -> int:
-        """The regions of a row, and of a column (not of timm's networks, which know their own)."""
+        """The regions of a row, and of a column."""
         if self.pixels % self.patch:
             raise ConfigError(f"image.pixels is {self.pixels}, which is not a multiple of image.patch, {self.patch}")
-        return self.pixels // self.patch
+        side = self.pixels // self.patch
+        if side > MOST_REGIONS:
+            raise ConfigError(
+                f"image.pixels is {self.pixels} and image.patch is {self.patch}: {side} × {side} regions; at most "
+                f"{MOST_REGIONS} × {MOST_REGIONS} are possible: raise image.patch, or lower image.pixels"
+            )
+        return side
 
 
 @dataclass(frozen=True)

@@ -109,20 +109,7 @@ def caption(
     else:
         options.check_unused("without --server", {"--patience": patience != 60})
     with options.name_options(), ExitStack() as stack:
-        how = heedful.Decoding(
-            beam=beam,
-            n_best=n_best,
-            penalty=penalty,
-            alpha=alpha,
-            min_length=min_length,
-            max_length=max_length,
-            no_repeat=no_repeat,
-            sample=sample,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            seed=seed,
-        )
+        how = options.decoding(locals())
         form = _CaptionOutput(len(images) > 1, show, alignments, smooth, ascii_only, how)
         if server:
             from heedful.cli.remote import RemoteCaptioner

@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from shlex import quote
 from shutil import get_terminal_size, which
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -82,6 +82,12 @@ Lenient = Annotated[
     bool, typer.Option("--lenient", help="Skip gold links outside of their sentences, and report how many.")
 ]
 NOTE_KINDS, NOTE_LENGTH = 20, 500  # kinds of notes that are printed, and characters of each: a server may send any
+
+
+def decoding(values: Mapping[str, Any]) -> heedful.Decoding:
+    """Return the settings of decoding among the values of a command's options, by name."""
+    names = [field.name for field in fields(heedful.Decoding)]
+    return heedful.Decoding(**{name: values[name] for name in names})
 
 
 def pair_files(

@@ -127,20 +127,7 @@ def translate(
         return
     options.check_unused("without --server", {"--patience": patience != 60})
     with options.name_options():
-        how = heedful.Decoding(
-            beam=beam,
-            n_best=n_best,
-            penalty=penalty,
-            alpha=alpha,
-            min_length=min_length,
-            max_length=max_length,
-            no_repeat=no_repeat,
-            sample=sample,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            seed=seed,
-        )
+        how = options.decoding(locals())
         _hint(text, str(model))
         translator = options.open_model(model, with_, device, threads, links=alignments)
         whole = no_split or ((show or alignments) and not html)

@@ -25,6 +25,7 @@ from heedful.data.corpus import Corpus, ImageArray
 T = TypeVar("T")
 
 POOL = 400  # batches of pairs that are sorted together: little padding, and other batches in every epoch
+IMAGES_ON_DEVICE = 0.25  # of the free memory of a GPU: what all images or their features may take there
 GRID = np.array([step << doubling for doubling in range(1, 29) for step in (4, 5, 6, 7)])
 
 
@@ -44,7 +45,8 @@ class Batch:
     The sources of captions are images: x is uint8 (B, P, P, 3), or float16 features (B, S - 1, F) of their regions.
     x and y may have more rows than there are pairs: these are all padding. `tokens` is the number of target tokens to
     predict. `links` (N,), if pairs have any, are positions in a flattened array (B, T, S) of the T tokens to predict
-    and the S source tokens; positions past its end are padding.
+    and the S source tokens; positions past its end are padding. If all `images` are on the device, x (B,) are their
+    numbers, and `to` takes the images.
     """
 
     x: Tensor
@@ -52,6 +54,7 @@ class Batch:
     rows: Array
     tokens: int
     links: Tensor | None = None
+    images: Tensor | None = None
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -60,7 +63,8 @@ class Batch:
 
     def to(self, device: torch.device) -> Batch:
         """Return the batch on a device; from pinned memory, it is copied asynchronously."""
-        return self._with([tensor.to(device, non_blocking=True) for tensor in self.tensors])
+        batch = self._with([tensor.to(device, non_blocking=True) for tensor in self.tensors])
+        return batch if self.images is None else replace(batch, x=self.images[batch.x], images=None)
 
     def pin(self) -> Batch:
         """Return the batch in pinned memory."""
@@ -93,6 +97,7 @@ class Batches:
     def __init__(self, corpus: Corpus, *, start: int, tokens: int, sentences: int, seed: int) -> None:
         self.corpus, self.start = corpus, start
         self.budget, self.sentences, self.seed = tokens, sentences, seed
+        self.images: Tensor | None = None
 
     def epoch(self, number: int) -> EpochPlan:
         """Return the rows of each batch of an epoch, shuffled; every pair occurs once."""
@@ -143,9 +148,9 @@ class Batches:
         any pair is one row of padding.
         """
         rows = np.asarray(rows, np.int64)
-        x, y = self.corpus.sides(rows, epoch)
+        x, y = self.corpus.sides(rows, epoch, numbers=self.images is not None)
         images = self.corpus.source if isinstance(self.corpus.source, ImageArray) else None
-        (source, target), count = (x.shape[1], y.shape[1]), len(rows)
+        (source, target), count = (x.shape[-1], y.shape[1]), len(rows)
         if fixed:
             source, target = int(rounded(source)), int(rounded(target))
             count = max(count, self._most(target if images else max(source, target), self.sentences))
@@ -162,7 +167,23 @@ class Batches:
         wide_y[: len(rows), 1 : 1 + y.shape[1]] = y
         wide_y[: len(rows), 0] = self.start
         links = self._links(rows, epoch, (share, target, source), fixed)
-        return Batch(torch.from_numpy(wide_x), torch.from_numpy(wide_y), rows, int(np.count_nonzero(y)), links)
+        tensors = torch.from_numpy(wide_x), torch.from_numpy(wide_y)
+        return Batch(*tensors, rows, int(np.count_nonzero(y)), links, self.images)
+
+    def keep_images(self, device: torch.device, limit: int | None = None) -> bool:
+        """Copy all images, or their features, to a device, where batches are then made of them; return whether.
+
+        Copying those of each batch takes longer than an update of a small model on a fast GPU. They may have `limit`
+        bytes at most, usually a share of the free memory.
+        """
+        source = self.corpus.source
+        if not isinstance(source, ImageArray):
+            return False
+        if limit is None:
+            limit = int(IMAGES_ON_DEVICE * torch.cuda.mem_get_info(device)[0])
+        if source.images.nbytes <= limit:
+            self.images = torch.from_numpy(np.array(source.images)).to(device)
+        return self.images is not None
 
     def _links(self, rows: Array, epoch: int, shape: tuple[int, int, int], fixed: bool) -> Tensor | None:
         """Return the positions of links in a flattened array (B, T, S).

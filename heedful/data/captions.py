@@ -21,6 +21,7 @@ import hashlib
 import io
 import json
 import math
+import posixpath
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -219,7 +220,8 @@ CaptionSource = CaptionFile | CaptionList
 def _matched(cells: Iterator[tuple[int, str, str]], files: ImageFiles, name: str, log: Log) -> Iterator[Raw]:
     """Yield rows with the file of each image; count those without one, and raise DataError if they are the most."""
     missing: list[str] = []
-    rows = without = 0
+    rows = without = elsewhere = 0
+    example = ""
     known: dict[str, str | None] = {}
     for line, image, caption in cells:
         if not image and not caption.strip():
@@ -234,7 +236,12 @@ def _matched(cells: Iterator[tuple[int, str, str]], files: ImageFiles, name: str
             if len(missing) < EXAMPLES:
                 missing.append(f"line {line}: '{shortened(image)}'" if image else f"line {line}: no name of an image")
         else:
+            if found != image and found != posixpath.normpath(NUMBER.sub("", image)):
+                elsewhere += 1
+                example = example or f"line {line}: '{shortened(image)}' is {shortened(found)}"
             yield Raw(line, found, caption)
+    if elsewhere:
+        log(f"{name}: {elsewhere:,} of {rows:,} captions name their image by another path; {example}")
     if without:
         message = (
             f"{name}: {without:,} of {rows:,} captions have no image in {files.path}; {', '.join(missing)}"

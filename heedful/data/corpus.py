@@ -52,7 +52,7 @@ WAYS = 32  # segmentations that are drawn for each word
 RARE, RARE_WAYS = 4, 8  # a word seen fewer times than RARE gets fewer segmentations
 BLOCK = 1 << 20  # words whose lengths are computed at once
 IMAGES, IMAGE_BYTES = 64, 4_000_000  # images that a process decodes at a time, and bytes of their files
-ENCODED = 64  # images that an image encoder computes features of at a time
+SQUARES = 32_000_000  # bytes of decoded and resized images at a time
 
 
 class TokenArray:
@@ -228,14 +228,15 @@ class Corpus:
         """Return the number of tokens of each side of each pair in an epoch, `</s>` counted: int32 (N, 2)."""
         return np.stack([self.source.lengths(epoch), self.target.lengths(epoch)], axis=1)
 
-    def sides(self, rows: Array, epoch: int = 0) -> tuple[Array, Array]:
+    def sides(self, rows: Array, epoch: int = 0, numbers: bool = False) -> tuple[Array, Array]:
         """Return some pairs in an epoch, padded with 0 to the longest of each side: int64 (B, S) and (B, T).
 
-        Images are as they are: uint8 (B, P, P, 3), or float16 (B, S, F).
+        Images are as they are: uint8 (B, P, P, 3), or float16 (B, S, F); or only their `numbers`, int64 (B,).
         """
-        source, lengths = self.source.rows(rows, epoch)
-        x = source if isinstance(self.source, ImageArray) else _padded(source, lengths)
-        return x, _padded(*self.target.rows(rows, epoch))
+        y = _padded(*self.target.rows(rows, epoch))
+        if isinstance(self.source, ImageArray):
+            return self.source.numbers[rows].astype(np.int64) if numbers else self.source.rows(rows, epoch)[0], y
+        return _padded(*self.source.rows(rows, epoch)), y
 
     def token_links(self, rows: Array, epoch: int = 0) -> tuple[Array, Array, Array] | None:
         """Return the links of some pairs in an epoch, if there are any: which of the rows, target and source token."""
@@ -540,7 +541,7 @@ def open_images(
         bad: list[tuple[str, str]] = []
         notes: list[str] = []
         done = 0
-        chunks = portions(_contents(files, names, limits), IMAGES, IMAGE_BYTES, lambda one: len(one[1]))
+        chunks = portions(_contents(files, names, limits), _at_once(pixels), IMAGE_BYTES, lambda one: len(one[1]))
         for name, kind in (("pixels", np.uint8), ("sizes", np.uint32), ("hash", np.uint64)):
             writer.add(name, np.zeros(0, kind))
         with closing(in_order(_ImageDecoder(pixels, limits), chunks)) as parts:
@@ -556,6 +557,15 @@ def open_images(
 
     arrays, cached = stored(key, fill, log)
     return ImageStore(arrays, key, files, names, np.array(each, np.uint32), cached)
+
+
+def _at_once(pixels: int) -> int:
+    """Return the number of squares with a side of `pixels` that are handled at a time.
+
+    >>> _at_once(64), _at_once(2048)
+    (64, 2)
+    """
+    return max(1, min(IMAGES, SQUARES // (3 * pixels**2)))
 
 
 def _contents(files: ImageFiles, names: Sequence[str], limits: ImageLimits) -> Iterator[tuple[str, bytes, str]]:
@@ -612,8 +622,9 @@ def cached_features(
     limit = float(np.finfo(np.float16).max)
 
     def fill(writer: Writer) -> None:
-        for begin in range(0, len(images), ENCODED):
-            some = features(np.array(images.squares[begin : begin + ENCODED]))  # a copy: torch wants to write
+        size = _at_once(images.squares.shape[1])
+        for begin in range(0, len(images), size):
+            some = features(np.array(images.squares[begin : begin + size]))  # a copy: torch wants to write
             writer.add("features", np.clip(some, -limit, limit).astype(np.float16).view(np.uint16))
             writer.head = {"shape": list(some.shape[1:])}
             progress(begin + len(some), "images encoded")

@@ -10,13 +10,14 @@ import hashlib
 import io
 import os
 import re
+import shutil
 import stat
 import struct
 import tarfile
 import tempfile
+import threading
 import weakref
 import zipfile
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -64,6 +65,10 @@ ORIENTATIONS = {
     8: "ROTATE_90",
 }
 ORIENTATION = 0x0112  # the EXIF tag
+SCANS = 64  # of a JPEG file: each may be a few bytes, and take as long as all pixels; progressive ones have about 10
+SEGMENTS = 10_000  # of a JPEG file
+# A marker of a JPEG file; FF00 and FFD0 to FFD7 are part of a scan, and FF01 has no content.
+MARKER = re.compile(rb"\xff([\x02-\xcf\xd8-\xfe])")
 HOLE = 100_000_000  # bytes of zeros in a tar archive that take no space on disk
 EXAMPLES = 3
 PICTURE = 512  # pixels of the longer side of an image in a trace
@@ -239,7 +244,9 @@ def _decoded(content: bytes, name: str, limits: ImageLimits) -> LoadedImage:
     _check_bytes(name, len(content), limits)
     if not content:
         raise DataError(f"{name}: the file is empty, {ALLOWED}")
-    if (size := _declared_size(content)) is not None:
+    if content.startswith(b"\xff\xd8"):
+        _check_jpeg(content, name, limits)
+    elif (size := _declared_size(content)) is not None:
         _check_pixels(name, size, limits)
     pillow = _pillow()
     try:
@@ -254,7 +261,8 @@ def _decoded(content: bytes, name: str, limits: ImageLimits) -> LoadedImage:
     with image:
         _check_pixels(name, image.size, limits)
         with _errors_of_pillow(name):
-            animated = bool(getattr(image, "is_animated", False))
+            # A photograph of a telephone may have a second, smaller or deeper one in the same file (MPO).
+            animated = bool(getattr(image, "is_animated", False)) and image.format != "MPO"
             image.load()
             loaded = _converted(image, name)
     if animated:
@@ -355,7 +363,7 @@ def _declared_size(content: bytes) -> tuple[int, int] | None:
         return struct.unpack("<HH", content[6:10])
     if content[:4] == b"RIFF" and content[8:12] == b"WEBP" and len(content) >= 30:
         return _webp_size(content[12:30])
-    return _jpeg_size(content) if content.startswith(b"\xff\xd8") else None
+    return None
 
 
 def _webp_size(chunk: bytes) -> tuple[int, int] | None:
@@ -369,28 +377,35 @@ def _webp_size(chunk: bytes) -> tuple[int, int] | None:
     return None
 
 
-def _jpeg_size(content: bytes) -> tuple[int, int] | None:
-    """Return the size in the first frame header (SOF) of a JPEG file."""
-    position = 2
-    while position + 9 <= len(content) and content[position] == 0xFF:
-        marker = content[position + 1]
-        if marker == 0xFF:  # padding
-            position += 1
-        elif 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
-            height, width = struct.unpack(">HH", content[position + 5 : position + 9])
-            return (width, height) if height else None
-        elif marker == 0xDA:
-            return None
-        else:
-            position += 2 + int.from_bytes(content[position + 2 : position + 4], "big")
-    return None
+def _check_jpeg(content: bytes, name: str, limits: ImageLimits) -> None:
+    """Check the size in the frame header (SOF) of a JPEG file, and the numbers of its scans (SOS) and segments.
+
+    What follows the end of the image, such as a video or a second image, is not decoded and not checked.
+    """
+    scans, position = 0, 2
+    for _ in range(SEGMENTS + 1):
+        marker = MARKER.search(content, position)
+        if marker is None or marker[1] == b"\xd9":  # the end of the image
+            return
+        code, begin = marker[1][0], marker.end()
+        if 0xC0 <= code <= 0xCF and code not in (0xC4, 0xC8, 0xCC) and begin + 7 <= len(content):
+            height, width = struct.unpack(">HH", content[begin + 3 : begin + 7])
+            if height:  # 0: it follows after the first scan
+                _check_pixels(name, (width, height), limits)
+        elif code == 0xDA:
+            scans += 1
+            if scans > SCANS:
+                raise DataError(f"{name}: this JPEG has more than {SCANS} scans, which would take long to decode")
+        position = begin + int.from_bytes(content[begin : begin + 2], "big")
+    raise DataError(f"{name}: this JPEG has more than {SEGMENTS:,} segments, expected a few for each of its scans")
 
 
 class ImageFiles:
     """The images of a folder with its subfolders, or of a zip or tar archive (plain or gzip), by name.
 
-    A name is a path with `/`, relative to the folder. Hidden files are left out. Links and special files in an archive,
-    and entries whose path leaves it, are ignored with a note in `notes`. Nothing outside is ever read.
+    A name is a path with `/`, relative to the folder. Hidden files are left out. In a folder, links to files are
+    followed, also to files elsewhere, and links to folders are not. Links and special files in an archive, and entries
+    whose path leaves it, are ignored with a note in `notes`.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -422,21 +437,30 @@ class ImageFiles:
         return name in self._archive.sizes
 
     def find(self, name: str) -> str | None:
-        """Return the file that a name means, or None: that of this path, or else the only one of this file name.
+        """Return the file that a name means, or None.
 
-        The ending may be missing if one file has the name with it. Raise DataError if the path leaves the folder.
+        That is the file of this path, or else the only one of this file name. If the name has folders, those of both
+        paths must be equal, counted from the end, as far as both go: data/train/a.png may be train/a.png or a.png, and
+        never test/a.png. The ending may be missing if one file has the name with it. Raise DataError if the path leaves
+        the folder.
         """
         if name in self._archive.sizes:
             return name
+        outside = False
         plain = _normal(name)
         if plain is None:
-            plain = self._inside(name)
-        if plain in self._archive.sizes:
+            plain, outside = self._inside(name)
+        if plain in self._archive.sizes and not outside:
             return plain
-        last = plain.rpartition("/")[2]
+        *folders, last = plain.split("/")
         for known in (self._by_last, self._by_stem):
-            if (names := known.get(last)) and len(names) == 1:
-                return names[0]
+            names = {file: _common(folders, file.split("/")[:-1]) for file in known.get(last, ())}
+            most = max(names.values(), default=-1)
+            best = [file for file, common in names.items() if common == most]
+            if len(best) == 1 and most >= int(outside):
+                return best[0]
+        if outside:
+            raise DataError(f"the path '{name[:100]}' leaves {self.path}, expected a path inside it")
         return None
 
     def read(self, name: str, limits: ImageLimits = LIMITS) -> bytes:
@@ -475,34 +499,63 @@ class ImageFiles:
         groups.pop("", None)
         return groups
 
-    def _inside(self, name: str) -> str:
-        """Return an absolute path as one relative to the folder; raise DataError if it is not inside."""
-        if os.path.isabs(name) and ".." not in Path(name).parts:
-            for root in (self.path.absolute(), self.path.resolve()):
-                if Path(name).is_relative_to(root):
-                    return Path(name).relative_to(root).as_posix()
-        raise DataError(f"the path '{name[:100]}' leaves {self.path}, expected a path inside it")
+    def _inside(self, name: str) -> tuple[str, bool]:
+        """Return an absolute path as one relative to the folder, or else to the root, and whether it is outside."""
+        path = name.replace("\\", "/")
+        if "\0" in path or ".." in path.split("/") or not path.strip("/."):
+            raise DataError(f"the path '{name[:100]}' leaves {self.path}, expected a path inside it")
+        for root in (self.path.absolute(), self.path.resolve()):
+            if os.path.isabs(name) and Path(name).is_relative_to(root):
+                return Path(name).relative_to(root).as_posix(), False
+        return "/".join(part for part in path.split("/") if part not in ("", ".")), True
 
     def _opened(self) -> _Zip | _Tar:
         try:
             with open_plain(self.path) as file:
                 head = file.read(512)
+                status = os.fstat(file.fileno())
                 hole = has_hole(file, HOLE)
+            key = str(self.path.resolve()), status.st_ino, status.st_size, status.st_mtime_ns
+            if (known := _ARCHIVES.get(key)) is not None:
+                return known
             if hole:
                 raise DataError(f"{self.path}: has more than {megabytes(HOLE)} of zeros, as no archive of images has")
+            archive: _Zip | _Tar
             if head[:2] == b"PK":
-                return _Zip(self.path)
-            if head[:2] == b"\x1f\x8b" or head[257:262] == b"ustar" or self.path.suffix.lower() == ".tar":
-                return _Tar(self.path, packed=head[:2] == b"\x1f\x8b")
+                archive = _Zip(self.path)
+            elif head[:2] == b"\x1f\x8b" or head[257:262] == b"ustar" or self.path.suffix.lower() == ".tar":
+                archive = _Tar(self.path, packed=head[:2] == b"\x1f\x8b")
+            else:
+                expected = "expected a folder, or a zip or tar archive of images"
+                raise DataError(f"{self.path}: this is not an archive; {expected}")
+        except DataError:
+            raise
         except FileNotFoundError:
             raise DataError(f"{self.path}: there is no such folder or archive of images") from None
         except NotPlainError as error:
             raise DataError(f"{self.path}: {error.strerror}, a folder, or a zip or tar archive of images") from None
-        except (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, NotImplementedError, ValueError) as error:
-            raise DataError(f"{self.path}: the archive is damaged or cut short ({str(error)[:150]})") from None
         except OSError as error:
             raise DataError(f"{self.path}: cannot be read ({error.strerror or error})") from None
-        raise DataError(f"{self.path}: this is not an archive; expected a folder, or a zip or tar archive of images")
+        except Exception as error:  # zipfile, tarfile and the decompressors raise many kinds for damaged files
+            raise DataError(f"{self.path}: the archive is damaged or cut short ({_reason(error)})") from None
+        _ARCHIVES[key] = archive
+        return archive
+
+
+def _reason(error: Exception) -> str:
+    return str(error)[:150] or type(error).__name__
+
+
+def _common(folders: Sequence[str], others: Sequence[str]) -> int:
+    """Return how many folders two paths have in common at their ends; -1 if they differ before one of them begins.
+
+    If the first has none, any other is as good.
+
+    >>> _common(["data", "train"], ["train"]), _common(["train"], ["test"]), _common([], ["test"])
+    (1, -1, 0)
+    """
+    count = min(len(folders), len(others))
+    return count if folders[len(folders) - count :] == others[len(others) - count :] else -1
 
 
 def _normal(name: str) -> str | None:
@@ -585,8 +638,8 @@ class _Zip:
         try:
             with self.archive.open(entry) as file:
                 return file.read(limits.bytes + 1)
-        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError, ValueError) as e:
-            raise DataError(f"{name}: cannot be read from {self.path} ({str(e)[:150]})") from None
+        except Exception as error:  # each decompressor has its own kinds
+            raise DataError(f"{name}: cannot be read from {self.path} ({_reason(error)})") from None
 
     def stamps(self, names: Sequence[str]) -> list[tuple[object, ...]]:
         return [(name, self.entries[name].file_size, self.entries[name].CRC) for name in names]
@@ -598,22 +651,33 @@ class _Tar:
     def __init__(self, path: Path, packed: bool) -> None:
         self.path, self.ignored = path, dict[str, list[str]]()
         self.places: dict[str, tuple[int, int]] = {}
+        self.lock = threading.Lock()
         with open_plain(path) as plain:
             status = os.fstat(plain.fileno())
             self.stamp = status.st_size, status.st_mtime_ns
             self.file: IO[bytes] = tempfile.TemporaryFile() if packed else os.fdopen(os.dup(plain.fileno()), "rb")  # noqa: SIM115
             weakref.finalize(self, self.file.close)
             if packed:
-                unpacked = io.BufferedReader(Unpacked(plain, str(path)), 1 << 20)
-                while content := unpacked.read(1 << 20):
-                    self.file.write(content)
-                self.file.flush()
+                self._unpack(io.BufferedReader(Unpacked(plain, str(path)), 1 << 20))
         self.file.seek(0)
         with tarfile.open(fileobj=self.file, mode="r:") as archive:
             while (entry := archive.next()) is not None:
                 self._add(entry)
                 archive.members = []  # type: ignore[attr-defined]  # an archive may have very many
         self.sizes = {name: size for name, (_, size) in self.places.items()}
+
+    def _unpack(self, packed: IO[bytes]) -> None:
+        """Unpack the archive to the temporary file; raise DataError if it takes half of the space that is left."""
+        room, size = shutil.disk_usage(tempfile.gettempdir()).free // 2, 0
+        while content := packed.read(1 << 20):
+            size += len(content)
+            if size > room:
+                raise DataError(
+                    f"{self.path}: unpacks to more than {megabytes(room)}, half of the space that is left in "
+                    f"{tempfile.gettempdir()}; unpack it to a folder"
+                )
+            self.file.write(content)
+        self.file.flush()
 
     def _add(self, entry: tarfile.TarInfo) -> None:
         name = _normal(entry.name)
@@ -629,8 +693,9 @@ class _Tar:
     def read(self, name: str, limits: ImageLimits) -> bytes:
         begin, size = self.places[name]
         try:
-            self.file.seek(begin)
-            content = self.file.read(min(size, limits.bytes + 1))
+            with self.lock:
+                self.file.seek(begin)
+                content = self.file.read(min(size, limits.bytes + 1))
         except OSError as error:
             raise DataError(f"{name}: cannot be read from {self.path} ({error.strerror or error})") from None
         if len(content) < min(size, limits.bytes):
@@ -639,3 +704,7 @@ class _Tar:
 
     def stamps(self, names: Sequence[str]) -> list[tuple[object, ...]]:
         return [self.stamp, *((name, *self.places[name]) for name in names)]
+
+
+# Archives that are open, by path and time: several files of captions may have their images in the same one.
+_ARCHIVES: weakref.WeakValueDictionary[tuple[str, int, int, int], _Zip | _Tar] = weakref.WeakValueDictionary()

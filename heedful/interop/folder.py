@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import safetensors.torch
 import torch
@@ -229,9 +229,7 @@ class ModelFolder:
             codecs = [self._codec(name) for name in names]
             self.source, self.target = codecs[0] if image is None else ImageInput(image), codecs[-1]
             # Built on the meta device first, so that absurd settings take no memory.
-            self._source_size = image or len(codecs[0])
-            with torch.device("meta"):
-                self.model = build(self.config.model, self._source_size, len(self.target))
+            self.model = build_empty(self.config, self.source, self.target)
         except HeedfulError as error:
             raise ModelError(self._in_folder(error)) from None
 
@@ -248,10 +246,9 @@ class ModelFolder:
     def parts(self, device: torch.device | None = None) -> ModelParts:
         """Read the weights and the read-out, and return the model."""
         try:
-            model = _fill(self.model, self.tensors(WEIGHTS))
-            if any(table.is_meta for table in model.buffers()):  # not in the file: networks of timm compute them
-                weights, model = model.state_dict(), build(self.config.model, self._source_size, len(self.target))
-                model.load_state_dict(weights)
+            weights = self.tensors(WEIGHTS)
+            _check_weights(self.model, weights)
+            model = load_weights(self.model, weights, self.config, self.source, self.target)
         except HeedfulError as error:
             raise ModelError(self._in_folder(error)) from None
         with memory_guard(f"opening {self.path}", "choose the device cpu"):
@@ -333,8 +330,29 @@ def unpack(content: bytes, name: str) -> dict[str, Tensor]:
         return safetensors.torch.load(content)
 
 
-def _fill(model: Network, weights: dict[str, Tensor]) -> Network:
-    """Load weights into a model on the meta device; raises ModelError if they do not match."""
+def build_empty(config: Config, source: Codec | ImageInput, target: Codec) -> Network:
+    """Build a model on the meta device, where it takes no memory."""
+    with torch.device("meta"):
+        return build(config.model, config.image or len(cast(Codec, source)), len(target))
+
+
+def load_weights(
+    model: Network, weights: Mapping[str, Tensor], config: Config, source: Codec | ImageInput, target: Codec
+) -> Network:
+    """Return a model of `build_empty` with these weights, as float32.
+
+    Networks of timm have buffers that are no weights and that they compute when they are built. With these, the model
+    is built again.
+    """
+    model.load_state_dict({name: weight.float() for name, weight in weights.items()}, assign=True)
+    if any(buffer.is_meta for buffer in model.buffers()):
+        model = build(config.model, config.image or len(cast(Codec, source)), len(target))
+        model.load_state_dict(weights)
+    return model
+
+
+def _check_weights(model: Network, weights: Mapping[str, Tensor]) -> None:
+    """Raise ModelError if weights do not match a model, or are not finite."""
     wanted = {name: tuple(t.shape) for name, t in model.state_dict().items()}
     for name in sorted(wanted.keys() | weights.keys()):
         if name not in wanted or name not in weights:
@@ -345,8 +363,6 @@ def _fill(model: Network, weights: dict[str, Tensor]) -> Network:
         if not weights[name].is_floating_point():
             raise ModelError(f"{WEIGHTS}: '{name}' holds {weights[name].dtype}, expected floating point numbers")
         check_finite(f"{WEIGHTS}: '{name}'", weights[name])
-    model.load_state_dict({name: t.float() for name, t in weights.items()}, assign=True)
-    return model
 
 
 def check_finite(name: str, weight: Tensor) -> None:

@@ -63,10 +63,15 @@ def gold_words(image: ImageRegions, boxes: Iterable[tuple[int, Box, str]]) -> li
 
 
 def points_right(weights: NDArray[np.floating[Any]], gold: Sequence[GoldWord]) -> list[bool]:
-    """Return for each gold word whether it points at a right region.  weights (words, regions)."""
+    """Return for each gold word whether it points at a right region.  weights (words, regions).
+
+    A word without any weight points nowhere, which is not right.
+    """
     if gold and not max(one.word for one in gold) < len(weights):
         raise ShapeError(f"weights has {len(weights)} rows, expected one for each word; gold word {gold[-1].word}")
-    return [int(weights[one.word].argmax()) in one.regions for one in gold]
+    return [
+        bool(weights[one.word].max(initial=0) > 0) and int(weights[one.word].argmax()) in one.regions for one in gold
+    ]
 
 
 class PointingRow(NamedTuple):

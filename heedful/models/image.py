@@ -44,7 +44,7 @@ def centred(pixels: Tensor, like: Tensor) -> Tensor:
 class BatchNorm(nn.Module):
     """Batch normalisation: a channel over all pixels of all images; at inference with running means and variances.
 
-    Layer normalisation over the channels of a pixel learns drawn scenes at about half the speed.
+    With layer normalisation over the channels of a pixel instead, drawn scenes are learned more slowly.
     """
 
     mean: Tensor
@@ -57,9 +57,30 @@ class BatchNorm(nn.Module):
         self.register_buffer("variance", torch.ones(channels))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalise each channel.  (B, C, P, P) -> the same; one pixel alone is normalised as at inference."""
-        training = self.training and x.numel() > x.shape[1]
-        return F.batch_norm(x, self.mean, self.variance, self.scale, self.shift, training)
+        """Normalise each channel.  (B, C, P, P) -> the same; one pixel alone is normalised as at inference.
+
+        Running statistics of a channel that would not be finite are kept as they were: an update that is skipped, as
+        its loss is not finite, leaves the model as it was.
+        """
+        if not self.training or x.numel() == x.shape[1]:
+            return F.batch_norm(x, self.mean, self.variance, self.scale, self.shift)
+        mean, variance = self.mean.clone(), self.variance.clone()
+        y = F.batch_norm(x, mean, variance, self.scale, self.shift, training=True)
+        with torch.no_grad():
+            finite = torch.isfinite(mean) & torch.isfinite(variance)
+            self.mean.copy_(torch.where(finite, mean, self.mean))
+            self.variance.copy_(torch.where(finite, variance, self.variance))
+        return y
+
+
+def running_statistics(model: nn.Module) -> dict[str, Tensor]:
+    """Return the running means and variances of batch normalisation that training changes, by their names."""
+    return {
+        f"{name}.{kind}": statistic
+        for name, module in model.named_modules()
+        if isinstance(module, BatchNorm) and module.scale.requires_grad
+        for kind, statistic in module.named_buffers(recurse=False)
+    }
 
 
 def convolution(inputs: int, outputs: int) -> nn.Sequential:
@@ -169,6 +190,16 @@ def timm_network(backbone: str, **options: Any) -> Any:  # noqa: ANN401  (a modu
         raise ConfigError(
             f"image.backbone is '{backbone:.100}': timm cannot make it ({error!s:.200}).{guess}"
         ) from None
+
+
+def library_versions(config: ImageConfig) -> str:
+    """Return the versions of the libraries that compute the features of an image."""
+    versions = [f"torch {torch.__version__}"]
+    if config.encoder == "timm":
+        import timm
+
+        versions.append(f"timm {getattr(timm, '__version__', '')}")
+    return ", ".join(versions)
 
 
 def timm_sizes(backbone: str) -> tuple[int, int]:

@@ -479,7 +479,8 @@ class Trace:
         """Return a box of the image, in pixels, for each target word of a caption; None for a word without a region.
 
         It is the smallest box around the regions that have at least `share` of the largest weight of the word and are
-        connected with its region. A word with more weight on `</s>`, which is no region, than on all regions has none.
+        connected with its region. A word with more weight on `</s>`, which is no region, than on all regions has none,
+        and a word without any weight has none.
         """
         weights = self.words()
         if self.image is None or weights is None:
@@ -488,7 +489,8 @@ class Trace:
         for word, row in zip(self.target.words, weights, strict=True):
             regions = row[: self.image.count]
             best = int(regions.argmax())
-            named = word.text and not word.is_special and regions.sum() >= row[self.image.count :].sum()
+            weight = regions.sum()
+            named = word.text and not word.is_special and weight > 0 and weight >= row[self.image.count :].sum()
             boxes.append(self.image.around(_connected(self.image, regions, best, share)) if named else None)
         return tuple(boxes)
 

@@ -45,6 +45,7 @@ from heedful.interop.hub import HUB
 from heedful.metrics import bleu, chrf
 from heedful.models import Network
 from heedful.models.device import memory_guard
+from heedful.models.image import running_statistics
 from heedful.models.layers import padding_mask
 from heedful.text import Codec
 from heedful.trace.readout import Readout, read_readout
@@ -356,6 +357,7 @@ class Checkpointer:
         )
         self.valid_pairs, self.valid_images = data.valid_pairs, data.valid_images
         self.names = [name for name, weight in self.model.named_parameters() if weight.requires_grad]
+        self.averaged = [*self.names, *running_statistics(self.model)]  # what the moving average follows
         self.best: Tensors | None = None
         self.recent: deque[Tensors] = deque(maxlen=self.config.average)
         self.saved = 0
@@ -366,7 +368,7 @@ class Checkpointer:
         self.best, self.saved = checkpoint.best, checkpoint.position.step
         self.recent.extend(checkpoint.recent)
         if self.training_step.average is not None and checkpoint.average is not None:
-            for name, value in zip(self.names, self.training_step.average.values, strict=True):
+            for name, value in zip(self.averaged, self.training_step.average.values, strict=True):
                 value.copy_(checkpoint.average[name])
 
     def keep_initial(self, position: Position, reporter: Reporter, metrics: MetricsFile | None) -> Position:
@@ -413,7 +415,9 @@ class Checkpointer:
     def _write(self, position: Position) -> None:
         average = self.training_step.average
         optimizer = optimizer_tensors(self.training_step.optimizer, self.names)
-        averaged = None if average is None else dict(zip(self.names, average.values, strict=True))
+        averaged = None
+        if average is not None:  # what is not trained is as in the model
+            averaged = {**self.model.state_dict(), **dict(zip(self.averaged, average.values, strict=True))}
         checkpoint = Checkpoint(self.parts, optimizer, position, self.run, self.best, averaged, tuple(self.recent))
         save(self.out, checkpoint, self.config.keep)
 

@@ -133,6 +133,9 @@ class TrainingRun:
         self.training_step = TrainingStep(
             parts.model, self.config, device_setup.device, device_setup.bf16, self.processes, data.losses
         )
+        if device_setup.device.type == "cuda":
+            with memory_guard("copying images to the device", "lower image.pixels"):
+                data.batches.keep_images(device_setup.device)
         self.checkpointer = Checkpointer(out, parts, data, run, self.training_step, self.processes, measure_alarms)
         self.position = Position()
         self.expected = expected_steps(parts.config, len(data.corpus))
@@ -249,7 +252,7 @@ class TrainingRun:
 
     def _update(self, work: UpdateBatches) -> None:
         step, config = self.position.step, self.config
-        shape = [max(b.x.shape[1] for b in work.batches), max(b.y.shape[1] for b in work.batches)]
+        shape = [max(b.x.shape[-1] for b in work.batches), max(b.y.shape[1] for b in work.batches)]
         longest = f"{shape[0]} and {shape[1]}" if work.batches[0].x.ndim == 2 else shape[1]
         sizes = f"{max(map(len, work.rows))} pairs of up to {longest} tokens"
         with memory_guard(f"step {step}, a batch of {sizes}", self.remedy):

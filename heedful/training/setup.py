@@ -23,12 +23,12 @@ from heedful.config import MODELS, Config, TransformerConfig, section_of
 from heedful.data.cache import Array
 from heedful.data.images import ImageInput
 from heedful.errors import ConfigError, DataError, choose, known_arguments
-from heedful.interop.folder import ModelParts
+from heedful.interop.folder import ModelParts, build_empty, load_weights
 from heedful.interop.hub import HUB, open_parts
 from heedful.interop.image_weights import image_settings, load_image_encoder
 from heedful.models import build, pack_weights
 from heedful.models.device import fast_products, memory_guard
-from heedful.models.image import regions_of
+from heedful.models.image import library_versions, regions_of
 from heedful.text import SPECIALS, UNKNOWN, Codec
 from heedful.text.size import check_size
 from heedful.training.callbacks import Reporter
@@ -199,7 +199,7 @@ def _new(config: Config, pairs: PairSets, processes: Processes, reporter: Report
 
 
 def _frozen_features(parts: ModelParts, device: torch.device) -> tuple[Callable[[Array], Array], str] | None:
-    """Return a function that computes the features of a frozen image encoder, and a checksum of its weights."""
+    """Return a function that computes the features of a frozen image encoder, and what they depend on, as text."""
     if parts.config.image is None or not parts.config.image.frozen:
         return None
     encoder = regions_of(parts.model)
@@ -214,7 +214,8 @@ def _frozen_features(parts: ModelParts, device: torch.device) -> tuple[Callable[
             return encoder.features(torch.from_numpy(pixels).to(device)).float().cpu().numpy()
 
     image = parts.config.image
-    return features, f"{checksum.hexdigest()} {image.encoder} {image.backbone} {image.pixels} {image.patch}"
+    made_of = checksum.hexdigest(), image.encoder, image.backbone, image.pixels, image.patch, library_versions(image)
+    return features, " ".join(map(str, made_of))
 
 
 def _same_pairs(out: Path, checkpoint: Checkpoint, pairs: PairSets, config: Config) -> ModelParts:
@@ -289,9 +290,8 @@ def open_pretrained(
     config = _settings(parts.config, settings, init)
     model = parts.model
     if config.model != parts.config.model or config.image != parts.config.image:
-        with torch.device("meta"):
-            model = build(config.model, config.image or len(parts.source_codec), len(parts.target))
-        model.load_state_dict(parts.model.state_dict(), assign=True)
+        empty = build_empty(config, parts.source, parts.target)
+        model = load_weights(empty, parts.model.state_dict(), config, parts.source, parts.target)
     source = parts.source if config.image is None else ImageInput(config.image)
     return replace(parts, config=config, model=model, source=source, notes={})
 

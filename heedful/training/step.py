@@ -1,7 +1,8 @@
 """One training update: batches -> forward -> loss -> backward -> clip -> AdamW, at the rate of the schedule.
 
 Read it from top to bottom: `learning_rate` is the schedule, `ModelWithLoss` computes the loss of a batch,
-`TrainingStep` runs it forward and backward and updates the weights, `MovingAverage` follows the weights.
+`TrainingStep` runs it forward and backward and updates the weights, `MovingAverage` follows the weights and the
+running statistics of batch normalisation.
 
 Nothing here reads a value back from the device. Losses and counts are summed on the device and read every few steps, so
 a GPU never waits for Python and a step can be captured as a CUDA graph.
@@ -21,6 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 from heedful.config import TrainingConfig
 from heedful.data.batches import Batch
 from heedful.models import Network
+from heedful.models.image import running_statistics
 from heedful.models.layers import padding_mask
 from heedful.training.cuda_graphs import Bf16Weights, GraphedFunction
 from heedful.training.distributed import ALONE, Processes
@@ -150,12 +152,13 @@ class TrainingStep:
         self.config, self.device, self.bf16, self.processes = config, device, bf16, processes
         self.model, self.auxiliary = model, dict(auxiliary or {})
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self.statistics = list(running_statistics(model).values())
         self.model_with_loss: nn.Module = ModelWithLoss(model, config.smoothing, config.rdrop, self.auxiliary)
         if processes.world > 1:
             ids = [device.index] if device.type == "cuda" else None
             with processes.together(working=True):
                 self.model_with_loss = DistributedDataParallel(
-                    self.model_with_loss, device_ids=ids, gradient_as_bucket_view=True
+                    self.model_with_loss, device_ids=ids, gradient_as_bucket_view=True, broadcast_buffers=False
                 )
         cuda = device.type == "cuda"
         self.optimizer = torch.optim.AdamW(
@@ -166,7 +169,8 @@ class TrainingStep:
             fused=True,
             capturable=cuda,
         )
-        self.average = MovingAverage(self.parameters, config.ema, device) if config.ema else None
+        followed = [*self.parameters, *self.statistics]
+        self.average = MovingAverage(followed, config.ema, device) if config.ema else None
         self.per_token = torch.zeros((), device=device)  # 1 / target tokens of the update
         self.step = torch.zeros((), device=device)
         self.sums = torch.zeros(2 + 2 * len(self.auxiliary), device=device)
@@ -227,9 +231,18 @@ class TrainingStep:
         self.optimizer.grad_scale = (norm / (self.config.clip or math.inf)).clamp(min=1.0)  # type: ignore[attr-defined]
         self.optimizer.found_inf = stop  # type: ignore[attr-defined]
         self.optimizer.step()
+        self._share_statistics()
         if self.average is not None:
             self.average.update(stop)
         return gradients
+
+    def _share_statistics(self) -> None:
+        """Set running statistics to their mean over all processes, each of which computed those of its share."""
+        if self.processes.world > 1 and self.statistics:
+            sums = self.processes.add_up(torch.cat([one.flatten() for one in self.statistics]))
+            parts = (sums / self.processes.world).split([one.numel() for one in self.statistics])  # type: ignore[no-untyped-call]
+            for statistic, part in zip(self.statistics, parts, strict=True):
+                statistic.copy_(part.view_as(statistic))
 
     @torch.no_grad()
     def _update_and_clear(self) -> None:
@@ -300,9 +313,9 @@ class TrainingStep:
 class MovingAverage:
     """a ← a + (1 - d)(w - a) after each update, d = min(decay, (1 + t) / (10 + t)): short at first, then longer."""
 
-    def __init__(self, parameters: Sequence[Tensor], decay: float, device: torch.device) -> None:
-        self.parameters, self.decay = list(parameters), decay
-        self.values = [p.detach().clone() for p in self.parameters]
+    def __init__(self, tensors: Sequence[Tensor], decay: float, device: torch.device) -> None:
+        self.tensors, self.decay = list(tensors), decay
+        self.values = [tensor.detach().clone() for tensor in self.tensors]
         self.part = torch.zeros((), device=device)  # 1 - d
 
     def set_step(self, step: int) -> None:
@@ -312,16 +325,16 @@ class MovingAverage:
     @torch.no_grad()
     def update(self, off: Tensor) -> None:
         """Move towards the current weights; not at all where `off` is 1."""
-        differences = torch._foreach_sub(self.parameters, self.values)
+        differences = torch._foreach_sub(self.tensors, self.values)
         torch._foreach_mul_(differences, self.part * (1 - off))
         torch._foreach_add_(self.values, differences)
 
     @torch.no_grad()
     def swap(self) -> None:
         """Exchange the model's weights and the average: to validate the average, and again to continue training."""
-        for parameter, value in zip(self.parameters, self.values, strict=True):
-            kept = parameter.detach().clone()
-            parameter.copy_(value)
+        for tensor, value in zip(self.tensors, self.values, strict=True):
+            kept = tensor.detach().clone()
+            tensor.copy_(value)
             value.copy_(kept)
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.data.batches import Batch, Batches, rounded
-from heedful.data.corpus import Corpus, TokenArray
+from heedful.data.corpus import Corpus, ImageArray, TokenArray
 
 START, END = 2, 3
 LENGTHS = st.lists(st.tuples(st.integers(1, 20), st.integers(1, 20)), min_size=1, max_size=40)
@@ -225,3 +225,22 @@ def test_an_epoch_of_many_pairs_needs_little_memory():
     assert sum(len(plan[i]) for i in range(0, len(plan), 1000)) > 0
     assert peak < 50e6  # for ten million ten times as much: 500 MB
     assert kept < 10e6
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+def test_images_kept_on_a_device_make_the_same_batches(fixed: bool) -> None:
+    features = np.random.default_rng(0).standard_normal((5, 4, 3)).astype(np.float16)
+    source = ImageArray(features, np.array([4, 0, 0, 2, 1, 3, 3]), 5)
+    corpus = Corpus(source, TokenArray.of([[5, 6, 3], [7, 3], [5, 3], [8, 9, 3], [4, 3], [6, 3], [7, 8, 3]]))
+    copied, kept = (Batches(corpus, start=2, tokens=100, sentences=3, seed=1) for _ in range(2))
+    assert not kept.keep_images(torch.device("cpu"), features.nbytes - 1)
+    assert kept.keep_images(torch.device("cpu"), features.nbytes)
+    for rows in copied.epoch(0):
+        a, b = (batches.batch(rows, fixed=fixed) for batches in (copied, kept))
+        assert b.x.ndim == 1
+        a, b = a.to(torch.device("cpu")), b.to(torch.device("cpu"))
+        assert b.images is None
+        assert torch.equal(a.x[: len(rows)], b.x[: len(rows)])
+        assert a.x.shape == b.x.shape
+        assert torch.equal(a.y, b.y)
+        assert a.tokens == b.tokens

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from heedful.config import DataConfig
+from heedful.data import corpus
 from heedful.data.captions import CaptionFile, CaptionList, Region, caption_source, read_regions
+from heedful.data.images import ImageFiles
+from heedful.data.store import open_store
 from heedful.errors import ConfigError, DataError
 
 ROWS = [("a.png", "a dog runs"), ("a.png", "the dog, running"), ("sub/b.jpg", "two birds")]
@@ -102,8 +108,9 @@ def test_captions_without_their_image_are_counted_or_an_error(tmp_path: Path, im
     notes: list[str] = []
     rows = list(CaptionFile(written(tmp_path, "c.csv", content), str(images)).rows(notes.append))
     assert [row.line for row in rows] == [2, 4, 5]
-    assert len(notes) == 1
-    assert all(part in notes[0] for part in ("c.csv", "1 of 4", "line 3", "none.png"))
+    assert len(notes) == 2
+    assert all(part in notes[0] for part in ("c.csv", "1 of 4", "line 5", "'b.jpg'", "sub/b.jpg"))
+    assert all(part in notes[1] for part in ("c.csv", "1 of 4", "line 3", "none.png"))
     bad = CaptionFile(written(tmp_path, "d.csv", "image,caption\na.png,a dog\nx.png,a\ny.png,b\n"), str(images))
     with pytest.raises(DataError, match=r"d\.csv: 2 of 3 .*line 3: 'x\.png', line 4: 'y\.png'.*a\.png"):
         list(bad.rows())
@@ -217,3 +224,20 @@ def test_files_of_regions_that_are_none(tmp_path: Path, images: Path) -> None:
     path = written(tmp_path, "r.jsonl", json.dumps(region(image="q.png")))
     with pytest.raises(DataError, match=r"q\.png"):
         CaptionFile(path, str(images), path).boxes()
+
+
+def test_large_squares_are_decoded_a_few_at_a_time(images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+
+    def counted(job: Callable[[Any], Any], chunks: Iterable[Any]) -> Iterator[Any]:
+        for chunk in chunks:
+            sizes.append(len(chunk))
+            yield job(chunk)
+
+    monkeypatch.setattr(corpus, "in_order", counted)
+    monkeypatch.setattr(corpus, "SQUARES", 2 * 3 * 16**2)
+    source = CaptionList([(name, "a caption") for name in ImageFiles(images).images], str(images))
+    store = open_store([source], DataConfig(), print, lambda done, what: None)[0]
+    squares = corpus.open_images(store, source.image_files, 16, print, lambda done, what: None)
+    assert len(squares) == len(source.pairs) == sum(sizes) > 2
+    assert max(sizes) == 2

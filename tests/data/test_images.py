@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import shutil
 import struct
 import tarfile
 import time
@@ -265,6 +266,26 @@ def test_an_ambiguous_file_name_is_not_found(tmp_path: Path) -> None:
     for path in archives(tmp_path, {"x/a.png": b"1", "y/a.png": b"2"}):
         assert ImageFiles(path).find("a.png") is None
         assert ImageFiles(path).find("y/a.png") == "y/a.png"
+        assert ImageFiles(path).find("data/y/a.png") == "y/a.png"
+
+
+def test_a_file_of_another_folder_is_not_found(tmp_path: Path) -> None:
+    for path in archives(tmp_path, {"test/cat.png": b"1", "set/train/dog.png": b"2", "owl.png": b"3"}):
+        files = ImageFiles(path)
+        assert [files.find(f"train/cat{ending}") for ending in (".png", "")] == [None, None]
+        assert files.find("cat.png") == files.find("data/test/cat.png") == files.find("data/test/cat") == "test/cat.png"
+        assert files.find("/abs/path/test/cat.png") == "test/cat.png"
+        assert files.find("train/dog.png") == files.find("all/set/train/dog.png") == "set/train/dog.png"
+        assert files.find("photos/owl.png") == "owl.png"
+        for outside in ("/abs/train/cat.png", "/owl.png", "/abs/owl.png"):
+            with pytest.raises(DataError, match="leaves"):
+                files.find(outside)
+
+
+def test_the_longer_path_is_the_better_one(tmp_path: Path) -> None:
+    for path in archives(tmp_path, {"a.png": b"1", "train/a.png": b"2"}):
+        assert ImageFiles(path).find("data/train/a.png") == "train/a.png"
+        assert ImageFiles(path).find("data/test/a.png") == "a.png"
 
 
 def test_absolute_paths_inside_the_folder(tmp_path: Path) -> None:
@@ -325,6 +346,82 @@ def test_zip_bombs_and_encrypted_entries(tmp_path: Path) -> None:
         ImageFiles(tmp_path / "c.zip").read("bomb.png", ImageLimits(bytes=10**9))
 
 
+@pytest.mark.parametrize("kind", [zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2, zipfile.ZIP_DEFLATED])
+def test_damaged_entries_of_a_zip(kind: int, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", kind) as archive:
+        archive.writestr("a.png", encoded(halves()) * 20)
+    content = (tmp_path / "a.zip").read_bytes()
+    begin = 30 + len("a.png")
+    for at in (begin, begin + 4, begin + 9, begin + 14, begin + 30):
+        (tmp_path / "b.zip").write_bytes(content[:at] + bytes([255 - content[at]]) * 8 + content[at + 8 :])
+        with pytest.raises(DataError, match=r"a\.png"):
+            ImageFiles(tmp_path / "b.zip").read("a.png")
+    unknown = bytearray(content)
+    for signature, offset in ((b"PK\1\2", 10), (b"PK\3\4", 8)):
+        unknown[content.index(signature) + offset] = 77
+    (tmp_path / "c.zip").write_bytes(unknown)
+    with pytest.raises(DataError, match=r"a\.png"):
+        ImageFiles(tmp_path / "c.zip").read("a.png")
+
+
+def test_an_archive_is_unpacked_once(tmp_path: Path) -> None:
+    for path in archives(tmp_path, {"a.png": encoded(halves())})[1:]:
+        first, second = ImageFiles(path), ImageFiles(tmp_path / "files" / ".." / path.name)
+        assert first._archive is second._archive
+        assert first.load("a.png").pixels.tolist() == second.load("a.png").pixels.tolist() == halves().tolist()
+        path.write_bytes(path.read_bytes() + b"\0")
+        os.utime(path, (1, 1))
+        assert path.suffix == ".zip" or ImageFiles(path)._archive is not first._archive
+
+
+def test_a_packed_archive_that_does_not_fit_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = archives(tmp_path, {"a.png": os.urandom(3_000_000)})[3]
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage._replace(free=4_000_000))
+    with pytest.raises(DataError, match=r"a\.tar\.gz.*2 MB"):
+        ImageFiles(path)
+
+
+def progressive(scans: int, side: int = 64) -> bytes:
+    """Return a progressive JPEG to which its last scan is added once more, several times."""
+    content = encoded(halves(side, side), "JPEG", progressive=True)
+    last = content[content.rindex(b"\xff\xda") : -2]
+    return content[:-2] + last * (scans - content.count(b"\xff\xda")) + b"\xff\xd9"
+
+
+def test_a_jpeg_of_very_many_scans() -> None:
+    assert load_image(progressive(20)).width == 64
+    for scans in (65, 5_000):
+        with pytest.raises(DataError, match=r"bomb\.jpg.*64 scans"):
+            load_image(progressive(scans), "bomb.jpg")
+    segments = b"\xff\xfe\0\2" * 20_000
+    content = progressive(10)
+    with pytest.raises(DataError, match="segments"):
+        load_image(content[:2] + segments + content[2:])
+
+
+def test_only_scans_of_the_image_itself_are_counted() -> None:
+    """Not what looks like them in a comment, or in the video that some telephones write after the image."""
+    content = encoded(halves(), "JPEG")
+    comment = b"\xff\xfe" + struct.pack(">H", 2 + 400) + b"\xff\xda" * 200
+    assert load_image(content[:2] + comment + content[2:] + b"\xff\xda\0\2" * 1000).notes == ()
+
+
+def test_bytes_that_are_markers_of_nothing_take_no_time() -> None:
+    began = time.perf_counter()
+    for filling in (b"\xff" * 5_000_000, b"\xff\1" * 2_500_000, b"\xff\0" * 2_500_000):
+        with contextlib.suppress(DataError):
+            load_image(b"\xff\xd8" + filling)
+    assert time.perf_counter() - began < 20
+
+
+def test_a_second_image_in_the_file_is_no_animation() -> None:
+    second = PIL.fromarray(halves())
+    content = encoded(PIL.fromarray(halves()), "MPO", save_all=True, append_images=[second])
+    assert PIL.open(io.BytesIO(content)).format == "MPO"
+    assert load_image(content).notes == ()
+
+
 def test_what_is_no_archive(tmp_path: Path) -> None:
     (tmp_path / "x.png").write_bytes(encoded(halves()))
     paths = archives(tmp_path, {"a.png": os.urandom(5000)})
@@ -343,4 +440,7 @@ def test_links_in_a_folder(tmp_path: Path) -> None:
     (folder / "b.png").symlink_to(folder / "a.png")
     (folder / "loop").symlink_to(folder)
     (folder / "none.png").symlink_to(tmp_path / "nothing")
-    assert sorted(ImageFiles(folder).names) == ["a.png", "b.png"]
+    (tmp_path / "outside.png").write_bytes(encoded(halves(16)))
+    (folder / "c.png").symlink_to(tmp_path / "outside.png")
+    assert sorted(ImageFiles(folder).names) == ["a.png", "b.png", "c.png"]
+    assert ImageFiles(folder).load("c.png").width == 16

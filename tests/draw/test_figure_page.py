@@ -37,15 +37,7 @@ def browser() -> Iterator[Any]:
 @pytest.fixture
 def look(browser: Any, tmp_path: Path) -> Iterator[Any]:
     """Open a page and wait until it is drawn."""
-    for opened in browsing.opening(browser, tmp_path):
-
-        def open_(text: str, width: int = 1000, scheme: str = "light", opened: Any = opened, **options: Any) -> Any:
-            found = opened(text, width, scheme, **options)
-            if options.get("java_script_enabled", True):
-                found.wait_for_selector(".v-panel")
-            return found
-
-        yield open_
+    yield from browsing.opening(browser, tmp_path, wait_for=".v-panel", width=1000)
 
 
 def plain(text: str) -> str:

@@ -43,6 +43,13 @@ def test_the_words_of_a_caption_with_their_regions() -> None:
     assert [one.box for one in words] == boxes
 
 
+def test_a_word_without_weights_has_no_box() -> None:
+    trace = samples.caption()
+    assert trace.weights is not None
+    trace.weights[:, :, 1] = 0
+    assert trace.boxes()[:3] == (None, None, (0, 0, 200, 200))
+
+
 def test_a_word_is_as_bright_as_its_share_on_the_picture() -> None:
     a, red = regions.word_regions(samples.caption())[:2]
     assert red.brightness().max() == pytest.approx(0.9)

@@ -35,15 +35,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def look(browser: Any, tmp_path: Path) -> Iterator[Any]:
-    for opened in browsing.opening(browser, tmp_path):
-
-        def open_(text: str, width: int = 1000, scheme: str = "light", opened: Any = opened, **options: Any) -> Any:
-            shown = opened(text, width, scheme, **options)
-            if options.get("java_script_enabled", True):
-                shown.wait_for_selector(".r-stage")
-            return shown
-
-        yield open_
+    yield from browsing.opening(browser, tmp_path, wait_for=".r-stage", width=1000)
 
 
 def status(shown: Any) -> str:

@@ -60,12 +60,15 @@ def started() -> Iterator[Any]:
         browser.close()
 
 
-def opening(browser: Any, folder: Path) -> Iterator[Callable[..., Any]]:
-    """Yield a function that opens a page; at the end, requests and errors of the page fail the test."""
+def opening(browser: Any, folder: Path, wait_for: str = "", width: int = 1200) -> Iterator[Callable[..., Any]]:
+    """Yield a function that opens a page; at the end, requests and errors of the page fail the test.
+
+    It waits for an element that scripts of the page make, unless scripts are off.
+    """
     trouble: list[str] = []
     contexts = []
 
-    def open_(text: str, width: int = 1200, scheme: str = "light", **options: Any) -> Any:
+    def open_(text: str, width: int = width, scheme: str = "light", **options: Any) -> Any:
         path = folder / "page.html"
         path.write_text(text, encoding="utf-8")
         context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme, **options)
@@ -84,6 +87,8 @@ def opening(browser: Any, folder: Path) -> Iterator[Callable[..., Any]]:
         page.on("pageerror", lambda error: trouble.append(str(error)))
         page.on("dialog", lambda dialog: trouble.append(dialog.message))
         page.goto(path.as_uri())
+        if wait_for and options.get("java_script_enabled", True):
+            page.wait_for_selector(wait_for)
         return page
 
     yield open_

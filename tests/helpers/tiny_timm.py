@@ -47,9 +47,11 @@ class TinyFeatures(nn.Module):
         self.feature_info = FeatureInfo(out_indices)
         self.stem_0, self.stem_1 = tiny.stem[0], tiny.stem[1]
         self.blocks = tiny.blocks if 1 in out_indices else None
+        # A table that is not saved, as some of timm's networks have.
+        self.register_buffer("ones", torch.ones(4, 1, 1), persistent=False)
 
     def forward(self, x: Tensor) -> list[Tensor]:
-        layers = [torch.relu(self.stem_1(self.stem_0(x)))]
+        layers = [torch.relu(self.stem_1(self.stem_0(x) * self.ones))]
         layers += [] if self.blocks is None else [self.blocks(layers[0])]
         return [layers[i] for i in self.feature_info.out_indices]
 

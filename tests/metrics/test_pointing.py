@@ -39,6 +39,12 @@ def test_the_largest_weight_decides():
         points_right(weights[:2], gold)
 
 
+def test_a_word_without_weights_points_nowhere():
+    weights = np.array([[0.0, 0.0], [0.5, 0.1]])
+    gold = [GoldWord(word, frozenset({0}), 0.5, False) for word in (0, 1)]
+    assert points_right(weights, gold) == [False, True]
+
+
 def test_the_table_has_chance_and_centre():
     nouns = [GoldWord(i, frozenset({i}), 0.1, i < 1, "noun") for i in range(4)]
     colours = [GoldWord(i, frozenset({i}), 0.3, True, "colour") for i in range(2)]

@@ -15,7 +15,16 @@ from torch import Tensor, nn
 from heedful.config import Config, ImageConfig
 from heedful.errors import ConfigError, ModelError
 from heedful.models import Network, build
-from heedful.models.image import IMAGE_ENCODERS, GridPositions, RegionEncoder, Regions, regions_of, timm_sizes
+from heedful.models.image import (
+    IMAGE_ENCODERS,
+    BatchNorm,
+    GridPositions,
+    RegionEncoder,
+    Regions,
+    regions_of,
+    running_statistics,
+    timm_sizes,
+)
 
 FAMILIES = ("fixed", "rnn", "transformer")
 SMALL = {
@@ -149,6 +158,11 @@ def test_the_first_state_is_made_of_the_regions_alone() -> None:
     [
         ({"encoder": "conv", "pixels": 18, "patch": 6}, "image.patch is 6"),
         ({"encoder": "conv", "pixels": 18, "patch": 4}, "18, which is not a multiple of image.patch, 4"),
+        (
+            {"encoder": "patches", "pixels": 130, "patch": 2},
+            "130 and image.patch is 2: 65 × 65 regions; at most 64 × 64",
+        ),
+        ({"encoder": "conv", "pixels": 2048, "patch": 1}, "image.patch is 1: 2048 × 2048 regions; at most 64 × 64"),
         ({"encoder": "timm", "backbone": "tiny", "patch": 8}, "have sides of 2, 4 pixels"),
         ({"encoder": "timm", "backbone": "tinny"}, "Did you mean 'tiny'"),
         ({"encoder": "timm", "backbone": "hf-hub:somebody/tiny"}, "which is not a name of timm"),
@@ -207,6 +221,29 @@ def test_a_frozen_encoder_has_no_dropout(timm) -> None:
     assert not regions_of(network).image.extra.training  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), 1e30])
+def test_statistics_stay_finite(value) -> None:
+    """Of the channel that is not finite, those before stay; the others move."""
+    normalise = BatchNorm(2).train()
+    normalise(torch.randn(2, 2, 4, 4))
+    mean, variance = normalise.mean.clone(), normalise.variance.clone()
+    x = torch.randn(2, 2, 4, 4)
+    x[0, 1, 0, 0] = value
+    normalise(x)
+    assert torch.equal(normalise.mean[1], mean[1])
+    assert torch.equal(normalise.variance[1], variance[1])
+    assert not torch.equal(normalise.mean[0], mean[0])
+    assert normalise.mean.isfinite().all()
+
+
+def test_only_statistics_that_training_changes_are_followed() -> None:
+    trained, frozen = model("rnn"), model("rnn", frozen=True)
+    names = [name for name, _ in trained.named_buffers() if name.endswith((".mean", ".variance"))]
+    assert list(running_statistics(trained)) == names
+    assert len(names) > 4
+    assert not running_statistics(frozen)
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_captioner_has_the_decoder_of_a_translator(family) -> None:
     config = Config.build({"model": {"family": family, **SMALL[family]}}).model
@@ -245,3 +282,24 @@ def test_regions_of_a_model_of_text() -> None:
     with pytest.raises(ConfigError, match="reads text"):
         regions_of(build(config, 9, 9))
     assert isinstance(regions_of(captioner().parts.model), Regions)
+
+
+def test_batch_normalisation_learns_means_while_training_only() -> None:
+    encode = IMAGE_ENCODERS["conv"](settings())
+    before = {name: value.clone() for name, value in encode.named_buffers()}
+    assert before
+    encode.eval()(images())
+    assert all(torch.equal(value, before[name]) for name, value in encode.named_buffers())
+    encode.train()(images())
+    assert all(not torch.equal(value, before[name]) for name, value in encode.named_buffers())
+
+
+def test_batch_normalisation_is_that_of_pytorch() -> None:
+    torch.manual_seed(1)
+    x, ours, theirs = torch.randn(3, 5, 4, 4), BatchNorm(5), torch.nn.BatchNorm2d(5)
+    assert torch.allclose(ours(x), theirs(x))
+    assert torch.allclose(ours.mean, theirs.running_mean)
+    assert torch.allclose(ours.variance, theirs.running_var)
+    assert torch.allclose(ours.eval()(x), theirs.eval()(x))
+    one = torch.randn(1, 5, 1, 1)
+    assert torch.allclose(ours.train()(one), theirs(one))  # nothing to take a variance of

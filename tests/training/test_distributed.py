@@ -18,7 +18,9 @@ import torch
 from conftest import ROOT, Done
 from safetensors.torch import load_file
 from small_runs import benchmark
+from square_images import draw_squares, settings
 
+import heedful
 from heedful.data.formats import PairFile
 from heedful.errors import ConfigError, DataError, WorkerError
 from heedful.training import Inputs, Reporter
@@ -119,6 +121,82 @@ def test_two_processes_from_the_beginning(tmp_path: Path, heedful_cli: Cli, envi
     assert torchrun(train(tmp_path / "two", 40, "transformer"), environment).code == 0
     # Not the weights: a bias of keys changes no softmax, its gradient is rounding alone, and Adam follows that.
     same_losses(tmp_path / "one", tmp_path / "two")
+
+
+SHARED = """
+import sys
+import numpy as np
+import torch
+from heedful.config import Config
+from heedful.data.batches import Batch
+from heedful.models import build
+from heedful.models.image import running_statistics
+from heedful.training.distributed import joined
+from heedful.training.step import TrainingStep
+
+image = {"pixels": 16, "patch": 4, "filters": 4, "blocks": 1}
+sizes = {"family": "rnn", "width": 8, "embedding": 6}
+config = Config.build({"model": sizes, "image": image, "training": {"ema": 0.5}})
+with joined() as processes:
+    torch.manual_seed(0)
+    model = build(config.model, config.image, 9).train()
+    step = TrainingStep(model, config.training, torch.device("cpu"), False, processes)
+    generator = torch.Generator().manual_seed(processes.rank)
+    for number in range(1, 4):
+        x = torch.randint(0, 256, (3 + processes.rank, 16, 16, 3), dtype=torch.uint8, generator=generator)
+        step([Batch(x, torch.tensor([[2, 4, 5, 3]] * len(x)), np.arange(len(x)), 3 * len(x))], 21, number, 0.01)
+    tensors = [*model.state_dict().values(), *step.average.values]
+    assert all(statistic.any() for statistic in running_statistics(model).values())
+    ours, theirs = processes.gather([tensor.detach() for tensor in tensors])
+    assert len(ours) > 40
+    assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
+    if processes.first:
+        print("equal", len(ours))
+"""
+
+
+@pytest.mark.slow
+def test_statistics_of_batch_normalisation_are_the_same_in_all_processes(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    script = tmp_path / "shared.py"
+    script.write_text(SHARED)
+    with started([*TORCHRUN, str(script)], environment) as process:
+        out, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, err
+    assert out.startswith("equal")
+
+
+@pytest.mark.slow
+def test_a_captioner_learns_in_two_processes(tmp_path: Path, environment: dict[str, str]) -> None:
+    """Batch normalisation of half a batch each; the model that is written captions images that it has not seen."""
+    shown, unseen = draw_squares(tmp_path / "a", 300), draw_squares(tmp_path / "b", 40, seed=9)
+    sections = settings(training={"steps": 250, "valid_every": 125, "ema": 0.9, "precision": "fp32"})
+    sets = [
+        part
+        for section, values in sections.items()
+        for name, value in values.items()
+        if name != "family"
+        for part in ("--set", f"{section}.{name}={str(value).lower()}")
+    ]
+    command = [
+        "train",
+        str(shown.captions),
+        "--images",
+        str(shown.images),
+        "--out",
+        str(tmp_path / "m"),
+        "--model",
+        "rnn",
+        "--preset",
+        "none",
+        *sets,
+    ]
+    done = torchrun(command, environment)
+    assert done.code == 0, done.err
+    outputs = heedful.load(tmp_path / "m").caption([unseen.images / name for name, _ in unseen.rows])
+    exact = sum(output.text == caption for output, (_, caption) in zip(outputs, unseen.rows, strict=True))
+    assert exact >= 36
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from tiny_timm import Tiny, tiny_timm
 
 import heedful
 from heedful.errors import ConfigError
-from heedful.models.image import regions_of
+from heedful.models.image import TimmEncoder, regions_of
 
 Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed (extra images)")
 TRAINING = {
@@ -82,6 +82,47 @@ def test_an_encoder_that_is_not_frozen_changes_but_not_its_statistics(weights, i
         if name not in ("mean", "std"):
             same = torch.equal(weight, before[name.removeprefix("network.").replace(".", "_")])
             assert same == ("running" in name), name
+
+
+def test_a_captioner_of_timm_begins_a_run(weights, images, tmp_path) -> None:
+    """Also where a setting changes, so that the model is built again, with tables that are in no file."""
+    first = train(images, tmp_path / "first", backbone="tiny", weights=weights)
+    rows = [(f"{number}.png", f"a {colour} thing") for number in range(16) for colour in ("red", "blue")]
+    for number, sections in enumerate(({}, {"image": {"frozen": True}}, {"model": {"dropout": 0.4}})):
+        settings = {"training": {**TRAINING, "rate": 0.0, "ema": 0.0, "average": 1}, **sections}
+        second = heedful.train(
+            rows, tmp_path / str(number), images=images, settings=settings, init=tmp_path / "first", verbose=False
+        )
+        same = encoder(second)
+        assert all(torch.equal(same[name], weight) for name, weight in encoder(first).items())
+        picture = np.full((20, 20, 3), 100, np.uint8)
+        ours, theirs = (captioner.caption(picture).trace.log_probs for captioner in (first, second))
+        assert ours.tolist() == theirs.tolist()
+
+
+def test_features_are_computed_again_by_other_versions(weights, images, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("HEEDFUL_CACHE", str(tmp_path / "cache"))
+    chosen = {"backbone": "tiny", "weights": weights, "frozen": True}
+    calls: list[int] = []
+    forward = TimmEncoder.forward
+
+    def counted(self, pixels):
+        calls.append(len(pixels))
+        return forward(self, pixels)
+
+    def images_encoded(name: str) -> int:
+        calls.clear()
+        train(images, tmp_path / name, training={"valid_every": 100, "metric": "loss"}, **chosen)
+        return sum(calls)
+
+    monkeypatch.setattr(TimmEncoder, "forward", counted)
+    once = images_encoded("a")
+    assert images_encoded("b") == once - 16
+    monkeypatch.setattr(sys.modules["timm"], "__version__", "9.9", raising=False)
+    assert images_encoded("c") == once
+    monkeypatch.setattr(torch, "__version__", "2.99.0")
+    assert images_encoded("d") == once
+    assert images_encoded("e") == once - 16
 
 
 def test_captioners_share_an_encoder(images, tmp_path) -> None:
