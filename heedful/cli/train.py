@@ -160,7 +160,8 @@ def train(
             )
         inputs = Inputs((), strict=strict)
     elif images:
-        parallel = {"--source": source, "--target": target, "--valid-source": valid_source}
+        parallel = {"--source": source, "--target": target}
+        parallel |= {"--valid-source": valid_source, "--valid-target": valid_target}
         options.check_unused("with --images", {name: path is not None for name, path in parallel.items()})
         if links or valid_links:
             raise ConfigError("--links are between words of two sentences; captions of images have --regions")

@@ -23,6 +23,7 @@ from heedful.errors import ConfigError, DataError
 from heedful.interop.folder import read_model
 from heedful.models import Memory, Network, build
 from heedful.models.image import running_statistics
+from heedful.trace.trace import ImageRegions
 from heedful.training import Inputs, estimate_run, run_training
 from heedful.training.callbacks import Reporter
 from heedful.training.prepare import PairSets, TrainingData, learn_codecs, open_pairs, prepare
@@ -137,6 +138,56 @@ def test_images_are_held_out_with_all_their_captions(tmp_path: Path) -> None:
     assert training.isdisjoint({again.valid[row].source for row in range(len(again.valid))})
 
 
+def test_training_and_pointing_accuracy_mean_the_same_regions(tmp_path: Path) -> None:
+    squares = draw_squares(tmp_path / "data", 200)
+    generator = np.random.default_rng(3)
+    boxes: dict[str, tuple[float, float, float, float]] = {}
+    for i, (name, _) in enumerate(squares.rows):
+        x, y, w, h = generator.uniform(0, (47, 31, 30, 30)) if i % 2 else generator.integers(0, (47, 31, 30, 30))
+        boxes[name] = float(x), float(y), float(w) + 0.5 * (i % 3), float(h) + 0.5
+    lines = [{"image": name, "word": 1, "x": x, "y": y, "w": w or 0.1, "h": h} for name, (x, y, w, h) in boxes.items()]
+    squares.regions.write_text("\n".join(map(json.dumps, lines)))
+    data, _ = prepared(Inputs((CaptionFile(str(squares.captions), str(squares.images), str(squares.regions)),)))
+    links = data.corpus.links
+    assert links is not None
+    for row in range(len(data.corpus)):
+        name = data.corpus.pair(row).source
+        x, y, w, h = boxes[name]
+        covered = ImageRegions(name, 48, 32, 4, 4).covered((x, y, w or 0.1, h))
+        assert links.links[links.begins[row] : links.begins[row + 1]].tolist() == [[cell, 1] for cell in covered]
+
+
+def test_equal_images_of_other_names_are_not_on_both_sides(tmp_path: Path) -> None:
+    squares = draw_squares(tmp_path / "data", 60)
+    rows = list(squares.rows)
+    for name, caption in squares.rows:
+        shutil.copy(squares.images / name, squares.images / f"copy-{name}")
+        rows.append((f"copy-{name}", caption))
+    pairs, log = opened(Inputs((CaptionList(rows, str(squares.images)),)))
+    training, valid = (
+        {(squares.images / part[row].source).read_bytes() for row in range(len(part))}
+        for part in (pairs.training, pairs.valid)
+    )
+    assert valid
+    assert training.isdisjoint(valid)
+    dropped = 120 - len(pairs.training) - len(pairs.valid)
+    assert dropped > 0
+    assert log.having(f"{dropped} captions", "pixels")
+    # Validation captions of one's own are used as they are, and the number of such images is logged.
+    copies, originals = rows[60:], Inputs((CaptionList(rows[:60], str(squares.images)),))
+    _, log = opened(Inputs(originals.training, (CaptionList(copies[:7], str(squares.images)),)))
+    assert log.having("60 captions", "7 for validation", "7 of their sources")
+
+
+def test_validation_has_whole_images(tmp_path: Path) -> None:
+    squares = draw_squares(tmp_path / "data", 150, captions=3)
+    for most, count in ((4, 3), (2, 3), (6, 6)):
+        source = CaptionFile(str(squares.captions), str(squares.images))
+        pairs, _ = opened(Inputs((source,)), training={"valid_pairs": most})
+        assert len(pairs.valid) == count
+        assert len({pairs.valid[row].source for row in range(count)}) == count // 3
+
+
 def test_images_are_decoded_once_and_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     squares = draw_squares(tmp_path / "data", 20, captions=5)
     decoded: list[str] = []
@@ -190,7 +241,7 @@ def test_regions_guide_attention(squares: Squares) -> None:
             centres = [
                 (column * 12 + 6, line * 8 + 4) for line in range(4) for column in range(4)
             ]  # of cells in an image of 48 × 32
-            inside = [box["x"] <= x <= box["x"] + box["w"] and box["y"] <= y <= box["y"] + box["h"] for x, y in centres]
+            inside = [box["x"] <= x < box["x"] + box["w"] and box["y"] <= y < box["y"] + box["h"] for x, y in centres]
             assert links[word].tolist() == [*inside, False]
     agreeing = data.valid_batches.corpus.links
     assert agreeing is not None
