@@ -440,10 +440,9 @@ def _captioned(
     pointed: list[PointedLine] = []
     for first in range(0, len(rows), IMAGES):
         chunk = rows[first : first + IMAGES]
-        loaded = [images.load(row.source) for row in chunk]
-        encoded = [translator.parts.image_input.encode(one, picture=False) for one in loaded]
-        small = [LoadedImage(one.name, code.pixels, one.notes) for one, code in zip(loaded, encoded, strict=True)]
-        done += translator.caption(small, decoding, trace=False, batch_tokens=batch_tokens)
+        reads = translator.parts.image_input
+        encoded = [reads.encode(images.load(row.source), picture=False) for row in chunk]
+        done += translator.caption(encoded, decoding, trace=False, batch_tokens=batch_tokens)
         if translator.config.family != "fixed":
             gold = [images.gold.get(row.source, []) for row in chunk]
             pointed += point(translator, encoded, gold, batch_tokens)

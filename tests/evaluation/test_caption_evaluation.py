@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import weakref
 from collections import defaultdict
 from pathlib import Path
 
@@ -12,7 +13,9 @@ from tiny_captioner import CAPTIONS, captioner, write_captions
 
 import heedful
 from heedful.data.captions import Region, read_regions
+from heedful.data.images import ImageFiles, LoadedImage
 from heedful.errors import ConfigError, DataError
+from heedful.evaluation import systems
 from heedful.evaluation.systems import TestSet, read_caption_set
 from heedful.metrics import extract_stats
 from heedful.trace import Trace
@@ -39,6 +42,27 @@ def points(trace: Trace, region: Region) -> bool:
     assert weights is not None
     x, y, w, h = trace.image.box(int(weights[region.word, :-1].argmax()))
     return region.x <= x + w / 2 <= region.x + region.w and region.y <= y + h / 2 <= region.y + region.h
+
+
+def test_one_image_is_decoded_at_a_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Besides those that are kept for the next system."""
+    monkeypatch.setattr(systems, "MAX_BYTES", 0)
+    alive: list[weakref.ref[LoadedImage]] = []
+    most: list[int] = []
+    load = ImageFiles.load
+
+    def counted(*arguments: object) -> LoadedImage:
+        loaded = load(*arguments)  # type: ignore[arg-type]
+        alive.append(weakref.ref(loaded))
+        most.append(sum(one() is not None for one in alive))
+        return loaded
+
+    monkeypatch.setattr(ImageFiles, "load", counted)
+    images = read_caption_set([folder / "captions.csv"], folder / "images", folder / "regions.jsonl")
+    output = systems.run(systems.System.of(captioner("rnn")), images, heedful.Decoding())
+    assert output.pointing is not None
+    assert len(most) == 2 * len(GOOD)  # once to know which can be read
+    assert max(most[len(GOOD) + 1 :]) == 1
 
 
 def test_an_image_is_a_line_with_all_its_captions(tests: TestSet) -> None:

@@ -18,9 +18,10 @@ import heedful
 from heedful.config import Config
 from heedful.data.captions import CaptionFile, CaptionList
 from heedful.data.corpus import ImageArray
+from heedful.decoding import Hypothesis, greedy
 from heedful.errors import ConfigError, DataError
 from heedful.interop.folder import read_model
-from heedful.models import build
+from heedful.models import Memory, Network, build
 from heedful.models.image import running_statistics
 from heedful.trace.trace import ImageRegions
 from heedful.training import Inputs, estimate_run, run_training
@@ -568,6 +569,26 @@ def test_alarms_are_measured_on_validation_images(tmp_path: Path) -> None:
     assert readout is not None
     assert readout.alarms is not None
     assert readout.alarms.wrong + readout.alarms.right == 90
+
+
+def test_the_longest_training_caption_limits_captions_in_validation_and_afterwards(
+    squares: Squares, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits: set[int] = set()
+
+    def counted(model: Network, memory: Memory, each: list[int]) -> list[Hypothesis]:
+        limits.update(each)
+        return greedy(model, memory, each)
+
+    monkeypatch.setattr("heedful.training.checkpointing.greedy", counted)
+    rows = [(name, caption) for name, caption in squares.rows if name != "000.png"]
+    valid = [("000.png", "a square")]
+    heedful.train(
+        rows, tmp_path / "m", valid=valid, images=squares.images, settings=settings(training=FEW), verbose=False
+    )
+    assert limits == {2 * 8 + 20}
+    for folder in (tmp_path / "m", *(tmp_path / "m" / "checkpoints").glob("0*")):
+        assert read_model(folder).caption_length == 8  # the longest of training, with </s>
 
 
 def test_captions_from_standard_input_and_images_from_an_archive(
