@@ -4,7 +4,6 @@ An image encoder is trained first, inside a small captioner. The three models of
 and its features of all images are computed once. They differ only in how they read them: a recurrent model with a fixed
 context (the mean of all regions), one with attention (Bahdanau's score), and a Transformer. Nothing tells them where
 things are: gold regions are only used to select the read-out, on validation scenes, and to measure pointing accuracy.
-Only the fast demo has no time to find things by itself: there, gold regions guide the training of the image encoder.
 """
 
 from __future__ import annotations
@@ -98,7 +97,6 @@ CAPTIONS = Plan(
     lengths=(),
     validations=1,  # the last weights are kept: those in the middle of a cosine can have a better BLEU by chance
 )
-GUIDED = "training.guided=1"  # in the settings of the first model: it is trained with gold regions
 FAST_STEPS = {ENCODER: 600, "fixed": 700, "attention": 250, "transformer": 300}
 CAPTIONS_FAST = replace(
     CAPTIONS,
@@ -106,12 +104,7 @@ CAPTIONS_FAST = replace(
     valid=200,
     test=400,
     settings=(*COMMON, "training.warmup=60", "training.valid_pairs=60"),
-    models=tuple(
-        model._replace(
-            steps=FAST_STEPS[model.key], settings=(*model.settings, *([GUIDED] if model.key == ENCODER else []))
-        )
-        for model in CAPTIONS.models
-    ),
+    models=tuple(model._replace(steps=FAST_STEPS[model.key]) for model in CAPTIONS.models),
 )
 
 
@@ -239,8 +232,7 @@ def train_captioners(
     encoder, *others = plan.models
     display.log("training an image encoder, inside a small captioner")
     alone = replace(plan, models=(encoder,))
-    regions = ("--regions", str(files[0].parent / "regions.jsonl")) if GUIDED in encoder.settings else ()
-    (first,), _ = train_models(alone, out, files[0], files[1], seed, display.update, (*options, *regions))
+    (first,), _ = train_models(alone, out, files[0], files[1], seed, display.update, options)
     shared = shared_encoder(plan, out)
     rest = replace(plan, models=tuple(model._replace(settings=(*model.settings, *shared)) for model in others))
     display.log(f"training {count(len(others), 'model')} side by side, with that image encoder")
@@ -443,16 +435,6 @@ def _step_table(report: CaptionReport) -> list[list[str]]:
     return [*rows, *([m.title, *(tenth(m.steps[s].nouns) for s in STEPS), m.readout] for m in models if m.steps)]
 
 
-def _told(report: CaptionReport) -> str:
-    """Return whether gold regions were used in training."""
-    if GUIDED in report.plan.models[0].settings:
-        return (
-            "In this fast demo, gold regions guided the attention of the captioner that the image encoder was trained "
-            "in; the models compared here were not told where things are."
-        )
-    return "Nobody told the models where things are."
-
-
 def _conclusions(report: CaptionReport) -> list[str]:
     """Return what the numbers say, in sentences."""
     by_key = {model.key: model for model in report.models}
@@ -480,8 +462,8 @@ def _conclusions(report: CaptionReport) -> list[str]:
         row = next((row for row in first.rows if row.kind == "noun"), first.total)
         lines.append(
             f"The largest weight of a noun is inside the box of its object: {nouns}; a region drawn at random is in "
-            f"{tenth(row.chance)}, the picture's centre in {tenth(row.centre)}. {_told(report)} A gold box covers "
-            f"{tenth(report.coverage)} of the picture on average."
+            f"{tenth(row.chance)}, the picture's centre in {tenth(row.centre)}. Nobody told the models where things "
+            f"are. A gold box covers {tenth(report.coverage)} of the picture on average."
         )
         better = [f"{m.title}: the {max(STEPS, key=lambda s: m.steps[s].nouns)} step" for m in pointing if m.steps]  # type: ignore[index]
         lines.append(
