@@ -191,10 +191,11 @@ def read_caption_set(
 ) -> TestSet:
     """Read files of captions (`heedful.data.captions`), their images in a folder or an archive, and gold regions.
 
+    Of a file with a column `split`, only the rows for testing are read, or else those for validation.
     All images are decoded, so that those that cannot be read are known and not measured. The other arguments are those
     of `read_test_set`.
     """
-    files = [CaptionFile(str(path), str(images), str(regions or ""), format_, columns) for path in captions]
+    files = [CaptionFile(str(path), str(images), str(regions or ""), format_, columns, "test") for path in captions]
     return _caption_set(tuple(map(str, captions)), files, report, progress)
 
 

@@ -24,7 +24,7 @@ from heedful.data.cache import Array, Writer, key_of, stored
 from heedful.data.captions import CaptionFile, CaptionList
 from heedful.data.corpus import Corpus, ImageArray, ImageStore, TokenArray, cached_features, open_images, tokenize
 from heedful.data.files import called, check_there
-from heedful.data.formats import PairSource
+from heedful.data.formats import PairSource, is_stream
 from heedful.data.images import ImageFiles
 from heedful.data.links import CorpusLinks, word_sizes
 from heedful.data.store import CHUNK, Store, StoreRows, among, open_store
@@ -164,7 +164,11 @@ class TrainingData:
 
 
 def open_pairs(inputs: Inputs, config: Config, reporter: Reporter) -> PairSets:
-    """Read and clean the pairs, or map them from the cache; log the report and which are held out."""
+    """Read and clean the pairs, or map them from the cache; log the report and which are held out.
+
+    Without validation pairs, the rows for validation that files of captions have are those.
+    """
+    inputs = replace(inputs, valid=inputs.valid or _for_validation(inputs.training))
     began = time.perf_counter()
     store, cached = open_store(inputs.training, config.data, reporter.log, reporter.preparing)
     if inputs.strict:
@@ -191,6 +195,12 @@ def open_pairs(inputs: Inputs, config: Config, reporter: Reporter) -> PairSets:
     digest = _digest((training, images), (valid, valid_images))
     store.forget()
     return PairSets(training, valid, digest, both)
+
+
+def _for_validation(files: Sequence[PairSource]) -> tuple[CaptionFile, ...]:
+    """Return the rows for validation of files of captions that have a column `split`; not those of a stream."""
+    plain = [file for file in files if isinstance(file, CaptionFile) and file.split and not is_stream(file.path)]
+    return tuple(replace(file, split="valid") for file in plain if "valid" in file.parts)
 
 
 def _folder(files: Sequence[PairSource]) -> ImageFiles | None:
@@ -236,7 +246,7 @@ def _log_unused(images: ImageStore, valid_images: ImageStore, log: Callable[[str
     used = {*images.names, *(valid_images.names if valid_images.files.path == images.files.path else ())}
     every = images.files.images
     if without := len(set(every) - used):
-        log(f"{without:,} of {len(every):,} images in {images.files.path} have no captions")
+        log(f"{without:,} of {len(every):,} images in {images.files.path} have no captions for training or validation")
 
 
 def _readable(pairs: StoreRows, images: ImageStore | None) -> StoreRows:

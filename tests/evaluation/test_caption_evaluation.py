@@ -174,3 +174,15 @@ def test_models_of_the_other_kind(tests: TestSet) -> None:
 def test_only_bad_images(folder: Path) -> None:
     with pytest.raises(DataError, match=r"no image of 2.*3\.png"):
         TestSet.of([("3.png", "a"), ("4.png", "b")], folder / "images")
+
+
+def test_only_rows_for_testing_are_measured(folder: Path, tmp_path: Path) -> None:
+    names = sorted(GOOD)[:6]
+    rows = [f"{name},a caption,{split}" for name, split in zip(names, ("train", "test", "val") * 2, strict=True)]
+    (tmp_path / "c.csv").write_text("\n".join(["image,caption,split", *rows]))
+    notes: list[str] = []
+    measured = read_caption_set(
+        [tmp_path / "c.csv"], folder / "images", report=lambda name, message: notes.append(message)
+    )
+    assert [line.source for line in measured.rows] == [names[1], names[4]]
+    assert any("train 2" in note and "test 2" in note for note in notes)

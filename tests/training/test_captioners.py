@@ -157,6 +157,24 @@ def test_training_and_pointing_accuracy_mean_the_same_regions(tmp_path: Path) ->
         assert links.links[links.begins[row] : links.begins[row + 1]].tolist() == [[cell, 1] for cell in covered]
 
 
+def test_the_column_split_is_kept_to(tmp_path: Path) -> None:
+    squares = draw_squares(tmp_path / "data", 40)
+    splits = {name: ("train", "train", "val", "test")[i % 4] for i, (name, _) in enumerate(squares.rows)}
+    lines = [f"{name},{caption},{splits[name]}" for name, caption in squares.rows]
+    squares.captions.write_text("\n".join(["image,caption,split", *lines]))
+    source = CaptionFile(str(squares.captions), str(squares.images), str(squares.regions), split="train")
+    pairs, log = opened(Inputs((source,)))
+    assert {splits[pairs.training[row].source] for row in range(len(pairs.training))} == {"train"}
+    assert {splits[pairs.valid[row].source] for row in range(len(pairs.valid))} == {"val"}
+    assert (len(pairs.training), len(pairs.valid)) == (20, 10)
+    assert log.having("split", "train 20", "val 10", "test 10", "training")
+    data, _ = prepared(Inputs((source,)))
+    assert data.corpus.links is not None
+    # Validation captions of one's own come first.
+    other = draw_squares(tmp_path / "other", 5, seed=4)
+    assert len(opened(Inputs((source,), (CaptionFile(str(other.captions), str(other.images)),)))[0].valid) == 5
+
+
 def test_equal_images_of_other_names_are_not_on_both_sides(tmp_path: Path) -> None:
     squares = draw_squares(tmp_path / "data", 60)
     rows = list(squares.rows)
