@@ -17,12 +17,12 @@ from heedful.data.formats import portions
 from heedful.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from heedful.data.images import LoadedImage
+    from heedful.data.images import EncodedImage, LoadedImage
 
 
 T = TypeVar("T")
 STDIN = "-"
-IMAGES, PIXELS = 32, 48_000_000  # decoded at once: so many images, or about so many pixels
+IMAGES, BYTES = 32, 48_000_000  # captioned at once: so many images, or about so many bytes of their pixels
 PROGRESS = 50  # files from which on progress is shown
 
 
@@ -50,7 +50,8 @@ def caption(
     alpha: options.Alpha = 1.0,
     min_length: Annotated[int, typer.Option(metavar="N", help="Tokens of a caption at least.")] = 0,
     max_length: Annotated[
-        int, typer.Option(metavar="N", help="Tokens at most, up to 10000; 0: twice the regions plus 20.")
+        int,
+        typer.Option(metavar="N", help="Tokens at most, up to 10000; 0: twice the longest training caption plus 20."),
     ] = 0,
     no_repeat: options.NoRepeat = 0,
     sample: options.Sample = False,
@@ -120,8 +121,8 @@ def caption(
             portion: Iterator[list[tuple[str, heedful.Translation]]] = ([one] for one in files)
         else:
             translator = options.open_model(model, with_, device, threads, links=alignments)
-            _ = translator.parts.image_input  # raises ConfigError if the model translates text
-            files = _Files(images, load_argument)
+            reads = translator.parts.image_input  # raises ConfigError if the model translates text
+            files = _Files(images, lambda path: reads.encode(load_argument(path), show or alignments))
             portion = _captioned(translator, files, how, prefix, show or alignments)
         bar = len(images) >= PROGRESS and not sys.stdout.isatty()
         with progress_bar("images", len(images)) if bar else nullcontext(lambda count: None) as done:
@@ -140,10 +141,10 @@ def caption(
 
 
 def _captioned(
-    translator: heedful.Translator, files: _Files[LoadedImage], how: heedful.Decoding, prefix: str | None, trace: bool
+    translator: heedful.Translator, files: _Files[EncodedImage], how: heedful.Decoding, prefix: str | None, trace: bool
 ) -> Iterator[list[tuple[str, heedful.Translation]]]:
     """Yield the captions of some images at a time, with their paths."""
-    for some in portions(files, IMAGES, PIXELS, lambda pair: pair[1].width * pair[1].height):
+    for some in portions(files, IMAGES, BYTES, lambda pair: pair[1].pixels.nbytes):
         captions = translator.caption([image for _, image in some], how, prefix=prefix, trace=trace)
         yield [(path, made) for (path, _), made in zip(some, captions, strict=True)]
 

@@ -144,7 +144,7 @@ def _captions(
         )
     if len(captions) > 1:
         raise ConfigError(f"the read-out of a model of images takes one file of captions, found {len(captions)}")
-    return CaptionFile(str(captions[0]), str(images), str(regions), format_, columns)
+    return CaptionFile(str(captions[0]), str(images), str(regions), format_, columns, "valid")
 
 
 def _folder(model: Path) -> Path:

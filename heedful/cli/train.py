@@ -160,12 +160,13 @@ def train(
             )
         inputs = Inputs((), strict=strict)
     elif images:
-        parallel = {"--source": source, "--target": target, "--valid-source": valid_source}
+        parallel = {"--source": source, "--target": target}
+        parallel |= {"--valid-source": valid_source, "--valid-target": valid_target}
         options.check_unused("with --images", {name: path is not None for name, path in parallel.items()})
         if links or valid_links:
             raise ConfigError("--links are between words of two sentences; captions of images have --regions")
-        captions = _captions(pairs or [], images, regions, columns, format_)
-        held_captions = _captions([valid] if valid else [], valid_images or images, valid_regions, columns, "")
+        captions = _captions(pairs or [], images, regions, columns, format_, "train")
+        held_captions = _captions([valid] if valid else [], valid_images or images, valid_regions, columns, "", "valid")
         if not captions:
             raise ConfigError("no captions: name a file with the columns image and caption")
         if not held_captions and (valid_images or valid_regions):
@@ -247,14 +248,14 @@ def _linked(files: tuple[PairFile, ...], links: Path | None) -> tuple[PairFile, 
 
 
 def _captions(
-    files: list[Path], images: Path, regions: Path | None, columns: str, format_: str
+    files: list[Path], images: Path, regions: Path | None, columns: str, format_: str, split: str
 ) -> tuple[CaptionFile, ...]:
-    """Return files of captions with their images."""
+    """Return files of captions with their images; `split` is what they are for."""
     from heedful.data.captions import CaptionFile
 
     if regions and len(files) > 1:
         raise ConfigError(f"--regions needs one file of captions, but there are {len(files)}; join them")
-    return tuple(CaptionFile(str(file), str(images), str(regions or ""), format_, columns) for file in files)
+    return tuple(CaptionFile(str(file), str(images), str(regions or ""), format_, columns, split) for file in files)
 
 
 def _valid(

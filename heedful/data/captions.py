@@ -10,6 +10,9 @@ of an image, its target a caption. An image may have several captions, each a ro
 | jsonl | `{"image": "a.png", "caption": "a dog"}` on each line; `captions` may be a list |
 | json | COCO's `images` and `annotations`, or one list of such objects |
 
+A column or field `split` says which rows are for training (train, restval), for validation (val, valid, validation,
+dev) and for testing (test): `CaptionFile.split` chooses among them.
+
 Regions are JSON lines: `{"image": "a.png", "word": 1, "x": 10, "y": 20, "w": 32, "h": 32}`, with the word counted from
 0 in the caption as it is in its file, and the box in pixels. `caption` (0) says which of the image's captions it is.
 """
@@ -23,6 +26,7 @@ import json
 import math
 import posixpath
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -41,6 +45,15 @@ if TYPE_CHECKING:
 FORMATS = ("csv", "tsv", "jsonl", "json")
 IMAGES = ("image", "filename", "file_name", "image_id", "image_name", "image_path", "filepath", "path", "file", "img")
 CAPTIONS = ("caption", "captions", "text", "sentence", "description")
+# What a column `split` calls the rows for training, validation and testing; restval is Karpathy's, for COCO.
+SPLITS = {
+    "train": ("train", "training", "restval"),
+    "valid": ("val", "valid", "validation", "dev"),
+    "test": ("test", "testing"),
+}
+PURPOSES = {"train": "training", "valid": "validation", "test": "testing"}
+# Which of them is read for what, best first.
+USES = {"": (), "train": ("train",), "valid": ("valid", "test"), "test": ("test", "valid")}
 ENDING = re.compile(r"\.(png|jpe?g|jpe|webp|gif)(#\d+)?$", re.IGNORECASE)
 NUMBER = re.compile(r"#\d+$")  # of a caption, in Flickr8k's file
 JSON = 512_000_000  # bytes of COCO's file of captions, unless HEEDFUL_MAX_JSON is larger; its own has 92 MB
@@ -70,7 +83,8 @@ class CaptionFile:
     """A file of captions, and the folder, zip or tar archive of their images; `regions` is a file of boxes.
 
     `format` is csv, tsv, jsonl or json; by default it follows from the file's name and its first line. `columns` are
-    those of image and caption: two names, or two numbers from 1 if there is no header.
+    those of image and caption: two names, or two numbers from 1 if there is no header. `split` is what the captions are
+    for, train, valid or test: if the file has a column `split`, only such rows are read; "": all are.
     """
 
     path: str
@@ -78,8 +92,10 @@ class CaptionFile:
     regions: str = ""
     format: str = ""
     columns: str = ""
+    split: str = ""
 
     def __post_init__(self) -> None:
+        choose("split", self.split, tuple(USES))
         if self.format:
             choose("format", self.format, FORMATS)
         if self.columns:
@@ -110,7 +126,7 @@ class CaptionFile:
         contents = [digest_of(Path(path)) if path else "" for path in (self.path, self.regions)]
         names = "\0".join([str(self.image_files.path), *sorted(self.image_files.names)])
         listed = hashlib.blake2b(names.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-        return [self.format, self.columns, *contents, listed]
+        return [self.format, self.columns, self.split, *contents, listed]
 
     @cached_property
     def image_files(self) -> ImageFiles:
@@ -127,8 +143,42 @@ class CaptionFile:
         return _matched(self.cells(log), self.image_files, called(self.path), log or (lambda message: None))
 
     def cells(self, log: Log | None = None) -> Iterator[tuple[int, str, str]]:
-        """Yield the line, the image as the file names it, and the caption of each row."""
+        """Yield the line, the image as the file names it, and the caption of each row that `split` chooses."""
         log = log or (lambda message: None)
+        values = self._values(log) if self.split else ()
+        for line, image, caption, split in self._records(log):
+            if not values or _value(split) in values or not (image or caption):
+                yield line, image, caption
+
+    @cached_property
+    def splits(self) -> dict[str, int]:
+        """The values of the column `split` and the number of rows of each; {} if there is none."""
+        records = self._records(lambda message: None)
+        counts = Counter(_value(split) for _, image, caption, split in records if image or caption)
+        return dict(counts) if set(counts) != {""} else {}
+
+    @property
+    def parts(self) -> set[str]:
+        """What the column `split` says that rows are for: train, valid, test."""
+        return {part for part, values in SPLITS.items() if not self.splits.keys().isdisjoint(values)}
+
+    def _values(self, log: Log) -> tuple[str, ...]:
+        """Return the values of the column `split` that are read; () for all rows. `log` receives them."""
+        if not self.splits:
+            return ()
+        listed = ", ".join(f"{shortened(value or 'none')} {count:,}" for value, count in self.splits.items())
+        part = next((part for part in USES[self.split] if part in self.parts), None)
+        if part is None and self.split == "train" and self.parts:
+            raise DataError(
+                f"{called(self.path)}: no row is for training: the column split has {listed}, expected train; "
+                "remove the column if all rows are"
+            )
+        used = "all rows are used" if part is None else f"only rows for {PURPOSES[part]} are used"
+        log(f"the column split has {listed}: {used}")
+        return () if part is None else SPLITS[part]
+
+    def _records(self, log: Log) -> Iterator[tuple[int, str, str, str]]:
+        """Yield the line, the image, the caption and the split of each row."""
         path, kind = Path(self.path), self._format()
         if kind == "json":
             yield from _json_captions(path)
@@ -136,8 +186,13 @@ class CaptionFile:
             yield from _json_lines(path, self.columns)
         else:
             columns = self.columns or _columns(path, kind, log)
+            if self.split:
+                names = _first_cells(path, kind)[2]
+                split = next((name for name in names if name.lower() == "split"), None)
+                if split is not None and {*parse_columns(columns)} <= {*names} - {split}:
+                    columns = f"{columns},{split}"
             for line, cells in PairFile(self.path, kind, columns).cells(log):
-                yield line, cells[0].removeprefix(BOM).strip(), cells[1]
+                yield line, cells[0].removeprefix(BOM).strip(), cells[1], cells[2] if len(cells) > 2 else ""
 
     def boxes(self, log: Log | None = None) -> RegionIndex | None:
         """Return the regions by image; None if there are none."""
@@ -291,16 +346,9 @@ def _is_record(line: str) -> bool:
 
 def _columns(path: Path, kind: str, log: Log) -> str:
     """Return the columns of image and caption: by the names of a header, or by what the first line holds."""
-    head = next((line for line in raw_lines(path) if line.strip().strip(BOM)), "")
+    head, separator, names = _first_cells(path, kind)
     if not head:
         return "1,2"
-    head = head.removeprefix(BOM).rstrip("\r\n")
-    separator = "\t" if kind == "tsv" else max(",;\t", key=head.count)
-    try:
-        cells = head.split("\t") if kind == "tsv" else next(csv.reader([head], delimiter=separator, strict=True))
-    except csv.Error:
-        cells = head.split(separator)  # a quoted caption goes on in the next line
-    names = [cell.strip() for cell in cells]
     small = [name.lower() for name in names]
     image = next((names[small.index(name)] for name in IMAGES if name in small), None)
     caption = next((names[small.index(name)] for name in CAPTIONS if name in small), None)
@@ -309,7 +357,7 @@ def _columns(path: Path, kind: str, log: Log) -> str:
     if image is not None and caption is not None:
         return f"{image},{caption}"
     where = f"{called(path)}, line 1"
-    if len(cells) < 2:
+    if len(names) < 2:
         what = {",": "comma", ";": "semicolon", "\t": "tab"}[separator]
         raise DataError(
             f"{where}: expected two columns, image and caption, separated by a {what}, found one: '{shortened(head)}'"
@@ -328,12 +376,28 @@ def _columns(path: Path, kind: str, log: Log) -> str:
     return f"{first + 1},{second + 1}"
 
 
-def _json_lines(path: Path, columns: str) -> Iterator[tuple[int, str, str]]:
+def _first_cells(path: Path, kind: str) -> tuple[str, str, list[str]]:
+    """Return the first line of a file that is not empty, what separates its cells, and the cells."""
+    head = next((line for line in raw_lines(path) if line.strip().strip(BOM)), "")
+    head = head.removeprefix(BOM).rstrip("\r\n")
+    separator = "\t" if kind == "tsv" else max(",;\t", key=head.count)
+    try:
+        cells = head.split("\t") if kind == "tsv" else next(csv.reader([head], delimiter=separator, strict=True), [])
+    except csv.Error:
+        cells = head.split(separator)  # a quoted caption goes on in the next line
+    return head, separator, [cell.strip() for cell in cells]
+
+
+def _value(split: str) -> str:
+    return split.strip().lower()
+
+
+def _json_lines(path: Path, columns: str) -> Iterator[tuple[int, str, str, str]]:
     for number, line in enumerate(raw_lines(path), 1):
         line = line.removeprefix(BOM).strip()
         where = f"{called(path)}, line {number}"
         if not line:
-            yield number, "", ""
+            yield number, "", "", ""
             continue
         yield from ((number, *row) for row in _record(_parsed(line, where), where, columns))
 
@@ -350,8 +414,8 @@ def _parsed(line: str, where: str) -> Any:  # noqa: ANN401  (what JSON holds)
     return record
 
 
-def _record(record: object, where: str, columns: str = "") -> Iterator[tuple[str, str]]:
-    """Yield image and caption of an object with one caption or a list of them."""
+def _record(record: object, where: str, columns: str = "") -> Iterator[tuple[str, str, str]]:
+    """Yield image, caption and split of an object with one caption or a list of them."""
     if not isinstance(record, dict):
         raise DataError(
             f'{where}: expected an object such as {{"image": "a.png", "caption": "…"}}, found {record!r:.80}'
@@ -362,12 +426,13 @@ def _record(record: object, where: str, columns: str = "") -> Iterator[tuple[str
     captions = captions or record[_field(record, wanted[1:] or CAPTIONS, where, "caption")]
     if not isinstance(record[image], str):
         raise DataError(f"{where}: '{image}' is {shortened(json.dumps(record[image]))}, expected the name of an image")
+    split = record.get("split")
     for caption in captions if isinstance(captions, list) else [captions]:
         if isinstance(caption, dict):  # with other fields, such as an id
             caption = caption[_field(caption, ("raw", *CAPTIONS), where, "caption")]
         if not isinstance(caption, str) and caption is not None:
             raise DataError(f"{where}: a caption is {shortened(json.dumps(caption))}, expected a string")
-        yield record[image], _text(caption or "", where)
+        yield record[image], _text(caption or "", where), split if isinstance(split, str) else ""
 
 
 def _field(record: dict[str, Any], names: Sequence[str], where: str, what: str) -> str:
@@ -387,7 +452,7 @@ def _text(text: str, where: str) -> str:
     return text
 
 
-def _json_captions(path: Path) -> Iterator[tuple[int, str, str]]:
+def _json_captions(path: Path) -> Iterator[tuple[int, str, str, str]]:
     """Yield the captions of COCO's JSON, or of a list of objects; the line is the number of the annotation."""
     name, value = called(path), _whole_json(path)
     if isinstance(value, dict) and isinstance(value.get("annotations"), list):
@@ -400,7 +465,7 @@ def _json_captions(path: Path) -> Iterator[tuple[int, str, str]]:
         yield from ((number, *row) for row in _record(record, f"{name}, object {number}"))
 
 
-def _coco(name: str, value: dict[str, Any]) -> Iterator[tuple[int, str, str]]:
+def _coco(name: str, value: dict[str, Any]) -> Iterator[tuple[int, str, str, str]]:
     files: dict[object, str] = {}
     if not isinstance(value.get("images"), list):
         raise DataError(f"{name}: there are annotations but no list of images, expected both")
@@ -414,7 +479,7 @@ def _coco(name: str, value: dict[str, Any]) -> Iterator[tuple[int, str, str]]:
             raise DataError(f"{where}: expected an object with image_id and caption, found {one!r:.80}")
         if str(one["image_id"]) not in files:
             raise DataError(f"{where}: image_id {one['image_id']!r:.50} is not the id of an image in the file")
-        yield number, files[str(one["image_id"])], _text(one["caption"], where)
+        yield number, files[str(one["image_id"])], _text(one["caption"], where), ""
 
 
 def _whole_json(path: Path) -> Any:  # noqa: ANN401
@@ -549,12 +614,13 @@ def caption_source(
     images: str | Path,
     name: str = "captions",
     regions: Sequence[Region] | str | Path | None = None,
+    split: str = "",
 ) -> CaptionSource:
-    """Return captions as a file or a list, with their images and regions."""
+    """Return captions as a file or a list, with their images and regions; `split` is that of `CaptionFile`."""
     if isinstance(captions, str | Path):
         if regions is not None and not isinstance(regions, str | Path):
             raise ConfigError("regions of a file of captions are a file, too; give its name")
-        return CaptionFile(str(captions), str(images), str(regions or ""))
+        return CaptionFile(str(captions), str(images), str(regions or ""), split=split)
     if not hasattr(captions, "__len__"):
         kind = type(captions).__name__
         raise DataError(f"expected captions as a list of (image name, caption), or the name of a file; found {kind}")

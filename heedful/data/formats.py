@@ -288,14 +288,14 @@ def readable(files: Sequence[PairSource]) -> Iterator[list[Readable]]:
 
 def _readable(file: PairSource, copy: Path) -> Readable:
     names = file.paths
-    copied = {name: _copied(path, copy.with_suffix(f".{name}")) for name, path in names.items() if _is_stream(path)}
+    copied = {name: _copied(path, copy.with_suffix(f".{name}")) for name, path in names.items() if is_stream(path)}
     if "path" in copied:  # the copy has another name, which does not tell the format
         copied["format"] = getattr(file, "format", "") or format_of(names["path"])
     originals = {copied[name]: names[name] for name in names if name in copied}
     return Readable(file, replace(file, **copied) if copied else file, originals)  # type: ignore[type-var]
 
 
-def _is_stream(path: str) -> bool:
+def is_stream(path: str) -> bool:
     """Whether a path is stdin or a pipe, which can be read only once."""
     return path == "-" or (Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir())
 

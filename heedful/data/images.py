@@ -153,6 +153,7 @@ class EncodedImage(Encoded):
 
     pixels: Pixels
     regions: ImageRegions
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -177,7 +178,7 @@ class ImageInput:
         digest = hashlib.blake2b(pixels.tobytes(), digest_size=8).digest()
         ids = np.frombuffer(digest, np.uint8).astype(int).tolist()
         repeated = (ids * -(-regions.count // len(ids)))[: regions.count]
-        return EncodedImage((*repeated, END), regions.text().spans, pixels, regions)
+        return EncodedImage((*repeated, END), regions.text().spans, pixels, regions, image.notes)
 
     def trace(self, text: str, encoded: Encoded) -> Text:
         """Return the regions of an image as the source of a trace."""

@@ -34,28 +34,6 @@ from heedful.text.counter_rng import spread
 CHUNK = 100_000  # pairs that `unlinked` counts at once
 
 
-def covered_cells(boxes: Array, side: int) -> tuple[Array, Array]:
-    """Return the cells of a grid of side × side that boxes cover: the number of the box, and the cell, row by row.
-
-    The boxes (N, 4) are x, y, w, h as shares of width and height. A cell is covered if its centre is inside; a box
-    without any centre covers the cell with which it overlaps most.
-
-    >>> covered_cells(np.array([[0.0, 0.0, 0.5, 0.5], [0.3, 0.8, 0.05, 0.1]]), 4)
-    (array([0, 0, 0, 0, 1]), array([ 0,  1,  4,  5, 13]))
-    """
-    begin, end = boxes[:, None, :2], boxes[:, None, :2] + boxes[:, None, 2:]
-    low = (np.arange(side) / side)[:, None]
-    centre, high = low + 0.5 / side, low + 1 / side
-    inside: Array = (begin <= centre) & (centre <= end)  # (N, side, 2): columns, rows
-    overlap = np.minimum(high, end) - np.maximum(low, begin)
-    none = ~(np.any(inside[..., 0], axis=1) & np.any(inside[..., 1], axis=1))
-    nearest = np.arange(side)[:, None] == overlap.argmax(1)[:, None, :]
-    inside = np.where(none[:, None, None], nearest, inside)
-    covered = inside[:, :, 1][:, :, None] & inside[:, :, 0][:, None, :]
-    number, row, column = np.nonzero(covered)
-    return number, row * side + column
-
-
 def as_lines(links: Sequence[str | Iterable[tuple[int, int]]]) -> list[str]:
     """Return links in memory as lines; those of each pair are a line already, or pairs of numbers.
 

@@ -48,7 +48,7 @@ class Decoding:
     are drawn at random, and `n_best` is the number of samples for each sentence.
 
     `min_length` and `max_length` are in tokens without `</s>`, at most 10,000; a `max_length` of 0 is 2n + 20 for n
-    source tokens.
+    source tokens, and for captions of images 2n + 20 for the n tokens of the longest caption of the training.
     `no_repeat=3` forbids every sequence of three tokens that occurred before.
     """
 

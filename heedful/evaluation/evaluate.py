@@ -210,12 +210,15 @@ def length_table(stats: SentenceStats, test_set: TestSet) -> LengthTable:
 
 
 def object_table(stats: SentenceStats, test_set: TestSet) -> LengthTable | None:
-    """Return the scores of captions by the number of objects; None if it is not known."""
+    """Return the scores of captions by the number of objects; None if it is not known.
+
+    Images without gold regions are in no row: they may show any number of objects.
+    """
     if test_set.images is None or not test_set.images.objects:
         return None
-    numbers = [test_set.images.objects.get(row.source, 0) for row in test_set.rows]
-    most = min(max(numbers), MOST_OBJECTS)
-    return table(numbers, stats, range(min(numbers), most + 2))
+    numbers = [test_set.images.objects.get(row.source) for row in test_set.rows]
+    known = [number for number in numbers if number is not None]
+    return table(numbers, stats, range(min(known), min(max(known), MOST_OBJECTS) + 2)) if known else None
 
 
 def method_notes(signatures: Mapping[str, str], test: str, resamples: int, seed: int) -> tuple[str, ...]:

@@ -191,10 +191,11 @@ def read_caption_set(
 ) -> TestSet:
     """Read files of captions (`heedful.data.captions`), their images in a folder or an archive, and gold regions.
 
+    Of a file with a column `split`, only the rows for testing are read, or else those for validation.
     All images are decoded, so that those that cannot be read are known and not measured. The other arguments are those
     of `read_test_set`.
     """
-    files = [CaptionFile(str(path), str(images), str(regions or ""), format_, columns) for path in captions]
+    files = [CaptionFile(str(path), str(images), str(regions or ""), format_, columns, "test") for path in captions]
     return _caption_set(tuple(map(str, captions)), files, report, progress)
 
 
@@ -439,10 +440,9 @@ def _captioned(
     pointed: list[PointedLine] = []
     for first in range(0, len(rows), IMAGES):
         chunk = rows[first : first + IMAGES]
-        loaded = [images.load(row.source) for row in chunk]
-        encoded = [translator.parts.image_input.encode(one, picture=False) for one in loaded]
-        small = [LoadedImage(one.name, code.pixels, one.notes) for one, code in zip(loaded, encoded, strict=True)]
-        done += translator.caption(small, decoding, trace=False, batch_tokens=batch_tokens)
+        reads = translator.parts.image_input
+        encoded = [reads.encode(images.load(row.source), picture=False) for row in chunk]
+        done += translator.caption(encoded, decoding, trace=False, batch_tokens=batch_tokens)
         if translator.config.family != "fixed":
             gold = [images.gold.get(row.source, []) for row in chunk]
             pointed += point(translator, encoded, gold, batch_tokens)

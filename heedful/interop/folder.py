@@ -43,7 +43,8 @@ from heedful.files import (
 )
 from heedful.models import Network, build
 from heedful.models.device import memory_guard
-from heedful.text import Codec
+from heedful.text import Codec, Encoded
+from heedful.text.segments import READ
 from heedful.trace.readout import READOUT, Readout, read_readout
 
 FORMAT = 1
@@ -55,6 +56,8 @@ OPTIMIZER, BEST, RUN = "optimizer.safetensors", "best.safetensors", "run.json"
 AVERAGE, RECENT = "average.safetensors", "recent.safetensors"
 KNOWN = {WEIGHTS, JOINT, SOURCE, TARGET, OPTIMIZER, BEST, RUN, AVERAGE, RECENT}
 CHECKSUM = "checksum"
+LONGEST_CAPTION = "longest_caption"  # in the notes of a captioner
+CAPTION_LENGTH = 32  # tokens, if the notes do not have it
 WIDEST = 8  # bytes of a number, in float64
 HEADER = 2_000_000, 1_000  # bytes of a safetensors header at most: of all, and more for each weight
 
@@ -83,6 +86,20 @@ class ModelParts:
         if isinstance(self.source, ImageInput):
             raise ConfigError("this model captions images: it does not read text; give it an image to caption")
         return self.source
+
+    def length(self, encoded: Encoded) -> int:
+        """Return n, of which the length limit of a translation follows: the tokens of its source.
+
+        The number of regions of an image says nothing about its caption; there it is `caption_length`.
+        """
+        return self.caption_length if isinstance(self.source, ImageInput) else len(encoded.ids)
+
+    @property
+    def caption_length(self) -> int:
+        """The tokens of the longest training caption, which the notes have, at most `text.max_length` and 2,048."""
+        longest = self.notes.get(LONGEST_CAPTION)
+        longest = longest if type(longest) is int and longest > 0 else CAPTION_LENGTH
+        return min(longest, self.config.text.max_length, READ)
 
     @property
     def image_input(self) -> ImageInput:

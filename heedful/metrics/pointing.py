@@ -1,8 +1,8 @@
 """Pointing accuracy: whether the largest attention weight of a word is inside its gold region in the image.
 
 A word of a caption points at the region with its largest weight; `</s>`, which is no region, is left out. It is right
-if that region is one that the word's gold boxes cover (`ImageRegions.covered`: its centre is inside a box, or the box
-is smaller than a region and overlaps it most). Two baselines stand beside it: a region drawn at random, and the
+if that region is one that the word's gold boxes cover (`covered_regions`: its centre is inside a box, or the box is
+narrower or lower than a region and overlaps it most). Two baselines stand beside it: a region drawn at random, and the
 centre of the picture for every word.
 """
 

@@ -84,16 +84,18 @@ def by_length(lengths: Sequence[int], outputs: Sequence[str], references: Refere
     return table(lengths, extract_stats(outputs, references, ["bleu", "chrf", "exact"]))
 
 
-def table(lengths: Sequence[int], stats: SentenceStats, edges: Sequence[int] = EDGES) -> LengthTable:
+def table(lengths: Sequence[int | None], stats: SentenceStats, edges: Sequence[int] = EDGES) -> LengthTable:
     """Return the scores for all sentences and by length; `lengths` are those of the sources in words.
 
-    `edges` are the first length of each row; a shorter one is in the first.
+    `edges` are the first length of each row; a shorter one is in the first. A sentence whose length is not known, None,
+    is in no row.
     """
     if len(lengths) != len(stats):
         raise DataError(f"{len(lengths)} source lengths for {len(stats)} translations")
     rows = []
     for low, after in zip(edges, [*edges[1:], None], strict=True):
-        chosen = [i for i, n in enumerate(lengths) if low <= max(n, edges[0]) and (after is None or n < after)]
+        known = [(i, n) for i, n in enumerate(lengths) if n is not None]
+        chosen = [i for i, n in known if low <= max(n, edges[0]) and (after is None or n < after)]
         if chosen:
             rows.append(LengthRow(low, None if after is None else after - 1, len(chosen), **_known(stats, chosen)))
     total = LengthRow(1, None, len(stats), **stats.scores())

@@ -206,21 +206,14 @@ class ImageRegions:
         return float(x), float(y), float(right - x), float(bottom - y)
 
     def covered(self, box: Box) -> list[int]:
-        """Return the regions whose centre is inside a box, or, if there is none, the one with the largest overlap.
+        """Return the regions that a box covers (`covered_regions`); [] if it is outside of the image.
 
         >>> image = ImageRegions("a.png", 80, 40, 2, 4)
         >>> image.covered((15, 0, 40, 15)), image.covered((61, 21, 4, 4))
         ([1, 2], [7])
         """
-        x, y, w, h = box
-        boxes = self.boxes()
-        centres = boxes[:, :2] + boxes[:, 2:] / 2
-        inside = (centres >= (x, y)).all(1) & (centres <= (x + w, y + h)).all(1)
-        if inside.any():
-            return [int(region) for region in np.flatnonzero(inside)]
-        low, high = np.maximum(boxes[:, :2], (x, y)), np.minimum(boxes[:, :2] + boxes[:, 2:], (x + w, y + h))
-        overlap = np.clip(high - low, 0, None).prod(1)
-        return [int(overlap.argmax())] if overlap.max(initial=0.0) > 0 else []
+        size = np.array([[self.width, self.height]])
+        return [int(region) for region in covered_regions(np.array([box]), size, self.rows, self.columns)[1]]
 
     def text(self) -> Text:
         """Return the regions as the words of a text, named by row and column, and `</s>`.
@@ -256,6 +249,35 @@ class ImageRegions:
         except (binascii.Error, ValueError):
             raise DataError("image: picture is not base64") from None
         return cls(str(field_of(plain, "name", where)), width, height, rows, columns, picture)
+
+
+def covered_regions(
+    boxes: NDArray[Any], sizes: NDArray[Any], rows: int, columns: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the regions of grids that boxes cover: the number of the box, and the region, box by box.
+
+    boxes (N, 4) are x, y, w, h, and sizes (N, 2) the width and height of the image of each, in pixels. A box covers the
+    columns and the rows whose centres are inside; a centre on its left or upper edge is, one on its right or lower edge
+    is not. If there is no such column, it covers the one with which it overlaps most, and so with rows. Only a box
+    without any part in the image covers nothing.
+
+    >>> covered_regions(np.array([[0, 0, 32, 16], [5, 0, 6, 64]]), np.array([[64, 64]] * 2), 4, 4)
+    (array([0, 0, 1, 1, 1, 1]), array([ 0,  1,  0,  4,  8, 12]))
+    """
+    boxes, sizes = boxes.astype(np.float32).astype(np.float64), sizes.astype(np.float64)  # files have float32
+    axes = []
+    known = np.ones(len(boxes), bool)
+    for axis, count in ((1, rows), (0, columns)):
+        begin, end, size = boxes[:, axis], boxes[:, axis] + boxes[:, axis + 2], sizes[:, axis]
+        known &= (end > begin) & (begin < size) & (end > 0)
+        low, high = (edge[:, None] * count / size[:, None] for edge in (begin, end))
+        first = np.arange(count)
+        inside = (low <= first + 0.5) & (first + 0.5 < high)
+        overlap = np.minimum(high, first + 1) - np.maximum(low, first)
+        most = first == overlap.argmax(1)[:, None]
+        axes.append(np.where(inside.any(1)[:, None], inside, most))
+    box, row, column = np.nonzero(axes[0][:, :, None] & axes[1][:, None, :] & known[:, None, None])
+    return box, row * columns + column
 
 
 class GeneratedFrom(NamedTuple):

@@ -32,6 +32,8 @@ from heedful.files import max_json, parse_json, whole_folder, writing
 from heedful.interop.folder import (
     AVERAGE,
     BEST,
+    CAPTION_LENGTH,
+    LONGEST_CAPTION,
     OPTIMIZER,
     RECENT,
     RUN,
@@ -263,6 +265,7 @@ class Validator:
         metric: str = "bleu",
         processes: Processes = ALONE,
         guide: GuidedAttention | None = None,
+        caption_length: int = CAPTION_LENGTH,
     ) -> None:
         self.pairs = pairs
         self.images = isinstance(batches.corpus.source, ImageArray)
@@ -277,8 +280,7 @@ class Validator:
         order = sorted(self.references, key=lambda row: (len(pairs[row][side]), row))
         self.samples = sorted({order[len(order) // 3], order[2 * len(order) // 3]}) if order else []
         self.batches = batches
-        # The number of regions tells nothing about the length of a caption; its references do.
-        self.longest = int(batches.corpus.lengths()[:, 1].max(initial=1))
+        self.caption_length = caption_length
         plan = batches.epoch(0)
         self.rows = [plan[i] for i in range(processes.rank, len(plan), processes.world)]
         self.target, self.device, self.metric, self.processes = target, device, metric, processes
@@ -324,7 +326,7 @@ class Validator:
     def _translated(self, model: Network, batch: Batch, rows: Array) -> Iterator[tuple[int, str]]:
         """Yield the greedy translation of each row."""
         memory = model.encode(batch.x, padding_mask(batch.x))
-        lengths = [self.longest] * len(batch.x) if self.images else memory.keep.sum(1).tolist()
+        lengths = [self.caption_length] * len(batch.x) if self.images else memory.keep.sum(1).tolist()
         hypotheses = greedy(model, memory, [length_limit(length) for length in lengths])
         for row, hypothesis in zip(rows, hypotheses, strict=True):
             yield int(row), self.target.decode(hypothesis.ids)
@@ -343,6 +345,9 @@ class Checkpointer:
         processes: Processes,
         measure_alarms: MeasureAlarms | None = None,
     ) -> None:
+        if parts.config.image is not None:
+            longest = int(data.corpus.lengths()[:, 1].max(initial=1))
+            parts = replace(parts, notes={**parts.notes, LONGEST_CAPTION: longest})
         self.out, self.parts, self.run, self.training_step, self.processes = out, parts, run, training_step, processes
         self.config, self.model, self.measure_alarms = parts.config.training, parts.model, measure_alarms
         self.pairs, self.guided = len(data.corpus), data.guide is not None
@@ -354,6 +359,7 @@ class Checkpointer:
             self.config.metric,
             processes,
             data.guide,
+            self.parts.caption_length,
         )
         self.valid_pairs, self.valid_images = data.valid_pairs, data.valid_images
         self.names = [name for name, weight in self.model.named_parameters() if weight.requires_grad]
@@ -436,6 +442,7 @@ class Checkpointer:
             report_validation(validation, better, reporter, metrics, final=True)
         if position.step:
             notes = {
+                **self.parts.notes,
                 "step": best.step if best else position.step,
                 "validation": None if best is None else best.plain(),
                 "pairs": self.pairs,

@@ -24,13 +24,14 @@ from heedful.data.cache import Array, Writer, key_of, stored
 from heedful.data.captions import CaptionFile, CaptionList
 from heedful.data.corpus import Corpus, ImageArray, ImageStore, TokenArray, cached_features, open_images, tokenize
 from heedful.data.files import called, check_there
-from heedful.data.formats import PairSource
+from heedful.data.formats import PairSource, is_stream
 from heedful.data.images import ImageFiles
-from heedful.data.links import CorpusLinks, covered_cells, word_sizes
+from heedful.data.links import CorpusLinks, word_sizes
 from heedful.data.store import CHUNK, Store, StoreRows, among, open_store
 from heedful.errors import ConfigError, DataError
 from heedful.text import START, Codec
 from heedful.text.size import count_texts, resolve_size
+from heedful.trace.trace import covered_regions
 from heedful.training.callbacks import Reporter
 from heedful.training.guided import GuidedAttention
 from heedful.training.losses import AuxiliaryLoss, auxiliary_losses
@@ -163,7 +164,11 @@ class TrainingData:
 
 
 def open_pairs(inputs: Inputs, config: Config, reporter: Reporter) -> PairSets:
-    """Read and clean the pairs, or map them from the cache; log the report and which are held out."""
+    """Read and clean the pairs, or map them from the cache; log the report and which are held out.
+
+    Without validation pairs, the rows for validation that files of captions have are those.
+    """
+    inputs = replace(inputs, valid=inputs.valid or _for_validation(inputs.training))
     began = time.perf_counter()
     store, cached = open_store(inputs.training, config.data, reporter.log, reporter.preparing)
     if inputs.strict:
@@ -180,8 +185,7 @@ def open_pairs(inputs: Inputs, config: Config, reporter: Reporter) -> PairSets:
         valid = _validation(inputs, reporter)
         valid_images = _images(inputs.valid, valid.store, config, reporter, inputs.strict)
         valid = _readable(valid, valid_images)
-        same = images is None or valid_images is None or images.files.path == valid_images.files.path
-        _log_validation(training, valid, most, reporter.log, same)
+        _log_validation(training, valid, most, reporter.log, images, valid_images)
         valid = replace(valid, rows=valid.rows[:most])
     else:
         training, valid = _held_out(store, most, images, reporter.log)
@@ -191,6 +195,12 @@ def open_pairs(inputs: Inputs, config: Config, reporter: Reporter) -> PairSets:
     digest = _digest((training, images), (valid, valid_images))
     store.forget()
     return PairSets(training, valid, digest, both)
+
+
+def _for_validation(files: Sequence[PairSource]) -> tuple[CaptionFile, ...]:
+    """Return the rows for validation of files of captions that have a column `split`; not those of a stream."""
+    plain = [file for file in files if isinstance(file, CaptionFile) and file.split and not is_stream(file.path)]
+    return tuple(replace(file, split="valid") for file in plain if "valid" in file.parts)
 
 
 def _folder(files: Sequence[PairSource]) -> ImageFiles | None:
@@ -236,7 +246,7 @@ def _log_unused(images: ImageStore, valid_images: ImageStore, log: Callable[[str
     used = {*images.names, *(valid_images.names if valid_images.files.path == images.files.path else ())}
     every = images.files.images
     if without := len(set(every) - used):
-        log(f"{without:,} of {len(every):,} images in {images.files.path} have no captions")
+        log(f"{without:,} of {len(every):,} images in {images.files.path} have no captions for training or validation")
 
 
 def _readable(pairs: StoreRows, images: ImageStore | None) -> StoreRows:
@@ -274,15 +284,20 @@ def _held_out(
 def _held_out_images(
     store: Store, most: int, images: ImageStore, log: Callable[[str], None]
 ) -> tuple[StoreRows, StoreRows]:
-    """Return the training captions and those of held-out images; no image is on both sides."""
+    """Return the training captions and those of held-out images; no image is on both sides, under whatever name."""
     training = _readable(StoreRows(store, store.split.training, "training"), images)
     held = _readable(StoreRows(store, store.split.held, "held"), images)
+    equal = among(images.hashes[images.numbers[training.rows]], images.hashes[images.numbers[held.rows]])
+    if equal.any():
+        without = sha256(training.rows[equal].tobytes()).hexdigest()[:16]
+        training = replace(training, rows=training.rows[~equal], name=f"{training.name} without equal {without}")
+        log(f"{int(equal.sum()):,} captions are not used: their images have the same pixels as a held-out image")
     if not len(training) or not len(held):
         raise DataError(
             f"too few different images to hold some out for validation ({len(images) - len(images.bad):,}); add more, "
             "or give validation captions"
         )
-    valid = replace(held, rows=held.rows[:most])
+    valid = replace(held, rows=held.rows[: _whole_images(images.numbers[held.rows], most)])
     _show_first(training, log)
     counts = [len(np.unique(images.numbers[part.rows])) for part in (training, valid)]
     log(
@@ -292,6 +307,19 @@ def _held_out_images(
     if unused := len(held) - len(valid):
         log(f"{unused:,} more captions of held-out images are not used (training.valid_pairs)")
     return training, valid
+
+
+def _whole_images(numbers: Array, most: int) -> int:
+    """Return how many captions are at most `most` with all those of each image, and those of one image at least.
+
+    `numbers` has the image of each caption, those of an image after each other.
+
+    >>> [_whole_images(np.array([4, 4, 4, 7, 7]), most) for most in (2, 3, 4, 9)]
+    [3, 3, 3, 5]
+    """
+    ends = np.append(np.flatnonzero(np.diff(numbers)) + 1, len(numbers))
+    fitting = ends[ends <= most]
+    return int(fitting[-1] if len(fitting) else ends[0])
 
 
 def _validation(inputs: Inputs, reporter: Reporter) -> StoreRows:
@@ -305,14 +333,24 @@ def _validation(inputs: Inputs, reporter: Reporter) -> StoreRows:
     return StoreRows(store, store.split.first, "first")
 
 
-def _log_validation(training: StoreRows, valid: StoreRows, most: int, log: Callable[[str], None], same: bool) -> None:
-    """Log the numbers of pairs, and how many sources are on both sides; `same`: equal names are the same source."""
+def _log_validation(
+    training: StoreRows,
+    valid: StoreRows,
+    most: int,
+    log: Callable[[str], None],
+    images: ImageStore | None,
+    valid_images: ImageStore | None,
+) -> None:
+    """Log the numbers of pairs, and how many sources are on both sides: sentences, or images by their pixels."""
     _show_first(training, log)
     if len(valid) > most:
         log(f"validation uses the first {most:,} of {len(valid):,} pairs (training.valid_pairs)")
     sources = valid.store.hashes.sources[valid.rows[:most]]
     trained = training.store.hashes.sources
-    both = int(among(sources, trained[among(trained, sources)]).sum()) if same else 0
+    if images is not None and valid_images is not None:
+        sources = valid_images.hashes[valid_images.numbers[valid.rows[:most]]]
+        trained = images.hashes[images.numbers[training.rows]]
+    both = int(among(sources, trained[among(trained, sources)]).sum())
     overlap = f" ({both:,} of their sources are also in training, so scores are too high)" if both else ""
     what = "captions" if training.store.captions else "pairs"
     log(f"{len(training):,} {what} for training, {len(sources):,} for validation{overlap}")
@@ -505,8 +543,8 @@ def _region_links(
         )
     if clipped := int(((begin < -0.01) | (end > 1.01)).any(1).sum()):
         log(f"{clipped:,} of {len(boxes):,} boxes of regions go beyond their image and are clipped to it")
-    shares = np.concatenate([low, high - low], axis=1)
-    parts = [covered_cells(shares[at : at + BOXES], config.image.side) for at in range(0, len(shares), BOXES)]
+    side, pieces = config.image.side, [slice(at, at + BOXES) for at in range(0, len(boxes), BOXES)]
+    parts = [covered_regions(boxes[piece], sizes[piece, :2], side, side) for piece in pieces]
     box = np.concatenate([np.zeros(0, np.int64), *(part[0] + at * BOXES for at, part in enumerate(parts))])
     cell = np.concatenate([np.zeros(0, np.int64), *(part[1] for part in parts)])
     # Boxes of the same word may overlap: each link once, in the order of the captions.

@@ -33,7 +33,7 @@ from heedful.decoding import (
 )
 from heedful.decoding.ensemble import Ensemble
 from heedful.errors import ConfigError, DataError
-from heedful.interop.folder import ModelParts
+from heedful.interop.folder import LONGEST_CAPTION, ModelParts
 from heedful.models import Memory, NeedWeights, Network
 from heedful.models.device import memory_guard
 from heedful.observe import AttentionReading, read_attention
@@ -89,7 +89,7 @@ class DecodePipeline:
     ) -> list[tuple[Translation, ...]]:
         """Encode, decode, read attention where it is needed and fits, and return translations."""
         memory = self.encode([s.encoded for s in segments])
-        hypotheses = self._decode(memory, [s.encoded.ids for s in segments], prefixes)
+        hypotheses = self._decode(memory, [s.encoded for s in segments], prefixes)
         for each in hypotheses:
             for hypothesis in each:
                 hypothesis.check()
@@ -138,14 +138,19 @@ class DecodePipeline:
         x = torch.from_numpy(pad([e.ids for e in encoded])).to(self.device)
         return self.parts.model.encode(x, x != PAD, need_weights)
 
+    def limits(self, encoded: Sequence[Encoded], prefixes: Sequence[tuple[int, ...]]) -> list[int]:
+        """Return the most tokens, `</s>` included, of the translation of each sentence, or the caption of an image."""
+        pairs = zip(encoded, prefixes, strict=True)
+        return [length_limit(self.parts.length(one), self.how, len(prefix)) for one, prefix in pairs]
+
     def _decode(
-        self, memory: Memory, ids: list[tuple[int, ...]], prefixes: list[tuple[int, ...]]
+        self, memory: Memory, encoded: list[Encoded], prefixes: list[tuple[int, ...]]
     ) -> list[list[Hypothesis]]:
         """Return the `n_best` hypotheses of each sentence: samples, or those of a beam (of 1: greedy)."""
         model, how = self.parts.model, self.how
-        limits = [length_limit(len(i), how, len(p)) for i, p in zip(ids, prefixes, strict=True)]
+        limits = self.limits(encoded, prefixes)
         if how.sample:
-            return sample(model, memory, limits, how, ids, prefixes)
+            return sample(model, memory, limits, how, [one.ids for one in encoded], prefixes)
         hypotheses = beam(model, memory, limits, how, prefixes)
         return self.distinct(hypotheses, memory, limits, prefixes)
 
@@ -263,7 +268,10 @@ class DecodePipeline:
             return segment.notes
         tokens = f"{size - 1:,} token{'s' * (size != 2)}"
         image = isinstance(segment.encoded, EncodedImage)
-        result, units = ("caption", "regions") if image else ("translation", "source tokens")
+        result, units = "translation", "source tokens"
+        if image:
+            known = ", the longest training caption" if LONGEST_CAPTION in self.parts.notes else ""
+            result, units = "caption", f"= {self.parts.caption_length}{known}"
         why = ", as max_length says" if self.how.max_length else f", 2n + 20 for n {units}; see max_length"
         return *segment.notes, f"the {result} was cut off after {tokens}{why}"
 
@@ -299,7 +307,7 @@ class DecodePipeline:
     @torch.inference_mode()
     def _steps(self, segment: Segment, prefix: tuple[int, ...]) -> Iterator[DecodeStep]:
         ids = segment.encoded.ids
-        rules = Rules([length_limit(len(ids), self.how, len(prefix))], self.device, self.how, [prefix])
+        rules = Rules(self.limits([segment.encoded], [prefix]), self.device, self.how, [prefix])
         choose = Sampler(self.how, [ids], [0]) if self.how.sample else argmax
         yield from decode_steps(self.parts.model, self.encode([segment.encoded]), rules, choose, NeedWeights())
 
@@ -418,8 +426,7 @@ class DecodeBatch:
         self._stopped_samples: set[int] = set()
         with torch.inference_mode():
             self.memory = pipeline.encode([segment.encoded for segment in segments]) if memory is None else memory
-        sizes = [len(segment.encoded.ids) for segment in segments]
-        self.limits = [length_limit(n, pipeline.how, len(p)) for n, p in zip(sizes, prefixes, strict=True)]
+        self.limits = pipeline.limits([segment.encoded for segment in segments], prefixes)
 
     def stop(self, row: int) -> None:
         """Remove a segment that is no longer needed."""

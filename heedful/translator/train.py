@@ -84,8 +84,11 @@ def train(  # noqa: PLR0913  (the options of a run)
             raise ConfigError("valid_images and valid_regions go with valid; give all")
         held = () if valid is None else (valid,)
         inputs = Inputs(
-            (caption_source(pairs, images, "captions", regions),),
-            tuple(caption_source(one, valid_images or images, "validation captions", valid_regions) for one in held),
+            (caption_source(pairs, images, "captions", regions, "train"),),
+            tuple(
+                caption_source(one, valid_images or images, "validation captions", valid_regions, "valid")
+                for one in held
+            ),
         )
     with _suggesting_read_pairs(), showing(verbose, callback) as reporter:
         outcome = train_model(inputs, Path(out), chosen, resume=resume, reporter=reporter, init=init, preset=preset)

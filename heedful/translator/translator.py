@@ -218,16 +218,18 @@ class Translator:
     ) -> Translation | list[Translation]:
         """Caption an image, or many at once in a list: a file name, bytes, a `PIL.Image.Image` or an array.
 
+        Each of many is resized as soon as it is decoded; an image may also be what `ImageInput.encode` returns.
         The result is a `Translation` whose source is the name of the image, and whose trace has its regions. The
         arguments are those of `translate`. Raise ConfigError if the model translates text.
         """
         how = _decoding(how, decoding, "caption", CaptionKeywords.__annotations__)
-        reads, many = self.parts.image_input, isinstance(image, list | tuple)
+        _ = self.parts.image_input  # raises ConfigError for a model of text
+        many = isinstance(image, list | tuple)
         given: list[object] = list(image) if isinstance(image, list | tuple) else [image]
-        images = [one if isinstance(one, LoadedImage) else load_image(one) for one in given]
+        images = [self._encode_image(one, picture=trace) for one in given]
         pipeline = DecodePipeline(self.parts, self.device, how, self.attention, self.trace_cells)
         parts = [
-            Segment(number, 0, len(one.name), one.name, reads.encode(one, trace), one.notes)
+            Segment(number, 0, len(one.regions.name), one.regions.name, one, one.notes)
             for number, one in enumerate(images)
         ]
         begun = pipeline.prefixes(parts, text_prefixes(prefix, len(parts)))
@@ -408,10 +410,12 @@ class Translator:
         if not self.reads_images:
             texts = checked_texts(sources)
             return texts, self.source_codec.encode_all(texts)
-        encoded = [one if isinstance(one, EncodedImage) else self._encode_image(one, picture) for one in sources]
+        encoded = [self._encode_image(one, picture) for one in sources]
         return [one.regions.name for one in encoded], encoded
 
     def _encode_image(self, image: object, picture: bool) -> EncodedImage:
+        if isinstance(image, EncodedImage):
+            return image
         loaded = image if isinstance(image, LoadedImage) else load_image(image)
         return self.parts.image_input.encode(loaded, picture)
 

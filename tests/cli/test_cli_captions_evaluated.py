@@ -68,6 +68,10 @@ def test_what_does_not_go_together(heedful_cli, folder, tmp_path):
         (["readout", folder / "rnn", folder / "captions.csv"], ("--images", "--regions")),
         (["readout", folder / "rnn", *captions(folder, regions=False)], ("--regions",)),
         (["readout", text, *captions(folder)], ("--images",)),
+        (
+            ["train", *captions(folder), "--out", tmp_path / "x", "--valid-target", short],
+            ("--valid-target", "--images"),
+        ),
         (["readout", folder / "rnn", *captions(folder), "--gold", short], ("--gold",)),
         (["readout", folder / "fixed", *captions(folder)], ("no attention",)),
     ):

@@ -241,3 +241,67 @@ def test_large_squares_are_decoded_a_few_at_a_time(images: Path, monkeypatch: py
     squares = corpus.open_images(store, source.image_files, 16, print, lambda done, what: None)
     assert len(squares) == len(source.pairs) == sum(sizes) > 2
     assert max(sizes) == 2
+
+
+SPLIT_ROWS = [
+    ("a.png", "a dog runs", "train"),
+    ("a.png", "the dog", "restval"),
+    ("sub/b.jpg", "two birds", "val"),
+    ("c.webp", "a cat", "test"),
+    ("c.webp", "one cat", "test"),
+]
+SPLIT_CONTENTS = {
+    "s.csv": "image,split,caption\n" + "".join(f"{i},{s},{c}\n" for i, c, s in SPLIT_ROWS),
+    "s.tsv": "image\tcaption\tSplit\n" + "".join(f"{i}\t{c}\t{s.upper()} \n" for i, c, s in SPLIT_ROWS),
+    "s.jsonl": "".join(json.dumps({"image": i, "caption": c, "split": s}) + "\n" for i, c, s in SPLIT_ROWS),
+    "karpathy.json": json.dumps(
+        {
+            "dataset": "x",
+            "images": [{"filename": i, "split": s, "sentences": [{"raw": c}]} for i, c, s in SPLIT_ROWS],
+        }
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SPLIT_CONTENTS)
+def test_the_column_split_chooses_rows(name: str, tmp_path: Path, images: Path) -> None:
+    path = written(tmp_path, name, SPLIT_CONTENTS[name])
+    for split, values in {
+        "": {"train", "restval", "val", "test"},
+        "train": {"train", "restval"},
+        "valid": {"val"},
+        "test": {"test"},
+    }.items():
+        notes: list[str] = []
+        rows = list(CaptionFile(path, str(images), split=split).rows(notes.append))
+        assert [row.target for row in rows] == [c for _, c, s in SPLIT_ROWS if s in values]
+        logged = [note for note in notes if "split" in note]
+        assert len(logged) == bool(split)
+        assert all(fact in note for note in logged for fact in ("train 1", "restval 1", "val 1", "test 2"))
+    named = CaptionFile(path, str(images), split="test", columns="" if name == "karpathy.json" else "image,caption")
+    assert [row.target for row in named.rows()] == ["a cat", "one cat"]
+    keys = {str(CaptionFile(path, str(images), split=split).fingerprint()) for split in ("", "train", "valid", "test")}
+    assert len(keys) == 4
+
+
+def test_a_column_split_without_the_rows_that_are_wanted(tmp_path: Path, images: Path) -> None:
+    def read(values: str, split: str) -> tuple[int, list[str]]:
+        rows = "".join(f"a.png,a dog,{value}\n" for value in values.split())
+        notes: list[str] = []
+        path = written(tmp_path, "c.csv", f"image,caption,split\n{rows}")
+        return len(list(CaptionFile(path, str(images), split=split).rows(notes.append))), notes
+
+    assert read("train train dev", "test")[0] == 1  # rather those for validation than those for training
+    assert read("train train test", "valid")[0] == 1
+    for values, split in (("train train", "test"), ("1 2", "train"), ("0 1", "test")):
+        count, notes = read(values, split)
+        assert count == 2
+        assert len(notes) == 1
+        assert "all rows" in notes[0]
+    with pytest.raises(DataError, match=r"c\.csv.*test 2, val 1.*train"):
+        read("test val test", "train")
+    with pytest.raises(ConfigError, match="tset"):
+        CaptionFile("c.csv", str(images), split="tset")
+    # Without a header, a cell that is called split is only a cell.
+    path = written(tmp_path, "d.csv", "a.png,a dog,split\nsub/b.jpg,two birds,test\n")
+    assert len(list(CaptionFile(path, str(images), columns="1,2", split="train").rows())) == 2

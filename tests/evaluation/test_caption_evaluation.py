@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import weakref
 from collections import defaultdict
 from pathlib import Path
 
@@ -12,7 +13,9 @@ from tiny_captioner import CAPTIONS, captioner, write_captions
 
 import heedful
 from heedful.data.captions import Region, read_regions
+from heedful.data.images import ImageFiles, LoadedImage
 from heedful.errors import ConfigError, DataError
+from heedful.evaluation import systems
 from heedful.evaluation.systems import TestSet, read_caption_set
 from heedful.metrics import extract_stats
 from heedful.trace import Trace
@@ -39,6 +42,27 @@ def points(trace: Trace, region: Region) -> bool:
     assert weights is not None
     x, y, w, h = trace.image.box(int(weights[region.word, :-1].argmax()))
     return region.x <= x + w / 2 <= region.x + region.w and region.y <= y + h / 2 <= region.y + region.h
+
+
+def test_one_image_is_decoded_at_a_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Besides those that are kept for the next system."""
+    monkeypatch.setattr(systems, "MAX_BYTES", 0)
+    alive: list[weakref.ref[LoadedImage]] = []
+    most: list[int] = []
+    load = ImageFiles.load
+
+    def counted(*arguments: object) -> LoadedImage:
+        loaded = load(*arguments)  # type: ignore[arg-type]
+        alive.append(weakref.ref(loaded))
+        most.append(sum(one() is not None for one in alive))
+        return loaded
+
+    monkeypatch.setattr(ImageFiles, "load", counted)
+    images = read_caption_set([folder / "captions.csv"], folder / "images", folder / "regions.jsonl")
+    output = systems.run(systems.System.of(captioner("rnn")), images, heedful.Decoding())
+    assert output.pointing is not None
+    assert len(most) == 2 * len(GOOD)  # once to know which can be read
+    assert max(most[len(GOOD) + 1 :]) == 1
 
 
 def test_an_image_is_a_line_with_all_its_captions(tests: TestSet) -> None:
@@ -128,8 +152,7 @@ def test_rows_and_regions_from_python(folder: Path) -> None:
     assert pointing is not None
     assert (pointing.total.words, pointing.total.chance, pointing.rows) == (1, 25.0, ())
     assert made.by_objects is not None
-    assert [(row.label, row.pairs) for row in made.by_objects.rows] == [("0", len(GOOD) - 1), ("1", 1)]
-    assert made.by_objects.rows[0].pointing is None
+    assert [(row.label, row.pairs) for row in made.by_objects.rows] == [("1", 1)]  # of the others it is not known
     assert "–" in made.table()
     with pytest.raises(ConfigError, match="images"):
         heedful.evaluate(captioner(), rows, regions=regions)
@@ -151,3 +174,15 @@ def test_models_of_the_other_kind(tests: TestSet) -> None:
 def test_only_bad_images(folder: Path) -> None:
     with pytest.raises(DataError, match=r"no image of 2.*3\.png"):
         TestSet.of([("3.png", "a"), ("4.png", "b")], folder / "images")
+
+
+def test_only_rows_for_testing_are_measured(folder: Path, tmp_path: Path) -> None:
+    names = sorted(GOOD)[:6]
+    rows = [f"{name},a caption,{split}" for name, split in zip(names, ("train", "test", "val") * 2, strict=True)]
+    (tmp_path / "c.csv").write_text("\n".join(["image,caption,split", *rows]))
+    notes: list[str] = []
+    measured = read_caption_set(
+        [tmp_path / "c.csv"], folder / "images", report=lambda name, message: notes.append(message)
+    )
+    assert [line.source for line in measured.rows] == [names[1], names[4]]
+    assert any("train 2" in note and "test 2" in note for note in notes)

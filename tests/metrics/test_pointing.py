@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from heedful.errors import ShapeError
 from heedful.metrics.pointing import GoldWord, PointingTable, gold_words, points_right
-from heedful.trace.trace import ImageRegions
+from heedful.trace.trace import ImageRegions, covered_regions
 
 IMAGE = ImageRegions("a.png", 100, 50, 2, 4)  # regions of 25 × 25 pixels
 
@@ -61,3 +63,49 @@ def test_the_table_has_chance_and_centre():
 def test_without_kinds_there_is_one_row():
     made = PointingTable.of([GoldWord(0, frozenset({1}), 0.5, True)], [True])
     assert (made.rows, made.total.accuracy) == ((), 100)
+
+
+def test_narrow_and_low_boxes_cover_a_column_or_a_row() -> None:
+    image = ImageRegions("a.png", 64, 64, 8, 8)
+    assert image.covered((5, 0, 6, 64)) == list(range(0, 64, 8)) == image.covered((3, 0, 2, 64))
+    assert image.covered((0, 9, 64, 2)) == list(range(8, 16))
+    assert image.covered((17, 9, 1, 1)) == [10]
+    assert image.covered((-5, -5, 6, 6)) == [0]
+
+
+def test_a_centre_on_an_edge() -> None:
+    image = ImageRegions("a.png", 40, 40, 4, 4)  # centres at 5, 15, 25, 35
+    assert image.covered((5, 5, 10, 10)) == [0]
+    assert image.covered((5, 5, 10.1, 20)) == [0, 1, 4, 5]
+    assert image.covered((40, 0, 5, 5)) == image.covered((-5, 0, 5, 5)) == image.covered((3, 3, 0, 3)) == []
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_one_box_is_covered_as_many_are(data: st.DataObject) -> None:
+    """Training asks for all boxes at once, evaluation for each; whole numbers meet edges and centres often."""
+    number = st.one_of(st.integers(-20, 120), st.floats(-20, 120, width=32))
+    extent = st.one_of(st.integers(1, 140), st.floats(0.125, 140, width=32))
+    boxes = data.draw(st.lists(st.tuples(number, number, extent, extent), min_size=1, max_size=5))
+    width, height, rows, columns = (data.draw(st.integers(1, most)) for most in (100, 100, 9, 9))
+    image = ImageRegions("a.png", width, height, rows, columns)
+    box, region = covered_regions(np.array(boxes), np.array([[width, height]] * len(boxes)), rows, columns)
+    for i, (x, y, w, h) in enumerate(boxes):
+        covered = image.covered((x, y, w, h))
+        assert covered == region[box == i].tolist()
+        assert bool(covered) == (x < width and y < height and x + w > 0 and y + h > 0)
+        centres = [(X + W / 2, Y + H / 2) for X, Y, W, H in (image.box(j) for j in range(image.count))]
+        inside = {j for j, (cx, cy) in enumerate(centres) if x < cx < x + w and y < cy < y + h}
+        assert {j for j in inside if _clear(centres[j], (x, y, w, h))} <= set(covered)
+        for j in covered:
+            left, top, wide, high = image.box(j)
+            assert x - 1e-6 < left + wide
+            assert left - 1e-6 < x + w
+            assert y - 1e-6 < top + high
+            assert top - 1e-6 < y + h
+
+
+def _clear(centre: tuple[float, float], box: tuple[float, float, float, float]) -> bool:
+    """Whether a centre is not so near an edge that rounding decides."""
+    edges = ((0, box[0]), (0, box[0] + box[2]), (1, box[1]), (1, box[1] + box[3]))
+    return all(abs(centre[axis] - edge) > 1e-4 for axis, edge in edges)

@@ -7,10 +7,12 @@ import http.client
 import io
 import json
 import struct
+import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,6 +24,7 @@ from tiny_captioner import captioner, picture
 
 import heedful
 from heedful.client import Client
+from heedful.data.images import load_image
 from heedful.errors import ConfigError, DataError
 from heedful.serve.http.bodies import IMAGE_COST, PARTS, Bodies, RequestMemory
 from heedful.serve.http.errors import HttpProblem
@@ -65,10 +68,16 @@ def service() -> Iterator[Running]:
         yield found
 
 
-def send(service: Running, body: bytes, kind: str = "application/json", path: str = "/v1/caption") -> tuple[int, Any]:
+def send(
+    service: Running,
+    body: bytes,
+    kind: str = "application/json",
+    path: str = "/v1/caption",
+    headers: Mapping[str, str] = MappingProxyType({}),
+) -> tuple[int, Any]:
     connection = http.client.HTTPConnection(urlsplit(service.url).netloc, timeout=20)
     try:
-        connection.request("POST", path, body, {"Content-Type": kind})
+        connection.request("POST", path, body, {"Content-Type": kind, **headers})
         answer = connection.getresponse()
         content = answer.read()
         return answer.status, json.loads(content) if "json" in answer.headers["Content-Type"] else content.decode()
@@ -191,6 +200,13 @@ def wide_png(width: int, height: int) -> bytes:
     return b"\x89PNG\r\n\x1a\n\0\0\0\r" + header + struct.pack(">I", zlib.crc32(header))
 
 
+def scan_bomb() -> bytes:
+    """Return a progressive JPEG with 300 scans."""
+    Image.new("RGB", (64, 64)).save(drawn := io.BytesIO(), "JPEG", progressive=True)
+    content = drawn.getvalue()
+    return content[:-2] + content[content.rindex(b"\xff\xda") : -2] * 300 + content[-2:]
+
+
 @pytest.mark.parametrize(
     ("image", "status", "fact"),
     [
@@ -201,6 +217,7 @@ def wide_png(width: int, height: int) -> bytes:
         (wide_png(30_000, 30_000), 413, "30,000"),
         (wide_png(101, 100), 413, "101"),
         (b"\0" * 20_001, 413, "20,001"),
+        (scan_bomb(), 422, "scans"),
     ],
 )
 def test_an_image_that_cannot_be_captioned(service: Running, image: bytes, status: int, fact: str) -> None:
@@ -303,6 +320,66 @@ def test_hostile_bodies(service: Running, body: bytes, kind: str, status: int) -
     assert given == status, problem
     assert problem["status"] == status
     assert ask(service)[0] == 200
+
+
+OWN, SITE = "http://{}", "https://example.org"
+
+
+@pytest.mark.parametrize(
+    ("headers", "allowed"),
+    [
+        ({}, True),
+        ({"Origin": OWN}, True),
+        ({"Origin": OWN, "Sec-Fetch-Site": "same-origin"}, True),
+        ({"Sec-Fetch-Site": "none"}, True),
+        ({"Origin": "https://evil.example"}, False),
+        ({"Origin": "http://localhost:1"}, False),
+        ({"Origin": "null"}, False),
+        ({"Sec-Fetch-Site": "cross-site"}, False),
+        ({"Sec-Fetch-Site": "same-site"}, False),
+        ({"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"}, False),
+        ({"Origin": OWN, "Sec-Fetch-Site": "cross-site"}, False),
+        ({"Origin": SITE, "Sec-Fetch-Site": "cross-site"}, None),
+    ],
+)
+def test_forms_of_other_pages(service: Running, headers: dict[str, str], allowed: bool | None) -> None:
+    """A browser sends them without asking first; None: allowed if the origin is named."""
+    netloc = urlsplit(service.url).netloc
+    named = {name: value.format(netloc) for name, value in headers.items()}
+    body = form(field("image", PNG))
+    status, answer = send(service, body, FORM, headers=named)
+    assert (status == 200) == bool(allowed), answer
+    assert status in (200, 403)
+    assert ask(service)[0] == 200
+    if allowed is None:
+        for origins in ((SITE,), ("*",)):
+            with running({"m": MODELS["rnn"]}, LIMITS, origins=origins) as other:
+                assert send(other, body, FORM, headers=named)[0] == 200
+
+
+def test_two_images_are_decoded_at_once_also_when_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    going, most = 0, 0
+    lock, end = threading.Lock(), threading.Event()
+
+    def slow(*arguments: Any) -> Any:
+        nonlocal going, most
+        with lock:
+            going += 1
+            most = max(most, going)
+        end.wait(30)
+        with lock:
+            going -= 1
+        return load_image(*arguments)
+
+    monkeypatch.setattr("heedful.serve.http.app.load_image", slow)
+    limits = Limits(beam=4, body=2_000, image_bytes=20_000, image_pixels=10_000, seconds=0.3)
+    with running({"m": MODELS["rnn"]}, limits) as service:
+        assert [ask(service)[0] for _ in range(4)] == [504] * 4
+        assert (going, most) == (2, 2)
+        end.set()
+        until(lambda: going == 0)
+        until(lambda: ask(service)[0] == 200)
+        assert most == 2
 
 
 def test_a_form_is_for_captions_only(service: Running) -> None:

@@ -18,10 +18,12 @@ import heedful
 from heedful.config import Config
 from heedful.data.captions import CaptionFile, CaptionList
 from heedful.data.corpus import ImageArray
+from heedful.decoding import Hypothesis, greedy
 from heedful.errors import ConfigError, DataError
 from heedful.interop.folder import read_model
-from heedful.models import build
+from heedful.models import Memory, Network, build
 from heedful.models.image import running_statistics
+from heedful.trace.trace import ImageRegions
 from heedful.training import Inputs, estimate_run, run_training
 from heedful.training.callbacks import Reporter
 from heedful.training.prepare import PairSets, TrainingData, learn_codecs, open_pairs, prepare
@@ -136,6 +138,74 @@ def test_images_are_held_out_with_all_their_captions(tmp_path: Path) -> None:
     assert training.isdisjoint({again.valid[row].source for row in range(len(again.valid))})
 
 
+def test_training_and_pointing_accuracy_mean_the_same_regions(tmp_path: Path) -> None:
+    squares = draw_squares(tmp_path / "data", 200)
+    generator = np.random.default_rng(3)
+    boxes: dict[str, tuple[float, float, float, float]] = {}
+    for i, (name, _) in enumerate(squares.rows):
+        x, y, w, h = generator.uniform(0, (47, 31, 30, 30)) if i % 2 else generator.integers(0, (47, 31, 30, 30))
+        boxes[name] = float(x), float(y), float(w) + 0.5 * (i % 3), float(h) + 0.5
+    lines = [{"image": name, "word": 1, "x": x, "y": y, "w": w or 0.1, "h": h} for name, (x, y, w, h) in boxes.items()]
+    squares.regions.write_text("\n".join(map(json.dumps, lines)))
+    data, _ = prepared(Inputs((CaptionFile(str(squares.captions), str(squares.images), str(squares.regions)),)))
+    links = data.corpus.links
+    assert links is not None
+    for row in range(len(data.corpus)):
+        name = data.corpus.pair(row).source
+        x, y, w, h = boxes[name]
+        covered = ImageRegions(name, 48, 32, 4, 4).covered((x, y, w or 0.1, h))
+        assert links.links[links.begins[row] : links.begins[row + 1]].tolist() == [[cell, 1] for cell in covered]
+
+
+def test_the_column_split_is_kept_to(tmp_path: Path) -> None:
+    squares = draw_squares(tmp_path / "data", 40)
+    splits = {name: ("train", "train", "val", "test")[i % 4] for i, (name, _) in enumerate(squares.rows)}
+    lines = [f"{name},{caption},{splits[name]}" for name, caption in squares.rows]
+    squares.captions.write_text("\n".join(["image,caption,split", *lines]))
+    source = CaptionFile(str(squares.captions), str(squares.images), str(squares.regions), split="train")
+    pairs, log = opened(Inputs((source,)))
+    assert {splits[pairs.training[row].source] for row in range(len(pairs.training))} == {"train"}
+    assert {splits[pairs.valid[row].source] for row in range(len(pairs.valid))} == {"val"}
+    assert (len(pairs.training), len(pairs.valid)) == (20, 10)
+    assert log.having("split", "train 20", "val 10", "test 10", "training")
+    data, _ = prepared(Inputs((source,)))
+    assert data.corpus.links is not None
+    # Validation captions of one's own come first.
+    other = draw_squares(tmp_path / "other", 5, seed=4)
+    assert len(opened(Inputs((source,), (CaptionFile(str(other.captions), str(other.images)),)))[0].valid) == 5
+
+
+def test_equal_images_of_other_names_are_not_on_both_sides(tmp_path: Path) -> None:
+    squares = draw_squares(tmp_path / "data", 60)
+    rows = list(squares.rows)
+    for name, caption in squares.rows:
+        shutil.copy(squares.images / name, squares.images / f"copy-{name}")
+        rows.append((f"copy-{name}", caption))
+    pairs, log = opened(Inputs((CaptionList(rows, str(squares.images)),)))
+    training, valid = (
+        {(squares.images / part[row].source).read_bytes() for row in range(len(part))}
+        for part in (pairs.training, pairs.valid)
+    )
+    assert valid
+    assert training.isdisjoint(valid)
+    dropped = 120 - len(pairs.training) - len(pairs.valid)
+    assert dropped > 0
+    assert log.having(f"{dropped} captions", "pixels")
+    # Validation captions of one's own are used as they are, and the number of such images is logged.
+    copies, originals = rows[60:], Inputs((CaptionList(rows[:60], str(squares.images)),))
+    _, log = opened(Inputs(originals.training, (CaptionList(copies[:7], str(squares.images)),)))
+    assert log.having("60 captions", "7 for validation", "7 of their sources")
+
+
+def test_validation_has_whole_images(tmp_path: Path) -> None:
+    squares = draw_squares(tmp_path / "data", 150, captions=3)
+    for most, count in ((4, 3), (2, 3), (6, 6)):
+        source = CaptionFile(str(squares.captions), str(squares.images))
+        pairs, _ = opened(Inputs((source,)), training={"valid_pairs": most})
+        assert len(pairs.valid) == count
+        assert len({pairs.valid[row].source for row in range(count)}) == count // 3
+
+
 def test_images_are_decoded_once_and_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     squares = draw_squares(tmp_path / "data", 20, captions=5)
     decoded: list[str] = []
@@ -189,7 +259,7 @@ def test_regions_guide_attention(squares: Squares) -> None:
             centres = [
                 (column * 12 + 6, line * 8 + 4) for line in range(4) for column in range(4)
             ]  # of cells in an image of 48 × 32
-            inside = [box["x"] <= x <= box["x"] + box["w"] and box["y"] <= y <= box["y"] + box["h"] for x, y in centres]
+            inside = [box["x"] <= x < box["x"] + box["w"] and box["y"] <= y < box["y"] + box["h"] for x, y in centres]
             assert links[word].tolist() == [*inside, False]
     agreeing = data.valid_batches.corpus.links
     assert agreeing is not None
@@ -499,6 +569,26 @@ def test_alarms_are_measured_on_validation_images(tmp_path: Path) -> None:
     assert readout is not None
     assert readout.alarms is not None
     assert readout.alarms.wrong + readout.alarms.right == 90
+
+
+def test_the_longest_training_caption_limits_captions_in_validation_and_afterwards(
+    squares: Squares, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits: set[int] = set()
+
+    def counted(model: Network, memory: Memory, each: list[int]) -> list[Hypothesis]:
+        limits.update(each)
+        return greedy(model, memory, each)
+
+    monkeypatch.setattr("heedful.training.checkpointing.greedy", counted)
+    rows = [(name, caption) for name, caption in squares.rows if name != "000.png"]
+    valid = [("000.png", "a square")]
+    heedful.train(
+        rows, tmp_path / "m", valid=valid, images=squares.images, settings=settings(training=FEW), verbose=False
+    )
+    assert limits == {2 * 8 + 20}
+    for folder in (tmp_path / "m", *(tmp_path / "m" / "checkpoints").glob("0*")):
+        assert read_model(folder).caption_length == 8  # the longest of training, with </s>
 
 
 def test_captions_from_standard_input_and_images_from_an_archive(

@@ -15,7 +15,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from heedful.decoding import ContinuousBatch, Finished, Hypothesis, batch_by_length, length_limit
+from heedful.decoding import ContinuousBatch, Finished, Hypothesis, batch_by_length
 from heedful.models import Memory
 from heedful.serve.engine.request import Alternatives, EngineRequest, Sentence
 from heedful.translator.pipeline import DecodeBatch, DecodedToken, DecodePipeline, translations
@@ -234,8 +234,8 @@ class GreedyBatch(RunningBatch):
     def rules(self, sentences: Sequence[Sentence]) -> tuple[list[int], list[tuple[int, ...]]]:
         """Return the length limit and the prefix of each sentence."""
         prefixes = [request.prepared.prefixes[i] for request, i in sentences]
-        sizes = [len(request.prepared.segments[i].encoded.ids) for request, i in sentences]
-        return [length_limit(n, self.pipeline.how, len(p)) for n, p in zip(sizes, prefixes, strict=True)], prefixes
+        encoded = [request.prepared.segments[i].encoded for request, i in sentences]
+        return self.pipeline.limits(encoded, prefixes), prefixes
 
     def translations(self, finished: Sequence[FinishedSentence], trace: bool) -> list[Alternatives]:
         """Return the translations of finished sentences, which are encoded again to read their attention."""

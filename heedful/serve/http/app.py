@@ -59,6 +59,7 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
     for status, description in (
         (400, "not JSON, or not a form"),
         (401, "the token is missing or wrong"),
+        (403, "a form of a page of another origin"),
         (404, "no such model"),
         (408, "the request did not arrive in time"),
         (413, "too long, or too many"),
@@ -100,7 +101,7 @@ def build(
     _install_status(app, service)
     install_pages(app)
     install_openapi(app, service, bool(token))
-    app.add_middleware(SecurityMiddleware, service=service, token=token, hosts=hosts)
+    app.add_middleware(SecurityMiddleware, service=service, token=token, hosts=hosts, origins=origins)
     allow_origins(app, origins)  # outermost, so that pages can read problems, too
     return app
 
@@ -275,21 +276,20 @@ async def _prepare_caption(
 ) -> tuple[schemas.CaptionRequest, PreparedTexts]:
     """Check a request for a caption, decode its image, and resize it for the model; all that takes time in threads."""
     limits, content_type = service.limits, request.headers.get("content-type", "").encode("latin-1")
-    async with service.images:
-        options, content = await service.in_thread(lambda: _caption_request(content_type, body))
-        name, translator = service.models.find(options.model, images=True)
-        how = _decoding(service, options)
+    options, content = await service.in_thread(lambda: _caption_request(content_type, body), service.images)
+    name, translator = service.models.find(options.model, images=True)
+    how = _decoding(service, options)
 
-        def prepare_() -> PreparedTexts:
-            image = load_image(content, options.name, ImageLimits(limits.image_bytes, limits.image_pixels))
-            return prepare_image(name, translator, image, how, options.prefix, limits.batch_tokens)
+    def prepare_() -> PreparedTexts:
+        image = load_image(content, options.name, ImageLimits(limits.image_bytes, limits.image_pixels))
+        return prepare_image(name, translator, image, how, options.prefix, limits.batch_tokens)
 
-        try:
-            prepared = await service.in_thread(prepare_)
-        except ImageTooLargeError as error:
-            raise HttpProblem(413, str(error), "image") from None
-        except Exception as error:
-            raise problem_of(error, "prefix" if "prefix" in str(error) else "image") from None
+    try:
+        prepared = await service.in_thread(prepare_, service.images)
+    except ImageTooLargeError as error:
+        raise HttpProblem(413, str(error), "image") from None
+    except Exception as error:
+        raise problem_of(error, "prefix" if "prefix" in str(error) else "image") from None
     encoded = prepared.segments[0].encoded
     assert isinstance(encoded, EncodedImage)
     request.state.memory.shrink(encoded.pixels.nbytes)

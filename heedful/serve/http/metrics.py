@@ -35,6 +35,7 @@ REASONS = {
     "unavailable": "requests that could not be worked on",
     "token": "requests without the token",
     "host": "requests for another host name",
+    "origin": "forms of pages of other origins",
 }
 
 

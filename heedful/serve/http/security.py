@@ -27,7 +27,15 @@ HEADERS = ((b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"no-re
 CAPTION, FORM = "/v1/caption", b"multipart/form-data"
 WORK = ("/v1/translate", "/v1/stream", "/v1/align", "/v1/figure", CAPTION)
 # By status: why a request was refused, for the metrics, where `HttpProblem.reason` is empty.
-REASONS = {401: "token", 413: "body_size", 421: "host", 429: "requests", 503: "unavailable", 504: "request_time"}
+REASONS = {
+    401: "token",
+    403: "origin",
+    413: "body_size",
+    421: "host",
+    429: "requests",
+    503: "unavailable",
+    504: "request_time",
+}
 ROUTES = frozenset(("/", "/health", "/ready", "/metrics", "/openapi.json", "/docs", "/v1/models", *WORK))
 PAGES = ("/page", "/docs")  # their files are counted together
 FEW = 2_000  # brackets and commas, inside of strings or not, that are parsed fast in any case
@@ -39,13 +47,20 @@ class SecurityMiddleware:
     """Checks a request before its body is parsed, and counts it when it is answered.
 
     With a `token`, all but the pages (/ and /docs), /health and /ready requires it. `hosts` are the names of the
-    service, None: any; a request for another name comes from a page that was led here by DNS rebinding.
+    service, None: any; a request for another name comes from a page that was led here by DNS rebinding. Pages of
+    `origins` may send forms, `*` is any page; browsers do not ask before they send a form, as they do for JSON.
     """
 
     def __init__(
-        self, app: ASGIApp, service: TranslationService, token: str = "", hosts: Collection[str] | None = None
+        self,
+        app: ASGIApp,
+        service: TranslationService,
+        token: str = "",
+        hosts: Collection[str] | None = None,
+        origins: Collection[str] = (),
     ) -> None:
         self.app, self.service, self.token, self.hosts = app, service, token.encode(), hosts
+        self.origins = frozenset(origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or answer it here."""
@@ -115,6 +130,8 @@ class SecurityMiddleware:
         if media != b"application/json" and not (image and media == FORM):
             form = ", or a form: Content-Type: multipart/form-data" if image else ""
             raise HttpProblem(415, f"expected JSON: Content-Type: application/json{form}")
+        if media == FORM:
+            self._check_origin(headers)
         if image and not self.service.models.reads_images:
             self.service.models.find(None, images=True)  # raises HttpProblem
         most = limits.caption_body(media == FORM) if image else limits.body
@@ -124,6 +141,21 @@ class SecurityMiddleware:
             raise HttpProblem(413, f"the request has {size:,} bytes; {most:,} are allowed")
         self.service.bodies.check(size, image)
         return most
+
+    def _check_origin(self, headers: Mapping[bytes, bytes]) -> None:
+        """Raise HttpProblem (403) for a form that a browser sends for a page of another origin that is not allowed.
+
+        Clients that are no browsers send neither header. Browsers send no Sec-Fetch-Site to services without TLS that
+        are not on their machine.
+        """
+        origin = headers.get(b"origin", b"").decode("latin-1").strip().lower()
+        site = headers.get(b"sec-fetch-site", b"").decode("latin-1").strip().lower()
+        if "*" in self.origins or (origin and origin in self.origins):
+            return
+        own = site in ("same-origin", "none") if site else not origin or _is_own(origin, headers.get(b"host", b""))
+        if not own:
+            page = f"pages of {origin:.100}" if origin else "pages of other sites"
+            raise HttpProblem(403, f"{page} may not send forms to this service; see heedful serve --cors")
 
     async def _check_structure(self, body: bytes, request: Request) -> None:
         """Raise HttpProblem (422) for JSON with more values than a request can need."""
@@ -173,6 +205,20 @@ def _host(header: bytes) -> str:
     if name.startswith("["):
         return name[1:].partition("]")[0]
     return name.partition(":")[0].rstrip(".")
+
+
+def _is_own(origin: str, host: bytes) -> bool:
+    """Return whether an origin is that of the service itself, which is called by its Host header.
+
+    >>> _is_own("http://localhost:8000", b"localhost:8000"), _is_own("https://a.org", b"a.org:443")
+    (True, True)
+    >>> _is_own("http://localhost:3000", b"localhost:8000"), _is_own("null", b"localhost:8000")
+    (False, False)
+    """
+    scheme, _, name = origin.partition("://")
+    default = {"http": ":80", "https": ":443"}.get(scheme, "")
+    own = host.decode("latin-1").strip().lower()
+    return bool(name) and name.removesuffix(default) == own.removesuffix(default)
 
 
 def count_values(body: bytes, most: int) -> int:

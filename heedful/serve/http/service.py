@@ -50,7 +50,7 @@ class TranslationService:
         """Start the engine; called in the event loop."""
         self.helper_slots = asyncio.Semaphore(HELPERS)
         self.large_texts = asyncio.Lock()  # for requests that cut large texts into tokens
-        self.images = asyncio.Semaphore(IMAGES)  # for requests that decode an image
+        self.images = asyncio.Semaphore(IMAGES)  # for threads that decode an image
         self.stuck: set[int] = set()  # calls in helper threads that hang
         self.drawing = DrawingPool()
         models = self.models
@@ -88,10 +88,11 @@ class TranslationService:
             self.engine.drop(work)
             raise
 
-    async def in_thread(self, call: Callable[[], T]) -> T:
+    async def in_thread(self, call: Callable[[], T], limit: asyncio.Semaphore | None = None) -> T:
         """Return the result of a function that takes a while, called in a helper thread.
 
-        A thread that is not done long after the deadline of its request hangs: another one may take its slot.
+        A thread that is not done long after the deadline of its request hangs: another one may take its slot. `limit`
+        is that of calls of this kind: it is released when the call ends, also if nobody waits for its result any more.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
@@ -113,6 +114,8 @@ class TranslationService:
             timer.cancel()
             self.stuck.discard(id(future))
             release()
+            if limit is not None:
+                limit.release()
             if future.done():
                 return
             if error is None:
@@ -131,7 +134,15 @@ class TranslationService:
             with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(resolve, *outcome)
 
-        await self.helper_slots.acquire()  # released by the thread: a request that is dropped still has one
+        # Both are released by the thread: a request that is dropped still has them.
+        if limit is not None:
+            await limit.acquire()
+        try:
+            await self.helper_slots.acquire()
+        except BaseException:
+            if limit is not None:
+                limit.release()
+            raise
         timer = loop.call_later(self.limits.seconds + GRACE, hangs)
         try:
             threading.Thread(target=run, name="heedful-helper", daemon=True).start()
