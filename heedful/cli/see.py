@@ -258,7 +258,7 @@ def see(
             _print(one.parts, how, inside and layer is None and head is None, ascii_only)
     if to is not None:
         attending = [one.name for one in traces if one.whole.words() is not None] or names
-        title = _title(to, inside, names[:1] if check else attending)
+        title = "" if wholes[0].image else _title(to, inside, names[:1] if check else attending)
         title += ", and what its words depend on" * bool(check and title)
         note = write(to, wholes, how, title, names, font)
         log(f"the {KINDS.get(to.suffix.lower(), 'picture')} is in {to}")

@@ -38,11 +38,12 @@ def page(
 ) -> str:
     """Return traces of the same sentence, by one model or by several, as one HTML document.
 
-    Its heading is `title`; below it are the sentence and its translations. `names` are those of the models. `alarms`
+    Its heading is `title`, or the caption of an image; below it are the sentence and its translations, or the name of
+    the image. `names` are those of the models. `alarms`
     are read from the weights by default: one sequence for each trace.
     """
     drawn = figure(traces, view, names, alarms)
-    heading = clean(title or labels_of(traces[0]).title)
+    heading = clean(title or _heading(traces))
     code, css = script(has_images(drawn)), style(has_images(drawn))
     body = f"<h1>{heading}</h1>\n{_texts(traces, names)}{drawn}<script>{code}</script>\n"
     return document(heading, body, policy(code), css, __version__, "heedful-page")
@@ -70,11 +71,23 @@ def document(title: str, body: str, rules: str, css: str, version: str, kind: st
 """
 
 
+def _heading(traces: Sequence[Trace]) -> str:
+    """Return the heading of a page without a title: the caption of an image, if there is one that all models write."""
+    captions = {trace.target.text for trace in traces if trace.image is not None}
+    if not captions:
+        return labels_of(traces[0]).title
+    return captions.pop() or "An empty caption" if len(captions) == 1 else f"{len(traces)} captions of an image"
+
+
 def _texts(traces: Sequence[Trace], names: Sequence[str]) -> str:
-    """Return the sentence and the translations; equal ones once. Captions of images are in their figure."""
+    """Return the sentence and the translations, or the names of images; equal ones once.
+
+    Captions of images are in their figure.
+    """
     writers: dict[tuple[str, str], list[str]] = {}
     for i, trace in enumerate(traces):
         if trace.image is not None:
+            writers[trace.image.name, "image"] = []
             continue
         writers[trace.source.text, "" if trace.inside else "source"] = []
         if not trace.inside:

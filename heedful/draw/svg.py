@@ -21,6 +21,7 @@ from heedful.draw.picture import (
     message,
     notes,
     rect,
+    source_labels,
     text_at,
     width_of,
 )
@@ -37,6 +38,7 @@ HEAVY = 0.4  # from this weight on a number is bold: thin digits are hard to rea
 SLANT = 0.7072
 WIDEST_CELL = 96  # wider cells look like a table; longer words are slanted
 WIDEST_GRID = 720  # of all columns together, to have words horizontally
+REGIONS = ("columns: regions of the image, as row,column",)
 QUERIES_AND_KEYS = ("rows: attending words (queries)", "columns: attended words (keys)")
 
 
@@ -105,7 +107,7 @@ def picture(
         if not (0 <= source < S and 0 <= target < T):
             raise DataError(f"gold link {source}-{target}: there are {S} source and {T} target words")
     which, axes = which or trace.readout_caption, axes or axes_of(trace)
-    sources, targets = [w.text for w in trace.source.words], [w.text for w in trace.target.words]
+    sources, targets = source_labels(trace), [w.text for w in trace.target.words]
     description, kept = f"{_describe(trace, weights)}. {which.capitalize()}", keep(weights, least=VISIBLE)
     if trace.source.right_to_left:  # the first word is at the right
         last = len(sources) - 1
@@ -147,7 +149,7 @@ def axes_of(trace: Trace) -> Axes:
     first = trace.generated_from
     rows, columns = (() if n is None else (n,) for n in (first.target, first.source))
     line = "" if first.target is None else f"generated from word {first.target + 1} on"
-    return Axes(QUERIES_AND_KEYS if trace.inside else (), rows, columns, line)
+    return Axes(QUERIES_AND_KEYS if trace.inside else () if trace.image is None else REGIONS, rows, columns, line)
 
 
 def _special(trace: Trace) -> tuple[list[bool], list[bool]]:
@@ -254,7 +256,7 @@ def _entries(names: Labels, gold: bool, confidence: bool, axes: Axes) -> list[En
 
 def _describe(trace: Trace, weights: NDArray[np.float32]) -> str:
     """Return the picture in words: for each target word, the source word with the largest weight."""
-    sources, best = [word.text for word in trace.source.words], weights.argmax(1)
+    sources, best = source_labels(trace), weights.argmax(1)
     entries = (
         f"{word.text}: {sources[s]} {round(100 * float(row[s]))} %"
         for word, row, s in zip(trace.target.words, weights, best, strict=True)

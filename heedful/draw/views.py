@@ -77,6 +77,8 @@ def picture(traces: Sequence[Trace], how: View | None = None, title: str = "", n
     """Return the picture that `view` makes a document of."""
     how = (how or View()).of(traces)
     how.check(traces)
+    if how.name == "braid" and any(trace.image is not None for trace in traces):
+        raise ConfigError("the view 'braid' is for translations of texts; choose regions or heatmap for a caption")
     names = names or [""] * len(traces)
     if len(names) != len(traces):
         raise DataError(f"{len(names)} names for {len(traces)} traces")

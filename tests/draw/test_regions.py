@@ -200,8 +200,11 @@ def test_captions_are_drawn_as_regions_unless_another_view_is_named() -> None:
     trace = samples.caption()
     assert view([trace]) == str(regions.picture(trace)) == view([trace], View("regions"))
     assert view([trace], View("heatmap")) != view([trace])
-    for name in ("heatmap", "heads", "braid"):
+    for name in ("heatmap", "heads"):
         assert "1,1" in view([trace], View(name))
+    assert "no region" in view([trace], View("heatmap"))
+    with pytest.raises(ConfigError, match="braid"):
+        view([trace], View("braid"))
     with pytest.raises(ConfigError, match="no image"):
         view([samples.HINDI], View("regions"))
     with pytest.raises(ConfigError, match="smooth"):
@@ -370,7 +373,7 @@ def test_a_caption_shows_and_saves_its_regions(tmp_path: Path, capsys: pytest.Ca
     made.show(width=60)
     assert capsys.readouterr().out == regions.terminal(made.trace, 60) + "\n"
     made.show(view="heatmap")
-    assert "source: 1 1,1" in capsys.readouterr().out
+    assert "row,column: 1 1,1" in capsys.readouterr().out
     made.save(tmp_path / "x.svg")
     assert (tmp_path / "x.svg").read_text() == view([made.trace])
     document = base64.b64decode(re.search(r"base64,([^\"]*)", made._repr_html_())[1]).decode()

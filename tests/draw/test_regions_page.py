@@ -67,7 +67,7 @@ def test_a_word_lights_up_its_region(look: Any) -> None:
     assert opacity[0] == pytest.approx(255 * 0.8 * 0.1, abs=1)
     assert opacity[1:].min() > 195
     # The box of the linked region: the first of three columns, and of two rows.
-    stage, box = (shown.locator(name).bounding_box() for name in (".r-stage", ".r-box"))
+    stage, box = (shown.locator(name).bounding_box() for name in (".r-stage", ".r-stage .r-box"))
     assert box["width"] / stage["width"] == pytest.approx(1 / 3, abs=0.02)
     assert box["height"] / stage["height"] == pytest.approx(1 / 2, abs=0.02)
     assert shown.locator(".r-thumb.v-active bdi").inner_text() == "red"
@@ -140,7 +140,7 @@ def test_layers_and_heads(look: Any) -> None:
     shown.hover(WORD.format(2))
     assert status(shown).startswith("red – row 1, column 3: 80 %")
     assert "Layer 2, head 2" in shown.inner_text(".v-note")
-    assert not shown.locator(".r-box").is_visible()
+    assert not shown.locator(".r-stage .r-box").is_visible()
     shown.check("input[value=heatmap]")
     assert shown.locator(".v-grid").is_visible()
     assert not shown.locator("[data-key=weights]").is_visible()

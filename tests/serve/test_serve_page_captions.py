@@ -268,6 +268,10 @@ def test_what_is_no_picture(visit: Visit) -> None:
     done(page, caption("one"))
     assert page.inner_text("#problem") == ""
     assert page.get_attribute("#file", "aria-invalid") == "false"
+    page.set_input_files("#file", svg)  # the picture before and its caption stay
+    page.wait_for_selector("#problem:has-text('a.svg')")
+    assert page.locator("#result").is_visible()
+    assert page.locator("#image-input img").is_visible()
 
 
 def test_the_keyboard_is_enough(visit: Visit) -> None:

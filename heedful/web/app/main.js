@@ -11,7 +11,7 @@ const PAUSE = 400; // milliseconds without a key before a text is translated
 
 const at = (id) => document.getElementById(id);
 const [text, problem, empty, result] = ["text", "problem", "empty", "result"].map(at);
-const input = new PictureInput(at("image-input"), () => translate(), (message) => { translate(); showProblem(message); });
+const input = new PictureInput(at("image-input"), () => translate(), showProblem);
 const connection = new Connection(at("offline"), restore);
 const models = new Models(at("models"), () => { arrange(); translate(); });
 let translations = [];

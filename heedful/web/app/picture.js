@@ -27,9 +27,7 @@ export class PictureInput {
       this.#show(picture);
       this.changed(picture);
     } catch (error) {
-      if (turn !== this.turn) return;
-      this.clear();
-      this.failed(error.message);
+      if (turn === this.turn) this.failed(error.message); // the picture before, and its captions, stay
     }
   }
 
@@ -62,9 +60,9 @@ export function imageIn(data) {
 async function open(file, limits) {
   const name = file.name || "pasted picture";
   const bitmap = await createImageBitmap(file, { imageOrientation: "from-image" }).catch(() => null);
-  if (!bitmap) { // the service says what is wrong with it
+  if (!bitmap) {
     if (file.size > limits.bytes) throw new Error(`${name} has ${megabytes(file.size)}; at most ${megabytes(limits.bytes)} are allowed.`);
-    return { file, name, preview: null, url: "", note: "" };
+    throw new Error(`${name} cannot be read as a picture; choose a PNG, JPEG, WebP or GIF file, not SVG.`);
   }
   const { width, height } = bitmap;
   const small = Math.max(width, height) <= SHOWN;

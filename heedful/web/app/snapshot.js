@@ -52,8 +52,8 @@ function shapes(root, frame) {
   const bottom = ({ y, height: high = 0 }) => y + high + MARGIN || 0;
   const width = Math.max(corner.width + 2 * MARGIN, ...items.map(right));
   const height = Math.max(corner.height + 2 * MARGIN, ...items.map(bottom));
-  const background = colour(getComputedStyle(root.querySelector(".v-panel")).backgroundColor);
-  return { width: Math.ceil(width), height: Math.ceil(height), background, items };
+  const paper = colour(getComputedStyle(root.querySelector(".v-panel")).backgroundColor);
+  return { width: Math.ceil(width), height: Math.ceil(height), background: paper, items };
 }
 
 function place(element, [left, top]) {

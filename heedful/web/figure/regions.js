@@ -86,7 +86,8 @@ function regionWords(panel) {
     }
     // With weights that are too small to be in the file one by one.
     const on = Math.max(0, row.total - none);
-    return { t, weights, none, on, largest: Math.max(...weights), share: row.total > 0 ? on / row.total : 0 };
+    const rest = row.total - row.links.reduce((sum, { w }) => sum + w, 0);
+    return { t, weights, none, on, rest, largest: Math.max(...weights), share: row.total > 0 ? on / row.total : 0 };
   });
 }
 
@@ -126,7 +127,13 @@ function thumb(panel, word) {
   const { image } = panel.trace;
   const small = picture(panel, "r-small");
   drawVeil(small.querySelector("canvas"), word, image, panel.view.state.weights === "smooth");
-  const numbers = [`largest ${largestText(word)}`, `${NO_REGION} ${percent(word.none)}`];
+  const sides = boxOf(panel, word);
+  if (sides) {
+    const box = make("div", { className: "r-box" });
+    place(box, sides, image);
+    small.append(box);
+  }
+  const numbers = [`largest ${largestText(word)}`, `${NO_REGION} ${noneText(word)}`];
   const caption = make("figcaption", {}, make("bdi", {}, panel.units.target[word.t].text));
   caption.append(...numbers.map((text) => make("span", {}, text)));
   const one = make("figure", { className: "r-thumb" }, small, caption);
@@ -136,7 +143,9 @@ function thumb(panel, word) {
 }
 
 // The largest weight on a region; one that is too small to be in the file is not 0.
-const largestText = (word) => percent(word.largest || Math.min(word.on, 0.001));
+const largestText = (word) => short(word.largest || Math.min(word.on, 0.001));
+const noneText = (word) => short(word.none || Math.min(word.rest, 0.001));
+const short = (share) => percent(share).replace("under\u0020", "<"); // as the static figures have it
 
 // The veil over a picture: opaque where a word has no weight, clear at its largest.
 function drawVeil(canvas, word, image, smooth) {
@@ -231,7 +240,7 @@ function table(panel, words) {
     const best = word.weights.indexOf(word.largest);
     const at = word.largest > 0 ? `${Math.floor(best / image.columns) + 1}, ${(best % image.columns) + 1}` : "";
     const box = boxOf(panel, word);
-    const cells = [largestText(word), at, percent(word.none), percent(confidence(panel, word.t))];
+    const cells = [largestText(word), at, noneText(word), short(confidence(panel, word.t))];
     cells.push(box ? box.map(Math.round).join(", ") : "");
     const name = make("th", { scope: "row" }, make("bdi", {}, panel.units.target[word.t].text));
     return make("tr", {}, name, ...cells.map((text) => make("td", {}, text)));
