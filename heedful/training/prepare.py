@@ -21,7 +21,7 @@ from heedful.config import Config, DataConfig, TextConfig
 from heedful.data import Pair, PairFile
 from heedful.data.batches import Batches
 from heedful.data.cache import Array, Writer, key_of, stored
-from heedful.data.captions import CaptionFile, CaptionList
+from heedful.data.captions import ENDING, CaptionFile, CaptionList
 from heedful.data.corpus import Corpus, ImageArray, ImageStore, TokenArray, cached_features, open_images, tokenize
 from heedful.data.files import called, check_there
 from heedful.data.formats import PairSource, is_stream
@@ -40,6 +40,7 @@ VERSION = 1
 LEARNED = 1_000_000  # pairs that vocabularies are learned from at most
 COUNTED = 500_000  # pairs that are counted to choose their size
 EXAMPLES = 3  # of images that cannot be read
+NAMES = 100  # sources that may all be names of images
 BOXES = 100_000  # of regions whose cells are computed at once
 # Validation pairs are kept as they are, except for empty ones.
 WHOLE = DataConfig(max_characters=10**9, max_ratio=1e9, duplicates="keep")
@@ -140,6 +141,11 @@ class PairSets:
         """The number of training pairs."""
         return len(self.training)
 
+    @property
+    def image_count(self) -> int:
+        """The number of images with training captions."""
+        return 0 if self.images is None else len(np.unique(self.images[0].numbers[self.training.rows]))
+
 
 @dataclass(frozen=True)
 class TrainingData:
@@ -171,6 +177,8 @@ def open_pairs(inputs: Inputs, config: Config, reporter: Reporter) -> PairSets:
     inputs = replace(inputs, valid=inputs.valid or _for_validation(inputs.training))
     began = time.perf_counter()
     store, cached = open_store(inputs.training, config.data, reporter.log, reporter.preparing)
+    if not inputs.captions:
+        _check_texts(inputs.training, store)
     if inputs.strict:
         store.report.check_clean()
     for line in store.report.lines():
@@ -195,6 +203,16 @@ def open_pairs(inputs: Inputs, config: Config, reporter: Reporter) -> PairSets:
     digest = _digest((training, images), (valid, valid_images))
     store.forget()
     return PairSets(training, valid, digest, both)
+
+
+def _check_texts(files: Sequence[PairSource], store: Store) -> None:
+    """Raise DataError for pairs whose sources are names of images: these are captions."""
+    names = store.texts(0, store.split.first[:NAMES])
+    if names and all(map(ENDING.search, names)):
+        raise DataError(
+            f"{files[0].full_name}: the sources are names of images, such as '{shorten(names[0], 60)}': these are "
+            "captions; set images='DIR' to the folder or archive of their images"
+        )
 
 
 def _for_validation(files: Sequence[PairSource]) -> tuple[CaptionFile, ...]:

@@ -102,8 +102,9 @@ class Translation:
         return self.text
 
     def __repr__(self) -> str:
+        kind = "Caption" if self.traced and self.trace.image is not None else "Translation"
         return (
-            f"Translation({self.source!r} -> {self.text!r}, score={self.score:.4f}, confidence={self.confidence:.4f})"
+            f"{kind}({self.source!r} -> {self.text!r}, score={self.score:.4f}, confidence={self.confidence:.4f})"
         )
 
     def show(self, width: int = 80, ascii_only: bool = False, view: str = "") -> None:

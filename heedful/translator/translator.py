@@ -133,7 +133,8 @@ class Translator:
         source = self.parts.source
         reads = f"images, {source.dump()}" if isinstance(source, ImageInput) else f"{len(source):,} source tokens"
         sizes = f"{reads}, {len(self.parts.target):,} target tokens"
-        return f"Translator({self.config.family}, {sizes}, on {self.device})"
+        kind = "Captioner" if self.reads_images else "Translator"
+        return f"{kind}({self.config.family}, {sizes}, on {self.device})"
 
     def to(self, device: str | torch.device) -> Translator:
         """Move the model to a device (`"cuda"`, `"cpu"`, `"mps"` or `"auto"`) and return this translator."""
