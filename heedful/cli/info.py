@@ -100,7 +100,9 @@ def _alarms(translator: heedful.Translator) -> list[str]:
     rates = translator.readout.alarms
     if rates is None:
         return ["alarms: all are shown; their precision is not measured (heedful readout)"]
-    counts = f"{rates.wrong:,} wrong and {rates.right:,} right {'captions' if translator.reads_images else 'translations'}"
+    counts = (
+        f"{rates.wrong:,} wrong and {rates.right:,} right {'captions' if translator.reads_images else 'translations'}"
+    )
     return [f"alarms, by {counts}:", *(f"  {line}" for line in rates.lines())]
 
 
@@ -118,7 +120,9 @@ def _text(record: dict[str, Any], readout: list[str]) -> str:
         f"{record['weights']:,} weights; {tokens}",
     ]
     if notes.get("pairs"):
-        lines.append(f"trained on {notes['pairs']:,} {'captions' if image else 'pairs'}; weights of step {notes['step']:,}")
+        lines.append(
+            f"trained on {notes['pairs']:,} {'captions' if image else 'pairs'}; weights of step {notes['step']:,}"
+        )
     if notes.get("init"):
         lines.append(f"started from the weights of {notes['init']}")
     if scores := notes.get("validation"):

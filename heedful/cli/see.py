@@ -65,7 +65,16 @@ class _AttentionOptions(NamedTuple):
     def for_texts(self) -> dict[str, bool]:
         """The options for which the weights of all heads are needed, and whether each was chosen."""
         names = ("--beside", "--attention", "--mean", "--rollout", "--from", "--pieces", "--sinks", "--rank")
-        values = (self.beside, self.attention, self.mean, self.rollout, self.word, not self.words, self.sinks, self.rank)
+        values = (
+            self.beside,
+            self.attention,
+            self.mean,
+            self.rollout,
+            self.word,
+            not self.words,
+            self.sinks,
+            self.rank,
+        )
         return {name: bool(value) for name, value in zip(names, values, strict=True)}
 
 

@@ -242,7 +242,8 @@ def _images(
     spent = f"{time.perf_counter() - began:.1f} s"
     side = config.image.pixels
     how = f"read from the cache ({spent})" if images.cached else f"read and resized ({spent})"
-    reporter.log(f"{len(images):,} images, {side} × {side} pixels each, {how}")
+    some = f"{len(images) - len(images.bad):,} of " if images.bad else ""
+    reporter.log(f"{some}{len(images):,} images, {side} × {side} pixels each, {how}")
     for note in (*folder.notes, *images.notes[:EXAMPLES]):
         reporter.log(note)
     if (more := len(images.notes) - EXAMPLES) > 0:
@@ -251,11 +252,18 @@ def _images(
         numbers = [images.names.index(name) for name in list(images.bad)[:EXAMPLES]]
         lines = [store.pair(int(np.flatnonzero(images.numbers == number)[0])).where for number in numbers]
         reasons = [f"{line}: {why}" for line, why in zip(lines, images.bad.values(), strict=False)]
-        listed = "; ".join(reasons) + "; …" * (len(images.bad) > EXAMPLES)
-        message = f"{len(images.bad):,} of {len(images):,} images cannot be read: {listed}"
+        more = len(images.bad) - EXAMPLES
+        reasons += [f"and {more:,} more"] if more > 0 else []
+        message = f"{len(images.bad):,} of {len(images):,} images cannot be read"
         if strict or 2 * len(images.bad) >= len(images):
-            raise DataError(message)
-        reporter.warn(f"{message}; they are left out with their captions")
+            what = "the captions are not clean (strict): " if strict else ""
+            last = ["fix these, or leave out strict"] if strict else []
+            error = DataError("\n".join([f"{what}{message}:", *(f"  {one}" for one in reasons), *last]))
+            error.multiline = True
+            raise error
+        reporter.warn(f"{message}; they are left out with their captions:")
+        for reason in reasons:
+            reporter.log(f"  {reason}")
     return images
 
 
