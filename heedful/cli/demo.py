@@ -42,7 +42,7 @@ def demo(
             show_default=False,
         ),
     ] = None,
-    fast: Annotated[bool, typer.Option("--fast", help="Shorter runs on less data, in about a minute.")] = False,
+    fast: Annotated[bool, typer.Option("--fast", help="Shorter runs on less data, in a minute or two.")] = False,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, metavar="N", help="The seed of all random numbers.")] = 1,
     ascii_only: Ascii = False,
 ) -> None:

@@ -97,10 +97,10 @@ CAPTIONS = Plan(
     lengths=(),
     validations=1,  # the last weights are kept: those in the middle of a cosine can have a better BLEU by chance
 )
-FAST_STEPS = {ENCODER: 600, "fixed": 700, "attention": 250, "transformer": 300}
+FAST_STEPS = {ENCODER: 1_000, "fixed": 900, "attention": 300, "transformer": 350}
 CAPTIONS_FAST = replace(
     CAPTIONS,
-    pairs=8_000,
+    pairs=12_000,
     valid=200,
     test=400,
     settings=(*COMMON, "training.warmup=60", "training.valid_pairs=60"),

@@ -158,7 +158,7 @@ class TrainingStep:
             ids = [device.index] if device.type == "cuda" else None
             with processes.together(working=True):
                 self.model_with_loss = DistributedDataParallel(
-                    self.model_with_loss, device_ids=ids, gradient_as_bucket_view=True, broadcast_buffers=False
+                    self.model_with_loss, device_ids=ids, gradient_as_bucket_view=True
                 )
         cuda = device.type == "cuda"
         self.optimizer = torch.optim.AdamW(

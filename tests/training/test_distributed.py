@@ -165,6 +165,7 @@ def test_statistics_of_batch_normalisation_are_the_same_in_all_processes(
         out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, err
     assert out.startswith("equal")
+    assert "Warning" not in err
 
 
 @pytest.mark.slow
