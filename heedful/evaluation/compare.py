@@ -67,9 +67,9 @@ class SystemComparison:
 
     def summary(self) -> str:
         """Return how many sentences each system translates better."""
-        comparison = self.comparison
+        comparison, what = self.comparison, "captions" if self.captions else "sentences"
         return (
-            f"By {METRICS[comparison.by]} of single {'captions' if self.captions else 'sentences'}, A is better in {comparison.wins:,}, "
+            f"By {METRICS[comparison.by]} of single {what}, A is better in {comparison.wins:,}, "
             f"B in {comparison.losses:,}, and {comparison.ties:,} are equal."
         )
 
