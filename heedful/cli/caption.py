@@ -221,5 +221,5 @@ def _record(path: str, made: heedful.Translation, how: heedful.Decoding) -> dict
     """Return a caption as JSON can hold it."""
     record = {**made.plain(), "source": path}
     for plain, one in zip(record.get("n_best", ()), made.n_best, strict=True):
-        plain["rank_score"] = rank_score(one, how)
+        plain.update(source=path, rank_score=rank_score(one, how))
     return record

@@ -80,10 +80,16 @@ def test_json_has_weights_and_boxes(heedful_cli: Run, model: Path, images: list[
     records = [json.loads(line) for line in lines]
     assert [record["source"] for record in records] == list(map(str, images))
     assert records[0]["image"] == {"name": "0.png", "width": 48, "height": 40, "rows": 4, "columns": 4}
-    assert np.array(records[0]["weights"]).shape == (len(records[0]["target_words"]), 17)
-    assert len(records[0]["boxes"]) == len(records[0]["target_words"])
+    made = heedful.load(model, "cpu").caption(images[0], max_length=4)
+    words = records[0]["words"]
+    assert " ".join(word["text"] for word in words) == records[0]["text"] == made.text
+    assert np.allclose([word["weights"] for word in words], made.trace.words()[: len(words), :16], atol=1e-4)
+    assert [word["box"] for word in words] == [
+        box and pytest.approx(box, abs=0.01) for box in made.trace.boxes()[: len(words)]
+    ]
+    assert not {"source_words", "boxes", "weights"} & records[0].keys()
     short = json.loads(heedful_cli("caption", model, images[0], *SHORT, "--json").out)
-    assert "weights" not in short
+    assert "words" not in short
 
 
 def test_bad_files_among_others(heedful_cli: Run, model: Path, images: list[Path], tmp_path: Path) -> None:
