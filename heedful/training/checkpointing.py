@@ -312,8 +312,8 @@ class Validator:
         total, correct, tokens, hits, linked = self.processes.add_up(sums).tolist()
         links = hits / linked if linked else None
         if self.metric == "loss":
-            scores = total / tokens, correct / tokens, None, None, links
-            return Validation(step, *scores, self._sampled(outputs), self.images)
+            samples = self._sampled(outputs)
+            return Validation(step, total / tokens, correct / tokens, None, None, links, samples, self.images)
         everything = {row: text for share in self.processes.gather(outputs) for row, text in share.items()}
         texts = [everything[row] for row in self.references]
         references = list(self.references.values())
