@@ -384,7 +384,8 @@ def _log_validation(
 
 def _show_first(pairs: StoreRows, log: Callable[[str], None]) -> None:
     """Log the first pair, which shows a wrong column at once."""
-    log("the first pair: " + " → ".join(shorten(side, 60, placeholder=" …") for side in pairs[0][:2]))
+    what = "caption" if pairs.store.captions else "pair"
+    log(f"the first {what}: " + " → ".join(shorten(side, 60, placeholder=" …") for side in pairs[0][:2]))
 
 
 def _digest(*sides: tuple[StoreRows, ImageStore | None]) -> str:
