@@ -108,7 +108,7 @@ CAPTIONS_FAST = replace(
 )
 
 
-class StepPointing(NamedTuple):
+class StepReadout(NamedTuple):
     """The best read-out of a step, selected on validation scenes, and the pointing accuracy of nouns in test scenes."""
 
     readout: Readout
@@ -131,7 +131,7 @@ class CaptionerResult:
     exact: Mapping[int, float]
     total: float
     pointing: PointingTable | None = None
-    steps: Mapping[str, StepPointing] | None = None
+    steps: Mapping[str, StepReadout] | None = None
     readout: str = ""
 
     def plain(self) -> dict[str, Any]:
@@ -338,7 +338,7 @@ def measure_pointing(
     images: Sequence[LoadedImage],
     folder: Path,
     most: int,
-) -> tuple[PointingTable, dict[str, StepPointing], str]:
+) -> tuple[PointingTable, dict[str, StepReadout], str]:
     """Select the read-out on validation scenes and save it in the model's folder; measure it on the test scenes.
 
     Return its pointing accuracy, the best read-out of each step with the pointing accuracy of nouns, and its name.
@@ -355,7 +355,7 @@ def measure_pointing(
         return PointingTable.of(words, table.points_right(table.mixed(readout), gold).tolist())
 
     best = {step: next(row for row in selection.ranked if row.readout.step == step).readout for step in STEPS}
-    steps = {step: StepPointing(readout, accuracy(measured(readout), "noun")) for step, readout in best.items()}
+    steps = {step: StepReadout(readout, accuracy(measured(readout), "noun")) for step, readout in best.items()}
     return measured(selection.readout), steps, str(selection.readout)
 
 

@@ -165,7 +165,7 @@ def _chosen(trace: Trace, how: View) -> tuple[int | None, str]:
 def _static(trace: Trace, gold: Links, smooth: bool = False) -> str:
     """Return the content for readers without scripts: the picture if it is small, or else the texts."""
     if trace.image is not None:  # which the script takes from here
-        return str(regions.picture(trace, smooth=smooth))
+        return str(regions.picture(trace, smooth=smooth, most=regions.ACROSS_IN_PAGE))
     if len(trace.source.words) * len(trace.target.words) <= STATIC:
         return svg.heatmap(trace, gold=frozenset(gold) or None, confidence=not trace.inside)
     return "".join(f'<p dir="auto">{clean(side.text)}</p>' for side in (trace.source, trace.target))

@@ -28,8 +28,10 @@ from heedful.trace import Box, ImageRegions, Trace, Word
 from heedful.trace.alarms import warnings
 
 Numbers = NDArray[np.float64]
-GRID = "as the grid is"
-SMOOTH = "smoothed by cubic interpolation"
+NOT_SMOOTHED = "not smoothed"
+SMOOTHED = "smoothed by cubic interpolation"
+NO_REGION = "no region: weight on no part of the picture"
+CONFIDENCE = "conf: probability of the word"
 NO_PICTURE = "the trace holds no picture"
 VEIL, DARKEST = (9, 11, 15), 0.8  # colour over the regions without weight, and its opacity
 STEPS = 64  # of its opacity, in the file of a veil
@@ -37,9 +39,10 @@ WIDE, HIGH = 176.0, 190.0  # of a small picture at most
 GAP = 14.0
 LABELS = 46.0  # height of the labels below a small picture
 ACROSS = 5  # small pictures in a line at most
+ACROSS_IN_PAGE = 3  # in a page, which may be narrow
 EDGE = 16  # pixels of a cell in the file of a veil
 LARGEST_VEIL = 192  # pixels of its side, except for larger grids
-NARROW, WIDEST = 17, 48  # columns of a small picture in the terminal at least, and of the whole one at most
+NARROW, WIDEST = 14, 48  # columns of a small picture in the terminal at least, and of the whole one at most
 SMALL = 24  # columns of a small picture in the terminal, about
 SHADES = ((0.0, "·", "."), (0.15, "░", "-"), (0.35, "▒", "+"), (0.60, "▓", "#"), (0.85, "█", "@"))
 RAMPS = {False: " ░▒▓█", True: " .:-=+*#%@"}  # for the picture without colours, from dark to bright
@@ -131,14 +134,17 @@ def spread(one: WordRegions, high: int, wide: int, smooth: bool) -> Numbers:
 # SVG and PNG
 
 
-def picture(trace: Trace, title: str = "", smooth: bool = False) -> Picture:
-    """Return the picture of an image, and once more for each word of its caption, with the word's weights over it."""
+def picture(trace: Trace, title: str = "", smooth: bool = False, most: int = ACROSS) -> Picture:
+    """Return the picture of an image, and once more for each word of its caption, with the word's weights over it.
+
+    `most` is the number of pictures in a line at most.
+    """
     image, words = image_of(trace), word_regions(trace)
     if not words:
         return message(trace, title)
     scale = min(WIDE / image.width, HIGH / image.height)
     wide, high = max(image.width * scale, 24.0), max(image.height * scale, 24.0)
-    pitch, lines = max(wide, 132.0) + GAP, -(-(len(words) + 1) // ACROSS)
+    pitch, lines = max(wide, 132.0) + GAP, -(-(len(words) + 1) // most)
     across = -(-(len(words) + 1) // lines)
     width = max(across * pitch - GAP + 16, 420.0)
     body, y = heading(title, width)
@@ -156,9 +162,8 @@ def picture(trace: Trace, title: str = "", smooth: bool = False) -> Picture:
         body.append(f"<g {at}>{drawn}</g>")
     y += lines * (high + LABELS + 8) + 2
     key_text, key_height = legend(_entries(words), 8, y, width - 16)
-    weights = f"weights {SMOOTH if smooth else GRID}: {image.rows} × {image.columns} regions"
-    captions = [weights, trace.readout_caption, "no region: weight on no part of the picture, which is darker then"]
-    captions += ["conf: probability of the word", *warnings(trace)]
+    captions = [_weights(image, smooth), trace.readout_caption, f"{NO_REGION}; the more of it, the darker the picture"]
+    captions += [CONFIDENCE, *warnings(trace)]
     below, below_height = notes(captions, y + key_height, width)
     body += [key_text, *below]
     described = "; ".join(_describe(image, one) for one in words)
@@ -279,7 +284,7 @@ def _entries(words: Sequence[WordRegions]) -> list[Entry]:
     if any(one.box for one in words):
         box = '<rect x="1" y="1" width="18" height="12" rx="1.5" fill="#5b6470"/>'
         box += '<rect x="1" y="1" width="18" height="12" rx="1.5" fill="none" stroke="#ffd34d" stroke-width="1.5"/>'
-        entries.append(Entry(box, 20, "box: at least half of the largest weight, connected"))
+        entries.append(Entry(box, 20, "box: connected regions with at least half of the largest weight"))
     return entries
 
 
@@ -288,6 +293,10 @@ def _describe(image: ImageRegions, one: WordRegions) -> str:
     row, column = divmod(int(one.weights.argmax()), image.columns)
     where = f"largest weight {_percent(one.largest)} in row {row + 1}, column {column + 1}"
     return f"{one.word.text}: {where}, no region {_percent(one.no_region)}, confidence {_percent(one.confidence)}"
+
+
+def _weights(image: ImageRegions, smooth: bool) -> str:
+    return f"weights of {image.rows} × {image.columns} regions, {SMOOTHED if smooth else NOT_SMOOTHED}"
 
 
 def _percent(share: float) -> str:
@@ -326,8 +335,8 @@ def terminal(trace: Trace, width: int = 80, ascii_only: bool = False, smooth: bo
     lines = [*above, *drawing.whole(min(width, WIDEST))]
     for row in _in_lines([drawing.word(one) for one in words], width):
         lines += ["", *row]
-    weights = f"weights {SMOOTH if smooth and drawing.pixels else GRID}"
-    captions = [drawing.legend(), weights, trace.readout_caption, *warnings(trace)]
+    weights = _weights(image, smooth and drawing.pixels)
+    captions = [drawing.legend(), CONFIDENCE, NO_REGION, weights, trace.readout_caption, *warnings(trace)]
     if not words:
         captions = ["this model has no attention weights to draw"]
     text = "; ".join(captions).replace("\u00a0", "")
@@ -366,7 +375,7 @@ class _Blocks:
 
     def word(self, one: WordRegions) -> list[str]:
         """Return the picture of a word with its labels below, each line as wide as the others."""
-        image, more = self.image, "max {} conf {}|no region {}"
+        image, more = self.image, "largest {}|no region {}|conf {}"
         if self.pixels:
             wide, high = image.columns * self.across, image.rows * self.down
             pixels = decoded(image, wide, high)
@@ -381,17 +390,17 @@ class _Blocks:
             lines = ["".join(signs[level] * self.cell for level in row) for row in levels]
         space = max(wide, NARROW)
         lines = [line + " " * (space - wide) for line in lines]
-        numbers = more.format(_short(one.largest), _short(one.confidence), _short(one.no_region)).split("|")
+        numbers = more.format(_short(one.largest), _short(one.no_region), _short(one.confidence)).split("|")
         word = cut_columns(one.word.text, space, self.ascii_only)
         return [*lines, *(text + " " * max(0, space - columns(text)) for text in (word, *numbers))]
 
     def legend(self) -> str:
         """Return what the brightness means."""
-        scale = "of the word's largest weight, less where part of it is on no region"
+        scale = "weight as a share of the word's largest"
         if self.pixels:
-            return f"brightness: share {scale}"
+            return f"brightness: {scale}"
         signs = [f"[{(plain if self.ascii_only else block) * 2}] {low:.0%}" for low, block, plain in SHADES]
-        return f"share {scale}, from: {' '.join(signs)}"
+        return f"shade: {scale}, from {' '.join(signs)}"
 
 
 def _short(share: float) -> str:

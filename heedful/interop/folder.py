@@ -43,7 +43,7 @@ from heedful.files import (
 )
 from heedful.models import Network, build
 from heedful.models.device import memory_guard
-from heedful.text import Codec, Encoded
+from heedful.text import Codec
 from heedful.text.segments import READ
 from heedful.trace.readout import READOUT, Readout, read_readout
 
@@ -86,13 +86,6 @@ class ModelParts:
         if isinstance(self.source, ImageInput):
             raise ConfigError("this model captions images: it does not read text; give it an image to caption")
         return self.source
-
-    def length(self, encoded: Encoded) -> int:
-        """Return n, of which the length limit of a translation follows: the tokens of its source.
-
-        The number of regions of an image says nothing about its caption; there it is `caption_length`.
-        """
-        return self.caption_length if isinstance(self.source, ImageInput) else len(encoded.ids)
 
     @property
     def caption_length(self) -> int:

@@ -231,10 +231,13 @@ class ImageRegions:
         end, n = (len(text), len(text)), len(names)
         return Text(text, (*names, END), (*spans, end), (*words, Word(END, *end, n, n + 1)))
 
+    def sizes(self) -> dict[str, Any]:
+        """Return the name, the width and height in pixels, and the rows and columns of the grid."""
+        return {name: getattr(self, name) for name in ("name", "width", "height", "rows", "columns")}
+
     def plain(self) -> dict[str, Any]:
         """Return the record as JSON can hold it."""
-        sizes = {name: getattr(self, name) for name in ("name", "width", "height", "rows", "columns")}
-        return {**sizes, "picture": base64.b64encode(self.picture).decode("ascii")}
+        return {**self.sizes(), "picture": base64.b64encode(self.picture).decode("ascii")}
 
     @classmethod
     def build(cls, plain: Mapping[str, Any]) -> ImageRegions:
@@ -501,8 +504,8 @@ class Trace:
         """Return a box of the image, in pixels, for each target word of a caption; None for a word without a region.
 
         It is the smallest box around the regions that have at least `share` of the largest weight of the word and are
-        connected with its region. A word with more weight on `</s>`, which is no region, than on all regions has none,
-        and a word without any weight has none.
+        connected with its region, by edges or corners. A word with more weight on `</s>`, which is no region, than on
+        all regions has none, and a word without any weight has none.
         """
         weights = self.words()
         if self.image is None or weights is None:
@@ -521,6 +524,32 @@ class Trace:
         return tuple(
             float(np.exp(self.log_probs[w.first : w.last].sum() / max(1, w.last - w.first))) for w in self.target.words
         )
+
+    def written_words(self, first: int = 0) -> list[dict[str, Any]]:
+        """Return the words of a target that begins at character `first` of a text, without `</s>`, for JSON."""
+        return [
+            {"text": word.text, "start": first + word.start, "end": first + word.end, "confidence": round(sure, 4)}
+            for word, sure in zip(self.target.words, self.confidences(), strict=True)
+            if word.text and not word.is_end
+        ]
+
+    def caption_words(self, weights: bool = True) -> list[dict[str, Any]]:
+        """Return what `written_words` does, with the box of each word in pixels and its weights over the regions.
+
+        Both are None for a model without attention; `weights` are left out if False.
+        """
+        if self.image is None:
+            raise ConfigError("only the words of a caption have boxes, but this trace has no image")
+        rows, words = self.words(), self.written_words()
+        boxes = [None] * len(self.target.words) if rows is None else self.boxes()
+        visible = [i for i, word in enumerate(self.target.words) if word.text and not word.is_end]
+        for i, word in zip(visible, words, strict=True):
+            box = boxes[i]
+            word["box"] = None if box is None else [round(number, 2) for number in box]
+            if weights:
+                over = None if rows is None else rows[i, : self.image.count].astype(float)
+                word["weights"] = None if over is None else np.round(over, 4).tolist()
+        return words
 
     def plain(self) -> dict[str, Any]:
         """Return the record as JSON can hold it; `build` reads it."""
@@ -583,7 +612,10 @@ class Trace:
 
 
 def _connected(image: ImageRegions, weights: NDArray[np.float32], best: int, share: float) -> list[int]:
-    """Return the regions with at least `share` of the weight of the best one that are connected with it."""
+    """Return the regions with at least `share` of the weight of the best one that are connected with it.
+
+    A region is connected with its eight neighbours.
+    """
     high = (weights >= share * weights[best]).reshape(image.rows, image.columns)
     open_, found = [divmod(best, image.columns)], set()
     while open_:
@@ -592,7 +624,7 @@ def _connected(image: ImageRegions, weights: NDArray[np.float32], best: int, sha
         if not inside or (row, column) in found or not high[row, column]:
             continue
         found.add((row, column))
-        open_ += [(row - 1, column), (row + 1, column), (row, column - 1), (row, column + 1)]
+        open_ += [(row + down, column + across) for down in (-1, 0, 1) for across in (-1, 0, 1)]
     return sorted(row * image.columns + column for row, column in found)
 
 

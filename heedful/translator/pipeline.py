@@ -140,8 +140,9 @@ class DecodePipeline:
 
     def limits(self, encoded: Sequence[Encoded], prefixes: Sequence[tuple[int, ...]]) -> list[int]:
         """Return the most tokens, `</s>` included, of the translation of each sentence, or the caption of an image."""
-        pairs = zip(encoded, prefixes, strict=True)
-        return [length_limit(self.parts.length(one), self.how, len(prefix)) for one, prefix in pairs]
+        # The number of regions of an image says nothing about the length of its caption.
+        sizes = [self.parts.caption_length if isinstance(one, EncodedImage) else len(one.ids) for one in encoded]
+        return [length_limit(n, self.how, len(prefix)) for n, prefix in zip(sizes, prefixes, strict=True)]
 
     def _decode(
         self, memory: Memory, encoded: list[Encoded], prefixes: list[tuple[int, ...]]

@@ -102,9 +102,8 @@ class Translation:
         return self.text
 
     def __repr__(self) -> str:
-        return (
-            f"Translation({self.source!r} -> {self.text!r}, score={self.score:.4f}, confidence={self.confidence:.4f})"
-        )
+        kind = "Caption" if isinstance(self._trace, Trace) and self._trace.image is not None else "Translation"
+        return f"{kind}({self.source!r} -> {self.text!r}, score={self.score:.4f}, confidence={self.confidence:.4f})"
 
     def show(self, width: int = 80, ascii_only: bool = False, view: str = "") -> None:
         """Print the heat map of the trace, at most `width` columns wide; one for each sentence.
@@ -137,7 +136,10 @@ class Translation:
         return "".join(f"<div>{views.picture([part.trace]).image()}</div>" for part in self.sentences or (self,))
 
     def plain(self) -> dict[str, Any]:
-        """Return a JSON-serialisable record, with the weights between words and the links if there is a trace."""
+        """Return a JSON-serialisable record, with the weights between words and the links if there is a trace.
+
+        A caption has the size of its image, and a record for each word: its box, and its weights over the regions.
+        """
         record: dict[str, Any] = {
             "source": self.source,
             "text": self.text,
@@ -146,7 +148,11 @@ class Translation:
         }
         if self.notes:
             record["notes"] = list(self.notes)
-        if self._trace is not None:
+        if self._trace is not None and self.trace.image is not None:
+            record["image"] = self.trace.image.sizes()
+            record["words"] = self.trace.caption_words()
+            record["alarms"] = [alarm.plain() for alarm in self.alarms]
+        elif self._trace is not None:
             weights = self.trace.words()
             record["source_words"] = [list(w[:3]) for w in self.trace.source.words]
             record["target_words"] = [list(w[:3]) for w in self.trace.target.words]
@@ -154,10 +160,6 @@ class Translation:
             record["weights"] = None if weights is None else np.round(weights.astype(float), 4).tolist()
             record["alignment"] = None if weights is None else self.alignment.plain()
             record["alarms"] = [alarm.plain() for alarm in self.alarms]
-            if (image := self.trace.image) is not None:
-                names = ("name", "width", "height", "rows", "columns")
-                record["image"] = {name: getattr(image, name) for name in names}
-                record["boxes"] = None if weights is None else [box and list(box) for box in self.trace.boxes()]
         if self.n_best:
             record["n_best"] = [other.plain() for other in self.n_best]
         return record

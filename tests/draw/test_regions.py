@@ -43,6 +43,14 @@ def test_the_words_of_a_caption_with_their_regions() -> None:
     assert [one.box for one in words] == boxes
 
 
+def test_a_box_is_around_regions_that_touch_at_a_corner_but_not_around_others() -> None:
+    trace = samples.caption()
+    assert trace.weights is not None
+    trace.weights[:, :, 1] = [0.4, 0, 0, 0, 0.3, 0, 0.3]
+    trace.weights[:, :, 2] = [0.4, 0, 0.3, 0, 0, 0, 0.3]
+    assert trace.boxes()[1:3] == ((0, 0, 400, 400), (0, 0, 200, 200))
+
+
 def test_a_word_without_weights_has_no_box() -> None:
     trace = samples.caption()
     assert trace.weights is not None
@@ -120,10 +128,10 @@ def test_smooth_weights_are_drawn_between_the_cells_and_that_is_said() -> None:
         smooth: " ".join(text.text for text in ET.fromstring(document).iter(f"{NS}text"))
         for smooth, document in drawn.items()
     }
-    assert regions.GRID in said[False]
-    assert regions.SMOOTH not in said[False]
-    assert regions.SMOOTH in said[True]
-    assert regions.GRID not in said[True]
+    assert regions.NOT_SMOOTHED in said[False]
+    assert regions.SMOOTHED not in said[False]
+    assert regions.SMOOTHED in said[True]
+    assert regions.NOT_SMOOTHED not in said[True]
     veil = opacity(images(drawn[True])[2].get("href"))
     assert len(np.unique(veil)) > 10
 
@@ -267,10 +275,10 @@ def test_half_blocks_have_the_colours_of_two_pixels() -> None:
 def test_the_terminal_has_each_word_with_its_numbers() -> None:
     shown = "\n".join(lines_of(regions.terminal(samples.caption(), 200, colours=2**24)))
     assert "s.png, 600 × 400 pixels, 2 × 3 regions" in shown
-    assert "max 80%" in shown
+    assert "largest 80%" in shown
     assert "no region 10%" in shown
     assert "conf 87%" in shown
-    assert regions.GRID in shown
+    assert regions.NOT_SMOOTHED in shown
 
 
 def test_in_the_terminal_regions_with_weight_are_bright() -> None:
@@ -369,4 +377,4 @@ def test_a_caption_shows_and_saves_its_regions(tmp_path: Path, capsys: pytest.Ca
     assert len(images(document)) == 4
     record = made.plain()
     assert record["image"] == {"name": "s.png", "width": 600, "height": 400, "rows": 2, "columns": 3}
-    assert record["boxes"] == [None, [0, 0, 200, 200], [0, 0, 200, 200], None]
+    assert [word["box"] for word in record["words"]] == [None, [0, 0, 200, 200], [0, 0, 200, 200]]

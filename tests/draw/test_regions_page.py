@@ -129,7 +129,7 @@ def test_grid_and_smooth_say_which(look: Any) -> None:
     bright = regions.spread(regions.word_regions(trace)[1], high, wide, True)
     assert np.allclose(opacity, 255 * 0.8 * (1 - bright), atol=1)  # as the picture of views has it
     shown.check("input[value=grid]")
-    assert "as the grid is: 2 × 3" in shown.inner_text(".v-note")
+    assert "2 × 3 regions, not smoothed" in shown.inner_text(".v-note")
     assert status(shown).startswith("red")  # it stays pinned
     assert len(shown.locator(STAGE).evaluate(OPACITY)) == 6
 

@@ -20,7 +20,7 @@ from heedful.serve.http.errors import ClientGoneError, HttpProblem, problem_of
 from heedful.serve.http.schemas import CaptionRequest, DecodingOptions, Options
 from heedful.serve.http.service import TranslationService
 from heedful.text import END
-from heedful.trace import ImageRegions, Text, Trace
+from heedful.trace import Text, Trace
 from heedful.trace.alignment import Alignment, JoinedAlignment
 from heedful.trace.readout import Readout, Weights
 from heedful.translator import Translation
@@ -63,7 +63,7 @@ def _one(translation: Translation, options: DecodingOptions, model: str, marked:
         "text": translation.text,
         "score": translation.score,
         "confidence": translation.confidence,
-        "words": [word for part, (_, y) in zip(parts, starts, strict=True) for word in _words(part.trace, y)],
+        "words": [word for part, (_, y) in zip(parts, starts, strict=True) for word in part.trace.written_words(y)],
         "notes": [*translation.notes, *(marked.notes if marked else ())],
     }
     if options.n_best > 1:
@@ -78,42 +78,13 @@ def _one(translation: Translation, options: DecodingOptions, model: str, marked:
     if options.alignments:
         record["alignment"] = links(linked) if linked else None
     if (image := parts[0].trace.image) is not None:  # an image is one sentence
-        record["image"] = _size(image)
-        record["words"] = _caption_words(parts[0].trace, options.alignments)
+        record["image"] = image.sizes()
+        record["words"] = parts[0].trace.caption_words(options.alignments)
     if options.trace:
         record["figure"] = trace_codec.encode_trace(translation.trace, model)
     if marked is not None:
         record["markup"] = carry(marked, linked, translation.text)
     return record
-
-
-def _words(trace: Trace, first: int = 0) -> list[dict[str, Any]]:
-    """Return the visible words of a translation that begins at character `first` of a text."""
-    return [
-        {"text": word.text, "start": first + word.start, "end": first + word.end, "confidence": round(probability, 4)}
-        for word, probability in zip(trace.target.words, trace.confidences(), strict=True)
-        if word.text and not word.is_end
-    ]
-
-
-def _size(image: ImageRegions) -> dict[str, Any]:
-    """Return `ImageSize`."""
-    return {name: getattr(image, name) for name in ("name", "width", "height", "rows", "columns")}
-
-
-def _caption_words(trace: Trace, weights: bool) -> list[dict[str, Any]]:
-    """Return `CaptionWord`s, with their weights over the regions or without."""
-    image, rows = trace.image, trace.words()
-    assert image is not None
-    boxes = [None] * len(trace.target.words) if rows is None else trace.boxes()
-    visible = [i for i, word in enumerate(trace.target.words) if word.text and not word.is_end]
-    words = _words(trace)
-    for i, word in zip(visible, words, strict=True):
-        box = boxes[i]
-        word["box"] = None if box is None else [round(number, 2) for number in box]
-        if weights:
-            word["weights"] = None if rows is None else np.round(rows[i, : image.count].astype(float), 4).tolist()
-    return words
 
 
 def links(alignment: Alignment | JoinedAlignment) -> dict[str, Any]:
@@ -230,7 +201,7 @@ class _StreamedText:
         """Return the event before the first token: the source in tokens and words, or the size of the image."""
         readout = str(replace(self.readout, norms=False))  # a token's weights are sent without norms
         if self.image is not None:
-            return {"model": self.prepared.model, "image": _size(self.image), "readout": readout}
+            return {"model": self.prepared.model, "image": self.image.sizes(), "readout": readout}
         starts = [segment.start for segment in self.prepared.segments]
         whole = Text.join(self.prepared.texts[0], starts, self.sources)
         words = [word._asdict() for word in whole.words]
@@ -261,7 +232,7 @@ class _StreamedText:
             "start": start,
             "gap": gap,
             "text": target.text,
-            "words": _words(Trace(self.sources[number], target, None, log_probs), start),
+            "words": Trace(self.sources[number], target, None, log_probs).written_words(start),
             "confidence": round(float(np.exp(token.log_prob)), 4),
             "source_first": self.firsts[number],
             "weights": None if weights is None else np.round(weights.astype(np.float64), 4).tolist(),

@@ -48,11 +48,12 @@ DRAW.regions = function regions(panel) {
     status: (side, i) => (side === "target" ? wordStatus(panel, words[i]) : regionStatus(panel, words, i)),
     note() {
       const grid = `${image.rows} × ${image.columns} regions`;
-      const smooth = `smoothed by cubic interpolation between the centres of ${grid}`;
-      const parts = [`${panel.shown()}.`, `Weights ${panel.view.state.weights === "smooth" ? smooth : `as the grid is: ${grid}`}.`];
-      parts.push("As bright as the share of the word\u2019s largest weight; darker where part of it is on no region.");
+      const smooth = panel.view.state.weights === "smooth" ? "smoothed by cubic interpolation" : "not smoothed";
+      const parts = [`${panel.shown()}.`, `Weights of ${grid}, ${smooth}.`];
+      parts.push("Brightness: weight as a share of the word\u2019s largest.");
+      parts.push("No region: weight on no part of the picture; the more of it, the darker the picture.");
       if (words.some((word) => boxOf(panel, word))) {
-        parts.push("Box: around the largest weight and the regions connected with it that have at least half of it.");
+        parts.push("Box: connected regions with at least half of the largest weight.");
       }
       return parts;
     },
