@@ -405,7 +405,7 @@ class ReadoutSelection(NamedTuple):
         titles = line(NAMES)
         lines = [
             f"{self.measure}, in %; {'more' if pointing else 'less'} is better",
-            f"selected on {self.halves[0]:,} pairs; {self.halves[1]:,} are held out",
+            f"selected on {self.halves[0]:,} {'captions' if pointing else 'pairs'}; {self.halves[1]:,} are held out",
             "",
             f"{titles} {'selection':>9} {'held out':>8}",
             *(f"{line(row.cells())} {row.rates(pointing)}  {name}".rstrip() for row, name in rows),

@@ -94,6 +94,9 @@ def align(
     if gold is None and lenient:
         raise ConfigError("--lenient needs --gold")
     options.check_writable("--out", out)
+    for path in pairs or ():
+        if (Path(path) / "config.json").is_file():
+            raise ConfigError(f"{path} is a model, and PAIRS are files of sentences; name the model with --model")
     rows = _rows(options.pair_files(pairs, source, target, columns, format_))
     # Read first, so that an error in it is reported before anything is aligned.
     gold_links = read_gold_file(gold, rows, gold_base, lenient) if gold else None
@@ -103,6 +106,11 @@ def align(
     if model:
         with options.name_options():
             translator = options.open_model(model, None, device, threads)
+            if translator.reads_images:
+                raise ConfigError(
+                    f"{model}: this model captions images, and links are between words of two texts; for the regions "
+                    "of the words of a caption, use heedful caption --alignments"
+                )
             options.check_direction(model, translator, rows, columns)
             other = options.open_model(reverse, None, device, threads) if reverse else None
             with progress_bar(f"aligning with {model}", len(rows)) as count:

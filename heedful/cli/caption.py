@@ -122,6 +122,8 @@ def caption(
         else:
             translator = options.open_model(model, with_, device, threads, links=alignments)
             reads = translator.parts.image_input  # raises ConfigError if the model translates text
+            if show and translator.config.family == "fixed":
+                log("this model has no attention: --show draws each image without the regions of words")
             files = _Files(images, lambda path: reads.encode(load_argument(path), show or alignments))
             portion = _captioned(translator, files, how, prefix, show or alignments)
         bar = len(images) >= PROGRESS and not sys.stdout.isatty()

@@ -113,8 +113,8 @@ def compare(
 def _print(made: SystemComparison) -> None:
     from heedful.evaluation.evaluate import difference_table
 
-    first, second, name = (printable(name, newlines=False) for name in (made.first, made.second, made.test_set))
-    print(f"A  {first}\nB  {second}\n{len(made.comparison.first):,} sentences of {name}\n")
+    first, second, tested = (printable(name, newlines=False) for name in (made.first, made.second, made.tested))
+    print(f"A  {first}\nB  {second}\n{tested}\n")
     print(difference_table("A against B", made.comparison.differences, ("A", "B")))
     print(f"\n{made.summary()}\n")
     print("\n".join(made.notes))

@@ -25,6 +25,7 @@ def convert(
     transformers, with the same output. The model has to be a transformer with model.norm=post and
     text.kind=sentencepiece.
     """
+    from heedful.interop import is_marian
     from heedful.interop.folder import holds_model, write_model
     from heedful.interop.marian_export import write_marian
 
@@ -33,4 +34,5 @@ def convert(
         raise ConfigError(f"{out}: this folder already has a model; choose another one")
     parts = heedful.load(model, "cpu", log).parts
     (write_marian if to == "marian" else write_model)(out, parts)
-    log(f"{out}: written as a {to} model")
+    same = to == "heedful" and holds_model(model) and not is_marian(model)
+    log(f"{out}: written as a {to} model{f', a copy of {model}, which has this format already' * same}")

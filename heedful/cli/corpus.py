@@ -142,8 +142,11 @@ def _scenes(
     if out is None:
         raise ConfigError("scenes are files: name the folder to write them to, such as --out scenes")
     least, _, most = (objects or f"1-{MOST}").partition("-")
-    if not (least.isdecimal() and (most or least).isdecimal()):
-        raise ConfigError(f"--objects {objects}: expected a number or a range such as 1-{MOST}")
+    numbers = least.isdecimal() and (most or least).isdecimal()
+    if not numbers or not 1 <= int(least) <= int(most or least) <= MOST:
+        raise ConfigError(f"--objects {objects}: expected a number from 1 to {MOST}, or a range such as 1-{MOST}")
+    if pixels is not None and not 32 <= pixels <= 1024:
+        raise ConfigError(f"--pixels {pixels}: expected a whole number from 32 to 1024")
     made = scenes(
         count,
         seed=seed,

@@ -85,8 +85,9 @@ def _read_by(translator: heedful.Translator) -> str:
     """Return how links are read from the attention, and how that was selected."""
     readout, own = translator.readout, translator.parts.readout
     if translator.config.family == "fixed":
-        return "no word links: the model has no attention"
-    rules = [f"links between words: {readout}", *readout.rules]
+        return f"no {'regions of words' if translator.reads_images else 'word links'}: the model has no attention"
+    what = "regions of words" if translator.reads_images else "links between words"
+    rules = [f"{what}: {readout}", *readout.rules]
     usual = own is None or own.is_usual(translator.config)
     chosen = "the default; select one with heedful readout" if usual else readout.chosen
     return "; ".join(rules) + (f" ({chosen})" if chosen else "")
@@ -99,7 +100,9 @@ def _alarms(translator: heedful.Translator) -> list[str]:
     rates = translator.readout.alarms
     if rates is None:
         return ["alarms: all are shown; their precision is not measured (heedful readout)"]
-    counts = f"{rates.wrong:,} wrong and {rates.right:,} right translations"
+    counts = (
+        f"{rates.wrong:,} wrong and {rates.right:,} right {'captions' if translator.reads_images else 'translations'}"
+    )
     return [f"alarms, by {counts}:", *(f"  {line}" for line in rates.lines())]
 
 
@@ -107,7 +110,7 @@ def _text(record: dict[str, Any], readout: list[str]) -> str:
     vocabulary, notes = record["vocabulary"], record["notes"]
     if image := record["config"].get("image"):
         side = image["pixels"] // image["patch"]
-        reads = f"captions images, read as {side} × {side} regions of {image['pixels']} × {image['pixels']} pixels"
+        reads = f"captions images of {image['pixels']} × {image['pixels']} pixels as {side} × {side} regions"
     else:
         reads = f"{vocabulary['source']:,} source tokens"
     tokens = f"{reads}, {vocabulary['target']:,} target tokens"
@@ -117,7 +120,9 @@ def _text(record: dict[str, Any], readout: list[str]) -> str:
         f"{record['weights']:,} weights; {tokens}",
     ]
     if notes.get("pairs"):
-        lines.append(f"trained on {notes['pairs']:,} pairs; weights of step {notes['step']:,}")
+        lines.append(
+            f"trained on {notes['pairs']:,} {'captions' if image else 'pairs'}; weights of step {notes['step']:,}"
+        )
     if notes.get("init"):
         lines.append(f"started from the weights of {notes['init']}")
     if scores := notes.get("validation"):
@@ -125,7 +130,7 @@ def _text(record: dict[str, Any], readout: list[str]) -> str:
             f"BLEU {scores['bleu']:.1f}, " if "bleu" in scores else ""
         )  # a run that is validated by its loss has none
         loss = f"loss {scores['loss']:.3f}, token accuracy {scores['accuracy']:.1%}"
-        lines.append(f"on the validation pairs: {bleu}{loss}")
+        lines.append(f"on the validation {'captions' if image else 'pairs'}: {bleu}{loss}")
     lines += readout
     sections = {name: values for name, values in record["config"].items() if name != "training" or notes}
     for section, values in sections.items():

@@ -238,17 +238,17 @@ def name_options() -> Iterator[None]:
         raise ConfigError(as_options(str(error))) from None
 
 
-def as_options(message: str, has_options: bool = True) -> str:
+def as_options(message: str, has_options: bool = True, command: str = "translate") -> str:
     """Return a message with the settings of decoding written as options; quoted text is not changed.
 
-    If the command does not have these options (`has_options`), they are called those of `heedful translate`.
+    Without `has_options`, they are called those of another `command`.
 
     >>> as_options("the prefix 'a beam' has 2 tokens, more than max_length, 1")
     "the prefix 'a beam' has 2 tokens, more than --max-length, 1"
     """
     names = "|".join([*(field.name for field in fields(heedful.Decoding)), "copy_unknown", "batch_tokens"])
     setting = re.compile(rf"'[^']*'|(?<![\w.-])({names})(?!\w)")  # text.max_length is a model's, and no option
-    whose = "" if has_options else " of heedful translate"
+    whose = "" if has_options else f" of heedful {command}"
     return setting.sub(lambda m: f"--{m[1].replace('_', '-')}{whose}" if m[1] else m[0], message)
 
 

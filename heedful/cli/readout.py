@@ -107,7 +107,7 @@ def readout(
             if images is None
             else "an image that cannot be read, or too long"
         )
-        log(f"skipped {selection.skipped:,} pairs with {why}")
+        log(f"skipped {selection.skipped:,} {'pairs' if images is None else 'captions'} with {why}")
     why_not = selection.why_not_saved() or ("--dry-run" if dry_run else "")
     rates, was = selection.alarms, selection.present
     if json:

@@ -59,8 +59,23 @@ class _AttentionOptions(NamedTuple):
     @property
     def for_heads(self) -> bool:
         """Whether an option was chosen for which the weights of all heads are needed, not the read-out."""
-        needed = self.attention, self.mean, self.rollout, self.word, self.sinks, self.rank, not self.words, self.beside
-        return any(map(bool, needed))
+        return any(self.for_texts.values())
+
+    @property
+    def for_texts(self) -> dict[str, bool]:
+        """The options for which the weights of all heads are needed, and whether each was chosen."""
+        names = ("--beside", "--attention", "--mean", "--rollout", "--from", "--pieces", "--sinks", "--rank")
+        values = (
+            self.beside,
+            self.attention,
+            self.mean,
+            self.rollout,
+            self.word,
+            not self.words,
+            self.sinks,
+            self.rank,
+        )
+        return {name: bool(value) for name, value in zip(names, values, strict=True)}
 
 
 class _ModelTraces(NamedTuple):
@@ -317,11 +332,39 @@ def _model_traces(path: Path, text: str | None, target: str | None, inside: bool
             about(path)  # raises ModelError if this is no model
         raise ConfigError(f"there is no TEXT; give one after {path}")
     translator = heedful.load(path, device, options.log_fault)
-    if translator.reads_images and not inside:
+    _check_kind(translator, text, {"--self": inside})
+    if translator.reads_images:
         trace = _caption_trace(translator, text, target)
         return _ModelTraces(path.name, trace, [trace])
     traces = _self_attention_traces(translator, text) if inside else _translation_traces(translator, text, target)
     return _ModelTraces(path.name, *traces)
+
+
+def _check_kind(translator: heedful.Translator, text: str, for_texts: dict[str, bool]) -> None:
+    """Raise ConfigError for options that are only for texts, and for an image where the model translates text."""
+    if not translator.reads_images:
+        if _is_image(text):
+            raise ConfigError(f"this model translates text, and {text} is an image; name a model that captions images")
+        return
+    if for_texts.get("--self"):
+        raise ConfigError(
+            "--self is for texts: a model that captions images has no self-attention over source words; leave it out, "
+            "or choose --view regions, heatmap, braid or heads"
+        )
+    if wrong := ", ".join(name for name, given in for_texts.items() if given):
+        raise ConfigError(
+            f"{wrong}: only for texts, and this model captions images; leave it out (--view heads shows all heads)"
+        )
+
+
+def _is_image(text: str) -> bool:
+    """Whether a text is the name of an image file."""
+    from heedful.data.captions import ENDING
+
+    try:
+        return bool(ENDING.search(text)) and Path(text).is_file()
+    except (OSError, ValueError):  # too long for a name, or not one
+        return False
 
 
 def _stdin_text() -> str:
@@ -345,7 +388,7 @@ def _caption_trace(translator: heedful.Translator, path: str, target: str | None
         done = translator.caption(image)
         notes = done.notes
     for note in notes:
-        log(f"{path}: {options.as_options(note, has_options=False)}")
+        log(f"{path}: {options.as_options(note, has_options=False, command='caption')}")
     return done.trace
 
 
@@ -468,7 +511,7 @@ def _model_attentions(
     for path, other, name in zip(models, foreign, _names(models), strict=True):
         if other and path.name in GENERIC:
             name = "/".join(path.parts[-2:])
-        run = _transformers_run(path, device, chosen, name) if other else _own_run(path, device, name)
+        run = _transformers_run(path, device, chosen, name) if other else _own_run(path, device, chosen, name)
         shown += [run(one, target) for one in (text, *chosen.beside)]
     return shown
 
@@ -498,11 +541,14 @@ def _transformers_run(
     return run
 
 
-def _own_run(path: Path, device: str, name: str) -> Callable[[str, str | None], ModelAttention]:
+def _own_run(
+    path: Path, device: str, chosen: _AttentionOptions, name: str
+) -> Callable[[str, str | None], ModelAttention]:
     """Open a model of heedful's own; return the function that runs it on a text, with a target or None."""
     translator = heedful.load(path, device, options.log_fault)
 
     def run(text: str, target: str | None) -> ModelAttention:
+        _check_kind(translator, text, chosen.for_texts)
         return translator.see(text, target, name=name)
 
     return run

@@ -16,7 +16,7 @@ import heedful
 from heedful.cli import options
 from heedful.cli.output import log, print_json, shows_progress, terminal_console
 from heedful.config import CELLS, SCORES, settings
-from heedful.errors import ConfigError
+from heedful.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from heedful.data.captions import CaptionFile
@@ -186,11 +186,11 @@ def train(
             raise ConfigError("--dry-run is for a new run; leave out --resume and --init")
         if os.environ.get("WORLD_SIZE", "1") != "1":
             raise ConfigError("--dry-run measures one process; run it without torchrun")
-        with _display() as reporter:
+        with _display() as reporter, _naming_strict():
             _log_recipe(reporter, recipe)
             estimate = estimate_run(inputs, chosen, reporter=reporter, preset=preset)
         return print_json(estimate.plain()) if json else print(estimate_table(estimate))
-    with _display() as reporter:
+    with _display() as reporter, _naming_strict():
         _log_recipe(reporter, recipe)
         result = train_model(inputs, out, chosen, resume=resume, reporter=reporter, init=init, preset=preset)
     if not _is_first_process():
@@ -245,6 +245,16 @@ def _linked(files: tuple[PairFile, ...], links: Path | None) -> tuple[PairFile, 
     if len(files) > 1:
         raise ConfigError(f"--links needs one file of pairs, but there are {len(files)}; join them")
     return (replace(files[0], links=str(links)),)
+
+
+@contextmanager
+def _naming_strict() -> Iterator[None]:
+    """Name the option in errors of data that are not clean."""
+    try:
+        yield
+    except DataError as error:
+        error.args = (str(error).replace("leave out strict", "leave out --strict"),)
+        raise
 
 
 def _captions(

@@ -423,7 +423,8 @@ def _record(record: object, where: str, columns: str = "") -> Iterator[tuple[str
     wanted = parse_columns(columns) if columns else ()
     image = _field(record, wanted[:1] or IMAGES, where, "image")
     captions = record.get("sentences") if not columns and "sentences" in record else None
-    captions = captions or record[_field(record, wanted[1:] or CAPTIONS, where, "caption")]
+    if not captions and (wanted or not _without_caption(record)):
+        captions = record[_field(record, wanted[1:] or CAPTIONS, where, "caption")]
     if not isinstance(record[image], str):
         raise DataError(f"{where}: '{image}' is {shortened(json.dumps(record[image]))}, expected the name of an image")
     split = record.get("split")
@@ -433,6 +434,12 @@ def _record(record: object, where: str, columns: str = "") -> Iterator[tuple[str
         if not isinstance(caption, str) and caption is not None:
             raise DataError(f"{where}: a caption is {shortened(json.dumps(caption))}, expected a string")
         yield record[image], _text(caption or "", where), split if isinstance(split, str) else ""
+
+
+def _without_caption(record: dict[str, Any]) -> bool:
+    """Whether an object has no caption, nor any other text that may be one: it is read as an empty caption."""
+    others = record.keys() - {*IMAGES, "split"}
+    return not any(name in CAPTIONS or isinstance(record[name], str | list | dict) for name in others)
 
 
 def _field(record: dict[str, Any], names: Sequence[str], where: str, what: str) -> str:

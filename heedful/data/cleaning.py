@@ -68,6 +68,12 @@ class CleaningReport:
     counts: dict[str, int] = field(default_factory=dict)
     examples: dict[str, list[str]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    captions: bool = False
+
+    @property
+    def unit(self) -> str:
+        """What is counted: pair, or caption."""
+        return "caption" if self.captions else "pair"
 
     @property
     def kept(self) -> int:
@@ -89,6 +95,7 @@ class CleaningReport:
     def add(self, other: CleaningReport) -> None:
         """Add the report of more pairs."""
         self.read += other.read
+        self.captions = self.captions or other.captions
         self.notes += other.notes
         for reason, count in other.counts.items():
             self.counts[reason] = self.counts.get(reason, 0) + count
@@ -98,7 +105,7 @@ class CleaningReport:
     def lines(self) -> list[str]:
         """Return the report as text: one line for each reason, and one for each example."""
         lines = [
-            f"read {self.read:,} pair{'s' * (self.read != 1)}"
+            f"read {self.read:,} {self.unit}{'s' * (self.read != 1)}{' with an image' * self.captions}"
             + (f", kept {self.kept:,}" if self.kept < self.read else ""),
             *self.notes,
         ]
@@ -111,7 +118,9 @@ class CleaningReport:
     def check_clean(self) -> None:
         """Raise DataError if any pair was dropped or changed."""
         if self.counts or self.notes:
-            error = DataError("the sentence pairs are not clean (strict):\n" + "\n".join(self.lines()))
+            what = "captions" if self.captions else "sentence pairs"
+            lines = [f"the {what} are not clean (strict):", *self.lines(), "fix these, or leave out strict"]
+            error = DataError("\n".join(lines))
             error.multiline = True
             raise error
 
@@ -132,7 +141,7 @@ class CleaningReport:
 
     def _line(self, reason: str) -> str:
         count, action = self.counts[reason], "dropped" if reason in DROPPED else "cleaned"
-        return f"{action} {count:,} pair{'s' * (count > 1)}: {(DROPPED | CHANGED)[reason]}"
+        return f"{action} {count:,} {self.unit}{'s' * (count > 1)}: {(DROPPED | CHANGED)[reason]}"
 
     def _count(self, reason: str) -> bool:
         """Count one more, and return whether an example is wanted."""
@@ -157,7 +166,7 @@ def clean_captions(rows: Sequence[Raw], name: str, config: DataConfig) -> tuple[
     """
     kept: list[int] = []
     targets: list[str] = []
-    report = CleaningReport(len(rows))
+    report = CleaningReport(len(rows), captions=True)
     for number, (line, image, raw) in enumerate(rows):
         caption, why = (raw, ()) if _is_clean(raw) else clean_text(raw)
         if not caption:

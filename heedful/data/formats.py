@@ -245,7 +245,10 @@ class Readable:
 
     def rows(self, log: Callable[[str], None] | None = None) -> Iterator[Raw]:
         """Yield all pairs; errors and messages name the original."""
-        return self._named(self.copy.rows(log and (lambda message: log(f"{self.file.name}: {message}"))))
+        named = f"{self.copy.full_name}: "  # messages on captions begin with it
+        return self._named(
+            self.copy.rows(log and (lambda message: log(f"{self.file.name}: {message.removeprefix(named)}")))
+        )
 
     def links(self) -> Iterator[str] | None:
         """Return the lines of links, one for each pair; None if the pairs have no links."""

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 Pixels = np.ndarray[Any, np.dtype[np.uint8]]
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF")
+URL = re.compile(r"https?://", re.IGNORECASE)
 ENDINGS = (".png", ".jpg", ".jpeg", ".jpe", ".webp", ".gif")
 ALLOWED = "expected PNG, JPEG, WebP or GIF"
 # How files begin that are no images, or images that are not read.
@@ -118,8 +119,15 @@ def load_image(image: object, name: str = "", limits: ImageLimits = LIMITS) -> L
     """
     if isinstance(image, str | os.PathLike):
         path = Path(os.fsdecode(image))
-        name = name or path.name
-        return load_image(_content(path, limits), name, limits)
+        if URL.match(os.fsdecode(image)):
+            raise DataError(f"{os.fsdecode(image)[:200]}: URLs are not read; download the image, and name its file")
+        content = _content(path, limits)
+        try:
+            return load_image(content, name or path.name, limits)
+        except DataError as error:
+            if not name:  # the error has the name without the folder
+                error.args = (f"{path}: {str(error).removeprefix(f'{path.name}: ')}",)
+            raise
     if isinstance(image, bytes | bytearray | memoryview):
         return _decoded(bytes(image), name or "the image", limits)
     if isinstance(image, np.ndarray):
@@ -218,7 +226,8 @@ def _content(path: Path, limits: ImageLimits) -> bytes:
     except FileNotFoundError:
         raise DataError(f"{path}: there is no such file") from None
     except NotPlainError as error:
-        raise DataError(f"{path}: {error.strerror}") from None
+        files = f"; give its files, such as {path / '*.jpg'}" if path.is_dir() else ""
+        raise DataError(f"{path}: {error.strerror}{files}") from None
     except (OSError, ValueError) as error:  # ValueError: a null character in the name
         raise DataError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
     _check_bytes(str(path), len(content), limits)

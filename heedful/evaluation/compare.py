@@ -58,19 +58,26 @@ class SystemComparison:
     sentences: tuple[ComparedSentence, ...]
     notes: tuple[str, ...]
     outputs: tuple[SystemOutput, ...] = ()
+    captions: bool = False  # of images, not translations of sentences
+
+    @property
+    def tested(self) -> str:
+        """What was tested on, and how many: sentences, or images."""
+        return f"{len(self.comparison.first):,} {'images' if self.captions else 'sentences'} of {self.test_set}"
 
     def summary(self) -> str:
         """Return how many sentences each system translates better."""
-        comparison = self.comparison
+        comparison, what = self.comparison, "captions" if self.captions else "sentences"
         return (
-            f"By {METRICS[comparison.by]} of single sentences, A is better in {comparison.wins:,}, "
+            f"By {METRICS[comparison.by]} of single {what}, A is better in {comparison.wins:,}, "
             f"B in {comparison.losses:,}, and {comparison.ties:,} are equal."
         )
 
     def heading(self) -> str:
         """Return which sentences are shown."""
         if not self.sentences:
-            return "Both systems have the same translation of every sentence."
+            one = "caption of every image" if self.captions else "translation of every sentence"
+            return f"Both systems have the same {one}."
         lower = " (lower is better)" if self.comparison.by == "ter" else ""
         return f"Where A is worst relative to B, by {METRICS[self.comparison.by]}{lower}"
 
@@ -129,7 +136,9 @@ def compare(  # noqa: PLR0913  (the options of the command)
         for i in differ[:top]
     )
     notes = method_notes(one.stats.signatures, test, resamples, seed)
-    made = SystemComparison(one.name, other.name, test_set.name, comparison, sentences, notes, (one, other))
+    made = SystemComparison(
+        one.name, other.name, test_set.name, comparison, sentences, notes, (one, other), test_set.images is not None
+    )
     if out is not None:
         write_whole(Path(out), comparison_page(made).encode())
     return made
@@ -151,8 +160,7 @@ def comparison_page(made: SystemComparison) -> str:
     body = f"""<header>
 <h1>{clean(title)}</h1>
 <div class="lead"><p>{clean(made.summary())}</p>
-<p class="small">A: {clean(made.first)}<br/>B: {clean(made.second)}<br/>{len(made.comparison.first):,} sentences of
-{clean(made.test_set)}</p></div>
+<p class="small">A: {clean(made.first)}<br/>B: {clean(made.second)}<br/>{clean(made.tested)}</p></div>
 </header>
 <main>
 <div class="scroll" tabindex="0" role="region" aria-label="Scores"><table>

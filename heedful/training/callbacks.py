@@ -65,10 +65,15 @@ class Validation(NamedTuple):
     chrf: float | None = None
     links: float | None = None
     samples: tuple[Sample, ...] = ()
+    captions: bool = False
 
     def plain(self) -> dict[str, float]:
         """Return the scores that were measured, by name."""
-        return {name: value for name, value in self._asdict().items() if value is not None and name != "samples"}
+        return {
+            name: value
+            for name, value in self._asdict().items()
+            if value is not None and name not in ("samples", "captions")
+        }
 
     def lines(self, best: bool) -> list[str]:
         """Return the scores and the samples as lines of text; `best`: it is the best so far."""
@@ -77,7 +82,7 @@ class Validation(NamedTuple):
         texts = [
             f"  {name:<10} {shorten(text, SAMPLE_WIDTH, placeholder=' …')}"
             for sample in self.samples
-            for name, text in zip(("source", "reference", "output"), sample, strict=True)
+            for name, text in zip(("image" if self.captions else "source", "reference", "output"), sample, strict=True)
         ]
         return [first, *texts]
 

@@ -312,13 +312,14 @@ class Validator:
         total, correct, tokens, hits, linked = self.processes.add_up(sums).tolist()
         links = hits / linked if linked else None
         if self.metric == "loss":
-            return Validation(step, total / tokens, correct / tokens, links=links, samples=self._sampled(outputs))
+            samples = self._sampled(outputs)
+            return Validation(step, total / tokens, correct / tokens, None, None, links, samples, self.images)
         everything = {row: text for share in self.processes.gather(outputs) for row, text in share.items()}
         texts = [everything[row] for row in self.references]
         references = list(self.references.values())
         score = chrf(texts, references) if self.metric == "chrf" else None
         scores = total / tokens, correct / tokens, bleu(texts, references), score, links
-        return Validation(step, *scores, self._sampled(everything))
+        return Validation(step, *scores, self._sampled(everything), self.images)
 
     def _sampled(self, outputs: Mapping[int, str]) -> tuple[Sample, ...]:
         return tuple(Sample(*self.pairs[row][:2], outputs[row]) for row in self.samples if row in outputs)

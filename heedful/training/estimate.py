@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from heedful.config import Config, TrainingConfig
+from heedful.config import Config, ImageConfig, TrainingConfig
 from heedful.interop.folder import ModelParts
 from heedful.models.device import fast_products, memory_guard
 from heedful.text.size import count_texts
@@ -40,6 +40,7 @@ MANY_PAIRS, ALL_STEPS = 50_000, 5_000
 # the six others that stayed under 6.
 WORD_COUNT = 5.0
 LEAST_PAIRS = 500
+LEAST_IMAGES = 500  # for an image encoder without pretrained weights
 
 
 @dataclass(frozen=True)
@@ -190,4 +191,14 @@ def too_little_data(pairs: int, sides: Mapping[str, Iterable[str]]) -> str:
     return (
         f"{pairs:,} pairs are probably too few: {fact}. Expect a BLEU under 14 on new sentences. Add "
         "pairs, restrict them to one kind of text, or begin with a pretrained model"
+    )
+
+
+def too_few_images(images: int, config: ImageConfig | None) -> str:
+    """Return a warning if there are probably too few images to train an image encoder from scratch, or ""."""
+    if images >= LEAST_IMAGES or config is None or config.weights:
+        return ""
+    return (
+        f"{images:,} images are probably too few to train an image encoder from scratch; add images, or use a "
+        "pretrained one: image.encoder=timm with image.backbone and image.weights (docs/guide/captions.md)"
     )

@@ -21,7 +21,7 @@ from heedful.config import Config, DataConfig, TextConfig
 from heedful.data import Pair, PairFile
 from heedful.data.batches import Batches
 from heedful.data.cache import Array, Writer, key_of, stored
-from heedful.data.captions import CaptionFile, CaptionList
+from heedful.data.captions import ENDING, CaptionFile, CaptionList
 from heedful.data.corpus import Corpus, ImageArray, ImageStore, TokenArray, cached_features, open_images, tokenize
 from heedful.data.files import called, check_there
 from heedful.data.formats import PairSource, is_stream
@@ -40,6 +40,7 @@ VERSION = 1
 LEARNED = 1_000_000  # pairs that vocabularies are learned from at most
 COUNTED = 500_000  # pairs that are counted to choose their size
 EXAMPLES = 3  # of images that cannot be read
+NAMES = 100  # sources that may all be names of images
 BOXES = 100_000  # of regions whose cells are computed at once
 # Validation pairs are kept as they are, except for empty ones.
 WHOLE = DataConfig(max_characters=10**9, max_ratio=1e9, duplicates="keep")
@@ -140,6 +141,11 @@ class PairSets:
         """The number of training pairs."""
         return len(self.training)
 
+    @property
+    def image_count(self) -> int:
+        """The number of images with training captions."""
+        return 0 if self.images is None else len(np.unique(self.images[0].numbers[self.training.rows]))
+
 
 @dataclass(frozen=True)
 class TrainingData:
@@ -171,6 +177,8 @@ def open_pairs(inputs: Inputs, config: Config, reporter: Reporter) -> PairSets:
     inputs = replace(inputs, valid=inputs.valid or _for_validation(inputs.training))
     began = time.perf_counter()
     store, cached = open_store(inputs.training, config.data, reporter.log, reporter.preparing)
+    if not inputs.captions:
+        _check_texts(inputs.training, store)
     if inputs.strict:
         store.report.check_clean()
     for line in store.report.lines():
@@ -195,6 +203,16 @@ def open_pairs(inputs: Inputs, config: Config, reporter: Reporter) -> PairSets:
     digest = _digest((training, images), (valid, valid_images))
     store.forget()
     return PairSets(training, valid, digest, both)
+
+
+def _check_texts(files: Sequence[PairSource], store: Store) -> None:
+    """Raise DataError for pairs whose sources are names of images: these are captions."""
+    names = store.texts(0, store.split.first[:NAMES])
+    if names and all(map(ENDING.search, names)):
+        raise DataError(
+            f"{files[0].full_name}: the sources are names of images, such as '{shorten(names[0], 60)}': these are "
+            "captions; set images='DIR' to the folder or archive of their images"
+        )
 
 
 def _for_validation(files: Sequence[PairSource]) -> tuple[CaptionFile, ...]:
@@ -224,7 +242,8 @@ def _images(
     spent = f"{time.perf_counter() - began:.1f} s"
     side = config.image.pixels
     how = f"read from the cache ({spent})" if images.cached else f"read and resized ({spent})"
-    reporter.log(f"{len(images):,} images, {side} × {side} pixels each, {how}")
+    some = f"{len(images) - len(images.bad):,} of " if images.bad else ""
+    reporter.log(f"{some}{len(images):,} images, {side} × {side} pixels each, {how}")
     for note in (*folder.notes, *images.notes[:EXAMPLES]):
         reporter.log(note)
     if (more := len(images.notes) - EXAMPLES) > 0:
@@ -233,11 +252,18 @@ def _images(
         numbers = [images.names.index(name) for name in list(images.bad)[:EXAMPLES]]
         lines = [store.pair(int(np.flatnonzero(images.numbers == number)[0])).where for number in numbers]
         reasons = [f"{line}: {why}" for line, why in zip(lines, images.bad.values(), strict=False)]
-        listed = "; ".join(reasons) + "; …" * (len(images.bad) > EXAMPLES)
-        message = f"{len(images.bad):,} of {len(images):,} images cannot be read: {listed}"
+        more = len(images.bad) - EXAMPLES
+        reasons += [f"and {more:,} more"] if more > 0 else []
+        message = f"{len(images.bad):,} of {len(images):,} images cannot be read"
         if strict or 2 * len(images.bad) >= len(images):
-            raise DataError(message)
-        reporter.warn(f"{message}; they are left out with their captions")
+            what = "the captions are not clean (strict): " if strict else ""
+            last = ["fix these, or leave out strict"] if strict else []
+            error = DataError("\n".join([f"{what}{message}:", *(f"  {one}" for one in reasons), *last]))
+            error.multiline = True
+            raise error
+        reporter.warn(f"{message}; they are left out with their captions:")
+        for reason in reasons:
+            reporter.log(f"  {reason}")
     return images
 
 
@@ -358,7 +384,8 @@ def _log_validation(
 
 def _show_first(pairs: StoreRows, log: Callable[[str], None]) -> None:
     """Log the first pair, which shows a wrong column at once."""
-    log("the first pair: " + " → ".join(shorten(side, 60, placeholder=" …") for side in pairs[0][:2]))
+    what = "caption" if pairs.store.captions else "pair"
+    log(f"the first {what}: " + " → ".join(shorten(side, 60, placeholder=" …") for side in pairs[0][:2]))
 
 
 def _digest(*sides: tuple[StoreRows, ImageStore | None]) -> str:

@@ -35,7 +35,7 @@ from heedful.training.callbacks import Reporter
 from heedful.training.checkpointing import Checkpoint
 from heedful.training.device_setup import SMALLER_MODEL, DeviceSetup, choose_device
 from heedful.training.distributed import Processes
-from heedful.training.estimate import too_little_data
+from heedful.training.estimate import too_few_images, too_little_data
 from heedful.training.losses import auxiliary_losses
 from heedful.training.prepare import Inputs, PairSets, TrainingData, learn_codecs, open_pairs, prepare
 
@@ -136,7 +136,10 @@ def set_up(
         auxiliary_losses(config, inputs.linked)  # raises ConfigError for losses that the model cannot have
         reporter.log(why)
         texts = {side: pairs.training.texts(number) for number, side in enumerate(("source", "target"))}
-        if not inputs.captions and (few := processes.share(lambda: too_little_data(pairs.count, texts))):
+        if inputs.captions:
+            if few := too_few_images(pairs.image_count, config.image):
+                reporter.warn(few)
+        elif few := processes.share(lambda: too_little_data(pairs.count, texts)):
             reporter.warn(few)
         parts = _new(config, pairs, processes, reporter)
     codecs = (parts.target,) if inputs.captions else (parts.source_codec, parts.target)

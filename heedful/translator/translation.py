@@ -102,9 +102,8 @@ class Translation:
         return self.text
 
     def __repr__(self) -> str:
-        return (
-            f"Translation({self.source!r} -> {self.text!r}, score={self.score:.4f}, confidence={self.confidence:.4f})"
-        )
+        kind = "Caption" if isinstance(self._trace, Trace) and self._trace.image is not None else "Translation"
+        return f"{kind}({self.source!r} -> {self.text!r}, score={self.score:.4f}, confidence={self.confidence:.4f})"
 
     def show(self, width: int = 80, ascii_only: bool = False, view: str = "") -> None:
         """Print the heat map of the trace, at most `width` columns wide; one for each sentence.

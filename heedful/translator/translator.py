@@ -86,6 +86,9 @@ def load(
     if not members:
         raise ConfigError("an ensemble needs at least one model")
     for name, other in zip(path, members, strict=True):
+        if (other.config.image is None) != (members[0].config.image is None):
+            kinds = ["captions images" if one.config.image else "translates text" for one in (other, members[0])]
+            raise ModelError(f"{name} {kinds[0]}, and {path[0]} {kinds[1]}; they cannot be an ensemble")
         for side in ("source", "target"):
             if getattr(other, side).dump() != getattr(members[0], side).dump():
                 raise ModelError(
@@ -133,7 +136,8 @@ class Translator:
         source = self.parts.source
         reads = f"images, {source.dump()}" if isinstance(source, ImageInput) else f"{len(source):,} source tokens"
         sizes = f"{reads}, {len(self.parts.target):,} target tokens"
-        return f"Translator({self.config.family}, {sizes}, on {self.device})"
+        kind = "Captioner" if self.reads_images else "Translator"
+        return f"{kind}({self.config.family}, {sizes}, on {self.device})"
 
     def to(self, device: str | torch.device) -> Translator:
         """Move the model to a device (`"cuda"`, `"cpu"`, `"mps"` or `"auto"`) and return this translator."""

@@ -153,7 +153,8 @@ def test_models_of_the_other_kind(heedful_cli: Run, model: Path, tiny: Path, ima
 
 def test_a_model_without_attention(heedful_cli: Run, images: list[Path], tmp_path: Path) -> None:
     write_model(tmp_path / "m", captioner("fixed").parts)
-    assert "no attention" in heedful_cli("caption", tmp_path / "m", images[0], *SHORT, "--show").out
+    done = heedful_cli("caption", tmp_path / "m", images[0], *SHORT, "--show")
+    assert ("no attention" in done.out, "no attention" in done.err) == (True, True)
     done = heedful_cli("caption", tmp_path / "m", images[0], *SHORT, "--alignments")
     assert (done.code, "attention" in done.err) == (2, True)
     done = heedful_cli("see", tmp_path / "m", images[0], "--target", "two birds", "--to", tmp_path / "x.svg")
@@ -203,14 +204,50 @@ def test_two_captioners_in_one_page(heedful_cli: Run, model: Path, images: list[
         (["--check"], "--check"),
         (["--view", "braid"], "braid"),
         (["--view", "heatmap", "--smooth"], "smooth"),
-        (["--self"], "images"),
-        (["--mean"], "images"),
+        (["--self"], "--view regions, heatmap, braid or heads"),
+        (["--view", "self"], "self-attention"),
+        (["--mean"], "--mean"),
+        (["--beside", "b.png"], "--beside: only for texts"),
     ],
 )
 def test_see_refuses(heedful_cli: Run, model: Path, images: list[Path], options: list[str], named: str) -> None:
     done = heedful_cli("see", model, images[0], *options)
     assert done.code == 2
     assert named in done.err
+
+
+def test_see_of_an_image_by_a_model_of_text(heedful_cli: Run, tiny: Path, images: list[Path]) -> None:
+    for options in ([], ["--mean"]):
+        done = heedful_cli("see", tiny, images[0], *options)
+        assert (done.code, done.out) == (2, "")
+        assert f"{images[0]} is an image" in done.err
+
+
+def test_errors_name_what_was_typed(heedful_cli: Run, model: Path, tiny: Path, tmp_path: Path) -> None:
+    (tmp_path / "bad").mkdir()
+    path = tmp_path / "bad" / "text.jpg"
+    path.write_text("no image")
+    assert f"{path}: " in heedful_cli("caption", model, path).err
+    assert "download" in heedful_cli("caption", model, "https://example.org/a.png").err
+    assert str(tmp_path / "bad" / "*.jpg") in heedful_cli("caption", model, tmp_path / "bad").err
+    assert "translates text" in heedful_cli("caption", tiny, path, "--with", model).err
+
+
+def test_commands_for_texts(heedful_cli: Run, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "p.tsv").write_text("a b\tc d\n")
+    done = heedful_cli("align", "--model", model, tmp_path / "p.tsv")
+    assert (done.code, "captions images" in done.err) == (2, True)
+    done = heedful_cli("align", model, tmp_path / "p.tsv")
+    assert (done.code, "--model" in done.err) == (2, True)
+    done = heedful_cli("convert", model, "--out", tmp_path / "c")
+    assert (done.code, f"a copy of {model}" in done.err) == (0, True)
+
+
+def test_info_of_a_captioner(heedful_cli: Run, model: Path) -> None:
+    out = heedful_cli("info", model).out
+    assert "pixels as 4 × 4 regions" in out
+    assert "regions of words: " in out
+    assert "links between words" not in out
 
 
 def test_see_of_text_has_no_regions(heedful_cli: Run, tiny: Path) -> None:

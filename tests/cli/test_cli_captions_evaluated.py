@@ -115,7 +115,7 @@ def test_readout(heedful_cli, folder, family):
     assert whole["pointing"] == pytest.approx(100 * both / words, abs=1e-2)
     done = heedful_cli("readout", model, *captions(folder))
     assert done.code == 0
-    assert "skipped 2 pairs" in done.err
+    assert "skipped 2 captions" in done.err
     assert done.out.startswith("pointing accuracy")
     readout = heedful.load(model).parts.readout
     if (model / "readout.json").exists():

@@ -240,3 +240,10 @@ def test_torch_is_not_needed(environment: dict[str, str]) -> None:
     script = f"import sys; {grammars}; pairs(2); others(2); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True)
     assert done.stdout == "False\n"
+
+
+@pytest.mark.parametrize("options", [("--pixels", "8"), ("--objects", "5"), ("--objects", "3-1")])
+def test_wrong_options_of_scenes_are_named_as_typed(heedful_cli: Run, tmp_path: Path, options: tuple[str, str]) -> None:
+    done = heedful_cli("corpus", "scenes", "--out", tmp_path / "s", *options)
+    assert done.code == 2
+    assert " ".join(options) in done.err

@@ -133,7 +133,7 @@ def test_a_path_that_leaves_the_folder_is_an_error_with_its_line(name: str, tmp_
         ("c.tsv", "a.png\ta dog\nb.jpg\n", ["line 2", "expected 2"]),
         ("c.tsv", "file\tcodes\ten\thi\na.png\t7\tx\ty\n", ["line 1", "columns='file,hi'"]),
         ("c.jsonl", '{"image": "a.png", "captions": [{"words": "x"}]}\n', ["line 1", "words"]),
-        ("c.jsonl", '{"image": "a.png", "caption": "x"}\n{"image": "a.png"}\n', ["line 2", "caption"]),
+        ("c.jsonl", '{"image": "a.png", "caption": "x"}\n{"image": "a.png", "words": "x"}\n', ["line 2", "caption"]),
         ("c.jsonl", '{"image": "a.png", "caption": 3}\n', ["line 1", "3"]),
         ("c.jsonl", '{"image": 7, "caption": "x"}\n', ["line 1", "7"]),
         ("c.jsonl", '{"image": "a.png", "caption": "x"}\nx\n', ["line 2", "not JSON"]),
@@ -150,6 +150,12 @@ def test_wrong_files(name: str, content: str, parts: list[str], tmp_path: Path, 
     with pytest.raises(DataError) as raised:
         list(CaptionFile(written(tmp_path, name, content), str(images)).rows())
     assert all(part in str(raised.value) for part in (name, *parts))
+
+
+def test_an_object_without_a_caption_is_an_empty_caption(tmp_path: Path, images: Path) -> None:
+    path = tmp_path / "c.jsonl"
+    path.write_text('{"image": "a.png", "caption": "x"}\n{"image": "a.png", "split": "train"}\n')
+    assert [tuple(row) for row in CaptionFile(str(path), str(images)).rows()] == [(1, "a.png", "x"), (2, "a.png", "")]
 
 
 def test_columns_and_formats_that_are_set(tmp_path: Path, images: Path) -> None:

@@ -155,9 +155,10 @@ def test_strict_refuses_all_of_it():
     report = cleaned(("a", "b"), ("c", ""), ("d ", "e")).report
     with pytest.raises(DataError) as caught:
         report.check_clean()
-    first, *lines = str(caught.value).splitlines()
+    first, *lines, last = str(caught.value).splitlines()
     assert "not clean (strict)" in first
     assert lines == report.lines()
+    assert "leave out strict" in last
     with pytest.raises(DataError, match="extra spaces"):
         cleaned(("a  b", "c")).report.check_clean()
 

@@ -382,6 +382,13 @@ def test_two_images_are_decoded_at_once_also_when_nobody_waits(monkeypatch: pyte
         assert most == 2
 
 
+def test_how_to_send_the_picture_is_said(service: Running) -> None:
+    status, problem = send(service, form(field("file", PNG, "x.png")), FORM)
+    assert (status, problem["field"]) == (422, "file")
+    assert "as 'image'" in problem["detail"]
+    assert "image=@" in send(service, PNG, "image/png")[1]["detail"]
+
+
 def test_a_form_is_for_captions_only(service: Running) -> None:
     assert send(service, form(field("text", b"a")), FORM, "/v1/translate")[0] == 415
 

@@ -302,15 +302,18 @@ def test_bad_images_among_many_are_counted_and_training_goes_on(squares: Squares
     pairs, log = opened(Inputs((source,)))
     assert {pairs.training[row].source for row in range(len(pairs.training))}.isdisjoint(names[2:4])
     assert len(pairs.training) + len(pairs.valid) == 10
-    assert log.having("2 of 12 images", f"captions.csv:4: {names[2]}", "SVG", f"captions.csv:5: {names[3]}")
+    assert log.having("10 of 12 images", "read and resized")
+    assert log.having("2 of 12 images", "left out")
+    assert log.having(f"  captions.csv:4: {names[2]}", "SVG")
+    assert log.having(f"  captions.csv:5: {names[3]}")
     assert log.having("1 of 13 images", "no captions")
-    with pytest.raises(DataError, match=names[2]):
+    with pytest.raises(DataError, match=rf"(?s)not clean \(strict\).*{names[2]}.*leave out strict"):
         open_pairs(Inputs((source,), strict=True), Config.build(settings()), Log())
     out = tmp_path / "m"
     assert run_training(Inputs((source,)), out, settings(training=FEW), reporter=log, preset="none").step == 4
     for name in names[4:9]:
         (squares.images / name).write_bytes(b"")
-    with pytest.raises(DataError, match=r"7 of 12 images.*…"):
+    with pytest.raises(DataError, match=r"(?s)7 of 12 images.*and 4 more"):
         opened(Inputs((CaptionFile(str(squares.captions), str(squares.images)),)))
 
 

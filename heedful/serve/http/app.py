@@ -330,6 +330,8 @@ def _form_record(parts: Sequence[FormPart]) -> tuple[dict[str, Any], bytes]:
             record["image"], content = "file", part.content
             file = part.file[-200:]
             continue
+        if part.file and part.name not in schemas.CaptionRequest.model_fields:
+            raise HttpProblem(422, f"unknown field '{part.name}'; send the picture as 'image'", part.name)
         try:
             record[part.name] = part.content.decode()
         except UnicodeDecodeError:

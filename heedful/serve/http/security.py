@@ -128,8 +128,9 @@ class SecurityMiddleware:
         self._check_slots()
         media, limits = _media(headers), self.service.limits
         if media != b"application/json" and not (image and media == FORM):
+            how = "; send the file as a form (curl -F image=@FILE), or as JSON with base64"
             form = ", or a form: Content-Type: multipart/form-data" if image else ""
-            raise HttpProblem(415, f"expected JSON: Content-Type: application/json{form}")
+            raise HttpProblem(415, f"expected JSON: Content-Type: application/json{form}{how if image else ''}")
         if media == FORM:
             self._check_origin(headers)
         if image and not self.service.models.reads_images:
