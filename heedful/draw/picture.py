@@ -273,12 +273,6 @@ def labels_of(trace: Trace) -> Labels:
     return Labels("weight", "weight", "Attention weights")
 
 
-def source_labels(trace: Trace) -> list[str]:
-    """Return the source words as figures name them: the last position of an image is no region."""
-    words = [word.text for word in trace.source.words]
-    return words if trace.image is None else [*words[:-1], "no region"]
-
-
 class Kept(NamedTuple):
     """Which weights are drawn, and the share of all weight that is not."""
 

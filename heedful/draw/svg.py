@@ -21,7 +21,6 @@ from heedful.draw.picture import (
     message,
     notes,
     rect,
-    source_labels,
     text_at,
     width_of,
 )
@@ -107,7 +106,7 @@ def picture(
         if not (0 <= source < S and 0 <= target < T):
             raise DataError(f"gold link {source}-{target}: there are {S} source and {T} target words")
     which, axes = which or trace.readout_caption, axes or axes_of(trace)
-    sources, targets = source_labels(trace), [w.text for w in trace.target.words]
+    sources, targets = trace.source_labels, [w.text for w in trace.target.words]
     description, kept = f"{_describe(trace, weights)}. {which.capitalize()}", keep(weights, least=VISIBLE)
     if trace.source.right_to_left:  # the first word is at the right
         last = len(sources) - 1
@@ -256,7 +255,7 @@ def _entries(names: Labels, gold: bool, confidence: bool, axes: Axes) -> list[En
 
 def _describe(trace: Trace, weights: NDArray[np.float32]) -> str:
     """Return the picture in words: for each target word, the source word with the largest weight."""
-    sources, best = source_labels(trace), weights.argmax(1)
+    sources, best = trace.source_labels, weights.argmax(1)
     entries = (
         f"{word.text}: {sources[s]} {round(100 * float(row[s]))} %"
         for word, row, s in zip(trace.target.words, weights, best, strict=True)

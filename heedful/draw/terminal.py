@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from rich.cells import cell_len
 
 from heedful.draw import all_heads
-from heedful.draw.picture import NO_WEIGHTS, NO_WORDS, source_labels
+from heedful.draw.picture import NO_WEIGHTS, NO_WORDS
 from heedful.trace import END, Text, Trace
 from heedful.trace.alarms import warnings
 from heedful.trace.model_attention import AttentionGroup
@@ -149,7 +149,7 @@ def _legend(trace: Trace, width: int, ascii_only: bool, target: Text | None = No
     After a word from right to left a mark makes the line go on from left to right; a terminal that applies the
     bidirectional algorithm would otherwise reverse the numbers between such words.
     """
-    cut = [cut_columns(word, max(width - 16, 4), ascii_only) for word in source_labels(trace)]
+    cut = [cut_columns(word, max(width - 16, 4), ascii_only) for word in trace.source_labels]
     marked = [word + LEFT_TO_RIGHT if right_to_left(word) else word for word in cut]
     inside = target or (trace.target if trace.inside else None)
     entries = [f"{n} {word}" for n, word in zip(_numbers(trace.source, inside), marked, strict=True)]

@@ -500,6 +500,12 @@ class Trace:
         numbers = first.layers, first.heads
         return cls(*texts, weights, log_probs, first.readout, read, first.inside, *numbers, after, norms)
 
+    @property
+    def source_labels(self) -> list[str]:
+        """The source words as figures name them: the last position of an image is no region."""
+        words = [word.text for word in self.source.words]
+        return words if self.image is None else [*words[:-1], "no region"]
+
     def boxes(self, share: float = 0.5) -> tuple[Box | None, ...]:
         """Return a box of the image, in pixels, for each target word of a caption; None for a word without a region.
 
