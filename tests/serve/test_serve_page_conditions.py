@@ -289,8 +289,10 @@ def test_an_example_fits_the_model(visit: Visit) -> None:
 @pytest.mark.parametrize("number", [0, 2, 3, 13])
 def test_the_example_is_the_sentence_that_the_vocabulary_knows_best(number: int) -> None:
     class Known:
+        reads_images = False
+
         def __init__(self, codec: Codec) -> None:
-            self.parts = type("Parts", (), {"source": codec})
+            self.parts = type("Parts", (), {"source": codec, "source_codec": codec})
 
         def unknown(self, text: str) -> list[str]:
             encoded = self.parts.source.encode(text)
