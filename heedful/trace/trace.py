@@ -260,9 +260,9 @@ def covered_regions(
     """Return the regions of grids that boxes cover: the number of the box, and the region, box by box.
 
     boxes (N, 4) are x, y, w, h, and sizes (N, 2) the width and height of the image of each, in pixels. A box covers the
-    columns and the rows whose centres are inside; a centre on its left or upper edge is, one on its right or lower edge
-    is not. If there is no such column, it covers the one with which it overlaps most, and so with rows. Only a box
-    without any part in the image covers nothing.
+    columns and the rows whose centres are inside or on its edge, so at least half of each. If there is no such column,
+    it covers the one with which it overlaps most, and so with rows. Only a box without any part in the image covers
+    nothing.
 
     >>> covered_regions(np.array([[0, 0, 32, 16], [5, 0, 6, 64]]), np.array([[64, 64]] * 2), 4, 4)
     (array([0, 0, 1, 1, 1, 1]), array([ 0,  1,  0,  4,  8, 12]))
@@ -275,7 +275,7 @@ def covered_regions(
         known &= (end > begin) & (begin < size) & (end > 0)
         low, high = (edge[:, None] * count / size[:, None] for edge in (begin, end))
         first = np.arange(count)
-        inside = (low <= first + 0.5) & (first + 0.5 < high)
+        inside = (low <= first + 0.5) & (first + 0.5 <= high)
         overlap = np.minimum(high, first + 1) - np.maximum(low, first)
         most = first == overlap.argmax(1)[:, None]
         axes.append(np.where(inside.any(1)[:, None], inside, most))

@@ -259,7 +259,7 @@ def test_regions_guide_attention(squares: Squares) -> None:
             centres = [
                 (column * 12 + 6, line * 8 + 4) for line in range(4) for column in range(4)
             ]  # of cells in an image of 48 × 32
-            inside = [box["x"] <= x < box["x"] + box["w"] and box["y"] <= y < box["y"] + box["h"] for x, y in centres]
+            inside = [box["x"] <= x <= box["x"] + box["w"] and box["y"] <= y <= box["y"] + box["h"] for x, y in centres]
             assert links[word].tolist() == [*inside, False]
     agreeing = data.valid_batches.corpus.links
     assert agreeing is not None
