@@ -137,7 +137,9 @@ class TextView {
     this.working = true;
     requestAnimationFrame(() => {
       this.working = false;
-      const waiting = this.chunks.filter((chunk) => chunk.near && (!chunk.filled || chunk.painted !== this.shading));
+      // Chunks far away that were filled before still have the marks of an earlier shading: they come last.
+      const stale = this.chunks.filter((chunk) => (chunk.near || chunk.filled) && chunk.painted !== this.shading);
+      const waiting = [...stale.filter((chunk) => chunk.near), ...stale.filter((chunk) => !chunk.near)];
       for (const chunk of waiting.slice(0, 3)) this.paintChunk(chunk);
       if (waiting.length > 3) this.work();
     });
