@@ -1,0 +1,354 @@
+"""From cells to the values of the added columns, and from a unit to its output: read, translate, write, rename."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import math
+import os
+import re
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+
+from heedful.alignment.links import align_trace, pharaoh_lines
+from heedful.bulk.formats import (
+    Cell,
+    Columns,
+    LineReader,
+    LineWriter,
+    Portion,
+    Refused,
+    RowReader,
+    RowWriter,
+    TextWriter,
+    Value,
+    packed,
+    stamp,
+)
+from heedful.bulk.journal import PARTIAL, Record
+from heedful.bulk.parquet import ParquetReader, ParquetWriter
+from heedful.bulk.units import Unit
+from heedful.decoding import Decoding
+from heedful.errors import DataError, ModelError, NotFiniteError
+from heedful.files import make_folder, sync_folder, writing
+from heedful.translator import Translation, Translator
+from heedful.translator.pipeline import TraceChoice
+from heedful.translator.translator import CHARACTERS, SPLIT_CHARACTERS, LoadKeywords
+
+ROWS = 1_000  # that are translated together, at least
+TOKENS_OF_ROW = 8  # a larger batch takes more rows: one for each 8 tokens of batch_tokens
+ROW_CHARACTERS = 1_000  # for each of these rows, of all together
+WORD = re.compile(r"\S+")
+
+logger = logging.getLogger("heedful.bulk")
+
+
+@dataclass(frozen=True)
+class BulkSettings:
+    """What decides the content of the outputs, besides the model and the inputs."""
+
+    column: str = ""
+    alignments: bool = False
+    alarms: bool | None = None  # None: with alignments
+    added_prefix: str = ""
+    prefix: str | None = None
+    split: bool = True
+    copy_unknown: bool = False
+    engine: str = "heedful"
+    int8: bool = False
+    precision: str = "fp32"
+    how: Decoding = field(default_factory=Decoding)
+
+    @property
+    def columns(self) -> Columns:
+        """The column that is read, and those that are added."""
+        asked = {"links": self.alignments, "alarms": self.has_alarms, "n_best": self.how.n_best > 1}
+        more = [name for name, wanted in asked.items() if wanted]
+        return Columns(self.column, ("translation", "score", "confidence", *more, "error"), self.added_prefix)
+
+    @property
+    def has_alarms(self) -> bool:
+        """Whether there is a column of alarms."""
+        return self.alignments if self.alarms is None else self.alarms
+
+    @property
+    def trace(self) -> TraceChoice:
+        """What is needed of the attention: the weights by the read-out, or nothing."""
+        return "alignment" if self.alignments or self.has_alarms else False
+
+    @property
+    def opening(self) -> LoadKeywords:
+        """The arguments with which the model is opened."""
+        return {"engine": self.engine, "int8": self.int8, "precision": self.precision}
+
+    def plain(self) -> dict[str, Any]:
+        """Return all settings as JSON can hold them."""
+        own = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "how"}
+        return {**own, **asdict(self.how)}
+
+
+def fingerprint(translator: Translator) -> str:
+    """Return a hash of what decides a translation: settings, weights, vocabularies and read-outs."""
+    digest = hashlib.blake2b(digest_size=20)
+    parts = translator.parts
+    texts = [parts.source_codec.dump(), parts.target.dump(), json.dumps(translator.config.plain(), sort_keys=True)]
+    texts += [json.dumps(translator.readout.plain(), sort_keys=True)]
+    for text in texts:
+        digest.update(text.encode() + b"\0")
+    for name, weight in sorted(parts.model.state_dict().items()):
+        digest.update(f"{name} {weight.dtype} {tuple(weight.shape)}\0".encode())
+        digest.update(weight.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+class RowTranslator:
+    """Translates the cells of one unit, in batches of at most `batch_tokens`; `notes` counts what translations warn of.
+
+    Batches are halved when memory runs out, and begin with the full size in each unit: what a unit's batches are does
+    not depend on the units before it.
+    """
+
+    def __init__(self, translator: Translator, settings: BulkSettings, batch_tokens: int) -> None:
+        self.translator, self.settings, self.batch_tokens = translator, settings, batch_tokens
+        self.smallest = batch_tokens
+        translator.batch_sizes.forget()
+        self.rows = max(ROWS, batch_tokens // TOKENS_OF_ROW)
+        self.characters = self.rows * ROW_CHARACTERS
+        whole = settings.trace or not settings.split
+        self.longest = CHARACTERS if whole else SPLIT_CHARACTERS
+        self.notes: dict[str, tuple[str, int]] = {}  # by their kind, without numbers: the first of it, and how many
+
+    def translate(
+        self, cells: Sequence[Cell], progress: Callable[[int, int], object] | None = None
+    ) -> list[Translation | Refused | None]:
+        """Translate cells; one without a text stays None, and one that cannot be translated has the reason."""
+        checked = [self._checked(cell) for cell in cells]
+        texts = [cell for cell in checked if isinstance(cell, str)]
+        translated = iter(self._translated(texts, progress) if texts else ())
+        return [next(translated) if isinstance(cell, str) else cell for cell in checked]
+
+    def values(self, translated: Sequence[Translation | Refused | None]) -> list[Sequence[Value]]:
+        """Return the values of the added columns of each row."""
+        done = [one for one in translated if isinstance(one, Translation)]
+        links = iter(pharaoh(done) if self.settings.alignments else ())
+        empty = [None] * (len(self.settings.columns.kinds) - 1)
+        return [
+            self._row(one, next(links, ""))
+            if isinstance(one, Translation)
+            else [*empty, one.reason if isinstance(one, Refused) else None]
+            for one in translated
+        ]
+
+    def _checked(self, cell: Cell) -> Cell:
+        if isinstance(cell, str) and len(cell) > self.longest:
+            return Refused(f"{len(cell):,} characters; at most {self.longest:,} are translated as one text")
+        return cell
+
+    def _translated(
+        self, texts: Sequence[str], progress: Callable[[int, int], object] | None
+    ) -> Sequence[Translation | Refused]:
+        """Translate texts together; if that fails, each by itself, so that only those that cannot be are left out."""
+        try:
+            return self._together(texts, progress)
+        except (DataError, ModelError, NotFiniteError) as error:
+            first = error
+        each: list[Translation | Refused] = []
+        for text in texts:
+            try:
+                each += self._together([text], None)
+            except (DataError, ModelError, NotFiniteError) as error:
+                each.append(Refused(str(error)))
+        if not any(isinstance(one, Translation) for one in each):
+            raise first
+        return each
+
+    def _together(self, texts: Sequence[str], progress: Callable[[int, int], object] | None) -> list[Translation]:
+        settings = self.settings
+        translations = self.translator.translate(
+            texts,
+            settings.how,
+            prefix=settings.prefix,
+            split=settings.split,
+            copy_unknown=settings.copy_unknown,
+            trace=settings.trace,
+            batch_tokens=self.batch_tokens,
+            progress=progress,
+        )
+        self.smallest = min(self.smallest, self.translator.batch_tokens_used or self.smallest)
+        return translations
+
+    def _row(self, translation: Translation, links: str) -> list[Value]:
+        for note in translation.notes:
+            first, count = self.notes.get(without_numbers(note), (note, 0))
+            self.notes[without_numbers(note)] = first, count + 1
+        row: list[Value] = [translation.text, rounded(translation.score), rounded(translation.confidence)]
+        if self.settings.alignments:
+            row.append(links)
+        if self.settings.has_alarms:
+            row.append(alarm_kinds(translation))
+        if self.settings.how.n_best > 1:
+            row.append([{"text": one.text, "score": rounded(one.score)} for one in translation.n_best])
+        return [*row, None]
+
+
+def without_numbers(note: str) -> str:
+    """Return the kind of a note: the same for notes that differ only in numbers.
+
+    >>> without_numbers("cut off after 1,020 tokens")
+    'cut off after # tokens'
+    """
+    return re.sub(r"\d[\d,]*", "#", note)
+
+
+def rounded(number: float) -> float | None:
+    """Return a number to six digits, which do not depend on the order of additions; None if it is not finite.
+
+    >>> rounded(-12.3456789), rounded(math.inf)
+    (-12.3457, None)
+    """
+    return float(f"{number:.6g}") if math.isfinite(number) else None
+
+
+def pharaoh(translations: Sequence[Translation]) -> list[str]:
+    """Return the links of texts, `0-0 1-2`; words are separated by white space and counted over all sentences."""
+    alone = {n: one for n, one in enumerate(translations) if one.length and len(one.sentences) < 2}
+    traces = [one.sentences[0].trace if one.sentences else one.trace for one in alone.values()]
+    lines = dict(zip(alone, pharaoh_lines(traces), strict=True))
+    return [lines[n] if n in lines else _joined_links(one) for n, one in enumerate(translations)]
+
+
+def _joined_links(translation: Translation) -> str:
+    """Return the links of a text of several sentences.
+
+    Weights between all words of the text, which would grow with the square of its length, are never made.
+    """
+    source, target = ([word.start() for word in WORD.finditer(text)] for text in (translation.source, translation.text))
+    links = set()
+    for part, (x, y) in zip(translation.sentences, translation.starts, strict=True):
+        aligned = align_trace(part.trace, spaced=True)
+        for link in aligned.links:
+            s, t = x + aligned.source[link.source].start, y + aligned.target[link.target].start
+            links.add((bisect_right(source, s) - 1, bisect_right(target, t) - 1))
+    return " ".join(f"{s}-{t}" for s, t in sorted(links))
+
+
+def alarm_kinds(translation: Translation) -> list[str]:
+    """Return the kinds of alarms that any sentence of a translation raises, each once."""
+    parts = translation.sentences or (translation,)
+    return list(dict.fromkeys(alarm.kind for part in parts if part.length for alarm in part.alarms))
+
+
+def open_reader(unit: Unit, columns: Columns) -> LineReader | ParquetReader:
+    """Return the reader of a unit."""
+    if unit.kind.format == "parquet":
+        return ParquetReader(unit.path, unit.kind, columns, unit.group)
+    return LineReader(unit.path, unit.kind, columns)
+
+
+def _open_writer(file: IO[bytes], reader: RowReader, written: str) -> RowWriter:
+    if isinstance(reader, LineReader) and written != "txt":
+        return LineWriter(file, reader, written)
+    return (
+        ParquetWriter(file, reader) if isinstance(reader, ParquetReader) and written == "parquet" else TextWriter(file)
+    )
+
+
+def translate_unit(
+    unit: Unit, output: Path, rows: RowTranslator, token: str, progress: Callable[[int, float], object] | None = None
+) -> Record:
+    """Translate a unit, write its output under another name and rename it; return its record.
+
+    `token` makes that other name one that no other process uses. `progress` is called with the number of rows done, and
+    the share of the unit. On an error nothing is left behind.
+    """
+    if unit.fault:
+        raise DataError(unit.fault)
+    began, before = time.perf_counter(), _stamp(unit.path)
+    reader = open_reader(unit, rows.settings.columns)
+    partial = output.with_name(f".{output.name}.{token}{PARTIAL}")
+    make_folder(output.parent)
+    try:
+        with writing(output):
+            with partial.open("wb") as file:
+                counts = _write_rows(file, unit, reader, rows, progress or (lambda count, share: None))
+                file.flush()
+                os.fsync(file.fileno())
+            if _stamp(unit.path) != before:
+                raise DataError(
+                    f"{unit.path}: the file changed while it was being read; start again when it is complete"
+                )
+            size = partial.stat().st_size
+            partial.replace(output)
+            sync_folder(output.parent)
+    except BaseException:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise
+    return {
+        "unit": unit.name,
+        "input": str(unit.path),
+        **({} if unit.group is None else {"row_group": unit.group}),
+        "blake2b": reader.digest(),
+        **counts,
+        "bytes": size,
+        "batch_tokens": rows.smallest,
+        "threads": rows.translator.threads,
+        "device": rows.translator.device.type,
+        "stamp": before,
+        "seconds": round(time.perf_counter() - began, 3),
+    }
+
+
+def _stamp(path: Path) -> list[int]:
+    try:
+        return stamp(path)
+    except OSError as error:
+        raise DataError(f"{path}: it has vanished since the inputs were listed ({error.strerror})") from None
+
+
+def _write_rows(
+    file: IO[bytes], unit: Unit, reader: RowReader, rows: RowTranslator, progress: Callable[[int, float], object]
+) -> Record:
+    """Write all rows of a unit; return how many there are, are null, and are refused, and the notes on them."""
+    counts = {"rows": 0, "null": 0, "refused": 0}
+    share = 0.0
+    rows.notes.clear()
+    with packed(file, unit.written.packing) as stream:
+        writer = _open_writer(stream, reader, unit.written.format)
+
+        def write(portion: Portion, translated: Sequence[Translation | Refused | None]) -> int:
+            values = rows.values(translated)
+            writer.write(portion, values)
+            return sum(each[-1] is not None for each in values)
+
+        # Links are read and rows are written while the next ones are decoded.
+        with ThreadPoolExecutor(1, "heedful-bulk") as thread:
+            writing_rows = thread.submit(int)
+            for portion in reader.portions(rows.rows, rows.characters):
+                translated = rows.translate(portion.cells, _inside(progress, counts["rows"], share, portion))
+                counts["refused"] += writing_rows.result()
+                writing_rows = thread.submit(write, portion, translated)
+                share = portion.share
+                counts["rows"] += len(translated)
+                counts["null"] += sum(cell is None for cell in portion.cells)
+                progress(counts["rows"], share)
+            counts["refused"] += writing_rows.result()
+        writer.close()
+    return {**counts, **({"notes": dict(rows.notes.values())} if rows.notes else {})}
+
+
+def _inside(
+    progress: Callable[[int, float], object], rows: int, share: float, portion: Portion
+) -> Callable[[int, int], object]:
+    """Return the callback for the progress inside a portion, in sentences; `rows` and `share` are done before it."""
+    size, more = len(portion.cells), portion.share - share
+    return lambda done, of: progress(rows + size * done // of, share + more * done / of)
