@@ -1,5 +1,6 @@
-"""Other formats: Marian and Opus-MT as on the Hugging Face hub, models of `transformers`, image encoders of `timm`."""
+"""Other formats: Marian and Opus-MT, CTranslate2, models of `transformers`, image encoders of `timm`."""
 
+from heedful.interop.ctranslate2 import write_ctranslate2
 from heedful.interop.hub import HUB, fetch, open_parts
 from heedful.interop.image_weights import image_settings, load_image_encoder
 from heedful.interop.marian import is_marian, read_marian
@@ -17,5 +18,6 @@ __all__ = [
     "open_parts",
     "open_transformers",
     "read_marian",
+    "write_ctranslate2",
     "write_marian",
 ]

@@ -196,6 +196,11 @@ def about(path: Path) -> dict[str, Any]:
             f"{path / CONFIG}: this is a model of the type '{kind:.60}'; of other formats only marian translates here "
             "(heedful see shows the attention of any model of transformers)"
         )
+    if isinstance(head, dict) and "decoder_start_token" in head and (path / "model.bin").exists():
+        raise ModelError(
+            f"{path}: this is a CTranslate2 folder, which the package ctranslate2 opens; for links, translate "
+            "with the model that it was converted from and engine='ctranslate2'"
+        )
     if not isinstance(head, dict) or type(head.get("format")) is not int or head["format"] < 1:
         raise ModelError(f"{path / CONFIG}: this is not the config of a heedful model (it has no format number)")
     if head["format"] > FORMAT:
