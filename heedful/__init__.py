@@ -11,6 +11,7 @@ from heedful.errors import HeedfulError, __version__
 
 if TYPE_CHECKING:
     from heedful import observe
+    from heedful.bulk.run import translate_files
     from heedful.client import Client
     from heedful.data.store import read_pairs
     from heedful.decoding import Decoding
@@ -44,6 +45,7 @@ __all__ = [
     "see",
     "select_readout",
     "train",
+    "translate_files",
     "watch",
 ]
 
@@ -68,6 +70,7 @@ _LAZY = {
     "see": "heedful.observe.seeing",
     "select_readout": "heedful.translator",
     "train": "heedful.translator.train",
+    "translate_files": "heedful.bulk.run",
     "watch": "heedful.observe.watching",
 }
 _ROOMS = ("observe",)  # heedful.observe.watch(model)

@@ -66,6 +66,7 @@ __all__ = [
     "read_bytes",
     "read_json",
     "read_metrics",
+    "sync_folder",
     "too_many",
     "whole_folder",
     "write_whole",
@@ -433,7 +434,7 @@ def write_whole(path: Path, content: bytes) -> None:
                 file.flush()
                 os.fsync(file.fileno())
             partial.replace(path)
-            _sync(path.parent)
+            sync_folder(path.parent)
         except BaseException:
             partial.unlink(missing_ok=True)
             raise
@@ -472,7 +473,7 @@ def whole_folder(path: Path) -> Iterator[Path]:
             yield partial
             _remove(path)
             partial.rename(path)
-            _sync(path.parent)
+            sync_folder(path.parent)
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
             raise
@@ -486,7 +487,7 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _sync(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Wait until a renaming is on disk."""
     if os.name == "posix":
         handle = os.open(folder, os.O_RDONLY)

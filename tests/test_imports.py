@@ -19,13 +19,13 @@ PACKAGE = ROOT / "heedful"
 ORDER = [
     *("errors", "files", "client", "notation", "config", "trace", "text", "metrics", "alignment", "markup", "draw"),
     *("data", "attention", "fused", "models", "decoding", "observe", "interop", "training", "translator"),
-    *("evaluation", "demo", "serve", "cli", "__main__"),
+    *("evaluation", "bulk", "demo", "serve", "cli", "__main__"),
 ]
 WITHOUT_TORCH = {"errors", "files", "client", "config", "trace", "metrics", "alignment", "markup", "draw"}
 TENSORS = {"attention", "fused", "models"}  # know tensors only, never text
 # Imported inside the functions that need them.
 LATE = {"triton", "fastapi", "uvicorn", "sentencepiece", "sacrebleu", "transformers", "huggingface_hub"}
-LATE |= {"resvg_py", "fontTools", "pydantic", "starlette", "gguf"}
+LATE |= {"resvg_py", "fontTools", "pydantic", "starlette", "gguf", "pyarrow", "zstandard", "ray"}
 # Routes are declared with types, so serve imports these at the top, and no room imports serve at the top.
 WHOLE = {"serve": {"fastapi", "uvicorn", "pydantic", "starlette"}}
 FILES = sorted(p.relative_to(ROOT) for p in PACKAGE.rglob("*.py"))

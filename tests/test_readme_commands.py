@@ -115,7 +115,9 @@ def test_the_commands_run_in_order(tmp_path: Path, environment: dict[str, str]) 
         elif "--server" not in block.code:
             shell(block, tmp_path, environment)
     assert address
-    assert len((tmp_path / "out.txt").read_text(encoding="utf-8").splitlines()) == 15
+    header, *rows = (tmp_path / "out.tsv").read_text(encoding="utf-8").splitlines()
+    assert "translation" in header.split("\t")
+    assert len(rows) == 15
     assert (tmp_path / "page.html").is_file()
     assert (tmp_path / "report.html").is_file()
 

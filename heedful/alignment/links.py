@@ -10,7 +10,9 @@ last column for the source's `</s>`.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -19,11 +21,12 @@ from numpy.typing import NDArray
 from heedful.errors import ConfigError, DataError, ShapeError
 from heedful.trace.alignment import Alignment, Link
 from heedful.trace.readout import Readout
-from heedful.trace.trace import Text, Trace, Word
+from heedful.trace.trace import END, Text, Trace, Word
 
 Links = frozenset[tuple[int, int]]  # (source word, target word), counted from 0
 
 _LINK = re.compile(r"([0-9]{1,9})-([0-9]{1,9})")
+_WORD = re.compile(r"\S+")
 
 
 def parse(line: str, where: str = "", base: int = 0) -> Links:
@@ -169,19 +172,50 @@ def align_trace(trace: Trace, readout: Readout | None = None, spaced: bool = Fal
     are read was settled when the trace was made. Words are those of the trace, where in scripts without spaces each
     token is a word; with `spaced`, words are what white space separates, as Pharaoh lines count them.
     """
-    tokens, rule = trace.tokens(), readout or trace.readout
-    words = trace.spaced() if spaced else trace
-    source, target = words.source.written, words.target.written
-    if not source or not target:
-        return Alignment(source, target, (), np.zeros((len(target), len(source)), dtype=np.float32), rule)
-    if tokens is None:
-        raise ConfigError(
-            "this model has no attention, so there are no weights to read links from; "
-            "models of the families rnn and transformer have attention"
-        )
-    weights = between_words(tokens, words.source, words.target)
-    links = sorted(link_words(weights, rule, punctuation(source), punctuation(target)))
-    return Alignment(source, target, tuple(Link(s, t, float(weights[t, s])) for s, t in links), weights[:, :-1], rule)
+    return align_texts([(trace.tokens(), trace.source, trace.target)], readout or trace.readout, spaced)[0]
+
+
+def align_texts(
+    pairs: Sequence[tuple[NDArray[np.float32] | None, Text, Text]], readout: Readout, spaced: bool = False
+) -> list[Alignment]:
+    """Return the links of many pairs, each the weights between its tokens (T, S), its source and its target.
+
+    The rule is that of the read-out; see `align_trace`.
+    """
+    words: list[tuple[tuple[Word, ...], tuple[Word, ...]]] = []
+    weighted: dict[int, NDArray[np.float32]] = {}
+    for row, (tokens, source, target) in enumerate(pairs):
+        source, target = (source.spaced(), target.spaced()) if spaced else (source, target)
+        words.append((source.written, target.written))
+        if not all(words[row]):
+            continue
+        if tokens is None:
+            raise ConfigError(
+                "this model has no attention, so there are no weights to read links from; "
+                "models of the families rnn and transformer have attention"
+            )
+        weighted[row] = between_words(tokens, source, target)
+    links = _links_of({row: words[row] for row in weighted}, weighted, readout)
+    nothing = {row: np.zeros((len(y), len(x)), np.float32) for row, (x, y) in enumerate(words) if row not in weighted}
+    return [
+        Alignment(x, y, links.get(row, ()), weighted[row][:, :-1] if row in weighted else nothing[row], readout)
+        for row, (x, y) in enumerate(words)
+    ]
+
+
+def _links_of(
+    words: Mapping[int, tuple[Sequence[Word], Sequence[Word]]], weights: Mapping[int, Numbers], readout: Readout
+) -> dict[int, tuple[Link, ...]]:
+    """Return the links of pairs, sorted by source word and target word, from the weights between their words."""
+    if not words:
+        return {}
+    cells = WordCells([(punctuation(source), punctuation(target)) for source, target in words.values()])
+    linked = cells.linked(np.concatenate([one.ravel() for one in weights.values()]), readout)
+    links = {}
+    for (row, each), flags in zip(weights.items(), cells.split(linked), strict=True):
+        source, target = np.nonzero(flags.T)
+        links[row] = tuple(map(Link, source.tolist(), target.tolist(), each[target, source].tolist()))
+    return links
 
 
 def between_words(tokens: Numbers, source: Text, target: Text) -> NDArray[np.float32]:
@@ -190,21 +224,112 @@ def between_words(tokens: Numbers, source: Text, target: Text) -> NDArray[np.flo
     The weight of a source word is the sum over its tokens, that of a target word the mean over its tokens. The last
     column is the source's `</s>`, or the sum over all of them in a text of several sentences.
     """
-    into = np.concatenate([_tokens(source), [source.ends]]).astype(np.float32)
-    of = _tokens(target).astype(np.float32)
+    tokens = tokens.astype(np.float32, copy=False)
+    columns, rows = _first_tokens(source), _first_tokens(target)
+    if columns is not None and rows is not None:
+        sums = np.add.reduceat(np.add.reduceat(tokens, columns, axis=-1), rows, axis=-2)[..., :-1, :]
+        return (sums / np.diff(rows).astype(np.float32)[:, None]).astype(np.float32, copy=False)
+    into, of = _tokens(source), _tokens(target)[:-1]
     of /= np.maximum(of.sum(1, keepdims=True), 1)
-    return (of @ tokens.astype(np.float32, copy=False) @ into.T).astype(np.float32, copy=False)
+    return (of @ tokens @ into.T).astype(np.float32, copy=False)
+
+
+def _first_tokens(text: Text) -> list[int] | None:
+    """Return the first token of each word, and the last token, `</s>`; None unless words have all others, and some."""
+    words, last = text.written, len(text.tokens) - 1
+    firsts = [*(word.first for word in words), last]
+    if [0, *(word.last for word in words)] != firsts or text.tokens.count(END) > 1:
+        return None
+    return firsts if len(set(firsts)) == len(firsts) else None
 
 
 def punctuation(words: Sequence[Word]) -> Flags:
     """Return which words are punctuation and nothing else.  (words,)."""
-    return np.array([word.is_mark for word in words], dtype=np.bool_)
+    return np.array([not word.text.isalnum() and word.is_mark for word in words], dtype=np.bool_)
 
 
-def _tokens(text: Text) -> Flags:
-    """Return which tokens belong to which word, without `</s>`.  (words, tokens)."""
-    belongs = np.zeros((len(text.written), len(text.tokens)), dtype=np.bool_)
-    for row, word in enumerate(text.written):
-        belongs[row, word.first : word.last] = True
-    belongs[:, np.array(text.ends)] = False
+def _tokens(text: Text) -> NDArray[np.float32]:
+    """Return 1 where a token belongs to a word, and in a last row where it ends a sentence.  (words + 1, tokens)."""
+    words, ends = text.written, np.array(text.ends)
+    belongs = np.zeros((len(words) + 1, len(ends)), dtype=np.float32)
+    for row, word in enumerate(words):
+        belongs[row, word.first : word.last] = 1
+    belongs[:, ends] = 0
+    belongs[-1, ends] = 1
     return belongs
+
+
+def pharaoh_lines(traces: Sequence[Trace]) -> list[str]:
+    """Return the links of traces of single sentences, all of one read-out, as lines in the Pharaoh format.
+
+    The lines are those of `str(align_trace(trace, spaced=True))`, in a fraction of the time, because all pairs are one
+    flat array. Raises ConfigError for a model without attention.
+    """
+    sides = [(_words_of_tokens(trace.source), _words_of_tokens(trace.target)) for trace in traces]
+    numbers = [n for n, ((source, _), (target, _)) in enumerate(sides) if source and target]
+    lines = [""] * len(traces)
+    if not numbers:
+        return lines
+    cells = WordCells([(_marks(sides[n][0][0]), _marks(sides[n][1][0])) for n in numbers])
+    weights = _between_words([traces[n] for n in numbers], [(sides[n][0][1], sides[n][1][1]) for n in numbers], cells)
+    for number, line in zip(numbers, _lines(cells, weights, traces[numbers[0]].readout), strict=True):
+        lines[number] = line
+    return lines
+
+
+def _words_of_tokens(text: Text) -> tuple[list[str], Indices]:
+    """Return the words of a sentence, and for each token the number of its word; that of `</s>` is one past the last.
+
+    A token behind the last word has none, -1. A token begins before the end of its word, and not before an earlier one.
+    """
+    matches = list(_WORD.finditer(text.text))
+    starts = np.array([start for start, _ in text.spans], dtype=np.int64)
+    ends = np.array([match.end() for match in matches], dtype=np.int64)
+    words = np.maximum.accumulate(np.searchsorted(ends, starts, side="right"))
+    words[words == len(matches)] = -1
+    words[-1] = len(matches)
+    return [match[0] for match in matches], words
+
+
+@lru_cache(maxsize=1 << 16)
+def _is_mark(word: str) -> bool:
+    return Word(word, 0, len(word), 0, 0).is_mark
+
+
+def _marks(words: Sequence[str]) -> NDArray[np.bool_]:
+    return np.fromiter(map(_is_mark, words), np.bool_, len(words))
+
+
+def _between_words(
+    traces: Sequence[Trace], sides: Sequence[tuple[Indices, Indices]], cells: WordCells
+) -> NDArray[np.float32]:
+    """Return the weights between words: sums over the tokens of a source word, means over those of a target word."""
+    total = int(cells.pair_starts[-1])
+    places, values, counts = [], [], []
+    for trace, (source, target), start, (T, S) in zip(traces, sides, cells.pair_starts, cells.shapes, strict=False):
+        tokens = trace.tokens()
+        if tokens is None:
+            raise ConfigError("this model has no attention, so there are no weights to read links from")
+        rows = np.where((target >= 0) & (target < T), start + target * S, -1)
+        place = rows[:, None] + source
+        place[rows < 0] = total  # a cell for what is in no word
+        place[:, source < 0] = total
+        places.append(place.ravel())
+        values.append(tokens.ravel())
+        counts.append(np.bincount(target[(target >= 0) & (target < T)], minlength=T))
+    sums = np.bincount(np.concatenate(places), np.concatenate(values), total + 1)[:total]
+    sizes = np.repeat(np.maximum(np.concatenate(counts), 1), cells.row_sizes)
+    weights: NDArray[np.float32] = (sums / sizes).astype(np.float32)
+    return weights
+
+
+def _lines(cells: WordCells, weights: NDArray[np.float32], readout: Readout) -> list[str]:
+    """Return the links of each pair as a line, sorted by source and target word."""
+    linked = np.flatnonzero(cells.linked(weights, readout))
+    pairs = np.searchsorted(cells.pair_starts, linked, side="right") - 1
+    widths = np.array([S for _, S in cells.shapes], dtype=np.int64)[pairs]
+    target, source = np.divmod(linked - cells.pair_starts[pairs], widths)
+    order = np.lexsort((target, source, pairs))
+    links = [f"{s}-{t}" for s, t in zip(source[order].tolist(), target[order].tolist(), strict=True)]
+    ends = np.searchsorted(pairs[order], np.arange(len(cells.shapes) + 1)).tolist()
+    return [" ".join(links[first:last]) for first, last in pairwise(ends)]

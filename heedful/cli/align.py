@@ -67,7 +67,7 @@ def align(
     lenient: options.Lenient = False,
     device: options.Device = "auto",
     threads: options.Threads = 0,
-    batch_tokens: options.BatchTokens = 4096,
+    batch_tokens: options.BatchTokens = 0,
     json: options.Json = False,
 ) -> None:
     """Align the words of sentence pairs, and score the links.
@@ -148,10 +148,10 @@ def _statistical(rows: Rows, method: str, symmetry: str, extra: Rows) -> Aligned
 def _log_notes(aligned: AlignedPairs, translator: heedful.Translator, rows: Rows) -> None:
     """Report pairs that are too long for the model, unknown words, and lines with an empty side."""
     notes = options.Notes()
-    for row, (x, y) in enumerate(rows):
+    unknown = (translator.unknown_pieces([pair[side] for pair in rows], target=bool(side)) for side in (0, 1))
+    for row, (of_source, of_target) in enumerate(zip(*unknown, strict=True)):
         why = aligned.skipped.get(row)
-        unknown = () if why else [*translator.unknown(x), *translator.unknown(y, target=True)]
-        notes.add([f"{why}; it has no links"] if why else (), unknown)
+        notes.add([f"{why}; it has no links"] if why else (), () if why else [*of_source, *of_target])
     notes.log()
     if blank := sum(not (x and y) for x, y in rows):
         log(f"{blank:,} line{'s' * (blank > 1)} with an empty side: no links")

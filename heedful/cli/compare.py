@@ -67,7 +67,7 @@ def compare(
     beam: options.Beam = 1,
     device: options.Device = "auto",
     threads: options.Threads = 0,
-    batch_tokens: options.BatchTokens = 4096,
+    batch_tokens: options.BatchTokens = 0,
     json: options.Json = False,
 ) -> None:
     """Compare two systems on test sentences.

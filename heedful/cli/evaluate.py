@@ -93,7 +93,7 @@ def evaluate(
     with_: options.With = None,
     device: options.Device = "auto",
     threads: options.Threads = 0,
-    batch_tokens: options.BatchTokens = 4096,
+    batch_tokens: options.BatchTokens = 0,
     json: options.Json = False,
 ) -> None:
     """Translate test sentences and score the translations.
@@ -160,7 +160,7 @@ class Translating:
     decoding: heedful.Decoding
     device: str = "auto"
     threads: int = 0
-    batch_tokens: int = 4096
+    batch_tokens: int = 0
     copy_unknown: bool = False
 
 

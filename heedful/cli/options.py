@@ -46,7 +46,16 @@ Source = Annotated[Path | None, typer.Option(metavar="FILE", help="Source senten
 Target = Annotated[Path | None, typer.Option(metavar="FILE", help="Their translations, line by line.")]
 Device = Annotated[str, typer.Option(metavar="auto|cpu|cuda|mps", help="The device to compute on.")]
 Threads = Annotated[int, typer.Option(min=0, metavar="N", help="CPU threads; 0: chosen automatically.")]
-BatchTokens = Annotated[int, typer.Option(min=1, metavar="N", help="Source tokens in a batch.")]
+BatchTokens = Annotated[
+    int, typer.Option(min=0, metavar="N", help="Source tokens in a batch; 0: as many as the memory allows.")
+]
+Engine = Annotated[
+    str, typer.Option(metavar="heedful|ctranslate2", help="What decodes; heedful computes the attention.")
+]
+Int8 = Annotated[bool, typer.Option("--int8", help="With ctranslate2: weights of 8 bits, faster and less exact.")]
+Precision = Annotated[
+    str, typer.Option(metavar="fp32|bf16", help="Numbers of a Transformer; bf16 is faster on a GPU, but rounds.")
+]
 Ascii = Annotated[bool, typer.Option("--ascii", help="Draw with ASCII characters.")]
 Json = Annotated[bool, typer.Option("--json", help="Print results as JSON.")]
 With = Annotated[
@@ -196,19 +205,30 @@ def program() -> str:
 
 
 def open_model(
-    model: Path, others: list[str] | None, device: str, threads: int, links: bool = True
+    model: Path,
+    others: list[str] | None,
+    device: str,
+    threads: int,
+    links: bool = True,
+    engine: str = "heedful",
+    int8: bool = False,
+    precision: str = "fp32",
 ) -> heedful.Translator:
     """Open a model, or an ensemble of it with others; without `links`, a broken read-out is only logged."""
     use_threads(threads)
     began = time.perf_counter()
-    translator = heedful.load([model, *others] if others else model, device, None if links else log_fault)
+    models: Path | list[str | Path] = [model, *others] if others else model
+    faults = None if links else log_fault
+    translator = heedful.load(models, device, faults, engine=engine, int8=int8, precision=precision)
     import torch
 
     size = sum(weight.numel() for weight in translator.parts.model.parameters())
     debug(
-        f"opened {model} in {time.perf_counter() - began:.2f} s: {size:,} weights on {translator.device}, "
-        f"{torch.get_num_threads()} threads"
+        f"opened {model} in {time.perf_counter() - began:.2f} s: {size:,} weights in {precision} on "
+        f"{translator.device}, {torch.get_num_threads()} threads"
     )
+    if translator.engine is not None:
+        debug(f"decoded by {translator.engine.title} {translator.engine.precision}, attention by heedful fp32")
     return translator
 
 
@@ -246,7 +266,8 @@ def as_options(message: str, has_options: bool = True, command: str = "translate
     >>> as_options("the prefix 'a beam' has 2 tokens, more than max_length, 1")
     "the prefix 'a beam' has 2 tokens, more than --max-length, 1"
     """
-    names = "|".join([*(field.name for field in fields(heedful.Decoding)), "copy_unknown", "batch_tokens"])
+    others = ("copy_unknown", "batch_tokens", "int8", "precision")
+    names = "|".join([*(field.name for field in fields(heedful.Decoding)), *others])
     setting = re.compile(rf"'[^']*'|(?<![\w.-])({names})(?!\w)")  # text.max_length is a model's, and no option
     whose = "" if has_options else f" of heedful {command}"
     return setting.sub(lambda m: f"--{m[1].replace('_', '-')}{whose}" if m[1] else m[0], message)

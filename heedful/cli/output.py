@@ -155,9 +155,9 @@ def shows_progress() -> bool:
     return sys.stderr.isatty() and os.environ.get("TERM") != "dumb" and not quiet
 
 
-def print_json(record: object) -> None:
+def print_json(record: object, flush: bool = True) -> None:
     """Print a record on one line of stdout."""
-    print(escape_json(json.dumps(record, ensure_ascii=False)), flush=True)
+    print(escape_json(json.dumps(record, ensure_ascii=False)), flush=flush)
 
 
 def print_translation(text: str, end: str = "\n", flush: bool = False) -> None:
@@ -314,4 +314,5 @@ def with_options(message: str) -> str:
     """
     for argument, option in OPTIONS.items():
         message = message.replace(argument, option)
-    return re.sub(r"(?<![\w.])(init|columns|images)='([^']*)'", r"--\1 \2", message)
+    named = re.compile(r"(?<![\w.])(init|columns?|images|added_prefix|engine)='([^']*)'")
+    return named.sub(lambda match: f"--{match[1].replace('_', '-')} {match[2]}", message)

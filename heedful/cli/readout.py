@@ -43,7 +43,7 @@ def readout(
     format_: options.Format = "",
     device: options.Device = "auto",
     threads: options.Threads = 0,
-    batch_tokens: options.BatchTokens = 4096,
+    batch_tokens: options.BatchTokens = 0,
     json: options.Json = False,
 ) -> None:
     """Select how links are read from a model's attention.

@@ -36,7 +36,7 @@ def report(
     beam: options.Beam = 1,
     device: options.Device = "auto",
     threads: options.Threads = 0,
-    batch_tokens: options.BatchTokens = 4096,
+    batch_tokens: options.BatchTokens = 0,
     json: options.Json = False,
 ) -> None:
     """Write an HTML report about models on a test set.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import compress
+from itertools import chain, compress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from heedful.data.captions import CaptionFile
     from heedful.data.images import EncodedImage
 
-CHUNK = 1000  # pairs read at once, enough to sort them by length
 CHARACTERS = 1_000_000  # at most in these pairs
 IMAGES = 64  # captions of images scored at once
 
@@ -35,7 +34,7 @@ def score(
     with_: options.With = None,
     device: options.Device = "auto",
     threads: options.Threads = 0,
-    batch_tokens: options.BatchTokens = 4096,
+    batch_tokens: options.BatchTokens = 0,
     json: options.Json = False,
 ) -> None:
     """Score existing translations.
@@ -58,17 +57,19 @@ def score(
         if translator.reads_images:
             raise ConfigError(f"{model}: this model captions images; name their folder or archive with --images")
         blank, notes = 0, options.Notes()
-        for chunk in portions(rows, CHUNK, CHARACTERS, lambda row: len(row[0]) + len(row[1])):
+        size = translator.texts_at_once(trace=True)
+        for chunk in portions(rows, size, CHARACTERS, lambda row: len(row[0]) + len(row[1])):
             if not notes.lines:
                 options.check_direction(model, translator, chunk, columns)
             blank += sum(not (x and y) for x, y in chunk)
-            long = [translator.too_long(x, y) if x and y else "" for x, y in chunk]
+            longs = translator.pairs_too_long(*([pair[side] for pair in chunk] for side in (0, 1)))
+            long = [why if x and y else "" for (x, y), why in zip(chunk, longs, strict=True)]
             whole = [bool(x and y and not why) for (x, y), why in zip(chunk, long, strict=True)]
             sides = [[pair[side] for pair in compress(chunk, whole)] for side in (0, 1)]
             scored = iter(translator.score(*sides, weights=False, batch_tokens=batch_tokens))
-            for (x, y), why, read in zip(chunk, long, whole, strict=True):
-                unknown = [*translator.unknown(x), *translator.unknown(y, target=True)] if read else ()
-                notes.add([f"{why}; it has no score"] if why else (), unknown)
+            unknown = (translator.unknown_pieces([pair[side] for pair in chunk], target=bool(side)) for side in (0, 1))
+            for (x, y), why, read, *pieces in zip(chunk, long, whole, *unknown, strict=True):
+                notes.add([f"{why}; it has no score"] if why else (), chain.from_iterable(pieces) if read else ())
                 _print(x, y, next(scored) if read else None, json)
     notes.log()
     if not notes.lines:

@@ -1,14 +1,16 @@
-"""`heedful translate`."""
+"""`heedful translate`: texts from arguments or stdin, and with --out files."""
 
 from __future__ import annotations
 
+import gc
 import os
 import re
+import select
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import replace
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
@@ -24,19 +26,22 @@ from heedful.cli.output import (
     log,
     print_json,
     print_translation,
+    shows_progress,
     terminal_console,
     warn,
 )
-from heedful.data.formats import portions
 from heedful.errors import ConfigError, DataError, HeedfulError, printable
 
 if TYPE_CHECKING:
+    from heedful.bulk.run import BulkProgress, BulkReport
     from heedful.markup import Marked
+    from heedful.trace import Alignment
     from heedful.translator import Token
+    from heedful.translator.pipeline import TraceChoice
 
 
-CHUNK = 1000  # lines read from stdin before they are translated, so that they can be sorted by length
-CHARACTERS = 1_000_000  # at most in these lines
+FIRST = 1000  # lines read from stdin before they are translated, so that they can be sorted by length
+CHARACTERS, MOST_CHARACTERS = 1_000, 4_000_000  # of the lines that are read at once: for each on average, and of all
 MAP_CELLS = 500_000  # source tokens × target tokens of the heat maps of a line, as `heedful serve --cells`
 BREAKS = re.compile(r"\s*[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]\s*")
 NO_COLUMN = re.compile(r"[\t\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
@@ -48,7 +53,8 @@ LIKE_FILES = frozenset((".txt", ".tsv", ".csv", ".html", ".htm", ".json", ".json
 def translate(
     model: options.Model,
     text: Annotated[
-        list[str] | None, typer.Argument(metavar="TEXT", help="Texts; otherwise stdin, one per line.")
+        list[str] | None,
+        typer.Argument(metavar="TEXT", help="Texts, or with --out files; otherwise stdin, one per line."),
     ] = None,
     *,
     beam: options.Beam = 1,
@@ -85,23 +91,55 @@ def translate(
         float, typer.Option(metavar="SECONDS", help="How long to retry while the --server is down or busy.")
     ] = 60.0,
     ascii_only: options.Ascii = False,
+    engine: options.Engine = "heedful",
+    int8: options.Int8 = False,
     device: options.Device = "auto",
+    precision: options.Precision = "fp32",
     threads: options.Threads = 0,
-    batch_tokens: options.BatchTokens = 4096,
+    batch_tokens: options.BatchTokens = 0,
     json: options.Json = False,
+    out: Annotated[
+        str,
+        typer.Option(
+            metavar="DIR|FILE", help="Translate files into this folder, or one into this file; may be resumed."
+        ),
+    ] = "",
+    column: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="With --out: the column to translate [text]; a number in TSV without a header."
+        ),
+    ] = "",
+    added_prefix: Annotated[
+        str, typer.Option(metavar="TEXT", help="With --out: what the names of added columns begin with.")
+    ] = "",
+    alarms: Annotated[
+        bool | None,
+        typer.Option("--alarms/--no-alarms", help="With --out: a column with the kinds of alarms [with --alignments]."),
+    ] = None,
+    shard: Annotated[str, typer.Option(metavar="I/N", help="With --out: only part I of N, on one of N machines.")] = "",
+    ray: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="With --out: on this Ray cluster; auto: the running one.")
+    ] = "",
 ) -> None:
-    """Translate texts, one per line; a blank line stays blank.
+    """Translate texts, one per line; a blank line stays blank. With --out, the arguments are files.
 
     With --n-best every translation has a line: its rank, the score they are ranked by, and the text, separated by tabs.
     Links (--alignments) are in the Pharaoh format, `0-0 1-2`: source word-target word, separated by white space and
     counted from 0. --json prints one object a line, with log-probability and confidence, and with --show or
     --alignments the weights between words and their links.
-    Decoding: `docs/guide/decoding.md`; --html and --server: `docs/guide/serve.md`.
+    Decoding: `docs/guide/decoding.md`; --html and --server: `docs/guide/serve.md`; --out: `docs/guide/bulk.md`.
     """
+    if out:
+        options.check_penalty(penalty, alpha, compared=beam > 1 or n_best > 1)
+        options.check_sampling(sample, temperature, top_k, top_p, seed)
+        _translate_files(locals())
+        return
+    _check_no_files(locals())
     if stream:
         _check_stream(beam, n_best, copy_unknown, alignments, html)
         options.check_unused(
-            "with --stream, which decodes one sentence at a time", {"--batch-tokens": batch_tokens != 4096}
+            "with --stream, which decodes one sentence at a time", {"--batch-tokens": batch_tokens != 0}
         )
     columns = "" if json else "--n-best" if n_best > 1 else "--alignments" if alignments else ""
     if html and columns:
@@ -113,8 +151,10 @@ def translate(
     if server:
         here = {"--penalty": penalty != "length", "--alpha": alpha != 1, "--min-length": min_length != 0}
         here |= {"--max-length": max_length != 0, "--no-repeat": no_repeat != 0, "--sample": sample}
+        here |= {"--engine": engine != "heedful", "--int8": int8}
         here |= {"--copy-unknown": copy_unknown, "--no-split": no_split, "--with": bool(with_)}
-        here |= {"--device": device != "auto", "--threads": threads != 0, "--batch-tokens": batch_tokens != 4096}
+        here |= {"--device": device != "auto", "--threads": threads != 0, "--batch-tokens": batch_tokens != 0}
+        here |= {"--precision": precision != "fp32"}
         options.check_unused("with --server; it applies to models that are opened here", here)
         from heedful.cli.remote import BATCH, RemoteOptions, translate_remotely
 
@@ -129,7 +169,9 @@ def translate(
     with options.name_options():
         how = options.decoding(locals())
         _hint(text, str(model))
-        translator = options.open_model(model, with_, device, threads, links=alignments)
+        translator = options.open_model(model, with_, device, threads, alignments, engine, int8, precision)
+        # With --json there are confidences of words; weights of single heads are never printed.
+        reading: TraceChoice = True if show else "links" if json else "alignment"
         whole = no_split or ((show or alignments) and not html)
         lines = _ValidLines(
             text or _stdin(), "TEXT" if text else "standard input, line", whole, columns if html else ""
@@ -143,10 +185,12 @@ def translate(
             for number, line in enumerate(lines, 1):
                 line_notes = print_tokens(number, translator.stream(line, how, prefix=prefix, split=not no_split))
                 notes.add(line_notes, translator.unknown(line))
-        size = 1 if text is None and _is_terminal() else CHUNK
+        traced = show or alignments or html
+        most = 1 if text is None and _is_terminal() else translator.texts_at_once(traced)
         first = not threads
-        with line_progress(_stdin_size()) if _has_progress(text, stream) else nullcontext(LineProgress()) as progress:
-            for chunk in portions(lines, size, CHARACTERS, len):
+        bar = line_progress(_stdin_size()) if _has_progress(text, stream) else nullcontext(LineProgress())
+        with bar as progress, _frozen_objects():
+            for chunk in _chunks(lines, most, text is not None or _stdin_size() is not None):
                 began = time.perf_counter()
                 if first:
                     translator.choose_threads(chunk, how)
@@ -158,27 +202,64 @@ def translate(
                     prefix=prefix,
                     split=not no_split,
                     copy_unknown=copy_unknown,
-                    trace=show or alignments or html,
+                    trace=traced and reading,
                     batch_tokens=batch_tokens,
                     progress=progress.inside(chunk),
                 )
                 progress.add(chunk)
                 took = time.perf_counter() - began
-                debug(f"{len(chunk):,} lines in {took:.2f} s, {batch_tokens:,} tokens at once")
+                debug(f"{len(chunk):,} lines in {took:.2f} s, {translator.batch_tokens_used:,} tokens at once")
+                pieces = translator.unknown_pieces([done.source for done in translated])
+                linked = _linked(translated) if alignments and not json else None
                 with progress.paused():
-                    for line, done, tags in zip(chunk, translated, tagged, strict=True):
-                        unknown = translator.unknown(done.source)
+                    for line, done, tags, unknown in zip(chunk, translated, tagged, pieces, strict=True):
                         notes.add(
                             [*done.notes, *_markup_notes(tags, text is None)],
                             [word for word in unknown if not (copy_unknown and word in done.text)],
                         )
                         if json:
-                            print_json(_record(done, how, tags))
+                            print_json(_record(done, how, tags), flush=False)
                         else:
-                            _print(done, how, (show, alignments), ascii_only, (tags, "\n" in line))
+                            _print(done, how, show, linked, ascii_only, (tags, "\n" in line))
                     sys.stdout.flush()
         notes.log()
         lines.check()
+
+
+@contextmanager
+def _frozen_objects() -> Iterator[None]:
+    """Leave what is loaded out of garbage collections; each would visit all objects of PyTorch."""
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+def _chunks(lines: Iterable[str], most: int, at_hand: bool) -> Iterator[list[str]]:
+    """Yield the first `FIRST` lines, and then up to `most` at once, as long as reading more does not wait.
+
+    Without `at_hand`, lines come from a pipe, and are translated before others arrive.
+    """
+    first, characters = min(FIRST, most), min(CHARACTERS * most, MOST_CHARACTERS)
+    enough, chunk, size = first, list[str](), 0
+    for line in lines:
+        chunk.append(line)
+        size += len(line)
+        waits = len(chunk) >= first and not at_hand and not _input_waits()
+        if len(chunk) >= enough or waits or size > characters:
+            yield chunk
+            enough, chunk, size = most, [], 0
+    if chunk:
+        yield chunk
+
+
+def _input_waits() -> bool:
+    """Whether standard input can be read without waiting; at its end, too."""
+    try:
+        return bool(select.select([sys.stdin.fileno()], [], [], 0)[0])
+    except (OSError, ValueError):  # no pipe or socket; on Windows no file can be asked
+        return False
 
 
 def one_line(text: str) -> str:
@@ -234,17 +315,19 @@ def _check_stream(beam: int, n_best: int, copy_unknown: bool, alignments: bool, 
 def _print(
     translation: heedful.Translation,
     how: heedful.Decoding,
-    more: tuple[bool, bool],
+    show: bool,
+    linked: Iterator[Alignment] | None,
     ascii_only: bool,
     markup: tuple[Marked | None, bool],
 ) -> None:
-    """Print a translation; `markup` is the source with its tags, and whether it has line breaks."""
-    from heedful.alignment.links import align_trace
+    """Print a translation; `linked` gives its links if they are printed, and those of the alternatives.
 
-    (show, alignments), (tags, breaks) = more, markup
+    `markup` is the source with its tags, and whether it has line breaks.
+    """
+    tags, breaks = markup
     for rank, one in enumerate(translation.n_best or (translation,), 1):
         # A line of a file gives one line; a text argument keeps its line breaks.
-        columns = bool(translation.n_best or alignments)
+        columns = bool(translation.n_best or linked)
         written = _tagged(one, tags)
         if tags is not None and not columns:
             text = printed_markup(written, breaks)
@@ -254,14 +337,22 @@ def _print(
             text = text.replace("\t", " ") if columns else text
         if translation.n_best and one.length:
             text = f"{rank}\t{rank_score(one, how):.4f}\t{text}"
-        if alignments and one.length:
-            text += f"\t{align_trace(one.trace, spaced=True)}"
+        if linked and one.length:
+            text += f"\t{next(linked)}"
         print_translation(text)
         if show:
             print()
             if one.text and _drawable(one):
                 one.show(width=options.width(), ascii_only=ascii_only)
                 print()
+
+
+def _linked(translations: Iterable[heedful.Translation]) -> Iterator[Alignment]:
+    """Yield the links of translations and of their alternatives, in the order in which they are printed."""
+    from heedful.translator.aligning import align_translations
+
+    every = (one for translation in translations for one in translation.n_best or (translation,))
+    return align_translations(one for one in every if one.length)
 
 
 def _drawable(translation: heedful.Translation) -> bool:
@@ -297,7 +388,8 @@ def _hint(texts: list[str] | None, model: str, server: str = "") -> None:
         return
     for text in texts:
         if os.path.isfile(text):
-            how = f"{command} < {quote(text)}"
+            output = "" if server else _output(text)
+            how = f"{command} {quote(text)} --out {quote(output)}" if output else f"{command} < {quote(text)}"
             warn(f"{text} is a file; its name is translated, not its content; to translate the content: {how}")
     if len(texts) == 1 and _like_a_file(texts[0]) and not os.path.exists(texts[0]):
         warn(f"there is no file {texts[0]}; the argument is translated as a text")
@@ -307,6 +399,13 @@ def _hint(texts: list[str] | None, model: str, server: str = "") -> None:
         warn(
             f"these {len(texts)} words are translated as {len(texts)} texts; quote them to make one: {command} {joined}"
         )
+
+
+def _output(text: str) -> str:
+    """Return a name for the translation of a file; "" if it is of a kind that --out does not read."""
+    stem, dot, ending = os.path.basename(text).partition(".")
+    known = f".{ending}".lower().removesuffix(".gz").removesuffix(".zst") in (".txt", ".tsv", ".jsonl", ".parquet")
+    return f"{stem}.translated{dot}{ending}" if known else ""
 
 
 def _like_a_file(text: str) -> bool:
@@ -495,3 +594,121 @@ def _live(tokens: Iterator[Token], ascii_only: bool) -> list[str]:
         if live is not None:
             live.stop()
     return notes
+
+
+EVERY = 60.0  # seconds between two lines of progress where there is no terminal
+OF_FILES = ("column", "added_prefix", "alarms", "shard", "ray")  # options that need --out
+OF_BOTH = ("alignments", "prefix", "copy_unknown", "threads", "device", "engine", "int8", "precision")
+OF_TEXTS = ("show", "stream", "html", "server", "ascii_only")
+
+
+def _translate_files(values: Mapping[str, Any]) -> None:
+    """Translate files, by the values of the options of `heedful translate`; print a summary, with --json a record."""
+    unused = {f"--{name.removesuffix('_only')}": bool(values[name]) for name in OF_TEXTS}
+    options.check_unused("with --out, which writes files", {**unused, "--patience": values["patience"] != 60})
+    if not values["text"]:
+        raise ConfigError("--out: there are no files to translate; name them after the model")
+    settings = {name: values[name] for name in (*OF_FILES, *OF_BOTH)}
+    settings |= {"split": not values["no_split"], "batch_tokens": values["batch_tokens"]}
+    model = [str(values["model"]), *(values["with_"] or ())]
+    # Ray prints what happens to its workers on stdout, which is for results.
+    apart = redirect_stdout(sys.stderr) if values["ray"] else nullcontext()
+    try:
+        with apart, options.name_options(), _progress() as progress:
+            report = heedful.translate_files(
+                model if len(model) > 1 else model[0],
+                values["text"],
+                values["out"],
+                options.decoding(values),
+                progress=progress,
+                **settings,
+            )
+    except KeyboardInterrupt:
+        log("stopped; the same command goes on")
+        raise
+    _log_report(report, values["out"])
+    if values["json"]:
+        counts = ("rows", "null", "refused", "before", "missing", "seconds")
+        print_json({"outputs": report.outputs, **{name: getattr(report, name) for name in counts}})
+
+
+def _check_no_files(values: Mapping[str, Any]) -> None:
+    """Raise ConfigError for options that need --out."""
+    given = {f"--{name.replace('_', '-')}": values[name] not in ("", None) for name in OF_FILES}
+    options.check_unused("without --out", given)
+
+
+def _log_report(report: BulkReport, out: str) -> None:
+    for note, count in report.notes.items():
+        log(f"{options.as_options(note)}; in {count:,} row{'s' * (count > 1)}")
+    if report.refused:
+        warn(f"{report.refused:,} of {report.rows:,} rows have no translation; the column error says why")
+    null = f", {report.null:,} of them null" if report.null else ""
+    before = f"; {report.before:,} were done before" if report.before else ""
+    missing = f"; {report.missing:,} are missing (see the manifest)" if report.missing else ""
+    count, rate = len(report.outputs), report.rows / max(report.seconds, 1e-3)
+    if not count:
+        log(f"{out}: nothing to do{before}{missing}")
+        return
+    done = f"{count:,} file{'s' * (count != 1)} written, {report.rows:,} rows{null}, in {report.seconds:,.1f} s"
+    log(f"{out}: {done}, {rate:,.0f} rows/s{before}{missing}")
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[BulkProgress], None]]:
+    """Give a function that shows progress: a bar with the rate and the time left, or without a terminal lines."""
+    if not shows_progress():
+        yield _ProgressLines()
+        return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    numbers = TextColumn("{task.fields[numbers]}", markup=False)
+    columns = (numbers, BarColumn(), TimeRemainingColumn(compact=True), TextColumn("left"))
+    bar = Progress(*columns, console=terminal_console(), refresh_per_second=4, transient=True)
+    began: list[float] = []
+
+    def show(state: BulkProgress) -> None:
+        if not began:
+            began.append(time.monotonic())
+            bar.start()
+            bar.add_task("", total=1.0, numbers="")
+        bar.update(bar.task_ids[0], completed=state.share, numbers=_numbers(state, began[0]))
+
+    try:
+        yield show
+    finally:
+        bar.stop()
+
+
+class _ProgressLines:
+    """Prints a line of progress from time to time."""
+
+    def __init__(self) -> None:
+        self.began = self.last = time.monotonic()
+
+    def __call__(self, state: BulkProgress) -> None:
+        now = time.monotonic()
+        if now - self.last >= EVERY and state.share < 1:
+            self.last = now
+            left = (now - self.began) * (1 - state.share) / max(state.share, 1e-6)
+            log(f"{_numbers(state, self.began)}, {state.share:.0%} done, {_duration(left)} left")
+
+
+def _numbers(state: BulkProgress, began: float) -> str:
+    rate = state.rows / max(time.monotonic() - began, 1e-3)
+    speed = f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}"
+    return f"file {min(state.units + 1, state.all_units):,} of {state.all_units:,}, {state.rows:,} rows, {speed} rows/s"
+
+
+def _duration(seconds: float) -> str:
+    """Return a time as text.
+
+    >>> _duration(59), _duration(3600), _duration(200_000)
+    ('59 s', '1 h 0 min', '2 d 7 h')
+    """
+    minutes, hours = int(seconds // 60), int(seconds // 3600)
+    if minutes < 1:
+        return f"{seconds:.0f} s"
+    if hours < 1:
+        return f"{minutes} min"
+    return f"{hours} h {minutes % 60} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"

@@ -41,7 +41,7 @@ except ImportError:  # not on Windows
 
 HEAD = "head.json"
 NAME = re.compile(r"[0-9a-f]{32}|\.[0-9a-f]{32}\.(partial|gone)")  # folders of heedful in the cache
-FILE = re.compile(r"[a-z][a-z.]{0,40}")
+FILE = re.compile(r"[a-z][a-z._]{0,40}")
 BLOCK = 1 << 20  # bytes for each checksum
 MOST = 20 * 10**9  # bytes in the cache
 STALE = 24 * 3600  # seconds after which an unfinished folder is removed
@@ -169,15 +169,20 @@ class Arrays:
                 mapped.madvise(mmap.MADV_DONTNEED)
 
 
-def stored(key: str | None, fill: Callable[[Writer], None], log: Log) -> tuple[Arrays, bool]:
-    """Return the folder of a key, and whether it was in the cache; if not, `fill` it. Without a key it is temporary."""
+def stored(
+    key: str | None, fill: Callable[[Writer], None], log: Log, what: str = "sentence pairs"
+) -> tuple[Arrays, bool]:
+    """Return the folder of a key, and whether it was in the cache; if not, `fill` it. Without a key it is temporary.
+
+    `what` is its content, for messages.
+    """
     if key is not None:
         folder = cache_folder() / key
         try:
             if arrays := _opened(folder):
                 return arrays, True
             make_folder(folder.parent)
-            with _writing_alone(folder, log):
+            with _writing_alone(folder, log, what):
                 if arrays := _opened(folder, log):
                     return arrays, True
                 _fill(folder, fill, lasting=True)
@@ -185,7 +190,7 @@ def stored(key: str | None, fill: Callable[[Writer], None], log: Log) -> tuple[A
             _tidy(folder)
             return arrays, False
         except (DiskError, OSError) as error:
-            log(f"the cache cannot be used, so the next run prepares the pairs again: {error}")
+            log(f"the cache cannot be used, so the next run prepares {what} again: {error}")
     with writing(Path(tempfile.gettempdir())):
         folder = Path(tempfile.mkdtemp(prefix="heedful-")) / "pairs"
     try:
@@ -226,7 +231,7 @@ def _opened(folder: Path, log: Log | None = None) -> Arrays | None:
 
 
 @contextmanager
-def _writing_alone(folder: Path, log: Log) -> Iterator[None]:
+def _writing_alone(folder: Path, log: Log, what: str) -> Iterator[None]:
     """Wait until no other process writes this folder; there are few locks, shared by many folders."""
     # Does not wait for a reader if a pipe has that name.
     flags = os.O_WRONLY | os.O_CREAT | getattr(os, "O_NONBLOCK", 0)
@@ -235,7 +240,7 @@ def _writing_alone(folder: Path, log: Log) -> Iterator[None]:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                log("another process is preparing sentence pairs: waiting for it")
+                log(f"another process is preparing {what}: waiting for it")
                 fcntl.flock(file, fcntl.LOCK_EX)
         yield
 

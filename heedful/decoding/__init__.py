@@ -1,4 +1,8 @@
-"""Decoding: greedy, beam search, sampling and continuous batching, over the models' protocol only."""
+"""Decoding: greedy, beam search, sampling and continuous batching, over the models' protocol only.
+
+steps (greedy, sampling) · beam · rules (what may be decoded) · continuous_batching (for a service) · ensemble ·
+slot_decoder (the same over static shapes, captured as CUDA graphs).
+"""
 
 from heedful.decoding.beam import Finished, beam, beam_steps
 from heedful.decoding.continuous_batching import ContinuousBatch
@@ -11,6 +15,7 @@ from heedful.decoding.rules import (
     length_limit,
     log_probs,
 )
+from heedful.decoding.slot_decoder import SlotDecoder
 from heedful.decoding.steps import DecodeStep, Sampler, argmax, decode_steps, greedy, sample
 
 __all__ = [
@@ -22,6 +27,7 @@ __all__ = [
     "Hypothesis",
     "Rules",
     "Sampler",
+    "SlotDecoder",
     "argmax",
     "batch_by_length",
     "beam",

@@ -18,6 +18,7 @@ from heedful.text import END, START
 
 Finished = list[tuple[int, list[Hypothesis]]]  # numbers of sentences, and the hypotheses of each, best first
 CAPACITY = 64  # tokens there is room for at first; it is doubled when it is full
+ROWS = 64  # hypotheses whose scores are computed at a time on a CPU: all at once would not stay in its caches
 
 
 @dataclass
@@ -145,10 +146,8 @@ def beam_steps(
         if t == live.tokens.shape[2]:
             live, done = live.grow(), done.grow()
         hidden, state, _ = model.step(y, state, memory)
-        scores = rules.apply(log_probs_(model.logits(hidden[:, -1])), live.tokens.flatten(0, 1)[:, :t])
-        if (cut := rules.end(scores, t)) is not None:
-            live.cut = cut.view(-1, K)  # of those that end here, and of no others
-        ahead = _continue(scores, live.scores)
+        ahead, cut = _best_continuations(model, hidden[:, -1], live, rules, t)
+        live.cut = live.cut if cut is None else cut  # of those that end here, and of no others
         broken = ahead.scores[:, 0].isnan()  # NaN sorts as the largest, so it is the first
         ended = ahead.tokens == END
         # Only the best K count as finished; the others are there so that K can go on when some of those end.
@@ -176,6 +175,27 @@ def beam_steps(
             yield []
             state = state.select((first + parents).flatten())
         y = live.tokens[:, :, t].reshape(-1, 1)
+
+
+def _best_continuations(
+    model: Seq2Seq, hidden: Tensor, live: _Hypotheses, rules: Rules, t: int
+) -> tuple[_Continuations, Tensor | None]:
+    """Return the best 2K continuations of each sentence by token t, and which were cut (B, K), None for none."""
+    B, K = live.scores.shape
+    size = max(1, ROWS // K) if hidden.is_cpu else B
+    parts, cuts = [], []
+    for begin in range(0, B, size):
+        some = slice(begin, begin + size)
+        ours = rules if size >= B else rules.part(some)
+        scores = log_probs_(model.logits(hidden[begin * K : (begin + size) * K]))
+        scores = ours.apply(scores, live.tokens[some, :, :t].flatten(0, 1))
+        cut = ours.end(scores, t)
+        cuts.append(live.cut[some] if cut is None else cut.view(-1, K))
+        parts.append(_continue(scores, live.scores[some]))
+    last = rules.last(t) is not None
+    if len(parts) == 1:
+        return parts[0], cuts[0] if last else None
+    return _Continuations(*(torch.cat(each) for each in zip(*parts, strict=True))), torch.cat(cuts) if last else None
 
 
 def _continue(scores: Tensor, live: Tensor) -> _Continuations:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.decoding.rules import log_probs_
-from heedful.models import Memory, NeedWeights, Seq2Seq, State, Step
+from heedful.models import Memory, NeedWeights, Reread, Seq2Seq, SlotState, State, Step
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,32 @@ class _States:
         return _States(tuple(one.put(rows, two) for one, two in zip(self.each, other.each, strict=True)))
 
 
+class _EachSlots:
+    """The slots of each model."""
+
+    def __init__(self, each: Sequence[SlotState]) -> None:
+        self.each = each
+
+    @property
+    def nbytes(self) -> int:
+        """How much memory they take together."""
+        return sum(one.nbytes for one in self.each)
+
+    def put(self, slots: Tensor, memory: Memory) -> None:
+        """Begin new sentences in some slots."""
+        for one, own in zip(self.each, cast(_Memories, memory).each, strict=True):
+            one.put(slots, own)
+
+    def step(self, y: Tensor, t: Tensor) -> Tensor:
+        """Decode one token for each row; return log p.  y (B·K,), t (B,) -> (B·K, V)."""
+        return _mean_log_probs([one.step(y, t) for one in self.each])
+
+    def advance(self, parents: Tensor | None) -> None:
+        """Go to the next position."""
+        for one in self.each:
+            one.advance(parents)
+
+
 class Ensemble(nn.Module):
     """A model whose probabilities are the mean of its models' probabilities, p(y) = 1/M Σ_m p_m(y).
 
@@ -83,9 +109,29 @@ class Ensemble(nn.Module):
         """Decode n tokens by every model; `hidden` is log p already.  y (R, n) -> hidden (R, n, V)."""
         members = zip(self._models, state.each, memory.each, strict=True)
         steps = [model.step(y, own, source, need_weights) for model, own, source in members]
-        log_p = torch.stack([log_probs_(m.logits(s.hidden)) for m, s in zip(self._models, steps, strict=True)])
-        hidden = log_p.logsumexp(0) - math.log(len(steps))
+        hidden = self._log_p([s.hidden for s in steps])
         return Step(hidden, _States(tuple(s.state for s in steps)), _mean([s.weights for s in steps]))
+
+    def reread(
+        self,
+        y: Tensor,
+        lengths: Sequence[int],
+        memory: _Memories,
+        need_weights: NeedWeights | None = None,
+        need_hidden: bool = True,
+    ) -> Reread:
+        """Decode whole sentences by every model; `hidden` is log p already.  y (B, T) -> hidden (N, V)."""
+        each = [model.reread(y, lengths, own, need_weights, need_hidden) for model, own in self.members(memory)]
+        hidden = [one.hidden for one in each if one.hidden is not None]
+        return Reread(self._log_p(hidden) if hidden else None, _mean([one.weights for one in each]))
+
+    def _log_p(self, hidden: Sequence[Tensor]) -> Tensor:
+        """Return the log of the mean of the models' probabilities.  M (…, D) -> (…, V)."""
+        return _mean_log_probs([m.logits(h) for m, h in zip(self._models, hidden, strict=True)])
+
+    def slots(self, memory: _Memories, K: int, capacity: int) -> _EachSlots:
+        """Return every model's decoder over static shapes."""
+        return _EachSlots([model.slots(own, K, capacity) for model, own in self.members(memory)])
 
     def norms(self, memory: _Memories) -> Tensor | None:
         """Return the mean of the models' norms.  (B, L, H, S)."""
@@ -102,6 +148,11 @@ class Ensemble(nn.Module):
     @property
     def _models(self) -> list[Seq2Seq]:
         return list(self.models)  # type: ignore[arg-type]
+
+
+def _mean_log_probs(logits: Sequence[Tensor]) -> Tensor:
+    """Return log 1/M Σ_m p_m(y); the logits of each model are overwritten.  (…, V)."""
+    return torch.stack([log_probs_(each) for each in logits]).logsumexp(0) - math.log(len(logits))
 
 
 def _mean(weights: Sequence[Tensor | None]) -> Tensor | None:

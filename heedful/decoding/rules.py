@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import NamedTuple, TypedDict
 
@@ -109,6 +110,9 @@ class Decoding:
         return float((length if self.penalty == "length" else (5 + length) / 6) ** self.alpha)
 
 
+GREEDY = Decoding()
+
+
 def length_limit(length: int, how: Decoding | None = None, prefix: int = 0) -> int:
     """Return the most tokens, `</s>` included, that a translation of `length` source tokens may have."""
     if how and how.max_length:
@@ -132,7 +136,8 @@ class Hypothesis(NamedTuple):
     """A decoded sentence: token ids, ending with `</s>`; the log-probability of each; whether the limit cut it short.
 
     It was cut short if `</s>` is in the last position allowed and would not have been chosen there freely: it was not
-    drawn, or another token was more probable.
+    drawn, or another token was more probable. A hypothesis of another engine has one log-probability, that of all
+    tokens together, or none if it is not known.
 
     Where a model computes NaN, the sentence ends there, with NaN for its last log-probability; `check` raises an
     error for such a hypothesis.
@@ -164,7 +169,7 @@ def log_probs(logits: Tensor) -> Tensor:
 def log_probs_(logits: Tensor) -> Tensor:
     """Return the same, and overwrite the logits, which saves a copy."""
     logits = logits.float()
-    logits[..., START] = -torch.inf
+    logits.select(-1, START).fill_(-torch.inf)
     return logits.log_softmax(-1)
 
 
@@ -204,8 +209,8 @@ class Rules:
         settings: Decoding | None = None,
         prefixes: Sequence[Sequence[int]] | None = None,
     ) -> None:
-        settings = settings or Decoding()
-        _check_limits(limits, settings, prefixes)
+        settings = settings or GREEDY
+        check_limits(limits, settings, prefixes)
         self.capacity = max(limits, default=0)
         self.shortest = min(limits, default=0)
         self.limits = torch.tensor(limits, dtype=torch.long, device=device)
@@ -219,6 +224,12 @@ class Rules:
         """Keep some sentences."""
         self.limits, self.prefixes = self.limits[rows], self.prefixes[rows]
         self.shortest = int(self.limits.min()) if len(self.limits) else 0
+
+    def part(self, some: slice) -> Rules:
+        """Return the rules of some sentences side by side, without a copy."""
+        rules = copy(self)
+        rules.limits, rules.prefixes = self.limits[some], self.prefixes[some]
+        return rules
 
     def join(self, other: Rules) -> None:
         """Append the sentences of other rules."""
@@ -255,7 +266,7 @@ class Rules:
         t = tokens.shape[1]
         K = scores.shape[0] // max(len(self.limits), 1)
         free = scores.clone() if t < self.forced else None
-        scores[:, PAD] = -torch.inf
+        scores.select(1, PAD).fill_(-torch.inf)
         end = scores[:, END].clone() if t < self.at_least else None
         if end is not None:
             scores[:, END] = -torch.inf
@@ -299,7 +310,7 @@ class Rules:
         scores.scatter_(1, torch.where(same, followers, PAD), -torch.inf)
 
 
-def _check_limits(limits: Sequence[int], settings: Decoding, prefixes: Sequence[Sequence[int]] | None) -> None:
+def check_limits(limits: Sequence[int], settings: Decoding, prefixes: Sequence[Sequence[int]] | None) -> None:
     """Raise ConfigError for a limit that is too small for min_length, or for the prefix."""
     for b, limit in enumerate(limits):
         forced, least = len(prefixes[b]) if prefixes else 0, settings.min_length

@@ -387,20 +387,18 @@ def without_head(translator: heedful.Translator, head: EncoderHead) -> Iterator[
 
     Its columns of W_o are zero, so that every implementation of attention computes the same.
     """
-    import torch
-
     attention: MultiHead = translator.parts.model.encoder[head.layer - 1].inside  # type: ignore[index, union-attr]
     if not 1 <= head.head <= attention.W_o.in_features // attention.C:
         raise ConfigError(f"there is no {head}; a layer has {attention.W_o.in_features // attention.C} heads")
     columns = slice((head.head - 1) * attention.C, head.head * attention.C)
-    weight = attention.W_o.weight.data
-    kept = weight[:, columns].clone()
+    kept = attention.W_o.weight.data[:, columns].clone()
     try:
-        with torch.no_grad():
-            weight[:, columns] = 0
+        attention.W_o.weight.data[:, columns] = 0
+        translator.to(translator.device)  # packs the weights anew
         yield
     finally:
-        weight[:, columns] = kept
+        attention.W_o.weight.data[:, columns] = kept
+        translator.to(translator.device)
 
 
 def _feminine(english: str) -> bool:

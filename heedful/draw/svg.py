@@ -101,6 +101,7 @@ def picture(
     weights = trace.checked_words()
     if weights is None:
         return message(trace, title)
+    confidence = confidence and trace.scored
     T, S = weights.shape
     for source, target in sorted(gold or ()):
         if not (0 <= source < S and 0 <= target < T):

@@ -49,7 +49,7 @@ def heatmap(trace: Trace, width: int = 80, ascii_only: bool = False, confidence:
     if weights is None:
         return "\n".join([*_legend(trace, width, ascii_only), *textwrap.wrap(NO_WEIGHTS, width)])
     targets = [cut_columns(w.text, WORD, ascii_only) for w in trace.target.words]
-    if confidence and not (trace.inside or trace.caption):
+    if confidence and trace.scored and not (trace.inside or trace.caption):
         targets = [f"{share:>4.0%} {word}" for share, word in zip(trace.confidences(), targets, strict=True)]
         right = "  conf"
     else:

@@ -224,7 +224,7 @@ def split_sentences(trace: Trace) -> list[Trace]:
     parts = []
     for (source, columns), (target, rows) in zip(sources, targets, strict=True):
         read = None if trace.read is None else trace.read[rows, columns]
-        parts.append(Trace(source, target, None, trace.log_probs[rows], trace.readout, read))
+        parts.append(Trace(source, target, None, trace.log_probs[rows], trace.readout, read, engine=trace.engine))
     return parts
 
 

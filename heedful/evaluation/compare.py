@@ -109,7 +109,7 @@ def compare(  # noqa: PLR0913  (the options of the command)
     test: str = "randomisation",
     resamples: int = RESAMPLES,
     seed: int = SEED,
-    batch_tokens: int = 4096,
+    batch_tokens: int = 0,
     progress: ProgressBar = no_progress,
     images: str | Path | None = None,
     regions: Sequence[Region] | str | Path | None = None,

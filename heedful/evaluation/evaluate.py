@@ -123,7 +123,7 @@ def evaluate(  # noqa: PLR0913  (the options of the command)
     resamples: int = RESAMPLES,
     seed: int = SEED,
     copy_unknown: bool = False,
-    batch_tokens: int = 4096,
+    batch_tokens: int = 0,
     progress: ProgressBar = no_progress,
     images: str | Path | None = None,
     regions: Sequence[Region] | str | Path | None = None,

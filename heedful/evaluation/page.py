@@ -17,8 +17,8 @@ from heedful.draw import html as drawn
 from heedful.draw.picture import FONTS, clean, number
 from heedful.metrics import exact_match
 from heedful.metrics.scores import LengthRow, LengthTable
-from heedful.text.codec import unspaced
 from heedful.text.graphemes import boundary_after
+from heedful.trace.trace import unspaced
 
 # The browser loads nothing and runs nothing, whatever a sentence holds.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"

@@ -111,7 +111,7 @@ def report(  # noqa: PLR0913  (the options of the command)
     title: str = "",
     resamples: int = RESAMPLES,
     seed: int = SEED,
-    batch_tokens: int = 4096,
+    batch_tokens: int = 0,
     progress: ProgressBar = no_progress,
 ) -> EvaluationReport:
     """Evaluate systems on test sentences, and write an HTML page about them to `out`, if it is given.

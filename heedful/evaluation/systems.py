@@ -273,7 +273,6 @@ def _line(where: str, cells: Sequence[str]) -> ReferencedLine:
     return ReferencedLine(where, source, tuple(filter(None, references)))
 
 
-CHUNK = 1000  # sentences translated between two calls of `progress`; enough to sort them by length
 IMAGES = 256  # images captioned at once
 
 
@@ -341,7 +340,7 @@ def run(
     *,
     translator: heedful.Translator | None = None,
     copy_unknown: bool = False,
-    batch_tokens: int = 4096,
+    batch_tokens: int = 0,
     progress: ProgressBar = no_progress,
 ) -> SystemOutput:
     """Translate a test set, each line as one sentence, and compute the statistics of every metric.
@@ -410,8 +409,9 @@ def _translated(
         raise DataError(f"{name}: {why}; swap sources and references, or take another model")
     done: list[heedful.Translation] = []
     with progress(f"translating with {name}", len(rows)) as count:
-        for first in range(0, len(rows), CHUNK):
-            sources = [row.source for row in rows[first : first + CHUNK]]
+        size = translator.texts_at_once(trace=False)
+        for first in range(0, len(rows), size):
+            sources = [row.source for row in rows[first : first + size]]
             done += translator.translate(
                 sources,
                 decoding,
@@ -454,7 +454,7 @@ def point(
     translator: heedful.Translator,
     encoded: Sequence[EncodedImage],
     gold: Sequence[Sequence[tuple[str, Sequence[Region]]]],
-    batch_tokens: int = 4096,
+    batch_tokens: int = 0,
 ) -> list[PointedLine]:
     """Return the gold words of each image's captions, and whether each points right by the model's read-out.
 

@@ -2,7 +2,8 @@
 
 unrolled (a recurrent encoder or decoder over all steps, as one operation) · cpu/ (its steps with their gradients; the
 Transformer's encoder and decoder with few operations; packed weights) · triton/ (kernels, and `policy`, which decides
-where they are used). A score declares its fast version by `Score.fused`.
+where they are used) · cuda_graphs (captured work, for training and decoding). A score declares its fast version by
+`Score.fused`.
 """
 
 __all__: list[str] = []

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heedful.errors import DataError
-from heedful.text.codec import unspaced
+from heedful.trace.trace import unspaced
 
 ORDERS = 4  # n-grams of 1 to this many tokens
 SIGMA = 6.0  # of the penalty for a length that differs from the reference's, in tokens

@@ -8,12 +8,23 @@ from torch import Tensor, nn
 
 from heedful.config import FixedConfig, ImageConfig, ModelConfig, RnnConfig, TransformerConfig
 from heedful.errors import ConfigError
-from heedful.fused.cpu.transformer import pack_weights
-from heedful.models.protocol import Memory, NeedWeights, Seq2Seq, State, Step
+from heedful.fused.cpu.linear import pack_weights
+from heedful.models.protocol import Memory, NeedWeights, Reread, Seq2Seq, SlotState, State, Step
 from heedful.models.rnn import Bahdanau, Fixed, Luong
 from heedful.models.transformer import Transformer
 
-__all__ = ["Memory", "NeedWeights", "Network", "Seq2Seq", "State", "Step", "build", "pack_weights"]
+__all__ = [
+    "Memory",
+    "NeedWeights",
+    "Network",
+    "Reread",
+    "Seq2Seq",
+    "SlotState",
+    "State",
+    "Step",
+    "build",
+    "pack_weights",
+]
 
 ORDERS = {"bahdanau": Bahdanau, "luong": Luong}
 
@@ -22,7 +33,7 @@ class Network(nn.Module, Seq2Seq):
     """The type of a model, for the type checker: a module that keeps the protocol."""
 
     def bf16_weights(self) -> list[Tensor]:
-        """Return the weights of which training in bf16 may keep rounded copies (`heedful.training.cuda_graphs`)."""
+        """Return the weights of which training in bf16 may keep rounded copies (`heedful.training.bf16_weights`)."""
         raise NotImplementedError
 
 

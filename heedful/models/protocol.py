@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, Self
 
@@ -18,7 +19,8 @@ class Memory:
 
     `keys` are the keys of each attention (and the values, where they are not h); `last` are a recurrent encoder's last
     states h(T), bottom layer first; `weights` (B, L, H, S, S) are those of the encoder's self-attention, if needed.
-    Everything is batch first, so that rows can be selected. `padded` is False if there is certainly no padding.
+    Everything is batch first, so that rows can be selected. `padded` is False if there is certainly no padding;
+    `zeroed` is True if the keys are certainly 0 there, where otherwise they may be anything, also NaN.
     """
 
     h: Tensor
@@ -27,6 +29,7 @@ class Memory:
     last: tuple[Tensor, ...] = ()
     weights: Tensor | None = None
     padded: bool = True
+    zeroed: bool = False
 
     def select(self, rows: Tensor) -> Memory:
         """Return the memory of some sentences, in the order of `rows`."""
@@ -37,6 +40,7 @@ class Memory:
             tuple(s[rows] for s in self.last),
             None if self.weights is None else self.weights[rows],
             self.padded,
+            self.zeroed,
         )
 
     def pad_to(self, S: int) -> Memory:
@@ -50,7 +54,8 @@ class Memory:
             return F.pad(x, (0,) * (2 * (x.ndim - dim) - 1) + (S - x.shape[dim],))
 
         # The source is the last axis of keys but one.
-        return Memory(fit(self.h, 1), fit(self.keep, 1), tuple(fit(k, k.ndim - 2) for k in self.keys), self.last)
+        keys = tuple(fit(k, k.ndim - 2) for k in self.keys)
+        return Memory(fit(self.h, 1), fit(self.keep, 1), keys, self.last, zeroed=self.zeroed)
 
     def join(self, other: Memory) -> Memory:
         """Return the sentences of both, these first; both have the same number of positions."""
@@ -59,14 +64,14 @@ class Memory:
             return tuple(torch.cat(pair) for pair in zip(ours, theirs, strict=True))
 
         (h, keep), keys = both((self.h, self.keep), (other.h, other.keep)), both(self.keys, other.keys)
-        return Memory(h, keep, keys, both(self.last, other.last))
+        return Memory(h, keep, keys, both(self.last, other.last), zeroed=self.zeroed and other.zeroed)
 
     def put(self, rows: Tensor, other: Memory) -> Memory:
         """Overwrite some `rows` by other sentences, with the same number of positions. It consumes both."""
         pairs = ((self.h, other.h), (self.keep, other.keep), *zip(self.keys, other.keys, strict=True))
         for ours, theirs in (*pairs, *zip(self.last, other.last, strict=True)):
             ours.index_copy_(0, rows, theirs)
-        return Memory(self.h, self.keep, self.keys, self.last)
+        return Memory(self.h, self.keep, self.keys, self.last, zeroed=self.zeroed and other.zeroed)
 
 
 class State(Protocol):
@@ -122,6 +127,44 @@ class Step(NamedTuple):
     weights: Tensor | None
 
 
+class Reread(NamedTuple):
+    """The result of `reread`: hidden (N, …) of the N real tokens, sentence by sentence; weights (B, L, H, T, S).
+
+    Each is None if not needed, and `weights` for a model without attention. Weights of padding may be anything.
+    """
+
+    hidden: Tensor | None
+    weights: Tensor | None
+
+
+class SlotState(Protocol):
+    """A decoder over static shapes: B slots with K rows each, one sentence in a slot, each at its own position.
+
+    Its tensors stay where they are, and nothing is read from the device, so that a step can be captured as a CUDA
+    graph. Sentences enter at any step; a slot that is empty or finished computes numbers that nobody reads.
+    """
+
+    @property
+    def nbytes(self) -> int:
+        """How much memory its tensors take, without the source."""
+        ...
+
+    def put(self, slots: Tensor, memory: Memory) -> None:
+        """Begin new sentences in some slots.  slots (n,), a memory of n sentences."""
+        ...
+
+    def step(self, y: Tensor, t: Tensor) -> Tensor:
+        """Decode one token for each row; the caller may overwrite the logits.  y (B·K,), t (B,) -> (B·K, V).
+
+        `y` are the tokens at position `t` of each slot; `advance` has to follow.
+        """
+        ...
+
+    def advance(self, parents: Tensor | None) -> None:
+        """Go to the next position: row r continues what row `parents[r]` holds, or with None itself."""
+        ...
+
+
 class Seq2Seq(Protocol):
     """One protocol for every model. One step of T tokens equals T steps of one token, to rounding.
 
@@ -142,6 +185,28 @@ class Seq2Seq(Protocol):
 
     def step(self, y: Tensor, state: State, memory: Memory, need_weights: NeedWeights | None = None) -> Step:
         """Decode n target tokens.  y (R, n): n = 1 while decoding, n = T for teacher forcing or a forced prefix."""
+        ...
+
+    def reread(
+        self,
+        y: Tensor,
+        lengths: Sequence[int],
+        memory: Memory,
+        need_weights: NeedWeights | None = None,
+        need_hidden: bool = True,
+    ) -> Reread:
+        """Decode whole sentences with teacher forcing.  y (B, T), of which the first `lengths` tokens are real.
+
+        What `step` computes for the real tokens, as far as it is needed: without `need_hidden`, the decoder stops at
+        the weights.
+        """
+        ...
+
+    def slots(self, memory: Memory, K: int, capacity: int) -> SlotState:
+        """Return a decoder over static shapes, whose source is in `memory`: it is overwritten when sentences enter.
+
+        Each sentence of the memory is a slot, with K rows; at most `capacity` tokens are decoded for it.
+        """
         ...
 
     def logits(self, hidden: Tensor) -> Tensor:

@@ -6,16 +6,17 @@ cell and the score declare a fast version, all steps are one operation (`heedful
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from heedful.attention import FusedScore, Score, attend, build_score
+from heedful.attention import FusedScore, Score, attend, build_score, until
 from heedful.config import CELLS as CELL_NAMES
 from heedful.config import FixedConfig, ImageConfig, RecurrentConfig, Registry, RnnConfig
 from heedful.errors import ConfigError, ShapeError
@@ -32,8 +33,9 @@ from heedful.fused.unrolled import (
     unrolled_encoder,
 )
 from heedful.models.image import RegionEncoder
-from heedful.models.layers import Dropout, embedding
-from heedful.models.protocol import Memory, NeedWeights, Step
+from heedful.models.layers import Dropout, Linear, embedding
+from heedful.models.protocol import Memory, NeedWeights, Reread, Seq2Seq, Step
+from heedful.models.slots import RecurrentSlots
 
 CellState = tuple[Tensor, ...]  # (s,), or (s, m) for the LSTM with its cell state m; each (B, D)
 
@@ -132,6 +134,12 @@ class RecurrentState:
     def top(self) -> Tensor:
         """s_t of the uppermost layer, (B, D): the query."""
         return self.cells[-1][0]
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All tensors of the state, in order; each (R, D)."""
+        cells = tuple(tensor for cell in self.cells for tensor in cell)
+        return cells if self.feed is None else (*cells, self.feed)
 
     def select(self, rows: Tensor) -> RecurrentState:
         """Return the state of some sentences, in the order of `rows`."""
@@ -290,8 +298,8 @@ class Cell(nn.Module):
     def __init__(self, kind: str, parts: tuple[int, ...], D: int) -> None:
         super().__init__()
         self.kind = CELLS[kind]
-        self.W = nn.ModuleList(nn.Linear(part, self.kind.gates * D, bias=i == 0) for i, part in enumerate(parts))
-        self.U = nn.Linear(D, self.kind.gates * D)
+        self.W = nn.ModuleList(Linear(part, self.kind.gates * D, bias=i == 0) for i, part in enumerate(parts))
+        self.U = Linear(D, self.kind.gates * D)
         initialise(self.U.weight, self.U.bias, D, forget=kind == "lstm")
 
     def project(self, part: int, x: Tensor) -> Tensor:
@@ -309,7 +317,7 @@ class Cell(nn.Module):
 
     def forward(self, x: Tensor, state: CellState) -> CellState:
         """Go one step.  x (B, gates·D), projected; state before -> state after."""
-        u = F.linear(state[0], self.U.weight, self.U.bias)
+        u = self.U(state[0])
         return self.kind.best(x, u, *state)(x, u, state)
 
 
@@ -360,9 +368,9 @@ class Output(nn.Module):
         self.dropout = Dropout(config.dropout)
         self.tied = config.tied
         if self.tied:
-            self.W = nn.Linear(width + target.embedding_dim, target.embedding_dim, bias=False)
+            self.W = Linear(width + target.embedding_dim, target.embedding_dim, bias=False)
         else:
-            self.W = nn.Linear(width, target.num_embeddings)
+            self.W = Linear(width, target.num_embeddings)
 
     def hidden(self, features: Tensor, e: Tensor) -> Tensor:
         """Return what `logits` takes.  features, [s_t; c_t] say, (B, n, width), e (B, n, embedding) -> (B, n, …)."""
@@ -407,6 +415,27 @@ class Recurrent(nn.Module):
     def start(self, memory: Memory, capacity: int) -> RecurrentState:
         """Return s_0, made from h(T). A recurrent state needs no capacity."""
         return RecurrentState(self.bridge(memory.last))
+
+    @abstractmethod
+    def step(self, y: Tensor, state: RecurrentState, memory: Memory, need_weights: NeedWeights | None = None) -> Step:
+        """Decode n tokens.  y (R, n) -> hidden (R, n, …), the state after them, weights (R, 1, 1, n, S) if needed."""
+
+    def reread(
+        self,
+        y: Tensor,
+        lengths: Sequence[int],
+        memory: Memory,
+        need_weights: NeedWeights | None = None,
+        need_hidden: bool = True,
+    ) -> Reread:
+        """Decode whole sentences with teacher forcing.  y (B, T) -> hidden (N, …), weights (B, 1, 1, T, S)."""
+        hidden, _, weights = self.step(y, self.start(memory, y.shape[1]), memory, need_weights)
+        real = until(torch.tensor(lengths, device=y.device), y.shape[1])
+        return Reread(hidden[real] if need_hidden else None, weights)
+
+    def slots(self, memory: Memory, K: int, capacity: int) -> RecurrentSlots:
+        """Return a decoder over static shapes; a recurrent state needs no capacity."""
+        return RecurrentSlots(cast(Seq2Seq, self), memory, K)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return the scores of all tokens.  hidden (…, width) -> (…, V)."""
@@ -570,7 +599,7 @@ class Luong(Recurrent):
         self.feed, self.tied = config.feed, config.tied
         self.score = build_score(config.score, D, E, config.score_width or D)
         self.stack = Stack(config, (config.embedding, D) if config.feed else (config.embedding,))
-        self.mix = nn.Linear(D + E, D) if config.feed or not config.tied else None
+        self.mix = Linear(D + E, D) if config.feed or not config.tied else None
         self.output = Output(D + E if config.tied else D, self.embedding, config)
 
     def start(self, memory: Memory, capacity: int) -> RecurrentState:

@@ -1,7 +1,7 @@
 """The Transformer: attention between the two sentences, and inside each of them, in place of recurrence.
 
 `EncoderLayer` and `DecoderLayer` are the definition. Without gradients, `heedful.fused.cpu` computes the same with
-fewer operations: `fast_encode` a sentence, `FastDecoder` a token.
+fewer operations: `fast_encode` a source, `FastDecoder` a token, `fast_reread` a whole target.
 
 The output g of a sub-layer is added to x only where x is read next, and normalised there. So in training on a GPU the
 sum, its dropout and LN are one kernel (`heedful.fused.triton.sublayers`), in bf16 and fp16 only: in fp32 a Transformer
@@ -11,7 +11,7 @@ trained slower with the kernels than without.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -24,12 +24,22 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from heedful.attention import attend, causal, mask_bias, scaled
 from heedful.config import ImageConfig, TransformerConfig
 from heedful.errors import ConfigError, ShapeError
-from heedful.fused.cpu.transformer import FastDecoder, Packable, cross_keys, fast_encode
+from heedful.fused.cpu.linear import Packable
+from heedful.fused.cpu.transformer import (
+    FastDecoder,
+    FastLayers,
+    PackedOutput,
+    PackedRows,
+    cross_keys,
+    fast_encode,
+    fast_reread,
+)
 from heedful.fused.triton.policy import usable
 from heedful.fused.triton.sublayers import DropoutMasks, relu_dropout, residual_norm
 from heedful.models.image import Regions
 from heedful.models.layers import dropout, embedding
-from heedful.models.protocol import Memory, NeedWeights, Step
+from heedful.models.protocol import Memory, NeedWeights, Reread, Step
+from heedful.models.slots import TransformerSlots
 
 ROWS = 2  # factor by which the rows grow when sentences join
 FIRST = 32  # tokens there is room for at first; it is doubled when it is full
@@ -39,7 +49,8 @@ class Cache:
     """The state of the decoder: keys and values of `length` tokens in each of L layers, at most `capacity`.
 
     They are in one `buffer` (L, 2, R, H, size, C): new tokens are written to it, and all tokens so far are a view of
-    it. With gradients enabled nothing may be overwritten, and tokens are concatenated instead (`with_grad`).
+    it; what follows them is 0. With gradients enabled nothing may be overwritten, and tokens are concatenated instead
+    (`with_grad`).
 
     Sentences may `join` that begin later: the last tokens of all are at the same index, and `offset` (R,) is the number
     of positions before the first token of each. Only one token at a time can be decoded then.
@@ -99,7 +110,8 @@ class Cache:
             R, size = len(rows), self.buffer.shape[4]
             if self.spare is None or self.spare.shape[2] < R or self.spare.shape[4] != size:
                 self.spare = self._empty(R, size)
-            selected, before = self.spare[:, :, :R], self.buffer if self.rows is None else self.rows
+            selected = self.spare if self.spare.shape[2] == R else self.spare[:, :, :R]
+            before = self.buffer if self.rows is None else self.rows
             torch.index_select(self.buffer[..., : self.length, :], 2, rows, out=selected[..., : self.length, :])
             self.buffer, self.rows, self.spare = selected, self.spare, before
         return self
@@ -146,7 +158,7 @@ class Cache:
         old, kept = self.buffer, self.length - gone
         self.length, self.capacity = kept, self.capacity - gone
         size = min(max(FIRST, kept + n, 2 * kept), self.capacity)
-        self.buffer, self.rows = like.new_empty(self.L, 2, R, H, size, C), None
+        self.buffer, self.rows = like.new_zeros(self.L, 2, R, H, size, C), None
         if self.offset is not None:
             self.offset = self.offset - gone
         if old is not None:
@@ -156,11 +168,10 @@ class Cache:
     def _empty(self, R: int, size: int) -> Tensor:
         assert self.buffer is not None
         L, two, _, H, _, C = self.buffer.shape
-        return self.buffer.new_empty(L, two, R, H, size, C)
+        return self.buffer.new_zeros(L, two, R, H, size, C)
 
 
 POSITIONS = 256  # encodings that are computed at first
-FEW = 64  # rows up to which a product is small
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
 HALVES = (torch.bfloat16, torch.float16)
 # All but cuDNN's: with torch 2.11 its gradients in bf16 were NaN for some shapes, 64 by 80 tokens say.
@@ -438,9 +449,8 @@ class Transformer(Packable):
         self.b_o = nn.Parameter(torch.zeros(target)) if config.bias else None
         self.table: Tensor | None = None  # of positions; not a buffer, which would be synchronised between processes
         self.earlier: list[Tensor] = []  # all such tables: a captured CUDA graph keeps reading its own
-        self.packed: Tensor | None  # a copy of the output weights for small products
-        self.register_buffer("packed", None, persistent=False)
-        self.packed_from = (0, 0)
+        self.packed: FastLayers | None = None  # the weights of all layers, packed for decoding
+        self.packed_output: PackedOutput | None = None
         for module in [*self.encoder.modules(), *self.decoder.modules()]:
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)
@@ -479,11 +489,12 @@ class Transformer(Packable):
         keep = torch.ones(h.shape[:2], dtype=torch.bool, device=h.device) if keep is None else keep
         fast = not (x.is_cuda or self.training or torch.is_grad_enabled() or torch.is_autocast_enabled("cpu"))
         if fast and need_weights is None:
-            padded = not whole and (len(x) > 1 or not bool(keep.all()))
+            padded = not whole and not bool(keep.all())
             mask = Mask.of(keep, h) if padded else Mask()
-            h = h.masked_fill(~keep[..., None], 0) if padded else h
-            h = self.LN_h(fast_encode(h, self.encoder, mask.bias, mask.some, self.pre))
-            return Memory(h, keep, cross_keys(h, self.decoder), padded=padded)
+            rows = PackedRows(keep.shape[0], keep.shape[1], keep.flatten().nonzero()[:, 0] if padded else None)
+            layers = self.fast_layers()
+            h = self.LN_h(fast_encode(h, layers, mask.bias, mask.some, rows))
+            return Memory(h, keep, cross_keys(h, layers, rows), padded=padded, zeroed=True)
         h = h if whole else h.masked_fill(~keep[..., None], 0)  # the vector of padding may be anything, also NaN
         mask, all_weights = Mask() if whole else Mask.of(keep, h), []
         stream = Stream.of(h, self.training)
@@ -502,6 +513,10 @@ class Transformer(Packable):
         cache.new_rows = memory.keep.shape[0]
         return cache
 
+    def slots(self, memory: Memory, K: int, capacity: int) -> TransformerSlots:
+        """Return a decoder over static shapes, with a cache that never grows."""
+        return TransformerSlots(self, memory, K, capacity)
+
     def step(self, y: Tensor, state: Cache, memory: Memory, need_weights: NeedWeights | None = None) -> Step:
         """Decode n tokens.  y (R, n) -> hidden (R, n, D), the cache with them, weights (R, L, H, n, S) if needed."""
         n = y.shape[1]
@@ -513,34 +528,87 @@ class Transformer(Packable):
             and not self.training
             and not state.with_grad
         ):
-            state.fast = state.fast or FastDecoder(self.decoder, self.channels, self.pre)
+            state.fast = state.fast or FastDecoder(self.fast_layers())
             s = state.fast(s[:, 0], state, memory)[:, None]
             state.advance(1)
             return Step(self.LN_s(s), state, None)
         if state.offset is not None:
             raise ShapeError("sentences that began at different times are decoded one token at a time, without weights")
-        selected = None
-        if need_weights is not None and need_weights.layer is not None:
-            selected = need_weights.layer_of(len(self.decoder))
+        stream, weights = self._layers(s, state, memory, need_weights, len(self.decoder))
+        state.advance(n)
+        _, s = add_and_norm(stream, self.LN_s, self.dropout if self.training else 0.0)
+        return Step(s, state, weights)
+
+    def _layers(
+        self, s: Tensor, state: Cache, memory: Memory, need_weights: NeedWeights | None, depth: int
+    ) -> tuple[Stream, Tensor | None]:
+        """Go through the first `depth` layers.  s (R, n, D) -> (R, n, D), weights (R, L, H, n, S) if needed."""
+        n, weighted = s.shape[1], self._weighted(need_weights)
         all_weights = []
         back = Mask.causal(n, state.length + n, s, need_weights is not None)
         across = Mask.of(memory.keep, s) if memory.padded else Mask()
         stream = Stream.of(s, self.training)
-        for number, layer in enumerate(self.decoder):
-            needed = need_weights if selected in (None, number) else None
+        for number, layer in enumerate(self.decoder[:depth]):
+            needed = need_weights if number in weighted else None
             stream, weights = layer(stream, state, number, memory, (back, across), needed)
             all_weights += [] if weights is None else [weights]
-        state.advance(n)
-        _, s = add_and_norm(stream, self.LN_s, self.dropout if self.training else 0.0)
-        return Step(s, state, torch.stack(all_weights, dim=1) if need_weights else None)
+        return stream, torch.stack(all_weights, dim=1) if need_weights else None
+
+    def _weighted(self, need_weights: NeedWeights | None) -> range:
+        """Return the layers whose weights are needed; raise ConfigError if there is no such layer."""
+        if need_weights is None:
+            return range(0)
+        if need_weights.layer is None:
+            return range(len(self.decoder))
+        layer = need_weights.layer_of(len(self.decoder))
+        return range(layer, layer + 1)
+
+    def reread(
+        self,
+        y: Tensor,
+        lengths: Sequence[int],
+        memory: Memory,
+        need_weights: NeedWeights | None = None,
+        need_hidden: bool = True,
+    ) -> Reread:
+        """Decode whole sentences with teacher forcing.  y (B, T) -> hidden (N, D), weights (B, L, H, T, S).
+
+        Without `need_hidden`, up to the last layer whose weights are needed.
+        """
+        B, T = y.shape
+        real = PackedRows.real(lengths, T).to(y.device)
+        inside = need_weights is not None and need_weights.self_attention
+        if inside or y.is_cuda or self.training or torch.is_grad_enabled() or torch.is_autocast_enabled("cpu"):
+            weighted = self._weighted(need_weights)
+            depth = len(self.decoder) if need_hidden or not weighted else weighted[-1] + 1
+            s = self.embed(self.embedding, y, self.position_vectors(T)[:T])
+            stream, weights = self._layers(s, self.start(memory, T), memory, need_weights, depth)
+            if not need_hidden:
+                return Reread(None, weights)
+            _, s = add_and_norm(stream, self.LN_s, self.dropout if self.training else 0.0)
+            return Reread(s.flatten(0, 1)[real], weights)
+        rows = PackedRows(B, T, None if len(real) == B * T else real)
+        s = self.embed(self.embedding, y.flatten()[real], self.position_vectors(T)[real % T])
+        s, each = fast_reread(s, rows, self.fast_layers(), memory, self._weighted(need_weights), need_hidden)
+        return Reread(self.LN_s(s) if need_hidden else None, torch.stack(each, dim=1) if each else None)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return the scores of all tokens.  hidden (…, D) -> (…, V)."""
-        W, packed = self._output_weight, self.packed
-        if packed is not None and hidden.shape[:-1].numel() <= FEW and not torch.is_grad_enabled():
-            # Unless the weights have changed since.
-            W = packed.t() if self.packed_from == (W.data_ptr(), W._version) else W
+        W, packed = self._output_weight, self.packed_output
+        if W.dtype in HALVES and hidden.dtype == W.dtype and not torch.is_grad_enabled():
+            return self._whole_logits(hidden, W)
+        if packed is not None and not torch.is_grad_enabled() and packed.current:
+            return packed(hidden)
         return F.linear(hidden, W, self.b_o)
+
+    def _whole_logits(self, hidden: Tensor, W: Tensor) -> Tensor:
+        """Return the logits of a model in bf16 in fp32: rounded to 8 bits, the best tokens would often be equal."""
+        if hidden.is_cuda:
+            flat = torch.mm(hidden.reshape(-1, W.shape[1]), W.t(), out_dtype=torch.float32)
+            logits = flat.view(*hidden.shape[:-1], W.shape[0])
+        else:
+            logits = F.linear(hidden.float(), W.float())
+        return logits if self.b_o is None else logits + self.b_o
 
     def bf16_weights(self) -> list[Tensor]:
         """Return the weights that bf16 training may round in one operation: those that only layers' products use."""
@@ -558,14 +626,21 @@ class Transformer(Packable):
     def _output_weight(self) -> Tensor:
         return self.embedding.weight if self.W_o is None else self.W_o
 
+    def fast_layers(self) -> FastLayers:
+        """Return the weights of all layers as fast encoding and decoding take them: packed, if they are current."""
+        if self.packed is not None and self.packed.current:
+            return self.packed
+        return FastLayers(self.encoder, self.decoder, self.channels, self.pre)
+
     def train(self, mode: bool = True) -> Transformer:
         """Set the mode; in training no packed copy is kept, because the weights change."""
         if mode:
-            self.packed = None
+            self.pack(False)
         return super().train(mode)
 
     def pack(self, decoding: bool) -> None:
-        """Keep a transposed copy of the output weights, or drop it."""
-        W = self._output_weight
-        self.packed = W.detach().t().contiguous() if decoding and not self.training else None
-        self.packed_from = (W.data_ptr(), W._version)
+        """Keep packed copies of the weights of the layers and of the output, or drop them."""
+        self.packed, self.packed_output = None, None
+        if decoding and not self.training:
+            self.packed = FastLayers(self.encoder, self.decoder, self.channels, self.pre, packed=True)
+            self.packed_output = PackedOutput(self._output_weight, self.b_o)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from heedful.observe.influence import NAMES, WAYS, Agreement, agreement
-from heedful.observe.reading import AttentionReading, read_attention
+from heedful.observe.reading import AttentionReading, read_attention, read_by_readout
 
 if TYPE_CHECKING:
     from heedful.observe.seeing import see
@@ -20,6 +20,7 @@ __all__ = [
     "WatchedCalls",
     "agreement",
     "read_attention",
+    "read_by_readout",
     "see",
     "watch",
 ]

@@ -68,7 +68,8 @@ def leave_one_out(
         ids = torch.from_numpy(pad(part)).to(device)
         with torch.inference_mode():
             memory = model.encode(ids, ids != PAD)
-        log_probs += [one.log_probs for one in read_attention(model, memory, [y] * len(part), weights=False)]
+        readings = read_attention(model, memory, [y] * len(part), weights=False)
+        log_probs += [one.log_probs for one in readings if one.log_probs is not None]
     whole, *without = log_probs
     drops = np.zeros((len(y), len(words)), dtype=np.float32)
     left_out = [w for w, (_, last) in enumerate(words) if last < len(x)]

@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from heedful.errors import ConfigError, DataError, foreign, printable
-from heedful.text.codec import SPACE, is_space, replace_surrogates, unspaced
+from heedful.text.codec import replace_surrogates
 from heedful.text.sentencepiece import filled
 from heedful.trace import Text, Word
+from heedful.trace.trace import SPACE, is_space, unspaced
 
 Span = tuple[int, int]
 

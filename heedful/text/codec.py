@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -14,23 +14,8 @@ import numpy.typing as npt
 
 from heedful.config import TextConfig
 from heedful.errors import ConfigError
-from heedful.trace import Text, Word
-
-SPACE = "▁"  # stands for a space inside tokens, and so counts as one in a text
-
-# Scripts written without spaces: there a token is the nearest thing to a word.
-_UNSPACED = (
-    "CJK",
-    "HIRAGANA",
-    "KATAKANA",
-    "THAI",
-    "LAO",
-    "KHMER",
-    "MYANMAR",
-    "TIBETAN",
-    "BOPOMOFO",
-    "HALFWIDTH KATAKANA",
-)
+from heedful.trace import Text
+from heedful.trace.trace import OTHER_SPACES, SPACE
 
 
 def count(text: str) -> int:
@@ -40,46 +25,6 @@ def count(text: str) -> int:
     5
     """
     return len(text.split())
-
-
-def merge(text: str, spans: Sequence[tuple[int, int]]) -> tuple[Word, ...]:
-    """Group tokens by the word their span lies in; the last token is `</s>` and a word of its own.
-
-    Words are what white space separates; in scripts written without spaces, every token is one.
-
-    >>> [w.text for w in merge("I am eating.", [(0, 1), (2, 4), (5, 8), (8, 11), (11, 12), (12, 12)])]
-    ['I', 'am', 'eating.', '</s>']
-    """
-    groups: list[tuple[int, int]] = []
-    for i, (start, _) in enumerate(spans[:-1]):
-        if i and _together(text, spans[i - 1], start):
-            groups[-1] = (groups[-1][0], i + 1)
-        else:
-            groups.append((i, i + 1))
-    words = []
-    for first, last in groups:
-        start, end = spans[first][0], max(end for _, end in spans[first:last])
-        words.append(Word(text[start:end], start, end, first, last))
-    return (*words, Word("</s>", len(text), len(text), len(spans) - 1, len(spans)))
-
-
-def is_space(character: str) -> bool:
-    """Whether a character separates words."""
-    return character.isspace() or character == SPACE
-
-
-def _together(text: str, before: tuple[int, int], start: int) -> bool:
-    """Whether a token that begins at `start` goes on with the word of the token before it."""
-    if any(is_space(c) for c in text[before[0] : start]):
-        return False
-    if before[0] == before[1] or start >= len(text):
-        return True
-    return not (unspaced(text[start]) or unspaced(text[before[1] - 1]))
-
-
-def unspaced(character: str) -> bool:
-    """Whether a character is of a script that is written without spaces."""
-    return not character.isascii() and unicodedata.name(character, "").startswith(_UNSPACED)
 
 
 Numbers = npt.NDArray[np.int32]
@@ -198,7 +143,7 @@ class Codec(ABC):
     def encode_all(self, texts: Sequence[str]) -> list[Encoded]:
         """Encode many sentences, using all cores."""
         return [
-            Encoded((*e.ids, END), (*_spans(text, e.offsets, e.tokens), (len(text), len(text))))
+            Encoded((*e.ids, END), (*token_spans(text, e.offsets, e.tokens), (len(text), len(text))))
             for text, e in zip(texts, self._cut(texts), strict=True)
         ]
 
@@ -244,34 +189,60 @@ class Codec(ABC):
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the string that ids stand for."""
-        return self.read(ids).text
+        ids = _without_end(ids)
+        pieces = (self.gap + SPECIALS[UNKNOWN] if i == UNKNOWN else self._piece(i)[1] for i in ids)
+        return "".join(pieces).strip(" ")
 
     def read(self, ids: Sequence[int], copied: Mapping[int, str] | None = None) -> Text:
         """Return the string that ids stand for, with the span of each; the ids end with `</s>` or get one.
 
         `copied` says what to write for some that are unknown, by their place.
         """
-        ids = tuple(ids)
-        if not ids or ids[-1] != END:
-            ids += (END,)
-        tokens = tuple(self.token(i) for i in ids)
-        text, spans = "", []
-        for place, (index, token) in enumerate(zip(ids[:-1], tokens, strict=False)):
-            plain = token.replace(SPACE, " ")
+        pieces, tokens, spans, size = [], [], [], 0
+        for place, index in enumerate(_without_end(ids)):
+            token, plain, spaces = self._piece(index)
             if index == UNKNOWN:
                 plain = self.gap + (copied or {}).get(place, token)
-            plain = plain if text else plain.lstrip(" ")
-            start = len(text) + len(plain) - len(plain.lstrip(" "))
-            text += plain
-            spans.append((start, len(text)))
-        text = text.rstrip(" ")
-        spans = [(min(start, len(text)), min(end, len(text))) for start, end in [*spans, (len(text), len(text))]]
-        return Text(text, tokens, tuple(spans), merge(text, spans))
+                spaces = len(plain) - len(plain.lstrip(" "))
+            if not size:
+                plain, spaces = plain[spaces:], 0
+            spans.append((size + spaces, size + len(plain)))
+            size += len(plain)
+            pieces.append(plain)
+            tokens.append(token)
+        text = "".join(pieces).rstrip(" ")
+        n = len(text)
+        if n < size:
+            spans = [(min(start, n), min(end, n)) for start, end in spans]
+        return _text(text, (*tokens, SPECIALS[END]), (*spans, (n, n)))
 
     def trace(self, text: str, encoded: Encoded) -> Text:
-        """Return a given string with its tokens, spans and words."""
-        tokens = tuple(self.token(i) for i in encoded.ids)
-        return Text(text, tokens, encoded.spans, merge(text, encoded.spans))
+        """Return a given string with its tokens and spans, and so its words."""
+        return _text(text, tuple([self._piece(i)[0] for i in encoded.ids]), encoded.spans)
+
+    def _piece(self, index: int) -> tuple[str, str, int]:
+        """Return a token, what it adds to a text, and how many spaces that begins with; kept for the next time."""
+        piece = self._pieces.get(index)
+        if piece is None:
+            token = self.token(index)
+            plain = token.replace(SPACE, " ")
+            piece = self._pieces[index] = token, plain, len(plain) - len(plain.lstrip(" "))
+        return piece
+
+    @cached_property
+    def _pieces(self) -> dict[int, tuple[str, str, int]]:
+        return {}
+
+
+def _text(text: str, tokens: tuple[str, ...], spans: tuple[tuple[int, int], ...]) -> Text:
+    """Return a text without its words, which most texts are never asked for: see `Text.__getattr__`."""
+    made = object.__new__(Text)
+    made.__dict__.update(text=text, tokens=tokens, spans=spans)
+    return made
+
+
+def _without_end(ids: Sequence[int]) -> Sequence[int]:
+    return ids[:-1] if len(ids) and ids[-1] == END else ids
 
 
 def pad(rows: Sequence[Sequence[int]]) -> npt.NDArray[np.int64]:
@@ -291,23 +262,28 @@ def replace_surrogates(text: str) -> str:
     return re.sub("[\ud800-\udfff]", "\ufffd", text)
 
 
-def _spans(text: str, offsets: Sequence[tuple[int, int]], tokens: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Yield the characters of each token: up to the next token, without the white space at either end.
+def token_spans(text: str, offsets: Sequence[tuple[int, int]], tokens: Sequence[str]) -> list[tuple[int, int]]:
+    """Return the characters of each token: up to the next token, without the white space at either end.
 
     A letter and its accent that were composed into one are reported with the letter's span alone, hence up to the next;
     but not over white space, because a normaliser may have removed characters after it.
     """
-    starts = [*(start for start, _ in offsets[1:]), len(text)]
+    plain = OTHER_SPACES.sub(" ", text)
+    spans = []
     first = last = 0  # a normaliser that removes characters may report spans out of order
-    for (start, end), following, token in zip(offsets, starts, tokens, strict=False):
-        while end < following and not is_space(text[end]):
-            end += 1
-        while start < end and is_space(text[start]):
-            start += 1
-        while start < end and is_space(text[end - 1]):
-            end -= 1
-        end = start if token == SPACE else end
+    final = len(offsets) - 1
+    for i, ((start, end), token) in enumerate(zip(offsets, tokens, strict=False)):
+        following = offsets[i + 1][0] if i < final else len(text)
+        if end < following:
+            space = plain.find(" ", end, following)
+            end = following if space < 0 else space
+        if start < end and (plain[start] == " " or plain[end - 1] == " "):
+            start = end - len(plain[start:end].lstrip(" "))
+            end = start + len(plain[start:end].rstrip(" "))
+        if token == SPACE:
+            end = start
         if start < first or end < last:
             start = end = last
         first, last = start, end
-        yield (start, end)
+        spans.append((start, end))
+    return spans

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 
 from heedful.errors import ConfigError, ModelError, foreign, install_command
 from heedful.files import parse_json
-from heedful.text.codec import SPACE, SPECIALS, UNKNOWN, Codec, is_space, replace_surrogates
+from heedful.text.codec import SPECIALS, UNKNOWN, Codec, replace_surrogates
+from heedful.trace.trace import SPACE, is_space
 
 MARK = '{"sentencepiece": '  # how the dump of such a codec begins
 GROWTH = 100  # bytes by which a normalizer may replace a character; NFKC makes 33 of one

@@ -28,7 +28,8 @@ from unicodedata import normalize
 
 from heedful.config import TextConfig
 from heedful.errors import ConfigError
-from heedful.text.codec import SPECIALS, unspaced
+from heedful.text.codec import SPECIALS
+from heedful.trace.trace import unspaced
 
 LARGEST = 32_000
 LEAST = len(SPECIALS) + 1

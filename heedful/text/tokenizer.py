@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from typing import Any, TypeVar
@@ -27,8 +27,9 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, tr
 from heedful.config import TextConfig
 from heedful.errors import ModelError, foreign
 from heedful.files import parse_json
-from heedful.text.codec import END, SPACE, SPECIALS, UNKNOWN, Codec, Numbers, Pieces, replace_surrogates, unspaced
+from heedful.text.codec import END, SPECIALS, UNKNOWN, Codec, Encoded, Numbers, Pieces, replace_surrogates
 from heedful.text.subwords import Lattices, Merges, SubwordSampler, learn_unigram, variants
+from heedful.trace.trace import SPACE, unspaced
 
 # Letters keep their marks and joiners: Devanagari vowel signs are marks, and Python's \w would cut at them.
 _LETTERS = r"[\p{L}\p{M}\p{N}\x{200C}\x{200D}]"
@@ -142,6 +143,7 @@ class Tokens(Codec):
             raise ModelError(f"the tokenizer does not begin with the tokens {', '.join(SPECIALS)}")
         if sorted(tokenizer.get_vocab().values()) != list(range(len(self))):
             raise ModelError(f"the tokenizer's ids are not the numbers from 0 to {len(self) - 1}")
+        self._encoded: dict[str, Encoded] = {}
         self._ids: dict[str, list[int]] = {}
         self._words: dict[str, list[str]] = {}
 
@@ -198,6 +200,20 @@ class Tokens(Codec):
                 self._tokenizer.encode_batch([replace_surrogates(text) for text in texts], add_special_tokens=False)
             )
 
+    def encode_all(self, texts: Sequence[str]) -> list[Encoded]:
+        """Encode many sentences; parts between white space that occurred before are not encoded again."""
+        if not self._apart:
+            return super().encode_all(texts)
+        rows = [text.split() for text in texts]
+        # Threads of a service encode at the same time: what is in the cache now may be gone later.
+        known = {part: self._encoded.get(part) for part in dict.fromkeys(chain.from_iterable(rows))}
+        new = [part for part, encoded in known.items() if encoded is None]
+        encoded_of = dict(zip(new, super().encode_all(new), strict=True))
+        if len(self._encoded) <= CACHED:  # most frequent parts come early
+            self._encoded.update((part, one) for part, one in encoded_of.items() if len(part) <= LONG)
+        encoded_of |= {part: one for part, one in known.items() if one is not None}
+        return [_joined(text, row, encoded_of) for text, row in zip(texts, rows, strict=True)]
+
     def ids_and_lengths(self, texts: Sequence[str]) -> tuple[Numbers, Numbers]:
         """Return the ids of many sentences, one after the other, each closed by `</s>`, and how many each has."""
         if not self._apart:
@@ -245,14 +261,12 @@ class Tokens(Codec):
     @cached_property
     def _apart(self) -> bool:
         """Whether text between white space is tokenized independently: so in all files that heedful writes."""
-        own = json.loads(self.dump())
-        for pattern in (_WORDS, _CHARACTERS):
-            like = Tokenizer(models.WordLevel(unk_token="<unk>"))
-            like.normalizer, like.pre_tokenizer = _normalizer(), _pre_tokenizer(pattern)
-            ours = json.loads(like.to_str())
-            if all(own[part] == ours[part] for part in ("normalizer", "pre_tokenizer", "post_processor")):
-                return True
-        return False
+        parts = self._tokenizer.normalizer, self._tokenizer.pre_tokenizer
+        if None in parts or self._tokenizer.post_processor is not None:
+            return False
+        own = [part.__getstate__() for part in parts]
+        ours = ([_normalizer(), _pre_tokenizer(pattern)] for pattern in (_WORDS, _CHARACTERS))
+        return any(own == [part.__getstate__() for part in each] for each in ours)
 
     @cached_property
     def _sampler(self) -> SubwordSampler | None:
@@ -276,6 +290,20 @@ def _counted(texts: Iterable[str], tokenizer: Tokenizer) -> Counter[str]:
         for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(normal):
             words[word] += count
     return words
+
+
+def _joined(text: str, parts: Sequence[str], encoded_of: Mapping[str, Encoded]) -> Encoded:
+    """Return the tokens of a text from those of its parts between white space."""
+    ids: list[int] = []
+    spans: list[tuple[int, int]] = []
+    end = 0
+    for part in parts:
+        start = text.index(part, end)
+        end = start + len(part)
+        encoded = encoded_of[part]
+        ids += encoded.ids[:-1]
+        spans += [(start + a, start + b) for a, b in encoded.spans[:-1]]
+    return Encoded((*ids, END), (*spans, (len(text), len(text))))
 
 
 def _cached(texts: Sequence[str], known: dict[str, T], cut: Callable[[list[str]], list[T]]) -> list[list[T]]:

@@ -129,9 +129,13 @@ def _word_weights(trace: Trace) -> _WordWeights | None:
 def measure(trace: Trace) -> AlarmMeasures | None:
     """Return the measures of a sentence; None without attention, and for a blank sentence."""
     words = _word_weights(trace)
-    if words is None or not words.real.any() or not words.written.any():
+    return None if words is None else _measured(words, trace.image is not None)
+
+
+def _measured(words: _WordWeights, image: bool) -> AlarmMeasures | None:
+    if not words.real.any() or not words.written.any():
         return None
-    unseen = 0.0 if trace.image else 1 - float(np.minimum(words.weights.max(0)[words.real], 1).mean())
+    unseen = 0.0 if image else 1 - float(np.minimum(words.weights.max(0)[words.real], 1).mean())
     repeated = 1 - len(set(words.weights.argmax(1).tolist())) / len(words.weights)
     return AlarmMeasures(unseen, repeated, _sunk(words), float(_flatness(words).mean()))
 
@@ -154,13 +158,13 @@ def warnings(trace: Trace) -> list[str]:
 
 
 def _alarms(trace: Trace, limits: AlarmLimits | None) -> tuple[Alarm, ...]:
-    limits, words, total = limits or AlarmLimits(), _word_weights(trace), measure(trace)
+    limits, words, image = limits or AlarmLimits(), _word_weights(trace), trace.image is not None
+    total = None if words is None else _measured(words, image)
     if words is None or total is None:
         return ()
     sources, targets = ([word.text for word in side.words] for side in (trace.source, trace.target))
     raised = []
     received, part = _received(words)
-    image = trace.image is not None
     unseen = () if image else _where(words.real & (_near(received) <= limits.unseen))
     if unseen:
         raised.append(Alarm("unseen", total.unseen, unseen, (), f"little attention on {_named(sources, unseen)}"))

@@ -8,6 +8,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,8 +32,9 @@ from heedful.trace.readout import RAW, Readout
 
 PLACES = ("start", "end", "first", "last")
 END = "</s>"  # the token, and the word, that ends a sentence
+SPACE = "▁"  # stands for a space inside tokens, and so counts as one in a text
 ALL_HEADS = "mean of all layers and heads"
-OPTIONAL = ("caption", "generated", "image")  # fields that a record has only if they are set
+OPTIONAL = ("caption", "generated", "image", "engine")  # fields that a record has only if they are set
 
 
 class Word(NamedTuple):
@@ -60,6 +62,63 @@ class Word(NamedTuple):
         return bool(self.text) and not self.is_special and all(unicodedata.category(c)[0] == "P" for c in self.text)
 
 
+# Scripts written without spaces: there a token is the nearest thing to a word.
+_UNSPACED = (
+    "CJK",
+    "HIRAGANA",
+    "KATAKANA",
+    "THAI",
+    "LAO",
+    "KHMER",
+    "MYANMAR",
+    "TIBETAN",
+    "BOPOMOFO",
+    "HALFWIDTH KATAKANA",
+)
+_FIRST_UNSPACED = "\u0e00"  # no character before it is of such a script
+# What separates words, besides a plain space.
+OTHER_SPACES = re.compile(rf"[^\S ]|{SPACE}")
+_WORDS = re.compile(r"\S+")
+
+
+def is_space(character: str) -> bool:
+    """Whether a character separates words."""
+    return character.isspace() or character == SPACE
+
+
+@lru_cache(maxsize=1 << 16)
+def unspaced(character: str) -> bool:
+    """Whether a character is of a script that is written without spaces."""
+    return character >= _FIRST_UNSPACED and unicodedata.name(character, "").startswith(_UNSPACED)
+
+
+def merge(text: str, spans: Sequence[tuple[int, int]]) -> tuple[Word, ...]:
+    """Group tokens by the word their span lies in; the last token is `</s>` and a word of its own.
+
+    Words are what white space separates; in scripts written without spaces, every token is one.
+
+    >>> [w.text for w in merge("I am eating.", [(0, 1), (2, 4), (5, 8), (8, 11), (11, 12), (12, 12)])]
+    ['I', 'am', 'eating.', '</s>']
+    """
+    size, plain, spaced = len(text), OTHER_SPACES.sub(" ", text), text.isascii() or max(text) < _FIRST_UNSPACED
+    words = []
+    first = begin = before = stop = furthest = 0
+    for i, (start, end) in enumerate(spans[:-1]):
+        together = i and plain.find(" ", before, start) < 0
+        if together and not spaced and before != stop and start < size:
+            together = not (unspaced(text[start]) or unspaced(text[stop - 1]))
+        if not together:
+            if i:
+                words.append(Word(text[begin:furthest], begin, furthest, first, i))
+            first, begin, furthest = i, start, end
+        elif end > furthest:
+            furthest = end
+        before, stop = start, end
+    if len(spans) > 1:
+        words.append(Word(text[begin:furthest], begin, furthest, first, len(spans) - 1))
+    return (*words, Word(END, size, size, len(spans) - 1, len(spans)))
+
+
 def right_to_left(text: str) -> bool:
     """Return whether most letters of a text are written from right to left.
 
@@ -75,13 +134,21 @@ class Text:
     """A text, its tokens with character spans, and its words.
 
     The last token and the last word are always `</s>`, with an empty span. A text of several sentences has one `</s>`
-    for each.
+    for each. A text from a vocabulary (`Codec.read`) has its words merged when they are first asked for.
     """
 
     text: str
     tokens: tuple[str, ...]
     spans: tuple[tuple[int, int], ...]
     words: tuple[Word, ...]
+
+    def __getattr__(self, name: str) -> tuple[Word, ...]:
+        """Merge the words of a text that was made without them, and keep them; there are no other attributes."""
+        if name != "words":
+            raise AttributeError(f"a Text has no {name}", name=name, obj=self)
+        words = merge(self.text, self.spans)
+        object.__setattr__(self, "words", words)
+        return words
 
     def plain(self) -> dict[str, Any]:
         """Return the record as JSON can hold it."""
@@ -98,16 +165,23 @@ class Text:
         A word without tokens has `first` equal to `last`. Sentences without a space between them share a word, with
         the `</s>` inside.
         """
-        words, at, ends = [], 0, self.ends
-        for match in re.finditer(r"\S+", self.text):
-            while at < len(self.tokens) and ends[at] and self.spans[at][0] <= match.start():
+        words, at, spans, n = [], 0, self.spans, len(self.tokens)
+        ends = [i for i, token in enumerate(self.tokens) if token == END and spans[i][0] == spans[i][1]]
+        places = iter((*ends, n))
+        end = next(places)  # the next token that ends a sentence
+        for match in _WORDS.finditer(self.text):
+            start, stop = match.span()
+            while at == end < n and spans[at][0] <= start:
                 words.append(self._end(at))
                 at += 1
+                end = next(places)
             first = at
-            while at < len(self.tokens) - 1 and self.spans[at][0] < match.end():
+            while at < n - 1 and spans[at][0] < stop:
                 at += 1
-            words.append(Word(match[0], match.start(), match.end(), first, at))
-        return replace(self, words=(*words, *(self._end(i) for i in range(at, len(self.tokens)) if ends[i])))
+            while end < at:
+                end = next(places)
+            words.append(Word(match[0], start, stop, first, at))
+        return Text(self.text, self.tokens, spans, (*words, *(self._end(i) for i in ends if i >= at)))
 
     @property
     def ends(self) -> tuple[bool, ...]:
@@ -297,10 +371,12 @@ class GeneratedFrom(NamedTuple):
 class Trace:
     """The attention weights of a model that re-reads a translation by teacher forcing.
 
-    `weights` is (L, H, T, S) over tokens, or None for a model without attention. `log_probs` (T,) are the
+    `weights` is (L, H, T, S) over tokens, or None for a model without attention, and where only `read` was kept.
+    `log_probs` (T,) are the
     log-probabilities of the target tokens. `read` (T, S) are the weights as `readout` has them, where that takes more
     than a mean: another step, or norms. `inside` marks self-attention: source and target are the same sentence.
-    `layers` and `heads` are the numbers of those that `weights` holds, if not all; () means 1 to L, or to H.
+    `layers` and `heads` are the numbers of those that `weights` holds, if not all; () means 1 to L, or to H. Where
+    log-probabilities were not computed, they are NaN.
 
     `after` and `norms`, both (L, H, S), are needed to read single heads as the read-out does: the weights of the step
     that reads `</s>`, and the norms of the value vectors (`Readout.mix`). In a text of several sentences, each sentence
@@ -308,7 +384,7 @@ class Trace:
 
     `caption` says in words which weights these are, in place of the read-out. `generated` is the number of the first
     token of the target that the model wrote itself, after a prompt. `image` is that of a caption: the source is its
-    regions.
+    regions. `engine` is what decoded the translation, as "CTranslate2 int8"; "" is heedful.
     """
 
     source: Text
@@ -325,6 +401,7 @@ class Trace:
     caption: str = ""
     generated: int | None = None
     image: ImageRegions | None = None
+    engine: str = ""
 
     def numbers(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the numbers, from 1, of the layers and of the heads that the trace holds."""
@@ -382,14 +459,16 @@ class Trace:
 
     @property
     def readout_caption(self) -> str:
-        """The read-out in words, as captions of figures have it."""
+        """The read-out in words, as captions of figures have it, and what decoded the translation, if not heedful."""
+        by = f"; decoded by {self.engine}" if self.engine else ""
+        by += ", attention by heedful fp32" if self.engine and not self.engine.startswith("heedful") else ""
         if self.caption:
-            return self.caption
+            return self.caption + by
         if not self.readout.attention:
-            return str(self.readout)
+            return f"{self.readout}{by}"
         layers, heads = self.numbers()
         single = f"layer {layers[0]}, head {heads[0]}" if len(layers) == len(heads) == 1 else ALL_HEADS
-        return "read-out: " + str(self.readout).replace(ALL_HEADS, single)
+        return "read-out: " + str(self.readout).replace(ALL_HEADS, single) + by
 
     def each(self) -> NDArray[np.float32] | None:
         """Return the weights of all heads, read as `reading` says.  (L, H, T, S)."""
@@ -474,6 +553,8 @@ class Trace:
 
         Each part attends only to its own source; its `</s>` stays where the part ends.
         """
+        if tuple(starts) == ((0, 0),) and (source, target) == (parts[0].source.text, parts[0].target.text):
+            return parts[0]
         texts = (
             Text.join(source, [start for start, _ in starts], [part.source for part in parts]),
             Text.join(target, [start for _, start in starts], [part.target for part in parts]),
@@ -498,7 +579,8 @@ class Trace:
         first = parts[0]
         after, norms = (_beside(parts, name) for name in ("after", "norms"))
         numbers = first.layers, first.heads
-        return cls(*texts, weights, log_probs, first.readout, read, first.inside, *numbers, after, norms)
+        whole = cls(*texts, weights, log_probs, first.readout, read, first.inside, *numbers, after, norms)
+        return replace(whole, engine=first.engine) if first.engine else whole
 
     @property
     def source_labels(self) -> list[str]:
@@ -524,6 +606,11 @@ class Trace:
             named = word.text and not word.is_special and weight > 0 and weight >= row[self.image.count :].sum()
             boxes.append(self.image.around(_connected(self.image, regions, best, share)) if named else None)
         return tuple(boxes)
+
+    @property
+    def scored(self) -> bool:
+        """Whether the log-probabilities of the tokens were computed."""
+        return not bool(np.isnan(self.log_probs).any())
 
     def confidences(self) -> tuple[float, ...]:
         """Return the confidence of each target word: the mean log-probability of its tokens, as a probability."""
@@ -564,6 +651,7 @@ class Trace:
         arrays = {name: value.tolist() for name, value in record.items() if isinstance(value, np.ndarray)}
         records = {name: record[name].plain() for name in ("source", "target", "readout")}
         kept = {name: value for name, value in record.items() if name not in OPTIONAL or value not in ("", None)}
+        arrays |= {} if self.scored else {"log_probs": None}
         if self.image is not None:
             records["image"] = self.image.plain()
         return {**kept, **arrays, **records, "layers": list(layers), "heads": list(heads)}
@@ -584,7 +672,8 @@ class Trace:
         T, S = len(target.tokens), len(source.tokens)
         weights = None if field_of(plain, "weights") is None else numbers(plain["weights"], "weights", (T, S))
         read = None if plain.get("read") is None else numbers(plain["read"], "read", (T, S))
-        log_probs = numbers(field_of(plain, "log_probs"), "log_probs")
+        scored = field_of(plain, "log_probs") is not None
+        log_probs = numbers(plain["log_probs"], "log_probs") if scored else np.full(T, np.nan, np.float32)
         check_shapes(weights, read, log_probs, (T, S))
         readout = Readout.build(plain.get("readout", {}))
         shape = (0, 0) if weights is None else weights.shape[:2]
@@ -608,7 +697,7 @@ class Trace:
         image = None if plain.get("image") is None else ImageRegions.build(plain["image"])
         if image is not None and image.count + 1 != S:
             raise DataError(f"image: a grid of {image.rows} × {image.columns} regions, but weights of {S - 1}")
-        more = str(plain.get("caption", "")), generated, image
+        more = str(plain.get("caption", "")), generated, image, str(plain.get("engine", ""))
         trace = cls(source, target, weights, log_probs, readout, read, inside, layers, heads, after, norms, *more)
         if weights is not None and read is None:
             if readout.step == "next" or readout.norms:

@@ -21,10 +21,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 from heedful.config import TrainingConfig
 from heedful.data.batches import Batch
+from heedful.fused.cuda_graphs import GraphedFunction
 from heedful.models import Network
 from heedful.models.image import running_statistics
 from heedful.models.layers import padding_mask
-from heedful.training.cuda_graphs import Bf16Weights, GraphedFunction
+from heedful.training.bf16_weights import Bf16Weights
 from heedful.training.distributed import ALONE, Processes
 from heedful.training.losses import AuxiliaryLoss, DecoderOutputs, attention_needed, cross_entropy
 

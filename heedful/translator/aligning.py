@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from heedful.alignment.links import Links, align_trace
+from heedful.alignment.links import Links, align_texts
 from heedful.alignment.statistical import MOST_CELLS, both_directions, eflomal_directions
 from heedful.alignment.symmetrize import HEURISTICS, DirectedLinks, symmetrize
 from heedful.errors import ConfigError, choose
-from heedful.trace import Trace
+from heedful.trace import Text
 from heedful.trace.alignment import Alignment, Link
 from heedful.trace.readout import Readout, Weights
 
 if TYPE_CHECKING:
+    from heedful.translator.translation import Translation
     from heedful.translator.translator import Translator
 
 
 METHODS = ("eflomal", "ibm")
-CHUNK = 1000  # pairs read at once, enough to sort them by length
+LINKED = 100  # pairs whose links are made together
 CHECKED = 100  # pairs by which a model of the wrong direction is recognised
 # How two directions are combined by default (docs/guide/alignments.md): where every word is linked to its best one, and
 # where words may have several links, or none because of </s>, which `product` does not consider.
@@ -50,7 +52,7 @@ def align(  # noqa: PLR0913  (the options of the command)
     symmetry: str = "",
     extra: Sequence[tuple[str, str]] = (),
     weights: bool = False,
-    batch_tokens: int = 4096,
+    batch_tokens: int = 0,
     progress: Callable[[int], object] | None = None,
 ) -> AlignedPairs:
     """Link the words of sentence pairs; words are what white space separates.
@@ -116,12 +118,16 @@ def _align_by_model(
     links: list[Links] = [frozenset()] * len(pairs)
     alignments: list[Alignment | None] = [None] * len(pairs) if weights else []
     skipped = {}
-    for first in range(0, len(pairs), CHUNK):
+    size = translator.texts_at_once(trace=True)
+    for first in range(0, len(pairs), size):
         rows = []
-        for row, (x, y) in enumerate(pairs[first : first + CHUNK], first):
-            if why := translator.too_long(x, y) or (reverse.too_long(y, x) if reverse else ""):
+        sources, targets = ([pair[side] for pair in pairs[first : first + size]] for side in (0, 1))
+        reasons = [translator.pairs_too_long(sources, targets)]
+        reasons += [reverse.pairs_too_long(targets, sources)] if reverse else []
+        for row, whys in enumerate(zip(*reasons, strict=True), first):
+            if why := next(filter(None, whys), ""):
                 skipped[row] = why
-            elif x and y:
+            elif all(pairs[row]):
                 rows.append(row)
         sides = ([pairs[row][side] for row in rows] for side in (0, 1))
         aligned = translator.align(*sides, reverse=reverse, symmetry=how, batch_tokens=batch_tokens)
@@ -130,13 +136,34 @@ def _align_by_model(
             if weights:
                 alignments[row] = alignment
         if progress is not None:
-            progress(len(pairs[first : first + CHUNK]))
+            progress(len(pairs[first : first + size]))
     return AlignedPairs(links, used, skipped, alignments)
 
 
-def align_traces(traces: Sequence[Trace], spaced: bool = True) -> list[Alignment]:
-    """Return the links of traces by their read-outs, each direction by itself."""
-    return [align_trace(trace, replace(trace.readout, symmetry="none"), spaced) for trace in traces]
+def link_pairs(
+    read: Iterable[tuple[int, Text, Text, Weights | None]], readout: Readout, spaced: bool = True
+) -> dict[int, Alignment]:
+    """Return the links of pairs that `Translator.pairs` has read by a read-out, by the number of the pair.
+
+    They are those of one direction. The pairs may come one by one, some are linked at a time.
+    """
+    rule, left = replace(readout, symmetry="none"), iter(read)
+    done: dict[int, Alignment] = {}
+    while batch := list(islice(left, LINKED)):
+        pairs = [(weights, source, target) for _, source, target, weights in batch]
+        done.update(zip([number for number, *_ in batch], align_texts(pairs, rule, spaced), strict=True))
+    return done
+
+
+def align_translations(translations: Iterable[Translation], spaced: bool = True) -> Iterator[Alignment]:
+    """Yield the links of translations of one model, some made at a time; they have traces.
+
+    Words are what white space separates, as Pharaoh lines count them, or with `spaced=False` those of the traces.
+    """
+    left = iter(translations)
+    while traces := [one.trace for one in islice(left, LINKED)]:
+        pairs = [(trace.tokens(), trace.source, trace.target) for trace in traces]
+        yield from align_texts(pairs, traces[0].readout, spaced)
 
 
 def combine(forward: Alignment, backward: Alignment, how: str) -> Alignment:
@@ -193,5 +220,5 @@ def check_reverse(translator: Translator, reverse: Translator, sources: Sequence
 def _unknown(translator: Translator, texts: Sequence[str], target: bool = False) -> float:
     """Return the share of characters that are unknown to a model, as a source or as a target."""
     texts = texts[:CHECKED]
-    missing = sum(len(piece) for text in texts for piece in translator.unknown(text, target=target))
+    missing = sum(len(piece) for pieces in translator.unknown_pieces(texts, target=target) for piece in pieces)
     return missing / max(1, sum(len("".join(text.split())) for text in texts))

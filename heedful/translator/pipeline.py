@@ -1,16 +1,19 @@
 """From segments of text to translations: encode -> decode -> read attention -> `Translation`.
 
 Read it from top to bottom: `DecodePipeline.run` translates segments batch by batch, `stream` gives token by token,
-`AttentionReader` reads the attention of chosen hypotheses, and `DecodeBatch` decodes a step at a time, for a service.
+`BatchSizes` says how large a batch is, `AttentionReader` reads the attention of chosen hypotheses, and `DecodeBatch`
+decodes a step at a time, for a service.
 """
 
 from __future__ import annotations
 
+import logging
+import math
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -32,22 +35,43 @@ from heedful.decoding import (
     sample,
 )
 from heedful.decoding.ensemble import Ensemble
-from heedful.errors import ConfigError, DataError
+from heedful.decoding.slot_decoder import SlotDecoder
+from heedful.errors import ConfigError, DataError, DeviceMemoryError, check_value
 from heedful.interop.folder import LONGEST_CAPTION, ModelParts
 from heedful.models import Memory, NeedWeights, Network
-from heedful.models.device import memory_guard
-from heedful.observe import AttentionReading, read_attention
+from heedful.models.device import (
+    DecodingLoad,
+    MemoryNeed,
+    batch_tokens_for,
+    free_memory,
+    memory_guard,
+    out_of_memory,
+    release_memory,
+    using_threads,
+)
+from heedful.observe import read_attention, read_by_readout
 from heedful.text import END, PAD, UNKNOWN, Encoded, pad
 from heedful.text.segments import Segment
 from heedful.trace import Text, Trace
 from heedful.trace.readout import Readout, Weights
-from heedful.translator.translation import Token, Translation, gap_between
+from heedful.translator.engine import CTranslate2Engine, EngineBatch, batches_of
+from heedful.translator.translation import DecodedBy, Token, Translation, gap_between
 
+# Whether there are traces: with the weights of all layers and heads, or with "links" only those by the read-out.
+# "alignment" is the same without log-probabilities of tokens, where an engine gives only their sum.
+TraceChoice: TypeAlias = bool | Literal["links", "alignment"]
+TOKENS = 4096  # source tokens in a batch of an engine, times the beam
 MANY = 8  # times n_best: so many hypotheses of a beam are searched for texts that differ
+LOG = logging.getLogger("heedful.translator")
+R = TypeVar("R")
 
 
 class DecodePipeline:
-    """Translates segments with one setting; `cells`: the most source tokens × target tokens of a text's traces."""
+    """Translates segments with one setting; `cells`: the most source tokens × target tokens of a text's traces.
+
+    With an `engine`, that decodes, and the model only re-reads what it wrote, where attention or scores are needed.
+    With `slots`, on a GPU, decoding is captured (`heedful.decoding.slot_decoder`); the hypotheses are the same.
+    """
 
     def __init__(
         self,
@@ -56,8 +80,18 @@ class DecodePipeline:
         how: Decoding,
         attention: AttentionReader,
         cells: int | None = None,
+        sizes: BatchSizes | None = None,
+        slots: SlotDecoder | None = None,
+        engine: CTranslate2Engine | None = None,
     ) -> None:
         self.parts, self.device, self.how, self.attention, self.cells = parts, device, how, attention, cells
+        self.sizes, self.slots, self.engine = sizes, slots, engine
+        self.decoded_by: DecodedBy | None = None
+        if engine is not None:
+            engine.check(how)
+            self.decoded_by = DecodedBy(engine.name, engine.precision, engine.name)
+        elif next(parts.model.parameters()).dtype == torch.bfloat16:
+            self.decoded_by = DecodedBy("heedful", "bf16", "heedful")
         self._used: Counter[int] = Counter()  # cells of each text
 
     @torch.inference_mode()
@@ -65,7 +99,7 @@ class DecodePipeline:
         self,
         segments: Sequence[Segment],
         prefixes: Sequence[tuple[int, ...]],
-        trace: bool,
+        trace: TraceChoice,
         copy_unknown: bool,
         batch_tokens: int,
         progress: Callable[[int, int], object] | None = None,
@@ -73,42 +107,117 @@ class DecodePipeline:
         """Return the `n_best` translations of each segment; `progress` is called with the number done and of all."""
         if copy_unknown:
             self._check_attention()
+        if self.engine is not None:
+            return self._run_engine(self.engine, segments, prefixes, (trace, copy_unknown), batch_tokens, progress)
         done: dict[int, tuple[Translation, ...]] = {}
+
+        def translate(rows: list[int]) -> list[tuple[Translation, ...]]:
+            return self._batch([segments[r] for r in rows], [prefixes[r] for r in rows], trace, copy_unknown)
+
         # All hypotheses are in memory at once: those of a beam, samples, and what attention is read for.
-        budget = batch_tokens // max(self.how.n_best, self.how.beam)
-        for rows in batch_by_length([len(s.encoded.ids) for s in segments], budget):
-            with memory_guard(f"translating {len(rows)} sentences", "use a smaller batch_tokens"):
-                some = self._batch([segments[r] for r in rows], [prefixes[r] for r in rows], trace, copy_unknown)
+        load = DecodingLoad(max(self.how.n_best, self.how.beam), self.how.n_best if trace or copy_unknown else 0)
+        lengths = [len(segment.encoded.ids) for segment in segments]
+
+        def name(row: int) -> str:
+            return f"sentence {row + 1:,} of {len(segments):,}, '{segments[row].text:.40}'"
+
+        sizes = self.sizes or BatchSizes(self.parts, self.device)
+        for rows, some in sizes.batches(lengths, batch_tokens, load, translate, name):
             done.update(zip(rows, some, strict=True))
             if progress is not None:
                 progress(len(done), len(segments))
         return [done[i] for i in range(len(segments))]
 
     def _batch(
-        self, segments: list[Segment], prefixes: list[tuple[int, ...]], trace: bool, copy_unknown: bool
+        self, segments: list[Segment], prefixes: list[tuple[int, ...]], trace: TraceChoice, copy_unknown: bool
     ) -> list[tuple[Translation, ...]]:
         """Encode, decode, read attention where it is needed and fits, and return translations."""
         memory = self.encode([s.encoded for s in segments])
         hypotheses = self._decode(memory, [s.encoded for s in segments], prefixes)
+        return self._finish(memory, segments, hypotheses, trace, copy_unknown)
+
+    def _finish(
+        self,
+        memory: Memory,
+        segments: list[Segment],
+        hypotheses: list[list[Hypothesis]],
+        trace: TraceChoice,
+        copy_unknown: bool,
+    ) -> list[tuple[Translation, ...]]:
+        """Read attention where it is needed and fits, and return translations."""
         for each in hypotheses:
             for hypothesis in each:
                 hypothesis.check()
         attention: Sequence[TokenAttention | None] = [None] * sum(map(len, hypotheses))
         if copy_unknown and any(UNKNOWN in h.ids for each in hypotheses for h in each):
-            attention = self.read_attention(memory, hypotheses)
+            attention = self.read_attention(memory, hypotheses, trace is not True, trace != "alignment")
         elif trace:
-            fits = [self._fits(segment, each) for segment, each in zip(segments, hypotheses, strict=True)]
+            used: Counter[int] = Counter()
+            fits = [self._fits(segment, each, used) for segment, each in zip(segments, hypotheses, strict=True)]
             if all(fits):
-                attention = self.read_attention(memory, hypotheses)
+                attention = self.read_attention(memory, hypotheses, trace is not True, trace != "alignment")
             else:
                 segments = [s if fit else self._untraced(s) for s, fit in zip(segments, fits, strict=True)]
                 rows = [row for row, fit in enumerate(fits) if fit]
                 some = memory.select(torch.tensor(rows, device=self.device)) if rows else memory
-                left = iter(self.read_attention(some, [hypotheses[row] for row in rows]) if rows else ())
+                kept = [hypotheses[row] for row in rows]
+                only = trace is not True, trace != "alignment"
+                left = iter(self.read_attention(some, kept, *only) if rows else ())
                 attention = [
                     next(left) if fit else None for fit, each in zip(fits, hypotheses, strict=True) for _ in each
                 ]
+            self._used.update(used)  # last: a batch for which memory runs out is decoded again
         return self.translations(segments, hypotheses, attention, trace, copy_unknown)
+
+    def _run_engine(
+        self,
+        engine: CTranslate2Engine,
+        segments: Sequence[Segment],
+        prefixes: Sequence[tuple[int, ...]],
+        reading: tuple[TraceChoice, bool],
+        batch_tokens: int,
+        progress: Callable[[int, int], object] | None,
+    ) -> list[tuple[Translation, ...]]:
+        """Do the same by an engine: it decodes batches ahead, while this thread reads; `reading`: trace, copy_unknown.
+
+        A hypothesis without a log-probability is scored by the model.
+        """
+        trace, copy_unknown = reading
+        done: dict[int, tuple[Translation, ...]] = {}
+
+        def batch(rows: list[int]) -> EngineBatch:
+            some = [segments[r].encoded for r in rows], [prefixes[r] for r in rows]
+            return EngineBatch([one.ids for one in some[0]], self.limits(*some), some[1])
+
+        budget = (batch_tokens or TOKENS) // self.how.beam
+        batches, inputs = batches_of(batch_by_length([len(s.encoded.ids) for s in segments], budget), batch)
+        many = len(batches) > 1
+        for rows, found in zip(batches, engine.decode(inputs, self.how, many), strict=True):
+            some = [segments[r] for r in rows]
+            hypotheses = [self._different(each)[: self.how.n_best] for each in found] if self.how.n_best > 1 else found
+            unknown = copy_unknown and any(UNKNOWN in h.ids for each in hypotheses for h in each)
+            unscored = any(not h.log_probs for each in hypotheses for h in each)
+            guard = memory_guard(f"reading {len(rows)} translations", "use a smaller batch_tokens")
+            with guard, using_threads(engine.reading_threads(many)):
+                if trace or unknown:
+                    memory = self.encode([segment.encoded for segment in some])
+                    finished = self._finish(memory, some, hypotheses, trace, copy_unknown)
+                else:
+                    scores = self._scores(some, hypotheses) if unscored else [None] * sum(map(len, hypotheses))
+                    finished = self.translations(some, hypotheses, scores, False)
+            done.update(zip(rows, finished, strict=True))
+            if progress is not None:
+                progress(len(done), len(segments))
+        return [done[i] for i in range(len(segments))]
+
+    def _scores(
+        self, segments: list[Segment], hypotheses: Sequence[Sequence[Hypothesis]]
+    ) -> Sequence[TokenAttention | None]:
+        """Return the log-probabilities of the hypotheses that have none, as an attention without weights."""
+        places = [(b, one.ids) for b, each in enumerate(hypotheses) for one in each if not one.log_probs]
+        memory = self.encode([segments[b].encoded for b, _ in places])
+        read = iter(self.attention.read(memory, [ids for _, ids in places], weights=False))
+        return [None if one.log_probs else next(read) for each in hypotheses for one in each]
 
     def prefixes(self, segments: Sequence[Segment], texts: Sequence[str]) -> list[tuple[int, ...]]:
         """Return the tokens that each segment begins with: the first of each text with its prefix, others with none.
@@ -148,12 +257,21 @@ class DecodePipeline:
         self, memory: Memory, encoded: list[Encoded], prefixes: list[tuple[int, ...]]
     ) -> list[list[Hypothesis]]:
         """Return the `n_best` hypotheses of each sentence: samples, or those of a beam (of 1: greedy)."""
-        model, how = self.parts.model, self.how
-        limits = self.limits(encoded, prefixes)
+        how, limits = self.how, self.limits(encoded, prefixes)
+        sources = [one.ids for one in encoded]
+        if how.sample and self.slots is not None:
+            return self.slots.decode(memory, limits, how, prefixes, sources)
         if how.sample:
-            return sample(model, memory, limits, how, [one.ids for one in encoded], prefixes)
-        hypotheses = beam(model, memory, limits, how, prefixes)
-        return self.distinct(hypotheses, memory, limits, prefixes)
+            return sample(self.parts.model, memory, limits, how, sources, prefixes)
+        return self.distinct(self._search(memory, limits, prefixes), memory, limits, prefixes)
+
+    def _search(
+        self, memory: Memory, limits: list[int], prefixes: list[tuple[int, ...]], n: int = 0
+    ) -> list[list[Hypothesis]]:
+        """Return the n best hypotheses that a beam finds, by default `n_best`; in slots if there are any."""
+        if self.slots is not None:
+            return self.slots.decode(memory, limits, self.how, prefixes, n=n)
+        return beam(self.parts.model, memory, limits, self.how, prefixes, n)
 
     def distinct(
         self, hypotheses: list[list[Hypothesis]], memory: Memory, limits: list[int], prefixes: list[tuple[int, ...]]
@@ -174,8 +292,8 @@ class DecodePipeline:
                 break
             asked *= 2
             rows = torch.tensor(short, device=self.device)
-            some = [limits[b] for b in short], self.how, [prefixes[b] for b in short]
-            for b, each in zip(short, beam(self.parts.model, memory.select(rows), *some, asked), strict=True):
+            some = [limits[b] for b in short], [prefixes[b] for b in short]
+            for b, each in zip(short, self._search(memory.select(rows), *some, asked), strict=True):
                 hypotheses[b], kept[b] = each, self._different(each)
         return [each[:n] for each in kept]
 
@@ -185,18 +303,34 @@ class DecodePipeline:
             texts.setdefault(self.parts.target.decode(hypothesis.ids), hypothesis)
         return list(texts.values())
 
-    def read_attention(self, memory: Memory, hypotheses: Sequence[Sequence[Hypothesis]]) -> list[TokenAttention]:
-        """Re-read the hypotheses of each sentence of a memory with teacher forcing, and return their attention."""
+    def read_attention(
+        self,
+        memory: Memory,
+        hypotheses: Sequence[Sequence[Hypothesis]],
+        only_readout: bool = False,
+        log_probs: bool = True,
+    ) -> list[TokenAttention]:
+        """Re-read the hypotheses of each sentence of a memory with teacher forcing, and return their attention.
+
+        With `only_readout`, only the weights by the read-out. The log-probabilities are those of decoding; where an
+        engine decoded, which gives only their sums, they are computed, or NaN without `log_probs`.
+        """
         owners = [b for b, each in enumerate(hypotheses) for _ in each]
         again = memory if self.how.n_best == 1 else memory.select(torch.tensor(owners, device=self.device))
-        return self.attention.read(again, [hypothesis.ids for each in hypotheses for hypothesis in each])
+        every = [hypothesis for each in hypotheses for hypothesis in each]
+        read = self.attention.read_links if only_readout else self.attention.read
+        known: list[Sequence[float]] | None = [one.log_probs for one in every]
+        if self.engine is not None:
+            computed = log_probs or not all(one.log_probs for one in every)
+            known = None if computed else [[math.nan] * len(one.ids) for one in every]
+        return read(again, [one.ids for one in every], known)
 
     def translations(
         self,
         segments: Sequence[Segment],
         hypotheses: Sequence[Sequence[Hypothesis]],
         attention: Sequence[TokenAttention | None],
-        trace: bool,
+        trace: TraceChoice,
         copy_unknown: bool = False,
     ) -> list[tuple[Translation, ...]]:
         """Return the translations of segments from their hypotheses and the attention of each, in the same order."""
@@ -211,19 +345,28 @@ class DecodePipeline:
         segment: Segment,
         hypothesis: Hypothesis,
         attention: TokenAttention | None,
-        trace: bool,
+        trace: TraceChoice,
         copy_unknown: bool,
     ) -> Translation:
-        source = self.parts.source.trace(segment.text, segment.encoded) if attention else None
-        copied = self._copied(source, hypothesis.ids, attention) if copy_unknown and source and attention else {}
+        score, size = math.fsum(hypothesis.log_probs), len(hypothesis.ids)
+        notes = self._notes(segment, size, hypothesis.cut)
+        engine = self.decoded_by
+        if attention is None:
+            text = self.parts.target.decode(hypothesis.ids)
+            return Translation(segment.text, text, score, size, None, notes, engine=engine)
+        source = self.parts.source.trace(segment.text, segment.encoded)
+        copied = self._copied(source, hypothesis.ids, attention) if copy_unknown else {}
         target = self.parts.target.read(hypothesis.ids, copied)
-        record = attention.trace(source, target) if trace and source and attention else None
+        record = attention.trace(source, target) if trace else None
         if record is not None and isinstance(segment.encoded, EncodedImage):
             record = replace(record, image=segment.encoded.regions)
-        score = float(np.sum(hypothesis.log_probs))
-        size = len(hypothesis.ids)
-        notes = self._notes(segment, size, hypothesis.cut)
-        return Translation(segment.text, target.text, score, size, record, notes)
+        if self.engine is not None and engine is not None:
+            total = float(np.sum(attention.log_probs))  # NaN where only the links were read
+            score, engine = (score, engine) if math.isnan(total) else (total, engine._replace(score="heedful"))
+        if engine is not None and record is not None:
+            title = self.engine.title if self.engine is not None else engine.name
+            record = replace(record, engine=f"{title} {engine.precision}")
+        return Translation(segment.text, target.text, score, size, record, notes, engine=engine)
 
     def _copied(self, source: Text, ids: Sequence[int], attention: TokenAttention) -> dict[int, str]:
         """Return, for each unknown token written, the source word with the largest weight; never `</s>`."""
@@ -235,18 +378,19 @@ class DecodePipeline:
 
     def _check_attention(self) -> None:
         """Raise ConfigError for a model without attention, from which nothing can be copied."""
-        (reading,) = self.attention.read(self.encode([Encoded((END,), ((0, 0),))]), [(END,)])
-        if reading.weights is None:
+        (weights,) = self.attention.by_readout(self.encode([Encoded((END,), ((0, 0),))]), [(END,)])
+        if weights is None:
             raise ConfigError(
                 f"copy_unknown needs a model with attention; the family '{self.parts.config.family}' has none"
             )
 
-    def _fits(self, segment: Segment, hypotheses: Sequence[Hypothesis]) -> bool:
-        """Whether the traces of a text have room for one more segment."""
+    def _fits(self, segment: Segment, hypotheses: Sequence[Hypothesis], used: Counter[int]) -> bool:
+        """Whether the traces of a text have room for one more segment, besides those `used` in this batch."""
         if self.cells is None:
             return True
-        self._used[segment.number] += len(segment.encoded.ids) * sum(len(one.ids) for one in hypotheses)
-        return self._used[segment.number] <= self.cells
+        number = segment.number
+        used[number] += len(segment.encoded.ids) * sum(len(one.ids) for one in hypotheses)
+        return self._used[number] + used[number] <= self.cells
 
     def _untraced(self, segment: Segment) -> Segment:
         note = (
@@ -322,6 +466,100 @@ def _word_at(source: Text, token: int) -> str:
     return text[first:last]
 
 
+class BatchSizes:
+    """The sizes of a translator's batches, in tokens: given, or by the device's memory, and half where it ran out.
+
+    `used` is the size that the last batches were limited to. A size that was halved is remembered for later calls.
+    `release` gives back memory that decoding keeps between calls; it is called when memory runs out.
+    """
+
+    def __init__(self, parts: ModelParts, device: torch.device, release: Callable[[], object] | None = None) -> None:
+        self.release = release
+        models = len(parts.model.models) if isinstance(parts.model, Ensemble) else 1
+        self.need, self.device = MemoryNeed.of(parts.config.model, len(parts.target), models), device
+        self.used = 0
+        self._fitting: dict[DecodingLoad, int] = {}  # where memory ran out
+
+    def batches(
+        self,
+        lengths: Sequence[int],
+        batch_tokens: int,
+        load: DecodingLoad,
+        work: Callable[[list[int]], R],
+        name: Callable[[int], str],
+    ) -> Iterator[tuple[list[int], R]]:
+        """Yield the indices of sentences of similar length, batch by batch, and the result of `work` for them.
+
+        A batch has at most `batch_tokens` tokens of all hypotheses; 0 takes as many as the device has memory for. Where
+        memory runs out, batches get half the size, and what is not done is tried again. If a single sentence does not
+        fit, raises DeviceMemoryError with its `name`.
+        """
+        expected = "a whole number of tokens, or 0 for as many as the device has memory for"
+        check_value("batch_tokens", batch_tokens, int, lambda tokens: tokens >= 0, expected)
+        size = self.used = self._size(lengths, batch_tokens, load)
+        left = sorted(range(len(lengths)), key=lambda i: lengths[i])
+        while left:
+            done = 0
+            for rows in batch_by_length([lengths[i] for i in left], size // load.beam):
+                batch = [left[row] for row in rows]
+                results = _unless_full(work, batch)
+                if results is None:
+                    if self.release is not None:
+                        self.release()
+                    release_memory(self.device)
+                    if len(batch) == 1:
+                        raise self._too_large(name(batch[0]), lengths[batch[0]], load)
+                    size = self.used = self._halve(load.beam * len(batch) * lengths[batch[-1]], load)
+                    break
+                done += len(batch)
+                yield batch, results
+            left = left[done:]
+
+    def forget(self) -> None:
+        """Begin again with the full size, where memory ran out before."""
+        self._fitting.clear()
+        self.used = 0
+
+    def _size(self, lengths: Sequence[int], batch_tokens: int, load: DecodingLoad) -> int:
+        """Return the size of batches for sentences of these lengths."""
+        size = batch_tokens
+        if not size and len(lengths) < 2:  # nothing to divide: the memory need not be looked up
+            size = load.beam * sum(lengths)
+        elif not size:
+            sizes = [(max(1, S), length_limit(S)) for S in (min(lengths), max(lengths))]
+            free = free_memory(self.device)
+            size = batch_tokens_for(self.need, self.device.type, free, sizes, load)
+            if size != self.used:
+                left = "an unknown amount" if free is None else f"{free / 2**30:.1f} GiB"
+                LOG.debug("batches of %s tokens, by %s of free memory on %s", f"{size:,}", left, self.device)
+        return min(size, self._fitting.get(load, size))
+
+    def _halve(self, tokens: int, load: DecodingLoad) -> int:
+        """Return half of the `tokens` for which memory ran out, for this batch and all later ones."""
+        level = logging.DEBUG if load in self._fitting else logging.WARNING
+        size = self._fitting[load] = max(1, tokens // 2)
+        message = "%s ran out of memory with %s tokens in a batch; going on with %s"
+        LOG.log(level, message, self.device, f"{tokens:,}", f"{size:,}")
+        return size
+
+    def _too_large(self, name: str, tokens: int, load: DecodingLoad) -> DeviceMemoryError:
+        beam = f" and {load.beam} hypotheses" * (load.beam > 1)
+        remedy = "give shorter texts, " + "a smaller beam or n_best, " * (load.beam > 1) + "or use another device"
+        return DeviceMemoryError(
+            f"{name}, {tokens:,} tokens{beam}: {self.device} ran out of memory with nothing else in the batch; {remedy}"
+        )
+
+
+def _unless_full(work: Callable[[list[int]], R], rows: list[int]) -> R | None:
+    """Return the result of work, or None if memory ran out; then nothing is left that refers to its tensors."""
+    try:
+        return work(rows)
+    except (RuntimeError, MemoryError) as error:
+        if not out_of_memory(error):
+            raise
+        return None
+
+
 class TokenAttention(NamedTuple):
     """What a `Trace` has besides its texts: attention weights, log-probabilities of the tokens, and the read-out."""
 
@@ -354,41 +592,69 @@ class AttentionReader:
         label = "" if alike else f"mean of {len(self.readouts)} models, each by its own read-out"
         self.readout = first if alike else replace(first, layer=None, heads=(), step="same", norms=False, label=label)
 
-    def read(self, memory: Memory, targets: Sequence[Sequence[int]], weights: bool = True) -> list[TokenAttention]:
-        """Return the attention and log-probabilities of target sentences, each ending with `</s>`."""
-        if not isinstance(self.model, Ensemble):
-            readings = _read(self.model, memory, targets, weights, self.readout)
+    def read(
+        self,
+        memory: Memory,
+        targets: Sequence[Sequence[int]],
+        log_probs: Sequence[Sequence[float]] | None = None,
+        weights: bool = True,
+    ) -> list[TokenAttention]:
+        """Return the attention and log-probabilities of target sentences, each ending with `</s>`.
+
+        `log_probs` are those of the tokens where they are known from decoding; otherwise they are computed.
+        """
+        after, norms, unknown = self.readout.step == "next", self.readout.norms, log_probs is None
+        means: list[Weights | None] = [None] * len(targets)
+        if isinstance(self.model, Ensemble):
+            # Norms are left out: the mean of the models' norms does not belong to the mean of their weights.
+            norms = False
+            means = self.by_readout(memory, targets) if weights else means
+        readings = read_attention(
+            self.model, memory, targets, weights, after=after, norms=norms, log_probs=unknown or not weights
+        )
+        if not isinstance(self.model, Ensemble) and (after or norms):
             # A plain mean of the weights need not be kept besides them.
-            plain = self.readout.step == "same" and not self.readout.norms
-            return [
-                TokenAttention(
-                    r.weights, r.log_probs, self.readout, None if plain else r.by(self.readout), r.after, r.norms
-                )
-                for r in readings
-            ]
-        every: list[list[Weights]] = [[] for _ in targets]
-        members = self.model.members(memory) if weights else []
-        for (model, own), readout in zip(members, self.readouts, strict=bool(members)):
-            for parts, reading in zip(every, _read(model, own, targets, True, readout), strict=True):
-                parts += [] if (one := reading.by(readout)) is None else [one]
-        # Norms are left out: the mean of the models' norms does not belong to the mean of their weights.
-        together = read_attention(self.model, memory, targets, weights, after=self.readout.step == "next")
-        means = [np.mean(parts, axis=0, dtype=np.float32) if parts else None for parts in every]
+            means = [reading.by(self.readout) for reading in readings]
+        values = _known([one.log_probs for one in readings], log_probs)
         return [
-            TokenAttention(r.weights, r.log_probs, self.readout, mean, r.after)
-            for r, mean in zip(together, means, strict=True)
+            TokenAttention(one.weights, logs, self.readout, mean, one.after, one.norms)
+            for one, logs, mean in zip(readings, values, means, strict=True)
         ]
+
+    def read_links(
+        self, memory: Memory, targets: Sequence[Sequence[int]], log_probs: Sequence[Sequence[float]] | None = None
+    ) -> list[TokenAttention]:
+        """Return the same with the weights by the read-out alone, (T, S): all that links need, and less work."""
+        if log_probs is None and not isinstance(self.model, Ensemble):
+            readings = read_by_readout(self.model, memory, targets, self.readout, log_probs=True)
+            means = [one.read for one in readings]
+        else:
+            means = self.by_readout(memory, targets)
+            readings = [] if log_probs else read_attention(self.model, memory, targets, weights=False)
+        values = _known([one.log_probs for one in readings], log_probs)
+        return [TokenAttention(None, logs, self.readout, mean) for logs, mean in zip(values, means, strict=True)]
+
+    def by_readout(self, memory: Memory, targets: Sequence[Sequence[int]]) -> list[Weights | None]:
+        """Return only the weights by the read-out, (T, S) for each target; None for a model without attention."""
+        if not isinstance(self.model, Ensemble):
+            return [one.read for one in read_by_readout(self.model, memory, targets, self.readout)]
+        every: list[list[Weights]] = [[] for _ in targets]
+        for (model, own), readout in zip(self.model.members(memory), self.readouts, strict=True):
+            for parts, reading in zip(every, read_by_readout(model, own, targets, readout), strict=True):
+                parts += [] if reading.read is None else [reading.read]
+        return [np.mean(parts, axis=0, dtype=np.float32) if parts else None for parts in every]
+
+
+def _known(computed: Sequence[Weights | None], log_probs: Sequence[Sequence[float]] | None) -> list[Weights]:
+    """Return the log-probabilities of sentences: those computed, or those from decoding."""
+    if log_probs is not None:
+        return [np.array(one, dtype=np.float32) for one in log_probs]
+    return [one for one in computed if one is not None]
 
 
 def readout_of(parts: ModelParts) -> Readout:
     """Return the read-out of a model: that of its folder, or the default of such a model."""
     return parts.readout or Readout.usual(parts.config)
-
-
-def _read(
-    model: Network, memory: Memory, targets: Sequence[Sequence[int]], weights: bool, readout: Readout
-) -> list[AttentionReading]:
-    return read_attention(model, memory, targets, weights, after=readout.step == "next", norms=readout.norms)
 
 
 class DecodedToken(NamedTuple):

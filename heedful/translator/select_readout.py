@@ -55,7 +55,7 @@ def select_readout(  # noqa: PLR0913  (the options of the command)
     reverse: Translator | None = None,
     reverse_name: str = "the reverse model",
     max_pairs: int = 1000,
-    batch_tokens: int = 4096,
+    batch_tokens: int = 0,
     folder: str | Path | None = None,
     images: str | Path | None = None,
     regions: Sequence[Region] | str | Path | None = None,
@@ -131,7 +131,7 @@ def select_by_regions(
     captions: CaptionSource,
     *,
     max_pairs: int = 1000,
-    batch_tokens: int = 4096,
+    batch_tokens: int = 0,
     folder: str | Path | None = None,
     log: Callable[[str], None] | None = None,
 ) -> ReadoutSelection:
@@ -196,7 +196,7 @@ def own_readout(translator: Translator) -> Readout | None:
 
 
 def weight_table(
-    translator: Translator, sources: Sequence[Any], targets: Sequence[str], batch_tokens: int = 4096
+    translator: Translator, sources: Sequence[Any], targets: Sequence[str], batch_tokens: int = 0
 ) -> WeightTable:
     """Return the weights of all layers and heads for given pairs, at both steps and with norms."""
     model = translator.parts.model
@@ -204,7 +204,7 @@ def weight_table(
         raise ConfigError("an ensemble is several models; select the read-out of each")
 
     def read(memory: Memory, ids: Sequence[Sequence[int]]) -> list[AttentionReading]:
-        return read_attention(model, memory, ids, after=True, norms=True)
+        return read_attention(model, memory, ids, after=True, norms=True, log_probs=False)
 
     readings = translator.pairs(sources, targets, read, batch_tokens)
     done = {
@@ -215,7 +215,7 @@ def weight_table(
 
 
 def measure_alarms(
-    translator: Translator, pairs: Sequence[tuple[Any, str]], readout: Readout | None = None, batch_tokens: int = 4096
+    translator: Translator, pairs: Sequence[tuple[Any, str]], readout: Readout | None = None, batch_tokens: int = 0
 ) -> AlarmRates | None:
     """Translate the sources of pairs, texts or images, and count the alarms of wrong and right ones, by a read-out.
 

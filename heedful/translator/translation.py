@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from heedful.alignment.links import align_trace
 from heedful.draw import heatmap, overview, regions, views
 from heedful.errors import ConfigError, HeedfulError
-from heedful.text.codec import merge, unspaced
 from heedful.trace import Text, Trace
 from heedful.trace.alarms import Alarm, alarms
 from heedful.trace.alignment import Alignment, JoinedAlignment
+from heedful.trace.trace import merge, unspaced
 
 
 @dataclass(frozen=True)
@@ -38,13 +38,22 @@ class Token:
     notes: tuple[str, ...] = ()
 
 
+class DecodedBy(NamedTuple):
+    """The engine that decoded a translation, its precision, and the engine whose log-probability the score is."""
+
+    name: str
+    precision: str
+    score: str
+
+
 @dataclass(frozen=True)
 class Translation:
     """A translation of `source`: its text, its log-probability `score`, and the trace of its attention.
 
     `length` counts the decoded tokens; `notes` are warnings for the reader. `n_best` holds the alternatives, if more
     than one was asked for, best first (samples as they were drawn), including this one; `sentences` are its sentences,
-    or the parts of them that were translated at once, and `starts` where each begins in source and text.
+    or the parts of them that were translated at once, and `starts` where each begins in source and text. `engine` is
+    None if heedful decoded it.
     """
 
     source: str
@@ -56,6 +65,7 @@ class Translation:
     n_best: tuple[Translation, ...] = ()
     sentences: tuple[Translation, ...] = ()
     starts: tuple[tuple[int, int], ...] = ()
+    engine: DecodedBy | None = None
 
     @property
     def confidence(self) -> float:
@@ -146,6 +156,8 @@ class Translation:
             "score": self.score,
             "confidence": self.confidence,
         }
+        if self.engine is not None:
+            record["engine"] = self.engine._asdict()
         if self.notes:
             record["notes"] = list(self.notes)
         if self._trace is not None and self.trace.image is not None:
@@ -156,7 +168,7 @@ class Translation:
             weights = self.trace.words()
             record["source_words"] = [list(w[:3]) for w in self.trace.source.words]
             record["target_words"] = [list(w[:3]) for w in self.trace.target.words]
-            record["word_confidences"] = list(self.trace.confidences())
+            record["word_confidences"] = list(self.trace.confidences()) if self.trace.scored else None
             record["weights"] = None if weights is None else np.round(weights.astype(float), 4).tolist()
             record["alignment"] = None if weights is None else self.alignment.plain()
             record["alarms"] = [alarm.plain() for alarm in self.alarms]
@@ -179,7 +191,12 @@ class Translation:
             trace = partial(Trace.join, source, text, starts, [part.trace for part in parts])
         notes = tuple(dict.fromkeys(note for part in parts for note in part.notes))
         score, length = sum(part.score for part in parts), sum(part.length for part in parts)
-        return cls(source, text, score, length, trace, notes, sentences=tuple(parts), starts=tuple(starts))
+        engine = parts[0].engine if parts else None
+        if engine is not None and len({part.engine for part in parts}) > 1:
+            engine = engine._replace(score=f"{engine.name} and heedful")  # the sum of sentences of both
+        return cls(
+            source, text, score, length, trace, notes, sentences=tuple(parts), starts=tuple(starts), engine=engine
+        )
 
 
 def partial_trace(tokens: Sequence[Token]) -> Trace:

@@ -8,21 +8,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar, Unpack, cast, overload
+from typing import Any, TypedDict, TypeVar, Unpack, cast, overload
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from heedful.data.images import EncodedImage, ImageInput, LoadedImage, load_image
-from heedful.decoding import Decoding, DecodingKeywords, batch_by_length, length_limit
+from heedful.decoding import Decoding, DecodingKeywords, length_limit
 from heedful.decoding.ensemble import Ensemble
+from heedful.decoding.slot_decoder import SlotDecoder
 from heedful.draw.model_attention import ModelAttention
 from heedful.errors import ConfigError, DataError, ModelError, check_value, choose, known_arguments, suggest_keywords
 from heedful.interop import HUB, is_marian, open_parts
 from heedful.interop.folder import ModelParts, holds_model, write_model
 from heedful.models import Memory, NeedWeights, Network, pack_weights
-from heedful.models.device import memory_guard, pick, using_threads
+from heedful.models.device import DecodingLoad, memory_guard, pick, using_threads
+from heedful.models.rnn import Recurrent
 from heedful.observe.influence import LABELS, influence
 from heedful.text import SPECIALS, START, UNKNOWN, Codec, Encoded, pad
 from heedful.text.graphemes import whole
@@ -31,14 +33,34 @@ from heedful.trace import Text, Trace, Word
 from heedful.trace.alignment import Alignment
 from heedful.trace.model_attention import OWN, AttentionGroup
 from heedful.trace.readout import SYMMETRIES, Readout
-from heedful.translator.aligning import align_traces, check_reverse, combine, usual_symmetry, wrong_way
-from heedful.translator.pipeline import AttentionReader, DecodePipeline, TokenAttention, readout_of
+from heedful.translator.aligning import check_reverse, combine, link_pairs, usual_symmetry, wrong_way
+from heedful.translator.engine import CTranslate2Engine, open_engine
+from heedful.translator.pipeline import (
+    AttentionReader,
+    BatchSizes,
+    DecodePipeline,
+    TokenAttention,
+    TraceChoice,
+    readout_of,
+)
 from heedful.translator.threads import measured_threads
 from heedful.translator.translation import Token, Translation
 
 S = TypeVar("S")
 CHARACTERS = 100_000  # of a text that is taken as one: some fifty pages; the work may grow with the square
 SPLIT_CHARACTERS = 1_000_000  # of a text that is split into sentences
+# Texts of one call, enough to sort them by length: on the CPU, and on a GPU, whose batches are larger. Traces take
+# memory, 20 to 100 KB for a sentence.
+FEW_TEXTS, TRACED_TEXTS, MANY_TEXTS = 1_000, 8_192, 32_768
+PRECISIONS = {"fp32": None, "bf16": torch.bfloat16}  # None: as the weights are
+
+
+class LoadKeywords(TypedDict, total=False):
+    """Arguments of `load` that decide how a model computes, for the type checker."""
+
+    engine: str
+    int8: bool
+    precision: str
 
 
 class TranslateKeywords(DecodingKeywords, total=False):
@@ -47,7 +69,7 @@ class TranslateKeywords(DecodingKeywords, total=False):
     prefix: str | Sequence[str] | None
     split: bool
     copy_unknown: bool
-    trace: bool
+    trace: TraceChoice
     batch_tokens: int
     progress: Callable[[int, int], object] | None
 
@@ -56,7 +78,7 @@ class CaptionKeywords(DecodingKeywords, total=False):
     """The keyword arguments of `Translator.caption`, for the type checker."""
 
     prefix: str | Sequence[str] | None
-    trace: bool
+    trace: TraceChoice
     batch_tokens: int
     progress: Callable[[int, int], object] | None
 
@@ -68,20 +90,25 @@ def load(
     warn: Callable[[str], None] | None = None,
     *,
     threads: int = 0,
+    engine: str = "heedful",
+    int8: bool = False,
+    precision: str = "fp32",
 ) -> Translator:
     """Open the model in a folder: heedful's own, or a Marian (Opus-MT) one as the Hugging Face hub lays it out.
 
     `hf:ORGANISATION/NAME` is fetched from the hub. Several folders are an ensemble: models with the same vocabularies
     whose probabilities are averaged. A `readout.json` that cannot be read is an error; with `warn`, which is called
     with it, the default read-out is used. `threads` are those that PyTorch uses while the translator computes on the
-    CPU; by default, 0, the number stays as it is.
+    CPU; by default, 0, the number stays as it is. With `precision="bf16"` a Transformer computes in bf16, faster on a
+    GPU, and now and then with another word; probabilities are in fp32 always. With `engine="ctranslate2"`, CTranslate2
+    decodes, with weights of 8 bits if `int8`, and heedful computes the attention (`Translator.use_engine`).
     """
     chosen = pick(device)
     if isinstance(path, str | Path):
-        translator = Translator(open_parts(path, chosen, warn), chosen, threads=threads)
+        translator = Translator(open_parts(path, chosen, warn), chosen, threads=threads, precision=precision)
         if str(path).startswith(HUB) or is_marian(Path(path)):
             translator.family = "marian"
-        return translator
+        return translator.use_engine(engine, int8)
     members = [open_parts(each, chosen, warn) for each in path]
     if not members:
         raise ConfigError("an ensemble needs at least one model")
@@ -97,7 +124,8 @@ def load(
     model = cast(Network, Ensemble([member.model for member in members]))
     shortest = min((member.config for member in members), key=lambda config: config.text.max_length)
     parts = replace(members[0], model=model, config=shortest)
-    return Translator(parts, chosen, [readout_of(member) for member in members], threads)
+    together = Translator(parts, chosen, [readout_of(member) for member in members], threads, precision)
+    return together.use_engine(engine, int8)
 
 
 class Translator:
@@ -105,7 +133,8 @@ class Translator:
 
     `readouts` say how links are read from the weights, for each model of an ensemble; by default those of the model
     folders, or the default of such a model. `readout` is that of the whole. `threads` are those that PyTorch uses while
-    this translator computes on the CPU; 0 leaves the number as it is.
+    this translator computes on the CPU; 0 leaves the number as it is. `precision` is "fp32", or "bf16" for a
+    Transformer, whose weights are rounded then.
     """
 
     def __init__(
@@ -114,8 +143,12 @@ class Translator:
         device: torch.device | None = None,
         readouts: Sequence[Readout] | None = None,
         threads: int = 0,
+        precision: str = "fp32",
     ) -> None:
         self.parts = parts
+        self.precision = choose("precision", precision, tuple(PRECISIONS))
+        if precision != "fp32" and any(isinstance(module, Recurrent) for module in parts.model.modules()):
+            raise ConfigError(f"precision is {precision}, but a recurrent model computes in fp32; leave it out")
         self.config = parts.config
         self.family: str = parts.config.family  # or "marian"
         expected = "a whole number from 1 to 4096, or 0 for PyTorch's own choice"
@@ -123,6 +156,8 @@ class Translator:
         self.threads = threads
         # A text with more source tokens × target tokens has no trace, but a note of that; None: all have one.
         self.trace_cells: int | None = None
+        self.engine: CTranslate2Engine | None = None  # None: heedful's own decoding
+        self.slots: SlotDecoder | None = None
         self.to(device or torch.device("cpu"))
         self.attention = AttentionReader(parts.model, readouts or (readout_of(parts),))
         self.readout = self.attention.readout
@@ -140,13 +175,53 @@ class Translator:
         return f"{kind}({self.config.family}, {sizes}, on {self.device})"
 
     def to(self, device: str | torch.device) -> Translator:
-        """Move the model to a device (`"cuda"`, `"cpu"`, `"mps"` or `"auto"`) and return this translator."""
+        """Move the model to a device (`"cuda"`, `"cpu"`, `"mps"` or `"auto"`) and return this translator.
+
+        Call it also after changing weights in place: packed copies and captured steps are made anew.
+        """
         self.device = device if isinstance(device, torch.device) else pick(device)
         with memory_guard(f"moving the model to {self.device}", "use another device"):
-            self.parts.model.to(self.device).eval()
+            self.parts.model.to(self.device, PRECISIONS[self.precision]).eval()
         if self.device.type == "cpu":
             pack_weights(self.parts.model)
+        if self.slots is not None:
+            self.slots.close()
+        # On a GPU a step is captured; on a CPU it is faster with shapes that shrink.
+        self.slots = SlotDecoder(self.parts.model) if self.device.type == "cuda" else None
+        self.batch_sizes = BatchSizes(self.parts, self.device, self.slots.close if self.slots else None)
+        if self.engine is not None:
+            self.use_engine(self.engine.name, self.engine.precision == "int8")
         return self
+
+    def use_engine(self, engine: str, int8: bool = False) -> Translator:
+        """Decode with another engine from now on, "ctranslate2" or "heedful", and return this translator.
+
+        CTranslate2 runs Transformers that translate text. The model is converted once and cached, with weights of 8
+        bits if `int8`. What it writes is re-read by heedful, in fp32, where attention is needed. Raises ConfigError for
+        models that it cannot run. `stream` is not possible with it.
+        """
+        if engine != "heedful" and self.precision != "fp32":
+            raise ConfigError(
+                f"precision is {self.precision}, which is heedful's own decoding; leave out engine, or it"
+            )
+        self.engine = open_engine(engine, self.parts, self.device, int8, self.threads)
+        return self
+
+    def _pipeline(self, how: Decoding, engine: CTranslate2Engine | None = None) -> DecodePipeline:
+        return DecodePipeline(
+            self.parts, self.device, how, self.attention, self.trace_cells, self.batch_sizes, self.slots, engine
+        )
+
+    def texts_at_once(self, trace: bool) -> int:
+        """Return how many of many texts to give in one call: enough to fill batches, few enough for the memory."""
+        if self.device.type == "cpu":
+            return FEW_TEXTS
+        return TRACED_TEXTS if trace else MANY_TEXTS
+
+    @property
+    def batch_tokens_used(self) -> int:
+        """The tokens that the last batches were limited to: those asked for, or by the memory; 0 before the first."""
+        return self.batch_sizes.used
 
     def choose_threads(
         self, texts: Sequence[str], how: Decoding | None = None, **decoding: Unpack[DecodingKeywords]
@@ -154,8 +229,10 @@ class Translator:
         """Measure with how many threads such texts are translated fastest, use that many from now on and return it.
 
         On the CPU, part of the work is done with different numbers, for at most a tenth of the whole time; for few
-        texts a rule decides. If OMP_NUM_THREADS is set, or on a GPU, nothing changes (0).
+        texts a rule decides. If OMP_NUM_THREADS is set, on a GPU, or with CTranslate2, nothing changes (0).
         """
+        if self.engine is not None:
+            return self.threads
         self.threads = measured_threads(
             self, checked_texts(texts, SPLIT_CHARACTERS), _decoding(how, decoding, "choose_threads")
         )
@@ -177,8 +254,8 @@ class Translator:
         prefix: str | Sequence[str] | None = None,
         split: bool = True,
         copy_unknown: bool = False,
-        trace: bool = True,
-        batch_tokens: int = 4096,
+        trace: TraceChoice = True,
+        batch_tokens: int = 0,
         progress: Callable[[int, int], object] | None = None,
         **decoding: Unpack[DecodingKeywords],
     ) -> Translation | list[Translation]:
@@ -188,17 +265,24 @@ class Translator:
         Texts of several sentences are split, unless `split` is False, and joined again with their spacing; a sentence
         of more tokens than `text.max_length` is cut at a clause or a word, and its `notes` say so. `prefix` is what a
         translation has to begin with, one for all or one for each. With `copy_unknown`, an unknown word is replaced by
-        the source word with the largest attention weight. `trace=False` skips reading the attention. `progress` is
-        called after every batch with the number of sentences that are done, and of all.
+        the source word with the largest attention weight. A batch has at most `batch_tokens` source tokens, counted for
+        each hypothesis; 0 takes as many as the device has memory for. `progress` is called after every batch with the
+        number of sentences that are done, and of all.
+
+        A translation has a trace with the attention weights of all layers and heads. With `trace="links"` the trace has
+        only those by the read-out (`Trace.read`; `Trace.weights` is None): enough for links, confidences, alarms and
+        the heat map, in less time and memory. `trace="alignment"` is the same, but where another engine decodes, there
+        are no confidences of words, which saves the output layer. `trace=False` skips reading the attention.
         """
         how = _decoding(how, decoding, "translate", TranslateKeywords.__annotations__)
+        check_trace(trace)
         texts = checked_texts([text] if isinstance(text, str) else text, SPLIT_CHARACTERS if split else CHARACTERS)
-        pipeline = DecodePipeline(self.parts, self.device, how, self.attention, self.trace_cells)
+        pipeline = self._pipeline(how, self.engine)
         parts = segments(texts, self.source_codec, self.max_source_tokens, split)
         begun = pipeline.prefixes(parts, text_prefixes(prefix, len(texts)))
         with using_threads(self.threads):
             done = pipeline.run(parts, begun, trace, copy_unknown, batch_tokens, progress)
-        translations = self.join(texts, parts, done, pipeline.how.n_best, trace)
+        translations = self.join(texts, parts, done, pipeline.how.n_best, bool(trace))
         return translations[0] if isinstance(text, str) else translations
 
     @overload
@@ -215,8 +299,8 @@ class Translator:
         how: Decoding | None = None,
         *,
         prefix: str | Sequence[str] | None = None,
-        trace: bool = True,
-        batch_tokens: int = 4096,
+        trace: TraceChoice = True,
+        batch_tokens: int = 0,
         progress: Callable[[int, int], object] | None = None,
         **decoding: Unpack[DecodingKeywords],
     ) -> Translation | list[Translation]:
@@ -227,11 +311,12 @@ class Translator:
         arguments are those of `translate`. Raise ConfigError if the model translates text.
         """
         how = _decoding(how, decoding, "caption", CaptionKeywords.__annotations__)
+        check_trace(trace)
         _ = self.parts.image_input  # raises ConfigError for a model of text
         many = isinstance(image, list | tuple)
         given: list[object] = list(image) if isinstance(image, list | tuple) else [image]
-        images = [self._encode_image(one, picture=trace) for one in given]
-        pipeline = DecodePipeline(self.parts, self.device, how, self.attention, self.trace_cells)
+        images = [self._encode_image(one, picture=bool(trace)) for one in given]
+        pipeline = self._pipeline(how)
         parts = [
             Segment(number, 0, len(one.regions.name), one.regions.name, one, one.notes)
             for number, one in enumerate(images)
@@ -303,6 +388,8 @@ class Translator:
         Joined, the tokens' texts are the translation that `translate` gives, and their weights those of its trace.
         """
         how = _decoding(how, decoding, "stream", ("prefix", "split"))
+        if self.engine is not None:
+            raise ConfigError(f"stream needs the engine heedful; {self.engine.title} decodes whole sentences")
         if how.beam > 1 or how.n_best > 1:
             raise ConfigError("a beam decides nothing before its end; stream with beam=1 and n_best=1")
         if not isinstance(text, str):
@@ -327,9 +414,18 @@ class Translator:
 
         Each is encoded as the unknown token. No piece separates a letter from its marks, or splits an emoji.
         """
-        encoded = (self.parts.target if target else self.source_codec).encode(text)
-        spans = zip(encoded.ids, encoded.spans, strict=True)
-        return whole(text, (span for index, span in spans if index == UNKNOWN))
+        return self.unknown_pieces([text], target=target)[0]
+
+    def unknown_pieces(self, texts: Sequence[str], *, target: bool = False) -> list[list[str]]:
+        """Return what `unknown` does for many texts, which are encoded together."""
+        codec = self.parts.target if target else self.source_codec
+        ids, lengths = codec.ids_and_lengths(texts)
+        rows = np.unique(np.repeat(np.arange(len(texts)), lengths)[ids == UNKNOWN])
+        pieces: list[list[str]] = [[] for _ in texts]
+        for row, encoded in zip(rows, codec.encode_all([texts[row] for row in rows]), strict=True):
+            spans = zip(encoded.ids, encoded.spans, strict=True)
+            pieces[row] = whole(texts[row], (span for index, span in spans if index == UNKNOWN))
+        return pieces
 
     def wrong_way(self, sources: Sequence[str], targets: Sequence[str]) -> str:
         """Return why the model seems to translate in the other direction, by its vocabularies; "" if it does not."""
@@ -340,7 +436,13 @@ class Translator:
 
         A source may have `text.max_length` of them, and a target as many as a translation of the longest source.
         """
-        return self.why_too_long(len(self.source_codec.encode(source).ids), len(self.parts.target.encode(target).ids))
+        return self.pairs_too_long([source], [target])[0]
+
+    def pairs_too_long(self, sources: Sequence[str], targets: Sequence[str]) -> list[str]:
+        """Return what `too_long` does for many pairs, which are encoded together."""
+        codecs = (self.source_codec, sources), (self.parts.target, targets)
+        sizes = (codec.ids_and_lengths(texts)[1].tolist() for codec, texts in codecs)
+        return [self.why_too_long(*size) for size in zip(*sizes, strict=True)]
 
     def why_too_long(self, source: int, target: int = 0) -> str:
         """Return the same for sentences of so many tokens."""
@@ -352,7 +454,7 @@ class Translator:
         return ""
 
     def score(
-        self, sources: Sequence[Any], targets: Sequence[str], *, weights: bool = True, batch_tokens: int = 4096
+        self, sources: Sequence[Any], targets: Sequence[str], *, weights: bool = True, batch_tokens: int = 0
     ) -> list[Translation]:
         """Return given translations, or captions of images, with log-probabilities, token by token, and attention.
 
@@ -371,12 +473,12 @@ class Translator:
         return translations
 
     def reread(
-        self, sources: Sequence[Any], targets: Sequence[str], *, weights: bool = True, batch_tokens: int = 4096
+        self, sources: Sequence[Any], targets: Sequence[str], *, weights: bool = True, batch_tokens: int = 0
     ) -> list[Trace]:
         """Return the traces of given translations, or captions of images, decoded with teacher forcing."""
 
         def read(memory: Memory, ids: Sequence[Sequence[int]]) -> list[TokenAttention]:
-            return self.attention.read(memory, ids, weights)
+            return self.attention.read(memory, ids, weights=weights)
 
         sources = self._encode_sources(sources, picture=True)[1] if self.reads_images else sources
         pairs = self.pairs(sources, targets, read, batch_tokens)
@@ -389,7 +491,7 @@ class Translator:
         sources: Sequence[Any],
         targets: Sequence[str],
         read: Callable[[Memory, Sequence[Sequence[int]]], Sequence[S]],
-        batch_tokens: int = 4096,
+        batch_tokens: int = 0,
     ) -> Iterator[tuple[int, Text, Text, S]]:
         """Yield the result of `read` for each pair, with its number and texts; pairs of similar length are batched."""
         targets = checked_texts(targets)
@@ -400,11 +502,18 @@ class Translator:
             if why := self.why_too_long(0 if self.reads_images else len(source.ids), len(target.ids)):
                 raise DataError(f"pair {number} of {len(x)}: {why}" if len(x) > 1 else why)
         pipeline = DecodePipeline(self.parts, self.device, Decoding(), self.attention)
-        for rows in batch_by_length([max(len(a.ids), len(b.ids)) for a, b in zip(x, y, strict=True)], batch_tokens):
-            guard = memory_guard(f"decoding {len(rows)} pairs", "use a smaller batch_tokens")
-            with guard, using_threads(self.threads), torch.inference_mode():
-                memory = pipeline.encode([x[r] for r in rows])
-                results = read(memory, [y[r].ids for r in rows])
+
+        def decode(rows: list[int]) -> Sequence[S]:
+            with using_threads(self.threads), torch.inference_mode():
+                return read(pipeline.encode([x[r] for r in rows]), [y[r].ids for r in rows])
+
+        lengths = [max(len(a.ids), len(b.ids)) for a, b in zip(x, y, strict=True)]
+
+        def name(row: int) -> str:
+            return f"pair {row + 1:,} of {len(x):,}, '{names[row]:.40}'"
+
+        load = DecodingLoad(traced=1)
+        for rows, results in self.batch_sizes.batches(lengths, batch_tokens, load, decode, name):
             for row, result in zip(rows, results, strict=True):
                 texts = self.parts.source.trace(names[row], x[row]), self.parts.target.trace(targets[row], y[row])
                 yield row, *texts, result
@@ -431,7 +540,7 @@ class Translator:
         reverse: Translator | None = None,
         symmetry: str = "",
         spaced: bool = True,
-        batch_tokens: int = 4096,
+        batch_tokens: int = 0,
     ) -> list[Alignment]:
         """Return the alignments of given pairs, by the read-out of the model.
 
@@ -449,16 +558,14 @@ class Translator:
             raise DataError(f"{why}; swap sources and targets, or take another model")
         if reverse is not None:
             check_reverse(self, reverse, sources, targets)
-        traces = self.reread(sources, targets, batch_tokens=batch_tokens)
-        forward = align_traces(traces, spaced)
-        if reverse is None:
-            return forward
-        how = symmetry or usual_symmetry(self.readout, reverse.readout)
-        if how == "none":
-            return forward
-        traces = reverse.reread(targets, sources, batch_tokens=batch_tokens)
-        backward = align_traces(traces, spaced)
-        return [combine(one, other, how) for one, other in zip(forward, backward, strict=True)]
+        how = "none" if reverse is None else symmetry or usual_symmetry(self.readout, reverse.readout)
+        read = self.pairs(sources, targets, self.attention.by_readout, batch_tokens)
+        forward = link_pairs(read, self.readout, spaced)
+        if reverse is None or how == "none":
+            return [forward[row] for row in range(len(forward))]
+        read = reverse.pairs(targets, sources, reverse.attention.by_readout, batch_tokens)
+        backward = link_pairs(read, reverse.readout, spaced)
+        return [combine(forward[row], backward[row], how) for row in range(len(forward))]
 
     def influence(self, source: str, target: str, way: str = "leave-one-out") -> Trace:
         """Return what each word of a translation depended on, as a trace whose weights are shares of the source tokens.
@@ -571,6 +678,8 @@ class Translator:
         """Write the model to a folder of heedful's own; raise ConfigError if it already holds a model."""
         if isinstance(self.parts.model, Ensemble):
             raise ConfigError("an ensemble is several models; save each of them")
+        if self.precision != "fp32":
+            raise ConfigError(f"the weights are rounded to {self.precision}; open the model in fp32 to save it")
         if holds_model(Path(path)):
             raise ConfigError(f"{path}: this folder already holds a model; choose another one")
         write_model(Path(path), self.parts)
@@ -611,6 +720,12 @@ def check_size(text: str, what: str, most: int = CHARACTERS) -> None:
             f"{what} has {len(text):,} characters; at most {most:,} are translated as one text{whole}: give each "
             "paragraph as a text of its own"
         )
+
+
+def check_trace(trace: object) -> None:
+    """Raise ConfigError for a `trace` that is none of True, False, "links" and "alignment"."""
+    if not isinstance(trace, bool):
+        choose("trace", str(trace), ("alignment", "links"))
 
 
 def text_prefixes(prefix: str | Sequence[str] | None, count: int) -> list[str]:

@@ -1,13 +1,16 @@
 """From a trace to links: what is done with `</s>`, with punctuation, with pieces, with texts of several sentences."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.alignment.links import align_trace, between_words
+from heedful.alignment import links
+from heedful.alignment.links import align_texts, align_trace, between_words
 from heedful.errors import ConfigError
-from heedful.text.codec import merge
+from heedful.text import merge
 from heedful.trace import Text, Trace
 from heedful.trace.readout import Readout
 
@@ -114,3 +117,39 @@ def test_what_goes_to_words_and_to_the_end_is_all(source, target, seed):
     np.testing.assert_allclose(found.sum(1), 1, atol=1e-5)
     whole = Trace(x, y, tokens[None, None], np.zeros(len(y.tokens), np.float32)).words()
     np.testing.assert_allclose(found, whole[:-1], atol=1e-6)
+
+
+def test_many_pairs_are_linked_as_each_by_itself():
+    traces = [
+        trace_of(SOURCE, TARGET, ROWS),
+        trace_of(text_of(), TARGET, [[1.0]] * 4),
+        trace_of(text_of("x|y"), text_of("a", "b|c"), [[0.5, 0.2, 0.3], [0.1, 0.6, 0.3], [0.3, 0.3, 0.4], [0, 0, 1]]),
+        trace_of(SOURCE, text_of(), ROWS[:1]),
+    ]
+    for readout in (Readout(), Readout(marks="apart", end="drop", even=True, threshold=0.5)):
+        for spaced in (False, True):
+            found = align_texts([(one.tokens(), one.source, one.target) for one in traces], readout, spaced)
+            wanted = [align_trace(one, readout, spaced) for one in traces]
+            assert found == wanted
+            for one, other in zip(found, wanted, strict=True):
+                np.testing.assert_array_equal(one.weights, other.weights)
+            assert found[0].links
+            assert found[2].links
+    assert align_texts([], Readout()) == []
+
+
+WORDS = st.lists(st.sampled_from(("a", "b|c", "d|e|f", ".", "</s>")), max_size=5)
+
+
+@given(WORDS, WORDS, st.booleans(), st.integers(0, 3))
+def test_sums_over_neighbours_are_those_of_all_tokens(source, target, spaced, seed):
+    """The weights between words, whichever way they are summed."""
+    one, other = text_of(*source), text_of(*target)
+    if spaced:  # with a word that has no token
+        one, other = (replace(side, text=f"{side.text} x" if seed else side.text).spaced() for side in (one, other))
+    weights = np.random.default_rng(seed).random((2, len(other.tokens), len(one.tokens)), dtype=np.float32)
+    found = between_words(weights, one, other)
+    into, of = links._tokens(one), links._tokens(other)[:-1]
+    of /= np.maximum(of.sum(1, keepdims=True), 1)
+    np.testing.assert_allclose(found, of @ weights @ into.T, atol=1e-6)
+    assert found.shape == (2, len(other.written), len(one.written) + 1)

@@ -18,7 +18,7 @@ from heedful.alignment.select_readout import (
 from heedful.errors import ConfigError, DataError
 from heedful.metrics.pointing import GoldWord
 from heedful.observe import AttentionReading
-from heedful.text.codec import merge
+from heedful.text import merge
 from heedful.trace import Text, Trace
 from heedful.trace.readout import ENDS, MARKS, STEPS, SYMMETRIES, Readout
 from heedful.trace.trace import ImageRegions

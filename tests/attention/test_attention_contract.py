@@ -23,7 +23,7 @@ import heedful.attention as definition
 from heedful.attention import until
 from heedful.config import FixedConfig, ModelConfig, RnnConfig, TransformerConfig
 from heedful.fused.cpu.recurrence import AdditiveSteps, AttentionSteps, DotSteps
-from heedful.fused.cpu.transformer import FastDecoder, fast_encode
+from heedful.fused.cpu.transformer import FastDecoder, FastLayers, fast_encode
 from heedful.fused.triton.additive import kernel_attend
 from heedful.fused.triton.recurrent_attention import attend_step
 from heedful.fused.triton.scaled import scaled_attend
@@ -174,7 +174,7 @@ def decode_fast(p: Problem) -> Result:
     layer.inside.W_o.weight.zero_()
     memory = Memory(p.values, p.keep, (p.k[:, None], p.values[:, None]))
     s = p.s.reshape(B * T, D)
-    return (FastDecoder([layer], D, True)(s, Cache(1, 1, lambda n: s), memory) - s).view(B, T, D), None
+    return (FastDecoder(FastLayers([], [layer], D, True))(s, Cache(1, 1, lambda n: s), memory) - s).view(B, T, D), None
 
 
 @torch.no_grad()
@@ -183,7 +183,7 @@ def encode_fast(p: Problem) -> Result:
     layer = EncoderLayer(config(p.s.shape[-1])).to(p.s)
     _identity(layer, p.s.shape[-1])
     mask = Mask.of(p.keep, p.s)
-    return fast_encode(p.s, [layer], mask.bias, mask.some, True) - p.s, None
+    return fast_encode(p.s, FastLayers([layer], [], p.s.shape[-1], True), mask.bias, mask.some) - p.s, None
 
 
 def watched(how: str) -> Callable[[Problem], Result]:

@@ -267,3 +267,13 @@ def test_a_translation_without_end_is_refused(heedful_cli: Run, tiny: Path) -> N
     assert "--max-length is 1000000" in done.err
     assert "10000" in done.err
     assert heedful_cli("translate", tiny, "a b", "--max-length", "5000").code == 0
+
+
+def test_verbose_reports_the_size_of_batches(tiny: Path, heedful_cli) -> None:
+    done = heedful_cli("translate", "--verbose", tiny, "a b", "c d e")
+    assert "batches of 4,096 tokens, by " in done.err
+    assert "GiB of free memory on cpu" in done.err
+    assert "4,096 tokens at once" in done.err
+    done = heedful_cli("translate", "--verbose", tiny, "--batch-tokens", "77", "a b", "c d e")
+    assert "77 tokens at once" in done.err
+    assert "free memory" not in done.err

@@ -260,3 +260,35 @@ def test_more_can_be_asked_for_than_the_beam_is_wide(K):
         after = following(model, model.encode(x[b : b + 1]))
         same(more, plain_beam(after, [8, 3, 8][b], how, n=3 * K), how)
         assert len(more) > K
+
+
+@pytest.mark.parametrize("settings", [{}, {"min_length": 3}, {"no_repeat": 2}, {"max_length": 4}])
+@pytest.mark.parametrize("rows", [1, 4, 7])
+def test_scores_computed_a_few_rows_at_a_time_are_the_same(
+    monkeypatch: pytest.MonkeyPatch, rows: int, settings: dict[str, int]
+) -> None:
+    """With prefixes and limits of their own, which belong to some of the sentences only."""
+    import importlib
+
+    module = importlib.import_module("heedful.decoding.beam")
+    model = make(CONFIGS["transformer"])
+    x, keep = sentences()
+    with torch.no_grad():
+        memory = model.encode(x, keep)
+    how = Decoding(beam=3, n_best=2, **settings)
+    limits = [how.max_length + 1 if how.max_length else limit for limit in (9, 5, 7, 12, 6, 8)]
+    prefixes = [[], [5], [6, 7], [], [4], []]
+    calls: list[int] = []
+    logits = model.logits
+    monkeypatch.setattr(model, "logits", lambda hidden: calls.append(len(hidden)) or logits(hidden))
+    wanted = beam(model, memory, limits, how, prefixes)
+    assert max(calls) == len(x) * 3
+    calls.clear()
+    monkeypatch.setattr(module, "ROWS", rows)
+    found = beam(model, memory, limits, how, prefixes)
+    assert max(calls) == max(1, rows // 3) * 3
+    assert [[h.ids for h in each] for each in found] == [[h.ids for h in each] for each in wanted]
+    assert [[h.cut for h in each] for each in found] == [[h.cut for h in each] for each in wanted]
+    for each, others in zip(found, wanted, strict=True):
+        for one, other in zip(each, others, strict=True):
+            torch.testing.assert_close(torch.tensor(one.log_probs), torch.tensor(other.log_probs))

@@ -34,6 +34,7 @@ from heedful.demo.pronouns import (
     without_head,
 )
 from heedful.errors import ConfigError
+from heedful.fused.cpu.linear import using_onednn
 from heedful.models.protocol import NeedWeights
 
 SMALL = replace(
@@ -163,7 +164,8 @@ def test_knocking_out_a_head_zeroes_its_output(translator: heedful.Translator) -
     recorded = []
     layer = model.encoder[1].inside
     hook = layer.W_o.register_forward_hook(lambda module, inputs, output: recorded.append((inputs[0], output)))
-    with torch.no_grad():
+    with torch.no_grad(), using_onednn(True):
+        translator.to("cpu")  # packs the weights
         before = model.encode(x, keep, NeedWeights()).h
         with without_head(translator, EncoderHead(2, 3)):
             during, fast = model.encode(x, keep, NeedWeights()).h, model.encode(x, keep).h

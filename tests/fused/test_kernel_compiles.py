@@ -13,6 +13,7 @@ import pytest
 
 COMPILED = """
 import triton
+import triton.language
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
@@ -126,6 +127,26 @@ tables, constants = dict.fromkeys(names.split(), F), {"BLOCK": cells.BLOCK, "UNI
 for KEEP in (True, False):
     tried("lstm", cells._lstm, tables, {**constants, "KEEP": KEEP}, num_warps=cells.WARPS)
     tried("gru", cells._gru, tables, {**constants, "KEEP": KEEP}, num_warps=cells.WARPS)
+from heedful.fused.triton import cached_attention
+
+for kind, C, write, indexed in ((F, 64, True, True), ("*bf16", 64, True, False), (F, 200, False, False)):
+    tables = dict.fromkeys("q new_k new_v k v c".split(), kind) | {"counts": "*i64", "rows": "*i64", "scale": "fp32"}
+    constants = {"C": C, "WRITE": write, "INDEXED": indexed, "BS": 16, "BC": power_of_2(C)}
+    constants["SUM"] = triton.language.float32
+    tried(f"cached {C}", cached_attention._attend, tables, constants, num_warps=4)
+from heedful.fused.triton import next_tokens
+
+tables = dict.fromkeys("t forced tokens y chosen_record at_record pick_record parents".split(), "*i64")
+tables |= dict.fromkeys("values sums value_record total_record top_record live done divisors limit_divisors".split(), F)
+for kind, K, V in ((F, 1, 8000), ("*bf16", 5, 65002), (F, 12, 65002)):
+    size, pointers = next_tokens._block(V), tables | {"logits": kind, "active": "*u8"}
+    blocks = -(-V // size)
+    tried(f"candidates {K}", next_tokens._candidates, pointers, {"N": 2 * K, "SIZE": size}, num_warps=8)
+    sizes = {"K": K, "n": 2 * K, "PK": power_of_2(K), "PN": power_of_2(2 * K), "PD": power_of_2(2 * K)}
+    sizes |= {"W": power_of_2(2 * K * blocks), "C": power_of_2(blocks)}
+    choose = next_tokens._choose_token if K == 1 else next_tokens._choose_beam
+    tried(f"choose {K}", choose, pointers, sizes, num_warps=4)
+tables, constants = dict.fromkeys(names.split(), F), {"BLOCK": cells.BLOCK, "UNIT": 1}
 tried("lstm back", cells._lstm_back, tables, constants, num_warps=cells.WARPS)
 tried("gru back", cells._gru_back, tables, constants, num_warps=cells.WARPS)
 """
@@ -178,7 +199,7 @@ def test_they_compile_and_share_their_reciprocals(environment: dict[str, str]) -
 @pytest.mark.slow
 def test_those_that_read_weights_and_those_of_recurrence_compile(environment: dict[str, str]) -> None:
     """With every kind of mask and type, within the shared memory that there is."""
-    cases, passes, others = 12, 5, 12  # a pass is compiled for two kinds of GPU
+    cases, passes, others = 12, 5, 21  # a pass is compiled for two kinds of GPU
     assert len(run(SCALED, environment)) == cases + passes + others
 
 

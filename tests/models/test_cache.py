@@ -5,8 +5,11 @@ Memory that nobody has written yet is NaN here, so that nobody reads it unnotice
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
+from small_networks import filled
 from torch import Tensor
 
 from heedful.attention import until
@@ -209,3 +212,27 @@ def test_the_table_and_the_room_are_for_what_is_written_not_for_what_may_be() ->
     assert state.table is not None
     assert state.buffer.shape[4] == 2 * FIRST
     assert len(state.table) == POSITIONS
+
+
+def test_the_keys_of_padding_are_zero_and_stay_so() -> None:
+    """So decoding need not mask them whenever sentences leave or join; a memory that does not say so is masked."""
+    model = filled(TransformerConfig(layers=2, width=8, heads=2, inner=12), 11, V)
+    x = torch.tensor([[4, 5, 6, 3], [7, 3, 0, 0]])
+    with torch.inference_mode():
+        memory = model.encode(x, x != 0)
+        assert memory.zeroed
+        wide, other = memory.pad_to(6), model.encode(x.flip(0), x.flip(0) != 0).pad_to(6)
+        first = torch.tensor([0])
+        for each in (memory.select(first + 1), wide, wide.join(other), wide.put(first, other.select(first))):
+            assert each.zeroed
+            for keys in each.keys:
+                assert not keys.transpose(1, 2)[~each.keep].any()
+                assert keys.transpose(1, 2)[each.keep].any()
+        unknown = replace(memory, keys=tuple(keys.clone() for keys in memory.keys), zeroed=False)
+        for keys in unknown.keys:
+            keys[1, :, 2:] = float("nan")
+        assert not other.join(replace(other, zeroed=False)).zeroed
+        assert not other.put(first, replace(other.select(first), zeroed=False)).zeroed
+        y = torch.tensor([[2], [2]])
+        expected, masked = (model.step(y, model.start(each, 3), each).hidden for each in (memory, unknown))
+    torch.testing.assert_close(masked, expected)

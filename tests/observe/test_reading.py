@@ -9,9 +9,11 @@ from torch import Tensor
 
 from heedful.attention import until
 from heedful.config import FixedConfig, ModelConfig, RnnConfig, TransformerConfig
+from heedful.errors import ConfigError, NotFiniteError
 from heedful.models import NeedWeights, build
-from heedful.observe import AttentionReading, read_attention
+from heedful.observe import AttentionReading, read_attention, read_by_readout
 from heedful.text import END, PAD, START
+from heedful.trace.readout import Readout
 
 VOCABULARY = 12
 LENGTHS = [3, 7, 1, 5]
@@ -113,8 +115,83 @@ def test_a_few_at_a_time_is_the_same(config, monkeypatch):
     memory = model.encode(x, keep)
     whole = read_attention(model, memory, TARGETS)
     sizes, logits = [], model.logits
-    monkeypatch.setattr(model, "logits", lambda hidden: sizes.append(hidden.shape[:2]) or logits(hidden))
-    monkeypatch.setattr("heedful.observe.reading.POSITIONS", 20)
+    monkeypatch.setattr(model, "logits", lambda hidden: sizes.append(len(hidden)) or logits(hidden))
+    monkeypatch.setattr("heedful.observe.reading.POSITIONS", 8)
     for some, found in zip(whole, read_attention(model, memory, TARGETS), strict=True):
         np.testing.assert_allclose(found.log_probs, some.log_probs, atol=1e-5)
-    assert sizes == [(3, 6), (1, 6)]
+    assert sizes == [8, 6], "of the 14 real tokens, padding has no scores"
+
+
+READOUTS = {
+    "mean": Readout(),
+    "layer": Readout(2, (1, 3)),
+    "next": Readout(1, (2,), "next"),
+    "norms": Readout(2, norms=True),
+    "both": Readout(None, (1, 4), "next", norms=True),
+}
+
+
+@pytest.mark.parametrize("readout", READOUTS.values(), ids=READOUTS)
+@pytest.mark.parametrize("log_probs", [False, True])
+@torch.no_grad()
+def test_by_a_readout_equals_all_weights_mixed(readout, log_probs):
+    model, (x, keep) = make(CONFIGS["transformer"]), sentences()
+    memory = model.encode(x, keep)
+    whole = read_attention(model, memory, TARGETS, after=True, norms=True)
+    found = read_by_readout(model, memory, TARGETS, readout, log_probs=log_probs)
+    for some, one in zip(whole, found, strict=True):
+        np.testing.assert_allclose(one.read, some.by(readout), atol=1e-6)
+        assert one.weights is None
+        if log_probs:
+            np.testing.assert_allclose(one.log_probs, some.log_probs, atol=1e-5)
+        else:
+            assert one.log_probs is None
+
+
+@torch.no_grad()
+def test_by_a_readout_of_recurrent_models(monkeypatch):
+    (x, keep) = sentences()
+    for name in ("bahdanau", "luong"):
+        model = make(CONFIGS[name])
+        memory = model.encode(x, keep)
+        readout = Readout(1, (1,), "next", norms=True)
+        whole = read_attention(model, memory, TARGETS, after=True, norms=True)
+        monkeypatch.setattr(model, "logits", None)  # is not called
+        for some, one in zip(whole, read_by_readout(model, memory, TARGETS, readout), strict=True):
+            np.testing.assert_allclose(one.read, some.by(readout), atol=1e-6)
+    model = make(CONFIGS["fixed"])
+    found = read_by_readout(model, model.encode(x, keep), TARGETS, Readout(1, (1,)), log_probs=True)
+    assert all(one.read is None and one.log_probs is not None for one in found)
+    assert read_by_readout(model, model.encode(x, keep), [], Readout()) == []
+
+
+@torch.no_grad()
+def test_weights_alone(monkeypatch):
+    model, (x, keep) = make(CONFIGS["transformer"]), sentences()
+    memory = model.encode(x, keep)
+    whole = read_attention(model, memory, TARGETS, after=True)
+    monkeypatch.setattr(model, "logits", None)  # is not called
+    for some, one in zip(whole, read_attention(model, memory, TARGETS, after=True, log_probs=False), strict=True):
+        np.testing.assert_allclose(one.weights, some.weights, atol=1e-6)
+        np.testing.assert_allclose(one.after, some.after, atol=1e-6)
+        assert one.log_probs is None
+    with pytest.raises(ConfigError, match="head 5"):
+        read_by_readout(model, memory, TARGETS, Readout(1, (5,)))
+
+
+@pytest.mark.parametrize("log_probs", [False, True])
+@torch.no_grad()
+def test_weights_that_are_not_numbers(log_probs):
+    """Those of a sentence are an error, as its scores are; those of padding are not."""
+    model, (x, keep) = make(CONFIGS["transformer"]), sentences()
+    model.decoder[0].across.W.weight[0, 0] = torch.inf
+    memory = model.encode(x, keep)
+    for read in (
+        lambda: read_by_readout(model, memory, TARGETS, Readout(), log_probs=log_probs),
+        lambda: read_attention(model, memory, TARGETS, log_probs=log_probs),
+    ):
+        with pytest.raises(NotFiniteError, match="scores" if log_probs else "attention weights"):
+            read()
+    model = make(CONFIGS["bahdanau"])
+    model.embedding.weight[PAD] = torch.nan
+    assert len(read_by_readout(model, model.encode(x, keep), TARGETS, Readout(1, (1,)))) == len(TARGETS)

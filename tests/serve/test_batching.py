@@ -237,9 +237,9 @@ def test_what_is_read_again_has_a_budget(monkeypatch: pytest.MonkeyPatch) -> Non
     translator = random_translator("rnn")
     look, sizes = translator.attention.read, []
 
-    def counted(memory: object, targets: list[list[int]]) -> object:
+    def counted(memory: object, targets: list[list[int]], log_probs: object) -> object:
         sizes.append(len(targets) * max(map(len, targets)))
-        return look(memory, targets)
+        return look(memory, targets, log_probs)
 
     monkeypatch.setattr(translator.attention, "read", counted)
     with running({"m": translator}, Limits(batch_tokens=80)) as service:

@@ -95,15 +95,15 @@ def test_nothing_blocks_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_translations_get_their_turn_between_slices_of_an_alignment() -> None:
     """An alignment is many calls to the model, none of more than a slice; others are translated in between."""
     translator = random_translator("transformer", max_length=64)
-    reread, calls, order = translator.reread, [], []
+    read_pairs, calls, order = translator.pairs, [], []
 
-    def watched(sources: Sequence[str], targets: Sequence[str], **named: object) -> object:
+    def watched(sources: Sequence[str], targets: Sequence[str], read: object) -> object:
         calls.append(sum(map(len, sources)))
         order.append("align")
         time.sleep(0.02)
-        return reread(sources, targets, **named)  # type: ignore[arg-type]
+        return read_pairs(sources, targets, read)  # type: ignore[arg-type]
 
-    translator.reread = watched  # type: ignore[method-assign,assignment]
+    translator.pairs = watched  # type: ignore[method-assign,assignment]
     pairs = [{"source": WORDS * 3, "target": WORDS * 3}] * 100
     with running({"m": translator}, Limits(seconds=60, batch_tokens=256)) as service:
         done = threading.Event()
@@ -129,14 +129,14 @@ def test_an_alignment_stops_when_its_time_is_up() -> None:
     translator = random_translator("transformer", max_length=64)
     calls = []
 
-    reread = translator.reread
+    read_pairs = translator.pairs
 
-    def slowly(sources: Sequence[str], targets: Sequence[str], **named: object) -> object:
+    def slowly(sources: Sequence[str], targets: Sequence[str], read: object) -> object:
         calls.append(len(sources))
         time.sleep(0.2)
-        return reread(sources, targets, **named)  # type: ignore[arg-type]
+        return read_pairs(sources, targets, read)  # type: ignore[arg-type]
 
-    translator.reread = slowly  # type: ignore[method-assign,assignment]
+    translator.pairs = slowly  # type: ignore[method-assign,assignment]
     pairs = [{"source": WORDS * 3, "target": WORDS * 3}] * 128
     with running({"m": translator}, Limits(seconds=0.5)) as service:
         assert post(service.url, "/v1/align", {"pairs": pairs})[0] == 504

@@ -134,7 +134,7 @@ def test_nothing_else_is_left_hanging(path: str, folder: Path) -> None:
     """What waits for the thread that writes, or for another one, is told so, too; and the process ends."""
     code = "import sys, time, heedful.translator as t, heedful.serve.http.app as r, heedful.cli; "
     code += "slow = lambda *a, **k: time.sleep(60); "
-    code += "r.item = slow" if path == "items" else "t.Translator.reread = slow"
+    code += "r.item = slow" if path == "items" else "t.Translator.pairs = slow"
     code += "; heedful.cli.main()"
     body = {
         "items": ("/v1/translate", {"text": "a", "alignments": True}),

@@ -91,6 +91,18 @@ def test_decoding_gives_the_sentence_back(kind, text):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@given(ids=st.lists(st.integers(0, 40), max_size=12))
+@example(ids=[])
+@example(ids=[UNKNOWN, END, 7, UNKNOWN])
+@example(ids=[5, 6, END])
+@quick
+def test_decoding_any_tokens_is_reading_them(kind, ids):
+    codec = CODECS[kind]
+    ids = [i % len(codec) for i in ids]
+    assert codec.decode(ids) == codec.decode(tuple(ids)) == codec.read(ids).text
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("separator", ["\x1c", "\x1d", "\x1e", "\x1f"])
 def test_separators_that_only_python_calls_space(kind, separator):
     for text in (separator, f"a{separator}b", f"{separator}a", f"a {separator}"):

@@ -9,7 +9,7 @@ import torch
 from heedful.config import RnnConfig, TrainingConfig, TransformerConfig
 from heedful.data.batches import Batch
 from heedful.models import Network, build
-from heedful.training.cuda_graphs import Bf16Weights
+from heedful.training.bf16_weights import Bf16Weights
 from heedful.training.step import ModelWithLoss, TrainingStep
 
 

@@ -1,161 +1,383 @@
-"""The Transformer with as few operations as possible: an encoder, a decoder for one token, and packed weights.
+"""The Transformer with as few operations as possible: packed products, an encoder, decoders for one token and for all.
 
 `EncoderLayer`, `DecoderLayer` and `MultiHead.keys` in `heedful.models.transformer` are the definition. The products of
-a short sentence, or of one token, are small, and most time goes into calling them. So the weights are gathered once, a
+a short sentence, or of one token, are small, and much time goes into calling them. So the weights are gathered once, a
 state is (R, D) instead of (R, 1, D), the scale and the mask of the scores are part of their product, and no attention
 weights are kept.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from heedful.attention import mask_bias
+from heedful.fused.cpu.linear import onednn_rows, reorder
+
+BLOCK = 8  # positions whose views are made at once; those after the last token are masked
+FEW = 64  # rows up to which BLAS is faster with a matrix that lies in memory by its inputs
 
 
-def fast_encode(h: Tensor, layers: Iterable[Any], bias: Tensor | None, some: Tensor | None, pre: bool) -> Tensor:
+class PackedLinear:
+    """x Wᵀ + b with weights that do not change.  W (out, in), b (out,).
+
+    oneDNN computes it from `rows` rows on, from a copy in its own layout, and BLAS for fewer. If `rows` is 0, BLAS
+    computes everything, and nothing is copied.
+    """
+
+    __slots__ = ("W_t", "b", "packed", "rows")
+
+    def __init__(self, W: Tensor, b: Tensor | None, rows: int = 0) -> None:
+        self.W_t, self.b, self.rows = W.detach().t(), None if b is None else b.detach(), rows
+        self.packed = reorder(W.detach()) if rows else None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return x Wᵀ + b.  x (R, in) -> (R, out)."""
+        if self.packed is not None and len(x) >= self.rows:
+            return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.b, "none", (), "")  # type: ignore[no-any-return]
+        return torch.mm(x, self.W_t) if self.b is None else torch.addmm(self.b, x, self.W_t)
+
+
+class PackedWeights:
+    """Packed copies of `weights`, to be used while these do not change. They are neither copied nor saved."""
+
+    def __init__(self, weights: Sequence[Tensor]) -> None:
+        self.weights = list(weights)
+        self.state = self._state()
+
+    @property
+    def current(self) -> bool:
+        """Whether the weights are still those that were packed."""
+        return self._state() == self.state
+
+    def _state(self) -> list[tuple[int, int]]:
+        return [(weight.data_ptr(), weight._version) for weight in self.weights]
+
+    def __reduce__(self) -> tuple[type[None], tuple[()]]:
+        return type(None), ()
+
+
+class PackedOutput(PackedWeights):
+    """A large matrix, packed: for oneDNN where that is faster, otherwise by its inputs, for few rows."""
+
+    def __init__(self, W: Tensor, b: Tensor | None) -> None:
+        super().__init__([W] if b is None else [W, b])
+        rows = onednn_rows([W])
+        self.product = self.few = PackedLinear(W, b, rows)
+        self.most = rows - 1 if rows else FEW  # rows that are few
+        if self.most and not W.t().is_contiguous():
+            self.few = PackedLinear(W.detach().t().contiguous().t(), b)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return x Wᵀ + b.  x (…, in) -> (…, out)."""
+        flat = x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
+        y = (self.few if len(flat) <= self.most else self.product)(flat)
+        return y if x.dim() == 2 else y.view(*x.shape[:-1], -1)
+
+
+class PackedRows:
+    """The real positions of sentences with padding on the right, for products of these alone; attention needs all.
+
+    `places` (N,) are those of the real positions among all B·n; None if all are real.
+    """
+
+    def __init__(self, B: int, n: int, places: Tensor | None) -> None:
+        self.B, self.n, self.places = B, n, places
+
+    @staticmethod
+    def real(lengths: Sequence[int], n: int) -> Tensor:
+        """Return the places of the real positions of sentences of some lengths.  (N,).
+
+        >>> PackedRows.real([2, 1], 3).tolist()
+        [0, 1, 3]
+        """
+        return (torch.arange(n) < torch.tensor(lengths)[:, None]).flatten().nonzero()[:, 0]
+
+    def pack(self, x: Tensor) -> Tensor:
+        """Return the real rows.  (B, n, D) -> (N, D)."""
+        x = x.reshape(self.B * self.n, -1)
+        return x if self.places is None else x.index_select(0, self.places)
+
+    def unpack(self, x: Tensor) -> Tensor:
+        """Return the rows with padding of zeros.  (N, D) -> (B, n, D)."""
+        if self.places is not None:
+            x = x.new_zeros(self.B * self.n, x.shape[1]).index_copy_(0, self.places, x)
+        return x.view(self.B, self.n, -1)
+
+    def heads(self, x: Tensor, parts: int, C: int) -> tuple[Tensor, ...]:
+        """Cut into heads, with padding.  x (N, parts·H·C) -> (B, H, n, C) for each part."""
+        return self.unpack(x).view(self.B, self.n, parts, -1, C).permute(2, 0, 3, 1, 4).unbind(0)
+
+
+class _FastEncoderLayer:
+    """The products of one layer of the encoder, its activation, and what `layer_norm` takes."""
+
+    def __init__(self, layer: Any, rows: int) -> None:  # noqa: ANN401  (an `EncoderLayer`)
+        inside, forward = layer.inside, layer.forward_layer
+        self.qkv, self.inside_o = _product(inside.W, rows), _product(inside.W_o, rows)
+        self.W_1, self.W_2, self.f = _product(forward.W_1, rows), _product(forward.W_2, rows), forward.f
+        self.norms = _norms(layer.around_inside, layer.around_forward)
+
+
+class _FastDecoderLayer:
+    """The products of one layer of the decoder; `keys` is that of the source's keys and values."""
+
+    def __init__(self, layer: Any, rows: int) -> None:  # noqa: ANN401  (a `DecoderLayer`)
+        inside, across, forward, D = layer.inside, layer.across, layer.forward_layer, layer.across.W.in_features
+        W, b = across.W.weight, across.W.bias
+        self.qkv, self.inside_o = _product(inside.W, rows), _product(inside.W_o, rows)
+        self.q, self.keys = PackedLinear(W[:D], b[:D], rows), PackedLinear(W[D:], b[D:], rows)
+        self.across_o = _product(across.W_o, rows)
+        self.W_1, self.W_2, self.f = _product(forward.W_1, rows), _product(forward.W_2, rows), forward.f
+        self.norms = _norms(layer.around_inside, layer.around_across, layer.around_forward)
+
+
+def _product(linear: nn.Linear, rows: int) -> PackedLinear:
+    return PackedLinear(linear.weight, linear.bias, rows)
+
+
+def _norms(*around: Any) -> list[tuple[list[int], Tensor, Tensor, float]]:  # noqa: ANN401  (`Residual`s)
+    return [(list(each.LN.normalized_shape), each.LN.weight, each.LN.bias, each.LN.eps) for each in around]
+
+
+class FastLayers(PackedWeights):
+    """The weights of the encoder's and the decoder's layers as `fast_encode`, `cross_keys` and `FastDecoder` take them.
+
+    If `packed`, products are packed for oneDNN where that is faster. C is the width of a head.
+    """
+
+    def __init__(
+        self, encoder: Iterable[nn.Module], decoder: Iterable[nn.Module], C: int, pre: bool, packed: bool = False
+    ) -> None:
+        encoder, decoder, self.C, self.pre = list(encoder), list(decoder), C, pre
+        weights = [weight for layer in (*encoder, *decoder) for weight in layer.parameters()] if packed else []
+        super().__init__(weights)
+        rows = onednn_rows(weights) if packed else 0
+        self.encoder = [_FastEncoderLayer(layer, rows) for layer in encoder]
+        self.decoder = [_FastDecoderLayer(layer, rows) for layer in decoder]
+
+
+def fast_encode(
+    h: Tensor, layers: FastLayers, bias: Tensor | None, some: Tensor | None, rows: PackedRows | None = None
+) -> Tensor:
     """Go through all layers, without attention weights and without gradients.  h (B, S, D) -> (B, S, D).
 
-    `bias` (B, 1, 1, S) is the mask to add to scores, `some` (B, 1, 1, 1) 0 for a row with nothing to attend to.
+    `bias` (B, 1, 1, S) is the mask to add to scores, `some` (B, 1, 1, 1) 0 for a row with nothing to attend to; `rows`
+    are the positions to compute, by default all.
     """
     some = None if some is None or bool(some.all()) else some
-    B, S, D = h.shape
-    h = h.reshape(-1, D)
-    for layer in layers:
-        inside, forward = layer.inside, layer.forward_layer
-        before, after = layer.around_inside.LN, layer.around_forward.LN
-        x = F.linear(before(h) if pre else h, inside.W.weight, inside.W.bias)
-        q, k, v = x.view(B, S, 3, -1, inside.C).permute(2, 0, 3, 1, 4).unbind(0)
+    rows = rows or PackedRows(h.shape[0], h.shape[1], None)
+    C, pre, norm, h = layers.C, layers.pre, torch.layer_norm, rows.pack(h)
+    for layer in layers.encoder:
+        inside, forward = layer.norms
+        q, k, v = rows.heads(layer.qkv(norm(h, *inside) if pre else h), 3, C)
         c = F.scaled_dot_product_attention(q, k, v, bias)
-        c = (c if some is None else c * some).transpose(1, 2).reshape(-1, D)
-        h = F.linear(c, inside.W_o.weight, inside.W_o.bias).add_(h)
-        h = h if pre else before(h)
-        x = forward.f(F.linear(after(h) if pre else h, forward.W_1.weight, forward.W_1.bias))
-        h = F.linear(x, forward.W_2.weight, forward.W_2.bias).add_(h)
-        h = h if pre else after(h)
-    return h.view(B, S, D)
+        c = rows.pack((c if some is None else c * some).transpose(1, 2))
+        h = layer.inside_o(c).add_(h)
+        h = h if pre else norm(h, *inside)
+        h = layer.W_2(layer.f(layer.W_1(norm(h, *forward) if pre else h))).add_(h)
+        h = h if pre else norm(h, *forward)
+    return rows.unpack(h)
 
 
-def cross_keys(h: Tensor, layers: Iterable[Any]) -> tuple[Tensor, ...]:
+def cross_keys(h: Tensor, layers: FastLayers, rows: PackedRows | None = None) -> tuple[Tensor, ...]:
     """Return keys and values for each layer of the decoder.  h (B, S, D) -> 2 L (B, H, S, C)."""
-    B, S, D = h.shape
-    flat = h.view(-1, D)
+    rows = rows or PackedRows(h.shape[0], h.shape[1], None)
+    h = rows.pack(h)
     keys: list[Tensor] = []
-    for layer in layers:
-        W = layer.across.W
-        kv = F.linear(flat, W.weight[D:], W.bias[D:]).view(B, S, 2, -1, layer.across.C)
-        keys += kv.permute(2, 0, 3, 1, 4).contiguous().unbind(0)
+    for layer in layers.decoder:
+        keys += (part.contiguous() for part in rows.heads(layer.keys(h), 2, layers.C))
     return tuple(keys)
 
 
-class _FastLayer:
-    """The weights of one layer: for each product W, as x W takes it, and b; for each LN what `layer_norm` takes."""
+def fast_reread(
+    s: Tensor,
+    rows: PackedRows,
+    layers: FastLayers,
+    memory: Any,  # noqa: ANN401  (a `Memory`)
+    weighted: range,
+    need_hidden: bool,
+) -> tuple[Tensor, list[Tensor]]:
+    """Go through the layers with all target tokens, without gradients.  s (N, D) -> (N, D), weights (B, H, T, S) each.
 
-    def __init__(self, layer: Any) -> None:  # noqa: ANN401  (a `DecoderLayer`)
-        W, b, D = layer.across.W.weight, layer.across.W.bias, layer.across.W.in_features
-        inside, across, forward = layer.inside, layer.across, layer.forward_layer
-        self.qkv = (inside.W.bias, inside.W.weight.t())
-        self.inside_o = (inside.W_o.bias, inside.W_o.weight.t())
-        self.q = (b[:D], W[:D].t())
-        self.across_o = (across.W_o.bias, across.W_o.weight.t())
-        self.W_1 = (forward.W_1.bias, forward.W_1.weight.t())
-        self.W_2 = (forward.W_2.bias, forward.W_2.weight.t())
-        self.f = forward.f
-        around = (layer.around_inside.LN, layer.around_across.LN, layer.around_forward.LN)
-        self.norms = tuple((list(LN.normalized_shape), LN.weight, LN.bias, LN.eps) for LN in around)
+    The weights over the source are those of the `weighted` layers. Without `need_hidden`, nothing after them is
+    computed, and the vectors are those of the last sub-layer before.
+    """
+    keep, C, pre, norm = memory.keep, layers.C, layers.pre, torch.layer_norm
+    bias = mask_bias(keep, s.dtype)[:, None, None] if memory.padded else None
+    some = None if not memory.padded or bool(keep.any(1).all()) else keep.any(1)[:, None, None, None].to(s.dtype)
+    all_weights: list[Tensor] = []
+    for number, layer in enumerate(layers.decoder):
+        inside, across, forward = layer.norms
+        q, k, v = rows.heads(layer.qkv(norm(s, *inside) if pre else s), 3, C)
+        c = rows.pack(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2))
+        s = layer.inside_o(c).add_(s)
+        s = s if pre else norm(s, *inside)
+
+        k, v = memory.keys[2 * number : 2 * number + 2]
+        (q,) = rows.heads(layer.q(norm(s, *across) if pre else s), 1, C)
+        if number in weighted:
+            weights = _cross_weights(q, k, bias)
+            all_weights.append(weights if some is None else weights.mul_(some))
+            if not need_hidden and number == weighted[-1]:
+                break
+            c = all_weights[-1] @ v
+        else:
+            c = F.scaled_dot_product_attention(q, k, v, bias)
+            c = c if some is None else c * some
+        s = layer.across_o(rows.pack(c.transpose(1, 2))).add_(s)
+        s = s if pre else norm(s, *across)
+        s = layer.W_2(layer.f(layer.W_1(norm(s, *forward) if pre else s))).add_(s)
+        s = s if pre else norm(s, *forward)
+    return s, all_weights
 
 
-def _map(x: Tensor, by: tuple[Tensor, Tensor]) -> Tensor:
-    return torch.addmm(by[0], x, by[1])
+def _cross_weights(q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
+    """Return softmax(q · k / √C + bias).  q (B, H, T, C), k (B, H, S, C) -> (B, H, T, S)."""
+    B, H, T, C = q.shape
+    scores = torch.bmm(q.reshape(B * H, T, C), k.reshape(B * H, -1, C).transpose(1, 2)).view(B, H, T, -1)
+    scores = scores.mul_(C**-0.5) if bias is None else torch.add(bias, scores, alpha=C**-0.5)
+    return scores.softmax(-1)
 
 
-def _since(offset: Tensor, t: int, H: int, like: Tensor) -> Tensor:
-    """Return the mask of what was there before each sentence began.  offset (R,) -> (R·H, 1, t + 1)."""
-    keep = torch.arange(t + 1, device=offset.device) >= offset[:, None]
-    return mask_bias(keep, like.dtype).repeat_interleave(H, 0)[:, None]
+class _SourceAttention(NamedTuple):
+    """Attention to the source in one layer: keys (B·H, C, S), values (B·H, S, C), and the mask to add to scores."""
+
+    layer: _FastDecoderLayer
+    keys: Tensor
+    values: Tensor
+    mask: Tensor
+    beta: float
+    scale: float
+
+    def __call__(self, x: Tensor, s: Tensor) -> Tensor:
+        """Return s and what was attended to.  Queries of x (R, D), s (R, D) -> (R, D)."""
+        (R, D), (BH, C, _), H = x.shape, self.keys.shape, x.shape[1] // self.keys.shape[1]
+        K, q = R * H // BH, self.layer.q(x)
+        q = q.view(BH, 1, C) if K == 1 else q.view(-1, K, H, C).transpose(1, 2).reshape(BH, K, C)
+        weights = torch.baddbmm(self.mask, q, self.keys, beta=self.beta, alpha=self.scale).softmax(-1)
+        c = torch.bmm(weights, self.values)
+        c = c.view(R, D) if K == 1 else c.view(-1, H, K, C).transpose(1, 2).reshape(R, D)
+        return self.layer.across_o(c).add_(s)
+
+
+class _OneSource(NamedTuple):
+    """The same for a single short sentence: W_q is multiplied by its keys and W_o by its values, once.
+
+    With M_h = W_q,hᵀ k_h / √C and N_h = W_o,h v_h the scores are x M + b, and the result is s + softmax(scores) N. For
+    at most C tokens, M (D, H·S) and N (H·S, D) are smaller than W_q and W_o.
+    """
+
+    M: Tensor
+    b: Tensor
+    N: Tensor
+    H: int
+
+    @classmethod
+    def of(cls, layer: _FastDecoderLayer, k: Tensor, v: Tensor) -> _OneSource:
+        """Multiply the weights of a layer by the keys and values of a sentence.  k, v (H, S, C)."""
+        (H, S, C), D, scale = k.shape, layer.q.W_t.shape[0], k.shape[2] ** -0.5
+        W_q, W_o = layer.q.W_t.reshape(D, H, C).permute(1, 2, 0), layer.across_o.W_t.reshape(H, C, D)
+        b_q, b_o = layer.q.b, layer.across_o.b
+        assert b_q is not None
+        assert b_o is not None
+        M = torch.bmm(k, W_q).mul_(scale).view(H * S, D).t().contiguous()
+        N = torch.bmm(v, W_o)
+        N[0] += b_o  # the weights of a head sum to 1
+        return cls(M, torch.bmm(k, b_q.view(H, C, 1)).mul_(scale).view(H * S), N.view(H * S, D), H)
+
+    def __call__(self, x: Tensor, s: Tensor) -> Tensor:
+        """Return s and what was attended to.  Queries of x (K, D), s (K, D) -> (K, D)."""
+        weights = torch.addmm(self.b, x, self.M).view(len(x) * self.H, -1).softmax(-1)
+        return torch.addmm(s, weights.view(len(x), -1), self.N)
+
+
+class _Past(NamedTuple):
+    """Views of a cache's buffer for the positions of a block: where each layer's keys and values are."""
+
+    room: Tensor  # the buffer (L, 2, R, H, size, C)
+    slots: Tensor  # (L, R, 2, H, size, C)
+    layers: list[tuple[Tensor, Tensor]]  # keys (R·H, C, n) and values (R·H, n, C)
 
 
 class FastDecoder:
     """The decoder's layers for one token of each hypothesis, without attention weights and without gradients."""
 
-    def __init__(self, layers: Iterable[nn.Module], C: int, pre: bool) -> None:
-        self.layers = [_FastLayer(layer) for layer in layers]
-        self.C, self.pre, self.scale = C, pre, C**-0.5
-        self.nothing = self.layers[0].qkv[0].new_zeros(())
+    def __init__(self, layers: FastLayers) -> None:
+        self.layers, self.C, self.pre, self.scale = layers.decoder, layers.C, layers.pre, layers.C**-0.5
         self.memory: Any = None
-        self.keys: list[tuple[Tensor, Tensor]] = []
-        self.mask, self.beta = self.nothing, 0.0
+        self.sources: list[_SourceAttention | _OneSource] = []  # of each layer, for this memory
+        self.past: list[_Past] = []  # of the current block; beam search takes turns between two buffers
+        self.until: Sequence[Tensor] = ()  # masks (1, 1, n) of the positions of the current block
+        self.end = 0  # of the current block
 
     def __call__(self, s: Tensor, cache: Any, memory: Any) -> Tensor:  # noqa: ANN401  (a `Cache` and a `Memory`)
         """Go through all layers.  s (R, D) -> (R, D)."""
         (R, D), C = s.shape, self.C
-        H, B = D // C, memory.keep.shape[0]
+        H = D // C
         if memory is not self.memory:
-            self._prepare(memory, B * H)
+            self.memory, self.sources = memory, self._prepare(memory)
         room = cache.make_room(s, R, H, C)
-        t, K = cache.length, R // B
-        places = room[:, :, :, :, t].unbind(0)
-        words = room.view(len(self.layers), 2, R * H, -1, C)[:, :, :, : t + 1].unbind(0)
-        pre, alpha, norm = self.pre, self.scale, torch.layer_norm
-        back, beta = (self.nothing, 0.0) if cache.offset is None else (_since(cache.offset, t, H, s), 1.0)
-        for layer, place, seen, (keys, values) in zip(self.layers, places, words, self.keys, strict=True):
+        t = cache.length
+        past = self._past(room, t)
+        back = self.until[t - self.end] if cache.offset is None else _since(cache.offset, t, self.end, H, s)
+        pre, scale, norm = self.pre, self.scale, torch.layer_norm
+        slots = past.slots.select(4, t).unbind(0)
+        for layer, slot, (k, v), source in zip(self.layers, slots, past.layers, self.sources, strict=True):
             inside, across, forward = layer.norms
-            x = _map(norm(s, *inside) if pre else s, layer.qkv)
-            place.copy_(x[:, D:].view(R, 2, H, C).transpose(0, 1))
-            k, v = seen.unbind(0)
-            q = x[:, :D].reshape(R * H, 1, C)
-            weights = torch.baddbmm(back, q, k.transpose(1, 2), beta=beta, alpha=alpha).softmax(-1)
-            s = _map(torch.bmm(weights, v).view(R, D), layer.inside_o).add_(s)
+            q, kv = layer.qkv(norm(s, *inside) if pre else s).split_with_sizes((D, 2 * D), 1)
+            slot.copy_(kv.view(R, 2, H, C))
+            weights = torch.baddbmm(back, q.reshape(R * H, 1, C), k, alpha=scale).softmax(-1)
+            s = layer.inside_o(torch.bmm(weights, v).view(R, D)).add_(s)
             s = s if pre else norm(s, *inside)
 
-            q = _map(norm(s, *across) if pre else s, layer.q)
-            q = q.view(B * H, 1, C) if K == 1 else q.view(B, K, H, C).transpose(1, 2).reshape(B * H, K, C)
-            weights = torch.baddbmm(self.mask, q, keys, beta=self.beta, alpha=alpha).softmax(-1)
-            c = torch.bmm(weights, values)
-            c = c.view(R, D) if K == 1 else c.view(B, H, K, C).transpose(1, 2).reshape(R, D)
-            s = _map(c, layer.across_o).add_(s)
+            s = source(norm(s, *across) if pre else s, s)
             s = s if pre else norm(s, *across)
 
-            s = _map(layer.f(_map(norm(s, *forward) if pre else s, layer.W_1)), layer.W_2).add_(s)
+            s = layer.W_2(layer.f(layer.W_1(norm(s, *forward) if pre else s))).add_(s)
             s = s if pre else norm(s, *forward)
         return s
 
-    def _prepare(self, memory: Any, BH: int) -> None:  # noqa: ANN401
+    def _past(self, room: Tensor, t: int) -> _Past:
+        """Return the views of a buffer for token t, up to the end of its block; what is after t is masked."""
+        end = min(t // BLOCK * BLOCK + BLOCK, room.shape[4])
+        if end != self.end or t - end < -len(self.until):
+            self.past, self.end = [], end
+            positions = torch.arange(end, device=room.device)
+            keep = positions <= positions[t // BLOCK * BLOCK :, None]
+            self.until = mask_bias(keep, room.dtype)[:, None, None].unbind(0)
+        for past in self.past:
+            if past.room is room:
+                return past
+        L, _, R, H, size, C = room.shape
+        k, v = room.view(L, 2, R * H, size, C)[:, :, :, :end].unbind(1)
+        past = _Past(room, room.transpose(1, 2), list(zip(k.transpose(2, 3).unbind(0), v.unbind(0), strict=True)))
+        self.past = [past, *self.past[:1]]
+        return past
+
+    def _prepare(self, memory: Any) -> list[_SourceAttention | _OneSource]:  # noqa: ANN401
         """Prepare the keys, the values and the mask of a memory: once, until sentences leave it."""
-        self.memory = memory
-        flat = [part.reshape(BH, -1, self.C) for part in memory.keys]
-        self.mask, self.beta = self.nothing, 0.0
+        B, H = len(memory.keep), memory.keys[0].shape[1]
+        flat = [part.reshape(B * H, -1, self.C) for part in memory.keys]
+        pairs = list(zip(self.layers, flat[::2], flat[1::2], strict=True))
+        if B == 1 and not memory.padded and flat[0].shape[1] <= self.C:
+            return [_OneSource.of(layer, k, v) for layer, k, v in pairs]
+        mask, beta = flat[0].new_zeros(()), 0.0
         if memory.padded:
-            keep = memory.keep.repeat_interleave(BH // len(memory.keep), 0)
-            self.mask, self.beta = mask_bias(keep, flat[0].dtype)[:, None], 1.0
-            # Padding may hold anything; and a row with nothing to attend to gives zeros.
-            flat = [part.masked_fill(~keep[..., None], 0.0) for part in flat]
-        self.keys = [(k.transpose(1, 2), v) for k, v in zip(flat[::2], flat[1::2], strict=True)]
+            keep = memory.keep.repeat_interleave(H, 0)
+            mask, beta = mask_bias(keep, flat[0].dtype)[:, None], 1.0
+            if not memory.zeroed:  # padding may hold anything; and a row with nothing to attend to gives zeros
+                gone = ~keep[..., None]
+                pairs = [(layer, k.masked_fill(gone, 0.0), v.masked_fill(gone, 0.0)) for layer, k, v in pairs]
+        return [_SourceAttention(layer, k.transpose(1, 2), v, mask, beta, self.scale) for layer, k, v in pairs]
 
 
-class Packable(nn.Module):
-    """A module that packs weights besides those of its linear layers."""
-
-    @abstractmethod
-    def pack(self, decoding: bool) -> None:
-        """Keep a packed copy of them, or no longer."""
-
-
-def pack_weights(model: nn.Module, decoding: bool = True) -> None:
-    """Pack the matrices of a model for decoding, or lay them out as they were.
-
-    A step of decoding is products of one to a hundred rows with large matrices. On a CPU these are faster, some twice
-    as fast, when a matrix lies in memory by its inputs, W x being computed as xᵀ Wᵀ. Shapes and values stay.
-    """
-    for module in model.modules():
-        if isinstance(module, Packable):
-            module.pack(decoding)
-        if isinstance(module, nn.Linear):
-            W = module.weight.data
-            module.weight.data = W.t().contiguous().t() if decoding else W.contiguous()
+def _since(offset: Tensor, t: int, end: int, H: int, like: Tensor) -> Tensor:
+    """Return the mask of what is before the first token of each sentence, and after token t.  (R·H, 1, end)."""
+    positions = torch.arange(end, device=offset.device)
+    keep = (positions >= offset[:, None]) & (positions <= t)
+    return mask_bias(keep, like.dtype).repeat_interleave(H, 0)[:, None]

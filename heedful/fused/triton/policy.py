@@ -42,6 +42,7 @@ OPERATIONS = (
     Operation("relu_dropout", "training", "heedful.models.transformer", "in bf16 or fp16"),
     Operation("recurrence", "training and decoding", "heedful.fused.cpu.recurrence"),
     Operation("additive_attend", "all queries in one call", "heedful.attention.additive_attend"),
+    Operation("cached_attention", "decoding of a Transformer", "heedful.fused.triton.cached_attention"),
     Operation("scaled_attend", "reading weights", "heedful.fused.triton.scaled_plain"),
 )
 

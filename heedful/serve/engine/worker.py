@@ -25,7 +25,7 @@ from heedful.serve.engine.processes import PAUSE, Trimmer
 from heedful.serve.engine.queue import TimeShare
 from heedful.translator import load
 
-PackedMemory = tuple[Any, Any, list[Any], list[Any]]
+PackedMemory = tuple[Any, Any, list[Any], list[Any], bool]
 BatchId = tuple[str, bool]  # a model, and whether the batch is for light requests
 REPORT = 0.03  # seconds after which it reports, even if no sentence is finished
 
@@ -57,14 +57,14 @@ class StepReport(NamedTuple):
 def pack(memory: Memory) -> PackedMemory:
     """Return a memory as arrays, which are sent faster than tensors."""
     keys, last = ([part.numpy() for part in parts] for parts in (memory.keys, memory.last))
-    return memory.h.numpy(), memory.keep.numpy(), keys, last
+    return memory.h.numpy(), memory.keep.numpy(), keys, last, memory.zeroed
 
 
 def unpack(packed: PackedMemory) -> Memory:
     """Return a memory from its arrays."""
-    h, keep, keys, last = packed
+    h, keep, keys, last, zeroed = packed
     tensor = torch.from_numpy
-    return Memory(tensor(h), tensor(keep), tuple(map(tensor, keys)), tuple(map(tensor, last)))
+    return Memory(tensor(h), tensor(keep), tuple(map(tensor, keys)), tuple(map(tensor, last)), zeroed=zeroed)
 
 
 def _messages(connection: Connection, wait: bool) -> Iterator[AddSentences | DropSentences]:

@@ -7,6 +7,7 @@ import json
 import threading
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager, nullcontext
+from functools import lru_cache
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -37,7 +38,7 @@ from heedful.serve.http.service import TranslationService
 from heedful.serve.http.static import install_openapi, install_pages
 from heedful.trace import Trace
 from heedful.translator import Translator
-from heedful.translator.aligning import align_traces, wrong_way
+from heedful.translator.aligning import link_pairs, wrong_way
 
 SMALL = 1_000  # characters that are tokenized in a few milliseconds; more are tokenized in a thread
 LARGE = 100_000  # characters whose tokens take tens of megabytes: only one such request is cut at a time
@@ -266,9 +267,14 @@ def _decoding(service: TranslationService, options: schemas.DecodingOptions) -> 
     if len(options.prefix or "") > limits.chars:
         raise HttpProblem(413, f"the prefix is longer than {limits.chars:,} characters", "prefix")
     try:
-        return Decoding(beam=options.beam, n_best=options.n_best)
+        return _settings(options.beam, options.n_best)
     except ConfigError as error:
         raise problem_of(error, "n_best") from None
+
+
+@lru_cache(64)
+def _settings(beam: int, n_best: int) -> Decoding:
+    return Decoding(beam=beam, n_best=n_best)
 
 
 async def _prepare_caption(
@@ -393,8 +399,9 @@ async def _align(
     done: dict[int, str] = {}
     for rows in batch_by_length(sizes, min(READ_AT_ONCE, service.limits.batch_tokens)):
         pairs = [sources[row] for row in rows], [targets[row] for row in rows]
-        traces = await service.engine.call(lambda: translator.reread(*pairs))  # noqa: B023
-        done.update(zip(rows, await service.in_thread(lambda: _links(traces)), strict=True))  # noqa: B023
+        read = await service.engine.call(lambda: list(translator.pairs(*pairs, translator.attention.by_readout)))  # noqa: B023
+        linked = await service.in_thread(lambda: link_pairs(read, translator.readout))  # noqa: B023
+        done.update((rows[number], json_text(links(one))) for number, one in linked.items())
     return f'{{"model":{json.dumps(name)},"alignments":[{",".join(done[i] for i in range(len(done)))}]}}'.encode()
 
 
@@ -407,11 +414,6 @@ def _pair_sizes(translator: Translator, sources: list[str], targets: list[str], 
             raise HttpProblem(413, why, f"pairs.{number}")
         sizes.append(max(sides))
     return sizes
-
-
-def _links(traces: Sequence[Trace]) -> list[str]:
-    """Return the links of traces, each as JSON."""
-    return [json_text(links(alignment)) for alignment in align_traces(traces)]
 
 
 async def _figure(service: TranslationService, request: Request, body: schemas.FigureRequest) -> Response:

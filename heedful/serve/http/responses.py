@@ -33,9 +33,12 @@ def client_address(request: Request) -> str:
     return request.client.host if request.client else ""
 
 
+COMPACT = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
 def json_text(record: object) -> str:
     """Return compact JSON."""
-    return json.dumps(record, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return COMPACT.encode(record)
 
 
 def needs_attention(options: DecodingOptions) -> bool:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from heedful.training.cuda_graphs import WARM, GraphedFunction
+from heedful.fused.cuda_graphs import WARM, GraphedFunction
 
 
 class Played(GraphedFunction):
