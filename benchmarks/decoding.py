@@ -1,26 +1,33 @@
-"""Sentences per second in decoding, beside `transformers`' `generate` with the same weights.
+"""Sentences per second in decoding, beside `transformers`' `generate` and CTranslate2 with the same weights.
 
-python benchmarks/decoding.py [--rounds 7] [--threads 2] [--json FILE]
+python benchmarks/decoding.py [--model small|opus] [--rounds 7] [--threads 2] [--json FILE]
 
-A Transformer with width 256, inner width 1024, 4 heads, 3 + 3 layers and a vocabulary of 8,000, with random weights;
-source sentences of 20 tokens, and exactly 20 tokens written for each, so that both do the same work. Greedy and with a
-beam of 5, one sentence at a time and 32 at once. How many sentences both translate alike is printed; greedily it must
-be all of them (with a beam, `generate` counts the forced `</s>` at the limit for nothing, and now and then another
-hypothesis wins). In a round both are timed in turn; the ratio is taken within a round, and medians over rounds are
-printed. Then the RNN (LSTM, 256 per direction, additive attention) under the same conditions, and the time per token at
-length 400 and at length 40.
+A Transformer with random weights: `small` has width 256, inner width 1024, 4 heads, 3 + 3 layers and a vocabulary of
+8,000; `opus` has the sizes of an Opus-MT (512, 2048, 8 heads, 6 + 6 layers, 65,002 tokens: 77 M weights). Source
+sentences of 20 tokens, and exactly 20 tokens written for each, so that all do the same work. Greedy and with a beam of
+5, one sentence at a time and 32 at once. CTranslate2 (float32, and int8 for information) gets the same number of
+threads for one translator.
+
+How many sentences the others translate as heedful does is printed; `generate` and CTranslate2 float32 must greedily be
+alike in all. (With a beam, both count the forced `</s>` at the limit for nothing, and now and then another hypothesis
+wins.) In a round all are timed in turn; ratios are taken within a round, of wall-clock time and of CPU time, and
+medians over rounds are printed. Then the RNN (LSTM, 256 per direction, additive attention) under the same conditions,
+and the time per token at length 400 and at length 40.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import platform
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -29,65 +36,125 @@ from heedful.config import RnnConfig, TransformerConfig
 from heedful.decoding import Decoding, beam, greedy
 from heedful.interop.marian import layers
 from heedful.models import Network, build, pack_weights
-from heedful.text import END
+from heedful.text import END, PAD, START
 
 V, D, LENGTH = 8000, 256, 20
-TRANSFORMER = TransformerConfig(
-    layers=3, width=D, heads=4, inner=1024, norm="post", activation="silu", tied="all", bias=True
-)
+CASES = (("greedy", 1, 1), ("greedy", 1, 32), ("beam 5", 5, 1), ("beam 5", 5, 32))
 # As Joey NMT has it: the cell first, then the attention, and its vector fed to the next step.
 RNN = RnnConfig(cell="lstm", width=D, encoder_width=D, embedding=D, order="luong", score="additive")
-CASES = (("greedy", 1, 1), ("greedy", 1, 32), ("beam 5", 5, 1), ("beam 5", 5, 32))
+Run = Callable[[Tensor], list[tuple[int, ...]]]
 
 
-def peer() -> Any:  # noqa: ANN401  (transformers has no types)
+class Size(NamedTuple):
+    """The size of a Transformer; `std` is the spread of its random weights."""
+
+    vocabulary: int
+    width: int
+    inner: int
+    heads: int
+    layers: int
+    std: float
+
+    def config(self) -> TransformerConfig:
+        """Return the settings of heedful's model."""
+        return TransformerConfig(
+            layers=self.layers,
+            width=self.width,
+            heads=self.heads,
+            inner=self.inner,
+            norm="post",
+            activation="silu",
+            tied="all",
+            bias=True,
+        )
+
+
+SIZES = {"small": Size(V, D, 1024, 4, 3, 0.06), "opus": Size(65_002, 512, 2048, 8, 6, 0.06)}
+TRANSFORMER = SIZES["small"].config()
+
+
+def peer(size: Size = SIZES["small"]) -> Any:  # noqa: ANN401  (transformers has no types)
     """Return a Marian model of `transformers` with random weights; its ids are ours, `<pad>` 0 to `</s>` 3."""
     from transformers import MarianConfig, MarianMTModel
 
     config = MarianConfig(
-        vocab_size=V,
-        d_model=D,
-        encoder_layers=3,
-        decoder_layers=3,
-        encoder_ffn_dim=1024,
-        decoder_ffn_dim=1024,
-        encoder_attention_heads=4,
-        decoder_attention_heads=4,
+        vocab_size=size.vocabulary,
+        d_model=size.width,
+        encoder_layers=size.layers,
+        decoder_layers=size.layers,
+        encoder_ffn_dim=size.inner,
+        decoder_ffn_dim=size.inner,
+        encoder_attention_heads=size.heads,
+        decoder_attention_heads=size.heads,
         activation_function="swish",
         scale_embedding=True,
         max_position_embeddings=1024,
-        pad_token_id=0,
+        pad_token_id=PAD,
         eos_token_id=END,
-        decoder_start_token_id=2,
+        decoder_start_token_id=START,
         forced_eos_token_id=END,
-        init_std=0.06,
+        init_std=size.std,
     )
     model: Any = MarianMTModel(config)
     model.eval()
-    model.generation_config.bad_words_ids = [[0], [2]]
+    model.generation_config.bad_words_ids = [[PAD], [START]]
     return model
 
 
-def ours(theirs: Any) -> Network:  # noqa: ANN401
+def ours(theirs: Any, size: Size = SIZES["small"]) -> Network:  # noqa: ANN401
     """Return heedful's model with the same weights."""
-    given = theirs.state_dict()
-    weights = {name: torch.cat([given[part] for part in parts]) for name, parts in layers(TRANSFORMER)}
+    given, config = theirs.state_dict(), size.config()
+    weights = {name: torch.cat([given[part] for part in parts]) for name, parts in layers(config)}
     weights["embedding.weight"] = given["model.shared.weight"].clone()
     weights["b_o"] = given["final_logits_bias"][0].clone()
-    model = build(TRANSFORMER, V, V)
+    model = build(config, size.vocabulary, size.vocabulary)
     model.load_state_dict(weights)
     return ready(model)
 
 
+def ctranslate2_runs(theirs: Any, threads: int, K: int) -> dict[str, Run]:  # noqa: ANN401
+    """Return CTranslate2 with the same weights, in float32 and int8; nothing if it is not installed."""
+    try:
+        ctranslate2 = importlib.import_module("ctranslate2")
+        loader = importlib.import_module("ctranslate2.converters.transformers").BartLoader()
+    except ImportError:
+        return {}
+    theirs.config.normalize_before = theirs.config.normalize_embedding = False
+    spec = loader.get_model_spec(theirs)  # Marian's own loader assumes that the last token is padding
+    tokens = ["<pad>", "<unk>", "<s>", "</s>", *map(str, range(4, theirs.config.vocab_size))]
+    numbers = {token: number for number, token in enumerate(tokens)}
+    spec.register_source_vocabulary(tokens)
+    spec.register_target_vocabulary(tokens)
+    config = spec.config
+    config.bos_token = config.decoder_start_token = "<s>"
+    config.eos_token, config.unk_token = "</s>", "<unk>"
+    spec.validate()
+
+    def run(translator: Any, x: Tensor) -> list[tuple[int, ...]]:  # noqa: ANN401
+        batch = [[tokens[i] for i in row] for row in x.tolist()]
+        results = translator.translate_batch(
+            batch, beam_size=K, min_decoding_length=LENGTH, max_decoding_length=LENGTH, max_batch_size=0
+        )
+        return [tuple(numbers[token] for token in result.hypotheses[0]) for result in results]
+
+    runs: dict[str, Run] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        spec.save(folder)
+        for kind in ("float32", "int8"):
+            translator = ctranslate2.Translator(folder, compute_type=kind, inter_threads=1, intra_threads=threads)
+            runs[f"CTranslate2 {kind}"] = partial(run, translator)
+    return runs
+
+
 def ready(model: Network) -> Network:
     """Return a model as `heedful.load` has it."""
-    pack_weights(model)
-    return model.eval()
+    pack_weights(model.eval())
+    return model
 
 
-def sentences(count: int) -> Tensor:
+def sentences(count: int, vocabulary: int = V) -> Tensor:
     """Return random source sentences of the same length.  (count, 20)."""
-    x = torch.randint(4, V, (count, LENGTH), generator=torch.Generator().manual_seed(1))
+    x = torch.randint(4, vocabulary, (count, LENGTH), generator=torch.Generator().manual_seed(1))
     x[:, -1] = END
     return x
 
@@ -95,7 +162,7 @@ def sentences(count: int) -> Tensor:
 @torch.inference_mode()
 def write(model: Network, x: Tensor, K: int, length: int = LENGTH) -> list[tuple[int, ...]]:
     """Write exactly `length` tokens for each sentence, `</s>` among them."""
-    memory = model.encode(x, x != 0)
+    memory = model.encode(x, x != PAD)
     how = Decoding(beam=K, min_length=length - 1, max_length=length - 1)
     limits = [length] * len(x)
     if K == 1:
@@ -117,43 +184,57 @@ def generate(model: Any, x: Tensor, K: int) -> list[tuple[int, ...]]:  # noqa: A
     return [tuple(row[1:]) for row in found.tolist()]
 
 
-def seconds(run: Callable[[], object]) -> float:
-    """Return how long something takes."""
-    begin = time.perf_counter()
-    run()
-    return time.perf_counter() - begin
+class Speed(NamedTuple):
+    """Sentences per second, and per second of CPU time."""
+
+    wall: float
+    cpu: float
 
 
-def speed(run: Callable[[Tensor], object], x: Tensor, size: int) -> float:
-    """Return sentences per second, `size` at a time."""
-    return len(x) / seconds(lambda: [run(x[i : i + size]) for i in range(0, len(x), size)])
+def speed(run: Callable[[Tensor], object], x: Tensor, size: int) -> Speed:
+    """Return the speed of a run, `size` sentences at a time."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    for i in range(0, len(x), size):
+        run(x[i : i + size])
+    return Speed(len(x) / (time.perf_counter() - wall), len(x) / (time.process_time() - cpu))
 
 
-def compare(rounds: int, single: int, many: int) -> list[dict[str, Any]]:
-    """Return the speeds of both in all cases."""
+def compare(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Return the speeds of all systems in all cases."""
     torch.manual_seed(1)
-    theirs = peer()
-    mine = ours(theirs)
+    size = SIZES[options.model]
+    theirs = peer(size)
+    mine = ours(theirs, size)
     rows = []
-    for name, K, size in CASES:
-        x = sentences(single if size == 1 else many)
-        same = sum(a == b for a, b in zip(write(mine, x[:32], K), generate(theirs, x[:32], K), strict=True))
-        if K == 1 and same < len(x[:32]):
-            raise SystemExit(f"only {same} of {len(x[:32])} sentences are translated alike")
-        runs = (partial(write, mine, K=K), partial(generate, theirs, K=K))
-        pairs = [tuple(speed(run, x, size) for run in runs) for _ in range(rounds)]
-        rows.append(
-            {
-                "case": name,
-                "batch": size,
-                "heedful": statistics.median(a for a, _ in pairs),
-                "generate": statistics.median(b for _, b in pairs),
-                "ratio": statistics.median(a / b for a, b in pairs),
-                "ratios": [round(a / b, 3) for a, b in pairs],
-                "same": f"{same} of {min(32, len(x))}",
-            }
-        )
+    for name, K, batch in CASES:
+        x = sentences(options.single if batch == 1 else options.many, size.vocabulary)
+        runs: dict[str, Run] = {"heedful": partial(write, mine, K=K), "generate": partial(generate, theirs, K=K)}
+        runs |= ctranslate2_runs(theirs, options.threads, K)
+        first = [ids[: LENGTH - 1] for ids in runs["heedful"](x[:32])]
+        same = {
+            system: sum(ids == other[: LENGTH - 1] for ids, other in zip(first, run(x[:32]), strict=True))
+            for system, run in runs.items()
+        }
+        for system in ("generate", "CTranslate2 float32"):
+            if K == 1 and same.get(system, len(first)) < len(first):
+                raise SystemExit(f"only {same[system]} of {len(first)} sentences are those of {system}")
+        rounds = [{system: speed(run, x, batch) for system, run in runs.items()} for _ in range(options.rounds)]
+        rows.append({"case": name, "batch": batch, "of": len(first), "same": same, "systems": _summary(rounds)})
     return rows
+
+
+def _summary(rounds: Sequence[dict[str, Speed]]) -> dict[str, dict[str, float]]:
+    """Return the median speeds of each system, and heedful's speed as a ratio to it."""
+    median = statistics.median
+    return {
+        system: {
+            "wall": median(speeds[system].wall for speeds in rounds),
+            "cpu": median(speeds[system].cpu for speeds in rounds),
+            "ratio": median(speeds["heedful"].wall / speeds[system].wall for speeds in rounds),
+            "cpu ratio": median(speeds["heedful"].cpu / speeds[system].cpu for speeds in rounds),
+        }
+        for system in rounds[0]
+    }
 
 
 def alone(rounds: int, single: int, many: int) -> list[dict[str, Any]]:
@@ -163,8 +244,9 @@ def alone(rounds: int, single: int, many: int) -> list[dict[str, Any]]:
     rows = []
     for name, K, size in CASES:
         x = sentences(single if size == 1 else many)
-        found = [speed(partial(write, model, K=K), x, size) for _ in range(rounds)]
-        rows.append({"case": name, "batch": size, "heedful": statistics.median(found)})
+        speeds = [speed(partial(write, model, K=K), x, size) for _ in range(rounds)]
+        wall, cpu = (statistics.median(times) for times in zip(*speeds, strict=True))
+        rows.append({"case": name, "batch": size, "heedful": wall, "cpu": cpu})
     return rows
 
 
@@ -177,7 +259,8 @@ def per_token(rounds: int, lengths: Sequence[int] = (40, 400)) -> dict[str, floa
         times: dict[int, list[float]] = {length: [] for length in lengths}
         for _ in range(rounds):
             for length in lengths:
-                times[length].append(seconds(partial(write, model, sentences(1), 1, length)) / length)
+                run = partial(write, model, K=1, length=length)
+                times[length].append(1 / speed(run, sentences(1), 1).wall / length)
         for length in lengths:
             found[f"{name} {length}"] = 1000 * statistics.median(times[length])
         found[f"{name} ratio"] = statistics.median(
@@ -189,30 +272,33 @@ def per_token(rounds: int, lengths: Sequence[int] = (40, 400)) -> dict[str, floa
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", choices=SIZES, default="small", help="the size of the Transformer")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--single", type=int, default=10, help="sentences in a round, one at a time")
     parser.add_argument("--many", type=int, default=96, help="sentences in a round, 32 at a time")
-    parser.add_argument("--json", help="write the numbers to this file, too")
+    parser.add_argument("--transformer-only", action="store_true", help="without the RNN and the times per token")
+    parser.add_argument("--json", type=Path, help="write the numbers to this file, too")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     print(f"torch {torch.__version__}, {options.threads} threads, {platform.processor() or platform.machine()}")
-    rows = compare(options.rounds, options.single, options.many)
-    print(f"\nTransformer   {'batch':>6} {'heedful':>9} {'generate':>9} {'ratio':>6}   sentences/s; same tokens")
+    rows = compare(options)
+    print("\nTransformer    batch   sentences/s, per CPU second; heedful's as a ratio, per CPU second; same tokens")
     for row in rows:
-        print(
-            f"{row['case']:<13} {row['batch']:>6} {row['heedful']:>9.1f} {row['generate']:>9.1f} {row['ratio']:>6.2f}"
-            f"   {row['same']}"
-        )
-    lone = alone(options.rounds, options.single, options.many)
-    print(f"\nRNN           {'batch':>6} {'heedful':>9}   sentences/s")
-    for row in lone:
-        print(f"{row['case']:<13} {row['batch']:>6} {row['heedful']:>9.1f}")
-    times = per_token(max(3, options.rounds // 2))
-    print("\nmilliseconds per token, one sentence, by length: " + ", ".join(f"{k}: {v:.2f}" for k, v in times.items()))
+        for system, found in row["systems"].items():
+            speeds = f"{found['wall']:>9.1f} {found['cpu']:>8.1f}   {found['ratio']:>6.2f} {found['cpu ratio']:>6.2f}"
+            print(f"{row['case']:<13} {row['batch']:>6}   {system:<20} {speeds}   {row['same'][system]} of {row['of']}")
+    results: dict[str, Any] = {"transformer": rows}
+    if not options.transformer_only:
+        results["rnn"] = alone(options.rounds, options.single, options.many)
+        print("\nRNN            batch   sentences/s, per CPU second")
+        for row in results["rnn"]:
+            print(f"{row['case']:<13} {row['batch']:>6}   {row['heedful']:>9.1f} {row['cpu']:>8.1f}")
+        results["per_token"] = times = per_token(max(3, options.rounds // 2))
+        each = ", ".join(f"{name}: {value:.2f}" for name, value in times.items())
+        print(f"\nmilliseconds per token, one sentence, by length: {each}")
     if options.json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump({"transformer": rows, "rnn": lone, "per_token": times}, file, indent=1)
+        options.json.write_text(json.dumps(results, indent=1), encoding="utf-8")
 
 
 if __name__ == "__main__":

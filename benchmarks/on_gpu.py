@@ -48,6 +48,7 @@ def _real(task: str, minutes: float) -> Part:
 
 
 _TRAINING = ("benchmarks/gpu_training.py", "--data", "{data}/multi30k", "--ways", "captured bf16,captured fp32")
+_DECODING = ("benchmarks/gpu_decoding.py", "--data", "{data}/multi30k", "--out", "{out}/decoding")
 _LINKS = ("benchmarks/attention_links.py", "--data", "{data}", "--out", "{out}/links", "--size", "large")
 _PHOTOS = ("benchmarks/photo_captions.py", "--data", "{data}/image-captions", "--out", "{out}/photos")
 PARTS = {
@@ -56,6 +57,7 @@ PARTS = {
     "attention": Part((("benchmarks/attention.py", "--json", "{out}/attention.json"),), 2),
     "watch": Part((("benchmarks/watch.py", "--json", "{out}/watch.json"),), 3),
     "recurrence": Part((("benchmarks/recurrence.py", "--json", "{out}/recurrence.json"),), 2),
+    "decoding": Part(((*_DECODING, "--json", "{out}/gpu_decoding.json"),), 6),
     "training": Part((_TRAINING,), 1.5),
     "training-plain": Part((_TRAINING,), 1.5, {"HEEDFUL_KERNELS": "off"}),
     "hindi-english": _real("hindi-english", 8),
