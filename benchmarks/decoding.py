@@ -6,7 +6,7 @@ A Transformer with random weights: `small` has width 256, inner width 1024, 4 he
 8,000; `opus` has the sizes of an Opus-MT (512, 2048, 8 heads, 6 + 6 layers, 65,002 tokens: 77 M weights). Source
 sentences of 20 tokens, and exactly 20 tokens written for each, so that all do the same work. Greedy and with a beam of
 5, one sentence at a time and 32 at once. CTranslate2 (float32, and int8 for information) gets the same number of
-threads for one translator.
+threads for one translator, and a process of its own: beside PyTorch it is slower (`ctranslate2_peer.py`).
 
 How many sentences the others translate as heedful does is printed; `generate` and CTranslate2 float32 must greedily be
 alike in all. (With a beam, both count the forced `</s>` at the limit for nothing, and now and then another hypothesis
@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from ctranslate2_peer import Peer
 from torch import Tensor
 
 from heedful.config import RnnConfig, TransformerConfig
@@ -112,38 +113,27 @@ def ours(theirs: Any, size: Size = SIZES["small"]) -> Network:  # noqa: ANN401
     return ready(model)
 
 
-def ctranslate2_runs(theirs: Any, threads: int, K: int) -> dict[str, Run]:  # noqa: ANN401
-    """Return CTranslate2 with the same weights, in float32 and int8; nothing if it is not installed."""
+def ctranslate2_peers(theirs: Any, threads: int, folder: str) -> dict[str, Peer]:  # noqa: ANN401
+    """Return CTranslate2 with the same weights, in float32 and int8, each in a process of its own.
+
+    Nothing if it is not installed.
+    """
     try:
-        ctranslate2 = importlib.import_module("ctranslate2")
         loader = importlib.import_module("ctranslate2.converters.transformers").BartLoader()
     except ImportError:
         return {}
     theirs.config.normalize_before = theirs.config.normalize_embedding = False
     spec = loader.get_model_spec(theirs)  # Marian's own loader assumes that the last token is padding
-    tokens = ["<pad>", "<unk>", "<s>", "</s>", *map(str, range(4, theirs.config.vocab_size))]
-    numbers = {token: number for number, token in enumerate(tokens)}
+    vocabulary = theirs.config.vocab_size
+    tokens = ["<pad>", "<unk>", "<s>", "</s>", *map(str, range(4, vocabulary))]
     spec.register_source_vocabulary(tokens)
     spec.register_target_vocabulary(tokens)
     config = spec.config
     config.bos_token = config.decoder_start_token = "<s>"
     config.eos_token, config.unk_token = "</s>", "<unk>"
     spec.validate()
-
-    def run(translator: Any, x: Tensor) -> list[tuple[int, ...]]:  # noqa: ANN401
-        batch = [[tokens[i] for i in row] for row in x.tolist()]
-        results = translator.translate_batch(
-            batch, beam_size=K, min_decoding_length=LENGTH, max_decoding_length=LENGTH, max_batch_size=0
-        )
-        return [tuple(numbers[token] for token in result.hypotheses[0]) for result in results]
-
-    runs: dict[str, Run] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        spec.save(folder)
-        for kind in ("float32", "int8"):
-            translator = ctranslate2.Translator(folder, compute_type=kind, inter_threads=1, intra_threads=threads)
-            runs[f"CTranslate2 {kind}"] = partial(run, translator)
-    return runs
+    spec.save(folder)
+    return {f"CTranslate2 {kind}": Peer(folder, kind, threads, vocabulary) for kind in ("float32", "int8")}
 
 
 def ready(model: Network) -> Network:
@@ -199,6 +189,38 @@ def speed(run: Callable[[Tensor], object], x: Tensor, size: int) -> Speed:
     return Speed(len(x) / (time.perf_counter() - wall), len(x) / (time.process_time() - cpu))
 
 
+class Local(NamedTuple):
+    """A system in this process."""
+
+    name: str
+    run: Run
+
+    def decode(self, x: Tensor) -> list[tuple[int, ...]]:
+        """Return what it decodes for sentences, all at once."""
+        return self.run(x)
+
+    def speed(self, x: Tensor, size: int) -> Speed:
+        """Return its speed, `size` sentences at a time."""
+        return speed(self.run, x, size)
+
+
+class Remote(NamedTuple):
+    """A system in a process of its own."""
+
+    name: str
+    peer: Peer
+    K: int
+
+    def decode(self, x: Tensor) -> list[tuple[int, ...]]:
+        """Return what it decodes for sentences, all at once."""
+        return [tuple(row) for row in self.peer.call(x.tolist(), len(x), self.K, LENGTH)["ids"]]
+
+    def speed(self, x: Tensor, size: int) -> Speed:
+        """Return its speed, `size` sentences at a time."""
+        answer = self.peer.call(x.tolist(), size, self.K, LENGTH)
+        return Speed(len(x) / answer["wall"], len(x) / answer["cpu"])
+
+
 def compare(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Return the speeds of all systems in all cases."""
     torch.manual_seed(1)
@@ -206,20 +228,26 @@ def compare(options: argparse.Namespace) -> list[dict[str, Any]]:
     theirs = peer(size)
     mine = ours(theirs, size)
     rows = []
-    for name, K, batch in CASES:
-        x = sentences(options.single if batch == 1 else options.many, size.vocabulary)
-        runs: dict[str, Run] = {"heedful": partial(write, mine, K=K), "generate": partial(generate, theirs, K=K)}
-        runs |= ctranslate2_runs(theirs, options.threads, K)
-        first = [ids[: LENGTH - 1] for ids in runs["heedful"](x[:32])]
-        same = {
-            system: sum(ids == other[: LENGTH - 1] for ids, other in zip(first, run(x[:32]), strict=True))
-            for system, run in runs.items()
-        }
-        for system in ("generate", "CTranslate2 float32"):
-            if K == 1 and same.get(system, len(first)) < len(first):
-                raise SystemExit(f"only {same[system]} of {len(first)} sentences are those of {system}")
-        rounds = [{system: speed(run, x, batch) for system, run in runs.items()} for _ in range(options.rounds)]
-        rows.append({"case": name, "batch": batch, "of": len(first), "same": same, "systems": _summary(rounds)})
+    with tempfile.TemporaryDirectory() as folder:
+        peers = ctranslate2_peers(theirs, options.threads, folder)
+        for name, K, batch in CASES:
+            x = sentences(options.single if batch == 1 else options.many, size.vocabulary)
+            systems = [Local("heedful", partial(write, mine, K=K)), Local("generate", partial(generate, theirs, K=K))]
+            systems += [Remote(kind, peer, K) for kind, peer in peers.items()]
+            first = [ids[: LENGTH - 1] for ids in systems[0].decode(x[:32])]
+            same = {
+                system.name: sum(
+                    ids == other[: LENGTH - 1] for ids, other in zip(first, system.decode(x[:32]), strict=True)
+                )
+                for system in systems
+            }
+            for system in ("generate", "CTranslate2 float32"):
+                if K == 1 and same.get(system, len(first)) < len(first):
+                    raise SystemExit(f"only {same[system]} of {len(first)} sentences are those of {system}")
+            rounds = [{system.name: system.speed(x, batch) for system in systems} for _ in range(options.rounds)]
+            rows.append({"case": name, "batch": batch, "of": len(first), "same": same, "systems": _summary(rounds)})
+        for each in peers.values():
+            each.close()
     return rows
 
 

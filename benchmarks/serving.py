@@ -123,7 +123,7 @@ def measure(model: str, options: argparse.Namespace, folder: Path) -> dict[str, 
     texts = sentences(2000)
     file = folder / "texts.json"
     file.write_text(json.dumps(texts), encoding="utf-8")
-    service = Service(model, options.threads)
+    service = Service(model, options.threads, "--connections-per-address", "0")
     whole = service.all_there()
     idle = service.memory()
     print(
@@ -184,7 +184,7 @@ def percentile(values: list[float]) -> float:
 
 def overload(model: str, options: argparse.Namespace, texts: list[str]) -> dict[str, Any]:
     """Flood a service with small limits, so that all of them are reached."""
-    service = Service(model, options.threads)
+    service = Service(model, options.threads, "--connections-per-address", "0")
     service.all_there()
     capacity, _ = closed(service.place, texts, CLIENTS, 5, BEAM)
     service.end()
