@@ -232,8 +232,11 @@ def compare(options: argparse.Namespace) -> list[dict[str, Any]]:
         peers = ctranslate2_peers(theirs, options.threads, folder)
         for name, K, batch in CASES:
             x = sentences(options.single if batch == 1 else options.many, size.vocabulary)
-            systems = [Local("heedful", partial(write, mine, K=K)), Local("generate", partial(generate, theirs, K=K))]
-            systems += [Remote(kind, peer, K) for kind, peer in peers.items()]
+            systems: list[Local | Remote] = [
+                Local("heedful", partial(write, mine, K=K)),
+                Local("generate", partial(generate, theirs, K=K)),
+                *(Remote(kind, peer, K) for kind, peer in peers.items()),
+            ]
             first = [ids[: LENGTH - 1] for ids in systems[0].decode(x[:32])]
             same = {
                 system.name: sum(

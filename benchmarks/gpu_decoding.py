@@ -1,6 +1,6 @@
 """How fast a GPU decodes: captured steps beside plain ones and `transformers`' `generate`, bf16, and whole commands.
 
-    python3 benchmarks/gpu_decoding.py [--data FOLDER] [--out FOLDER] [--only speed,commands] [--json FILE]
+    python3 benchmarks/gpu_decoding.py [--data FOLDER] [--out FOLDER] [--only speed,commands,files] [--json FILE]
 
 speed: the Transformer of `benchmarks/decoding.py` with random weights, sources of 20 tokens, exactly 20 tokens written;
 one sentence at a time, and 32, 256 and 1,024 at once, greedily and with a beam of 5. In a round all ways run in turn;
@@ -11,7 +11,10 @@ commands: a Transformer of 4 + 4 layers (7.3 M weights) is trained on Multi30k f
 there. Then `heedful translate` of all 29,000 English training sentences, as a whole process, greedily and with a beam
 of 5, with and without --alignments, and of a single line; and how many sentences bf16 and plain decoding change.
 
-With --device cpu everything runs, too, to try it: use --sizes 1,4 --rounds 1 --lines 50 --steps 10.
+files: `heedful translate … --out` with that model, as a whole process: --rows rows of .jsonl, greedily, with links, and
+with links and alarms; and by one worker, for a tenth of the rows, whose output must be the same byte for byte.
+
+With --device cpu everything runs, too, to try it: use --sizes 1,4 --rounds 1 --lines 50 --steps 10 --rows 100.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ import re
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -44,7 +48,7 @@ from heedful.decoding import Decoding, SlotDecoder
 from heedful.decoding.slot_decoder import SlotEntry
 from heedful.models import Network, pack_weights
 
-__all__ = ["commands", "launches", "main", "speed"]
+__all__ = ["commands", "files", "launches", "main", "speed"]
 
 MODEL: dict[str, object] = {"family": "transformer", "layers": 4, "width": 256, "inner": 512, "heads": 4, "tied": "all"}
 BEAMS = (1, 5)
@@ -102,8 +106,9 @@ def launches(model: Network, x: Tensor, K: int) -> int:
     memory = model.encode(x, x != 0)
     decoder = SlotDecoder(model)
     batch = decoder._batch(memory, Decoding(beam=K), 0, len(x), 60)
-    rows = batch.state.memory.keep.shape[1]  # type: ignore[attr-defined]
-    batch.enter(memory.pad_to(rows), [SlotEntry(i, 60, ()) for i in range(len(x))])
+    positions = batch.state.memory.keep.shape[1]  # type: ignore[attr-defined]
+    some = torch.arange(min(len(x), batch.B), device=x.device)
+    batch.enter(memory.select(some).pad_to(positions), [SlotEntry(i, 60, ()) for i in range(len(some))])
     for _ in range(2):
         batch._step()
     if not x.is_cuda:
@@ -223,6 +228,55 @@ def commands(data: Path, out: Path, device: str, steps: int, count: int, rounds:
     return rows
 
 
+def translate_rows(model: Path, rows: Path, out: Path, device: str, *options: str) -> float:
+    """Return the seconds of a whole `heedful translate … --out` process."""
+    command = [
+        sys.executable,
+        "-m",
+        "heedful",
+        "translate",
+        str(model),
+        str(rows),
+        "--out",
+        str(out),
+        "--device",
+        device,
+    ]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    begin = time.perf_counter()
+    subprocess.run([*command, "--quiet", *options], env=environment, check=True)
+    return time.perf_counter() - begin
+
+
+def files(data: Path, out: Path, device: str, steps: int, count: int) -> list[dict[str, Any]]:
+    """Return rows per second from file to file."""
+    model = trained(data, out, device, steps)
+    lines = [line.strip() for line in read_lines(data / "train.en.gz")]
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        for name, number in (("all", count), ("few", count // 10)):
+            with (place / f"{name}.jsonl").open("w", encoding="utf-8") as file:
+                for i in range(number):
+                    file.write(json.dumps({"id": i, "text": lines[i % len(lines)]}) + "\n")
+        links = ("--threads", "1", "--alignments", "--no-alarms")
+        for name, number, options in (
+            ("all", count, links),
+            ("all", count, ("--threads", "1", "--alignments")),
+            ("few", count // 10, links),
+            ("few", count // 10, (*links, "--workers", "1")),
+        ):
+            seconds = translate_rows(model, place / f"{name}.jsonl", place / f"{len(rows)}.jsonl", device, *options)
+            rows.append({"options": " ".join(options), "rows": number, "seconds": seconds, "speed": number / seconds})
+            print(
+                f"{number:,} rows {' '.join(options):<38} {seconds:6.1f} s, {number / seconds:,.0f} rows/s", flush=True
+            )
+        same = (place / "2.jsonl").read_bytes() == (place / "3.jsonl").read_bytes()
+        print(f"one worker and several write {'the same' if same else 'DIFFERENT'} bytes")
+        rows.append({"same bytes": same})
+    return rows
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -234,6 +288,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--sizes", default="1,32,256,1024")
     parser.add_argument("--steps", type=int, default=2000, help="updates of the training")
     parser.add_argument("--lines", type=int, default=29_000)
+    parser.add_argument("--rows", type=int, default=1_000_000, help="rows of files")
     parser.add_argument("--json", type=Path, help="write the numbers to this file, too")
     options = parser.parse_args(arguments)
     device = torch.device(options.device)
@@ -247,6 +302,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
             parser.error("commands need --data")
         rounds = max(1, options.rounds // 2)
         results["commands"] = commands(options.data, options.out, options.device, options.steps, options.lines, rounds)
+    if "files" in options.only:
+        if options.data is None:
+            parser.error("files need --data")
+        results["files"] = files(options.data, options.out, options.device, options.steps, options.rows)
     if options.json:
         options.json.write_text(json.dumps(results, indent=1), encoding="utf-8")
 

@@ -18,11 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from heedful.bulk.journal import RUN, Record
-from heedful.bulk.rows import BulkSettings, RowTranslator, fingerprint, translate_unit
+from heedful.bulk.rows import RowTranslator, SharedModel, translate_unit
 from heedful.bulk.units import Destination, Unit
 from heedful.errors import ConfigError, HeedfulError, MachineError, WorkerError, install_command
-from heedful.fused.cpu.linear import using_onednn
-from heedful.translator import Translator, load
 
 RETRIES = 5  # of a unit whose worker or node dies
 WAITING = 2  # units for each that can run, that Ray knows of
@@ -33,14 +31,8 @@ POLL = 1.0  # seconds after which Ctrl-C is noticed
 class RayJob:
     """What a worker needs to translate units."""
 
-    model: tuple[str, ...]
-    device: str
-    threads: int
-    fingerprint: str
-    settings: BulkSettings
-    batch_tokens: int
+    model: SharedModel
     destination: Destination
-    onednn: bool
 
 
 class RayCluster:
@@ -59,9 +51,9 @@ class RayCluster:
     def results(self, job: RayJob, units: Sequence[Unit]) -> Iterator[tuple[Unit, Record | HeedfulError]]:
         """Yield each unit, as soon as it is done, with its record, or why it failed."""
         # Given by `options`: as arguments of `remote`, num_gpus would end a worker after each task, and its model.
-        needs = {"num_gpus": 1, "num_cpus": 1} if self.gpus else {"num_gpus": 0, "num_cpus": job.threads}
+        needs = {"num_gpus": 1, "num_cpus": 1} if self.gpus else {"num_gpus": 0, "num_cpus": job.model.threads}
         task = self.ray.remote(_translate).options(**needs, max_retries=RETRIES)
-        slots = self.gpus or max(1, self.cpus // job.threads)
+        slots = self.gpus or max(1, self.cpus // job.model.threads)
         shared = self.ray.put(job)
         left, running = iter(units), dict[Any, Unit]()
         while True:
@@ -110,9 +102,6 @@ def connect(address: str) -> Iterator[RayCluster]:
             ray.shutdown()
 
 
-_opened: dict[tuple[object, ...], Translator] = {}  # the model of this worker process
-
-
 def _translate(job: RayJob, unit: Unit) -> Record | HeedfulError:
     """Translate a unit on a worker; return its record, or why it failed."""
     try:
@@ -121,23 +110,9 @@ def _translate(job: RayJob, unit: Unit) -> Record | HeedfulError:
                 f"{job.destination.name} is not there on {socket.gethostname()}: inputs, model and outputs have to be "
                 "on a file system that all nodes share"
             )
-        rows = RowTranslator(_translator(job), job.settings, job.batch_tokens)
+        rows = RowTranslator(job.model.open(), job.model.settings, job.model.batch_tokens)
         return translate_unit(unit, job.destination.folder / unit.name, rows, uuid.uuid4().hex)
     except HeedfulError as error:
         return error
     except MemoryError:
         return MachineError(f"{unit.path}: out of memory on {socket.gethostname()}; set a smaller batch_tokens")
-
-
-def _translator(job: RayJob) -> Translator:
-    """Return the model of a job, opened once; raises ConfigError if it is not the one that the driver opened."""
-    key = (job.model, job.device, job.threads, job.fingerprint)
-    if key not in _opened:
-        _opened.clear()
-        model = job.model[0] if len(job.model) == 1 else job.model
-        with using_onednn(job.onednn):
-            translator = load(model, job.device, threads=job.threads, **job.settings.opening)
-        if fingerprint(translator) != job.fingerprint:
-            raise ConfigError(f"the model on {socket.gethostname()} is not the same as where the run was started")
-        _opened[key] = translator
-    return _opened[key]

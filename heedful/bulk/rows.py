@@ -1,4 +1,8 @@
-"""From cells to the values of the added columns, and from a unit to its output: read, translate, write, rename."""
+"""From cells to the values of the added columns, and from a unit to its output: read, translate, write, rename.
+
+The cells of a unit are translated in portions. On a GPU, worker processes that share it translate several portions at
+once, because Python beside it takes longer than the GPU itself.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +12,16 @@ import logging
 import math
 import os
 import re
+import socket
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, ClassVar, NamedTuple
 
 import torch
 
@@ -37,10 +43,12 @@ from heedful.bulk.formats import (
 from heedful.bulk.journal import PARTIAL, Record
 from heedful.bulk.parquet import ParquetReader, ParquetWriter
 from heedful.bulk.units import Unit
+from heedful.data.workers import in_order
 from heedful.decoding import Decoding
-from heedful.errors import DataError, ModelError, NotFiniteError
+from heedful.errors import ConfigError, DataError, ModelError, NotFiniteError
 from heedful.files import make_folder, sync_folder, writing
-from heedful.translator import Translation, Translator
+from heedful.fused.cpu.linear import using_onednn
+from heedful.translator import Translation, Translator, load
 from heedful.translator.pipeline import TraceChoice
 from heedful.translator.translator import CHARACTERS, SPLIT_CHARACTERS, LoadKeywords
 
@@ -110,17 +118,65 @@ def fingerprint(translator: Translator) -> str:
     return digest.hexdigest()
 
 
+@dataclass(frozen=True)
+class SharedModel:
+    """What another process needs to open the model of a run, and to see that it is the same."""
+
+    paths: tuple[str, ...]
+    device: str
+    threads: int
+    fingerprint: str
+    settings: BulkSettings
+    batch_tokens: int
+    onednn: bool
+    opened: ClassVar[dict[SharedModel, Translator]] = {}  # the model of this process
+
+    def open(self) -> Translator:
+        """Return the model, opened once; raise ConfigError if it is not the one that the run was started with."""
+        if self not in self.opened:
+            self.opened.clear()
+            model = self.paths[0] if len(self.paths) == 1 else self.paths
+            with using_onednn(self.onednn):
+                translator = load(model, self.device, threads=self.threads, **self.settings.opening)
+            if fingerprint(translator) != self.fingerprint:
+                host = socket.gethostname()
+                raise ConfigError(f"the model on {host} is not the same as where the run was started")
+            self.opened[self] = translator
+        return self.opened[self]
+
+    def __call__(self, cells: Sequence[Cell]) -> PortionValues:
+        """Translate a portion: the job of a worker process."""
+        rows = RowTranslator(self.open(), self.settings, self.batch_tokens)
+        return PortionValues(rows.values(rows.translate(cells)), rows.smallest, rows.notes)
+
+
+class PortionValues(NamedTuple):
+    """The values of the added columns of a portion, the smallest batch, and notes by kind."""
+
+    values: list[Sequence[Value]]
+    smallest: int
+    notes: dict[str, tuple[str, int]]
+
+
 class RowTranslator:
     """Translates the cells of one unit, in batches of at most `batch_tokens`; `notes` counts what translations warn of.
 
-    Batches are halved when memory runs out, and begin with the full size in each unit: what a unit's batches are does
-    not depend on the units before it.
+    Batches are halved when memory runs out, and begin with the full size in each portion: what the batches of a portion
+    are does not depend on the portions before it, nor on the process that translates it. With `shared` and more than
+    one of `workers`, these translate.
     """
 
-    def __init__(self, translator: Translator, settings: BulkSettings, batch_tokens: int) -> None:
+    def __init__(
+        self,
+        translator: Translator,
+        settings: BulkSettings,
+        batch_tokens: int,
+        shared: SharedModel | None = None,
+        workers: int = 1,
+    ) -> None:
         self.translator, self.settings, self.batch_tokens = translator, settings, batch_tokens
+        self.shared, self.workers = shared, workers
         self.smallest = batch_tokens
-        translator.batch_sizes.forget()
         self.rows = max(ROWS, batch_tokens // TOKENS_OF_ROW)
         self.characters = self.rows * ROW_CHARACTERS
         whole = settings.trace or not settings.split
@@ -131,6 +187,7 @@ class RowTranslator:
         self, cells: Sequence[Cell], progress: Callable[[int, int], object] | None = None
     ) -> list[Translation | Refused | None]:
         """Translate cells; one without a text stays None, and one that cannot be translated has the reason."""
+        self.translator.batch_sizes.forget()
         checked = [self._checked(cell) for cell in cells]
         texts = [cell for cell in checked if isinstance(cell, str)]
         translated = iter(self._translated(texts, progress) if texts else ())
@@ -147,6 +204,25 @@ class RowTranslator:
             else [*empty, one.reason if isinstance(one, Refused) else None]
             for one in translated
         ]
+
+    def by_workers(self, portions: Iterator[Portion]) -> Generator[tuple[Portion, list[Sequence[Value]]], None, None]:
+        """Yield portions in order, with the values of their rows, translated by the worker processes."""
+        assert self.shared is not None
+        self.shared.opened[self.shared] = self.translator  # a single portion is translated by this process
+        waiting = deque[Portion]()
+
+        def cells() -> Iterator[Sequence[Cell]]:
+            for portion in portions:
+                waiting.append(portion)
+                yield portion.cells
+
+        with closing(in_order(self.shared, cells(), self.workers)) as results:
+            for values, smallest, notes in results:
+                self.smallest = min(self.smallest, smallest)
+                for kind, (note, count) in notes.items():
+                    first, before = self.notes.get(kind, (note, 0))
+                    self.notes[kind] = first, before + count
+                yield waiting.popleft(), values
 
     def _checked(self, cell: Cell) -> Cell:
         if isinstance(cell, str) and len(cell) > self.longest:
@@ -320,30 +396,45 @@ def _write_rows(
 ) -> Record:
     """Write all rows of a unit; return how many there are, are null, and are refused, and the notes on them."""
     counts = {"rows": 0, "null": 0, "refused": 0}
-    share = 0.0
     rows.notes.clear()
     with packed(file, unit.written.packing) as stream:
         writer = _open_writer(stream, reader, unit.written.format)
 
-        def write(portion: Portion, translated: Sequence[Translation | Refused | None]) -> int:
-            values = rows.values(translated)
+        def write(portion: Portion, values: Sequence[Sequence[Value]]) -> None:
             writer.write(portion, values)
-            return sum(each[-1] is not None for each in values)
+            counts["rows"] += len(values)
+            counts["null"] += sum(cell is None for cell in portion.cells)
+            counts["refused"] += sum(each[-1] is not None for each in values)
 
-        # Links are read and rows are written while the next ones are decoded.
-        with ThreadPoolExecutor(1, "heedful-bulk") as thread:
-            writing_rows = thread.submit(int)
-            for portion in reader.portions(rows.rows, rows.characters):
-                translated = rows.translate(portion.cells, _inside(progress, counts["rows"], share, portion))
-                counts["refused"] += writing_rows.result()
-                writing_rows = thread.submit(write, portion, translated)
-                share = portion.share
-                counts["rows"] += len(translated)
-                counts["null"] += sum(cell is None for cell in portion.cells)
-                progress(counts["rows"], share)
-            counts["refused"] += writing_rows.result()
+        portions = reader.portions(rows.rows, rows.characters)
+        if rows.shared is not None and rows.workers > 1:
+            with closing(rows.by_workers(portions)) as translated:
+                for portion, values in translated:
+                    write(portion, values)
+                    progress(counts["rows"], portion.share)
+        else:
+            _translate_and_write(portions, rows, write, progress)
         writer.close()
     return {**counts, **({"notes": dict(rows.notes.values())} if rows.notes else {})}
+
+
+def _translate_and_write(
+    portions: Iterator[Portion],
+    rows: RowTranslator,
+    write: Callable[[Portion, Sequence[Sequence[Value]]], None],
+    progress: Callable[[int, float], object],
+) -> None:
+    """Translate portions in this process; links are read and rows are written while the next ones are decoded."""
+    done, share = 0, 0.0
+    with ThreadPoolExecutor(1, "heedful-bulk") as thread:
+        writing_rows: Future[object] = thread.submit(int)
+        for portion in portions:
+            translated = rows.translate(portion.cells, _inside(progress, done, share, portion))
+            writing_rows.result()
+            writing_rows = thread.submit(lambda *each: write(each[0], rows.values(each[1])), portion, translated)
+            done, share = done + len(translated), portion.share
+            progress(done, share)
+        writing_rows.result()
 
 
 def _inside(

@@ -22,17 +22,19 @@ from heedful.bulk.rows import (
     ROWS,
     BulkSettings,
     RowTranslator,
+    SharedModel,
     fingerprint,
     open_reader,
     translate_unit,
     without_numbers,
 )
 from heedful.bulk.units import Destination, Shard, Unit, plan
+from heedful.data.workers import cores
 from heedful.decoding import Decoding, DecodingKeywords
 from heedful.errors import ConfigError, DataError, DiskError, HeedfulError, MachineError, check_value, known_arguments
 from heedful.fused.cpu.linear import onednn_is_faster, using_onednn
 from heedful.models import pack_weights
-from heedful.models.device import MOST_TOKENS
+from heedful.models.device import MOST_TOKENS, DecodingLoad, free_memory
 from heedful.translator import Translator, load
 
 if TYPE_CHECKING:
@@ -40,6 +42,9 @@ if TYPE_CHECKING:
 
 SAMPLE = 200  # rows that threads are measured with
 SHOWN = 20  # failures in a message
+MOST_WORKERS = 6  # processes that share a GPU, by default
+CONTEXT = 2**31  # bytes that each takes on the GPU besides its batch
+USUAL = (30, 40)  # source and target tokens of a sentence, for an estimate
 
 Model = Translator | str | Path | Sequence[str | Path]
 
@@ -56,6 +61,7 @@ class BulkKeywords(DecodingKeywords, total=False):
     copy_unknown: bool
     shard: str
     batch_tokens: int
+    workers: int
     threads: int
     device: str
     engine: str
@@ -129,15 +135,18 @@ def translate_files(
     translation, score (the log-probability), confidence and error; with `alignments` also links and, unless `alarms`
     is False, the kinds of alarms; with `n_best` above 1 n_best. Their names begin with `added_prefix`.
 
-    `shard="3/64"` does every 64th unit, beginning with the third; `ray` is the address of a Ray cluster that does the
-    units. Settings of decoding are given by name, or as a `Decoding`; `model` is a Translator, or a folder (several: an
-    ensemble), opened as by `heedful.load` with `device`, `threads`, `engine`, `int8` and `precision`.
+    On a GPU, `workers` processes translate portions of a file at the same time, by default as many as its memory and
+    half of the cores allow; the outputs do not depend on their number. `shard="3/64"` does every 64th unit, beginning
+    with the third; `ray` is the address of a Ray cluster that does the units. Settings of decoding are given by name,
+    or as a `Decoding`; `model` is a Translator, or a folder (several: an ensemble), opened as by `heedful.load` with
+    `device`, `threads`, `engine`, `int8` and `precision`.
 
     Inputs that cannot be read do not stop the others: an error at the end names them all.
     """
     settings, rest = _settings(how, options)
     shard = Shard.parse(rest.get("shard", ""))
-    check_value("batch_tokens", rest.get("batch_tokens", 0), int, lambda n: n >= 0, "a whole number from 0 (automatic)")
+    for name in ("batch_tokens", "workers"):
+        check_value(name, rest.get(name, 0), int, lambda n: n >= 0, "a whole number from 0 (automatic)")
     names = [inputs] if isinstance(inputs, str | Path) else list(inputs)
     destination, units = plan(names, out, settings.columns)
     journal = Journal(destination, shard)
@@ -217,6 +226,35 @@ class BulkRun:
                 pack_weights(self.translator.parts.model)
         self.translator.threads = threads or first["threads"]
         self.batch_tokens = batch_tokens or first["batch_tokens"]
+        self.shared = self._shared()
+        self.workers = self._workers()
+
+    def _shared(self) -> SharedModel | None:
+        """Return how other processes open the model; None if it is not known where it is."""
+        if isinstance(self.model, Translator):
+            return None
+        models = (self.model,) if isinstance(self.model, str | Path) else self.model
+        return SharedModel(
+            tuple(os.path.abspath(one) if os.path.exists(one) else str(one) for one in models),
+            self.cluster.device if self.cluster else self.translator.device.type,
+            self.translator.threads,
+            self.fingerprint,
+            self.settings,
+            self.batch_tokens,
+            self.onednn,
+        )
+
+    def _workers(self) -> int:
+        """Return how many processes translate the portions of a unit."""
+        workers = int(self.options.get("workers", 0))
+        if workers > 1 and self.shared is None:
+            raise ConfigError(f"workers is {workers}, and each opens the model: give its folder, not a Translator")
+        if workers or self.shared is None or self.translator.device.type != "cuda" or self.translator.engine:
+            return workers or 1
+        free, load = free_memory(self.translator.device), DecodingLoad(self.settings.how.beam, 1)
+        need = self.batch_tokens * self.translator.batch_sizes.need.bytes_per_token(*USUAL, load) + CONTEXT
+        fitting = MOST_WORKERS if free is None else int(free / need)
+        return max(1, min(MOST_WORKERS, cores() // 2, fitting))
 
     def _open_model(self, threads: int) -> None:
         settings, path = self.settings, self.model
@@ -284,15 +322,12 @@ class BulkRun:
         from heedful.bulk.ray_cluster import RayJob
 
         assert self.cluster is not None
-        if isinstance(self.model, Translator):
+        if self.shared is None:
             raise ConfigError("on a Ray cluster every worker opens the model: give its folder, not a Translator")
-        models = (self.model,) if isinstance(self.model, str | Path) else self.model
-        paths = tuple(os.path.abspath(one) if os.path.exists(one) else str(one) for one in models)
         where = replace(self.destination, folder=Path(os.path.abspath(self.destination.folder)))
-        what = (self.fingerprint, self.settings, self.batch_tokens, where, self.onednn)
         for unit in pending:
             self.journal.begin(unit)
-        yield from self.cluster.results(RayJob(paths, self.cluster.device, self.translator.threads, *what), pending)
+        yield from self.cluster.results(RayJob(self.shared, where), pending)
 
     def _here(self, pending: Sequence[Unit], meter: _Meter) -> Iterator[tuple[Unit, Record | HeedfulError]]:
         for unit in pending:
@@ -300,7 +335,7 @@ class BulkRun:
             yield unit, self._translated(unit, meter)
 
     def _translated(self, unit: Unit, meter: _Meter) -> Record | HeedfulError:
-        rows = RowTranslator(self.translator, self.settings, self.batch_tokens)
+        rows = RowTranslator(self.translator, self.settings, self.batch_tokens, self.shared, self.workers)
         output = self.destination.folder / unit.name
         try:
             return translate_unit(

@@ -117,6 +117,9 @@ def translate(
         bool | None,
         typer.Option("--alarms/--no-alarms", help="With --out: a column with the kinds of alarms [with --alignments]."),
     ] = None,
+    workers: Annotated[
+        int, typer.Option(metavar="N", help="With --out: processes that share the GPU; 0 is automatic.", min=0)
+    ] = 0,
     shard: Annotated[str, typer.Option(metavar="I/N", help="With --out: only part I of N, on one of N machines.")] = "",
     ray: Annotated[
         str, typer.Option(metavar="ADDRESS", help="With --out: on this Ray cluster; auto: the running one.")
@@ -597,7 +600,7 @@ def _live(tokens: Iterator[Token], ascii_only: bool) -> list[str]:
 
 
 EVERY = 60.0  # seconds between two lines of progress where there is no terminal
-OF_FILES = ("column", "added_prefix", "alarms", "shard", "ray")  # options that need --out
+OF_FILES = ("column", "added_prefix", "alarms", "workers", "shard", "ray")  # options that need --out
 OF_BOTH = ("alignments", "prefix", "copy_unknown", "threads", "device", "engine", "int8", "precision")
 OF_TEXTS = ("show", "stream", "html", "server", "ascii_only")
 
@@ -634,8 +637,8 @@ def _translate_files(values: Mapping[str, Any]) -> None:
 
 def _check_no_files(values: Mapping[str, Any]) -> None:
     """Raise ConfigError for options that need --out."""
-    given = {f"--{name.replace('_', '-')}": values[name] not in ("", None) for name in OF_FILES}
-    options.check_unused("without --out", given)
+    given = {f"--{name.replace('_', '-')}": values[name] not in ("", None) for name in OF_FILES if name != "workers"}
+    options.check_unused("without --out", {**given, "--workers": bool(values["workers"])})
 
 
 def _log_report(report: BulkReport, out: str) -> None:

@@ -103,7 +103,7 @@ class _PoolWorker:
             error, result = pickle.load(self.output)
         except (EOFError, OSError, pickle.UnpicklingError):
             raise WorkerError(
-                f"a worker process that prepares the sentence pairs ended with status {self.process.wait()}; "
+                f"a worker process ended with status {self.process.wait()}; "
                 "the system may have killed it because memory ran out"
             ) from None
         if error is not None:

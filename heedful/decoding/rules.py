@@ -312,8 +312,11 @@ class Rules:
 
 def check_limits(limits: Sequence[int], settings: Decoding, prefixes: Sequence[Sequence[int]] | None) -> None:
     """Raise ConfigError for a limit that is too small for min_length, or for the prefix."""
+    least = settings.min_length
+    if not prefixes and min(limits, default=1) > least:
+        return
     for b, limit in enumerate(limits):
-        forced, least = len(prefixes[b]) if prefixes else 0, settings.min_length
+        forced = len(prefixes[b]) if prefixes else 0
         needs = ((0, "any"), (least, f"a min_length of {least}"), (forced, f"its prefix of {forced} tokens"))
         for size, what in needs:
             if limit <= size:

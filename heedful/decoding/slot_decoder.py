@@ -31,7 +31,7 @@ from heedful.fused.triton.policy import usable
 from heedful.models import Memory, Seq2Seq
 from heedful.text import END, PAD, START
 
-ROWS = 4096  # hypotheses that are decoded at once, at most
+ROWS = 8192  # hypotheses that are decoded at once, at most
 FEW = 16  # sentences up to which each has a slot; of more, some wait for a slot that others leave
 STEPS = 4  # between two looks at which sentences are finished
 BATCHES = 8  # shapes that are kept, with their CUDA graphs
@@ -129,8 +129,11 @@ class SlotBatch(ABC):
 
     def finished(self) -> dict[int, int]:
         """Return the slots whose sentences are finished, with the number of their steps; it waits for the device."""
-        steps = torch.where(self.active, -1, self.t).tolist()
-        return {slot: steps[slot] for slot in self.entries if steps[slot] >= 0}
+        steps = torch.where(self.active, -1, self.t).cpu().numpy()
+        over = np.flatnonzero(steps >= 0)
+        return {
+            slot: count for slot, count in zip(over.tolist(), steps[over].tolist(), strict=True) if slot in self.entries
+        }
 
     def leave(self, finished: dict[int, int]) -> Callable[[], list[tuple[SlotEntry, list[Hypothesis]]]]:
         """Empty finished slots; return a function that gives their hypotheses, to be called when there is time."""
@@ -244,15 +247,17 @@ class TokenSlots(SlotBatch):
         self, entries: Sequence[SlotEntry], steps: Sequence[int], records: Sequence[npt.NDArray[Any]]
     ) -> list[list[Hypothesis]]:
         chosen, values = (record.tolist() for record in records)
+        # Where scores are not numbers, a sentence ends.
         broken = np.isnan(records[1])
+        ends = np.where(broken.any(1), broken.argmax(1) + 1, broken.shape[1]).tolist()
         hypotheses = []
-        for i, (entry, count) in enumerate(zip(entries, steps, strict=True)):
-            ids = [*entry.prefix, *chosen[i][len(entry.prefix) : count]][:count]
-            cut = count == entry.limit and ids[-1] != END
-            if broken[i, :count].any():  # where scores are not numbers, it ends
-                count = int(broken[i].argmax()) + 1
-            ids = [*ids[: count - 1], END]
-            hypotheses.append([Hypothesis(tuple(ids), tuple(values[i][:count]), cut)])
+        for entry, ids, logs, count, end in zip(entries, chosen, values, steps, ends, strict=True):
+            if entry.prefix:
+                ids[: len(entry.prefix)] = entry.prefix
+            cut = count == entry.limit and ids[count - 1] != END
+            count = min(count, end)
+            ids[count - 1] = END
+            hypotheses.append([Hypothesis(tuple(ids[:count]), tuple(logs[:count]), cut)])
         return hypotheses
 
 
@@ -366,14 +371,13 @@ class _SearchRecord(NamedTuple):
         there = np.isfinite(np.take_along_axis(scores, order, axis=1))
         broken = np.any(np.isnan(self.totals[np.arange(F), self.steps - 1]), axis=1)
         found: list[list[Hypothesis]] = [[] for _ in range(F)]
-        for f, i in zip(*there.nonzero(), strict=True):
-            size = ends[f, i] + 1
-            ids, log_probs = tokens[f, i, :size].tolist(), values[f, i, :size].tolist()
-            found[f].append(Hypothesis(tuple(ids), tuple(log_probs), bool(cut[f, i])))
-        return [
-            [Hypothesis((END,), (math.nan,))] if not_numbers else each
-            for each, not_numbers in zip(found, broken.tolist(), strict=True)
-        ]
+        ids, logs, sizes, cuts = tokens.tolist(), values.tolist(), (ends + 1).tolist(), cut.tolist()
+        for f, i in zip(*(axis.tolist() for axis in there.nonzero()), strict=True):
+            size = sizes[f][i]
+            found[f].append(Hypothesis(tuple(ids[f][i][:size]), tuple(logs[f][i][:size]), cuts[f][i]))
+        for f in np.flatnonzero(broken).tolist():
+            found[f] = [Hypothesis((END,), (math.nan,))]
+        return found
 
     def _follow(self, ends: Integers, which: Integers) -> tuple[Integers, Floats, Integers]:
         """Follow hypotheses back from their last continuations.  (F, n) -> tokens, values (F, n, T), last parents."""

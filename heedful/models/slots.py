@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from heedful.fused.triton.cached_attention import attend_cache, attend_source
+from heedful.fused.triton.linear import linear
 from heedful.fused.triton.policy import usable
 from heedful.fused.triton.sublayers import residual_norm
 from heedful.models.protocol import Memory, Seq2Seq
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from heedful.models.rnn import RecurrentState
     from heedful.models.transformer import DecoderLayer, Transformer
 
-Product = tuple[Tensor, Tensor]  # b and Wᵀ, as addmm takes them
+Product = tuple[Tensor, Tensor]  # W and b
 
 
 class RecurrentSlots:
@@ -71,11 +72,11 @@ class _SlotLayer:
     def __init__(self, layer: DecoderLayer) -> None:
         inside, across, forward = layer.inside, layer.across, layer.forward_layer
         D = across.W.in_features
-        self.qkv = (inside.W.bias, inside.W.weight.t())
-        self.q = (across.W.bias[:D], across.W.weight[:D].t())
-        self.W_1, self.f = (forward.W_1.bias, forward.W_1.weight.t()), forward.f
+        self.qkv = (inside.W.weight, inside.W.bias)
+        self.q = (across.W.weight[:D], across.W.bias[:D])
+        self.W_1, self.f = (forward.W_1.weight, forward.W_1.bias), forward.f
         last = (inside.W_o, across.W_o, forward.W_2)
-        self.inside_o, self.across_o, self.W_2 = ((W.bias, W.weight.t()) for W in last)
+        self.inside_o, self.across_o, self.W_2 = ((W.weight, W.bias) for W in last)
         around = (layer.around_inside, layer.around_across, layer.around_forward)
         self.inside_LN, self.across_LN, self.forward_LN = (residual.LN for residual in around)
 
@@ -86,10 +87,6 @@ def _add_norm(s: Tensor, g: Tensor | None, LN: nn.Module) -> tuple[Tensor, Tenso
         return residual_norm(s, g, LN, 0.0, None, s.dtype)
     s = s if g is None else g.add_(s)
     return s, LN(s)
-
-
-def _map(x: Tensor, by: Product) -> Tensor:
-    return torch.addmm(by[0], x, by[1])
 
 
 class TransformerSlots:
@@ -128,14 +125,14 @@ class TransformerSlots:
         g: Tensor | None = None  # what is to be added to s
         for layer, (k, v), across in zip(self.layers, self.cache, zip(keys[::2], keys[1::2], strict=True), strict=True):
             s, n, g = self._before(s, g, layer.inside_LN)
-            x = attend_cache(_map(n, layer.qkv), k, v, t, self.rows)
-            s, g = self._after(s, _map(x, layer.inside_o), layer.inside_LN)
+            x = attend_cache(linear(n, *layer.qkv), k, v, t, self.rows)
+            s, g = self._after(s, linear(x, *layer.inside_o), layer.inside_LN)
             s, n, g = self._before(s, g, layer.across_LN)
-            x = attend_source(_map(n, layer.q), *across, self.lengths)
-            s, g = self._after(s, _map(x, layer.across_o), layer.across_LN)
+            x = attend_source(linear(n, *layer.q), *across, self.lengths)
+            s, g = self._after(s, linear(x, *layer.across_o), layer.across_LN)
             s, n, g = self._before(s, g, layer.forward_LN)
-            x = layer.f(_map(n, layer.W_1))
-            s, g = self._after(s, _map(x, layer.W_2), layer.forward_LN)
+            x = linear(n, *layer.W_1, layer.f)
+            s, g = self._after(s, linear(x, *layer.W_2), layer.forward_LN)
         return model.logits(s if g is None else _add_norm(s, g, model.LN_s)[1])
 
     def _before(self, s: Tensor, g: Tensor | None, LN: nn.Module) -> tuple[Tensor, Tensor, Tensor | None]:

@@ -34,6 +34,7 @@ from heedful.fused.cpu.transformer import (
     fast_encode,
     fast_reread,
 )
+from heedful.fused.triton.linear import linear
 from heedful.fused.triton.policy import usable
 from heedful.fused.triton.sublayers import DropoutMasks, relu_dropout, residual_norm
 from heedful.models.image import Regions
@@ -599,6 +600,8 @@ class Transformer(Packable):
             return self._whole_logits(hidden, W)
         if packed is not None and not torch.is_grad_enabled() and packed.current:
             return packed(hidden)
+        if hidden.is_cuda and not torch.is_grad_enabled():
+            return linear(hidden, W, self.b_o)
         return F.linear(hidden, W, self.b_o)
 
     def _whole_logits(self, hidden: Tensor, W: Tensor) -> Tensor:

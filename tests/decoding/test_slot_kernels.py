@@ -90,6 +90,7 @@ def test_kernels_choose_what_operations_choose(
 ) -> None:
     how = WAYS[way]
     monkeypatch.setattr(next_tokens, "BLOCK", 16)
+    monkeypatch.setattr(next_tokens, "GROUP", 4)
     chance = torch.Generator().manual_seed(V)
     logits = [2 * torch.randn(len(LIMITS) * how.beam, V, generator=chance) for _ in range(6)]
     if kind == "nan":

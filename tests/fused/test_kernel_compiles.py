@@ -133,19 +133,26 @@ for kind, C, write, indexed in ((F, 64, True, True), ("*bf16", 64, True, False),
     tables = dict.fromkeys("q new_k new_v k v c".split(), kind) | {"counts": "*i64", "rows": "*i64", "scale": "fp32"}
     constants = {"C": C, "WRITE": write, "INDEXED": indexed, "BS": 16, "BC": power_of_2(C)}
     constants["SUM"] = triton.language.float32
-    tried(f"cached {C}", cached_attention._attend, tables, constants, num_warps=4)
+    tried(f"cached {C}", cached_attention._attend, tables, constants, num_warps=1)
 from heedful.fused.triton import next_tokens
 
 tables = dict.fromkeys("t forced tokens y chosen_record at_record pick_record parents".split(), "*i64")
-tables |= dict.fromkeys("values sums value_record total_record top_record live done divisors limit_divisors".split(), F)
+tables |= dict.fromkeys("maxima sums value_record total_record top_record live done divisors limit_divisors".split(), F)
 for kind, K, V in ((F, 1, 8000), ("*bf16", 5, 65002), (F, 12, 65002)):
-    size, pointers = next_tokens._block(V), tables | {"logits": kind, "active": "*u8"}
-    blocks = -(-V // size)
-    tried(f"candidates {K}", next_tokens._candidates, pointers, {"N": 2 * K, "SIZE": size}, num_warps=8)
+    group, pointers = next_tokens._group(K, V), tables | {"logits": kind, "active": "*u8"}
+    tried(f"groups {K}", next_tokens._group_maxima, pointers, {"G": group, "SIZE": 8192}, num_warps=8)
     sizes = {"K": K, "n": 2 * K, "PK": power_of_2(K), "PN": power_of_2(2 * K), "PD": power_of_2(2 * K)}
-    sizes |= {"W": power_of_2(2 * K * blocks), "C": power_of_2(blocks)}
+    sizes |= {"G": group, "W": power_of_2(-(-V // group)), "C": 8}
     choose = next_tokens._choose_token if K == 1 else next_tokens._choose_beam
     tried(f"choose {K}", choose, pointers, sizes, num_warps=4)
+from heedful.fused.triton import linear
+
+for tile in linear.TILES:
+    constants = {"BIAS": True, "ACTIVATION": 2, "BM": tile.rows, "BN": tile.columns, "BK": tile.depth}
+    tables = dict.fromkeys("x w b y".split(), F)
+    options = {"even": ("K", "x_row", "w_row"), "num_stages": tile.stages, "num_warps": 4}
+    tried(f"linear {tile.rows}", linear._linear, tables, constants, **options)
+    tried(f"linear {tile.rows}", linear._linear, tables, constants, most=101376, capability=86, **options)
 tables, constants = dict.fromkeys(names.split(), F), {"BLOCK": cells.BLOCK, "UNIT": 1}
 tried("lstm back", cells._lstm_back, tables, constants, num_warps=cells.WARPS)
 tried("gru back", cells._gru_back, tables, constants, num_warps=cells.WARPS)
@@ -199,7 +206,7 @@ def test_they_compile_and_share_their_reciprocals(environment: dict[str, str]) -
 @pytest.mark.slow
 def test_those_that_read_weights_and_those_of_recurrence_compile(environment: dict[str, str]) -> None:
     """With every kind of mask and type, within the shared memory that there is."""
-    cases, passes, others = 12, 5, 21  # a pass is compiled for two kinds of GPU
+    cases, passes, others = 12, 5, 29  # a pass is compiled for two kinds of GPU
     assert len(run(SCALED, environment)) == cases + passes + others
 
 

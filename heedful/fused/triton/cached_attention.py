@@ -27,8 +27,8 @@ from heedful.fused.triton.policy import usable
 if TYPE_CHECKING:
     import triton.language as tl
 
-POSITIONS = 32  # of a tile of keys
-TILE = 4096  # elements of a tile at most
+POSITIONS = 16  # of a tile of keys
+TILE = 2048  # elements of a tile at most: a program is one warp
 
 
 def attend_source(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor) -> Tensor:
@@ -154,7 +154,7 @@ def attend_kernel(
             q, new_k, new_v, k, v, counts, counts if rows is None else rows, c,
             R // B, C**-0.5, q.stride(0), new_k.stride(0), *k.stride()[:3], *v.stride()[:3],
             0 if rows is None else rows.stride(0), C, new is not None, rows is not None,
-            min(POSITIONS, max(1, TILE // width)), width, _types()[kind], num_warps=4,
+            min(POSITIONS, max(1, TILE // width)), width, _types()[kind], num_warps=1,
         )  # fmt: skip
     return c
 

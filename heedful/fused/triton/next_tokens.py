@@ -1,9 +1,10 @@
 """Kernels that choose the next tokens of all slots: greedily, or K hypotheses of a beam.
 
 `TokenSlots` and `BeamSlots` of `heedful.decoding.slot_decoder` are the reference: two launches do what takes twenty
-operations there, or fifty with a beam. `_candidates` reads each logit once: a program takes a block of the vocabulary,
-for one row, and writes the sum of exponentials and the N best tokens that are allowed. Then a program for each slot
-sums up the blocks, chooses, and writes the records.
+operations there, or fifty with a beam. `_group_maxima` reads each logit once: a program takes a block of the
+vocabulary, for one row, and writes the sum of exponentials, and the largest logit that is allowed of each group of
+tokens. The N best continuations are in the N groups with the largest maxima: a program for each slot finds these, then
+the continuations in them, and writes the records.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 
 BLOCK = 1024  # tokens of a program at least
 BLOCKS = 8  # of a row at most
-CANDIDATES = 4096  # of a slot at most: with more, the kernel takes ten seconds to compile
+GROUP = 32  # tokens of a group at least
+CANDIDATES = 8192  # groups of a slot, or tokens of its best groups, at most
 
 
 class TokenRules(NamedTuple):
@@ -58,33 +60,32 @@ class BeamTensors(NamedTuple):
     parents: Tensor
 
 
+@part
+def _allowed(x, j, at, token, start, pad, end, least) -> tl.tensor:
+    """Return logits x of tokens j with -∞ for forbidden tokens, and for NaN: a search for the largest needs numbers."""
+    early = (at < least) & ((token < 0) | (token == end))
+    forbidden = (j == start) | (j == pad) | ((j == end) & early)
+    return tl.where((x == x) & (forbidden == 0), x, -float("inf"))
+
+
 @kernel()
-def _candidates(
-    logits, t, forced, values, tokens, sums, V, K, T, start, pad, end, least, N: tl.constexpr, SIZE: tl.constexpr
+def _group_maxima(
+    logits, t, forced, maxima, sums, V, K, T, groups, start, pad, end, least, G: tl.constexpr, SIZE: tl.constexpr
 ) -> None:  # fmt: skip
     r, block, blocks = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.num_programs(1)
-    i = tl.arange(0, SIZE)
-    j = block * SIZE + i
+    j = block * SIZE + tl.arange(0, SIZE)
     x = tl.load(logits + r * V + j, j < V, -float("inf")).to(tl.float32)
     x = tl.where(j == start, -float("inf"), x)
-    number = x == x
-    top = tl.max(tl.where(number, x, -float("inf")), 0)
+    top = tl.max(tl.where(x == x, x, -float("inf")), 0)
     level = tl.where(top == -float("inf"), 0.0, top)
     place = r * blocks + block
     tl.store(sums + 2 * place, level)
-    tl.store(sums + 2 * place + 1, tl.sum(tl.exp(x - level), 0))
-    # NaN is in the sum, and so in every score; a search for the largest needs numbers.
-    x = tl.where(number & (j != pad), x, -float("inf"))
+    tl.store(sums + 2 * place + 1, tl.sum(tl.exp(x - level), 0))  # with NaN, it is NaN, and so is every score
     b = r // K
     at = tl.load(t + b)
-    token = tl.load(forced + b * T + at)
-    early = (at < least) & ((token < 0) | (token == end))
-    x = tl.where((j == end) & early, -float("inf"), x)
-    for n in tl.static_range(N):
-        which = tl.argmax(x, 0)
-        tl.store(values + place * N + n, tl.max(x, 0))
-        tl.store(tokens + place * N + n, tl.minimum(block * SIZE + which, V - 1))
-        x = tl.where(i == which, -float("inf"), x)
+    x = _allowed(x, j, at, tl.load(forced + b * T + at), start, pad, end, least)
+    g = block * (SIZE // G) + tl.arange(0, SIZE // G)
+    tl.store(maxima + r * groups + g, tl.max(tl.reshape(x, [SIZE // G, G]), 1), g < groups)
 
 
 @part
@@ -102,18 +103,20 @@ def _log_sums(sums, row, blocks, inside, C: tl.constexpr) -> tl.tensor:
 
 @kernel()
 def _choose_token(
-    logits, values, tokens, sums, y, t, active, forced, chosen_record, value_record,
-    V, T, blocks, start, end, C: tl.constexpr,
+    logits, maxima, sums, y, t, active, forced, chosen_record, value_record,
+    V, T, groups, blocks, start, pad, end, least, G: tl.constexpr, W: tl.constexpr, C: tl.constexpr,
 ) -> None:  # fmt: skip
     r = tl.program_id(0).to(tl.int64)
     one = tl.zeros([1], tl.int64)
     log_sum = tl.max(_log_sums(sums, r + one, blocks, one == 0, C), 0)
-    c = tl.arange(0, C)
-    best = tl.load(values + r * blocks + c, c < blocks, -float("inf"))
-    which = tl.minimum(tl.argmax(best, 0), blocks - 1)
-    chosen = tl.load(tokens + r * blocks + which)
     at = tl.load(t + r)
     token = tl.load(forced + r * T + at)
+    g = tl.arange(0, W)
+    best = tl.argmax(tl.load(maxima + r * groups + g, g < groups, -float("inf")), 0)
+    j = tl.minimum(best, groups - 1) * G + tl.arange(0, G)
+    x = tl.load(logits + r * V + j, j < V, -float("inf")).to(tl.float32)
+    x = _allowed(x, j, at, token, start, pad, end, least)
+    chosen = tl.minimum(tl.minimum(best, groups - 1) * G + tl.argmax(x, 0), V - 1).to(tl.int64)
     token = tl.where(token < 0, chosen, token)
     value = tl.load(logits + r * V + token).to(tl.float32) - log_sum
     tl.store(chosen_record + r * T + at, chosen)
@@ -126,16 +129,16 @@ def _choose_token(
 
 @kernel()
 def _choose_beam(
-    logits, values, tokens, sums, y, t, active, forced,
+    logits, maxima, sums, y, t, active, forced,
     live, done, divisors, limit_divisors, at_record, value_record, total_record, pick_record, top_record, parents,
-    V, T, blocks, start, end, K: tl.constexpr, n: tl.constexpr,
-    PK: tl.constexpr, PN: tl.constexpr, PD: tl.constexpr, W: tl.constexpr, C: tl.constexpr,
+    V, T, groups, blocks, start, pad, end, least, K: tl.constexpr, n: tl.constexpr,
+    PK: tl.constexpr, PN: tl.constexpr, PD: tl.constexpr, G: tl.constexpr, W: tl.constexpr, C: tl.constexpr,
 ) -> None:  # fmt: skip
     N: tl.constexpr = 2 * K
     b = tl.program_id(0).to(tl.int64)
     at = tl.load(t + b)
     forced_token = tl.load(forced + b * T + at)
-    k, w = tl.arange(0, PK), tl.arange(0, W)
+    k, i = tl.arange(0, PK), tl.arange(0, PN)
     rows = b * K + k
     inside = k < K
     log_sum = _log_sums(sums, rows, blocks, inside, C)
@@ -144,34 +147,51 @@ def _choose_beam(
     log_sum = tl.where(log_sum == log_sum, log_sum, 0.0)
     before = tl.load(live + rows, inside, -float("inf"))
     before = tl.where(before == before, before, -float("inf"))
-    width = blocks * N
-    mask = inside[:, None] & (w < width)[None, :]
-    place = rows[:, None] * width + w[None, :]
-    value = tl.load(values + place, mask, -float("inf")) - log_sum[:, None]
-    token = tl.load(tokens + place, mask, 0)
     record = b * T + at
+    # The best N groups of all hypotheses.
+    g = tl.arange(0, W)
+    mask = inside[:, None] & (g < groups)[None, :]
+    value = tl.load(maxima + rows[:, None] * groups + g[None, :], mask, -float("inf")) - log_sum[:, None]
     tl.store(top_record + record * K + k, tl.max(value, 1), inside)
-    # Where a token is forced, it is the only candidate of each hypothesis.
-    only = tl.where(forced_token < 0, 0, forced_token)
-    score = tl.load(logits + rows * V + only, inside, -float("inf")).to(tl.float32) - log_sum
-    score = tl.where((only != start) & (score == score), score, -float("inf"))
-    alone = tl.where((w == 0)[None, :] & inside[:, None], score[:, None], -float("inf"))
-    value = tl.where(forced_token < 0, value, alone)
-    token = tl.where(forced_token < 0, token, only)
-    total = value + before[:, None]
-    total = tl.reshape(tl.where(inside[:, None], total, -float("inf")), [PK * W])
-    value, token = tl.reshape(value, [PK * W]), tl.reshape(token, [PK * W])
-    index, i = tl.arange(0, PK * W), tl.arange(0, PN)
+    total = tl.where(inside[:, None], value + before[:, None], -float("inf"))
+    total = tl.reshape(total, [PK * W])
+    index = tl.arange(0, PK * W)
+    parent, group, there = tl.zeros([PN], tl.int32), tl.zeros([PN], tl.int32), tl.zeros([PN], tl.int32)
+    for number in range(N):
+        top, which = tl.max(total, 0, return_indices=True)
+        this = i == number
+        parent = tl.where(this, tl.minimum(which // W, K - 1), parent)
+        group = tl.where(this, which % W, group)
+        there = tl.where(this, (top > -float("inf")).to(tl.int32), there)
+        total = tl.where(index == which, -float("inf"), total)
+    # Their tokens; where a token is forced, it is the only one of each hypothesis.
+    free = forced_token < 0
+    parent = tl.where(free, parent, tl.minimum(i, K - 1))
+    column = tl.arange(0, G)
+    token = tl.where(free, group[:, None] * G + column[None, :], forced_token)  # (PN, G)
+    from_row = parent[:, None] == k[None, :]
+    own_sum = tl.sum(tl.where(from_row, log_sum[None, :], 0.0), 1)
+    own_before = tl.sum(tl.where(from_row, before[None, :], 0.0), 1)
+    mask = tl.where(free, (there > 0)[:, None] & (token < V), (i < K)[:, None] & (column == 0)[None, :])
+    x = tl.load(logits + (b * K + parent)[:, None] * V + token, mask, -float("inf")).to(tl.float32)
+    x = tl.where(free, _allowed(x, token, at, forced_token, start, pad, end, least), x)
+    x = tl.where((x == x) & (token != start), x, -float("inf"))
+    value = tl.reshape(x - own_sum[:, None], [PN * G])
+    total = tl.reshape((x - own_sum[:, None]) + own_before[:, None], [PN * G])
+    index = tl.arange(0, PN * G)
     totals = tl.full([PN], -float("inf"), tl.float32)
     found_values = tl.full([PN], -float("inf"), tl.float32)
     found_tokens, found_parents = tl.zeros([PN], tl.int64), tl.zeros([PN], tl.int64)
-    for number in tl.static_range(N):
-        which = tl.argmax(total, 0)
-        here, this = index == which, i == number
-        totals = tl.where(this, tl.max(total, 0), totals)
+    for number in range(N):
+        top, which = tl.max(total, 0, return_indices=True)
+        this, here = i == number, index == which
+        place = i == which // G
+        first = tl.sum(tl.where(place, group, 0), 0) * G + which % G
+        totals = tl.where(this, top, totals)
         found_values = tl.where(this, tl.sum(tl.where(here, value, 0.0), 0), found_values)
-        found_tokens = tl.where(this, tl.sum(tl.where(here, token, 0), 0), found_tokens)
-        found_parents = tl.where(this, tl.minimum(which // W, K - 1), found_parents)
+        chosen = tl.where(free, tl.minimum(first, V - 1), forced_token)
+        found_tokens = tl.where(this, chosen.to(tl.int64), found_tokens)
+        found_parents = tl.where(this, tl.sum(tl.where(place, parent, 0), 0).to(tl.int64), found_parents)
         total = tl.where(here, -float("inf"), total)
     tl.store(at_record + record * N + i, found_parents * V + found_tokens, i < N)
     tl.store(value_record + record * N + i, found_values, i < N)
@@ -206,56 +226,61 @@ def _choose_beam(
     tl.store(active + b, tl.where(last < first / tl.load(limit_divisors + b), going, 0).to(tl.uint8))
 
 
-class _Candidates(NamedTuple):
-    """The best tokens of each block: scores and tokens (R, blocks, N), and for each block a level and a sum."""
+class _Groups(NamedTuple):
+    """The largest logits of groups of tokens, (R, groups), and for each block a level and a sum, (R, blocks, 2)."""
 
-    values: Tensor
-    tokens: Tensor
+    maxima: Tensor
     sums: Tensor
-    blocks: int
 
 
-def _block(V: int) -> int:
-    """Return the number of tokens of a block."""
-    return max(BLOCK, power_of_2(-(-V // BLOCKS)))
+def _group(K: int, V: int) -> int:
+    """Return the size of a group, so that a program can choose among those of K hypotheses; 0 if there is none."""
+    size = GROUP
+    while power_of_2(K) * power_of_2(-(-V // size)) > CANDIDATES:
+        size *= 2
+    return size if power_of_2(2 * K) * size <= CANDIDATES else 0
 
 
 def fits(K: int, V: int, n: int = 1) -> bool:
-    """Whether a program can choose among the candidates of K hypotheses, of which the best n are kept."""
-    return n <= 2 * K and (K == 1 or power_of_2(K) * power_of_2(2 * K * -(-V // _block(V))) <= CANDIDATES)
+    """Whether a program can choose among the continuations of K hypotheses, of which the best n are kept."""
+    return n <= 2 * K and _group(K, V) > 0
 
 
-def _find(logits: Tensor, slots: SlotTensors, rules: TokenRules, N: int) -> _Candidates:
-    (R, V), size = logits.shape, _block(logits.shape[1])
-    blocks = -(-V // size)
-    values = torch.empty(R, blocks, N, device=logits.device)
-    tokens = torch.empty(R, blocks, N, dtype=torch.long, device=logits.device)
+def _find(logits: Tensor, slots: SlotTensors, rules: TokenRules, group: int) -> _Groups:
+    R, V = logits.shape
+    size = max(BLOCK, group, power_of_2(-(-V // BLOCKS)))
+    groups, blocks = -(-V // group), -(-V // size)
+    maxima = torch.empty(R, groups, device=logits.device)
     sums = torch.empty(R, blocks, 2, device=logits.device)
-    _candidates[(R, blocks)](
-        logits, slots.t, slots.forced, values, tokens, sums, V, R // len(slots.t), slots.forced.shape[1],
-        rules.start, rules.pad, rules.end, rules.least, N, size, num_warps=4 if size <= BLOCK else 8,
+    _group_maxima[(R, blocks)](
+        logits, slots.t, slots.forced, maxima, sums, V, R // len(slots.t), slots.forced.shape[1], groups, *rules,
+        group, size, num_warps=2 if size <= BLOCK else 8,
     )  # fmt: skip
-    return _Candidates(values, tokens, sums, blocks)
+    return _Groups(maxima, sums)
 
 
 def choose_token(logits: Tensor, slots: SlotTensors, chosen: Tensor, values: Tensor, rules: TokenRules) -> None:
     """Take the most probable token of each slot; record it and its log-probability.  logits (B, V), records (B, T)."""
     V, T = logits.shape[1], slots.forced.shape[1]
+    group = _group(1, V)
     with torch.cuda.device_of(logits):
-        best = _find(logits, slots, rules, 1)
+        found = _find(logits, slots, rules, group)
+        groups, blocks = found.maxima.shape[1], found.sums.shape[1]
         _choose_token[(len(slots.t),)](
-            logits, *best[:3], slots.y, slots.t, slots.active.view(torch.uint8), slots.forced, chosen, values,
-            V, T, best.blocks, rules.start, rules.end, power_of_2(best.blocks), num_warps=1,
+            logits, *found, slots.y, slots.t, slots.active.view(torch.uint8), slots.forced, chosen, values,
+            V, T, groups, blocks, *rules, group, power_of_2(groups), power_of_2(blocks), num_warps=1,
         )  # fmt: skip
 
 
 def choose_beam(logits: Tensor, slots: SlotTensors, beam: BeamTensors, rules: TokenRules) -> None:
     """Continue K hypotheses of each slot by the best tokens, and record them.  logits (B·K, V)."""
     V, T, (_, K), n = logits.shape[1], slots.forced.shape[1], beam.live.shape, beam.done.shape[1]
+    group = _group(K, V)
     with torch.cuda.device_of(logits):
-        best = _find(logits, slots, rules, 2 * K)
-        sizes = (power_of_2(K), power_of_2(2 * K), power_of_2(n), power_of_2(2 * K * best.blocks))
+        found = _find(logits, slots, rules, group)
+        groups, blocks = found.maxima.shape[1], found.sums.shape[1]
+        sizes = (power_of_2(K), power_of_2(2 * K), power_of_2(n), group, power_of_2(groups), power_of_2(blocks))
         _choose_beam[(len(slots.t),)](
-            logits, *best[:3], slots.y, slots.t, slots.active.view(torch.uint8), slots.forced, *beam,
-            V, T, best.blocks, rules.start, rules.end, K, n, *sizes, power_of_2(best.blocks), num_warps=4,
+            logits, *found, slots.y, slots.t, slots.active.view(torch.uint8), slots.forced, *beam,
+            V, T, groups, blocks, *rules, K, n, *sizes, num_warps=4,
         )  # fmt: skip
