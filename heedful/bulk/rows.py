@@ -129,12 +129,15 @@ class SharedModel:
     settings: BulkSettings
     batch_tokens: int
     onednn: bool
+    memory_share: float = 1.0  # of the GPU's memory, where several processes use it
     opened: ClassVar[dict[SharedModel, Translator]] = {}  # the model of this process
 
     def open(self) -> Translator:
         """Return the model, opened once; raise ConfigError if it is not the one that the run was started with."""
         if self not in self.opened:
             self.opened.clear()
+            if self.memory_share < 1:
+                torch.cuda.set_per_process_memory_fraction(self.memory_share)
             model = self.paths[0] if len(self.paths) == 1 else self.paths
             with using_onednn(self.onednn):
                 translator = load(model, self.device, threads=self.threads, **self.settings.opening)
@@ -208,7 +211,7 @@ class RowTranslator:
     def by_workers(self, portions: Iterator[Portion]) -> Generator[tuple[Portion, list[Sequence[Value]]], None, None]:
         """Yield portions in order, with the values of their rows, translated by the worker processes."""
         assert self.shared is not None
-        self.shared.opened[self.shared] = self.translator  # a single portion is translated by this process
+        self.shared.opened[self.shared] = self.translator  # this process translates a single portion
         waiting = deque[Portion]()
 
         def cells() -> Iterator[Sequence[Cell]]:

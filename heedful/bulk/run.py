@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 SAMPLE = 200  # rows that threads are measured with
 SHOWN = 20  # failures in a message
+BATCH_TOKENS = {"cuda": 131_072}  # half of what is used elsewhere, as several processes share the GPU
 MOST_WORKERS = 6  # processes that share a GPU, by default
 CONTEXT = 2**31  # bytes that each takes on the GPU besides its batch
 USUAL = (30, 40)  # source and target tokens of a sentence, for an estimate
@@ -216,7 +217,7 @@ class BulkRun:
         computes = self.cluster.device if self.cluster else self.translator.device.type
         sizes = {
             "threads": threads or known.get("threads") or self.translator.threads or self._measured_threads(),
-            "batch_tokens": batch_tokens or known.get("batch_tokens") or MOST_TOKENS.get(computes, MOST_TOKENS["cpu"]),
+            "batch_tokens": batch_tokens or known.get("batch_tokens") or BATCH_TOKENS.get(computes, MOST_TOKENS["cpu"]),
             "onednn": onednn,
         }
         first = self.journal.settle(self.fingerprint, self.settings.plain(), sizes)
@@ -226,8 +227,13 @@ class BulkRun:
                 pack_weights(self.translator.parts.model)
         self.translator.threads = threads or first["threads"]
         self.batch_tokens = batch_tokens or first["batch_tokens"]
-        self.shared = self._shared()
-        self.workers = self._workers()
+        self.shared, self.workers = self._shared(), int(self.options.get("workers", 0))
+        if self.workers > 1 and self.shared is None:
+            raise ConfigError(f"workers is {self.workers}, and each opens the model: give its folder, not a Translator")
+        self.workers = self.workers or 1
+        if self.shared is not None and self.translator.device.type == "cuda" and not self.translator.engine:
+            self.workers, share = self._share_gpu()
+            self.shared = replace(self.shared, memory_share=share)
 
     def _shared(self) -> SharedModel | None:
         """Return how other processes open the model; None if it is not known where it is."""
@@ -244,17 +250,14 @@ class BulkRun:
             self.onednn,
         )
 
-    def _workers(self) -> int:
-        """Return how many processes translate the portions of a unit."""
-        workers = int(self.options.get("workers", 0))
-        if workers > 1 and self.shared is None:
-            raise ConfigError(f"workers is {workers}, and each opens the model: give its folder, not a Translator")
-        if workers or self.shared is None or self.translator.device.type != "cuda" or self.translator.engine:
-            return workers or 1
-        free, load = free_memory(self.translator.device), DecodingLoad(self.settings.how.beam, 1)
-        need = self.batch_tokens * self.translator.batch_sizes.need.bytes_per_token(*USUAL, load) + CONTEXT
-        fitting = MOST_WORKERS if free is None else int(free / need)
-        return max(1, min(MOST_WORKERS, cores() // 2, fitting))
+    def _share_gpu(self) -> tuple[int, float]:
+        """Return how many processes translate on the GPU, and which share of its memory each may use."""
+        free, load = free_memory(self.translator.device) or 0, DecodingLoad(self.settings.how.beam, 1)
+        batch = self.batch_tokens * self.translator.batch_sizes.need.bytes_per_token(*USUAL, load)
+        fitting = int(free / (batch + CONTEXT))
+        workers = int(self.options.get("workers", 0)) or max(1, min(MOST_WORKERS, cores() // 2, fitting))
+        whole = torch.cuda.get_device_properties(self.translator.device).total_memory
+        return workers, 1.0 if workers < 2 else max(0.01, (free / workers - CONTEXT) / whole)
 
     def _open_model(self, threads: int) -> None:
         settings, path = self.settings, self.model

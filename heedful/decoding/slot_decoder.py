@@ -35,7 +35,7 @@ ROWS = 8192  # hypotheses that are decoded at once, at most
 FEW = 16  # sentences up to which each has a slot; of more, some wait for a slot that others leave
 STEPS = 4  # between two looks at which sentences are finished
 BATCHES = 8  # shapes that are kept, with their CUDA graphs
-SHARE = 8  # one part in so many of a device's memory may hold the states of the slots
+SHARE = 8  # one part in so many of a process' share of a device's memory may hold the states of all slots
 HOST_BYTES = 2**30  # on the CPU
 
 Floats = npt.NDArray[np.float32]
@@ -291,7 +291,8 @@ class BeamSlots(SlotBatch):
         first[0, 0] = 0.0  # all K are the same at first: one of them counts
         self.live.index_copy_(0, slots, first.expand(len(entries), -1))
         self.done.index_fill_(0, slots, -torch.inf)
-        divisors = [self.settings.divisor(entry.limit) for entry in entries]
+        known = {limit: self.settings.divisor(limit) for limit in {entry.limit for entry in entries}}
+        divisors = [known[entry.limit] for entry in entries]
         self.limit_divisors.index_copy_(0, slots, torch.tensor(divisors, device=slots.device))
 
     def _step(self) -> None:
@@ -362,7 +363,7 @@ class _SearchRecord(NamedTuple):
         ended = (self.at[:, :, :K] % self.V == END) & (np.arange(T)[:, None] < self.steps[:, None, None])
         with np.errstate(invalid="ignore"):
             scores = np.where(ended, self.totals[:, :, :K] / divisors[:, None], -np.inf).reshape(F, T * K)
-        order = np.argsort(-scores, axis=1, kind="stable")[:, :n]
+        order = np.argsort(-scores, axis=1, kind="stable")[:, :n] if n > 1 else scores.argmax(1)[:, None]
         ends, which = order // K, order % K  # (F, n): the step that ended each, and the continuation
         tokens, values, parents = self._follow(ends, which)
         sentence = np.arange(F)[:, None]
@@ -497,7 +498,10 @@ class SlotDecoder:
         like = replace(settings, seed=1, max_length=0)
         key = (like, n, slots, self._source_positions(memory), capacity)
         if key not in self.batches:
-            while len(self.batches) >= self.most:
+            left = self._room(memory.keep) - slots * self.sizes[settings.beam, capacity]
+            while self.batches and (
+                len(self.batches) >= self.most or sum(batch.state.nbytes for batch in self.batches.values()) > left
+            ):
                 self.batches.popitem(last=False)[1].close()
             own = self._empty(memory, slots)
             if settings.beam == 1:
@@ -514,12 +518,17 @@ class SlotDecoder:
 
     def _slots(self, memory: Memory, settings: Decoding, count: int, capacity: int) -> int:
         """Return the number of slots: one for each sentence, if these are few and there is memory for all."""
-        device = memory.keep.device
         shape = (settings.beam, capacity)
         if shape not in self.sizes:
             self.sizes[shape] = self.model.slots(self._empty(memory, 1), *shape).nbytes
-        room = HOST_BYTES
-        if memory.keep.is_cuda:
-            room = torch.cuda.get_device_properties(device).total_memory // SHARE
+        room = self._room(memory.keep)
         most = bucket(max(1, min(self.rows // settings.beam, room // self.sizes[shape])), down=True)
         return min(most, bucket(count) if count <= FEW else bucket(count, down=True))
+
+    @staticmethod
+    def _room(like: Tensor) -> int:
+        """Return how many bytes the states of all slots may take, on the device of a tensor."""
+        if not like.is_cuda:
+            return HOST_BYTES
+        share = torch.cuda.get_per_process_memory_fraction(like.device)
+        return int(share * torch.cuda.get_device_properties(like.device).total_memory) // SHARE

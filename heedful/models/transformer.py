@@ -285,6 +285,19 @@ def _bias(keep: Tensor, dtype: torch.dtype) -> Tensor:
     return mask_bias(F.pad(keep, (0, -S % 8)), dtype)[:, None, :, :S]
 
 
+def product(x: Tensor, W: Tensor, b: Tensor | None) -> Tensor:
+    """Return x Wᵀ + b; without gradients, on a GPU, no row depends on the rest of the batch.  x (…, in) -> (…, out)."""
+    return F.linear(x, W, b) if torch.is_grad_enabled() else linear(x, W, b)
+
+
+class Product(nn.Linear):
+    """`nn.Linear` by `product`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return x Wᵀ + b.  x (…, in) -> (…, out)."""
+        return product(x, self.weight, self.bias)
+
+
 class MultiHead(nn.Module):
     """[c¹; …; c^H] W_o with cⁱ = Σ_j αⁱ_tj vⁱ_j, αⁱ = softmax(qⁱ · kⁱ / √C), q = W_q s, k = W_k h, v = W_v h.
 
@@ -294,8 +307,8 @@ class MultiHead(nn.Module):
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.C, self.dropout = config.channels, config.attention_dropout
-        self.W = nn.Linear(config.width, 3 * config.width)
-        self.W_o = nn.Linear(config.width, config.width)
+        self.W = Product(config.width, 3 * config.width)
+        self.W_o = Product(config.width, config.width)
 
     def split(self, x: Tensor) -> tuple[Tensor, ...]:
         """Cut into heads.  x (B, n, parts·H·C), parts of D side by side -> (B, H, n, C) for each."""
@@ -309,12 +322,12 @@ class MultiHead(nn.Module):
     def query(self, s: Tensor) -> Tensor:
         """Return q.  s (B, n, D) -> (B, H, n, C)."""
         D = self.W.in_features
-        return self.split(F.linear(s, self.W.weight[:D], self.W.bias[:D]))[0]
+        return self.split(product(s, self.W.weight[:D], self.W.bias[:D]))[0]
 
     def keys(self, h: Tensor) -> tuple[Tensor, Tensor]:
         """Return k and v, once for a sentence.  h (B, S, D) -> (B, H, S, C) each."""
         D = self.W.in_features
-        k, v = self.split(F.linear(h, self.W.weight[D:], self.W.bias[D:]))
+        k, v = self.split(product(h, self.W.weight[D:], self.W.bias[D:]))
         return (k, v) if torch.is_grad_enabled() else (k.contiguous(), v.contiguous())
 
     def norms(self, v: Tensor) -> Tensor:
@@ -348,8 +361,8 @@ class FeedForward(nn.Module):
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.f, self.dropout = ACTIVATIONS[config.activation], config.inner_dropout
-        self.W_1 = nn.Linear(config.width, config.inner)
-        self.W_2 = nn.Linear(config.inner, config.width)
+        self.W_1 = Product(config.width, config.inner)
+        self.W_2 = Product(config.inner, config.width)
 
     def forward(self, x: Tensor, drops: DropoutMasks | None = None) -> Tensor:
         """x (B, n, D) -> (B, n, D). With `drops`, by a kernel that has ReLU only."""
@@ -600,9 +613,7 @@ class Transformer(Packable):
             return self._whole_logits(hidden, W)
         if packed is not None and not torch.is_grad_enabled() and packed.current:
             return packed(hidden)
-        if hidden.is_cuda and not torch.is_grad_enabled():
-            return linear(hidden, W, self.b_o)
-        return F.linear(hidden, W, self.b_o)
+        return product(hidden, W, self.b_o)
 
     def _whole_logits(self, hidden: Tensor, W: Tensor) -> Tensor:
         """Return the logits of a model in bf16 in fp32: rounded to 8 bits, the best tokens would often be equal."""

@@ -405,3 +405,30 @@ def test_a_step_reads_nothing_from_the_gpu(name: str, way: str, cuda: torch.devi
 @pytest.mark.gpu
 def test_products_in_fp32_are_not_rounded_to_tf32(cuda: torch.device) -> None:
     assert not torch.backends.cuda.matmul.allow_tf32
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("way", ["greedy", "beam", "n-best", "sample"])
+def test_the_rest_of_a_batch_changes_no_bit(way: str, norm: str, cuda: torch.device) -> None:
+    """Log-probabilities are compared exactly; nothing that is as good as another can change places."""
+    torch.manual_seed(3)
+    config = TransformerConfig(width=64, heads=4, inner=96, layers=2, tied="all", norm=norm)  # type: ignore[arg-type]
+    model = build(config, 200, 200).to(cuda).eval()
+    for weight in model.parameters():
+        weight.data.mul_(3)  # so that tokens differ
+    lengths = torch.randint(1, 40, (70,), generator=torch.Generator().manual_seed(5))
+    x = torch.randint(4, 200, (70, 40), generator=torch.Generator().manual_seed(6)).to(cuda)
+    keep = torch.arange(40, device=cuda) < lengths.to(cuda)[:, None]
+    x = x.masked_fill(~keep, 0)
+
+    def decoded(rows: list[int]) -> list[list[Hypothesis]]:
+        some = x[rows][:, : int(lengths[rows].max())]
+        limits = [int(lengths[row]) + 8 for row in rows]
+        given = [tuple(each[each != 0].tolist()) for each in some]
+        with torch.inference_mode():
+            return SlotDecoder(model).decode(model.encode(some, some != 0), limits, WAYS[way], None, given)
+
+    together = decoded(list(range(70)))
+    for rows in ([0], [69], [3, 4], list(range(20, 37)), list(range(69, -1, -1))):
+        assert decoded(rows) == [together[row] for row in rows]

@@ -148,9 +148,9 @@ for kind, K, V in ((F, 1, 8000), ("*bf16", 5, 65002), (F, 12, 65002)):
 from heedful.fused.triton import linear
 
 for tile in linear.TILES:
-    constants = {"BIAS": True, "ACTIVATION": 2, "BM": tile.rows, "BN": tile.columns, "BK": tile.depth}
+    constants = {"BIAS": True, "ACTIVATION": 2, "BM": tile.rows, "BN": tile.columns, "BK": linear.DEPTH}
     tables = dict.fromkeys("x w b y".split(), F)
-    options = {"even": ("K", "x_row", "w_row"), "num_stages": tile.stages, "num_warps": 4}
+    options = {"even": ("K", "x_row", "w_row"), "num_stages": linear.STAGES, "num_warps": tile.warps}
     tried(f"linear {tile.rows}", linear._linear, tables, constants, **options)
     tried(f"linear {tile.rows}", linear._linear, tables, constants, most=101376, capability=86, **options)
 tables, constants = dict.fromkeys(names.split(), F), {"BLOCK": cells.BLOCK, "UNIT": 1}

@@ -2,11 +2,15 @@
 
 A GPU multiplies fp32 numbers on its general units; its tensor cores are ten times as fast, but round their inputs to
 TF32, 11 bits. Here each input is the sum of two such numbers, x = x₁ + x₂, and x₁w₁ + x₁w₂ + x₂w₁ is summed up in fp32.
-What is left out, x₂w₂, is below the rounding of fp32: the result is at least as close to the exact one as cuBLAS' in
-fp32 (`docs/lab/performance.md`). The bias and the activation come with the product.
+What is left out, x₂w₂, is below the rounding of fp32: the result is as close to the exact one as cuBLAS' in fp32
+(`docs/lab/performance.md`). The bias and the activation come with the product.
 
-`F.linear` is the definition. It is used for few rows, for widths that are no multiples of 64, for other types, and
-where PyTorch may round to TF32 anyway.
+**A row of the result does not depend on the other rows**, bit for bit: every tile sums up in the same order, 32 columns
+of x after 32, whatever its size. cuBLAS chooses the order by the number of rows, so that a sentence gets other bits in
+another batch, and now and then, where two tokens are as good, another word.
+
+`F.linear` is the definition. It is used in training, on CPUs, for other types, for widths that are no multiples of 32,
+and where PyTorch may round to TF32 anyway.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -28,23 +32,22 @@ if TYPE_CHECKING:
 
     import triton.language as tl
 
-FEW = 16  # rows: with fewer, cuBLAS reads the weights as fast as memory allows
-WIDTH = 64  # the width of x has to be a multiple of it
+DEPTH = 32  # columns of x that are taken at a time: the width of x has to be a multiple of it
 FUSED: dict[object, int] = {None: 0, F.relu: 1, F.silu: 2}  # activations that are computed with the product
 
 
 class Tile(NamedTuple):
-    """The part of the result that a program computes, how many columns of x it takes at a time, and its launch."""
+    """The part of the result that a program computes, its warps, and how many are needed to keep a GPU busy."""
 
     rows: int
     columns: int
-    depth: int
-    stages: int
-    least: int  # programs: with fewer, smaller tiles keep more of the GPU busy
+    warps: int
+    least: int
 
 
-# Measured on an H200, with K of 256 and 1,024, N from 256 to 8,000, and M from 16 to 5,120.
-TILES = (Tile(128, 64, 32, 3, 256), Tile(64, 64, 32, 4, 256), Tile(64, 32, 64, 3, 96), Tile(16, 32, 64, 4, 0))
+# Measured on an H200, with K of 256 and 1,024, N from 256 to 8,000, and M from 1 to 20,480.
+TILES = (Tile(128, 64, 8, 96), Tile(64, 64, 4, 256), Tile(64, 32, 4, 96), Tile(16, 32, 4, 0))
+STAGES = 3
 
 
 @kernel("M")
@@ -72,21 +75,19 @@ def _linear(
 
 
 def linear(x: Tensor, W: Tensor, b: Tensor | None = None, f: Callable[[Tensor], Tensor] | None = None) -> Tensor:
-    """Return f(x Wᵀ + b), by the kernel where that is faster.  x (M, K), W (N, K), b (N,) -> (M, N). No gradients."""
-    if fits(x, W) and usable(x):
-        return linear_kernel(x, W, b, f)
+    """Return f(x Wᵀ + b), by the kernel where it fits; it has no gradients.  x (…, K), W (N, K), b (N,) -> (…, N)."""
+    if x.is_cuda and x.numel() and fits(x, W) and usable(x):
+        return linear_kernel(x.reshape(-1, x.shape[-1]), W, b, f).view(*x.shape[:-1], len(W))
     y = F.linear(x, W, b)
     return y if f is None else f(y)
 
 
 def fits(x: Tensor, W: Tensor) -> bool:
-    """Whether the kernel computes this product, and is faster."""
+    """Whether the kernel computes this product."""
     return (
         x.dtype == W.dtype == torch.float32
-        and x.ndim == 2
-        and len(x) >= FEW
-        and x.shape[1] % WIDTH == 0
-        and x.stride(1) == W.stride(1) == 1
+        and x.shape[-1] % DEPTH == 0
+        and W.stride(-1) == 1
         and not torch.is_autocast_enabled(x.device.type)
         and not torch.backends.cuda.matmul.allow_tf32
         and (interpreted() or _has_tf32(x.device))
@@ -94,25 +95,29 @@ def fits(x: Tensor, W: Tensor) -> bool:
 
 
 def linear_kernel(x: Tensor, W: Tensor, b: Tensor | None, f: Callable[[Tensor], Tensor] | None = None) -> Tensor:
-    """Return the same, always by the kernel, for shapes that `fits` allows."""
+    """Return the same for x (M, K), always by the kernel."""
     (M, K), N = x.shape, len(W)
-    tile = choose_tile(M, N)
-    y = x.new_empty(M, N)
+    x = x if x.stride(1) == 1 else x.contiguous()
+    tile, y = choose_tile(M, N), x.new_empty(M, N)
     with torch.cuda.device_of(x):
         _linear[(-(-M // tile.rows) * -(-N // tile.columns),)](
             x, W, x if b is None else b, y, M, N, K, x.stride(0), W.stride(0), b is not None, FUSED.get(f, 0),
-            tile.rows, tile.columns, tile.depth, num_warps=4, num_stages=tile.stages,
+            tile.rows, tile.columns, DEPTH, num_warps=tile.warps, num_stages=STAGES,
         )  # fmt: skip
     return y if f in FUSED or f is None else f(y)
 
 
 def choose_tile(M: int, N: int) -> Tile:
-    """Return the largest tile of which there are enough for a GPU.
+    """Return the largest tile that is filled at least by half, and of which there are enough for a GPU.
 
     >>> choose_tile(32, 256)[:2], choose_tile(5120, 8000)[:2]
     ((16, 32), (128, 64))
     """
-    return next(tile for tile in TILES if -(-M // tile.rows) * -(-N // tile.columns) >= tile.least)
+    return next(
+        tile
+        for tile in TILES
+        if -(-M // tile.rows) * -(-N // tile.columns) >= tile.least and (tile.rows < 2 * M or tile is TILES[-1])
+    )
 
 
 @cache
