@@ -11,8 +11,8 @@ commands: a Transformer of 4 + 4 layers (7.3 M weights) is trained on Multi30k f
 there. Then `heedful translate` of all 29,000 English training sentences, as a whole process, greedily and with a beam
 of 5, with and without --alignments, and of a single line; and how many sentences bf16 and plain decoding change.
 
-files: `heedful translate … --out` with that model, as a whole process: --rows rows of .jsonl, greedily, with links, and
-with links and alarms; and by one worker, for a tenth of the rows, whose output must be the same byte for byte.
+files: `heedful translate … --out` with that model, as a whole process: --rows rows of .jsonl, greedily, with links; a
+tenth of them by several workers and by one, whose outputs must be the same byte for byte, and with alarms, too.
 
 With --device cpu everything runs, too, to try it: use --sizes 1,4 --rounds 1 --lines 50 --steps 10 --rows 100.
 """
@@ -220,11 +220,25 @@ def commands(data: Path, out: Path, device: str, steps: int, count: int, rounds:
                 flush=True,
             )
         translator = heedful.load(model, device)
+        some = lines[: len(lines) // 6]
+        found = [translator.translate(some, beam=K, trace=False, batch_tokens=size) for size in (4096, 262_144)]
+        changed = sum(a.score != b.score or a.text != b.text for a, b in zip(*found, strict=True))
+        rows.append({"beam": K, "way": "batches of 4,096", "lines": len(some), "changed": changed})
+        print(f"beam {K}: {changed} of {len(some):,} lines differ in a bit with other batches", flush=True)
         translator.slots = None
         plain = translator.translate(lines, beam=K, trace=False, batch_tokens=65_536)
-        changed = sum(a.text != b for a, b in zip(plain, exact, strict=True))
-        rows.append({"beam": K, "way": "plain", "lines": len(lines), "changed": changed})
-        print(f"beam {K}: {changed} of {len(lines):,} lines differ between captured and plain decoding", flush=True)
+        margins = [
+            one.score - translator.score([line], [text])[0].score
+            for line, one, text in zip(lines, plain, exact, strict=True)
+            if one.text != text
+        ]
+        rows.append({"beam": K, "way": "plain", "lines": len(lines), "changed": len(margins), "margins": margins})
+        shown = ", ".join(f"{margin:.1e}" for margin in margins[:8])
+        print(
+            f"beam {K}: {len(margins)} of {len(lines):,} lines differ between captured and plain decoding; "
+            f"differences of log-probability: {shown or 'none'}",
+            flush=True,
+        )
     return rows
 
 
@@ -262,16 +276,16 @@ def files(data: Path, out: Path, device: str, steps: int, count: int) -> list[di
         links = ("--threads", "1", "--alignments", "--no-alarms")
         for name, number, options in (
             ("all", count, links),
-            ("all", count, ("--threads", "1", "--alignments")),
             ("few", count // 10, links),
             ("few", count // 10, (*links, "--workers", "1")),
+            ("few", count // 10, ("--threads", "1", "--alignments")),
         ):
             seconds = translate_rows(model, place / f"{name}.jsonl", place / f"{len(rows)}.jsonl", device, *options)
             rows.append({"options": " ".join(options), "rows": number, "seconds": seconds, "speed": number / seconds})
             print(
                 f"{number:,} rows {' '.join(options):<38} {seconds:6.1f} s, {number / seconds:,.0f} rows/s", flush=True
             )
-        same = (place / "2.jsonl").read_bytes() == (place / "3.jsonl").read_bytes()
+        same = (place / "1.jsonl").read_bytes() == (place / "2.jsonl").read_bytes()
         print(f"one worker and several write {'the same' if same else 'DIFFERENT'} bytes")
         rows.append({"same bytes": same})
     return rows

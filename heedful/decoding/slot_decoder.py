@@ -140,7 +140,7 @@ class SlotBatch(ABC):
         entries = [self.entries.pop(slot) for slot in finished]
         steps = list(finished.values())
         slots = torch.tensor(list(finished), device=self.t.device)
-        records = [record[slots, : max(steps)].cpu().numpy() for record in self._records()]
+        records = [record.cpu().numpy() for record in self._records(slots, steps)]
 
         def hypotheses() -> list[tuple[SlotEntry, list[Hypothesis]]]:
             return list(zip(entries, self._hypotheses(entries, steps, records), strict=True))
@@ -193,8 +193,8 @@ class SlotBatch(ABC):
         """Prepare more for sentences that enter."""
 
     @abstractmethod
-    def _records(self) -> list[Tensor]:
-        """Return what was recorded at each step, (B, T, …), for `_hypotheses`."""
+    def _records(self, slots: Tensor, steps: Sequence[int]) -> list[Tensor]:
+        """Return what was recorded of finished slots, for `_hypotheses`."""
 
     @abstractmethod
     def _hypotheses(
@@ -240,8 +240,8 @@ class TokenSlots(SlotBatch):
         self.t.add_(self.active)
         self.active.logical_and_(self.y != END)
 
-    def _records(self) -> list[Tensor]:
-        return [self.chosen, self.values]
+    def _records(self, slots: Tensor, steps: Sequence[int]) -> list[Tensor]:
+        return [record[slots, : max(steps)] for record in (self.chosen, self.values)]
 
     def _hypotheses(
         self, entries: Sequence[SlotEntry], steps: Sequence[int], records: Sequence[npt.NDArray[Any]]
@@ -333,50 +333,54 @@ class BeamSlots(SlotBatch):
         """Write down what each slot has at its position.  record (B, T, N), of (B, ≤ N)."""
         record.scatter_(1, self.t[:, None, None].expand(-1, 1, of.shape[1]), of[:, None])
 
-    def _records(self) -> list[Tensor]:
-        return [self.at, self.values, self.totals, self.picks, self.tops]
+    def _records(self, slots: Tensor, steps: Sequence[int]) -> list[Tensor]:
+        T, K = max(steps), self.K
+        records = (self.at, self.values, self.totals, self.picks, self.tops)
+        at, values, totals, picks, tops = (record[slots, :T] for record in records)
+        counts = torch.tensor(steps, device=at.device)
+        ended = at[:, :, :K] % self.V == END
+        ended &= torch.arange(T, device=at.device)[:, None] < counts[:, None, None]
+        scores = torch.where(ended, totals[:, :, :K] / self.divisors[:T, None], -torch.inf).flatten(1)
+        best, order = scores.sort(dim=1, descending=True, stable=True)
+        last = totals.gather(1, (counts - 1)[:, None, None].expand(-1, 1, 2 * K))
+        return [at, values, picks, tops, order[:, : self.n], best[:, : self.n] > -torch.inf, last.isnan().any(2)[:, 0]]
 
     def _hypotheses(
         self, entries: Sequence[SlotEntry], steps: Sequence[int], records: Sequence[npt.NDArray[Any]]
     ) -> list[list[Hypothesis]]:
-        at, values, totals, picks, tops = records
-        search = _SearchRecord(at, values, totals, picks, tops, self.V, np.asarray(steps))
-        divisors = np.array([self.settings.divisor(t + 1) for t in range(search.at.shape[1])], dtype=np.float32)
-        return search.hypotheses([entry.limit for entry in entries], divisors, self.n)
+        return _SearchRecord(self.V, *records).hypotheses([entry.limit for entry in entries])
 
 
 class _SearchRecord(NamedTuple):
-    """The steps of a beam search for F sentences: see `BeamSlots`; `steps` (F,) is how many there were."""
+    """The steps of a beam search for F sentences: see `BeamSlots`.
 
+    `order` (F, n) are the best finished continuations over T·K, of which some are not `there`; `broken` (F,) marks
+    sentences whose scores are NaN.
+    """
+
+    V: int
     at: Integers
     values: Floats
-    totals: Floats
     picks: Integers
     tops: Floats
-    V: int
-    steps: Integers
+    order: Integers
+    there: npt.NDArray[np.bool_]
+    broken: npt.NDArray[np.bool_]
 
-    def hypotheses(self, limits: Sequence[int], divisors: Floats, n: int) -> list[list[Hypothesis]]:
+    def hypotheses(self, limits: Sequence[int]) -> list[list[Hypothesis]]:
         """Return the n best hypotheses of each sentence; of one whose scores are NaN, one that marks this."""
-        F, T, _ = self.at.shape
-        K = self.picks.shape[2]
-        ended = (self.at[:, :, :K] % self.V == END) & (np.arange(T)[:, None] < self.steps[:, None, None])
-        with np.errstate(invalid="ignore"):
-            scores = np.where(ended, self.totals[:, :, :K] / divisors[:, None], -np.inf).reshape(F, T * K)
-        order = np.argsort(-scores, axis=1, kind="stable")[:, :n] if n > 1 else scores.argmax(1)[:, None]
-        ends, which = order // K, order % K  # (F, n): the step that ended each, and the continuation
+        F, K = len(self.at), self.picks.shape[2]
+        ends, which = self.order // K, self.order % K  # (F, n): the step that ended each, and the continuation
         tokens, values, parents = self._follow(ends, which)
         sentence = np.arange(F)[:, None]
         cut = self.tops[sentence, ends, parents] > self.values[sentence, ends, which]
         cut &= ends == np.asarray(limits)[:, None] - 1
-        there = np.isfinite(np.take_along_axis(scores, order, axis=1))
-        broken = np.any(np.isnan(self.totals[np.arange(F), self.steps - 1]), axis=1)
         found: list[list[Hypothesis]] = [[] for _ in range(F)]
         ids, logs, sizes, cuts = tokens.tolist(), values.tolist(), (ends + 1).tolist(), cut.tolist()
-        for f, i in zip(*(axis.tolist() for axis in there.nonzero()), strict=True):
+        for f, i in zip(*(axis.tolist() for axis in self.there.nonzero()), strict=True):
             size = sizes[f][i]
             found[f].append(Hypothesis(tuple(ids[f][i][:size]), tuple(logs[f][i][:size]), cuts[f][i]))
-        for f in np.flatnonzero(broken).tolist():
+        for f in np.flatnonzero(self.broken).tolist():
             found[f] = [Hypothesis((END,), (math.nan,))]
         return found
 

@@ -62,7 +62,7 @@ def test_when_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_gpu_gets_enough_tiles() -> None:
-    assert [choose_tile(M, 256).rows for M in (1, 16, 160, 1024, 5120)] == [16, 16, 16, 64, 128]
+    assert [choose_tile(M, 256).rows for M in (1, 16, 160, 1024, 5120)] == [16, 16, 16, 64, 64]
     assert [choose_tile(M, 8000).rows for M in (1, 32, 160, 1024, 5120)] == [16, 16, 128, 128, 128]
 
 

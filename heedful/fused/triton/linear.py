@@ -46,7 +46,7 @@ class Tile(NamedTuple):
 
 
 # Measured on an H200, with K of 256 and 1,024, N from 256 to 8,000, and M from 1 to 20,480.
-TILES = (Tile(128, 64, 8, 96), Tile(64, 64, 4, 256), Tile(64, 32, 4, 96), Tile(16, 32, 4, 0))
+TILES = (Tile(128, 64, 8, 200), Tile(64, 64, 4, 256), Tile(64, 32, 4, 96), Tile(16, 32, 4, 0))
 STAGES = 3
 
 
