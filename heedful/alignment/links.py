@@ -277,18 +277,19 @@ def pharaoh_lines(traces: Sequence[Trace]) -> list[str]:
     return lines
 
 
-def _words_of_tokens(text: Text) -> tuple[list[str], Indices]:
+def _words_of_tokens(text: Text) -> tuple[list[str], list[int]]:
     """Return the words of a sentence, and for each token the number of its word; that of `</s>` is one past the last.
 
     A token behind the last word has none, -1. A token begins before the end of its word, and not before an earlier one.
     """
     matches = list(_WORD.finditer(text.text))
-    starts = np.array([start for start, _ in text.spans], dtype=np.int64)
-    ends = np.array([match.end() for match in matches], dtype=np.int64)
-    words = np.maximum.accumulate(np.searchsorted(ends, starts, side="right"))
-    words[words == len(matches)] = -1
-    words[-1] = len(matches)
-    return [match[0] for match in matches], words
+    ends, count, word, numbers = [match.end() for match in matches], len(matches), 0, []
+    for start, _ in text.spans:
+        while word < count and ends[word] <= start:
+            word += 1
+        numbers.append(word if word < count else -1)
+    numbers[-1] = count
+    return [match[0] for match in matches], numbers
 
 
 @lru_cache(maxsize=1 << 16)
@@ -301,26 +302,32 @@ def _marks(words: Sequence[str]) -> NDArray[np.bool_]:
 
 
 def _between_words(
-    traces: Sequence[Trace], sides: Sequence[tuple[Indices, Indices]], cells: WordCells
+    traces: Sequence[Trace], sides: Sequence[tuple[list[int], list[int]]], cells: WordCells
 ) -> NDArray[np.float32]:
     """Return the weights between words: sums over the tokens of a source word, means over those of a target word."""
-    total = int(cells.pair_starts[-1])
-    places, values, counts = [], [], []
-    for trace, (source, target), start, (T, S) in zip(traces, sides, cells.pair_starts, cells.shapes, strict=False):
-        tokens = trace.tokens()
-        if tokens is None:
-            raise ConfigError("this model has no attention, so there are no weights to read links from")
-        rows = np.where((target >= 0) & (target < T), start + target * S, -1)
-        place = rows[:, None] + source
-        place[rows < 0] = total  # a cell for what is in no word
-        place[:, source < 0] = total
-        places.append(place.ravel())
-        values.append(tokens.ravel())
-        counts.append(np.bincount(target[(target >= 0) & (target < T)], minlength=T))
-    sums = np.bincount(np.concatenate(places), np.concatenate(values), total + 1)[:total]
-    sizes = np.repeat(np.maximum(np.concatenate(counts), 1), cells.row_sizes)
-    weights: NDArray[np.float32] = (sums / sizes).astype(np.float32)
-    return weights
+    weights = [trace.tokens() for trace in traces]
+    if any(each is None for each in weights):
+        raise ConfigError("this model has no attention, so there are no weights to read links from")
+    every = cells.pair_starts[-1]  # a cell for what is in no word
+    source, target = (np.array([n for side in sides for n in side[i]], dtype=np.int64) for i in range(2))
+    counts = np.array([(len(side[0]), len(side[1])) for side in sides], dtype=np.int64)  # tokens of each pair
+    words = np.array([S for _, S in cells.shapes], dtype=np.int64)
+    rows = np.array([T for T, _ in cells.shapes], dtype=np.int64)
+    pair = np.repeat(np.arange(len(sides)), counts[:, 1])  # of each target token
+    inside = (target >= 0) & (target < rows[pair])
+    first = np.where(inside, cells.pair_starts[pair] + target * words[pair], every)  # cell of each target token
+    # Each target token has as many weights as its pair has source tokens.
+    row = np.repeat(np.arange(len(target)), counts[pair, 0])
+    starts = np.cumsum(counts[:, 0]) - counts[:, 0]
+    sizes = counts[pair, 0]
+    column = np.arange(len(row)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    own = source[starts[pair[row]] + column]
+    place = np.where((own >= 0) & inside[row], first[row] + own, every)
+    values = np.concatenate([np.ravel(each) for each in weights if each is not None])
+    sums = np.bincount(place, values, every + 1)[:every]
+    of_words = np.bincount((np.cumsum(rows) - rows)[pair[inside]] + target[inside], minlength=int(rows.sum()))
+    means: NDArray[np.float32] = (sums / np.repeat(np.maximum(of_words, 1), cells.row_sizes)).astype(np.float32)
+    return means
 
 
 def _lines(cells: WordCells, weights: NDArray[np.float32], readout: Readout) -> list[str]:

@@ -14,7 +14,6 @@ import os
 import re
 import socket
 import time
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -25,7 +24,6 @@ from typing import IO, Any, ClassVar, NamedTuple
 
 import torch
 
-from heedful.alignment.links import align_trace, pharaoh_lines
 from heedful.bulk.formats import (
     Cell,
     Columns,
@@ -49,13 +47,13 @@ from heedful.errors import ConfigError, DataError, ModelError, NotFiniteError
 from heedful.files import make_folder, sync_folder, writing
 from heedful.fused.cpu.linear import using_onednn
 from heedful.translator import Translation, Translator, load
+from heedful.translator.aligning import link_lines
 from heedful.translator.pipeline import TraceChoice
 from heedful.translator.translator import CHARACTERS, SPLIT_CHARACTERS, LoadKeywords
 
 ROWS = 1_000  # that are translated together, at least
 TOKENS_OF_ROW = 8  # a larger batch takes more rows: one for each 8 tokens of batch_tokens
 ROW_CHARACTERS = 1_000  # for each of these rows, of all together
-WORD = re.compile(r"\S+")
 
 logger = logging.getLogger("heedful.bulk")
 
@@ -199,7 +197,7 @@ class RowTranslator:
     def values(self, translated: Sequence[Translation | Refused | None]) -> list[Sequence[Value]]:
         """Return the values of the added columns of each row."""
         done = [one for one in translated if isinstance(one, Translation)]
-        links = iter(pharaoh(done) if self.settings.alignments else ())
+        links = iter(link_lines(done) if self.settings.alignments else ())
         empty = [None] * (len(self.settings.columns.kinds) - 1)
         return [
             self._row(one, next(links, ""))
@@ -295,29 +293,6 @@ def rounded(number: float) -> float | None:
     (-12.3457, None)
     """
     return float(f"{number:.6g}") if math.isfinite(number) else None
-
-
-def pharaoh(translations: Sequence[Translation]) -> list[str]:
-    """Return the links of texts, `0-0 1-2`; words are separated by white space and counted over all sentences."""
-    alone = {n: one for n, one in enumerate(translations) if one.length and len(one.sentences) < 2}
-    traces = [one.sentences[0].trace if one.sentences else one.trace for one in alone.values()]
-    lines = dict(zip(alone, pharaoh_lines(traces), strict=True))
-    return [lines[n] if n in lines else _joined_links(one) for n, one in enumerate(translations)]
-
-
-def _joined_links(translation: Translation) -> str:
-    """Return the links of a text of several sentences.
-
-    Weights between all words of the text, which would grow with the square of its length, are never made.
-    """
-    source, target = ([word.start() for word in WORD.finditer(text)] for text in (translation.source, translation.text))
-    links = set()
-    for part, (x, y) in zip(translation.sentences, translation.starts, strict=True):
-        aligned = align_trace(part.trace, spaced=True)
-        for link in aligned.links:
-            s, t = x + aligned.source[link.source].start, y + aligned.target[link.target].start
-            links.add((bisect_right(source, s) - 1, bisect_right(target, t) - 1))
-    return " ".join(f"{s}-{t}" for s, t in sorted(links))
 
 
 def alarm_kinds(translation: Translation) -> list[str]:

@@ -35,7 +35,6 @@ from heedful.errors import ConfigError, DataError, HeedfulError, printable
 if TYPE_CHECKING:
     from heedful.bulk.run import BulkProgress, BulkReport
     from heedful.markup import Marked
-    from heedful.trace import Alignment
     from heedful.translator import Token
     from heedful.translator.pipeline import TraceChoice
 
@@ -319,7 +318,7 @@ def _print(
     translation: heedful.Translation,
     how: heedful.Decoding,
     show: bool,
-    linked: Iterator[Alignment] | None,
+    linked: Iterator[str] | None,
     ascii_only: bool,
     markup: tuple[Marked | None, bool],
 ) -> None:
@@ -350,12 +349,12 @@ def _print(
                 print()
 
 
-def _linked(translations: Iterable[heedful.Translation]) -> Iterator[Alignment]:
-    """Yield the links of translations and of their alternatives, in the order in which they are printed."""
-    from heedful.translator.aligning import align_translations
+def _linked(translations: Iterable[heedful.Translation]) -> Iterator[str]:
+    """Return the links of translations and of their alternatives, in the order in which they are printed."""
+    from heedful.translator.aligning import link_lines
 
     every = (one for translation in translations for one in translation.n_best or (translation,))
-    return align_translations(one for one in every if one.length)
+    return iter(link_lines([one for one in every if one.length]))
 
 
 def _drawable(translation: heedful.Translation) -> bool:

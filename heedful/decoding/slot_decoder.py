@@ -26,7 +26,15 @@ from torch import Tensor
 from heedful.decoding.rules import Decoding, Hypothesis, best, check_limits, log_probs_
 from heedful.decoding.steps import Sampler, draw
 from heedful.fused.cuda_graphs import GraphedFunction
-from heedful.fused.triton.next_tokens import BeamTensors, SlotTensors, TokenRules, choose_beam, choose_token, fits
+from heedful.fused.triton.next_tokens import (
+    BeamTensors,
+    SlotTensors,
+    TokenRules,
+    choose_beam,
+    choose_token,
+    fits,
+    follow_back,
+)
 from heedful.fused.triton.policy import usable
 from heedful.models import Memory, Seq2Seq
 from heedful.text import END, PAD, START
@@ -335,70 +343,53 @@ class BeamSlots(SlotBatch):
 
     def _records(self, slots: Tensor, steps: Sequence[int]) -> list[Tensor]:
         T, K = max(steps), self.K
-        records = (self.at, self.values, self.totals, self.picks, self.tops)
-        at, values, totals, picks, tops = (record[slots, :T] for record in records)
-        counts = torch.tensor(steps, device=at.device)
-        ended = at[:, :, :K] % self.V == END
-        ended &= torch.arange(T, device=at.device)[:, None] < counts[:, None, None]
+        counts = torch.tensor(steps, device=slots.device)
+        totals = self.totals[slots, :T]
+        ended = self.at[slots, :T, :K] % self.V == END
+        ended &= torch.arange(T, device=slots.device)[:, None] < counts[:, None, None]
         scores = torch.where(ended, totals[:, :, :K] / self.divisors[:T, None], -torch.inf).flatten(1)
-        best, order = scores.sort(dim=1, descending=True, stable=True)
+        scores, order = scores.sort(dim=1, descending=True, stable=True)
+        scores, order = scores[:, : self.n], order[:, : self.n].contiguous()
         last = totals.gather(1, (counts - 1)[:, None, None].expand(-1, 1, 2 * K))
-        return [at, values, picks, tops, order[:, : self.n], best[:, : self.n] > -torch.inf, last.isnan().any(2)[:, 0]]
+        tokens = torch.full((*order.shape, T), END, device=slots.device)
+        values = torch.zeros(tokens.shape, device=slots.device)
+        follow = follow_back if usable(values) else self._follow_back
+        parents = follow(self.search, slots, order, tokens, values, self.V)
+        places = slots[:, None], order // K
+        freely = self.tops[(*places, parents)] <= self.values[(*places, order % K)]
+        return [tokens, values, order // K, scores > -torch.inf, freely, last.isnan().any(2)[:, 0]]
+
+    @staticmethod
+    def _follow_back(beam: BeamTensors, slots: Tensor, order: Tensor, tokens: Tensor, values: Tensor, V: int) -> Tensor:
+        """See `follow_back`."""
+        K = beam.picks.shape[2]
+        ends, which, slots = order // K, order % K, slots[:, None]
+        hypothesis = parents = beam.at[slots, ends, which] // V
+        for t in range(int(ends.max()), -1, -1):
+            # The last continuation of some is here, others are on their way.
+            one = torch.where(ends == t, which, beam.picks[slots, t, hypothesis])
+            at, reached = beam.at[slots, t, one], t <= ends
+            tokens[:, :, t] = torch.where(reached, at % V, END)
+            values[:, :, t] = torch.where(reached, beam.values[slots, t, one], 0.0)
+            hypothesis = torch.where(reached, at // V, hypothesis)
+        return parents
 
     def _hypotheses(
         self, entries: Sequence[SlotEntry], steps: Sequence[int], records: Sequence[npt.NDArray[Any]]
     ) -> list[list[Hypothesis]]:
-        return _SearchRecord(self.V, *records).hypotheses([entry.limit for entry in entries])
-
-
-class _SearchRecord(NamedTuple):
-    """The steps of a beam search for F sentences: see `BeamSlots`.
-
-    `order` (F, n) are the best finished continuations over T·K, of which some are not `there`; `broken` (F,) marks
-    sentences whose scores are NaN.
-    """
-
-    V: int
-    at: Integers
-    values: Floats
-    picks: Integers
-    tops: Floats
-    order: Integers
-    there: npt.NDArray[np.bool_]
-    broken: npt.NDArray[np.bool_]
-
-    def hypotheses(self, limits: Sequence[int]) -> list[list[Hypothesis]]:
-        """Return the n best hypotheses of each sentence; of one whose scores are NaN, one that marks this."""
-        F, K = len(self.at), self.picks.shape[2]
-        ends, which = self.order // K, self.order % K  # (F, n): the step that ended each, and the continuation
-        tokens, values, parents = self._follow(ends, which)
-        sentence = np.arange(F)[:, None]
-        cut = self.tops[sentence, ends, parents] > self.values[sentence, ends, which]
-        cut &= ends == np.asarray(limits)[:, None] - 1
-        found: list[list[Hypothesis]] = [[] for _ in range(F)]
-        ids, logs, sizes, cuts = tokens.tolist(), values.tolist(), (ends + 1).tolist(), cut.tolist()
-        for f, i in zip(*(axis.tolist() for axis in self.there.nonzero()), strict=True):
-            size = sizes[f][i]
-            found[f].append(Hypothesis(tuple(ids[f][i][:size]), tuple(logs[f][i][:size]), cuts[f][i]))
-        for f in np.flatnonzero(self.broken).tolist():
-            found[f] = [Hypothesis((END,), (math.nan,))]
-        return found
-
-    def _follow(self, ends: Integers, which: Integers) -> tuple[Integers, Floats, Integers]:
-        """Follow hypotheses back from their last continuations.  (F, n) -> tokens, values (F, n, T), last parents."""
-        F, n = ends.shape
-        T = self.at.shape[1]
-        tokens, values = np.full((F, n, T), END), np.zeros((F, n, T), dtype=np.float32)
-        sentence = np.arange(F)[:, None]
-        parents = self.at[sentence, ends, which] // self.V
-        hypothesis = parents.copy()
-        for t in range(int(ends.max(initial=-1)), -1, -1):
-            # The last continuation of some is here, others are on their way.
-            one = np.where(ends == t, which, self.picks[sentence, t, hypothesis])
-            at = self.at[sentence, t, one]
-            tokens[:, :, t], values[:, :, t] = at % self.V, self.values[sentence, t, one]
-            hypothesis = np.where(t <= ends, at // self.V, hypothesis)
-        return tokens, values, parents
+        broken = records[-1]
+        hypotheses: list[list[Hypothesis]] = []
+        for entry, *each in zip(entries, *(record.tolist() for record in records[:-1]), strict=True):
+            hypotheses.append(
+                [
+                    Hypothesis(tuple(ids[: end + 1]), tuple(logs[: end + 1]), end == entry.limit - 1 and not free)
+                    for ids, logs, end, there, free in zip(*each, strict=True)
+                    if there
+                ]
+            )
+        for f in np.flatnonzero(broken).tolist():  # one that marks that scores are NaN
+            hypotheses[f] = [Hypothesis((END,), (math.nan,))]
+        return hypotheses
 
 
 class SlotDecoder:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -9,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from heedful.alignment.links import Links, align_texts
+from heedful.alignment.links import Links, align_texts, align_trace, pharaoh_lines
 from heedful.alignment.statistical import MOST_CELLS, both_directions, eflomal_directions
 from heedful.alignment.symmetrize import HEURISTICS, DirectedLinks, symmetrize
 from heedful.errors import ConfigError, choose
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 METHODS = ("eflomal", "ibm")
 LINKED = 100  # pairs whose links are made together
+_WORD = re.compile(r"\S+")
 CHECKED = 100  # pairs by which a model of the wrong direction is recognised
 # How two directions are combined by default (docs/guide/alignments.md): where every word is linked to its best one, and
 # where words may have several links, or none because of </s>, which `product` does not consider.
@@ -164,6 +167,31 @@ def align_translations(translations: Iterable[Translation], spaced: bool = True)
     while traces := [one.trace for one in islice(left, LINKED)]:
         pairs = [(trace.tokens(), trace.source, trace.target) for trace in traces]
         yield from align_texts(pairs, traces[0].readout, spaced)
+
+
+def link_lines(translations: Sequence[Translation]) -> list[str]:
+    """Return the links of texts, `0-0 1-2`; words are separated by white space and counted over all sentences."""
+    alone = {n: one for n, one in enumerate(translations) if one.length and len(one.sentences) < 2}
+    traces = [one.sentences[0].trace if one.sentences else one.trace for one in alone.values()]
+    lines = dict(zip(alone, pharaoh_lines(traces), strict=True))
+    return [lines[n] if n in lines else _joined_links(one) for n, one in enumerate(translations)]
+
+
+def _joined_links(translation: Translation) -> str:
+    """Return the links of a text of several sentences.
+
+    Weights between all words of the text, which would grow with the square of its length, are never made.
+    """
+    source, target = (
+        [word.start() for word in _WORD.finditer(text)] for text in (translation.source, translation.text)
+    )
+    links = set()
+    for part, (x, y) in zip(translation.sentences, translation.starts, strict=True):
+        aligned = align_trace(part.trace, spaced=True)
+        for link in aligned.links:
+            s, t = x + aligned.source[link.source].start, y + aligned.target[link.target].start
+            links.add((bisect_right(source, s) - 1, bisect_right(target, t) - 1))
+    return " ".join(f"{s}-{t}" for s, t in sorted(links))
 
 
 def combine(forward: Alignment, backward: Alignment, how: str) -> Alignment:

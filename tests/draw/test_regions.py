@@ -167,7 +167,12 @@ def test_two_models_of_one_image_have_one_picture() -> None:
 @pytest.mark.parametrize("dark", [False, True])
 def test_a_caption_as_png_in_any_script(text: str, dark: bool) -> None:
     pytest.importorskip("resvg_py", reason=png_pixels.MISSING)
-    drawn = render(view([samples.caption(text)], title="A title"), dark=dark)
+    try:
+        drawn = render(view([samples.caption(text)], title="A title"), dark=dark)
+    except ConfigError as error:
+        if "font" not in str(error):
+            raise
+        pytest.skip(str(error))
     assert drawn.startswith(b"\x89PNG")
     assert drawn != render(view([samples.caption(text)], title="Another title"), dark=dark)
 

@@ -145,6 +145,8 @@ for kind, K, V in ((F, 1, 8000), ("*bf16", 5, 65002), (F, 12, 65002)):
     sizes |= {"G": group, "W": power_of_2(-(-V // group)), "C": 8}
     choose = next_tokens._choose_token if K == 1 else next_tokens._choose_beam
     tried(f"choose {K}", choose, pointers, sizes, num_warps=4)
+tables = dict.fromkeys("at_record pick_record slots order tokens parents".split(), "*i64")
+tried("follow", next_tokens._follow_back, tables | {"value_record": F, "values": F}, {}, num_warps=1)
 from heedful.fused.triton import linear
 
 for tile in linear.TILES:
@@ -206,7 +208,7 @@ def test_they_compile_and_share_their_reciprocals(environment: dict[str, str]) -
 @pytest.mark.slow
 def test_those_that_read_weights_and_those_of_recurrence_compile(environment: dict[str, str]) -> None:
     """With every kind of mask and type, within the shared memory that there is."""
-    cases, passes, others = 12, 5, 29  # a pass is compiled for two kinds of GPU
+    cases, passes, others = 12, 5, 30  # a pass is compiled for two kinds of GPU
     assert len(run(SCALED, environment)) == cases + passes + others
 
 

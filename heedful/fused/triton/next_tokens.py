@@ -226,6 +226,39 @@ def _choose_beam(
     tl.store(active + b, tl.where(last < first / tl.load(limit_divisors + b), going, 0).to(tl.uint8))
 
 
+@kernel("steps")
+def _follow_back(
+    at_record, value_record, pick_record, slots, order, tokens, values, parents, V, T, K, n, steps
+) -> None:  # fmt: skip
+    f, i = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    first = tl.load(slots + f) * T
+    last = tl.load(order + f * n + i)
+    end, one = last // K, last % K
+    out = (f * n + i) * steps
+    tl.store(parents + f * n + i, tl.load(at_record + (first + end) * 2 * K + one) // V)
+    for back in range(0, end + 1):
+        t = end - back
+        record = (first + t) * 2 * K + one
+        place = tl.load(at_record + record)
+        tl.store(tokens + out + t, place % V)
+        tl.store(values + out + t, tl.load(value_record + record))
+        one = tl.load(pick_record + (first + t - 1) * K + place // V, t > 0, 0)
+
+
+def follow_back(beam: BeamTensors, slots: Tensor, order: Tensor, tokens: Tensor, values: Tensor, V: int) -> Tensor:
+    """Write the tokens and log-probabilities (F, n, steps) of finished hypotheses; return their last parents (F, n).
+
+    `order` (F, n) is where each ended, step · K + continuation.
+    """
+    (F, n, steps), (_, T, K) = tokens.shape, beam.picks.shape
+    parents = torch.empty_like(order)
+    with torch.cuda.device_of(order):
+        _follow_back[(F, n)](
+            beam.at, beam.values, beam.picks, slots, order, tokens, values, parents, V, T, K, n, steps, num_warps=1
+        )
+    return parents
+
+
 class _Groups(NamedTuple):
     """The largest logits of groups of tokens, (R, groups), and for each block a level and a sum, (R, blocks, 2)."""
 
