@@ -33,6 +33,7 @@ class RayJob:
 
     model: SharedModel
     destination: Destination
+    workers: int = 1  # processes for each unit
 
 
 class RayCluster:
@@ -51,9 +52,10 @@ class RayCluster:
     def results(self, job: RayJob, units: Sequence[Unit]) -> Iterator[tuple[Unit, Record | HeedfulError]]:
         """Yield each unit, as soon as it is done, with its record, or why it failed."""
         # Given by `options`: as arguments of `remote`, num_gpus would end a worker after each task, and its model.
-        needs = {"num_gpus": 1, "num_cpus": 1} if self.gpus else {"num_gpus": 0, "num_cpus": job.model.threads}
+        cpus = job.workers if self.gpus else job.model.threads * job.workers
+        needs = {"num_gpus": 1 if self.gpus else 0, "num_cpus": cpus}
         task = self.ray.remote(_translate).options(**needs, max_retries=RETRIES)
-        slots = self.gpus or max(1, self.cpus // job.model.threads)
+        slots = self.gpus or max(1, self.cpus // cpus)
         shared = self.ray.put(job)
         left, running = iter(units), dict[Any, Unit]()
         while True:
@@ -110,7 +112,9 @@ def _translate(job: RayJob, unit: Unit) -> Record | HeedfulError:
                 f"{job.destination.name} is not there on {socket.gethostname()}: inputs, model and outputs have to be "
                 "on a file system that all nodes share"
             )
-        rows = RowTranslator(job.model.open(), job.model.settings, job.model.batch_tokens)
+        translator = job.model.open()
+        shared, workers = job.model.divided(translator, job.workers)
+        rows = RowTranslator(translator, shared.settings, shared.batch_tokens, shared, workers)
         return translate_unit(unit, job.destination.folder / unit.name, rows, uuid.uuid4().hex)
     except HeedfulError as error:
         return error

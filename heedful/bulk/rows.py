@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import IO, Any, ClassVar, NamedTuple
 
@@ -41,11 +41,12 @@ from heedful.bulk.formats import (
 from heedful.bulk.journal import PARTIAL, Record
 from heedful.bulk.parquet import ParquetReader, ParquetWriter
 from heedful.bulk.units import Unit
-from heedful.data.workers import in_order
+from heedful.data.workers import cores, in_order
 from heedful.decoding import Decoding
 from heedful.errors import ConfigError, DataError, ModelError, NotFiniteError
 from heedful.files import make_folder, sync_folder, writing
 from heedful.fused.cpu.linear import using_onednn
+from heedful.models.device import DecodingLoad, free_memory
 from heedful.translator import Translation, Translator, load
 from heedful.translator.aligning import link_lines
 from heedful.translator.pipeline import TraceChoice
@@ -53,6 +54,9 @@ from heedful.translator.translator import CHARACTERS, SPLIT_CHARACTERS, LoadKeyw
 
 ROWS = 1_000  # that are translated together, at least
 TOKENS_OF_ROW = 8  # a larger batch takes more rows: one for each 8 tokens of batch_tokens
+MOST_WORKERS = 6  # processes that share a GPU, by default
+CONTEXT = 2**31  # bytes that each takes on the GPU besides its batch
+USUAL = (30, 40)  # source and target tokens of a sentence, for an estimate
 ROW_CHARACTERS = 1_000  # for each of these rows, of all together
 
 logger = logging.getLogger("heedful.bulk")
@@ -144,6 +148,18 @@ class SharedModel:
                 raise ConfigError(f"the model on {host} is not the same as where the run was started")
             self.opened[self] = translator
         return self.opened[self]
+
+    def divided(self, translator: Translator, workers: int = 0) -> tuple[SharedModel, int]:
+        """Return this for processes that share the device, and their number, by default as many as fit on a GPU."""
+        device = translator.device
+        if workers == 1 or device.type != "cuda" or (translator.engine is not None and not workers):
+            return self, workers or 1
+        free = free_memory(device) or 0
+        load = DecodingLoad(self.settings.how.beam, 1)
+        batch = self.batch_tokens * translator.batch_sizes.need.bytes_per_token(*USUAL, load)
+        workers = workers or max(1, min(MOST_WORKERS, cores() // 2, int(free / (batch + CONTEXT))))
+        share = (free / workers - CONTEXT) / torch.cuda.get_device_properties(device).total_memory
+        return replace(self, memory_share=max(0.01, share) if workers > 1 else 1.0), workers
 
     def __call__(self, cells: Sequence[Cell]) -> PortionValues:
         """Translate a portion: the job of a worker process."""

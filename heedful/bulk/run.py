@@ -29,12 +29,11 @@ from heedful.bulk.rows import (
     without_numbers,
 )
 from heedful.bulk.units import Destination, Shard, Unit, plan
-from heedful.data.workers import cores
 from heedful.decoding import Decoding, DecodingKeywords
 from heedful.errors import ConfigError, DataError, DiskError, HeedfulError, MachineError, check_value, known_arguments
 from heedful.fused.cpu.linear import onednn_is_faster, using_onednn
 from heedful.models import pack_weights
-from heedful.models.device import MOST_TOKENS, DecodingLoad, free_memory
+from heedful.models.device import MOST_TOKENS
 from heedful.translator import Translator, load
 
 if TYPE_CHECKING:
@@ -43,9 +42,6 @@ if TYPE_CHECKING:
 SAMPLE = 200  # rows that threads are measured with
 SHOWN = 20  # failures in a message
 BATCH_TOKENS = {"cuda": 131_072}  # half of what is used elsewhere, as several processes share the GPU
-MOST_WORKERS = 6  # processes that share a GPU, by default
-CONTEXT = 2**31  # bytes that each takes on the GPU besides its batch
-USUAL = (30, 40)  # source and target tokens of a sentence, for an estimate
 
 Model = Translator | str | Path | Sequence[str | Path]
 
@@ -230,10 +226,8 @@ class BulkRun:
         self.shared, self.workers = self._shared(), int(self.options.get("workers", 0))
         if self.workers > 1 and self.shared is None:
             raise ConfigError(f"workers is {self.workers}, and each opens the model: give its folder, not a Translator")
-        self.workers = self.workers or 1
-        if self.shared is not None and self.translator.device.type == "cuda" and not self.translator.engine:
-            self.workers, share = self._share_gpu()
-            self.shared = replace(self.shared, memory_share=share)
+        if self.shared is not None and self.cluster is None:
+            self.shared, self.workers = self.shared.divided(self.translator, self.workers)
 
     def _shared(self) -> SharedModel | None:
         """Return how other processes open the model; None if it is not known where it is."""
@@ -249,15 +243,6 @@ class BulkRun:
             self.batch_tokens,
             self.onednn,
         )
-
-    def _share_gpu(self) -> tuple[int, float]:
-        """Return how many processes translate on the GPU, and which share of its memory each may use."""
-        free, load = free_memory(self.translator.device) or 0, DecodingLoad(self.settings.how.beam, 1)
-        batch = self.batch_tokens * self.translator.batch_sizes.need.bytes_per_token(*USUAL, load)
-        fitting = int(free / (batch + CONTEXT))
-        workers = int(self.options.get("workers", 0)) or max(1, min(MOST_WORKERS, cores() // 2, fitting))
-        whole = torch.cuda.get_device_properties(self.translator.device).total_memory
-        return workers, 1.0 if workers < 2 else max(0.01, (free / workers - CONTEXT) / whole)
 
     def _open_model(self, threads: int) -> None:
         settings, path = self.settings, self.model
@@ -330,7 +315,7 @@ class BulkRun:
         where = replace(self.destination, folder=Path(os.path.abspath(self.destination.folder)))
         for unit in pending:
             self.journal.begin(unit)
-        yield from self.cluster.results(RayJob(self.shared, where), pending)
+        yield from self.cluster.results(RayJob(self.shared, where, self.workers or 1), pending)
 
     def _here(self, pending: Sequence[Unit], meter: _Meter) -> Iterator[tuple[Unit, Record | HeedfulError]]:
         for unit in pending:

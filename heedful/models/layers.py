@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from heedful.fused.cpu.linear import Packable, onednn_rows, reorder
+from heedful.fused.cpu.linear import Packable, by_onednn, onednn_rows, reorder
 
 FINE = 1 << 16
 
@@ -66,7 +66,7 @@ class Linear(nn.Linear, Packable):
     def forward(self, x: Tensor) -> Tensor:
         """Return x Wᵀ + b.  x (…, in) -> (…, out)."""
         W, packed = self.weight, self.packed
-        if packed is None or torch.is_grad_enabled() or len(x) < self.rows:
+        if packed is None or torch.is_grad_enabled() or not by_onednn(W, len(x), self.rows):
             return F.linear(x, W, self.bias)
         if self.packed_from != (W.data_ptr(), W._version):  # the weights have changed since
             return F.linear(x, W, self.bias)

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 import heedful
-from heedful.bulk import run as bulk_run
-from heedful.bulk.rows import BulkSettings, SharedModel
+from heedful.bulk.rows import MOST_WORKERS, BulkSettings, SharedModel
 from heedful.errors import ConfigError, HeedfulError
 
 
@@ -134,4 +133,4 @@ def test_on_a_cpu_there_is_one_process(tiny: Path, rows: Path, tmp_path: Path, m
 
     monkeypatch.setattr("heedful.bulk.rows.in_order", forbidden)
     heedful.translate_files(tiny, rows, tmp_path / "out", threads=1, device="cpu")
-    assert bulk_run.MOST_WORKERS > 1
+    assert MOST_WORKERS > 1

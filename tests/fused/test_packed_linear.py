@@ -75,6 +75,25 @@ def test_rows_depend_on_the_size_and_the_kind_of_the_weights(onednn: bool, monke
     assert onednn_rows([small, small]) == (1 if onednn else 0)
 
 
+@needs_onednn
+def test_one_row_of_a_large_matrix_is_divided_among_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linear, "DIVIDED", 6)
+    for threads, numbers, read in ((1, 6, 0.0), (2, 6, 6.0), (2, 4, 0.0)):
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        product = PackedLinear(torch.ones(numbers // 2, 2), None, 2)
+        product.W_t = torch.zeros(2, numbers // 2)  # what BLAS would read
+        assert float(product(torch.ones(1, 2)).sum()) == read
+    assert not linear.by_onednn(torch.ones(9, 9), 1, 0)  # BLAS computes everything
+
+
+def test_matrices_lie_by_their_shorter_side() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(2, 6), torch.nn.Linear(6, 2))
+    pack_weights(model)
+    assert [layer.weight.t().is_contiguous() for layer in model] == [True, False]
+    pack_weights(model, decoding=False)
+    assert all(layer.weight.is_contiguous() for layer in model)
+
+
 def test_the_libraries_are_measured_once_and_without_onednn_it_is_blas(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([[1.0, 0.5], [1.0, 0.9]])
     monkeypatch.setattr(linear, "_fastest", lambda *works: next(times))

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 
 FASTER = 1.25  # times as fast as BLAS: for less, oneDNN is not used
 LARGE = 2**24  # weights that no cache holds: oneDNN reads them faster for a single row, too
-TRIAL = (32, 256, 1024)  # rows, inputs and outputs of the product by which the libraries are compared
+DIVIDED = 2**20  # a matrix that oneDNN reads faster for a single row with several threads; BLAS uses one for it
+TRIAL = (5, 256, 1024)  # rows, inputs and outputs of the product by which the libraries are compared
 ROUNDS = 7
 
 
@@ -33,13 +34,15 @@ class Packable(nn.Module):
 def pack_weights(model: nn.Module, decoding: bool = True) -> None:
     """Pack the matrices of a model for decoding, or lay them out as they were.
 
-    BLAS multiplies one to a hundred rows faster, sometimes twice as fast, when a matrix lies in memory by its inputs,
-    W x being computed as xᵀ Wᵀ. Shapes and values stay. A `Packable` module keeps copies in oneDNN's layout besides.
+    BLAS multiplies one to a hundred rows faster, sometimes twice as fast, when a matrix lies in memory by its shorter
+    side: by its inputs, W x being computed as xᵀ Wᵀ, unless it has more inputs than outputs. Shapes and values stay. A
+    `Packable` module keeps copies in oneDNN's layout besides.
     """
     for module in model.modules():
         if isinstance(module, nn.Linear):
             W = module.weight.data
-            module.weight.data = W.t().contiguous().t() if decoding else W.contiguous()
+            by_inputs = decoding and len(W) >= W.shape[1]
+            module.weight.data = W.t().contiguous().t() if by_inputs else W.contiguous()
     for module in model.modules():
         if isinstance(module, Packable):
             module.pack(decoding)
@@ -50,6 +53,11 @@ def onednn_rows(weights: Sequence[Tensor]) -> int:
     if any(W.dtype != torch.float32 or W.device.type != "cpu" for W in weights) or not onednn_is_faster():
         return 0
     return 1 if sum(W.numel() for W in weights) > LARGE else 2
+
+
+def by_onednn(W: Tensor, count: int, rows: int) -> bool:
+    """Whether oneDNN multiplies `count` rows by W, where `onednn_rows` are `rows`."""
+    return count >= rows > 0 or (count == 1 and rows > 0 and W.numel() >= DIVIDED and torch.get_num_threads() > 1)
 
 
 _chosen: list[bool] = []  # by `using_onednn`
