@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from heedful.fused.cpu.linear import Packable, by_onednn, onednn_rows, reorder
+from heedful.fused.cpu.linear import Packable, divides, onednn_rows, reorder
 
 FINE = 1 << 16
 
@@ -62,11 +62,15 @@ class Linear(nn.Linear, Packable):
     packed: Tensor | None = None  # a copy in oneDNN's layout
     packed_from = (0, 0)
     rows = 0  # from which on it is used
+    divides = False  # whether it is used for a single row and several threads
 
     def forward(self, x: Tensor) -> Tensor:
         """Return x Wᵀ + b.  x (…, in) -> (…, out)."""
         W, packed = self.weight, self.packed
-        if packed is None or torch.is_grad_enabled() or not by_onednn(W, len(x), self.rows):
+        count = x.shape[0]  # len(x) takes longer
+        if packed is None or torch.is_grad_enabled():
+            return F.linear(x, W, self.bias)
+        if count < self.rows and not (self.divides and count == 1 and torch.get_num_threads() > 1):
             return F.linear(x, W, self.bias)
         if self.packed_from != (W.data_ptr(), W._version):  # the weights have changed since
             return F.linear(x, W, self.bias)
@@ -83,7 +87,7 @@ class Linear(nn.Linear, Packable):
         """Keep a packed copy of the weights, or drop it."""
         W = self.weight
         self.rows = onednn_rows([W]) if decoding and not self.training else 0
-        self.packed = reorder(W.detach()) if self.rows else None
+        self.packed, self.divides = reorder(W.detach()) if self.rows else None, divides(W, self.rows)
         self.packed_from = (W.data_ptr(), W._version)
 
     def __getstate__(self) -> dict[str, object]:

@@ -83,7 +83,7 @@ def test_one_row_of_a_large_matrix_is_divided_among_threads(monkeypatch: pytest.
         product = PackedLinear(torch.ones(numbers // 2, 2), None, 2)
         product.W_t = torch.zeros(2, numbers // 2)  # what BLAS would read
         assert float(product(torch.ones(1, 2)).sum()) == read
-    assert not linear.by_onednn(torch.ones(9, 9), 1, 0)  # BLAS computes everything
+    assert not PackedLinear(torch.ones(9, 9), None, 0).takes(1)  # BLAS computes everything
 
 
 def test_matrices_lie_by_their_shorter_side() -> None:

@@ -55,9 +55,9 @@ def onednn_rows(weights: Sequence[Tensor]) -> int:
     return 1 if sum(W.numel() for W in weights) > LARGE else 2
 
 
-def by_onednn(W: Tensor, count: int, rows: int) -> bool:
-    """Whether oneDNN multiplies `count` rows by W, where `onednn_rows` are `rows`."""
-    return count >= rows > 0 or (count == 1 and rows > 0 and W.numel() >= DIVIDED and torch.get_num_threads() > 1)
+def divides(W: Tensor, rows: int) -> bool:
+    """Whether oneDNN also multiplies a single row by W where there are several threads; see `onednn_rows`."""
+    return rows > 0 and W.numel() >= DIVIDED
 
 
 _chosen: list[bool] = []  # by `using_onednn`

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from heedful.attention import mask_bias
-from heedful.fused.cpu.linear import by_onednn, onednn_rows, reorder
+from heedful.fused.cpu.linear import divides, onednn_rows, reorder
 
 BLOCK = 8  # positions whose views are made at once; those after the last token are masked
 FEW = 64  # rows up to which BLAS is faster with a matrix that lies in memory by its inputs
@@ -25,20 +25,23 @@ FEW = 64  # rows up to which BLAS is faster with a matrix that lies in memory by
 class PackedLinear:
     """x Wᵀ + b with weights that do not change.  W (out, in), b (out,).
 
-    oneDNN computes it from `rows` rows on, from a copy in its own layout, and BLAS for fewer, but see `by_onednn`. If
+    oneDNN computes it from `rows` rows on, from a copy in its own layout, and BLAS for fewer, but see `divides`. If
     `rows` is 0, BLAS computes everything, and nothing is copied.
     """
 
-    __slots__ = ("W_t", "b", "packed", "rows")
+    __slots__ = ("W_t", "b", "divides", "packed", "rows")
 
     def __init__(self, W: Tensor, b: Tensor | None, rows: int = 0) -> None:
         self.W_t, self.b, self.rows = W.detach().t(), None if b is None else b.detach(), rows
-        self.packed = reorder(W.detach()) if rows else None
+        self.packed, self.divides = reorder(W.detach()) if rows else None, divides(W, rows)
+
+    def takes(self, count: int) -> bool:
+        """Whether oneDNN multiplies so many rows."""
+        return count >= self.rows > 0 or (self.divides and count == 1 and torch.get_num_threads() > 1)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return x Wᵀ + b.  x (R, in) -> (R, out)."""
-        count = x.shape[0]  # len(x) takes longer
-        if self.packed is not None and (count >= self.rows or by_onednn(self.W_t, count, self.rows)):
+        if self.packed is not None and self.takes(x.shape[0]):  # len(x) takes longer
             return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.b, "none", (), "")  # type: ignore[no-any-return]
         return torch.mm(x, self.W_t) if self.b is None else torch.addmm(self.b, x, self.W_t)
 
@@ -77,7 +80,7 @@ class PackedOutput(PackedWeights):
         """Return x Wᵀ + b.  x (…, in) -> (…, out)."""
         flat = x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
         count = flat.shape[0]
-        few = count <= self.most and not by_onednn(self.product.W_t, count, self.product.rows)
+        few = count <= self.most and not self.product.takes(count)
         y = (self.few if few else self.product)(flat)
         return y if x.dim() == 2 else y.view(*x.shape[:-1], -1)
 
